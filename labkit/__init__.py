@@ -1,0 +1,15 @@
+"""labkit: what stands behind the labs.
+
+Read the package in this order, each module in one sitting:
+
+- ``labkit.formats``: a number format is data; ``quantize``, ``encode``, ``decode``, ``spacing``.
+- ``labkit.histograms``: what a format does to a tensor, as a record.
+- ``labkit.plots``, ``labkit.widgets``: pictures of those records.
+- ``labkit.checks``: run an answer, judge what came back, name the mistake.
+- ``labkit.progress``: the learner's log, one SQLite file.
+- ``labkit.my_labs``: the learner's own copies of the labs.
+- ``labkit.doctor``: will the course run on this machine?
+- ``labkit.build``: from a source file to a learner notebook and a solved one.
+
+``python -m labkit`` lists the commands. Importing this package imports nothing else.
+"""
