@@ -161,16 +161,22 @@ def events(*, lab: str | None = None, kind: str | None = None) -> list[Event]:
 
     An absent log is an empty one. Raises ProgressError where the log cannot be read.
     """
-    file = path()
-    if is_off() or not file.exists():
+    if is_off():
         return []
+    file = path()
     query = (
         "SELECT at, kind, lab, item, status, detail FROM events"
         " WHERE (:lab IS NULL OR lab = :lab) AND (:kind IS NULL OR kind = :kind) ORDER BY id"
     )
-    with _sentences(file), _open(file, mode="rw") as log:
-        _bring_up_to_date(log, file)
-        rows = log.execute(query, {"lab": lab, "kind": kind}).fetchall()
+    with _sentences(file):
+        if not file.exists():
+            return []
+        # "rw" for reading too: after a kill the next to open it undoes the half-written event.
+        with _open(file, mode="rw") as log:
+            if _version(log, file) < len(_MIGRATIONS):
+                with _transaction(log, file):
+                    pass
+            rows = log.execute(query, {"lab": lab, "kind": kind}).fetchall()
     return [
         Event(
             at=datetime.fromisoformat(at),
@@ -294,26 +300,23 @@ def _json(detail: dict) -> str:
 
 @contextmanager
 def _write() -> Iterator[sqlite3.Connection]:
-    """A transaction that is on the disk when the block ends; ProgressError if that failed."""
+    """What the block wrote is on the disk when it ends; ProgressError if that failed."""
     file = path()
     with _sentences(file):
         # Private: what a learner gets wrong is nobody else's business on a shared machine.
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _open(file, mode="rwc") as log:
-            _bring_up_to_date(log, file)
-            log.execute("BEGIN IMMEDIATE")
+        with _open(file, mode="rwc") as log, _transaction(log, file):
             yield log
-            log.execute("COMMIT")
 
 
 @contextmanager
 def _open(file: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
-    # Readers open with "rw" too: after a kill, the next reader has to undo the half-written event.
     patience = _BUSY_SECONDS_AFTER_A_FAILURE if _last_write_failed else _BUSY_SECONDS
     log = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=patience, isolation_level=None
     )
     try:
+        _version(log, file)
         log.execute("PRAGMA journal_mode = DELETE")
         log.execute("PRAGMA synchronous = FULL")
         yield log
@@ -321,26 +324,30 @@ def _open(file: Path, *, mode: str) -> Iterator[sqlite3.Connection]:
         log.close()  # which undoes a transaction left open
 
 
-def _bring_up_to_date(log: sqlite3.Connection, file: Path) -> None:
-    ours = len(_MIGRATIONS)
-    if _version(log) < ours:
-        log.execute("BEGIN IMMEDIATE")
-        # Asked again under the lock: another kernel may have been faster.
-        for step in _MIGRATIONS[_version(log) :]:
-            for statement in step:
-                log.execute(statement)
-        log.execute(f"PRAGMA user_version = {max(ours, _version(log))}")
-        log.execute("COMMIT")
-    if (theirs := _version(log)) > ours:
+@contextmanager
+def _transaction(log: sqlite3.Connection, file: Path) -> Iterator[None]:
+    """Hold the write lock on a file of our version, brought up to it if it was older."""
+    log.execute("BEGIN IMMEDIATE")
+    theirs, ours = _version(log, file), len(_MIGRATIONS)
+    for step in _MIGRATIONS[theirs:]:
+        for statement in step:
+            log.execute(statement)
+    if theirs < ours:
+        log.execute(f"PRAGMA user_version = {ours}")
+    yield
+    log.execute("COMMIT")
+
+
+def _version(log: sqlite3.Connection, file: Path) -> int:
+    """The version of the file, refused where it is newer than ours."""
+    version, ours = log.execute("PRAGMA user_version").fetchone()[0], len(_MIGRATIONS)
+    if version > ours:
         raise ProgressError(
-            f"{file} was written by a newer labkit (version {theirs} of the log; this labkit"
+            f"{file} was written by a newer labkit (version {version} of the log; this labkit"
             f" knows {ours}). Nothing in it was changed. Update this labkit: `git pull`, then"
             " `pip install -r requirements.txt`."
         )
-
-
-def _version(log: sqlite3.Connection) -> int:
-    return log.execute("PRAGMA user_version").fetchone()[0]
+    return version
 
 
 @contextmanager
@@ -355,7 +362,7 @@ def _sentences(file: Path) -> Iterator[None]:
 def _sentence(error: Exception, file: Path) -> str:
     # The low byte of an SQLite code is the kind of failure, the rest its detail.
     code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    if file.is_dir():
+    if os.path.isdir(file):
         return f"{file} is a folder. Rename it, or set LABKIT_HOME to another folder."
     if code == sqlite3.SQLITE_BUSY:
         return (
