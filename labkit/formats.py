@@ -1,0 +1,552 @@
+"""A number format is data: a handful of widths decides which numbers exist.
+
+This module believes four things, and says them in this order:
+
+1. ``FloatFormat`` records the widths. Everything else about a format (its largest value, its
+   gaps, its codes) is derived from them and exact.
+2. Above zero, the values of a format are the whole multiples of a step. The step doubles with
+   each power of two and stops shrinking at the smallest normal value.
+3. So ``quantize`` divides by the step, rounds to a whole number and multiplies back. What leaves
+   the range comes last. A shorter way to the same bits makes the common case fast.
+4. ``encode`` and ``decode`` go between values and integer codes.
+
+Nothing here is differentiable: results are detached from the graph of their input.
+"""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+SPECIALS = ("ieee", "fn", "fnuz", "none")
+ROUNDINGS = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochastic")
+
+RANDOM_BITS = 23
+"""Random bits behind each value that ``rounding="stochastic"`` rounds."""
+
+CHUNK = 1 << 16
+"""Values handled at once on a CPU, so that the temporaries stay in the cache of one core."""
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """Widths of a floating point format, and all that follows from them.
+
+    ``mantissa_bits`` counts stored bits, without the leading 1. ``bias`` defaults to IEEE 754's,
+    ``2**(exponent_bits - 1) - 1``, and ``storage_bits`` to ``bits``. ``specials`` says which
+    codes are no finite numbers:
+
+    - ``"ieee"``: the top exponent holds inf and NaN (IEEE 754-2019, section 3.4);
+    - ``"fn"``: no inf; NaN is the code of all ones, with either sign (OCP 8-bit FP, 2023);
+    - ``"fnuz"``: no inf and no -0; NaN takes the code of -0 (arXiv:2206.02915);
+    - ``"none"``: every code is a finite number (OCP MX, 2023: the 4 and 6 bit formats).
+
+    A format with neither sign nor mantissa bits serves scales, like E8M0: its codes are powers of
+    two from the first on, so it has no zero. Every format fits into float64; widths that do not,
+    or that leave no normal number, raise ValueError.
+
+    >>> tiny = FloatFormat("tiny", exponent_bits=2, mantissa_bits=1, specials="none")
+    >>> [decode(code, tiny) for code in range(8)]
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    """
+
+    name: str
+    _: KW_ONLY
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int | None = None
+    signed: bool = True
+    specials: str = "ieee"
+    storage_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"name must be a string that is not empty, got {self.name!r}")
+        if not isinstance(self.signed, bool):
+            raise TypeError(f"{self.name}: signed must be True or False, got {self.signed!r}")
+        if self.specials not in SPECIALS:
+            raise ValueError(
+                f"{self.name}: specials must be one of {SPECIALS}, got {self.specials!r}"
+            )
+        self._require_int("exponent_bits", 1, 11)
+        self._require_int("mantissa_bits", 0, 52)
+        if self.bias is None:
+            object.__setattr__(self, "bias", 2 ** (self.exponent_bits - 1) - 1)
+        if self.storage_bits is None:
+            object.__setattr__(self, "storage_bits", self.bits)
+        self._require_int("storage_bits", self.bits, 64)
+        self._require_room()
+
+    def _require_int(self, field: str, low: int, high: int) -> None:
+        value = getattr(self, field)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"{self.name}: {field} must be an int, got {value!r}")
+        if not low <= value <= high:
+            raise ValueError(f"{self.name}: {field} must be from {low} to {high}, got {value}")
+
+    def _require_room(self) -> None:
+        if self.specials == "ieee" and self.mantissa_bits == 0:
+            raise ValueError(
+                f"{self.name}: specials 'ieee' needs mantissa_bits of at least 1 to tell inf "
+                f"from NaN, got 0; 'fn' and 'none' allow it"
+            )
+        if self.specials == "fnuz" and not self.signed:
+            raise ValueError(f"{self.name}: specials 'fnuz' keeps NaN in -0, so signed=True")
+        first, last = int(self.has_zero), self._max_code >> self.mantissa_bits
+        if last < first:
+            raise ValueError(
+                f"{self.name}: exponent_bits={self.exponent_bits} with specials "
+                f"{self.specials!r} leaves no normal number; use at least "
+                f"{self.exponent_bits + 1} exponent bits"
+            )
+        # Normal values are normal in float64, and a step of at most 1 keeps x / step exact.
+        lowest = max(last - 1023, first - self.mantissa_bits)
+        self._require_int("bias", lowest, 1022 + first)
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code: sign, exponent and mantissa."""
+        return self.signed + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def has_inf(self) -> bool:
+        """Whether some code means infinity."""
+        return self.specials == "ieee"
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether some code means NaN."""
+        return self.specials != "none"
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether some code means zero; only scales without sign and mantissa have none."""
+        return self.signed or self.mantissa_bits > 0
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """Whether -0.0 has a code of its own."""
+        return self.signed and self.specials != "fnuz"
+
+    @property
+    def _max_code(self) -> int:
+        reserved = {"ieee": 1 << self.mantissa_bits, "fn": 1, "fnuz": 0, "none": 0}
+        return (1 << self.exponent_bits + self.mantissa_bits) - 1 - reserved[self.specials]
+
+    @property
+    def min_exponent(self) -> int:
+        """Exponent e of the smallest normal value, 1.0 * 2**e."""
+        return int(self.has_zero) - self.bias
+
+    @property
+    def max_exponent(self) -> int:
+        """Exponent e of the largest value, 1.m * 2**e (numpy's finfo counts one more)."""
+        return (self._max_code >> self.mantissa_bits) - self.bias
+
+    @property
+    def max(self) -> float:
+        """Largest finite value."""
+        leading_one = 1 << self.mantissa_bits
+        mantissa = self._max_code % leading_one
+        return math.ldexp(leading_one + mantissa, self.max_exponent - self.mantissa_bits)
+
+    @property
+    def eps(self) -> float:
+        """Gap between 1.0 and the next larger value."""
+        return math.ldexp(1.0, -self.mantissa_bits)
+
+    @property
+    def smallest_normal(self) -> float:
+        """Smallest positive value with a leading 1."""
+        return math.ldexp(1.0, self.min_exponent)
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """Smallest positive value; equal to ``smallest_normal`` without mantissa bits."""
+        return math.ldexp(1.0, self.min_exponent - self.mantissa_bits)
+
+
+FP64 = FloatFormat("fp64", exponent_bits=11, mantissa_bits=52)
+FP32 = FloatFormat("fp32", exponent_bits=8, mantissa_bits=23)
+TF32 = FloatFormat("tf32", exponent_bits=8, mantissa_bits=10, storage_bits=32)
+FP16 = FloatFormat("fp16", exponent_bits=5, mantissa_bits=10)
+BF16 = FloatFormat("bf16", exponent_bits=8, mantissa_bits=7)
+E5M2 = FloatFormat("e5m2", exponent_bits=5, mantissa_bits=2)
+E4M3 = FloatFormat("e4m3", exponent_bits=4, mantissa_bits=3, specials="fn")
+E4M3FNUZ = FloatFormat("e4m3fnuz", exponent_bits=4, mantissa_bits=3, bias=8, specials="fnuz")
+E5M2FNUZ = FloatFormat("e5m2fnuz", exponent_bits=5, mantissa_bits=2, bias=16, specials="fnuz")
+E3M4 = FloatFormat("e3m4", exponent_bits=3, mantissa_bits=4)
+E8M0 = FloatFormat("e8m0", exponent_bits=8, mantissa_bits=0, signed=False, specials="fn")
+E3M2 = FloatFormat("e3m2", exponent_bits=3, mantissa_bits=2, specials="none")
+E2M3 = FloatFormat("e2m3", exponent_bits=2, mantissa_bits=3, specials="none")
+E2M1 = FloatFormat("e2m1", exponent_bits=2, mantissa_bits=1, specials="none")
+
+_NAMED = (FP64, FP32, TF32, FP16, BF16, E5M2, E4M3)
+_NAMED += (E4M3FNUZ, E5M2FNUZ, E3M4, E8M0, E3M2, E2M3, E2M1)
+FORMATS = {fmt.name: fmt for fmt in _NAMED}
+
+
+def _require_format(fmt: object) -> None:
+    if not isinstance(fmt, FloatFormat):
+        raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
+
+
+def _require_float_tensor(x: Tensor, verb: str) -> None:
+    if x.dtype not in _NATIVE:
+        raise TypeError(
+            f"{verb} takes tensors of torch.float32 or torch.float64, got {x.dtype}; "
+            f"x.to(torch.float64) holds every real dtype except large int64"
+        )
+
+
+def _number_to_tensor(x: object, verb: str) -> Tensor:
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        raise TypeError(f"{verb} takes a tensor, a float or an int, got {x!r}")
+    if isinstance(x, int) and (abs(x) >= 1 << 1024 or float(x) != x):
+        raise ValueError(f"{x} is not exact in float64, so it would be rounded twice")
+    return torch.tensor(float(x), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The values that a format and a tensor's dtype share, as numbers the arithmetic needs."""
+
+    dtype: torch.dtype  # of the arithmetic: the tensor's own, or float64
+    bits_dtype: torch.dtype  # integers of that width
+    exponent_mask: int  # where that dtype keeps its exponent
+    mantissa_bits: int
+    lowest: float  # the power of two at which steps stop shrinking
+    highest: float  # the power of two at or below top
+    top: float  # the largest value
+    magic: float  # adding magic * 2**e to a value of exponent e rounds it to the grid
+    magic_limit: float  # the largest magnitude for which that holds; below 0 for none
+
+
+_NATIVE = {torch.float32: FP32, torch.float64: FP64}
+
+
+def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
+    """Whether every finite value of one format is a value of the other."""
+    return (
+        inner.mantissa_bits <= outer.mantissa_bits
+        and inner.smallest_subnormal >= outer.smallest_subnormal
+        and inner.max <= outer.max
+    )
+
+
+@lru_cache
+def _grid(fmt: FloatFormat, dtype: torch.dtype) -> _Grid:
+    native = _NATIVE[dtype]
+    mantissa_bits = min(fmt.mantissa_bits, native.mantissa_bits)
+    lowest = max(fmt.smallest_subnormal, native.smallest_subnormal) * 2.0**mantissa_bits
+    highest = math.ldexp(1.0, min(fmt.max_exponent, native.max_exponent))
+    step = highest * 2.0**-mantissa_bits
+    top = math.floor(min(fmt.max, native.max) / step) * step
+
+    # The exponent field reads 0 for all subnormals of the dtype. Half the smallest normal still
+    # works, by the clamp in _step; a format with normal values below it is rounded in float64.
+    work = dtype if lowest >= native.smallest_normal / 2 else torch.float64
+    native = _NATIVE[work]
+
+    # 1.5 * 2**k: the sum keeps the exponent k for either sign of x, so its last bit is the step
+    # at x and the processor's own rounding, to nearest even, does ours.
+    spare = native.mantissa_bits - mantissa_bits
+    usable = fmt.signed and spare >= 2
+    return _Grid(
+        dtype=work,
+        bits_dtype=torch.int32 if work is torch.float32 else torch.int64,
+        exponent_mask=((1 << native.exponent_bits) - 1) << native.mantissa_bits,
+        mantissa_bits=mantissa_bits,
+        lowest=lowest,
+        highest=highest,
+        top=top,
+        magic=1.5 * 2.0**spare,
+        magic_limit=min(top, 2.0 ** (native.max_exponent - 1 - spare)) if usable else -1.0,
+    )
+
+
+def _power(x: Tensor, grid: _Grid, *, out: Tensor) -> Tensor:
+    """2**e for x = +-1.m * 2**e: the bits of x with sign and mantissa masked away."""
+    masked = out.view(grid.bits_dtype)
+    torch.bitwise_and(x.view(grid.bits_dtype), grid.exponent_mask, out=masked)
+    return out.clamp_(min=grid.lowest, max=grid.highest)
+
+
+def _round_away_from(multiple: Tensor, threshold: float | Tensor) -> None:
+    """In place: away from zero where the fraction reaches the threshold, else toward it."""
+    whole = multiple.trunc()
+    away = (multiple - whole).abs_() >= threshold
+    torch.add(whole, away.to(multiple.dtype).copysign_(multiple), out=multiple)
+
+
+def _random_thresholds(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Draws of (k + 1/2) / 2**RANDOM_BITS: above 0, so that a whole number never moves."""
+    k = torch.empty(like.shape, dtype=torch.int32, device=like.device)
+    k.random_(0, 1 << RANDOM_BITS, generator=generator)
+    return k.to(like.dtype).add_(0.5).mul_(2.0**-RANDOM_BITS)
+
+
+def _round_by_dividing(x: Tensor, grid: _Grid, rounding, generator, *, power, out) -> None:
+    """Any rounding: divide by the step, round to a whole number, multiply back."""
+    step = _power(x, grid, out=power).mul_(2.0**-grid.mantissa_bits)
+    torch.div(x, step, out=out)
+    match rounding:
+        case "nearest_even":
+            out.round_()
+        case "nearest_away":
+            _round_away_from(out, 0.5)
+        case "toward_zero":
+            out.trunc_()
+        case "up":
+            out.ceil_()
+        case "down":
+            out.floor_()
+        case "stochastic":
+            _round_away_from(out, _random_thresholds(out, generator))
+    out.mul_(step)
+
+
+def _round_by_adding(x: Tensor, grid: _Grid, *, power: Tensor, out: Tensor) -> None:
+    """To nearest even, up to ``grid.magic_limit``: the same bits in a third of the time."""
+    _power(x, grid, out=power)
+    torch.add(x, power, alpha=grid.magic, out=out)
+    out.sub_(power, alpha=grid.magic)
+
+
+def _settle_overflow(y: Tensor, x: Tensor, fmt: FloatFormat, top: float, rounding: str) -> None:
+    """Replace what lies past top: by top where the rounding points back inside, else beyond."""
+    beyond = math.inf if fmt.has_inf else math.nan
+    y.masked_fill_(y > top, top if rounding in ("toward_zero", "down") else beyond)
+    y.masked_fill_(y < -top, -top if rounding in ("toward_zero", "up") else -beyond)
+    y.masked_fill_(x == math.inf, beyond)
+    y.masked_fill_(x == -math.inf, -beyond)
+
+
+def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: FloatFormat) -> None:
+    """Replace negative values, zero and -0.0 where the format has none of them."""
+    if not fmt.signed:
+        y.masked_fill_(x < 0, math.nan if fmt.has_nan else 0.0)
+    if not fmt.has_zero:
+        y.clamp_(min=fmt.smallest_normal)
+    if not fmt.has_negative_zero:
+        y.add_(0.0)  # -0.0 + 0.0 is +0.0; every other value stays
+
+
+def _quantize_chunk(
+    x: Tensor, fmt: FloatFormat, grid: _Grid, rounding, saturate, generator, *, power, out
+) -> None:
+    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
+    inside = torch.clamp(x, -grid.top, grid.top, out=out) if clamps else x
+    # Asking an accelerator for its extremes would cost more than the answer saves.
+    if rounding == "nearest_even" and fmt.signed and x.device.type == "cpu":
+        low, high = (extreme.item() for extreme in torch.aminmax(inside))
+        if -grid.magic_limit <= low and high <= grid.magic_limit:  # False for NaN
+            _round_by_adding(inside, grid, power=power, out=out)
+            if fmt.has_negative_zero:
+                out.copysign_(x)
+            return
+    _round_by_dividing(inside, grid, rounding, generator, power=power, out=out)
+    if not clamps:
+        _settle_overflow(out, x, fmt, grid.top, rounding)
+    _settle_sign_and_zero(out, x, fmt)
+
+
+def quantize(
+    x: Tensor | float,
+    fmt: FloatFormat,
+    *,
+    rounding: str = "nearest_even",
+    saturate: bool = False,
+    generator: torch.Generator | None = None,
+) -> Tensor | float:
+    """Round each value of x to a value of the format, once, and keep x's dtype.
+
+    ``x`` is a float32 or float64 tensor of any shape on any device, or a Python number (then the
+    answer is a float). The result is a new contiguous tensor, detached from x's graph; it holds
+    values that both the format and x's dtype have. A format at least as wide as x copies it.
+
+    - ``rounding``: ``"nearest_even"`` and ``"nearest_away"`` differ in ties only; ``"up"`` is
+      toward +inf and ``"down"`` toward -inf (IEEE 754-2019, section 4.3). ``"stochastic"`` takes
+      the value farther from zero with a probability equal to the fraction of the step, counted
+      in 2**-RANDOM_BITS: the mean is off by at most that many steps, and a value of the format
+      never moves. ``generator`` then draws RANDOM_BITS bits for each value in order of index. A
+      CPU generator fills one value after another and an accelerator is given all at once, so
+      the size of chunks does not change a draw.
+    - Overflow: where the rounding points past max, the answer is inf if the format has it, else
+      NaN if it has that, else max. An infinite x is no result of rounding: it becomes inf, NaN
+      or max in the same order, whatever the rounding. ``saturate=True`` gives max for all of
+      them. NaN stays NaN, even for a format without it.
+    - -0.0 stays where the format has it and becomes 0.0 elsewhere.
+    - An unsigned format gives NaN for a negative value (0 if it has no NaN): a negative scale is
+      a mistake and no rounding error. E8M0 has no zero either: zero and everything below
+      2**-127 become 2**-127, for a scale of zero would erase its block. Its ties go up, as in
+      torch and ml_dtypes: without a mantissa no value is the even one.
+
+    Raises TypeError for other dtypes and ValueError for an unknown rounding.
+
+    >>> quantize(torch.tensor([0.3, 100.0, 465.0]), E4M3)
+    tensor([ 0.3125, 96.0000,     nan])
+    >>> quantize(465.0, E4M3, saturate=True), quantize(465.0, E4M3, rounding="toward_zero")
+    (448.0, 448.0)
+    """
+    _require_format(fmt)
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding must be one of {ROUNDINGS}, got {rounding!r}")
+    if not isinstance(x, Tensor):
+        options = {"rounding": rounding, "saturate": saturate, "generator": generator}
+        return quantize(_number_to_tensor(x, "quantize"), fmt, **options).item()
+    _require_float_tensor(x, "quantize")
+
+    native = _NATIVE[x.dtype]
+    as_wide = fmt.has_inf and fmt.signed and _within(native, fmt)
+    if x.numel() == 0 or (as_wide and not saturate):
+        return x.detach().clone(memory_format=torch.contiguous_format)
+
+    grid = _grid(fmt, x.dtype)
+    source = x.detach().to(grid.dtype).contiguous()
+    result = torch.empty_like(source)
+    size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
+    scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
+    for part, out in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
+        power = scratch[: part.numel()]
+        _quantize_chunk(part, fmt, grid, rounding, saturate, generator, power=power, out=out)
+    return result.to(x.dtype)
+
+
+def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
+    """Gap between \|x\|, cut down to a value of the format, and the next larger one: its ulp.
+
+    Zero and the subnormals share ``smallest_subnormal``; inf and NaN give themselves, as in
+    ``math.ulp``. The result has x's dtype, or float64 where the format needs it.
+
+    >>> spacing(2049.0, FP16), spacing(0.0, FP16) == FP16.smallest_subnormal
+    (2.0, True)
+    """
+    _require_format(fmt)
+    if not isinstance(x, Tensor):
+        return spacing(_number_to_tensor(x, "spacing"), fmt).item()
+    _require_float_tensor(x, "spacing")
+    answer_dtype = x.dtype if _within(fmt, FP32) else torch.float64
+    grid = _grid(fmt, answer_dtype)
+    x = x.detach().to(grid.dtype).contiguous()
+    step = _power(x, grid, out=torch.empty_like(x)).mul_(2.0**-grid.mantissa_bits)
+    return torch.where(x.isfinite(), step, x.abs()).to(answer_dtype)
+
+
+def _int64(code: int) -> int:
+    """The int64 with the bits of a 64-bit code."""
+    return code - (1 << 64) if code >= 1 << 63 else code
+
+
+_CODE_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _special_codes(fmt: FloatFormat) -> tuple[int, int]:
+    """The codes of +inf and of the one NaN that encode writes; only where the format has them."""
+    inf = ((1 << fmt.exponent_bits) - 1) << fmt.mantissa_bits
+    match fmt.specials:
+        case "ieee":
+            return inf, inf | 1 << (fmt.mantissa_bits - 1)  # the quiet NaN
+        case "fnuz":
+            return inf, 1 << (fmt.bits - 1)
+    return inf, (1 << fmt.exponent_bits + fmt.mantissa_bits) - 1
+
+
+def encode(
+    x: Tensor | float, fmt: FloatFormat, *, rounding: str = "nearest_even", saturate: bool = False
+) -> Tensor | int:
+    """Codes of the quantized values of x: sign, exponent and mantissa in the low bits of int64.
+
+    Arguments as in ``quantize``; a Python number gives an int. Every NaN gets one code (positive,
+    quiet), because processors disagree about its sign and payload. The 64 bits of FP64 fill an
+    int64, so its negative values have negative codes in a tensor; the int is never negative.
+
+    Raises ValueError for NaN where the format has none, for a negative value where it has no
+    sign, and where ``quantize`` would.
+
+    >>> f"{encode(-0.3, E4M3):08b}"
+    '10101010'
+    """
+    _require_format(fmt)
+    if not isinstance(x, Tensor):
+        options = {"rounding": rounding, "saturate": saturate}
+        code = encode(_number_to_tensor(x, "encode"), fmt, **options).item()
+        return code % (1 << 64)
+    _require_float_tensor(x, "encode")
+    # In a dtype that has every value of the format.
+    grid = _grid(fmt, x.dtype if _within(fmt, FP32) else torch.float64)
+    y = quantize(x.detach().to(grid.dtype), fmt, rounding=rounding, saturate=saturate)
+    if not fmt.signed and (x < 0).any():
+        raise ValueError(f"{fmt.name} has no sign, so no code for {x[x < 0][0].item()}")
+    if not fmt.has_nan and y.isnan().any():
+        raise ValueError(f"{fmt.name} has no code for NaN; replace NaN before encoding")
+
+    finite = torch.where(y.isfinite(), y, fmt.smallest_normal)
+    power = _power(finite, grid, out=torch.empty_like(finite))
+    multiple = finite.abs() / (power * 2.0**-grid.mantissa_bits)
+    native = _NATIVE[grid.dtype]
+    exponent = (power.view(grid.bits_dtype).long() >> native.mantissa_bits) - native.bias
+    # A normal value's leading 1 is the multiple's highest bit: added, it raises the exponent
+    # field by one. Subnormals lack it, and so the field stays 0.
+    code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + multiple.long()
+    if not fmt.has_zero:
+        code -= 1  # the smallest value, 1 * 2**min_exponent, has code 0
+    inf_code, nan_code = _special_codes(fmt)
+    code = torch.where(y.isinf(), inf_code, code)
+    if fmt.signed:
+        code |= torch.signbit(y).long() << (fmt.bits - 1)
+    return torch.where(y.isnan(), _int64(nan_code), code)
+
+
+def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
+    """2**exponent for exponents of normal values: pow and ldexp need not be exact."""
+    native = _NATIVE[dtype]
+    bits = (exponent + native.bias) << native.mantissa_bits
+    return bits.to(torch.int32).view(dtype) if dtype is torch.float32 else bits.view(dtype)
+
+
+def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
+    """Values of integer codes: float32 where it holds the whole format, else float64.
+
+    ``code`` is a tensor of integers (as ``encode`` gives them) or an int; an int gives a float.
+    Raises TypeError for other dtypes and ValueError for codes outside 0 .. 2**bits - 1.
+
+    >>> decode(0b0_1111_110, E4M3), decode(0b0_1111_111, E4M3)
+    (448.0, nan)
+    """
+    _require_format(fmt)
+    if isinstance(code, int) and not isinstance(code, bool):
+        if not 0 <= code < 1 << fmt.bits:
+            raise ValueError(f"a code of {fmt.name} lies in 0 .. {(1 << fmt.bits) - 1}, got {code}")
+        return decode(torch.tensor(_int64(code)), fmt).item()
+    if not isinstance(code, Tensor) or code.dtype not in _CODE_DTYPES:
+        got = code.dtype if isinstance(code, Tensor) else f"{code!r}"
+        raise TypeError(f"decode takes an int or a tensor of integers, got {got}")
+    code = code.long()
+    outside = (code < 0) | (code >> fmt.bits != 0) if fmt.bits < 64 else torch.zeros_like(code) > 0
+    if outside.any():
+        bad = code[outside][0].item()
+        raise ValueError(f"a code of {fmt.name} lies in 0 .. {(1 << fmt.bits) - 1}, got {bad}")
+
+    magnitude = code & ((1 << fmt.exponent_bits + fmt.mantissa_bits) - 1)
+    field = magnitude >> fmt.mantissa_bits
+    first_normal = int(fmt.has_zero)
+    leading_one = (field >= first_normal).long() << fmt.mantissa_bits
+    multiple = (magnitude & ((1 << fmt.mantissa_bits) - 1)) + leading_one
+    exponent = field.clamp(min=first_normal) - fmt.bias - fmt.mantissa_bits
+    dtype = torch.float32 if _within(fmt, FP32) else torch.float64
+    # Two factors: the step itself may be subnormal in dtype.
+    half = exponent >> 1
+    value = multiple.to(dtype) * _power_of_two(half, dtype) * _power_of_two(exponent - half, dtype)
+    if fmt.signed:
+        value = torch.where((code >> (fmt.bits - 1)) & 1 == 1, -value, value)
+    inf_code, nan_code = _special_codes(fmt)
+    if fmt.has_inf:
+        value = torch.where(magnitude == inf_code, value.sign() * math.inf, value)
+        value = torch.where(magnitude > inf_code, math.nan, value)
+    elif fmt.has_nan:
+        spot = code if fmt.specials == "fnuz" else magnitude
+        value = torch.where(spot == _int64(nan_code), math.nan, value)
+    return value
