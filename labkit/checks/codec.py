@@ -1,0 +1,414 @@
+"""The one way from an answer to its judge: plain data, as bytes.
+
+A value crosses by its exact type or not at all. `type(x) is float` decides, never `isinstance` and
+never what the value says of itself, because an answer may bring a float that equals everything.
+Each value has one encoding and each encoding one value: equal bytes mean the same types, shapes
+and bits, NaN payloads and -0.0 included. What a judge need not see stays behind: a tensor's graph,
+device and strides, that it was a Parameter, an array's byte order, that two lists were one.
+
+The judge reads bytes that the answer's process wrote, so `decode` believes nothing: no pickle, no
+import by a name in the data, nothing allocated for a size that the bytes do not bear out.
+
+An encoding is a tag and its content; numbers are little-endian, a size or a count takes 8 bytes:
+
+    N T F   None, True, False           l t   count, items
+    i       size, two's complement      d     count, then key and value by turns
+    f       the 8 bytes of a double     R     place in RECORDS, then the fields
+    s b     size, UTF-8 or bytes        D     place in DTYPES (a torch.dtype)
+    X A     place in DTYPES, number of dimensions, dimensions, elements (torch tensor, numpy array)
+    S       place in DTYPES, element (a numpy scalar)
+"""
+
+import json
+import math
+import struct
+import sys
+import types
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+# Bytes an element. longdouble is missing: its padding would make equal values differ.
+DTYPES = {"bool": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2}
+DTYPES |= {"int32": 4, "int64": 8, "float16": 2, "float32": 4, "float64": 8}
+DTYPES |= {"complex64": 8, "complex128": 16}
+NUMPY_DTYPES = tuple(DTYPES)
+DTYPES |= {"complex32": 4, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
+DTYPES |= {"float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
+DIMENSIONS = 64  # numpy allows no more
+
+# Record -> its module, and its fields with their exact types.
+RECORDS = {
+    "Raised": (__name__, {"type_name": str, "message": str, "line": str}),
+    "FloatFormat": (
+        "labkit.formats",
+        {"name": str, "exponent_bits": int, "mantissa_bits": int, "bias": int}
+        | {"signed": bool, "specials": str, "storage_bits": int},
+    ),
+}
+
+# Keys of one dict that may share a hash. The powers of two among the doubles need 35; with no
+# bound, chosen keys (multiples of 2**61 - 1) make a dict quadratic.
+SAME_HASH = 64
+
+
+class CodecError(ValueError):
+    """A value that cannot cross, or bytes that are no value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one value may cost: `bytes`, `depth` of containers, `elements` (values in all)."""
+
+    bytes: int = 2**26
+    depth: int = 64
+    elements: int = 2**18
+
+    def __post_init__(self):
+        # A level takes 3 Python frames: 150 levels fit into the interpreter's 1000.
+        if not 0 <= self.depth <= 150:
+            raise ValueError(f"depth is {self.depth}; the codec nests 0 to 150 containers")
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as data: the name of its type, its message, the learner's own line or ""."""
+
+    type_name: str
+    message: str
+    line: str
+
+
+def encode(value: Any, *, limits: Limits = LIMITS) -> bytes:
+    """Return the one encoding of `value`; CodecError names what cannot cross, and where it stands.
+
+    >>> encode([1.5, {"w": len}])  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    CodecError: result[1]["w"]: a function cannot be handed over; return numbers, tensors or lists
+    """
+    writer = _Writer(limits)
+    writer.value(value)
+    return bytes(writer.out)
+
+
+def decode(data: bytes, *, limits: Limits = LIMITS) -> Any:
+    """Return the value that `encode` wrote; CodecError if `data` is not exactly its output."""
+    if type(data) is not bytes or len(data) > limits.bytes:
+        raise CodecError(f"an encoding is at most {limits.bytes:,} bytes; this is another thing")
+    value = _Reader(data, limits).value()
+    # Settles the rest: bytes to spare, padded ints, keys that come twice, bools that are neither,
+    # records that tidy up what they were given.
+    writer = _Writer(limits)
+    writer.value(value)
+    if writer.out != data:
+        raise CodecError("these bytes can be read, yet no value is written like that")
+    return value
+
+
+class _Writer:
+    def __init__(self, limits: Limits):
+        self.limits, self.left = limits, limits.elements
+        self.out = bytearray()
+        self.path = ["result"]
+        self.open: list[int] = []  # ids of the containers around the value
+
+    def refuse(self, why: str) -> NoReturn:
+        raise CodecError(f"{''.join(self.path)}: {why}") from None
+
+    def need(self, size: int) -> None:
+        if size > self.limits.bytes - len(self.out):
+            self.refuse(f"more than {self.limits.bytes:,} bytes in all; return less")
+
+    def put(self, tag: bytes, content: Any = b"", *, size: int | None = None) -> None:
+        head = tag if size is None else tag + struct.pack("<Q", size)
+        self.need(len(head) + len(content))
+        self.out += head
+        self.out += content
+
+    def value(self, x: Any, key: bool = False) -> None:
+        if self.left <= 0:
+            self.refuse(f"more than {self.limits.elements:,} values in all; return tensors")
+        self.left -= 1
+        kind = type(x)
+        # `is`, and no table of types: a metaclass decides how its classes hash and compare.
+        if x is None:
+            self.put(b"N")
+        elif kind is bool:
+            self.put(b"T" if x else b"F")
+        elif kind is int:
+            size = x.bit_length() // 8 + 1
+            self.need(size)
+            self.put(b"i", x.to_bytes(size, "little", signed=True), size=size)
+        elif kind is float:
+            self.put(b"f", struct.pack("<d", x))
+        elif kind is str:
+            self.need(len(x))
+            try:
+                text = x.encode()
+            except UnicodeEncodeError:
+                self.refuse("a str with half a surrogate pair; return text that UTF-8 can hold")
+            self.put(b"s", text, size=len(text))
+        elif kind is bytes:
+            self.put(b"b", x, size=len(x))
+        elif kind is tuple or (kind is list and not key):
+            self.enter(x, b"t" if kind is tuple else b"l")
+            for i, item in enumerate(tuple(x)):
+                self.child(f"[{i}]", item, key)
+            self.open.pop()
+        elif kind is dict and not key:
+            self.enter(x, b"d")
+            hashes: dict[int, int] = {}
+            for i, (name, item) in enumerate(tuple(x.items())):
+                self.child(f", key {i}", name, True)
+                if _crowded(hashes, name):
+                    self.refuse(f"more than {SAME_HASH} keys with one hash; return a list of pairs")
+                self.child(_step(name, i), item)
+            self.open.pop()
+        elif not (
+            self.record(x, kind, key) or self.torch(x, kind, key) or self.numpy(x, kind, key)
+        ):
+            self.refuse(_advice(kind, key))
+
+    def enter(self, x: list | tuple | dict, tag: bytes) -> None:
+        if id(x) in self.open:
+            self.refuse(f"this {type(x).__name__} holds itself; return it without the loop")
+        if len(self.open) >= self.limits.depth:
+            self.refuse(f"more than {self.limits.depth} containers deep; return something flatter")
+        if len(x) > self.left:
+            self.refuse(f"more than {self.limits.elements:,} values in all; return tensors")
+        self.open.append(id(x))
+        self.put(tag, size=len(x))
+
+    def child(self, step: str, x: Any, key: bool = False) -> None:
+        self.path.append(step)
+        self.value(x, key)
+        self.path.pop()
+
+    def record(self, x: Any, kind: type, key: bool) -> bool:
+        for place, (name, (module, fields)) in enumerate(RECORDS.items()):
+            if kind is getattr(sys.modules.get(module), name, None):
+                self.put(b"R" + bytes([place]))
+                for field, allowed in fields.items():
+                    item = getattr(x, field, None)
+                    if type(item) is not allowed:
+                        self.refuse(f"{name}.{field} is not exactly of type {allowed.__name__}")
+                    self.child(f".{field}", item, key)
+                return True
+        return False
+
+    def torch(self, x: Any, kind: type, key: bool) -> bool:
+        torch = sys.modules.get("torch")  # not loaded: then x is nothing of torch's
+        if torch is None:
+            return False
+        if kind is torch.dtype:
+            self.put(b"D" + self.place(str(x)[len("torch.") :], DTYPES))
+        elif not key and (kind is torch.Tensor or kind is torch.nn.Parameter):
+            try:
+                # Through the class: an instance may carry a detach of its own, its result does not.
+                self.tensor(torch, torch.Tensor.detach(x))
+            except CodecError:
+                raise
+            except Exception as error:  # torch raises whatever the kind of tensor suggests
+                self.refuse(f"torch cannot copy this tensor: {str(error)[:200]}")
+        else:
+            return False
+        return True
+
+    def tensor(self, torch: types.ModuleType, x: Any) -> None:
+        place = self.place(str(x.dtype)[len("torch.") :], DTYPES)
+        if x.layout is not torch.strided or x.device.type == "meta":
+            self.refuse(f"a tensor with layout {x.layout} on {x.device}; return a dense one")
+        self.shape(b"X" + place, tuple(x.shape), x.element_size())
+        last = sum((d - 1) * step for d, step in zip(x.shape, x.stride(), strict=True))
+        end = (x.storage_offset() + last + 1) * x.element_size()
+        if x.numel() and end > x.untyped_storage().nbytes():
+            self.refuse("the storage of this tensor was freed; return one that holds its numbers")
+        x = x.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        self.elements(memoryview(x.view(torch.uint8).numpy()), x.dtype is torch.bool)
+
+    def numpy(self, x: Any, kind: type, key: bool) -> bool:
+        np = sys.modules.get("numpy")
+        if np is None:
+            return False
+        if any(kind is np.dtype(char).type for char in "?bhilqBHILQefdFD"):
+            self.put(b"S" + self.place(np.dtype(kind).name, NUMPY_DTYPES))
+            self.elements(x.tobytes(), kind is np.bool)
+        elif kind is np.ndarray and not key:
+            dtype = x.dtype.newbyteorder("<")
+            name = next((n for n in NUMPY_DTYPES if np.dtype(n) == dtype), str(dtype))
+            self.shape(b"A" + self.place(name, NUMPY_DTYPES), x.shape, x.itemsize)
+            self.elements(x.astype(dtype, copy=False).tobytes(), name == "bool")
+        else:
+            return False
+        return True
+
+    def place(self, dtype: str, known: Any) -> bytes:
+        if dtype not in known:
+            self.refuse(f"elements of type {dtype[:60]}; return one of {', '.join(known)}")
+        return bytes([list(known).index(dtype)])
+
+    def shape(self, head: bytes, shape: tuple, size: int) -> None:
+        if len(shape) > DIMENSIONS:
+            self.refuse(f"{len(shape)} dimensions; return at most {DIMENSIONS}")
+        self.need(_room(shape, size))
+        self.put(head, struct.pack(f"<B{len(shape)}Q", len(shape), *shape))
+
+    def elements(self, raw: Any, is_bool: bool) -> None:
+        if is_bool and bytes(raw).strip(b"\x00\x01"):
+            self.refuse("a bool that is neither 0 nor 1 in memory; return x != 0")
+        self.put(b"", raw)
+
+
+class _Reader:
+    def __init__(self, data: bytes, limits: Limits):
+        self.data, self.at = memoryview(data), 0
+        self.limits, self.left, self.depth = limits, limits.elements, limits.depth
+
+    def fail(self, why: str) -> NoReturn:
+        raise CodecError(f"byte {self.at}: {why}") from None
+
+    def take(self, size: int) -> memoryview:
+        if size > len(self.data) - self.at:
+            self.fail(f"{size:,} bytes announced, {len(self.data) - self.at:,} are left")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def pick(self, table: Any) -> str:
+        place = self.take(1)[0]
+        if place >= len(table):
+            self.fail(f"place {place} of {len(table)}")
+        return tuple(table)[place]
+
+    def value(self) -> Any:
+        if self.left <= 0:
+            self.fail(f"more than {self.limits.elements:,} values")
+        self.left -= 1
+        match chr(self.take(1)[0]):
+            case "N":
+                return None
+            case "T":
+                return True
+            case "F":
+                return False
+            case "i":
+                return int.from_bytes(self.take(self.number()), "little", signed=True)
+            case "f":
+                return struct.unpack("<d", self.take(8))[0]
+            case "s":
+                try:
+                    return str(self.take(self.number()), "utf-8")
+                except UnicodeDecodeError:
+                    self.fail("a str that is not UTF-8")
+            case "b":
+                return bytes(self.take(self.number()))
+            case "l":
+                return self.items()
+            case "t":
+                return tuple(self.items())
+            case "d":
+                return self.entries()
+            case "R":
+                return self.record(self.pick(RECORDS))
+            case "D":
+                return getattr(import_module("torch"), self.pick(DTYPES))
+            case "X":
+                return self.tensor(self.pick(DTYPES))
+            case "A":
+                return self.array(self.pick(NUMPY_DTYPES), self.shape())
+            case "S":
+                return self.array(self.pick(NUMPY_DTYPES), ())[()]
+        self.fail("no value starts like that")
+
+    def enter(self, each: int) -> int:
+        count = self.number()
+        if count * each > min(self.left, len(self.data) - self.at) or self.depth <= 0:
+            self.fail(f"{count:,} items are more than the limits or the bytes allow")
+        self.depth -= 1
+        return count
+
+    def items(self) -> list:
+        items = [self.value() for _ in range(self.enter(1))]
+        self.depth += 1
+        return items
+
+    def entries(self) -> dict:
+        made: dict = {}
+        hashes: dict[int, int] = {}
+        for _ in range(self.enter(2)):
+            key, item = self.value(), self.value()
+            try:
+                if not _crowded(hashes, key):
+                    made[key] = item
+            except (TypeError, ValueError):
+                # A list has no hash; numpy compares a scalar with a tuple element by element.
+                self.fail("no key of a dict")
+        self.depth += 1
+        return made
+
+    def record(self, name: str) -> Any:
+        module, fields = RECORDS[name]
+        values = {field: self.value() for field in fields}
+        if any(type(values[field]) is not allowed for field, allowed in fields.items()):
+            self.fail(f"no {name}: a field of another type")
+        try:
+            return getattr(import_module(module), name)(**values)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            self.fail(f"no {name}: {str(error)[:200]}")
+
+    def shape(self) -> tuple:
+        return tuple(self.number() for _ in range(self.take(1)[0]))
+
+    def elements(self, dtype: str, shape: tuple) -> bytearray:
+        if len(shape) > DIMENSIONS or _room(shape, DTYPES[dtype]) > self.limits.bytes:
+            self.fail("a shape beyond the limits")
+        return bytearray(self.take(math.prod(shape) * DTYPES[dtype]))
+
+    def tensor(self, dtype: str) -> Any:
+        torch, shape = import_module("torch"), self.shape()
+        raw = self.elements(dtype, shape)
+        if not raw:  # frombuffer refuses nothing
+            return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
+        return torch.frombuffer(raw, dtype=torch.uint8).view(getattr(torch, dtype)).reshape(shape)
+
+    def array(self, dtype: str, shape: tuple) -> Any:
+        np = import_module("numpy")
+        raw = self.elements(dtype, shape)
+        return np.ndarray(shape, np.dtype(dtype).newbyteorder("<"), buffer=raw)
+
+
+def _room(shape: tuple, size: int) -> int:
+    """Bytes, a dimension of 0 counted as 1: strides are computed even where there is no element."""
+    return math.prod(max(d, 1) for d in shape) * size
+
+
+def _crowded(hashes: dict[int, int], key: Any) -> bool:
+    hashes[hash(key)] = hashes.get(hash(key), 0) + 1
+    return hashes[hash(key)] > SAME_HASH
+
+
+def _step(key: Any, place: int) -> str:
+    """The key as it stands between brackets, if it is short enough to show."""
+    shown = (type(key) is str and len(key) <= 40) or (type(key) is int and abs(key) < 2**64)
+    return f"[{json.dumps(key, ensure_ascii=False)}]" if shown else f"[key {place}]"
+
+
+def _advice(kind: type, key: bool) -> str:
+    name = type.__dict__["__name__"].__get__(kind)[:60]  # past a metaclass that lies
+    if key:
+        return f"a {name} in a dict's key; use numbers, str, bytes or tuples of them"
+    for plain in (int, float, str, bytes, list, tuple, dict):
+        if issubclass(kind, plain):
+            return f"{name} is a kind of {plain.__name__}; return {plain.__name__}(...) of it"
+    if issubclass(kind, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        return "a function cannot be handed over; return numbers, tensors or lists"
+    if issubclass(kind, types.GeneratorType | set | frozenset | range | map | zip | filter):
+        return f"a {name} cannot be handed over; return list(...) of it"
+    if kind is complex:
+        return "a complex number cannot be handed over; return its real and imaginary parts"
+    return f"a value of type {name} cannot be handed over; return numbers, tensors or lists"
