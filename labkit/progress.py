@@ -1,7 +1,7 @@
 """The learner's log: what was tried, when, and how it ended.
 
 This module believes that a log must never cost a learner anything. One SQLite file holds events,
-and events are only ever added. An event is on the disk before `record` returns, so a killed
+and events are only ever added. An event is on the disk before ``record`` returns, so a killed
 kernel loses nothing it was told is kept. Kernels may write at once: each call opens the file,
 takes the write lock first, adds its row and closes. A log that cannot be written is said once, in
 a sentence, and the check goes on.
@@ -9,7 +9,7 @@ a sentence, and the check goes on.
 Homes on shared hubs are often network file systems, where a write-ahead log is unsafe. Hence the
 rollback journal.
 
-`LABKIT_HOME` moves the file. With `LABKIT_PROGRESS=off` there is no log: nothing is written and
+``LABKIT_HOME`` moves the file. With ``LABKIT_PROGRESS=off`` there is no log: nothing is written and
 nothing read, so graders, CI and pytest see the same empty log everywhere.
 """
 
@@ -24,8 +24,10 @@ from pathlib import Path
 
 import platformdirs
 
+from labkit.paths import NOTEBOOKS
+
 CERTAIN = 3
-"""`sure` of a prediction: 1 guessing, 2 fairly sure, 3 certain."""
+"""``sure`` of a prediction: 1 guessing, 2 fairly sure, 3 certain."""
 
 # Eight kernels that write at once wait milliseconds for each other; five seconds of waiting means
 # that something holds the file. After one such wait the next calls give up at once.
@@ -120,11 +122,11 @@ def record(
 ) -> str | None:
     """Add one event to the log; when this returns None, the event is on the disk.
 
-    `detail` holds what JSON can hold (NaN and infinities too). `now` is an aware datetime, the
+    ``detail`` holds what JSON can hold (NaN and infinities too). ``now`` is an aware datetime, the
     present by default.
 
     Returns a sentence to show, once per process, where the log cannot be written; after that
-    None. Raises TypeError for a detail that is no JSON and ValueError for a `now` without a time
+    None. Raises TypeError for a detail that is no JSON and ValueError for a ``now`` without a time
     zone, and nothing because of the log.
     """
     global _sentence_was_said, _last_write_failed
@@ -190,10 +192,21 @@ def events(*, lab: str | None = None, kind: str | None = None) -> list[Event]:
     ]
 
 
+def read_manifest(file: Path = NOTEBOOKS / "manifest.json") -> dict:
+    """The list of labs and their exercises that the build wrote; FileNotFoundError if absent."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{file} is missing: it lists the labs. `git checkout {file}` brings it back in a"
+            " checkout, and installing labkit again elsewhere."
+        ) from None
+
+
 def overview(manifest: Mapping, *, log: Iterable[Event] | None = None) -> list[LabProgress]:
     """How far each lab of the manifest is, in the manifest's order.
 
-    `log` is the list of events, the learner's own by default. An exercise passed once is passed.
+    ``log`` is the list of events, the learner's own by default. An exercise passed once is passed.
     Raises ProgressError where the log cannot be read.
     """
     log = events() if log is None else list(log)

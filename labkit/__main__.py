@@ -1,0 +1,125 @@
+"""The commands: ``python -m labkit COMMAND``, or ``labkit COMMAND``.
+
+A command imports what it needs when it runs, so that ``labkit progress`` answers without torch and
+``labkit doctor`` also where torch is what is missing.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit status; without a command, list the commands."""
+    arguments = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(
+        prog="labkit",
+        description="The commands of the mixed precision labs.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="commands:\n"
+        + "\n".join(f"  {name:<10} {_promise(command)}" for name, command in _COMMANDS.items())
+        + "\n\n`labkit COMMAND --help` tells more.",
+    )
+    parser.add_argument(
+        "command", nargs="?", choices=_COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS
+    )
+    # What follows the command is the command's own, its --help too.
+    chosen = parser.parse_args(arguments[:1]).command
+    if chosen is None:
+        parser.print_help()
+        return 0
+    return _COMMANDS[chosen](arguments[1:])
+
+
+def _doctor(arguments: list[str]) -> int:
+    """Will the course run on this machine? Says what is missing and how to mend it."""
+    parser = _parser("doctor", _doctor)
+    parser.add_argument("--json", action="store_true", help="the findings for programs")
+    options = parser.parse_args(arguments)
+    from labkit.doctor import examine
+
+    report = examine()
+    findings = {"runs": report.runs, **dataclasses.asdict(report)}
+    print(json.dumps(findings, indent=1) if options.json else report)
+    return 0 if report.runs else 1
+
+
+def _start(arguments: list[str]) -> int:
+    """Copy the labs to a folder of your own, or carry your answers into updated ones."""
+    from labkit import my_labs
+
+    return my_labs.main(arguments)
+
+
+def _show_progress(arguments: list[str]) -> int:
+    """What you have passed, lab by lab; --lab LAB shows one lab's exercises."""
+    parser = _parser("progress", _show_progress)
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument("--lab", help="one lab, such as 02_number_formats or 02")
+    options = parser.parse_args(arguments)
+    from labkit import progress
+    from labkit.widgets.progress_panel import as_text
+
+    try:
+        manifest = progress.read_manifest()
+        if options.lab is None:
+            rows = progress.overview(manifest)
+        else:
+            rows = progress.lab_progress(manifest, _full_name(options.lab, manifest))
+    except (progress.ProgressError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], default=datetime.isoformat))
+        return 0
+    print(as_text(rows))
+    where = "LABKIT_PROGRESS=off: there is no log." if progress.is_off() else progress.path()
+    print(f"\n{where}")
+    return 0
+
+
+def _build(arguments: list[str]) -> int:
+    """Build the notebooks from their sources; --check says what is stale. For authors."""
+    try:
+        from labkit import build
+
+        return build.main(arguments)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("labkit"):
+            raise
+        print(
+            f"labkit build needs {error.name}, which is not installed. Run"
+            " `pip install -e '.[dev]'` in the checkout.",
+            file=sys.stderr,
+        )
+        return 1
+
+
+_COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "doctor": _doctor,
+    "start": _start,
+    "progress": _show_progress,
+    "build": _build,
+}
+
+
+def _promise(command: Callable) -> str:
+    return (command.__doc__ or "").splitlines()[0]
+
+
+def _parser(name: str, command: Callable) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"labkit {name}", description=_promise(command))
+
+
+def _full_name(lab: str, manifest: dict) -> str:
+    """The lab of that name, or the one whose number it is: 02 is 02_number_formats."""
+    names = [entry["lab"] for entry in manifest["labs"]]
+    numbered = [name for name in names if name.split("_")[0] == lab]
+    return numbered[0] if numbered else lab
+
+
+if __name__ == "__main__":
+    sys.exit(main())

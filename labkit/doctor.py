@@ -1,0 +1,386 @@
+"""The doctor: will the course run on this machine, and what can its device compute with?
+
+This module believes that whoever runs it may have nothing installed: it starts with the standard
+library alone, and torch may be what is missing. It reads versions, asks the machine, and tells each
+finding with what was wanted and what mends it.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import warnings
+from dataclasses import dataclass
+from html import escape
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from labkit.dtype_support import (
+    TELLING_FEATURES,
+    DtypeSupport,
+    cpu_features,
+    cpuinfo,
+    dtype_support,
+    sysctl,
+)
+from labkit.paths import NOTEBOOKS
+
+_DISTRIBUTION = "mixed-precision-labs"
+_REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
+_GIB = 2**30
+
+_FINDINGS_HEAD = ("status", "name", "found", "wanted")
+_DTYPES_HEAD = ("format", "storable", "computable", "accelerated", "evidence")
+_STYLE = """<style>
+.labkit-doctor {color: var(--jp-content-font-color1, inherit); max-width: 70em;}
+.labkit-doctor table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
+.labkit-doctor caption {text-align: left; font-weight: 600; padding: 0.3em 0; caption-side: top;
+  color: inherit; font-size: inherit;}
+.labkit-doctor th, .labkit-doctor td {text-align: left; vertical-align: top; font-weight: normal;
+  padding: 0.25em 1.2em 0.25em 0; white-space: normal; overflow-wrap: anywhere;
+  border-bottom: 1px solid var(--jp-border-color2, #8888);}
+.labkit-doctor thead th {font-weight: 600; overflow-wrap: normal;}
+.labkit-doctor tbody tr, .labkit-doctor tbody tr:hover {background: none;}
+.labkit-doctor .note, .labkit-doctor .problem {font-weight: 600;}
+.labkit-doctor .problem {color: var(--jp-error-color1, #c62828);}
+</style>"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing looked at: status is "ok", "note" (the course runs) or "problem" (it does not)."""
+
+    name: str
+    found: str
+    wanted: str = ""
+    status: str = "ok"
+    mend: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report:
+    """All findings; a notebook displays them as tables, a terminal as text."""
+
+    findings: tuple[Finding, ...]
+    device: str
+    dtypes: tuple[DtypeSupport, ...]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the course will run: there is no problem."""
+        return not any(finding.status == "problem" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        lines = [self._verdict(), ""]
+        rows = [(f.status, f.name, f.found, f.wanted) for f in self.findings]
+        aligned = _aligned([_FINDINGS_HEAD, *rows])
+        for line, finding in zip(aligned, (None, *self.findings), strict=True):
+            lines.append(line)
+            if finding and finding.mend:
+                lines.append(f"{'':9}mend: {finding.mend}")
+        if self.dtypes:
+            rows = [_dtype_cells(row) for row in self.dtypes]
+            lines += ["", f"Number formats on {self.device}", *_aligned([_DTYPES_HEAD, *rows])]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f'<span class="{f.status}">{f.status}</span>',
+                escape(f.name),
+                escape(f.found) + (f"<br><b>Mend:</b> {escape(f.mend)}" if f.mend else ""),
+                escape(f.wanted),
+            )
+            for f in self.findings
+        ]
+        tables = _table("This machine", _FINDINGS_HEAD, rows)
+        if self.dtypes:
+            rows = [tuple(escape(cell) for cell in _dtype_cells(row)) for row in self.dtypes]
+            tables += _table(f"Number formats on {escape(self.device)}", _DTYPES_HEAD, rows)
+        return f'{_STYLE}<div class="labkit-doctor"><p>{self._verdict()}</p>{tables}</div>'
+
+    def _verdict(self) -> str:
+        if self.runs:
+            return "The course will run on this machine."
+        problems = sum(finding.status == "problem" for finding in self.findings)
+        return f"The course will not run yet: {problems} problem{'s' * (problems > 1)} to mend."
+
+
+def examine() -> Report:
+    """Look at the versions, the machine, the labs and the log, and try each dtype.
+
+    Imports torch where it is installed, and tries to write to the learner's log (nothing stays).
+    """
+    torch, findings = _torch()
+    device = _device(torch)
+    return Report(
+        findings=(
+            *_versions(),
+            *findings,
+            *_jupyter(),
+            _labs(),
+            _log(),
+            *_machine(),
+            _accelerator(torch, device),
+        ),
+        device=device,
+        dtypes=tuple(dtype_support(torch, device)) if torch else (),
+    )
+
+
+# Versions
+
+
+def _versions() -> list[Finding]:
+    """Python and every package that the course asks for, against what it asks for."""
+    minimums, python = {}, "3.11"
+    findings = []
+    try:
+        asked = metadata.requires(_DISTRIBUTION) or []
+        minimums = dict(_minimum(line) for line in asked if "extra ==" not in line)
+        python = metadata.metadata(_DISTRIBUTION)["Requires-Python"].removeprefix(">=")
+    except metadata.PackageNotFoundError:
+        findings.append(
+            Finding(name="labkit", found="not installed", status="problem", mend=_install())
+        )
+    found = platform.python_version()
+    findings.insert(
+        0,
+        Finding(
+            name="Python",
+            found=found,
+            wanted=f">={python}",
+            status="ok" if _numbers(found) >= _numbers(python) else "problem",
+            mend="" if _numbers(found) >= _numbers(python) else f"Install Python {python} or newer",
+        ),
+    )
+    pins = _pins()
+    for name in sorted({*minimums, *pins}):
+        # Only in requirements.txt: it tests the notebooks, which run without it.
+        needed = name in minimums or not minimums
+        findings.append(_package(name, minimums.get(name, ""), pins.get(name, ""), needed=needed))
+    return findings
+
+
+def _package(name: str, minimum: str, pin: str, *, needed: bool) -> Finding:
+    asked = [f">={minimum}"] if minimum else []
+    asked += [f"labs ran with {pin}"] if pin else []
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        found, status = "missing", "problem" if needed else "note"
+    else:
+        if importlib.util.find_spec(name.replace("-", "_")) is None:
+            found, status = f"{found}, but cannot be imported", "problem" if needed else "note"
+        elif minimum and _numbers(found) < _numbers(minimum):
+            status = "problem"
+        else:
+            status = "note" if pin and found.partition("+")[0] != pin else "ok"
+    mend = "" if status == "ok" else _install(name)
+    return Finding(name=name, found=found, wanted=", ".join(asked), status=status, mend=mend)
+
+
+def _minimum(requirement: str) -> tuple[str, str]:
+    """Name and lowest version of a line such as ``torch>=2.13``."""
+    name = re.match(r"[\w.-]+", requirement).group()
+    lowest = re.search(r">=\s*([\d.]+)", requirement)
+    return name, lowest.group(1) if lowest else ""
+
+
+def _pins() -> dict[str, str]:
+    if not _REQUIREMENTS.is_file():
+        return {}
+    text = _REQUIREMENTS.read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a release: 2.13.0+cpu gives (2, 13, 0), in which 2.9 < 2.13."""
+    return tuple(int(part) for part in re.match(r"[\d.]*", version).group().split(".") if part)
+
+
+def _install(package: str = _DISTRIBUTION) -> str:
+    if _REQUIREMENTS.is_file():
+        return f"pip install -r {_REQUIREMENTS}"
+    return f"pip install --upgrade {package}"
+
+
+# Torch, Jupyter, the labs, the log
+
+
+def _torch() -> tuple[ModuleType | None, list[Finding]]:
+    """Torch, or a finding that says why it cannot be imported."""
+    if importlib.util.find_spec("torch") is None:
+        return None, []  # its missing version is told already
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            import torch
+    except Exception as error:  # a broken installation fails with OSError, RuntimeError and others
+        why = _first_line(error)
+        return None, [
+            Finding(name="import torch", found=why, status="problem", mend=_install("torch"))
+        ]
+    return torch, []
+
+
+def _jupyter() -> list[Finding]:
+    findings = []
+    for name, part in (
+        ("ipykernel", "the kernel that runs the cells"),
+        ("jupyterlab_widgets", "the part of JupyterLab that shows widgets"),
+    ):
+        there = importlib.util.find_spec(name) is not None
+        findings.append(
+            Finding(
+                name=name,
+                found=metadata.version(name) if there else "missing",
+                wanted=part,
+                status="ok" if there else "problem",
+                mend="" if there else _install("jupyterlab ipywidgets"),
+            )
+        )
+    # A `jupyter lab` of another environment starts well and then finds neither labkit nor widgets.
+    command, ours = shutil.which("jupyter-lab"), Path(sys.prefix).resolve()
+    at_home = command is not None and ours in Path(command).absolute().parent.resolve().parents
+    findings.append(
+        Finding(
+            name="jupyter lab",
+            found=command or "not on PATH",
+            wanted=f"in {ours}",
+            status="ok" if at_home else "note",
+            mend="" if at_home else f"Start it as `{sys.executable} -m jupyterlab`",
+        )
+    )
+    return findings
+
+
+def _labs() -> Finding:
+    manifest = NOTEBOOKS / "manifest.json"
+    try:
+        labs = [entry["lab"] for entry in json.loads(manifest.read_text(encoding="utf-8"))["labs"]]
+        absent = [lab for lab in labs if not (NOTEBOOKS / f"{lab}.ipynb").is_file()]
+        found = f"missing: {', '.join(absent)}" if absent else f"{len(labs)} in {NOTEBOOKS}"
+        status = "problem" if absent else "ok"
+    except FileNotFoundError:
+        found, status = f"{manifest.name} is missing", "problem"
+    except (OSError, ValueError, KeyError) as error:
+        found, status = f"{manifest.name} cannot be read: {_first_line(error)}", "problem"
+    restore = f"git checkout {NOTEBOOKS}" if _REQUIREMENTS.is_file() else _install()
+    return Finding(name="labs", found=found, status=status, mend=restore * (status == "problem"))
+
+
+def _log() -> Finding:
+    """The learner's log: the labs run without it, so the worst is a note."""
+    try:
+        from labkit import progress
+    except ImportError as error:
+        why = _first_line(error)
+        return Finding(name="progress log", found=why, status="note", mend=_install())
+    if progress.is_off():
+        mend = "Unset LABKIT_PROGRESS to keep your progress"
+        return Finding(
+            name="progress log", found="off (LABKIT_PROGRESS=off)", status="note", mend=mend
+        )
+    if problem := progress.why_not_writable():
+        return Finding(name="progress log", found="cannot be written", status="note", mend=problem)
+    return Finding(name="progress log", found=str(progress.path()))
+
+
+# The machine
+
+
+def _machine() -> list[Finding]:
+    features = cpu_features()
+    if features is None:
+        said = "unknown"
+    else:
+        said = ", ".join(sorted(features & TELLING_FEATURES)) or "none listed"
+    memory = _memory()
+    return [
+        Finding(name="system", found=f"{platform.system()} {platform.release()}"),
+        Finding(name="processor", found=_cpu_name()),
+        Finding(name="16- and 8-bit features", found=said),
+        Finding(name="cores", found=str(_cores())),
+        Finding(name="memory", found=f"{memory / _GIB:.1f} GiB" if memory else "unknown"),
+    ]
+
+
+def _cpu_name() -> str:
+    if sys.platform == "darwin":
+        return sysctl("-n", "machdep.cpu.brand_string") or platform.machine()
+    said = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
+    return said.group(1) if said else platform.processor() or platform.machine() or "unknown"
+
+
+def _cores() -> int | str:
+    # A hub often lends a process fewer cores than the machine has.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or "unknown"
+
+
+def _memory() -> int | None:
+    """Bytes that this machine, or the container around us, has."""
+    sizes = []
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    limit = Path("/sys/fs/cgroup/memory.max")  # where the kernel would be killed on a hub
+    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+        sizes.append(int(text))
+    return min(sizes, default=None)
+
+
+def _device(torch: ModuleType | None) -> str:
+    """The device the labs would use: the accelerator if torch sees one, else "cpu"."""
+    if torch is None:
+        return "cpu"
+    with warnings.catch_warnings(action="ignore"):  # an old driver is told by "none" below
+        device = torch.accelerator.current_accelerator(check_available=True)
+    return device.type if device else "cpu"
+
+
+def _accelerator(torch: ModuleType | None, device: str) -> Finding:
+    if torch is None:
+        found = "unknown: only torch can tell"
+    elif device == "cuda":
+        card = torch.cuda.get_device_properties(0)
+        found = f"{card.name}, {card.total_memory / _GIB:.1f} GiB"
+    elif device == "cpu":
+        built = torch.version.cuda and f" (torch is built for CUDA {torch.version.cuda})"
+        found = f"none that torch sees{built or ''}"
+    else:
+        found = device
+    return Finding(name="accelerator", found=found)
+
+
+# Words and tables
+
+
+def _dtype_cells(row: DtypeSupport) -> tuple[str, ...]:
+    return (row.dtype, row.storable, row.computable, row.accelerated, row.evidence)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _table(caption: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table whose cells are HTML."""
+    head = "".join(f'<th scope="col">{header}</th>' for header in headers)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return (
+        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
