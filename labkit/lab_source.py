@@ -25,6 +25,7 @@ import builtins
 import copy
 import hashlib
 import re
+import symtable
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,39 +97,40 @@ def cell_id(cell_type: str, text: str, occurrence: int) -> str:
 
 def tree(code: str) -> ast.Module:
     """The syntax tree of a cell, IPython's magics included; raises SyntaxError."""
+    return ast.parse(_plain(code))
+
+
+def names_assigned(code: str) -> set[str]:
+    """The global names that running a cell binds: assignments, definitions and imports."""
+    module, *inner = _scopes(code)
+    outer = {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported()}
+    symbols = [s for scope in inner for s in scope.get_symbols()]
+    return outer | {s.get_name() for s in symbols if s.is_declared_global() and s.is_assigned()}
+
+
+def names_loaded(code: str) -> list[str]:
+    """The global names that a cell reads, in functions too, in the order of its text."""
+    module, *inner = _scopes(code)
+    read = {s.get_name() for s in module.get_symbols() if s.is_referenced()}
+    symbols = [s for scope in inner for s in scope.get_symbols()]
+    read |= {s.get_name() for s in symbols if s.is_referenced() and s.is_global()}
+    names = [node for node in ast.walk(tree(code)) if isinstance(node, ast.Name)]
+    names.sort(key=lambda node: (node.lineno, node.col_offset))
+    return list(dict.fromkeys(node.id for node in names if node.id in read))
+
+
+def _plain(code: str) -> str:
     from IPython.core.inputtransformer2 import TransformerManager
 
-    return ast.parse(TransformerManager().transform_cell(code))
+    return TransformerManager().transform_cell(code)
 
 
-def names_assigned(module: ast.Module) -> set[str]:
-    """The global names that running the cell binds: assignments, definitions and imports."""
-    names: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names.add(node.name)
-                return
-            case ast.Lambda():
-                return
-            case ast.Import() | ast.ImportFrom():
-                names.update((a.asname or a.name).partition(".")[0] for a in node.names)
-            case ast.Name(ctx=ast.Store()):
-                names.add(node.id)
-        for child in ast.iter_child_nodes(node):
-            # A comprehension's variables stay inside it.
-            if not isinstance(child, ast.comprehension):
-                visit(child)
-
-    visit(module)
-    return names
-
-
-def names_loaded(module: ast.Module) -> list[str]:
-    """The names that the cell reads, functions' bodies included, in the order of the text."""
-    loads = [n for n in ast.walk(module) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
-    return list(dict.fromkeys(n.id for n in sorted(loads, key=lambda n: (n.lineno, n.col_offset))))
+def _scopes(code: str) -> list[symtable.SymbolTable]:
+    """The scope of the cell and, after it, those of everything inside."""
+    scopes = [symtable.symtable(_plain(code), "cell", "exec")]
+    for scope in scopes:
+        scopes.extend(scope.get_children())
+    return scopes
 
 
 def read_lab(path: Path) -> Lab:
@@ -215,13 +217,17 @@ def _mistakes_of_options(cells: list[Any]) -> list[str]:
         seen[kind].add(slug)
         if kind == "check" and slug not in seen["exercise"]:
             errors.append(f'{label}: no exercise="{slug}" stands before this check')
-        if kind == "check" and not _positive(options.get("points")):
-            errors.append(f"{label}: a check needs points, such as points=2")
+        if kind == "check" and not _whole(options.get("points")):
+            errors.append(f"{label}: a check needs points, such as points=2, or points=0 for a stretch exercise")
         if kind == "check" and not _positive(options.get("seconds", SECONDS)):
             errors.append(f"{label}: seconds is a number above 0, not {options['seconds']!r}")
     for slug in sorted(seen["exercise"] - seen["check"]):
         errors.append(f'exercise="{slug}": no check="{slug}" judges it')
     return errors
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _positive(value: object) -> bool:
@@ -307,17 +313,17 @@ def _exercises(solution: Any, learner: Any, cells: list[Any], errors: list[str])
     for solved, open_, cell in zip(solution.cells, learner.cells, cells, strict=True):
         if cell.cell_type != "code":
             continue
-        kind, label, module = _kind(cell), _label(cell), tree(solved.source)
-        assigned = names_assigned(module)
+        kind, label = _kind(cell), _label(cell)
+        assigned = names_assigned(solved.source)
         if kind == "exercise":
-            stub = _stub_tree(open_.source, label, errors)
-            answers[cell.metadata["exercise"]] = (assigned, names_assigned(stub))
+            open_names = _names_of_stub(open_.source, label, errors)
+            answers[cell.metadata["exercise"]] = (assigned, open_names)
         defined |= assigned
         if kind != "check":
             continue
         slug = cell.metadata["check"]
         solved_names, open_names = answers[slug]
-        loaded = names_loaded(module)
+        loaded = names_loaded(solved.source)
         names = tuple(name for name in loaded if name in solved_names)
         unknown = [name for name in loaded if name not in defined]
         if unknown or not names:
@@ -335,19 +341,19 @@ def _exercises(solution: Any, learner: Any, cells: list[Any], errors: list[str])
     return exercises
 
 
-def _stub_tree(code: str, label: str, errors: list[str]) -> ast.Module:
-    """The syntax tree of an open exercise, which must run as it stands."""
+def _names_of_stub(code: str, label: str, errors: list[str]) -> set[str]:
+    """What an open exercise assigns; it must run as it stands."""
     try:
         module = tree(code)
     except SyntaxError as error:
         errors.append(f"{label}: without its solution the cell is not Python: {error.msg}")
-        return ast.Module(body=[], type_ignores=[])
+        return set()
     raised = {n for n in ast.walk(module) if isinstance(n, ast.Raise) and _is_stub(n)}
     for function in (n for n in ast.walk(module) if isinstance(n, ast.FunctionDef)):
         raised -= set(ast.walk(function))
     if raised:
         errors.append(f"{label}: an indented solution region must stand inside a function")
-    return module
+    return names_assigned(code)
 
 
 def _is_stub(statement: ast.Raise) -> bool:

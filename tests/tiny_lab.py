@@ -1,0 +1,45 @@
+"""The source of a lab with one of each: a guess, a function, a number, twins."""
+
+TINY = '''\
+# %% [markdown]
+# # 2. Tiny numbers
+#
+# You write one function and one number.
+#
+# *5 minutes · any laptop, no GPU · needs: nothing*
+
+# %%
+import math
+
+# %% predict="ones"
+guess, sure = ..., 2  # the dots before the 2, é
+
+# %% exercise="ulp"
+def ulp(x: float) -> float:
+    """Gap above x."""
+    # `math.frexp` helps.
+    ### BEGIN SOLUTION
+    return 2.0 ** (math.frexp(x)[1] - 11)
+    ### END SOLUTION
+
+# %% check="ulp" points=2
+assert ulp(1.0) == 2**-10
+
+# %% exercise="gap"
+gap = ...
+### BEGIN SOLUTION
+gap = 2
+### END SOLUTION
+
+# %% check="gap" points=1 seconds=3
+assert gap == 2
+
+# %% tags=["nbval-ignore-output"]
+print(guess)
+
+# %%
+print("done")
+
+# %%
+print("done")
+'''
