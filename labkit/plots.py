@@ -15,7 +15,12 @@ from matplotlib.figure import Figure
 from labkit.formats import FloatFormat, decode
 from labkit.histograms import RangeReport
 
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: told apart by colour-blind eyes
+_COLORS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+)  # Okabe and Ito: told apart by colour-blind eyes
 _HATCHES = ("", "//", "..", "xx")
 
 
@@ -67,7 +72,9 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
     )
 
 
-def gap_staircase(gaps: Mapping[str, Callable[[float], float]], *, exponents: range, whose: str) -> Picture:
+def gap_staircase(
+    gaps: Mapping[str, Callable[[float], float]], *, exponents: range, whose: str
+) -> Picture:
     """The gap above x against x, both on axes of powers of two.
 
     Args:
@@ -77,8 +84,12 @@ def gap_staircase(gaps: Mapping[str, Callable[[float], float]], *, exponents: ra
     """
     figure, axes = _axes(height=3.4)
     points = [2.0**e * (1 + quarter / 4) for e in exponents for quarter in range(4)]
-    for (label, gap), color, style in zip(gaps.items(), _COLORS, ("-", "--", ":", "-."), strict=False):
-        axes.step(points, [gap(x) for x in points], where="post", label=label, color=color, ls=style)
+    for (label, gap), color, style in zip(
+        gaps.items(), _COLORS, ("-", "--", ":", "-."), strict=False
+    ):
+        axes.step(
+            points, [gap(x) for x in points], where="post", label=label, color=color, ls=style
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.set_xlabel("x")
@@ -96,7 +107,9 @@ def gap_staircase(gaps: Mapping[str, Callable[[float], float]], *, exponents: ra
     )
 
 
-def windows(reports: Mapping[str, RangeReport], formats: Sequence[FloatFormat], *, provenance: str) -> Picture:
+def windows(
+    reports: Mapping[str, RangeReport], formats: Sequence[FloatFormat], *, provenance: str
+) -> Picture:
     """Where the values of some tensors lie, over the window that each format can hold.
 
     Args:
@@ -119,7 +132,14 @@ def windows(reports: Mapping[str, RangeReport], formats: Sequence[FloatFormat], 
         low, normal, high = _window(fmt)
         axes.plot([normal, high], [y, y], lw=7, color="#444444", solid_capstyle="butt")
         axes.plot([low, normal], [y, y], lw=7, color="#bbbbbb", solid_capstyle="butt")
-        axes.annotate(fmt.name, (max(low, -42), y), (-4, 0), textcoords="offset points", ha="right", va="center")
+        axes.annotate(
+            fmt.name,
+            (max(low, -42), y),
+            (-4, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+        )
         spoken.append(f"{fmt.name} holds 2**{low} to 2**{high}, subnormal below 2**{normal}")
     axes.set_xlim(-48, 20)
     axes.set_ylim(-top * 0.1 * (len(formats) + 0.7), top)

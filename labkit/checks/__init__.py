@@ -20,6 +20,7 @@ In a notebook ``check_ulp(ulp)`` shows one line or raises ``CheckFailed`` with o
 
 import functools
 import inspect
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from labkit.checks.predictions import Prediction, predict, reveal
 from labkit.checks.running import attempt, calls, collect
 from labkit.checks.showing import claim
 from labkit.misconceptions import misconceptions
+from labkit.my_labs import stale
 
 __all__ = [
     "AnswerError",
@@ -138,7 +140,9 @@ class Check:
         except (CodecError, KeyError, TypeError) as error:
             return self._result("error", f"The answer's data cannot be read: {error}")
         if outcome == "not attempted":
-            return self._result("not attempted", f"Write `{self._name()}` in the cell above, then run it.")
+            return self._result(
+                "not attempted", f"Write `{self._name()}` in the cell above, then run it."
+            )
         if outcome == "raised":
             return self._result("error", _crash(value))
         try:
@@ -176,6 +180,7 @@ class Check:
                 misconceptions=list(result.misconceptions),
             )
         report = codec.decode(collected)
+        showing.aside("This copy is not the newest:", _stale_copy())
         showing.aside("Your code printed:", report["printed"])
         showing.aside("Your code warned:", "\n".join(report["warned"]))
         if trouble:
@@ -183,7 +188,9 @@ class Check:
         if result.status == "passed":
             showing.passed(result.exercise, result.message)
             return
-        raise CheckFailed(f"{result.exercise}: {result.status}. {result.message}{self._rung(result)}")
+        raise CheckFailed(
+            f"{result.exercise}: {result.status}. {result.message}{self._rung(result)}"
+        )
 
     def _rung(self, result: CheckResult) -> str:
         """After three identical failures, and each further three, the next hint to open."""
@@ -210,7 +217,9 @@ class Check:
         if len(ids) == 1:
             return self._result("failed", f"{evidence} {fitting[0].question}", ids)
         ideas = " Or: ".join(misconceptions()[i].en for i in ids)
-        return self._result("failed", f"{evidence} One of {len(ids)} ideas gives this. {ideas}", ids)
+        return self._result(
+            "failed", f"{evidence} One of {len(ids)} ideas gives this. {ideas}", ids
+        )
 
     def _wrong_behaviour(self, wrong: KnownWrong):
         return _behaviour(codec.decode(self.collect(wrong.answer))["value"])
@@ -230,6 +239,14 @@ def yours(answer, ours):
 def whose(thing) -> str:
     """ "your" for an answer that has passed, "labkit's" for anything else: a word for captions."""
     return "your" if _passed.get(id(thing)) is thing else "labkit's"
+
+
+def _stale_copy() -> str:
+    """What to say, once in a kernel, in a notebook of another version than the course's."""
+    # Jupyter's server gives a kernel the path of its notebook.
+    said = stale(os.environ.get("JPY_SESSION_NAME", ""))
+    _repeats[said] += 1
+    return said if said and _repeats[said] == 1 else ""
 
 
 def _crash(value) -> str:

@@ -103,7 +103,8 @@ def show(value: float) -> str:
     mantissa, exponent = math.frexp(abs(value))
     if mantissa == 0.5 and not 2**-10 < abs(value) < 2**17:
         return f"{'-' if value < 0 else ''}2**{exponent - 1}"
-    return f"{value:.12g}"
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
 
 
 def _same(value: float, want: float) -> bool:
@@ -156,5 +157,3 @@ def _neighbours(at: float, fmt: FloatFormat) -> tuple[float, float]:
     if not math.isfinite(at):
         return at, at
     return quantize(at, fmt, rounding="down"), quantize(at, fmt, rounding="up")
-
-

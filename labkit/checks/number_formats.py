@@ -6,7 +6,17 @@ import struct
 import numpy as np
 import torch
 
-from labkit.checks import Mistake, attempt, calls, check, close, number, predict, same_bits, same_value
+from labkit.checks import (
+    Mistake,
+    attempt,
+    calls,
+    check,
+    close,
+    number,
+    predict,
+    same_bits,
+    same_value,
+)
 from labkit.data import digits_mlp
 from labkit.formats import FP16, TF32, FloatFormat, quantize
 from labkit.histograms import range_report
@@ -20,7 +30,10 @@ step_at_2048 = predict(
     "step-at-2048",
     lab=LAB,
     usual={
-        2049: ("FP16 holds no odd integer above 2048: the section on gaps says why.", "integers-always-exact"),
+        2049: (
+            "FP16 holds no odd integer above 2048: the section on gaps says why.",
+            "integers-always-exact",
+        ),
         2050: "The sum lies midway between 2048 and 2050; ties go to the even mantissa, which is 2048.",
         "inf": "65504 is still far away. Not the range stops the sum but the gap.",
     },
@@ -29,8 +42,14 @@ below_one = predict(
     "below-one",
     lab=LAB,
     usual={
-        0: ("Each octave holds 1024 values, and fifteen octaves lie below 1.", "range-is-spread-evenly"),
-        1: ("Each octave holds 1024 values, and fifteen octaves lie below 1.", "range-is-spread-evenly"),
+        0: (
+            "Each octave holds 1024 values, and fifteen octaves lie below 1.",
+            "range-is-spread-evenly",
+        ),
+        1: (
+            "Each octave holds 1024 values, and fifteen octaves lie below 1.",
+            "range-is-spread-evenly",
+        ),
         50: "Close: the octaves of the positive exponents are one more, 16 of them.",
     },
 )
@@ -38,7 +57,10 @@ near_the_top = predict(
     "near-the-top",
     lab=LAB,
     usual={
-        "inf": ("65519 is nearer to 65504 than to 65536, where the next value would be.", "overflow-starts-at-max"),
+        "inf": (
+            "65519 is nearer to 65504 than to 65536, where the next value would be.",
+            "overflow-starts-at-max",
+        ),
         65519: ("The gap up there is 32: FP16 holds no 65519.", "integers-always-exact"),
     },
 )
@@ -47,7 +69,10 @@ loses_most = predict(
     lab=LAB,
     usual={
         "weights": "The smallest of these weights is about 2**-16: FP16 holds it as a subnormal.",
-        "activations": ("Large values are safe up to 65504; small ones are in danger.", "large-tensors-lose-most"),
+        "activations": (
+            "Large values are safe up to 65504; small ones are in danger.",
+            "large-tensors-lose-most",
+        ),
     },
 )
 published = predict(
@@ -89,7 +114,9 @@ def _e2m1(code, *, normal, subnormal):
     "With an exponent field of 0 the mantissa reads 0.m. What does your formula put before the point?",
 )
 def _(code):
-    return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: (1 + m / 2) / 2)
+    return _e2m1(
+        code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: (1 + m / 2) / 2
+    )
 
 
 @check_e2m1_value.wrong(
@@ -106,7 +133,11 @@ def _(code):
 )
 def _(code):
     def normal(exponent, mantissa):
-        return (math.nan if mantissa else math.inf) if exponent == 3 else (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+        return (
+            (math.nan if mantissa else math.inf)
+            if exponent == 3
+            else (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+        )
 
     return _e2m1(code, normal=normal, subnormal=lambda m: m / 2)
 
@@ -141,7 +172,10 @@ _LAYOUTS = {
 }
 _DECODE_INPUTS = [
     *((code, *_LAYOUTS["E2M1"]) for code in (0, 1, 2, 7, 8, 9, 15)),
-    *((code, *_LAYOUTS["FP16"]) for code in (0x3C00, 0x3C01, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xC000)),
+    *(
+        (code, *_LAYOUTS["FP16"])
+        for code in (0x3C00, 0x3C01, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xC000)
+    ),
     *((code, *_LAYOUTS["BF16"]) for code in (0x3F80, 0x3DCD, 0x0001, 0x7F7F, 0x8000, 0xBF81)),
     *((code, *_LAYOUTS["E4M3 fn"]) for code in (0x01, 0x38, 0x7E, 0xFE)),
     *((code, *_LAYOUTS["E4M3 fnuz"]) for code in (0x01, 0x40, 0x7F, 0xC1)),
@@ -266,7 +300,9 @@ def _(x):
     return 2.0**-10 * abs(x)
 
 
-@check_ulp.wrong("ulp-is-constant", "eps is the gap above 1. What is the gap above 2, twice as far out?")
+@check_ulp.wrong(
+    "ulp-is-constant", "eps is the gap above 1. What is the gap above 2, twice as far out?"
+)
 def _(x):
     return 2.0**-10
 
@@ -343,14 +379,16 @@ def _(x):
 
 
 @check_snap.wrong(
-    "overflow-saturates", "FP16 has an inf, and IEEE 754 rounds to it. What does your last line return there?"
+    "overflow-saturates",
+    "FP16 has an inf, and IEEE 754 rounds to it. What does your last line return there?",
 )
 def _(x):
     return 65504.0 * math.copysign(1, x) if math.isinf(x) else _snap(x, beyond=65504.0)
 
 
 @check_snap.wrong(
-    "ties-go-up", "Ties go to the even multiple of the gap. What does adding a half do to every tie?"
+    "ties-go-up",
+    "Ties go to the even multiple of the gap. What does adding a half do to every tie?",
 )
 def _(x):
     return _snap(x, rounded=lambda n: math.floor(n + 0.5))
@@ -362,7 +400,8 @@ def _(x):
 
 
 @check_snap.wrong(
-    "subnormals-become-zero", "FP16 goes on below 2**-14 with a fixed gap of 2**-24. Does yours stop there?"
+    "subnormals-become-zero",
+    "FP16 goes on below 2**-14 with a fixed gap of 2**-24. Does yours stop there?",
 )
 def _(x):
     return _snap(x, tiny=2.0**-14)
@@ -377,7 +416,8 @@ def _(x):
 
 
 @check_snap.wrong(
-    "zero-has-no-sign", "`round` returns an int, and an int 0 has no sign. Which function copies a sign?"
+    "zero-has-no-sign",
+    "`round` returns an int, and an int 0 has no sign. Which function copies a sign?",
 )
 def _(x):
     return _snap(x) + 0.0
@@ -389,7 +429,9 @@ def _(x):
 def _traps() -> torch.Tensor:
     """Values at the edges of FP16, zeros among them; with an odd count of survivors in both formats."""
     powers = 2.0 ** torch.arange(-30, -8).float()
-    edges = torch.tensor([0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5])
+    edges = torch.tensor(
+        [0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5]
+    )
     return torch.cat([powers * 1.3, -powers, edges, torch.zeros(25)])
 
 
@@ -410,7 +452,9 @@ def check_window(answers):
     """The share lost and the error of the survivors, in FP16 and in BF16."""
     for name, tensor in (("edges", _traps()), ("gradients", digits_mlp()["gradients"])):
         for dtype, got in zip(_WINDOW_DTYPES, answers[name], strict=True):
-            _judge_window(got, tensor, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})")
+            _judge_window(
+                got, tensor, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"
+            )
 
 
 def _judge_window(got, tensor, dtype, *, call):
@@ -432,7 +476,13 @@ def _judge_window(got, tensor, dtype, *, call):
     low, high = errors[(len(errors) - 1) // 2], errors[len(errors) // 2]
     # Between the two middle values, with a relative 1e-6 for a quotient of float32 numbers.
     if not low * (1 - 1e-6) <= error <= high * (1 + 1e-6):
-        close(error, float(low), tolerance=0, call=call + "[1]", what="The median relative error of the survivors")
+        close(
+            error,
+            float(low),
+            tolerance=0,
+            call=call + "[1]",
+            what="The median relative error of the survivors",
+        )
 
 
 def _window(x, dtype, *, lost=None, relative=True, survivors_only=True):
@@ -462,7 +512,8 @@ def _(x, dtype):
 
 
 @check_window.wrong(
-    "zeros-count-as-lost", "Some inputs are 0 before the cast. Should they count, above or below the line?"
+    "zeros-count-as-lost",
+    "Some inputs are 0 before the cast. Should they count, above or below the line?",
 )
 def _(x, dtype):
     return (x.to(dtype) == 0).double().mean().item(), _window(x, dtype)[1]
@@ -483,7 +534,9 @@ def _(x, dtype):
     return _window(x, dtype, relative=False)
 
 
-@check_window.wrong("fp16-and-bf16-lose-alike", "Both formats gave you the same numbers. Is `dtype` used?")
+@check_window.wrong(
+    "fp16-and-bf16-lose-alike", "Both formats gave you the same numbers. Is `dtype` used?"
+)
 def _(x, dtype):
     return _window(x, torch.float16)
 
@@ -504,7 +557,9 @@ def check_eight_bits(design):
     """Your eight bits keep the gradients inside the budget."""
     wanted = ["exponent_bits", "mantissa_bits", "bias"]
     if type(design) is not dict or sorted(design) != sorted(wanted):
-        raise Mistake(f"eight_bits is {design!r}; a dict with the keys {', '.join(wanted)} is wanted.")
+        raise Mistake(
+            f"eight_bits is {design!r}; a dict with the keys {', '.join(wanted)} is wanted."
+        )
     e, m, bias = (design[key] for key in wanted)
     if not all(type(width) is int for width in (e, m, bias)):
         raise Mistake(f"eight_bits is {design!r}; whole numbers are wanted.")
@@ -514,7 +569,9 @@ def check_eight_bits(design):
             misconception="sign-bit-is-free" if e + m == 8 else None,
         )
     if e < 2 or m < 0:
-        raise Mistake(f"{e} exponent and {m} mantissa bits: an IEEE format needs 2 exponent bits or more.")
+        raise Mistake(
+            f"{e} exponent and {m} mantissa bits: an IEEE format needs 2 exponent bits or more."
+        )
     fmt = FloatFormat("yours", exponent_bits=e, mantissa_bits=m, bias=bias)
     report = range_report(digits_mlp()["gradients"], fmt)
     found = (
@@ -535,13 +592,15 @@ def check_eight_bits(design):
 
 
 check_eight_bits.wrong(
-    "precision-is-all-that-counts", "Count the octaves between the largest and the smallest gradient. Who pays for them?"
+    "precision-is-all-that-counts",
+    "Count the octaves between the largest and the smallest gradient. Who pays for them?",
 )({"exponent_bits": 2, "mantissa_bits": 5, "bias": 10})
 check_eight_bits.wrong(
     "range-is-all-that-counts", "Nothing is lost now. Which bits could buy the error back?"
 )({"exponent_bits": 6, "mantissa_bits": 1, "bias": 60})
 check_eight_bits.wrong(
-    "default-bias-fits-all", "The window is wide enough. Where does its upper end lie, and where the largest gradient?"
+    "default-bias-fits-all",
+    "The window is wide enough. Where does its upper end lie, and where the largest gradient?",
 )({"exponent_bits": 5, "mantissa_bits": 2, "bias": 15})
 check_eight_bits.wrong("sign-bit-is-free", "Gradients have signs. Who stores them?")(
     {"exponent_bits": 5, "mantissa_bits": 3, "bias": 38}
@@ -556,7 +615,9 @@ _TF32_INPUTS = torch.tensor(
         0.1, -0.1, 3.14159274, 65519.0, 1e38, 2 - 2.0**-11, 0.0, -0.0, math.inf, -math.inf, 1e-40, -3e-39,
     ]
 )  # fmt: skip
-_TF32_INPUTS = torch.cat([_TF32_INPUTS, torch.randn(200, generator=torch.Generator().manual_seed(5))])
+_TF32_INPUTS = torch.cat(
+    [_TF32_INPUTS, torch.randn(200, generator=torch.Generator().manual_seed(5))]
+)
 
 
 def run_tf32(tf32):
@@ -581,23 +642,34 @@ def _integers(x):
     return x.view(torch.int32)
 
 
-@check_tf32.wrong("tf32-truncates", "Clearing bits alone always goes toward zero. What must be added first?")
+@check_tf32.wrong(
+    "tf32-truncates", "Clearing bits alone always goes toward zero. What must be added first?"
+)
 def _(x):
     return (_integers(x) & ~0x1FFF).view(torch.float32)
 
 
-@check_tf32.wrong("tf32-ties-to-even", "Ties went to the even mantissa. Away from zero needs less: what do you add?")
+@check_tf32.wrong(
+    "tf32-ties-to-even",
+    "Ties went to the even mantissa. Away from zero needs less: what do you add?",
+)
 def _(x):
     code = _integers(x)
     return ((code + 0xFFF + (code >> 13 & 1)) & ~0x1FFF).view(torch.float32)
 
 
-@check_tf32.wrong("tf32-has-19-bits-of-precision", "19 is the whole width, sign and exponent included. How many bits go?")
+@check_tf32.wrong(
+    "tf32-has-19-bits-of-precision",
+    "19 is the whole width, sign and exponent included. How many bits go?",
+)
 def _(x):
     return ((_integers(x) + 0x8) & ~0xF).view(torch.float32)
 
 
-@check_tf32.wrong("away-means-up", "Away from zero is down for a negative tie. What does your code do to the sign?")
+@check_tf32.wrong(
+    "away-means-up",
+    "Away from zero is down for a negative tie. What does your code do to the sign?",
+)
 def _(x):
     step = 0x1000 * (~(x.signbit() & (_integers(x) & 0x1FFF == 0x1000))).int()
     return ((_integers(x) + step) & ~0x1FFF).view(torch.float32)

@@ -53,7 +53,8 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
             return None
         if sure not in _SURENESS:
             showing.line(
-                f"sure is {sure!r}; it is 1 (guessing), 2 (fairly sure) or 3 (certain).", color=_OPEN
+                f"sure is {sure!r}; it is 1 (guessing), 2 (fairly sure) or 3 (certain).",
+                color=_OPEN,
             )
             return None
         truth = body()
@@ -74,7 +75,9 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
             misconceptions=[misconception] if misconception and not correct else [],
         )
         verdict = "You were right" if correct else f"You said {_words(guess)}"
-        showing.line(f"{verdict} ({_SURENESS[sure]}). It is {_words(truth)}. {said}".rstrip(), color=_OPEN)
+        showing.line(
+            f"{verdict} ({_SURENESS[sure]}). It is {_words(truth)}. {said}".rstrip(), color=_OPEN
+        )
         if trouble:
             showing.aside("Progress:", trouble)
         return truth

@@ -32,7 +32,9 @@ def claim(sentence: str, truth) -> None:
 
 def line(text: str, *, color: str) -> None:
     """Show one line with a coloured edge; the text twin is the line itself."""
-    markup = f'<div style="border-left: 4px solid {color}; padding: 2px 8px">{html.escape(text)}</div>'
+    markup = (
+        f'<div style="border-left: 4px solid {color}; padding: 2px 8px">{html.escape(text)}</div>'
+    )
     display({"text/plain": text, "text/html": markup}, raw=True)
 
 

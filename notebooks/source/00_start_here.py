@@ -1,0 +1,101 @@
+# %% [markdown]
+# # 0. Start here
+#
+# In ten minutes your machine is checked, your own copies of the labs exist, and you have failed once.
+#
+# *10 minutes · any laptop · needs: Python and PyTorch tensors*
+
+# %% [markdown]
+# ### Your own copies
+#
+# Work in copies, so that an update of the course never touches your answers. Click into the next cell
+# and press Shift+Enter. It makes them, and brings them up to date whenever you run it again.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.my_labs import start
+
+start()
+
+# %% [markdown]
+# Open **0. Start here** from that list and go on there. Every other lab opens from the list as well.
+
+# %% [markdown]
+# ### This machine
+
+# %% tags=["nbval-ignore-output"]
+from labkit.doctor import examine
+
+examine()
+
+# %% [markdown]
+# Three facts about each number format, and they differ. **Storable**: a tensor can have it.
+# **Computable**: arithmetic in it runs. **Accelerated**: the hardware has fast units for it. A laptop
+# stores FP16 and computes with it, slowly. The labs need no acceleration.
+#
+# Every figure of the course says how its numbers were come by:
+#
+# | word | what it means |
+# |---|---|
+# | computed | exact arithmetic, the same on every machine |
+# | measured | taken on this machine, while you watch |
+# | emulated | computed here by the rules of a GPU |
+# | recorded | taken earlier on a named machine, with date and versions |
+
+# %% [markdown]
+# ### The first check
+#
+# Below every exercise stands a check. Before it has your answer it says "not attempted". So **Run All**
+# works on the first day: red lines under checks are invitations, nothing is broken.
+#
+# Fail once on purpose. Replace the last line of the next cell by `return 4 * count`, run it, then run
+# the check and read its sentence. Open the hint. Then mend the line and run both cells again.
+
+# %%
+from labkit.checks.start_here import check_fp16_bytes
+
+# %% [markdown]
+# ### Exercise: bytes
+#
+# *2 minutes, 1 line.* How many bytes do `count` values in FP16 take?
+
+# %% exercise="fp16-bytes"
+def fp16_bytes(count: int) -> int:
+    """Bytes that `count` FP16 values take in memory."""
+    ### BEGIN SOLUTION
+    return 2 * count
+    ### END SOLUTION
+
+# %% check="fp16-bytes" points=1
+check_fp16_bytes(fp16_bytes)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# FP16 is named after its 16 bits. How many bits has a byte?
+# </details>
+
+# %% [markdown]
+# The check ran your function on several counts and compared the results bit by bit. A mistake that
+# the course knows by name is called by its name.
+#
+# Sometimes a lab asks for a **guess** before a cell runs. Write it where the dots are, with how sure you
+# are: 1 guessing, 2 fairly sure, 3 certain. A wrong guess costs nothing and helps you remember. Write
+# "skip" to see the answer unrecorded.
+
+# %% [markdown]
+# ### How far you are
+#
+# Passed checks and guesses are kept in one file on this machine. Nothing leaves it. In a terminal,
+# `python -m labkit progress` shows the same table.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.progress_panel import progress_panel
+
+progress_panel()
+
+# %% [markdown]
+# ### Where to go
+#
+# New to floats: [lab 02](02_number_formats.ipynb) builds a number system from sixteen codes. It is the
+# first lab of the core path in this release. Labs on rounding, loss scaling and automatic mixed precision
+# follow.

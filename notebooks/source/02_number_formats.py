@@ -1,0 +1,684 @@
+# %% [markdown]
+# # 2. Build a number system
+#
+# You build FP16 from sixteen codes, then decide which format keeps your gradients.
+#
+# *60 minutes · any laptop · needs: Python and PyTorch tensors, nothing about floats*
+#
+# After this lab you can:
+#
+# - read any code of any float format as a number, and name the gap to its neighbour;
+# - say to which value a number rounds, and where overflow and underflow begin;
+# - measure what FP16 and BF16 do to a tensor, and design a format for it.
+#
+# Two sittings of 30 minutes: **A** builds the numbers, **B** puts them to work. Each starts alone.
+
+# %% [markdown]
+# ## Sitting A: from sixteen codes to FP16
+#
+# *You are here:* **sixteen numbers** → a longer ruler → the gap → *stop* → snap → two windows → eight bits
+
+# %%
+import math, torch
+from labkit.checks import claim, reveal, whose, yours
+from labkit.checks.number_formats import check_decode, check_e2m1_value, check_ulp
+from labkit.formats import BF16, E2M1, FORMATS, FP16, FloatFormat, spacing
+from labkit.formats import decode as labkit_decode
+
+# %% [markdown]
+# ### A first guess
+#
+# FP16 holds numbers up to 65504. What is 2048 + 1 in FP16? Write your guess where the dots are, run
+# the cell, then run the next one.
+
+# %% predict="step-at-2048"
+guess, sure = ..., 2  # a number; then 1 guessing, 2 fairly sure, 3 certain
+
+# %%
+from labkit.checks.number_formats import step_at_2048
+
+
+@reveal(guess, sure, step_at_2048)
+def step():
+    return torch.tensor(2048, dtype=torch.float16) + 1
+
+
+# %% [markdown]
+# No range was left and nothing overflowed. Yet the sum did not move. At the end of this sitting you
+# can say why, and where the same happens in BF16.
+
+# %% [markdown]
+# ### Sixteen numbers
+#
+# The smallest float in use has four bits: **E2M1** (FP4). Its code reads `s ee m`: one **sign** bit
+# 符号, two **exponent** bits 指数, one **mantissa** bit 尾数.
+#
+# $$(-1)^s \times 1.m \times 2^{e - \text{bias}} \qquad \text{bias} = 1$$
+#
+# The **bias** 偏置 lets the field hold small exponents without a sign of its own. One field is
+# special. With $e = 0$ the implied 1 goes, and the exponent stays that of field 1:
+#
+# $$(-1)^s \times 0.m \times 2^{1 - \text{bias}}$$
+#
+# Such values are **subnormal** 非规格化数. Zero is one of them.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.format_explorer import FormatExplorer
+
+FormatExplorer(fmt=E2M1, value=1.0)
+
+# %% [markdown]
+# Click a bit, or move with the arrow keys and toggle with the space bar. Three targets: reach 6, reach
+# -0.5, then find the two codes that mean zero.
+
+# %% [markdown]
+# ### Exercise: sixteen numbers
+#
+# *6 minutes, about 6 lines.* Write `e2m1_value`: a code from 0 to 15 becomes its value. Both zeros
+# count: code 8 is -0.0.
+
+
+# %% exercise="e2m1-value"
+def e2m1_value(code: int) -> float:
+    """The value of a four-bit E2M1 code."""
+    # `code >> 1 & 0b11` shifts one bit out on the right and keeps the lowest two of the rest.
+    ### BEGIN SOLUTION
+    sign = -1.0 if code >> 3 else 1.0
+    exponent, mantissa = code >> 1 & 0b11, code & 1
+    if exponent == 0:
+        return sign * (mantissa / 2)
+    return sign * (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+    ### END SOLUTION
+
+
+# %% check="e2m1-value" points=1
+check_e2m1_value(e2m1_value)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Write down the three fields of code 5, which is `0 10 1`. Which power of two does field 2 stand for?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# With one exponent bit, one mantissa bit and bias 0, the four codes `0 0`, `0 1`, `1 0`, `1 1` mean 0, 1,
+# 2 and 3. Field 0 gives 0.m × 2, field 1 gives 1.m × 2. Where does your function branch?
+# </details>
+
+# %% tags=["nbval-ignore-output"]
+from labkit import plots
+
+ruler = yours(e2m1_value, lambda code: labkit_decode(code, E2M1))
+print(f"Computed with {whose(ruler)} e2m1_value:", [ruler(code) for code in range(8)])
+plots.number_line([E2M1], limit=6)
+
+# %% [markdown]
+# The steps are 0.5, then 1, then 2. Within an **octave** 倍频程, from one power of two to the next, they
+# are equal. Below 1 the subnormals continue the first octave's step down to zero, and leave no hole.
+
+# %% [markdown]
+# ### A longer ruler
+#
+# FP16 is the same idea, longer: 5 exponent bits, 10 mantissa bits, bias 15. One rule reads all formats.
+# The mantissa field now counts steps: $m$ of 10 bits means $m / 2^{10}$.
+
+# %% [markdown]
+# ### Exercise: one rule for all
+#
+# *7 minutes, about 8 lines.* Write `decode` for any widths and any bias. Leave inf and NaN aside: the
+# check gives no such codes.
+
+
+# %% exercise="decode"
+def decode(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> float:
+    """The value of a finite code that reads: sign, exponent field, mantissa field."""
+    # `2**n - 1` is a mask of n ones.
+    ### BEGIN SOLUTION
+    sign = -1.0 if code >> (exponent_bits + mantissa_bits) else 1.0
+    exponent = code >> mantissa_bits & (2**exponent_bits - 1)
+    fraction = (code & (2**mantissa_bits - 1)) / 2**mantissa_bits
+    if exponent == 0:
+        return sign * fraction * 2.0 ** (1 - bias)
+    return sign * (1 + fraction) * 2.0 ** (exponent - bias)
+    ### END SOLUTION
+
+
+# %% check="decode" points=2
+check_decode(decode)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# In `e2m1_value`, which of your numbers came from "1 mantissa bit", which from "2 exponent bits", and
+# which from "bias 1"?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# For six bits `s eee mm`: the sign is `code >> 5`, the exponent field `code >> 2 & 0b111`, the fraction
+# `(code & 0b11) / 4`. Now replace 5, 2, `0b111`, `0b11` and 4 by expressions in the arguments.
+# </details>
+
+
+# %%
+def by_labkit(code, exponent_bits, mantissa_bits, bias):
+    fmt = FloatFormat("any", exponent_bits=exponent_bits, mantissa_bits=mantissa_bits, bias=bias)
+    return labkit_decode(code, fmt)
+
+
+rule = yours(decode, by_labkit)
+codes = range(0, 0x7C00, 31)  # every 31st positive finite code of FP16
+by_torch = torch.tensor(codes, dtype=torch.int16).view(torch.float16)
+same = all(rule(code, 5, 10, 15) == value for code, value in zip(codes, by_torch.tolist()))
+claim(f"{len(codes)} FP16 codes decode as in torch, by one rule", same)
+
+# %% [markdown]
+# Now a guess about where those numbers lie. Of the positive finite FP16 values, how many percent are
+# **below 1**? Round to a whole number.
+
+# %% predict="below-one"
+guess, sure = ..., 2  # whole percent, 0 to 100
+
+# %%
+from labkit.checks.number_formats import below_one
+
+
+@reveal(guess, sure, below_one)
+def percent_below_one():
+    codes = torch.arange(1, 0x7C00, dtype=torch.int16)
+    values = codes.view(torch.float16)
+    return round(100 * (values < 1).float().mean().item())
+
+
+# %% [markdown]
+# Each octave holds 1024 values, whether it spans 2**-14 or 2**15. Float formats spend their codes by
+# ratio, not by distance. The **dynamic range** 动态范围 is therefore a ratio too. Largest over smallest
+# positive value, counted in octaves:
+
+# %%
+import pandas as pd
+
+pd.DataFrame(
+    {
+        "exponent bits": fmt.exponent_bits,
+        "mantissa bits": fmt.mantissa_bits,
+        "largest": f"{fmt.max:.4g}",
+        "smallest": f"{fmt.smallest_subnormal:.3g}",
+        "eps": f"{fmt.eps:.3g}",
+        "octaves": round(math.log2(fmt.max / fmt.smallest_subnormal)),
+    }
+    for fmt in FORMATS.values()
+    if fmt.name in ("fp32", "tf32", "fp16", "bf16", "e5m2", "e4m3", "e2m1")
+).set_axis(["FP32", "TF32", "FP16", "BF16", "E5M2", "E4M3", "E2M1"])
+
+# %% [markdown]
+# Read two columns apart from each other. The exponent bits buy octaves. The mantissa bits buy **eps**,
+# the gap above 1. BF16 (brain float, from Google) has the octaves of FP32 and less precision than
+# FP16. TF32 has the octaves of FP32 and the mantissa of FP16.
+
+# %% [markdown]
+# ### The gap
+#
+# An FP16 value $1.m \times 2^e$ has 10 mantissa bits, so its neighbours are $2^{e-10}$ apart. That gap
+# is one **ulp** (unit in the last place) 末位单位. Zero and the subnormals share one gap, that of the
+# octave above them, where $e = -14$.
+
+# %% [markdown]
+# ### Exercise: the gap above x
+#
+# *5 minutes, about 2 lines.* Write `ulp` for FP16 values. The sign of x does not matter.
+
+
+# %% exercise="ulp"
+def ulp(x: float) -> float:
+    """Gap between |x| and the next larger FP16 value."""
+    # `math.frexp(x)` returns (m, e) with abs(x) = m * 2**e and 0.5 <= m < 1; for 0.0 it is (0.0, 0).
+    ### BEGIN SOLUTION
+    exponent = math.frexp(x)[1] - 1 if x else -14
+    return 2.0 ** (max(exponent, -14) - 10)
+    ### END SOLUTION
+
+
+# %% check="ulp" points=2
+check_ulp(ulp)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Print `math.frexp(1.0)`. What is $e$ for 1.0 in our notation, where the mantissa starts at 1?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# On E2M1 the gap above 3.0 is $2^{1-1} = 1$, and the gap above 0.0 is $2^{0-1} = 0.5$. There the smallest
+# normal exponent is 0. Which function keeps an exponent from falling below a bound?
+# </details>
+
+# %% tags=["nbval-ignore-output"]
+gap = yours(ulp, lambda x: spacing(x, FP16))
+gaps = {"FP16": gap, "BF16": lambda x: spacing(x, BF16)}
+plots.gap_staircase(gaps, exponents=range(-20, 13), whose=whose(gap))
+
+# %%
+claim(
+    "from 1024 to 2048 the gap of FP16 is 1: every integer is there",
+    gap(1024.0) == gap(2047.0) == 1,
+)
+claim(
+    "from 2048 on it is 2, so 2049 does not exist and 2048 + 1 falls back to 2048", gap(2048.0) == 2
+)
+integers = torch.arange(2049.0)
+claim(
+    "the integers from 0 to 2048 survive FP16 unchanged",
+    torch.equal(integers.half().float(), integers),
+)
+claim("BF16 has 3 bits less: its gap is 2 from 256 on", spacing(256.0, BF16) == 2)
+
+# %% tags=["nbval-ignore-output"]
+FormatExplorer(fmt=FP16, value=2047.0)
+
+# %% [markdown]
+# Press the up arrow twice and watch the marker: 2048, then 2050. Go down to 1, and on to 2**-14.
+# Below it the gap stays 2**-24. This is the flat stair on the left of the picture.
+#
+# **A stopping point.** You have built FP16: codes, values, gaps. Sitting B starts with its own setup.
+
+# %% [markdown]
+# ## Sitting B: formats at work
+#
+# *You are here:* sixteen numbers → a longer ruler → the gap → *stop* → **snap** → two windows → eight bits
+
+# %%
+import math, torch
+from labkit.checks import claim, reveal, whose, yours
+from labkit.checks.number_formats import check_eight_bits, check_snap, check_tf32, check_window
+from labkit.formats import BF16, E4M3, E4M3FNUZ, E5M2, FP16, FP32, TF32, FloatFormat
+from labkit.formats import decode as labkit_decode, quantize, spacing
+
+# %% [markdown]
+# ### Near the top
+#
+# The largest FP16 value is 65504. What does 65519 become, a number or inf?
+
+# %% predict="near-the-top"
+guess, sure = ..., 2  # a number or "inf"
+
+# %%
+from labkit.checks.number_formats import near_the_top
+
+
+@reveal(guess, sure, near_the_top)
+def cast():
+    return torch.tensor(65519.0).half().item()
+
+
+# %% [markdown]
+# ### Snap
+#
+# A cast takes the nearest value of the format. Midway between two values, in a **tie**, the even
+# mantissa wins: round to nearest, ties to even 就近舍入、中点取偶. Overflow needs no rule of its own.
+# Round as if the exponent had no end; a result above 65504 becomes inf.
+
+# %% [markdown]
+# ### Exercise: snap
+#
+# *8 minutes, about 5 lines.* Write `snap`: any float becomes the FP16 value it rounds to. `spacing(x,
+# FP16)` is the gap at x. inf, NaN and the sign of a zero pass through.
+
+
+# %% exercise="snap"
+def snap(x: float) -> float:
+    """The FP16 value nearest to x, ties to even; inf from the overflow cut on."""
+    # `round(2.5)` is 2: Python's round sends ties to even, and returns an int.
+    ### BEGIN SOLUTION
+    if not math.isfinite(x):
+        return x
+    gap = spacing(x, FP16)
+    value = round(abs(x) / gap) * gap
+    return math.copysign(value if value <= 65504 else math.inf, x)
+    ### END SOLUTION
+
+
+# %% check="snap" points=3
+check_snap(snap)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How many gaps long is 2049.5, at a gap of 2? Which whole number is nearest to that?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# On E2M1, 2.6 is 2.6 gaps of 1, so 3 gaps, so 3.0. And 5.1 is 2.55 gaps of 2: 3 gaps, 6.0. At 7.0 you
+# get 4 gaps, 8.0: above the largest value, 6. What does FP16 do there? And which sign has `round(-0.1)`?
+# </details>
+
+# %%
+nearest = yours(snap, lambda x: quantize(x, FP16))
+sample = torch.randn(3000, generator=torch.Generator().manual_seed(0)).exp().square()
+same = [nearest(x) for x in sample.tolist()] == sample.half().tolist()
+claim(f"{whose(nearest)} snap agrees with torch's cast on 3000 values", same)
+claim(
+    "65519.99 is still nearer to 65504; the cut is 65520",
+    nearest(65519.99) == 65504 and nearest(65520.0) == math.inf,
+)
+claim(
+    "2049 goes down to 2048 and 2051 up to 2052: each tie to its even side",
+    (nearest(2049.0), nearest(2051.0)) == (2048, 2052),
+)
+claim(
+    "half of the smallest value is the last that becomes 0",
+    nearest(2.0**-25) == 0 and nearest(1.01 * 2.0**-25) == 2.0**-24,
+)
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.format_explorer import FormatExplorer
+
+FormatExplorer(fmt=FP16, value=2049.0)
+
+# %% [markdown]
+# Read the rows of the rounding modes. At 2049 they part, at 2048 none does. Type `1/3`, then `65519.99`.
+# Which mode alone reaches inf for the latter?
+
+# %% [markdown]
+# ### Six published sentences
+#
+# Articles say these of number formats. Some are right. Judge each before the cell does.
+#
+# 1. BF16 is IEEE 754's binary16.
+# 2. FP16 ends at 65504 and E5M2 at 57344, so their dynamic ranges are about the same.
+# 3. BF16 has exactly the range of FP32.
+# 4. Every integer from 0 to 2048 passes through FP16 unchanged.
+# 5. BF16 is less precise than FP16, so its range is smaller.
+# 6. E4M3, as the Open Compute Project defines it, has no inf.
+
+# %% predict="published"
+guess, sure = ..., 2  # a list of six: [True, False, ...]
+
+# %%
+import struct
+from labkit.checks.number_formats import published
+
+
+def octaves(fmt):
+    return round(math.log2(fmt.max / fmt.smallest_subnormal))
+
+
+@reveal(guess, sure, published)
+def sentences():
+    binary16 = int.from_bytes(struct.pack(">e", 0.1))  # IEEE's 16-bit code of 0.1
+    bf16 = torch.tensor(0.1).bfloat16().view(torch.int16).item()
+    return [
+        binary16 == bf16,
+        abs(octaves(FP16) - octaves(E5M2)) <= 1,
+        BF16.max == FP32.max and BF16.smallest_subnormal == FP32.smallest_subnormal,
+        all(quantize(float(n), FP16) == n for n in range(2049)),
+        octaves(BF16) < octaves(FP16),
+        not E4M3.has_inf,
+    ]
+
+
+# %%
+claim(
+    f"2: FP16 spans {octaves(FP16)} octaves, E5M2 {octaves(E5M2)}: the small end counts too",
+    octaves(FP16) == 40,
+)
+claim("3: 3.4e38 is finite in FP32 and inf in BF16", quantize(3.4e38, BF16) == math.inf)
+claim(
+    f"5: BF16 spans {octaves(BF16)} octaves: bits, range and precision are three things",
+    octaves(BF16) > 6 * octaves(FP16),
+)
+
+# %% [markdown]
+# ### Two windows
+#
+# A network of 64-256-256-10 units has learnt the handwritten digits in float32. Late in the run, one
+# layer's weights, activations and gradients were recorded. Which of them loses the largest share of its
+# values to zero in FP16? Answer "weights", "activations" or "gradients".
+
+# %% predict="loses-most"
+guess, sure = ..., 2  # one of the three words
+
+# %%
+from labkit.checks.number_formats import loses_most
+from labkit.data import digits_mlp
+from labkit.histograms import range_report
+
+tensors = digits_mlp()
+reports = {name: range_report(tensor, FP16) for name, tensor in tensors.items()}
+
+
+@reveal(guess, sure, loses_most)
+def largest_share_lost():
+    return max(reports, key=lambda name: reports[name].share_lost)
+
+
+# %% tags=["nbval-ignore-output"]
+from labkit import plots
+
+plots.windows(
+    reports, [FP16, BF16], provenance="Recorded late in a float32 run on the digits, on a CPU."
+)
+
+# %% [markdown]
+# The bars are the windows of the two formats. Weights and activations stand inside both. The gradients
+# reach out of the FP16 window on the left: **underflow** 下溢. In BF16 they fit.
+#
+# Measure it. Keep two questions apart: what leaves the range, and how well the rest is rounded.
+
+# %% [markdown]
+# ### Exercise: two windows
+#
+# *7 minutes, about 5 lines.* Write `window`. It returns the share of the non-zero values that become
+# zero in the cast, and the median relative error of the others.
+
+
+# %% exercise="window"
+def window(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
+    """(lost, error) of a float32 tensor cast to a 16-bit dtype."""
+    # Compute the error in float32 or wider: `.float()` brings the cast values back unchanged.
+    ### BEGIN SOLUTION
+    x = x[x != 0]
+    after = x.to(dtype).float()
+    kept = after != 0
+    error = ((after - x)[kept] / x[kept]).abs().median()
+    return (~kept).float().mean().item(), error.item()
+    ### END SOLUTION
+
+
+# %% check="window" points=2
+check_window(window)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which values can be called lost: those below some bound, or those that the cast has made zero?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# For x = [0, 1e-9, 0.1] in FP16: one of two non-zero values is lost, so 0.5. The error is that of 0.1
+# alone. Which masks pick "non-zero before" and "non-zero after"?
+# </details>
+
+
+# %%
+def by_report(x, dtype):
+    report = range_report(x, FP16 if dtype == torch.float16 else BF16)
+    return report.share_lost, report.error
+
+
+see = yours(window, by_report)
+print(f"Computed with {whose(see)} window, on recorded tensors:")
+for name, x in tensors.items():
+    (lost16, error16), (lost_b, error_b) = see(x, torch.float16), see(x, torch.bfloat16)
+    print(
+        f"{name:12} FP16 lost {lost16:4.0%}, error 2**{math.log2(error16):5.1f}   "
+        f"BF16 lost {lost_b:4.0%}, error 2**{math.log2(error_b):5.1f}"
+    )
+
+# %% [markdown]
+# More than a quarter of these gradients is gone in FP16, and most of the rest is subnormal, so even the
+# survivors are coarse. BF16 loses none, but rounds weights eight times as coarsely. This is the
+# trade of the whole course. Lab 04 moves the gradients into the window by **loss scaling** 损失缩放.
+#
+# A cutoff at the smallest normal value would have told another story:
+
+# %%
+gradients = tensors["gradients"].abs()
+claim(
+    "94 % lie below 2**-14, where subnormals begin",
+    round(100 * (gradients < 2.0**-14).float().mean().item()) == 94,
+)
+claim(
+    "28 % are lost: the cast keeps all above 2**-25",
+    round(100 * see(tensors["gradients"], torch.float16)[0]) == 28,
+)
+
+# %% [markdown]
+# ### Exercise: eight bits
+#
+# *8 minutes, stretch.* Design a format of eight bits for these gradients: one sign bit, the rest is
+# yours, inf and NaN as in IEEE 754. The budget: no overflow, at most 1 % lost, a median relative error of
+# at most 6 %. The bias moves the window: the largest value is just below $2^{(2^e - 1 - \text{bias})}$.
+
+# %%
+exponents = torch.frexp(gradients)[1] - 1
+print(
+    f"The gradients lie between 2**{exponents.min()} and 2**{exponents.max() + 1}; their median is near 2**{exponents.median()}."
+)
+trial = FloatFormat("trial", exponent_bits=4, mantissa_bits=3, bias=24)
+report = range_report(tensors["gradients"], trial)
+print(
+    f"A trial of 4 and 3 bits, bias 24: {report.share_lost:.1%} lost, error {report.error:.1%}, {report.overflowed} overflow"
+)
+
+# %% exercise="eight-bits"
+eight_bits = ...  # dict(exponent_bits=, mantissa_bits=, bias=)
+### BEGIN SOLUTION
+eight_bits = dict(exponent_bits=5, mantissa_bits=2, bias=38)
+### END SOLUTION
+
+# %% check="eight-bits" points=0
+check_eight_bits(eight_bits)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How many octaves must the window span? How many does a format of e exponent and m mantissa bits span,
+# subnormals included?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Change `trial` above and run it: first the widths until the error fits and the window is wide enough,
+# then the bias, one step at a time.
+# </details>
+
+# %% [markdown]
+# A bias is a scale in disguise: moving the bias by one multiplies every value by two. FP8 training keeps
+# the format and moves the tensor instead, which is the subject of lab 08.
+
+# %% [markdown]
+# ### TF32 by hand
+#
+# **Stretch.** TF32 keeps float32's 8 exponent bits and FP16's 10 mantissa bits: 19 bits in all, stored in
+# 32. So 13 mantissa bits go. NVIDIA's conversion instruction `cvt.rna.tf32` sends ties away from zero.
+# A matrix instruction fed with plain float32 reads the upper bits only. Hence neither result is
+# promised bit for bit by "TF32".
+
+# %% [markdown]
+# ### Exercise: TF32 in integers
+#
+# *6 minutes, stretch, about 3 lines.* Round a float32 tensor to TF32, ties away from zero. Work on its
+# codes: `x.view(torch.int32)`. The code is sign and magnitude, so a larger code is a larger magnitude.
+
+
+# %% exercise="tf32"
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """float32 values rounded to 10 mantissa bits, ties away from zero, as float32."""
+    # `~0x1FFF` is a mask that clears the lowest 13 bits.
+    ### BEGIN SOLUTION
+    codes = x.view(torch.int32)
+    return (codes + 0x1000 & ~0x1FFF).view(torch.float32)
+    ### END SOLUTION
+
+
+# %% check="tf32" points=0
+check_tf32(tf32)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# In decimal: to round 2.7 to a whole number by cutting digits, what do you add first?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# To drop two bits, ties away, add `0b10` and clear `0b11`. Half of a step of 13 bits is which number?
+# </details>
+
+# %%
+away = yours(tf32, lambda x: quantize(x, TF32, rounding="nearest_away"))
+x = torch.tensor([1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-12, 3.14159274])
+for name, values in (
+    ("ties away", away(x)),
+    ("truncated", quantize(x, TF32, rounding="toward_zero")),
+):
+    print(f"{name:10}", [f"{value:.10f}" for value in values.tolist()])
+claim("1 + 2**-11 needs an eleventh bit: TF32 has ten", not torch.equal(away(x), x))
+
+# %% [markdown]
+# ### Two formats called E4M3
+#
+# The name gives widths only. The Open Compute Project's E4M3 and the "fnuz" variant of some AMD GPUs
+# share them and disagree on nearly every code:
+
+# %%
+for code in (0b0_0111_000, 0b0_1111_110, 0b0_1111_111, 0b1_0000_000):
+    print(
+        f"{code:08b}   E4M3 {labkit_decode(code, E4M3):6}   E4M3FNUZ {labkit_decode(code, E4M3FNUZ):6}"
+    )
+claim(f"one name, two largest values: {E4M3.max} and {E4M3FNUZ.max}", E4M3.max != E4M3FNUZ.max)
+
+# %% [markdown]
+# A checkpoint stored in one and read as the other has every weight off by two, and no error is raised.
+# The biases are 7 and 8. So ask "which E4M3", and look at the largest value.
+
+# %% [markdown]
+# ### Say it
+#
+# Answer aloud, or in one line, as in an interview. Then open ours.
+#
+# <details><summary>FP16, BF16, TF32: which bits, and what does each buy?</summary>
+#
+# FP16 is 1-5-10, BF16 1-8-7, TF32 1-8-10 in a 32-bit container. Exponent bits buy octaves: BF16 and TF32
+# reach about as far as FP32. Mantissa bits buy precision: FP16 and TF32 have eps 2**-10, BF16 2**-7.
+# </details>
+# <details><summary>What is dynamic range?</summary>
+#
+# The ratio of the largest to the smallest positive value, usually in octaves or decibels. With
+# subnormals: FP16 40 octaves, BF16 261, FP32 277. It is no difference of two numbers.
+# </details>
+# <details><summary>How large is the rounding error of a cast, and when is it zero?</summary>
+#
+# Inside the range at most half an ulp, relatively at most eps / 2. A value that the format holds
+# loses nothing. Outside the range all is lost, so report both apart.
+# </details>
+# <details><summary>From which value on does FP16 give inf? Below which does it give zero?</summary>
+#
+# From 65520, half a gap above 65504. At 2**-25 and below, half of the smallest value. Between 2**-14 and
+# 2**-25 it loses precision step by step.
+# </details>
+# <details><summary>Why do large language models train in BF16 when FP16 is more precise?</summary>
+#
+# Gradients span many octaves, and what underflows or overflows is gone. Rounding noise is tolerated
+# better. FP16 needs loss scaling to stay in its window; BF16 usually does not.
+# </details>
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.progress_panel import progress_panel
+
+progress_panel()
+
+# %% [markdown]
+# **Sources.** IEEE 754-2019, sections 3 and 4.3. OCP Microscaling Formats (MX) v1.0 and OCP 8-bit Floating
+# Point v1.0. Micikevicius et al., *Mixed Precision Training*, arXiv:1710.03740. Noune et al.,
+# arXiv:2206.02915, for the fnuz variants. NVIDIA's PTX manual, `cvt.rna.tf32`.
+#
+# **Next.** Lab 03, on overflow, underflow and rounding, comes with the next release. [Back to the start](00_start_here.ipynb).
