@@ -1,14 +1,12 @@
 """A number format is data: a handful of widths decides which numbers exist.
 
-This module believes four things, and says them in this order:
+This module believes three things, and says them in this order:
 
 1. ``FloatFormat`` records the widths. Everything else about a format (its largest value, its
    gaps, its codes) is derived from them and exact.
-2. Above zero, the values of a format are the whole multiples of a step. The step doubles with
-   each power of two and stops shrinking at the smallest normal value.
-3. So ``quantize`` divides by the step, rounds to a whole number and multiplies back. What leaves
-   the range comes last. A shorter way to the same bits makes the common case fast.
-4. ``encode`` and ``decode`` go between values and integer codes.
+2. ``quantize`` rounds to a format's values as ``labkit.rounding`` does, then settles what no
+   rounding can: values beyond the largest, and zeros and signs that the format lacks.
+3. ``encode`` and ``decode`` go between values and integer codes.
 
 Nothing here is differentiable: results are detached from the graph of their input.
 """
@@ -20,11 +18,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-SPECIALS = ("ieee", "fn", "fnuz", "none")
-ROUNDINGS = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochastic")
+from labkit.rounding import ROUNDINGS, Grid, power_at, round_to_multiples, step_at
 
-RANDOM_BITS = 23
-"""Random bits behind each value that ``rounding="stochastic"`` rounds."""
+SPECIALS = ("ieee", "fn", "fnuz", "none")
 
 CHUNK = 1 << 16
 """Values handled at once on a CPU, so that the temporaries stay in the cache of one core."""
@@ -209,22 +205,8 @@ def _number_to_tensor(x: object, verb: str) -> Tensor:
     return torch.tensor(float(x), dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The values that a format and a tensor's dtype share, as numbers the arithmetic needs."""
-
-    dtype: torch.dtype  # of the arithmetic: the tensor's own, or float64
-    bits_dtype: torch.dtype  # integers of that width
-    exponent_mask: int  # where that dtype keeps its exponent
-    mantissa_bits: int
-    lowest: float  # the power of two at which steps stop shrinking
-    highest: float  # the power of two at or below top
-    top: float  # the largest value
-    magic: float  # adding magic * 2**e to a value of exponent e rounds it to the grid
-    magic_limit: float  # the largest magnitude for which that holds; below 0 for none
-
-
 _NATIVE = {torch.float32: FP32, torch.float64: FP64}
+_INTEGER = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
@@ -237,82 +219,18 @@ def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
 
 
 @lru_cache
-def _grid(fmt: FloatFormat, dtype: torch.dtype) -> _Grid:
+def _grid(fmt: FloatFormat, dtype: torch.dtype) -> Grid:
+    """The values that a format shares with a dtype."""
     native = _NATIVE[dtype]
     mantissa_bits = min(fmt.mantissa_bits, native.mantissa_bits)
     lowest = max(fmt.smallest_subnormal, native.smallest_subnormal) * 2.0**mantissa_bits
-    highest = math.ldexp(1.0, min(fmt.max_exponent, native.max_exponent))
+    highest = 2.0 ** min(fmt.max_exponent, native.max_exponent)
     step = highest * 2.0**-mantissa_bits
     top = math.floor(min(fmt.max, native.max) / step) * step
-
-    # The exponent field reads 0 for all subnormals of the dtype. Half the smallest normal still
-    # works, by the clamp in _step; a format with normal values below it is rounded in float64.
-    work = dtype if lowest >= native.smallest_normal / 2 else torch.float64
-    native = _NATIVE[work]
-
-    # 1.5 * 2**k: the sum keeps the exponent k for either sign of x, so its last bit is the step
-    # at x and the processor's own rounding, to nearest even, does ours.
-    spare = native.mantissa_bits - mantissa_bits
-    usable = fmt.signed and spare >= 2
-    return _Grid(
-        dtype=work,
-        bits_dtype=torch.int32 if work is torch.float32 else torch.int64,
-        exponent_mask=((1 << native.exponent_bits) - 1) << native.mantissa_bits,
-        mantissa_bits=mantissa_bits,
-        lowest=lowest,
-        highest=highest,
-        top=top,
-        magic=1.5 * 2.0**spare,
-        magic_limit=min(top, 2.0 ** (native.max_exponent - 1 - spare)) if usable else -1.0,
-    )
-
-
-def _power(x: Tensor, grid: _Grid, *, out: Tensor) -> Tensor:
-    """2**e for x = +-1.m * 2**e: the bits of x with sign and mantissa masked away."""
-    masked = out.view(grid.bits_dtype)
-    torch.bitwise_and(x.view(grid.bits_dtype), grid.exponent_mask, out=masked)
-    return out.clamp_(min=grid.lowest, max=grid.highest)
-
-
-def _round_away_from(multiple: Tensor, threshold: float | Tensor) -> None:
-    """In place: away from zero where the fraction reaches the threshold, else toward it."""
-    whole = multiple.trunc()
-    away = (multiple - whole).abs_() >= threshold
-    torch.add(whole, away.to(multiple.dtype).copysign_(multiple), out=multiple)
-
-
-def _random_thresholds(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draws of (k + 1/2) / 2**RANDOM_BITS: above 0, so that a whole number never moves."""
-    k = torch.empty(like.shape, dtype=torch.int32, device=like.device)
-    k.random_(0, 1 << RANDOM_BITS, generator=generator)
-    return k.to(like.dtype).add_(0.5).mul_(2.0**-RANDOM_BITS)
-
-
-def _round_by_dividing(x: Tensor, grid: _Grid, rounding, generator, *, power, out) -> None:
-    """Any rounding: divide by the step, round to a whole number, multiply back."""
-    step = _power(x, grid, out=power).mul_(2.0**-grid.mantissa_bits)
-    torch.div(x, step, out=out)
-    match rounding:
-        case "nearest_even":
-            out.round_()
-        case "nearest_away":
-            _round_away_from(out, 0.5)
-        case "toward_zero":
-            out.trunc_()
-        case "up":
-            out.ceil_()
-        case "down":
-            out.floor_()
-        case "stochastic":
-            _round_away_from(out, _random_thresholds(out, generator))
-    out.mul_(step)
-
-
-def _round_by_adding(x: Tensor, grid: _Grid, *, power: Tensor, out: Tensor) -> None:
-    """To nearest even, up to ``grid.magic_limit``: the same bits in a third of the time."""
-    _power(x, grid, out=power)
-    torch.add(x, power, alpha=grid.magic, out=out)
-    out.sub_(power, alpha=grid.magic)
+    # Subnormals of the dtype show no exponent. Unless they all lie below the grid's lowest
+    # power, the arithmetic takes the wider dtype, where they are normal.
+    exponent_shows = lowest >= native.smallest_normal / 2
+    return Grid(dtype if exponent_shows else torch.float64, mantissa_bits, lowest, highest, top)
 
 
 def _settle_overflow(y: Tensor, x: Tensor, fmt: FloatFormat, top: float, rounding: str) -> None:
@@ -334,23 +252,13 @@ def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: FloatFormat) -> None:
         y.add_(0.0)  # -0.0 + 0.0 is +0.0; every other value stays
 
 
-def _quantize_chunk(
-    x: Tensor, fmt: FloatFormat, grid: _Grid, rounding, saturate, generator, *, power, out
-) -> None:
-    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
-    inside = torch.clamp(x, -grid.top, grid.top, out=out) if clamps else x
-    # Asking an accelerator for its extremes would cost more than the answer saves.
-    if rounding == "nearest_even" and fmt.signed and x.device.type == "cpu":
-        low, high = (extreme.item() for extreme in torch.aminmax(inside))
-        if -grid.magic_limit <= low and high <= grid.magic_limit:  # False for NaN
-            _round_by_adding(inside, grid, power=power, out=out)
-            if fmt.has_negative_zero:
-                out.copysign_(x)
-            return
-    _round_by_dividing(inside, grid, rounding, generator, power=power, out=out)
-    if not clamps:
-        _settle_overflow(out, x, fmt, grid.top, rounding)
-    _settle_sign_and_zero(out, x, fmt)
+def _may_overflow(step: Tensor, y: Tensor, grid: Grid) -> bool:
+    """Whether some value may be NaN or past the top; a look at the steps answers for most."""
+    if step.device.type != "cpu":
+        return True  # to wait for an accelerator's answer costs more than it saves
+    if step.amax() < grid.highest * 2.0**-grid.mantissa_bits:
+        return False
+    return not (y.amin() >= -grid.top and y.amax() <= grid.top)
 
 
 def quantize(
@@ -405,13 +313,18 @@ def quantize(
         return x.detach().clone(memory_format=torch.contiguous_format)
 
     grid = _grid(fmt, x.dtype)
+    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
     source = x.detach().to(grid.dtype).contiguous()
     result = torch.empty_like(source)
     size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
     scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
-    for part, out in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
-        power = scratch[: part.numel()]
-        _quantize_chunk(part, fmt, grid, rounding, saturate, generator, power=power, out=out)
+    for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
+        inside = torch.clamp(part, -grid.top, grid.top, out=y) if clamps else part
+        step = step_at(inside, grid, out=scratch[: part.numel()])
+        round_to_multiples(inside, step, rounding, generator, out=y)
+        if not clamps and _may_overflow(step, y, grid):
+            _settle_overflow(y, part, fmt, grid.top, rounding)
+        _settle_sign_and_zero(y, part, fmt)
     return result.to(x.dtype)
 
 
@@ -431,7 +344,7 @@ def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
     answer_dtype = x.dtype if _within(fmt, FP32) else torch.float64
     grid = _grid(fmt, answer_dtype)
     x = x.detach().to(grid.dtype).contiguous()
-    step = _power(x, grid, out=torch.empty_like(x)).mul_(2.0**-grid.mantissa_bits)
+    step = step_at(x, grid, out=torch.empty_like(x))
     return torch.where(x.isfinite(), step, x.abs()).to(answer_dtype)
 
 
@@ -484,10 +397,10 @@ def encode(
         raise ValueError(f"{fmt.name} has no code for NaN; replace NaN before encoding")
 
     finite = torch.where(y.isfinite(), y, fmt.smallest_normal)
-    power = _power(finite, grid, out=torch.empty_like(finite))
+    power = power_at(finite, grid, out=torch.empty_like(finite))
     multiple = finite.abs() / (power * 2.0**-grid.mantissa_bits)
-    native = _NATIVE[grid.dtype]
-    exponent = (power.view(grid.bits_dtype).long() >> native.mantissa_bits) - native.bias
+    native, integer = _NATIVE[grid.dtype], _INTEGER[grid.dtype]
+    exponent = (power.view(integer).long() >> native.mantissa_bits) - native.bias
     # A normal value's leading 1 is the multiple's highest bit: added, it raises the exponent
     # field by one. Subnormals lack it, and so the field stays 0.
     code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + multiple.long()
@@ -504,7 +417,7 @@ def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
     """2**exponent for exponents of normal values: pow and ldexp need not be exact."""
     native = _NATIVE[dtype]
     bits = (exponent + native.bias) << native.mantissa_bits
-    return bits.to(torch.int32).view(dtype) if dtype is torch.float32 else bits.view(dtype)
+    return bits.to(_INTEGER[dtype]).view(dtype)
 
 
 def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
