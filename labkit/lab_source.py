@@ -66,7 +66,7 @@ class Exercise:
 
     exercise: str
     names: tuple[str, ...]
-    points: int | float
+    points: int
     seconds: int | float
 
 
@@ -218,7 +218,7 @@ def _mistakes_of_options(cells: list[Any]) -> list[str]:
         if kind == "check" and slug not in seen["exercise"]:
             errors.append(f'{label}: no exercise="{slug}" stands before this check')
         if kind == "check" and not _whole(options.get("points")):
-            errors.append(f"{label}: a check needs points, such as points=2, or points=0 for a stretch exercise")
+            errors.append(f"{label}: a check needs whole points: points=2; of a stretch, points=0")
         if kind == "check" and not _positive(options.get("seconds", SECONDS)):
             errors.append(f"{label}: seconds is a number above 0, not {options['seconds']!r}")
     for slug in sorted(seen["exercise"] - seen["check"]):

@@ -220,15 +220,16 @@ def _text(cell: dict[str, Any]) -> str:
 
 def _changed(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells that the learner wrote in: neither empty nor with the text they came with."""
-    return [c for c in notebook["cells"] if _text(c).strip() and c.get("id") != _given_id(c)]
+    return [c for c in notebook["cells"] if _text(c).strip() and not _as_given(c)]
 
 
-def _given_id(cell: dict[str, Any]) -> str | None:
-    """The id that the cell would have if the lab had come with its text."""
-    occurrence = str(cell.get("id")).rpartition("-")[2]
-    if not occurrence.isdecimal():
-        return None
-    return cell_id(str(cell.get("cell_type")), _text(cell), int(occurrence))
+def _as_given(cell: dict[str, Any]) -> bool:
+    """Whether the cell's id is the one that a lab's cell with its text has."""
+    given = str(cell.get("id"))
+    occurrence = given.rpartition("-")[2]
+    return occurrence.isdecimal() and given == cell_id(
+        str(cell.get("cell_type")), _text(cell), int(occurrence)
+    )
 
 
 def _key(cell: dict[str, Any]) -> tuple[str, str] | None:

@@ -269,7 +269,7 @@ def test_an_unknown_lab_is_named(course):
             'import sys; print("oh", file=sys.stderr)\n',
             "cell 9 wrote to stderr: oh",
         ),
-        ("gap = 2\n", "gap = 3\n", r"cell 8 raised AssertionError: \n    assert gap == 2"),
+        ("gap = 2\n", "gap = 3\n", r"cell 7 raised AssertionError: \n    assert gap == 2"),
     ],
 )
 def test_a_solution_that_fails_says_where_and_writes_nothing(course, old, new, expected):
@@ -349,8 +349,9 @@ MISTAKES = {
         "### BEGIN SOLUTION\nimport math\n### END SOLUTION\n",
         "a solution region outside an exercise",
     ),
-    "check without points": (" points=2", "", 'check="ulp": a check needs points'),
-    "check with no points": (" points=2", " points=0", 'check="ulp": a check needs points'),
+    "check without points": (" points=2", "", 'check="ulp": a check needs whole points'),
+    "check with half a point": (" points=2", " points=0.5", 'check="ulp": a check needs whole'),
+    "check with negative points": (" points=2", " points=-1", 'check="ulp": a check needs whole'),
     "check with bad seconds": (" seconds=3", " seconds=true", "seconds is a number above 0"),
     "solution does not define it": (
         "gap = ...\n### BEGIN SOLUTION\ngap = 2\n",
@@ -403,7 +404,7 @@ def test_all_mistakes_are_listed_at_once(course):
     with pytest.raises(LabError) as error:
         read_lab(course(**{"02_tiny": text}) / "source" / "02_tiny.py")
     message = str(error.value)
-    assert "needs points" in message and "malformed slug" in message
+    assert "needs whole points" in message and "malformed slug" in message
 
 
 def test_a_lab_with_a_malformed_name(course):
