@@ -17,6 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     parser = argparse.ArgumentParser(
         prog="labkit",
+        usage="labkit COMMAND [...]",
         description="The commands of the mixed precision labs.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="commands:\n"

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 import warnings
@@ -32,6 +33,7 @@ from labkit.paths import NOTEBOOKS
 _DISTRIBUTION = "mixed-precision-labs"
 _REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
 _GIB = 2**30
+_CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")  # where the kernel would be killed on a hub
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
 _DTYPES_HEAD = ("format", "storable", "computable", "accelerated", "evidence")
@@ -75,13 +77,10 @@ class Report:
         return not any(finding.status == "problem" for finding in self.findings)
 
     def __repr__(self) -> str:
-        lines = [self._verdict(), ""]
         rows = [(f.status, f.name, f.found, f.wanted) for f in self.findings]
-        aligned = _aligned([_FINDINGS_HEAD, *rows])
-        for line, finding in zip(aligned, (None, *self.findings), strict=True):
-            lines.append(line)
-            if finding and finding.mend:
-                lines.append(f"{'':9}mend: {finding.mend}")
+        lines = [self._verdict(), "", *_aligned([_FINDINGS_HEAD, *rows])]
+        if mends := self._mends():
+            lines += ["", "To mend", *(f"- {mend} ({', '.join(of)})" for mend, of in mends.items())]
         if self.dtypes:
             rows = [_dtype_cells(row) for row in self.dtypes]
             lines += ["", f"Number formats on {self.device}", *_aligned([_DTYPES_HEAD, *rows])]
@@ -89,19 +88,24 @@ class Report:
 
     def _repr_html_(self) -> str:
         rows = [
-            (
-                f'<span class="{f.status}">{f.status}</span>',
-                escape(f.name),
-                escape(f.found) + (f"<br><b>Mend:</b> {escape(f.mend)}" if f.mend else ""),
-                escape(f.wanted),
-            )
-            for f in self.findings
+            (_status(f), escape(f.name), escape(f.found), escape(f.wanted)) for f in self.findings
         ]
-        tables = _table("This machine", _FINDINGS_HEAD, rows)
+        parts = [f"<p>{self._verdict()}</p>", _table("This machine", _FINDINGS_HEAD, rows)]
+        if mends := self._mends():
+            rows = [(escape(mend), escape(", ".join(of))) for mend, of in mends.items()]
+            parts.append(_table("To mend", ("how", "what"), rows))
         if self.dtypes:
             rows = [tuple(escape(cell) for cell in _dtype_cells(row)) for row in self.dtypes]
-            tables += _table(f"Number formats on {escape(self.device)}", _DTYPES_HEAD, rows)
-        return f'{_STYLE}<div class="labkit-doctor"><p>{self._verdict()}</p>{tables}</div>'
+            parts.append(_table(f"Number formats on {escape(self.device)}", _DTYPES_HEAD, rows))
+        return f'{_STYLE}<div class="labkit-doctor">{"".join(parts)}</div>'
+
+    def _mends(self) -> dict[str, list[str]]:
+        """What to do, and for which findings: one command often mends many."""
+        mends: dict[str, list[str]] = {}
+        for finding in self.findings:
+            if finding.mend:
+                mends.setdefault(finding.mend, []).append(finding.name)
+        return mends
 
     def _verdict(self) -> str:
         if self.runs:
@@ -205,7 +209,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _install(package: str = _DISTRIBUTION) -> str:
     if _REQUIREMENTS.is_file():
-        return f"pip install -r {_REQUIREMENTS}"
+        return f"pip install -r {shlex.quote(str(_REQUIREMENTS))}"
     return f"pip install --upgrade {package}"
 
 
@@ -269,7 +273,9 @@ def _labs() -> Finding:
         found, status = f"{manifest.name} is missing", "problem"
     except (OSError, ValueError, KeyError) as error:
         found, status = f"{manifest.name} cannot be read: {_first_line(error)}", "problem"
-    restore = f"git checkout {NOTEBOOKS}" if _REQUIREMENTS.is_file() else _install()
+    restore = (
+        f"git checkout {shlex.quote(str(NOTEBOOKS))}" if _REQUIREMENTS.is_file() else _install()
+    )
     return Finding(name="labs", found=found, status=status, mend=restore * (status == "problem"))
 
 
@@ -328,8 +334,7 @@ def _memory() -> int | None:
     sizes = []
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    limit = Path("/sys/fs/cgroup/memory.max")  # where the kernel would be killed on a hub
-    if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+    if _CGROUP_MEMORY.is_file() and (text := _CGROUP_MEMORY.read_text().strip()).isdigit():
         sizes.append(int(text))
     return min(sizes, default=None)
 
@@ -358,6 +363,10 @@ def _accelerator(torch: ModuleType | None, device: str) -> Finding:
 
 
 # Words and tables
+
+
+def _status(finding: Finding) -> str:
+    return f'<span class="{finding.status}">{finding.status}</span>'
 
 
 def _dtype_cells(row: DtypeSupport) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ class ProgressPanel:
 
     def _sentence(self, met: MisconceptionMet) -> str:
         known = self.known.get(met.misconception)
-        return known.en if known else met.misconception
+        return known.en if known else f"{met.misconception}."
 
     def _sentence_html(self, met: MisconceptionMet) -> str:
         known = self.known.get(met.misconception)

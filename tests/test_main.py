@@ -1,0 +1,234 @@
+"""The commands: what they print, what they return, and what they do not load."""
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from labkit import doctor, progress
+from labkit.__main__ import main
+
+MANIFEST = {
+    "labs": [
+        {
+            "lab": "00_start_here",
+            "title": "Start here",
+            "exercises": [{"exercise": "first", "points": 1}],
+        },
+        {
+            "lab": "02_number_formats",
+            "title": "Build a number system",
+            "exercises": [{"exercise": "ulp", "points": 2}, {"exercise": "snap", "points": 3}],
+        },
+    ]
+}
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+DAY = NOON.astimezone().date().isoformat()  # as the learner's calendar has it
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+    monkeypatch.setattr(progress, "read_manifest", lambda: MANIFEST)
+    return tmp_path / "home"
+
+
+def passed_ulp():
+    lab = "02_number_formats"
+    progress.record("check", lab=lab, item="ulp", status="failed", now=NOON)
+    progress.record("check", lab=lab, item="ulp", status="passed", now=NOON)
+
+
+def loaded_by(code):
+    """The modules that a fresh Python has after running the code."""
+    out = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print('\\n' + ' '.join(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(out.stdout.splitlines()[-1].split())
+
+
+def test_without_a_command_every_command_has_a_line(capsys):
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("commands:") + 1
+    assert [line.split()[0] for line in lines[start : start + 4]] == [
+        "doctor",
+        "start",
+        "progress",
+        "build",
+    ]
+    assert all(len(line.split()) > 3 for line in lines[start : start + 4])
+
+
+def test_help_is_the_same_list(capsys):
+    main([])
+    listed = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == listed
+
+
+def test_an_unknown_command_names_those_there_are(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["doctr"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "'doctr'" in said
+    assert "'doctor', 'start', 'progress', 'build'" in said
+
+
+@pytest.mark.parametrize("command", ["doctor", "progress"])
+def test_a_command_explains_itself(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: labkit {command} ")
+    assert "--json" in said
+
+
+def test_importing_labkit_loads_nothing_of_it_and_none_of_what_it_stands_on():
+    before = loaded_by("")
+    assert loaded_by("import labkit") - before == {"labkit"}
+
+
+def test_the_list_of_commands_and_progress_load_no_numerics_and_no_widgets():
+    heavy = {"torch", "numpy", "matplotlib", "pandas", "IPython", "ipywidgets", "anywidget"}
+    for arguments in ([], ["progress"]):
+        loaded = loaded_by(f"from labkit.__main__ import main; main({arguments})")
+        assert "labkit.__main__" in loaded
+        assert loaded & heavy == set()
+
+
+# progress
+
+
+def test_progress_is_a_table_of_all_labs(capsys, home):
+    passed_ulp()
+    assert main(["progress"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "lab                passed  points  last seen",
+        "00_start_here      0 of 1  0 of 1  never",
+        f"02_number_formats  1 of 2  2 of 5  {DAY}",
+        "",
+        str(home / "progress.db"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["02_number_formats", "02"])
+def test_progress_of_one_lab_lists_its_exercises(capsys, name):
+    passed_ulp()
+    assert main(["progress", "--lab", name]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "exercise  status       points  tries  last seen",
+        f"ulp       passed       2       2      {DAY}",
+        "snap      not started  3       0      never",
+    ]
+
+
+def test_progress_for_programs(capsys):
+    passed_ulp()
+    assert main(["progress", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[1] == {
+        "lab": "02_number_formats",
+        "title": "Build a number system",
+        "exercises": 2,
+        "passed": 1,
+        "points": 5,
+        "points_earned": 2,
+        "last_seen": NOON.isoformat(),
+    }
+    assert main(["progress", "--json", "--lab", "00"]) == 0
+    assert [row["exercise"] for row in json.loads(capsys.readouterr().out)] == ["first"]
+
+
+def test_progress_says_when_the_log_is_off(capsys, monkeypatch):
+    monkeypatch.setenv("LABKIT_PROGRESS", "off")
+    assert main(["progress"]) == 0
+    assert capsys.readouterr().out.endswith("\nLABKIT_PROGRESS=off: there is no log.\n")
+
+
+def test_progress_of_an_unknown_lab_names_those_there_are(capsys):
+    assert main(["progress", "--lab", "7"]) == 1
+    assert capsys.readouterr().err == (
+        "There is no lab '7'; there are 00_start_here, 02_number_formats.\n"
+    )
+
+
+def test_progress_that_cannot_be_read_is_a_sentence(capsys, home):
+    home.mkdir()
+    progress.path().write_text("no database" * 100)
+    assert main(["progress"]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_progress_without_a_manifest_is_a_sentence(capsys, monkeypatch, tmp_path):
+    monkeypatch.undo()
+    read = progress.read_manifest
+    monkeypatch.setattr(progress, "read_manifest", lambda: read(tmp_path / "manifest.json"))
+    assert main(["progress"]) == 1
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'manifest.json'} is missing")
+
+
+# doctor
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [("ok", 0), ("note", 0), ("problem", 1)])
+def test_doctor_returns_whether_the_course_will_run(capsys, monkeypatch, status, exit_status):
+    finding = doctor.Finding(name="torch", found="2.13.0", status=status)
+    report = doctor.Report(findings=(finding,), device="cpu", dtypes=())
+    monkeypatch.setattr(doctor, "examine", lambda: report)
+    assert main(["doctor"]) == exit_status
+    assert capsys.readouterr().out == f"{report}\n"
+    assert main(["doctor", "--json"]) == exit_status
+    said = json.loads(capsys.readouterr().out)
+    assert said["runs"] is (exit_status == 0)
+    assert said["findings"][0]["status"] == status
+
+
+# What other modules do
+
+
+def test_start_and_build_hand_on_their_arguments(monkeypatch):
+    from labkit import build, my_labs
+
+    monkeypatch.setattr(my_labs, "main", lambda arguments: ["start", *arguments])
+    monkeypatch.setattr(build, "main", lambda arguments: ["build", *arguments])
+    assert main(["start", "here"]) == ["start", "here"]
+    assert main(["build", "--check", "02_number_formats"]) == [
+        "build",
+        "--check",
+        "02_number_formats",
+    ]
+
+
+def test_build_without_the_authors_packages_says_what_to_install(capsys, monkeypatch):
+    from labkit import build
+
+    def without_jupytext(arguments):
+        raise ModuleNotFoundError("No module named 'jupytext'", name="jupytext")
+
+    monkeypatch.setattr(build, "main", without_jupytext)
+    assert main(["build"]) == 1
+    assert capsys.readouterr().err == (
+        "labkit build needs jupytext, which is not installed. Run"
+        " `pip install -e '.[dev]'` in the checkout.\n"
+    )
+
+
+def test_a_module_of_labkit_that_is_missing_is_not_mistaken_for_a_package(monkeypatch):
+    from labkit import build
+
+    def broken(arguments):
+        raise ModuleNotFoundError("No module named 'labkit.gone'", name="labkit.gone")
+
+    monkeypatch.setattr(build, "main", broken)
+    with pytest.raises(ModuleNotFoundError, match=r"labkit\.gone"):
+        main(["build"])
