@@ -13,17 +13,13 @@ Nothing here is differentiable: results are detached from the graph of their inp
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from labkit.rounding import ROUNDINGS, Grid, power_at, round_to_multiples, step_at
+from labkit.rounding import ROUNDINGS, round_tensor, shared_grid, step_at
 
 SPECIALS = ("ieee", "fn", "fnuz", "none")
-
-CHUNK = 1 << 16
-"""Values handled at once on a CPU, so that the temporaries stay in the cache of one core."""
 
 
 @dataclass(frozen=True)
@@ -179,34 +175,11 @@ E3M2 = FloatFormat("e3m2", exponent_bits=3, mantissa_bits=2, specials="none")
 E2M3 = FloatFormat("e2m3", exponent_bits=2, mantissa_bits=3, specials="none")
 E2M1 = FloatFormat("e2m1", exponent_bits=2, mantissa_bits=1, specials="none")
 
-_NAMED = (FP64, FP32, TF32, FP16, BF16, E5M2, E4M3)
-_NAMED += (E4M3FNUZ, E5M2FNUZ, E3M4, E8M0, E3M2, E2M3, E2M1)
-FORMATS = {fmt.name: fmt for fmt in _NAMED}
-
-
-def _require_format(fmt: object) -> None:
-    if not isinstance(fmt, FloatFormat):
-        raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
-
-
-def _require_float_tensor(x: Tensor, verb: str) -> None:
-    if x.dtype not in _NATIVE:
-        raise TypeError(
-            f"{verb} takes tensors of torch.float32 or torch.float64, got {x.dtype}; "
-            f"x.to(torch.float64) holds every real dtype except large int64"
-        )
-
-
-def _number_to_tensor(x: object, verb: str) -> Tensor:
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        raise TypeError(f"{verb} takes a tensor, a float or an int, got {x!r}")
-    if isinstance(x, int) and (abs(x) >= 1 << 1024 or float(x) != x):
-        raise ValueError(f"{x} is not exact in float64, so it would be rounded twice")
-    return torch.tensor(float(x), dtype=torch.float64)
+_NAMED = (FP64, FP32, TF32, FP16, BF16, E5M2, E4M3, E4M3FNUZ, E5M2FNUZ, E3M4, E8M0)
+FORMATS = {fmt.name: fmt for fmt in (*_NAMED, E3M2, E2M3, E2M1)}
 
 
 _NATIVE = {torch.float32: FP32, torch.float64: FP64}
-_INTEGER = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
@@ -218,47 +191,26 @@ def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
     )
 
 
-@lru_cache
-def _grid(fmt: FloatFormat, dtype: torch.dtype) -> Grid:
-    """The values that a format shares with a dtype."""
-    native = _NATIVE[dtype]
-    mantissa_bits = min(fmt.mantissa_bits, native.mantissa_bits)
-    lowest = max(fmt.smallest_subnormal, native.smallest_subnormal) * 2.0**mantissa_bits
-    highest = 2.0 ** min(fmt.max_exponent, native.max_exponent)
-    step = highest * 2.0**-mantissa_bits
-    top = math.floor(min(fmt.max, native.max) / step) * step
-    # Subnormals of the dtype show no exponent. Unless they all lie below the grid's lowest
-    # power, the arithmetic takes the wider dtype, where they are normal.
-    exponent_shows = lowest >= native.smallest_normal / 2
-    return Grid(dtype if exponent_shows else torch.float64, mantissa_bits, lowest, highest, top)
+def _require_format(fmt: object) -> None:
+    if not isinstance(fmt, FloatFormat):
+        raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
 
 
-def _settle_overflow(y: Tensor, x: Tensor, fmt: FloatFormat, top: float, rounding: str) -> None:
-    """Replace what lies past top: by top where the rounding points back inside, else beyond."""
-    beyond = math.inf if fmt.has_inf else math.nan
-    y.masked_fill_(y > top, top if rounding in ("toward_zero", "down") else beyond)
-    y.masked_fill_(y < -top, -top if rounding in ("toward_zero", "up") else -beyond)
-    y.masked_fill_(x == math.inf, beyond)
-    y.masked_fill_(x == -math.inf, -beyond)
-
-
-def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: FloatFormat) -> None:
-    """Replace negative values, zero and -0.0 where the format has none of them."""
-    if not fmt.signed:
-        y.masked_fill_(x < 0, math.nan if fmt.has_nan else 0.0)
-    if not fmt.has_zero:
-        y.clamp_(min=fmt.smallest_normal)
-    if not fmt.has_negative_zero:
-        y.add_(0.0)  # -0.0 + 0.0 is +0.0; every other value stays
-
-
-def _may_overflow(step: Tensor, y: Tensor, grid: Grid) -> bool:
-    """Whether some value may be NaN or past the top; a look at the steps answers for most."""
-    if step.device.type != "cpu":
-        return True  # to wait for an accelerator's answer costs more than it saves
-    if step.amax() < grid.highest * 2.0**-grid.mantissa_bits:
-        return False
-    return not (y.amin() >= -grid.top and y.amax() <= grid.top)
+def _values(x: Tensor | float, fmt: FloatFormat) -> Tensor:
+    """The argument x of a public function as a detached float tensor, and fmt checked."""
+    _require_format(fmt)
+    if isinstance(x, Tensor):
+        if x.dtype not in _NATIVE:
+            raise TypeError(
+                f"x must be a tensor of torch.float32 or torch.float64, got {x.dtype}; "
+                f"widen 16 bits with x.float(), integers with x.double()"
+            )
+        return x.detach()
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        raise TypeError(f"x must be a tensor, a float or an int, got {x!r}")
+    if isinstance(x, int) and (abs(x) >= 1 << 1024 or float(x) != x):
+        raise ValueError(f"x must be exact in float64, or it would be rounded twice; got {x}")
+    return torch.tensor(float(x), dtype=torch.float64)
 
 
 def quantize(
@@ -299,33 +251,16 @@ def quantize(
     >>> quantize(465.0, E4M3, saturate=True), quantize(465.0, E4M3, rounding="toward_zero")
     (448.0, 448.0)
     """
-    _require_format(fmt)
+    values = _values(x, fmt)
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {ROUNDINGS}, got {rounding!r}")
-    if not isinstance(x, Tensor):
-        options = {"rounding": rounding, "saturate": saturate, "generator": generator}
-        return quantize(_number_to_tensor(x, "quantize"), fmt, **options).item()
-    _require_float_tensor(x, "quantize")
-
-    native = _NATIVE[x.dtype]
+    native = _NATIVE[values.dtype]
     as_wide = fmt.has_inf and fmt.signed and _within(native, fmt)
-    if x.numel() == 0 or (as_wide and not saturate):
-        return x.detach().clone(memory_format=torch.contiguous_format)
-
-    grid = _grid(fmt, x.dtype)
-    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
-    source = x.detach().to(grid.dtype).contiguous()
-    result = torch.empty_like(source)
-    size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
-    scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
-    for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
-        inside = torch.clamp(part, -grid.top, grid.top, out=y) if clamps else part
-        step = step_at(inside, grid, out=scratch[: part.numel()])
-        round_to_multiples(inside, step, rounding, generator, out=y)
-        if not clamps and _may_overflow(step, y, grid):
-            _settle_overflow(y, part, fmt, grid.top, rounding)
-        _settle_sign_and_zero(y, part, fmt)
-    return result.to(x.dtype)
+    if values.numel() == 0 or (as_wide and not saturate):
+        result = values.clone(memory_format=torch.contiguous_format)
+    else:
+        result = round_tensor(values, fmt, rounding, saturate, generator).to(values.dtype)
+    return result if isinstance(x, Tensor) else result.item()
 
 
 def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
@@ -337,23 +272,21 @@ def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
     >>> spacing(2049.0, FP16), spacing(0.0, FP16) == FP16.smallest_subnormal
     (2.0, True)
     """
-    _require_format(fmt)
-    if not isinstance(x, Tensor):
-        return spacing(_number_to_tensor(x, "spacing"), fmt).item()
-    _require_float_tensor(x, "spacing")
-    answer_dtype = x.dtype if _within(fmt, FP32) else torch.float64
-    grid = _grid(fmt, answer_dtype)
-    x = x.detach().to(grid.dtype).contiguous()
-    step = step_at(x, grid, out=torch.empty_like(x))
-    return torch.where(x.isfinite(), step, x.abs()).to(answer_dtype)
+    values = _values(x, fmt)
+    dtype = values.dtype if _within(fmt, FP32) else torch.float64
+    grid = shared_grid(fmt, dtype)
+    values = values.to(grid.dtype).contiguous()
+    step = step_at(values, grid, out=torch.empty_like(values))
+    gap = torch.where(values.isfinite(), step, values.abs()).to(dtype)
+    return gap if isinstance(x, Tensor) else gap.item()
+
+
+_CODE_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _int64(code: int) -> int:
     """The int64 with the bits of a 64-bit code."""
     return code - (1 << 64) if code >= 1 << 63 else code
-
-
-_CODE_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _special_codes(fmt: FloatFormat) -> tuple[int, int]:
@@ -382,42 +315,55 @@ def encode(
     >>> f"{encode(-0.3, E4M3):08b}"
     '10101010'
     """
-    _require_format(fmt)
-    if not isinstance(x, Tensor):
-        options = {"rounding": rounding, "saturate": saturate}
-        code = encode(_number_to_tensor(x, "encode"), fmt, **options).item()
-        return code % (1 << 64)
-    _require_float_tensor(x, "encode")
+    values = _values(x, fmt)
     # In a dtype that has every value of the format.
-    grid = _grid(fmt, x.dtype if _within(fmt, FP32) else torch.float64)
-    y = quantize(x.detach().to(grid.dtype), fmt, rounding=rounding, saturate=saturate)
-    if not fmt.signed and (x < 0).any():
-        raise ValueError(f"{fmt.name} has no sign, so no code for {x[x < 0][0].item()}")
+    grid = shared_grid(fmt, values.dtype if _within(fmt, FP32) else torch.float64)
+    y = quantize(values.to(grid.dtype), fmt, rounding=rounding, saturate=saturate)
+    if not fmt.signed and (values < 0).any():
+        raise ValueError(f"{fmt.name} has no sign, so no code for {values[values < 0][0].item()}")
     if not fmt.has_nan and y.isnan().any():
         raise ValueError(f"{fmt.name} has no code for NaN; replace NaN before encoding")
 
-    finite = torch.where(y.isfinite(), y, fmt.smallest_normal)
-    power = power_at(finite, grid, out=torch.empty_like(finite))
-    multiple = finite.abs() / (power * 2.0**-grid.mantissa_bits)
-    native, integer = _NATIVE[grid.dtype], _INTEGER[grid.dtype]
-    exponent = (power.view(integer).long() >> native.mantissa_bits) - native.bias
+    finite = torch.where(y.isfinite(), y.abs(), fmt.smallest_normal)
+    step = step_at(finite, grid, out=torch.empty_like(finite))
+    # frexp returns 0.5 for the mantissa of a power of two: one more than the exponent of 1.m.
+    exponent = step.frexp().exponent.long() - 1 + fmt.mantissa_bits
     # A normal value's leading 1 is the multiple's highest bit: added, it raises the exponent
     # field by one. Subnormals lack it, and so the field stays 0.
-    code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + multiple.long()
+    code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + (finite / step).long()
     if not fmt.has_zero:
         code -= 1  # the smallest value, 1 * 2**min_exponent, has code 0
     inf_code, nan_code = _special_codes(fmt)
     code = torch.where(y.isinf(), inf_code, code)
     if fmt.signed:
         code |= torch.signbit(y).long() << (fmt.bits - 1)
-    return torch.where(y.isnan(), _int64(nan_code), code)
+    code = torch.where(y.isnan(), _int64(nan_code), code)
+    return code if isinstance(x, Tensor) else code.item() % (1 << 64)
 
 
 def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
     """2**exponent for exponents of normal values: pow and ldexp need not be exact."""
     native = _NATIVE[dtype]
     bits = (exponent + native.bias) << native.mantissa_bits
-    return bits.to(_INTEGER[dtype]).view(dtype)
+    return bits.view(dtype) if dtype is torch.float64 else bits.int().view(dtype)
+
+
+def _codes(code: Tensor | int, fmt: FloatFormat) -> Tensor:
+    """The argument of decode as an int64 tensor, checked."""
+    strays = []
+    if isinstance(code, Tensor) and code.dtype in _CODE_DTYPES:
+        codes = code.long()
+        if fmt.bits < 64:
+            strays = codes[codes >> fmt.bits != 0].tolist()
+    elif isinstance(code, int) and not isinstance(code, bool):
+        codes = torch.tensor(_int64(code % (1 << 64)))
+        strays = [] if 0 <= code < 1 << fmt.bits else [code]
+    else:
+        got = code.dtype if isinstance(code, Tensor) else repr(code)
+        raise TypeError(f"decode takes an int or a tensor of integers, got {got}")
+    if strays:
+        raise ValueError(f"a code of {fmt.name} lies in 0 .. {2**fmt.bits - 1}, got {strays[0]}")
+    return codes
 
 
 def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
@@ -430,20 +376,8 @@ def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
     (448.0, nan)
     """
     _require_format(fmt)
-    if isinstance(code, int) and not isinstance(code, bool):
-        if not 0 <= code < 1 << fmt.bits:
-            raise ValueError(f"a code of {fmt.name} lies in 0 .. {(1 << fmt.bits) - 1}, got {code}")
-        return decode(torch.tensor(_int64(code)), fmt).item()
-    if not isinstance(code, Tensor) or code.dtype not in _CODE_DTYPES:
-        got = code.dtype if isinstance(code, Tensor) else f"{code!r}"
-        raise TypeError(f"decode takes an int or a tensor of integers, got {got}")
-    code = code.long()
-    outside = (code < 0) | (code >> fmt.bits != 0) if fmt.bits < 64 else torch.zeros_like(code) > 0
-    if outside.any():
-        bad = code[outside][0].item()
-        raise ValueError(f"a code of {fmt.name} lies in 0 .. {(1 << fmt.bits) - 1}, got {bad}")
-
-    magnitude = code & ((1 << fmt.exponent_bits + fmt.mantissa_bits) - 1)
+    codes = _codes(code, fmt)
+    magnitude = codes & ((1 << fmt.exponent_bits + fmt.mantissa_bits) - 1)
     field = magnitude >> fmt.mantissa_bits
     first_normal = int(fmt.has_zero)
     leading_one = (field >= first_normal).long() << fmt.mantissa_bits
@@ -454,12 +388,12 @@ def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
     half = exponent >> 1
     value = multiple.to(dtype) * _power_of_two(half, dtype) * _power_of_two(exponent - half, dtype)
     if fmt.signed:
-        value = torch.where((code >> (fmt.bits - 1)) & 1 == 1, -value, value)
+        value = torch.where((codes >> (fmt.bits - 1)) & 1 == 1, -value, value)
     inf_code, nan_code = _special_codes(fmt)
     if fmt.has_inf:
         value = torch.where(magnitude == inf_code, value.sign() * math.inf, value)
         value = torch.where(magnitude > inf_code, math.nan, value)
     elif fmt.has_nan:
-        spot = code if fmt.specials == "fnuz" else magnitude
+        spot = codes if fmt.specials == "fnuz" else magnitude
         value = torch.where(spot == _int64(nan_code), math.nan, value)
-    return value
+    return value if isinstance(code, Tensor) else value.item()

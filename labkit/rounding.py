@@ -6,20 +6,30 @@ zero. To round is then three operations: divide by the step, round to a whole nu
 back. Steps are powers of two, so the division and the product are exact and only the middle one
 rounds.
 
-``labkit.formats`` says which grid a format is and what happens beyond its ends.
+What no rounding can settle comes last: values beyond the ends of the ruler, and signs and zeros
+that a format lacks. ``labkit.formats.quantize`` says what becomes of them.
 """
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from labkit.formats import FloatFormat
 
 ROUNDINGS = ("nearest_even", "nearest_away", "toward_zero", "up", "down", "stochastic")
 
 RANDOM_BITS = 23
 """Random bits behind each value that ``"stochastic"`` rounds: float32 holds k + 1/2 exactly."""
 
-# Where a dtype keeps its exponent, and the integers of the same width.
+CHUNK = 1 << 16
+"""Values rounded at once on a CPU, so that the temporaries stay in the cache of one core."""
+
+# Integers of the same width, and where the dtype keeps its exponent.
 _EXPONENT = {
     torch.float32: (torch.int32, 0xFF << 23),
     torch.float64: (torch.int64, 0x7FF << 52),
@@ -39,6 +49,21 @@ class Grid:
     lowest: float
     highest: float
     top: float
+
+
+@lru_cache
+def shared_grid(fmt: "FloatFormat", dtype: torch.dtype) -> Grid:
+    """The values that a format shares with torch.float32 or torch.float64."""
+    native = torch.finfo(dtype)
+    eps = max(fmt.eps, native.eps)
+    lowest = max(fmt.smallest_subnormal, native.smallest_normal * native.eps) / eps
+    largest = min(fmt.max, native.max)
+    highest = math.ldexp(0.5, math.frexp(largest)[1])
+    top = math.floor(largest / (highest * eps)) * (highest * eps)
+    # Subnormals of the dtype show no exponent. Unless they all lie below the grid's lowest
+    # power, the arithmetic takes the wider dtype, where they are normal.
+    work = dtype if lowest >= native.smallest_normal / 2 else torch.float64
+    return Grid(work, -int(math.log2(eps)), lowest, highest, top)
 
 
 def power_at(x: Tensor, grid: Grid, *, out: Tensor) -> Tensor:
@@ -98,3 +123,51 @@ def _random_fractions(like: Tensor, generator: torch.Generator | None) -> Tensor
     k = torch.empty(like.shape, dtype=torch.int32, device=like.device)
     k.random_(0, 1 << RANDOM_BITS, generator=generator)
     return k.to(like.dtype).add_(0.5).mul_(2.0**-RANDOM_BITS)
+
+
+def _settle_overflow(y: Tensor, x: Tensor, fmt: "FloatFormat", top: float, rounding: str) -> None:
+    """Replace what lies past top: by top where the rounding points back inside, else beyond."""
+    beyond = math.inf if fmt.has_inf else math.nan
+    y.masked_fill_(y > top, top if rounding in ("toward_zero", "down") else beyond)
+    y.masked_fill_(y < -top, -top if rounding in ("toward_zero", "up") else -beyond)
+    y.masked_fill_(x == math.inf, beyond)
+    y.masked_fill_(x == -math.inf, -beyond)
+
+
+def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: "FloatFormat") -> None:
+    """Replace negative values, zero and -0.0 where the format has none of them."""
+    if not fmt.signed:
+        y.masked_fill_(x < 0, math.nan if fmt.has_nan else 0.0)
+    if not fmt.has_zero:
+        y.clamp_(min=fmt.smallest_normal)
+    if not fmt.has_negative_zero:
+        y.add_(0.0)  # -0.0 + 0.0 is +0.0; every other value stays
+
+
+def _may_overflow(step: Tensor, y: Tensor, grid: Grid) -> bool:
+    """Whether some value may be NaN or past the top; a look at the steps answers for most."""
+    if step.device.type != "cpu":
+        return True  # to wait for an accelerator's answer costs more than it saves
+    if step.amax() < grid.highest * 2.0**-grid.mantissa_bits:
+        return False
+    return not (y.amin() >= -grid.top and y.amax() <= grid.top)
+
+
+def round_tensor(
+    x: Tensor, fmt: "FloatFormat", rounding: str, saturate: bool, generator: torch.Generator | None
+) -> Tensor:
+    """quantize for a detached tensor with at least one value; on a CPU in chunks."""
+    grid = shared_grid(fmt, x.dtype)
+    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
+    source = x.to(grid.dtype).contiguous()
+    result = torch.empty_like(source)
+    size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
+    scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
+    for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
+        inside = torch.clamp(part, -grid.top, grid.top, out=y) if clamps else part
+        step = step_at(inside, grid, out=scratch[: part.numel()])
+        round_to_multiples(inside, step, rounding, generator, out=y)
+        if not clamps and _may_overflow(step, y, grid):
+            _settle_overflow(y, part, fmt, grid.top, rounding)
+        _settle_sign_and_zero(y, part, fmt)
+    return result
