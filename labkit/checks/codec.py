@@ -25,6 +25,7 @@ import struct
 import sys
 import types
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -62,7 +63,7 @@ class Limits:
 
     bytes: int = 2**26
     depth: int = 64
-    elements: int = 2**18
+    elements: int = 2**17
 
     def __post_init__(self):
         # A level takes 3 Python frames: 150 levels fit into the interpreter's 1000.
@@ -233,17 +234,18 @@ class _Writer:
         np = sys.modules.get("numpy")
         if np is None:
             return False
-        if any(kind is np.dtype(char).type for char in "?bhilqBHILQefdFD"):
-            self.put(b"S" + self.place(np.dtype(kind).name, NUMPY_DTYPES))
-            self.elements(x.tobytes(), kind is np.bool)
-        elif kind is np.ndarray and not key:
+        for scalar, name in _numpy_scalars():
+            if kind is scalar:
+                self.put(b"S" + self.place(name, NUMPY_DTYPES))
+                self.elements(x.tobytes(), name == "bool")
+                return True
+        if kind is np.ndarray and not key:
             dtype = x.dtype.newbyteorder("<")
             name = next((n for n in NUMPY_DTYPES if np.dtype(n) == dtype), str(dtype))
             self.shape(b"A" + self.place(name, NUMPY_DTYPES), x.shape, x.itemsize)
             self.elements(x.astype(dtype, copy=False).tobytes(), name == "bool")
-        else:
-            return False
-        return True
+            return True
+        return False
 
     def place(self, dtype: str, known: Any) -> bytes:
         if dtype not in known:
@@ -289,13 +291,10 @@ class _Reader:
         if self.left <= 0:
             self.fail(f"more than {self.limits.elements:,} values")
         self.left -= 1
-        match chr(self.take(1)[0]):
-            case "N":
-                return None
-            case "T":
-                return True
-            case "F":
-                return False
+        tag = chr(self.take(1)[0])
+        match tag:
+            case "N" | "T" | "F":
+                return {"N": None, "T": True, "F": False}[tag]
             case "i":
                 return int.from_bytes(self.take(self.number()), "little", signed=True)
             case "f":
@@ -307,10 +306,10 @@ class _Reader:
                     self.fail("a str that is not UTF-8")
             case "b":
                 return bytes(self.take(self.number()))
-            case "l":
-                return self.items()
-            case "t":
-                return tuple(self.items())
+            case "l" | "t":
+                items = [self.value() for _ in range(self.enter(1))]
+                self.depth += 1
+                return items if tag == "l" else tuple(items)
             case "d":
                 return self.entries()
             case "R":
@@ -323,7 +322,7 @@ class _Reader:
                 return self.array(self.pick(NUMPY_DTYPES), self.shape())
             case "S":
                 return self.array(self.pick(NUMPY_DTYPES), ())[()]
-        self.fail("no value starts like that")
+        self.fail(f"no value starts with {tag!r}")
 
     def enter(self, each: int) -> int:
         count = self.number()
@@ -331,11 +330,6 @@ class _Reader:
             self.fail(f"{count:,} items are more than the limits or the bytes allow")
         self.depth -= 1
         return count
-
-    def items(self) -> list:
-        items = [self.value() for _ in range(self.enter(1))]
-        self.depth += 1
-        return items
 
     def entries(self) -> dict:
         made: dict = {}
@@ -380,6 +374,13 @@ class _Reader:
         np = import_module("numpy")
         raw = self.elements(dtype, shape)
         return np.ndarray(shape, np.dtype(dtype).newbyteorder("<"), buffer=raw)
+
+
+@cache
+def _numpy_scalars() -> tuple[tuple[type, str], ...]:
+    """Scalar types and their dtype's name, both of C's names for one width (long and long long)."""
+    dtypes = [import_module("numpy").dtype(char) for char in "?bhilqBHILQefdFD"]
+    return tuple((dtype.type, dtype.name) for dtype in dtypes)
 
 
 def _room(shape: tuple, size: int) -> int:
