@@ -1,8 +1,8 @@
 """Run an answer, judge what came back, name the mistake.
 
 A check is two functions. ``run`` runs beside the answer and returns plain data; it holds no right
-answers. The judge sees that data only, after it has crossed ``labkit.checks.codec``, so the same check
-serves the learner's kernel and a grader that keeps the answer in a sandbox::
+answers. The judge sees that data only, after it has crossed ``labkit.checks.codec``, so the same
+check serves the learner's kernel and a grader that keeps the answer in a sandbox::
 
     @check(calls(INPUTS))
     def check_ulp(gaps):
@@ -145,6 +145,8 @@ class Check:
             )
         if outcome == "raised":
             return self._result("error", _crash(value))
+        if outcome != "value":
+            return self._result("error", f"The answer's data cannot be read: outcome {outcome!r}.")
         try:
             self.judge(value)
         except AnswerError as error:

@@ -1,6 +1,6 @@
 """Inside the judge: compare by bits, and say what kind of mistake the difference is.
 
-Each function returns None when the value is right and raises ``Mistake`` with one sentence when not.
+Each function returns None when the value is right and raises ``Mistake`` with a sentence when not.
 Values are Python numbers, tensors of one element or arrays of one element.
 """
 
@@ -78,7 +78,7 @@ def same_bits(got, want: float, *, at: float, fmt: FloatFormat, call: str) -> No
 
     Raises:
         AnswerError, Mistake: the sentence names the kind of the difference: sign of zero, overflow,
-            a subnormal flushed, a tie, a direction, a number that the format does not hold, or ulps.
+            a subnormal flushed, a tie, a direction, a number the format does not hold, or ulps.
     """
     value = number(got, call=call)
     if not _same(value, want):
@@ -121,21 +121,27 @@ def _difference(value: float, want: float, at: float, fmt: FloatFormat) -> str:
     if math.isnan(value):
         return f"{show(at)} is a number, so its nearest {name} value is one too: {show(want)}."
     if value == want:
-        return f"The sign is lost: {at} rounds to {want}. What does your formula do to a sign bit of 0?"
+        return f"The sign is lost: {at} rounds to {want}. Where does your formula drop it?"
     if math.isinf(want):
         cut = fmt.max + spacing(fmt.max, fmt) / 2
-        return f"{show(at)} is not below {show(cut)}, half a gap above the largest {name} value: {want}."
+        return (
+            f"{show(at)} is not below {show(cut)}, half a gap above the largest {name} value, "
+            f"so it rounds to {want}."
+        )
     if math.isinf(value):
         return (
-            f"The largest {name} value is {show(fmt.max)}, and {show(at)} is nearer to {show(want)} than "
-            "to the next multiple of that gap. Where does the cut lie?"
+            f"The largest {name} value is {show(fmt.max)}, and {show(at)} is nearer to "
+            f"{show(want)} than to the next multiple of the gap there. Where does the cut lie?"
         )
     if value == -want:
         return f"{show(at)} keeps its sign: {show(want)}."
     if abs(want) < fmt.smallest_normal and value == 0:
         return f"{show(at)} is subnormal in {name}, not zero: {show(want)}. Who flushed it?"
     if not _same(quantize(value, fmt), value):
-        return f"That is no {name} value. The neighbours of {show(at)} are {show(below)}, {show(above)}."
+        return (
+            f"That is no {name} value. The neighbours of {show(at)} are "
+            f"{show(below)} and {show(above)}."
+        )
     if value in (below, above):
         return _wrong_neighbour(value, want, at, below, above)
     ulps = encode(abs(value), fmt) - encode(abs(want), fmt)

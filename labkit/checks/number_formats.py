@@ -1,4 +1,4 @@
-"""Checks of lab 02: sixteen numbers, one rule for all, gaps, rounding, windows, eight bits, TF32."""
+"""Checks of lab 02: codes, one rule for all, gaps, rounding, windows, eight bits, TF32."""
 
 import math
 import struct
@@ -34,7 +34,7 @@ step_at_2048 = predict(
             "FP16 holds no odd integer above 2048: the section on gaps says why.",
             "integers-always-exact",
         ),
-        2050: "The sum lies midway between 2048 and 2050; ties go to the even mantissa, which is 2048.",
+        2050: "2049 lies midway between 2048 and 2050; the even mantissa wins, that of 2048.",
         "inf": "65504 is still far away. Not the range stops the sum but the gap.",
     },
 )
@@ -111,7 +111,7 @@ def _e2m1(code, *, normal, subnormal):
 
 @check_e2m1_value.wrong(
     "implied-one-in-subnormals",
-    "With an exponent field of 0 the mantissa reads 0.m. What does your formula put before the point?",
+    "With an exponent field of 0 the mantissa reads 0.m. What do you put before the point?",
 )
 def _(code):
     return _e2m1(
@@ -121,7 +121,7 @@ def _(code):
 
 @check_e2m1_value.wrong(
     "subnormal-exponent-minus-bias",
-    "Subnormals share the exponent of the smallest normal value, 1 - bias. Which exponent do yours have?",
+    "Subnormals share the exponent of the smallest normal value, 1 - bias. Which do yours have?",
 )
 def _(code):
     return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: m / 4)
@@ -129,7 +129,7 @@ def _(code):
 
 @check_e2m1_value.wrong(
     "top-exponent-is-always-inf",
-    "E2M1 has no room for inf: 3 is an exponent like any other. Which branch of yours treats it apart?",
+    "E2M1 has no inf: 3 is an exponent like any other. Which branch of yours treats it apart?",
 )
 def _(code):
     def normal(exponent, mantissa):
@@ -230,7 +230,7 @@ def _decode(code, exponent_bits, mantissa_bits, bias, *, least=1, scale=None, ma
 
 @check_decode.wrong(
     "subnormal-exponent-minus-bias",
-    "An exponent field of 0 uses the exponent of field 1. Which one does your subnormal branch use?",
+    "An exponent field of 0 uses the exponent of field 1. Which does your branch for 0 use?",
 )
 def _(code, exponent_bits, mantissa_bits, bias):
     return _decode(code, exponent_bits, mantissa_bits, bias, least=0)
@@ -345,8 +345,8 @@ def _(x):
 _SNAP_INPUTS = [
     1.0, 0.1, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 2049.0, 2051.0, 2049.5, -2050.9,
     65504.0, 65519.0, 65519.99, 65520.0, -65520.0, 1e9, math.inf, -math.inf, math.nan,
-    2.0**-24, 1.5 * 2.0**-24, 2.0**-25, 0.51 * 2.0**-24, 2.0**-15 + 2.0**-26, 3e-6, 0.0, -0.0, -1e-9,
-    1 + 2.0**-11 + 2.0**-40, 2.0**-14 - 2.0**-26,
+    2.0**-24, 1.5 * 2.0**-24, 2.0**-25, 0.51 * 2.0**-24, 2.0**-15 + 2.0**-26, 3e-6,
+    0.0, -0.0, -1e-9, 1 + 2.0**-11 + 2.0**-40, 2.0**-14 - 2.0**-26,
 ]  # fmt: skip
 _SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
 
@@ -372,7 +372,7 @@ def _snap(x, *, rounded=round, cut=65520.0, beyond=math.inf, tiny=0.0):
 
 @check_snap.wrong(
     "overflow-starts-at-max",
-    "Your cut is the largest value itself. Up there the gap is 32: which numbers are still nearer to 65504?",
+    "Your cut is the largest value itself. The gap is 32 there: what is still nearer to 65504?",
 )
 def _(x):
     return _snap(x, cut=math.nextafter(65504, math.inf))
@@ -409,7 +409,7 @@ def _(x):
 
 @check_snap.wrong(
     "rounding-twice-is-rounding-once",
-    "Through float32 it becomes a tie first, and then the tie is broken. Where does your code leave float64?",
+    "Through float32 it becomes a tie, and then the tie is broken. Where do you leave float64?",
 )
 def _(x):
     return torch.tensor(x, dtype=torch.float32).half().item()
@@ -427,7 +427,7 @@ def _(x):
 
 
 def _traps() -> torch.Tensor:
-    """Values at the edges of FP16, zeros among them; with an odd count of survivors in both formats."""
+    """Values at the edges of FP16, zeros among them."""
     powers = 2.0 ** torch.arange(-30, -8).float()
     edges = torch.tensor(
         [0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5]
@@ -470,7 +470,8 @@ def _judge_window(got, tensor, dtype, *, call):
     if abs(lost - share) > 2.0**-23:
         count, right = lost * present.sum(), share * present.sum()
         raise Mistake(
-            f"`{call}`: lost is {lost:.4g}, that is {count:.0f} of {present.sum()} non-zero values; {right:.0f} become 0."
+            f"`{call}`: lost is {lost:.4g}, that is {count:.0f} of {present.sum()} "
+            f"non-zero values; {right:.0f} become 0."
         )
     errors = np.sort(np.abs(after[kept] - before[kept]) / np.abs(before[kept]))
     low, high = errors[(len(errors) - 1) // 2], errors[len(errors) // 2]
@@ -496,7 +497,7 @@ def _window(x, dtype, *, lost=None, relative=True, survivors_only=True):
 
 @check_window.wrong(
     "lost-means-below-normal",
-    "You count from 2**-14 down, where subnormals begin. Which values does the cast itself turn into 0?",
+    "You count from 2**-14 down, where subnormals begin. Which of them does the cast make 0?",
 )
 def _(x, dtype):
     return _window(x, dtype, lost=lambda x, after: x.abs() < torch.finfo(dtype).smallest_normal)
@@ -572,7 +573,10 @@ def check_eight_bits(design):
         raise Mistake(
             f"{e} exponent and {m} mantissa bits: an IEEE format needs 2 exponent bits or more."
         )
-    fmt = FloatFormat("yours", exponent_bits=e, mantissa_bits=m, bias=bias)
+    try:
+        fmt = FloatFormat("yours", exponent_bits=e, mantissa_bits=m, bias=bias)
+    except ValueError as error:
+        raise Mistake(f"No such format: {error}") from None
     report = range_report(digits_mlp()["gradients"], fmt)
     found = (
         f"{report.overflowed} gradients overflow, {report.share_lost:.1%} are lost, "
@@ -611,8 +615,9 @@ check_eight_bits.wrong("sign-bit-is-free", "Gradients have signs. Who stores the
 
 _TF32_INPUTS = torch.tensor(
     [
-        1.0, 1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 1 + 2.0**-12, 1 + 2.0**-11 - 2.0**-23,
-        0.1, -0.1, 3.14159274, 65519.0, 1e38, 2 - 2.0**-11, 0.0, -0.0, math.inf, -math.inf, 1e-40, -3e-39,
+        1.0, 1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 1 + 2.0**-12,
+        1 + 2.0**-11 - 2.0**-23, 0.1, -0.1, 3.14159274, 65519.0, 1e38, 2 - 2.0**-11, 0.0, -0.0,
+        math.inf, -math.inf, 1e-40, -3e-39,
     ]
 )  # fmt: skip
 _TF32_INPUTS = torch.cat(

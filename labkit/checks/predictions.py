@@ -16,8 +16,8 @@ _OPEN = "var(--jp-info-color1, #1565c0)"
 class Prediction:
     """A question asked before its cell runs.
 
-    ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence and the
-    id of the misconception behind the guess.
+    ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence and
+    the id of the misconception behind the guess.
     """
 
     id: str
@@ -38,8 +38,8 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
     """Run the decorated function once there is a guess, and set the guess beside what it returns.
 
     Args:
-        guess: a number, "inf", a word, a list in order; ``...`` while there is none yet; "skip" shows
-            the truth and records nothing.
+        guess: a number, "inf", a word, a list in order; ``...`` while there is none yet; "skip"
+            shows the truth and records nothing.
         sure: 1 guessing, 2 fairly sure, 3 certain.
         prediction: which question this is.
 

@@ -1,7 +1,7 @@
 """Beside the answer: run a learner's code and bring back plain data, whatever it does.
 
-This half holds no right answers. It returns bytes of ``labkit.checks.codec``, so the same data comes
-back whether the answer ran in the learner's kernel or in a sandbox at the other end of a pipe.
+This half holds no right answers. It returns bytes of ``labkit.checks.codec``, so the same data
+comes back whether the answer ran in the learner's kernel or in a sandbox behind a pipe.
 """
 
 import contextlib
@@ -78,8 +78,8 @@ def calls(inputs: Iterable) -> Callable:
 def collect(run: Callable, answer) -> bytes:
     """Run the first half of a check on an answer; everything that happened, as bytes.
 
-    The bytes hold a dict: ``outcome`` is "value", "raised" or "not attempted"; ``value`` what ``run``
-    returned or the ``Raised`` record; ``printed`` and ``warned`` what the answer said on the way.
+    The bytes hold a dict: ``outcome`` is "value", "raised" or "not attempted"; ``value`` what
+    ``run`` returned or the ``Raised`` record; ``printed`` and ``warned`` what the answer said.
     Only ``KeyboardInterrupt`` leaves this function.
     """
     printed = io.StringIO()

@@ -15,7 +15,8 @@ def check_fp16_bytes(answers):
 
 
 @check_fp16_bytes.wrong(
-    "every-float-has-four-bytes", "Four bytes are a float32. How many bits does the name FP16 promise?"
+    "every-float-has-four-bytes",
+    "Four bytes are a float32. How many bits does the name FP16 promise?",
 )
 def _(count):
     return 4 * count
@@ -34,6 +35,8 @@ def _(count):
     return 8 * count
 
 
-@check_fp16_bytes.wrong("one-value-is-a-tensor", "Your answer is the same for every count. Where is `count`?")
+@check_fp16_bytes.wrong(
+    "one-value-is-a-tensor", "Your answer is the same for every count. Where is `count`?"
+)
 def _(count):
     return 2

@@ -533,6 +533,11 @@ claim(
 )
 
 # %% [markdown]
+# ### Eight bits
+#
+# FP8 has half the bits. Where should they go? The gradients decide: their octaves must fit, and the rest
+# of the bits buys precision.
+#
 # ### Exercise: eight bits
 #
 # *8 minutes, stretch.* Design a format of eight bits for these gradients: one sign bit, the rest is
