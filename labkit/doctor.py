@@ -37,16 +37,16 @@ _CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")  # where the kernel would be 
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
 _DTYPES_HEAD = ("format", "storable", "computable", "accelerated", "evidence")
+# JupyterLab's own rules for tables name two classes (they align to the right); so do these.
 _STYLE = """<style>
 .labkit-doctor {color: var(--jp-content-font-color1, inherit); max-width: 70em;}
-.labkit-doctor table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
-.labkit-doctor caption {text-align: left; font-weight: 600; padding: 0.3em 0; caption-side: top;
-  color: inherit; font-size: inherit;}
-.labkit-doctor th, .labkit-doctor td {text-align: left; vertical-align: top; font-weight: normal;
-  padding: 0.25em 1.2em 0.25em 0; white-space: normal; overflow-wrap: anywhere;
+.labkit-doctor .labkit-table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
+.labkit-doctor .labkit-table caption {text-align: left; caption-side: top; padding: 0.3em 0;
+  font-weight: 600; font-size: inherit; color: inherit;}
+.labkit-doctor .labkit-table th, .labkit-doctor .labkit-table td {text-align: left;
+  vertical-align: top; padding: 0.25em 1.2em 0.25em 0.4em; overflow-wrap: anywhere;
   border-bottom: 1px solid var(--jp-border-color2, #8888);}
-.labkit-doctor thead th {font-weight: 600; overflow-wrap: normal;}
-.labkit-doctor tbody tr, .labkit-doctor tbody tr:hover {background: none;}
+.labkit-doctor .labkit-table thead th {font-weight: 600; overflow-wrap: normal;}
 .labkit-doctor .note, .labkit-doctor .problem {font-weight: 600;}
 .labkit-doctor .problem {color: var(--jp-error-color1, #c62828);}
 </style>"""
@@ -87,16 +87,19 @@ class Report:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = [
-            (_status(f), escape(f.name), escape(f.found), escape(f.wanted)) for f in self.findings
-        ]
-        parts = [f"<p>{self._verdict()}</p>", _table("This machine", _FINDINGS_HEAD, rows)]
+        parts = [f"<p>{self._verdict()}</p>"]
         if mends := self._mends():
             rows = [(escape(mend), escape(", ".join(of))) for mend, of in mends.items()]
             parts.append(_table("To mend", ("how", "what"), rows))
         if self.dtypes:
             rows = [tuple(escape(cell) for cell in _dtype_cells(row)) for row in self.dtypes]
             parts.append(_table(f"Number formats on {escape(self.device)}", _DTYPES_HEAD, rows))
+        rows = [
+            (_status(f), escape(f.name), escape(f.found), escape(f.wanted)) for f in self.findings
+        ]
+        everything = _table("This machine", _FINDINGS_HEAD, rows)
+        summary = f"<summary>All {len(rows)} findings</summary>"
+        parts.append(f"<details{'' if self.runs else ' open'}>{summary}{everything}</details>")
         return f'{_STYLE}<div class="labkit-doctor">{"".join(parts)}</div>'
 
     def _mends(self) -> dict[str, list[str]]:
@@ -390,6 +393,6 @@ def _table(caption: str, headers: tuple[str, ...], rows: list[tuple[str, ...]]) 
     head = "".join(f'<th scope="col">{header}</th>' for header in headers)
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
     return (
-        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f'<table class="labkit-table"><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>"
     )

@@ -288,6 +288,12 @@ def test_the_page_says_what_the_text_says():
     assert all(attributes.get("scope") in ("col", "row") for attributes in headers)
 
 
+def test_the_page_folds_the_findings_away_only_where_all_is_well():
+    assert "<details open><summary>All 3 findings</summary>" in REPORT._repr_html_()
+    well = dataclasses.replace(REPORT, findings=REPORT.findings[:1])
+    assert "<details><summary>All 1 findings</summary>" in well._repr_html_()
+
+
 def test_a_report_is_data():
     assert json.loads(json.dumps(dataclasses.asdict(REPORT)))["device"] == "cpu"
     with pytest.raises(dataclasses.FrozenInstanceError):

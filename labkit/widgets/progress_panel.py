@@ -15,17 +15,17 @@ from labkit.progress import Event, ExerciseProgress, LabProgress, MisconceptionM
 
 _SHOWN = 5  # of each list: a panel is read at a glance, and the log keeps the rest
 
+# JupyterLab's own rules for tables name two classes (they align to the right); so do these.
 _STYLE = """<style>
 .labkit-progress {color: var(--jp-content-font-color1, inherit); max-width: 60em;}
-.labkit-progress table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
-.labkit-progress caption {text-align: left; font-weight: 600; padding: 0.3em 0; caption-side: top;
-  color: inherit; font-size: inherit;}
-.labkit-progress th, .labkit-progress td {text-align: left; vertical-align: top;
-  padding: 0.35em 1.2em 0.35em 0; white-space: normal; max-width: 26em; font-weight: normal;
+.labkit-progress .labkit-table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
+.labkit-progress .labkit-table caption {text-align: left; caption-side: top; padding: 0.3em 0;
+  font-weight: 600; font-size: inherit; color: inherit;}
+.labkit-progress .labkit-table th, .labkit-progress .labkit-table td {text-align: left;
+  vertical-align: top; padding: 0.35em 1.2em 0.35em 0.4em; max-width: 32em; font-weight: normal;
   border-bottom: 1px solid var(--jp-border-color2, #8888);}
-.labkit-progress thead th {font-weight: 600;}
-.labkit-progress tbody tr, .labkit-progress tbody tr:hover {background: none;}
-.labkit-progress td {font-variant-numeric: tabular-nums;}
+.labkit-progress .labkit-table thead th {font-weight: 600;}
+.labkit-progress .labkit-table td {font-variant-numeric: tabular-nums;}
 .labkit-progress .bar {display: inline-block; width: 7em; height: 0.7em; margin-right: 0.6em;
   border: 1px solid var(--jp-border-color0, #888); border-radius: 2px; overflow: hidden;}
 .labkit-progress .bar span {display: block; height: 100%;
@@ -255,6 +255,6 @@ def _table(caption: str, headers: tuple, rows: list[tuple], rest: Iterable[str] 
         for first, *cells in rows
     )
     return (
-        f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead>"
+        f'<table class="labkit-table"><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>" + "".join(f"<p>{line}</p>" for line in rest)
     )
