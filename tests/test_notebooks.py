@@ -1,0 +1,434 @@
+"""What holds for every lab, whatever it teaches; each guard is shown to fail on a bad lab."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat import v4
+from prose import plain, problems_of_prose, sentences, sittings, words
+from tiny_lab import TINY
+
+from labkit.build import build
+from labkit.lab_source import names_assigned, names_loaded, tree
+from labkit.paths import NOTEBOOKS
+
+ROOT = NOTEBOOKS.parent
+SOURCES = sorted((NOTEBOOKS / "source").glob("*.py"))
+EXEMPT = ("00_", "16_")  # a start and an exam, not labs in STYLE.md's sense
+STYLED = [path for path in SOURCES if not path.name.startswith(EXEMPT)]
+ALLOWED = {"labkit", "torch", "numpy", "pandas", "matplotlib"} | {
+    "collections", "contextlib", "copy", "dataclasses", "decimal", "fractions", "functools",
+    "inspect", "itertools", "math", "operator", "random", "statistics", "string", "struct",
+    "textwrap", "time", "typing", "warnings",
+}  # fmt: skip
+WRITING = {
+    "mkdir", "rename", "save", "savefig", "savetxt", "savez", "system", "to_csv", "to_json",
+    "to_parquet", "to_pickle", "tofile", "unlink", "write", "write_bytes", "write_text",
+}  # fmt: skip
+
+each_lab = pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+each_styled_lab = pytest.mark.parametrize("source", STYLED, ids=lambda path: path.stem)
+
+
+def cells_of(text: str) -> list[Any]:
+    return jupytext.reads(text, fmt="py:percent").cells
+
+
+def cells_in(source: Path) -> list[Any]:
+    return cells_of(source.read_text(encoding="utf-8"))
+
+
+def learner_of(source: Path) -> Any:
+    return nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4)
+
+
+def solution_of(source: Path) -> Any:
+    return nbformat.read(NOTEBOOKS / "solutions" / f"{source.stem}.ipynb", as_version=4)
+
+
+def code_of(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_are_labs():
+    assert SOURCES, "notebooks/source holds no lab"
+
+
+def test_notebooks_are_current():
+    assert build(check=True) == []
+
+
+# --- No cell stands on the learner's answer -------------------------------------------------------
+
+
+class _WithoutYours(ast.NodeTransformer):
+    """Takes the first argument out of every ``yours(...)``."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "yours" and node.args:
+            node.args[0] = ast.Constant(None)
+        return node
+
+
+def leaks(cells: list[Any]) -> list[str]:
+    """Cells that load what an exercise assigns, other than its check and ``yours(...)``."""
+    owner: dict[str, str] = {}
+    said = []
+    for cell in cells:
+        if cell.cell_type != "code":
+            continue
+        slug = cell.metadata.get("exercise") or cell.metadata.get("check")
+        loaded = names_loaded(ast.unparse(_WithoutYours().visit(tree(cell.source))))
+        assigned = names_assigned(cell.source)
+        for name in loaded:
+            if name in owner and owner[name] != slug and name not in assigned:
+                said.append(
+                    f"`{name}` is the learner's (exercise {owner[name]}), but a later cell loads "
+                    f"it: write yours({name}, ...)\n{cell.source}"
+                )
+        if "exercise" in cell.metadata:
+            owner.update(dict.fromkeys(assigned, slug))
+        else:
+            for name in assigned:
+                owner.pop(name, None)
+    return said
+
+
+@each_lab
+def test_no_cell_stands_on_the_learners_answer(source):
+    assert leaks(cells_in(source)) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "leaky"),
+    [
+        ("ulp(1.0)", True),
+        ("def show():\n    return ulp(1.0)", True),
+        ("yours(math.pi, ulp)", True),
+        ("[gap for _ in range(3)]", True),
+        ("yours(ulp, math.ulp)(1.0)", False),
+        ("mine = yours(ulp, math.ulp)\nmine(1.0)", False),
+        ("ulp = yours(ulp, math.ulp)\nulp(1.0)", False),
+        ("[ulp for ulp in range(3)]", False),
+        ("math.ulp(1.0)", False),
+    ],
+)
+def test_a_leak_is_seen(cell, leaky):
+    assert bool(leaks(cells_of(TINY.replace("print(guess)", cell)))) == leaky
+
+
+# --- Unsolved, everything runs --------------------------------------------------------------------
+
+
+def problems_unsolved(notebook: Any) -> list[str]:
+    """What an executed unsolved notebook shows besides checks that were not attempted."""
+    said = []
+    for cell in code_of(notebook):
+        errors = [o for o in cell.outputs if o.output_type == "error"]
+        shown = [f"{o.ename}: {o.evalue}" for o in errors]
+        if cell.metadata.get("nbgrader", {}).get("grade"):
+            text = shown[0] if shown else "nothing"
+            if not text.startswith("CheckFailed: ") or "not attempted" not in text:
+                said.append(f"an open check shows {text!r}, not CheckFailed: {cell.source}")
+        elif errors:
+            said.append(f"{shown[0]} in\n{cell.source}")
+        said += [
+            f"on stderr: {output.text}"
+            for output in cell.outputs
+            if output.output_type == "stream" and output.name == "stderr"
+        ]
+    return said
+
+
+@each_lab
+def test_unsolved_lab_runs_and_every_check_is_not_attempted(source, capsys):
+    notebook = learner_of(source)
+    started = time.perf_counter()
+    NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        allow_errors=True,
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+    ).execute()
+    with capsys.disabled():
+        print(f"\n{source.stem} unsolved: {time.perf_counter() - started:.1f} s", end=" ")
+    assert problems_unsolved(notebook) == []
+
+
+def executed(*outputs: dict, check: bool) -> Any:
+    metadata = {"nbgrader": {"grade": True}} if check else {}
+    cell = v4.new_code_cell("cell", metadata=metadata, outputs=list(outputs))
+    return v4.new_notebook(cells=[cell])
+
+
+def error(name: str, value: str) -> Any:
+    return v4.new_output("error", ename=name, evalue=value, traceback=[])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "check", "fine"),
+    [
+        ([error("CheckFailed", "ulp: not attempted. Write it.")], True, True),
+        ([error("NameError", "name 'ulp' is not defined")], True, False),
+        ([error("CheckFailed", "ulp: failed. Off by 1 ulp.")], True, False),
+        ([], True, False),
+        ([], False, True),
+        ([error("NotImplementedError", "your code here")], False, False),
+        ([v4.new_output("stream", name="stderr", text="a warning")], False, False),
+    ],
+)
+def test_what_an_unsolved_run_must_not_show(outputs, check, fine):
+    assert (problems_unsolved(executed(*outputs, check=check)) == []) == fine
+
+
+# --- What is stored -------------------------------------------------------------------------------
+
+
+@each_lab
+def test_learner_notebook_stores_no_results(source):
+    notebook = learner_of(source)
+    assert all(not c.outputs and c.execution_count is None for c in code_of(notebook))
+    assert "widgets" not in notebook.metadata
+    assert "SOLUTION" not in (NOTEBOOKS / f"{source.stem}.ipynb").read_text(encoding="utf-8")
+
+
+@each_lab
+def test_solution_notebook_stores_clean_results(source):
+    notebook = solution_of(source)
+    assert "widgets" not in notebook.metadata
+    for cell in code_of(notebook):
+        assert cell.execution_count or not cell.source.strip(), f"not executed: {cell.source}"
+        for output in cell.outputs:
+            assert output.output_type != "error" and output.get("name") != "stderr", cell.source
+            assert "application/vnd.jupyter.widget-view+json" not in output.get("data", {})
+            assert not re.search(r"<[\w.]+ object at 0x", str(output.get("data", ""))), cell.source
+
+
+@pytest.mark.slow
+@each_lab
+def test_solutions_hold_on_the_plainest_processor(source):
+    plainest = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **plainest, "LABKIT_PROGRESS": "off"}
+    environment.pop("PYTEST_ADDOPTS", None)  # the outer run's report file, for one
+    path = NOTEBOOKS / "solutions" / f"{source.stem}.ipynb"
+    command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", str(path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert re.search(r"\d+ passed", done.stdout)
+
+
+# --- What a notebook may use ----------------------------------------------------------------------
+
+
+def problems_of_code(code: str) -> list[str]:
+    """Imports, private names, shell lines, network and writes that a notebook may not have."""
+    said = []
+    for node in ast.walk(tree(code)):
+        match node:
+            case ast.Import(names=names):
+                roots = [alias.name.partition(".")[0] for alias in names]
+                said += [f"imports {root}" for root in roots if root not in ALLOWED]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                root = (module or "").partition(".")[0]
+                if level or root not in ALLOWED:
+                    said.append(f"imports {module}")
+                for alias in names:
+                    if alias.name == "*" or alias.name.startswith("_"):
+                        said.append(f"imports {alias.name} from {module}")
+            case ast.Attribute(attr=attr) if re.match(r"_(?!_.*__$)", attr):
+                said.append(f"uses the private name {attr}")
+            case ast.Attribute(attr="hub" | "load_state_dict_from_url" as attr):
+                said.append(f"uses the network: {attr}")
+            case ast.Name(id="get_ipython" | "exec" | "eval" | "__import__" | "sys" as name):
+                said.append(f"uses {name} (a shell line or a magic becomes get_ipython)")
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in WRITING:
+                said.append(f"writes: {attr}(...)")
+            case ast.Call(func=ast.Name(id="open")):
+                said.append("opens a file: labkit loads the course's data")
+    return said
+
+
+@each_lab
+def test_notebook_uses_public_names_and_only_what_is_allowed(source):
+    for cell in code_of(solution_of(source)):
+        assert problems_of_code(cell.source) == [], cell.source
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os",
+        "import torch, requests",
+        "import sys; sys.path.append('..')",
+        "from labkit.formats import *",
+        "from labkit.formats import _round",
+        "import labkit.formats as f; f._round",
+        "from .formats import E4M3",
+        "!pip install torch",
+        "%pip install torch",
+        "%%bash\nls",
+        "import torch; torch.hub.load('a', 'b')",
+        "import torch; torch.save(1, 'x')",
+        "open('x')",
+        "import urllib.request",
+        "exec('1')",
+    ],
+)
+def test_forbidden_code_is_seen(code):
+    assert problems_of_code(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import math, torch\nfrom labkit.formats import E4M3, quantize",
+        "import matplotlib.pyplot as plt, numpy as np, pandas as pd",
+        "class A:\n    def __init__(self):\n        super().__init__()",
+    ],
+)
+def test_allowed_code_is_allowed(code):
+    assert problems_of_code(code) == []
+
+
+def broken_links(markdown: str, notebooks: Path) -> list[str]:
+    """Relative links that do not hold both in notebooks/ and in a learner's copy of it."""
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", markdown)
+    said = []
+    for link in (a or b for a, b in links):
+        target = link.partition("#")[0]
+        if re.match(r"[a-z]+:", link) or not target or target.startswith("data:"):
+            continue
+        copied = re.fullmatch(r"[^/]+\.ipynb|images/.+", target)
+        if not copied or not (notebooks / target).is_file():
+            said.append(link)
+    return said
+
+
+@each_lab
+def test_links_hold_in_a_learners_copy(source):
+    for cell in learner_of(source).cells:
+        if cell.cell_type == "markdown":
+            assert broken_links(cell.source, NOTEBOOKS) == [], cell.source
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    (tmp_path / "images").mkdir()
+    for name in ("03_next.ipynb", "images/a.png", "other.png"):
+        (tmp_path / name).touch()
+    good = "[n](03_next.ipynb#end) ![a](images/a.png) [w](https://x.org/a) [h](#top)"
+    assert broken_links(good, tmp_path) == []
+    bad = '[n](04_gone.ipynb) ![o](other.png) <img src="../images/a.png">'
+    assert broken_links(bad, tmp_path) == ["04_gone.ipynb", "other.png", "../images/a.png"]
+
+
+# --- STYLE.md -------------------------------------------------------------------------------------
+
+
+def problems_of_form(text: str) -> list[str]:
+    """Where a source leaves the form of a lab: its length, its first and last cells, its moves."""
+    cells, said = cells_of(text), []
+    # The formatter sets blank lines around a def and jupytext writes a lone # for an empty line.
+    lines = sum(1 for line in text.splitlines() if line.strip(" #"))
+    if not 250 <= lines <= 500:
+        said.append(f"{lines} lines that hold something, not 250 to 500")
+    kinds = [k for c in cells for k in ("exercise", "check", "predict") if k in c.metadata]
+    if kinds.count("exercise") < 4:
+        said.append(f"{kinds.count('exercise')} exercises, at least 4")
+    if kinds.count("exercise") != kinds.count("check"):
+        said.append(f"{kinds.count('exercise')} exercises, {kinds.count('check')} checks")
+    if "predict" not in kinds:
+        said.append("no predict cell")
+    first = cells[0].source
+    promise = re.match(
+        r"# \d+\. .+\n\n(?P<promise>[^*#\n].*)\n\n\*\d+ minutes · .+ · needs: ", first
+    )
+    if not promise or words(promise["promise"]) < 5:
+        said.append("the first cell: title, a promise, then `*minutes · hardware · needs: ...*`")
+    if not any(re.search(r"^#+ .*\bSay it\b", cell.source, re.MULTILINE) for cell in cells[-10:]):
+        said.append("no `Say it` among the last 10 cells")
+    for cell in cells:
+        code = [line for line in cell.source.splitlines() if " SOLUTION" not in line]
+        if cell.cell_type == "code" and len(code) > 25:
+            said.append(f"{len(code)} lines of code in one cell, at most 25: {code[0]}")
+    return said
+
+
+@each_styled_lab
+def test_lab_has_the_form_of_a_lab(source):
+    assert problems_of_form(source.read_text(encoding="utf-8")) == []
+
+
+@each_styled_lab
+def test_prose_keeps_its_limits(source):
+    markdown = [cell.source for cell in cells_in(source) if cell.cell_type == "markdown"]
+    assert problems_of_prose(markdown) == []
+
+
+def test_a_lab_of_no_form_is_seen():
+    said = "\n".join(problems_of_form(TINY.replace('# %% predict="ones"', "# %%")))
+    for part in (
+        "lines that hold something, not 250",
+        "2 exercises, at least 4",
+        "no predict",
+        "no `Say it`",
+    ):
+        assert part in said
+    said = "\n".join(
+        problems_of_form(TINY.replace("# You write one function and one number.\n", ""))
+    )
+    assert "the first cell: title, a promise" in said
+    said = "\n".join(problems_of_form(TINY.replace("import math", "import math\n" * 26)))
+    assert "26 lines of code in one cell, at most 25: import math" in said
+    unchecked = TINY.replace('# %% check="gap" points=1 seconds=3', "# %%")
+    assert "2 exercises, 1 checks" in "\n".join(problems_of_form(unchecked))
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["Fine. " * 199], None),
+        (["Fine. " * 201], "201 words in one cell"),
+        (["Fine. " * 190] * 7, "sitting 1 has 1330 words"),
+        (["## Sitting A\n" + "Fine. " * 150, *["Fine. " * 190] * 5, "## Sitting B"], None),
+        (["Well done!"], "an exclamation mark"),
+        (["`a != b` and ![alt](x.png)"], None),
+        (["Good \U0001f389"], "an emoji"),
+        (["word " * 26 + "."], "26 words in one sentence"),
+        (["word " * 21 + "."], "21 words on average"),
+        (["word " * 21 + ". Short one."], None),
+        (["<details><summary>H</summary>\n\n" + "word " * 300 + "!\n</details>"], None),
+        (["- one item with no stop\n- " + "word " * 15], None),
+        (["## A heading!"], "an exclamation mark"),
+    ],
+)
+def test_limits_of_prose(cells, expected):
+    said = problems_of_prose(cells)
+    assert expected in "\n".join(said) if expected else said == []
+
+
+def test_how_prose_is_read():
+    assert plain("Use `a.b` with $x!$ [here](y).") == "Use it with it here."
+    assert sentences('# Title\n\nOne. "Two." Three?\n- four\n- five 2.5 six') == [
+        "One.",
+        '"Two.',
+        "Three?",
+        "- four",
+        "- five 2.5 six",
+    ]
+    assert sittings(["a", "## Sitting A", "b", "## Sitting B", "c"]) == [
+        ["a", "## Sitting A", "b"],
+        ["## Sitting B", "c"],
+    ]
