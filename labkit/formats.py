@@ -229,11 +229,11 @@ def quantize(
 
     - ``rounding``: ``"nearest_even"`` and ``"nearest_away"`` differ in ties only; ``"up"`` is
       toward +inf and ``"down"`` toward -inf (IEEE 754-2019, section 4.3). ``"stochastic"`` takes
-      the value farther from zero with a probability equal to the fraction of the step, counted
-      in 2**-RANDOM_BITS: the mean is off by at most that many steps, and a value of the format
-      never moves. ``generator`` then draws RANDOM_BITS bits for each value in order of index. A
-      CPU generator fills one value after another and an accelerator is given all at once, so
-      the size of chunks does not change a draw.
+      the value farther from zero with a probability equal to the fraction of the step, to within
+      2**-23: it draws r = 23 bits for each value (``labkit.rounding.RANDOM_BITS``), so the mean
+      is off by at most 2**-r steps, and a value of the format never moves. A CPU ``generator``
+      fills one value after another in order of index, and an accelerator is given all at once,
+      so the size of chunks does not change a draw.
     - Overflow: where the rounding points past max, the answer is inf if the format has it, else
       NaN if it has that, else max. An infinite x is no result of rounding: it becomes inf, NaN
       or max in the same order, whatever the rounding. ``saturate=True`` gives max for all of
@@ -264,7 +264,7 @@ def quantize(
 
 
 def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
-    """Gap between \|x\|, cut down to a value of the format, and the next larger one: its ulp.
+    """Gap between abs(x), cut down to a value of the format, and the next larger value: its ulp.
 
     Zero and the subnormals share ``smallest_subnormal``; inf and NaN give themselves, as in
     ``math.ulp``. The result has x's dtype, or float64 where the format needs it.

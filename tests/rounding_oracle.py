@@ -3,6 +3,7 @@ values of a small format, and exact fractions for one number at a time."""
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from labkit.formats import FloatFormat
 DETERMINISTIC = ("nearest_even", "nearest_away", "toward_zero", "up", "down")
 
 
+@cache
 def positive_values(fmt: FloatFormat) -> np.ndarray:
     """Every finite value that is not negative, in order of code, from the widths alone."""
     m, reserved = fmt.mantissa_bits, {"ieee": 2**fmt.mantissa_bits, "fn": 1}
