@@ -1,0 +1,125 @@
+"""Exact numbers, in and out: what may be typed, and how many digits are shown.
+
+This module believes that a typed number is exact: "0.1" is the fraction 1/10 until a format
+rounds it, and a value of a format has a last decimal digit.
+"""
+
+import math
+import re
+import struct
+import sys
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+Exact = Fraction | float
+"""A number without rounding; a float stands for inf, nan and -0.0, which no fraction can say."""
+
+_NUMBER = re.compile(
+    r"(?P<sign>[+-]?)(?:"
+    r"(?P<decimal>\d+\.?\d*|\.\d+)(?:e(?P<ten>[+-]?\d+))?"
+    r"|(?P<over>\d+)/(?P<under>0*[1-9]\d*)"
+    r"|2(?:\^|\*\*)(?P<two>[+-]?\d+)"
+    r"|0x(?P<hex>[0-9a-f]+(?:\.[0-9a-f]*)?)(?:p(?P<shift>[+-]?\d+))?"
+    r"|(?P<special>inf(?:inity)?|nan))"
+)
+
+# float64 ends near 2**1024 and 2**-1074; far beyond it an exact fraction only costs memory.
+_MAX_EXPONENT = 1200
+_MAX_LENGTH = 400
+
+
+def parse_number(text: str) -> Exact:
+    """Read a typed number exactly: a decimal, a fraction, a power of two, a hex float, inf, nan.
+
+    Raises ValueError, saying what is allowed, for anything else.
+
+    >>> parse_number("0.1"), parse_number("1/3"), parse_number("2^-3"), parse_number("0x1.8p-3")
+    (Fraction(1, 10), Fraction(1, 3), Fraction(1, 8), Fraction(3, 16))
+    """
+    plain = text.strip().lower().replace("−", "-").replace("∞", "inf")
+    if len(plain) > _MAX_LENGTH:
+        raise ValueError(f"{len(plain)} characters are too many: write at most {_MAX_LENGTH}.")
+    found = _NUMBER.fullmatch(plain)
+    if found is None:
+        raise ValueError(
+            f"“{text.strip()}” is no number here: write one like 0.1, 1e-8, 1/3, 2^-24, 0x1p-24, "
+            f"inf or nan."
+        )
+    exponent = int(found["ten"] or found["two"] or found["shift"] or 0)
+    if abs(exponent) > _MAX_EXPONENT:
+        raise ValueError(
+            f"The exponent of {text.strip()} is out of reach: stay within ±{_MAX_EXPONENT}, or "
+            f"write inf."
+        )
+    if found["special"]:
+        return float(plain)
+    if found["decimal"]:
+        size = Fraction(found["decimal"]) * Fraction(10) ** exponent
+    elif found["over"]:
+        size = Fraction(int(found["over"]), int(found["under"]))
+    elif found["two"]:
+        size = Fraction(2) ** exponent
+    else:
+        whole, _, rest = found["hex"].partition(".")
+        size = int(whole + rest, 16) * Fraction(2) ** (exponent - 4 * len(rest))
+    if found["sign"] != "-":
+        return size
+    return -size if size else -0.0
+
+
+def is_finite(x: Exact) -> bool:
+    """Whether x is a number; a fraction may be one that no float can hold."""
+    return isinstance(x, Fraction) or math.isfinite(x)
+
+
+def rounded_to_odd(x: Exact) -> float:
+    """The float64 that rounds as x itself does, into any format of 50 mantissa bits or fewer.
+
+    An inexact x becomes the one of its two float64 neighbours with an odd last bit, which is never
+    a tie, so rounding it again does no harm (Boldo and Melquiond, "Emulation of FMA", 2008).
+    """
+    if isinstance(x, float):
+        return x
+    try:
+        nearest = float(x)
+    except OverflowError:
+        return sys.float_info.max if x > 0 else -sys.float_info.max
+    if Fraction(nearest) == x or struct.pack(">d", nearest)[-1] % 2:
+        return nearest
+    return math.nextafter(nearest, math.inf if x > nearest else -math.inf)
+
+
+def _written(number: Decimal, places: int) -> str:
+    """All digits of a finite decimal, plain where that takes few places, else scientific."""
+    sign, digits, _ = number.as_tuple()
+    first = number.adjusted()
+    if number == 0 or -6 <= first < places:
+        text = f"{number:f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    digits = "".join(map(str, digits)).rstrip("0")
+    point = f".{digits[1:]}" if digits[1:] else ""
+    return f"{'-' if sign else ''}{digits[0]}{point}e{first:+03d}"
+
+
+def in_full(value: float) -> str:
+    """Every decimal digit of a float.
+
+    >>> in_full(0.1), in_full(2.0**-24), in_full(-0.0)
+    ('0.1000000000000000055511151231257827021181583404541015625', '5.9604644775390625e-08', '-0')
+    """
+    return _written(Decimal(value), 40) if math.isfinite(value) else str(value)
+
+
+def short(x: Exact, digits: int = 9) -> str:
+    """So many digits at most, with a sign of approximation where some were cut.
+
+    >>> short(Fraction(1, 3)), short(65504.0), short(2.0**-24, 4)
+    ('≈ 0.333333333', '65504', '≈ 5.96e-08')
+    """
+    if not is_finite(x) or (isinstance(x, float) and x == 0):
+        return in_full(x)
+    x = Fraction(x)
+    with localcontext() as context:
+        context.prec = digits
+        cut = Decimal(x.numerator) / Decimal(x.denominator)
+    return ("" if Fraction(cut) == x else "≈ ") + _written(cut, max(digits, 6))
