@@ -242,7 +242,7 @@ def quantize(
     - An unsigned format gives NaN for a negative value (0 if it has no NaN): a negative scale is
       a mistake and no rounding error. E8M0 has no zero either: zero and everything below
       2**-127 become 2**-127, for a scale of zero would erase its block. Its ties go up, as in
-      torch and ml_dtypes: without a mantissa no value is the even one.
+      torch and ml_dtypes: where no significand is even the larger wins (IEEE 754-2019, 4.3.1).
 
     Raises TypeError for other dtypes and ValueError for an unknown rounding.
 

@@ -56,8 +56,9 @@ def by_search(x: np.ndarray, fmt: FloatFormat, rounding: str, *, saturate: bool)
     tie = (below + above) / 2  # exact: at most 12 significant bits
     exact = size == below
     if rounding == "nearest_even":
-        # Without mantissa bits and zero, ties go up, as quantize documents.
-        odd = low % 2 == 1 if fmt.has_zero else np.ones_like(low, dtype=bool)
+        # Without mantissa bits no significand is even and the larger one wins (IEEE 754-2019,
+        # 4.3.1); only zero is even.
+        odd = low % 2 == 1 if fmt.mantissa_bits else ladder[low] > 0
         away = (size > tie) | ((size == tie) & odd)
     elif rounding == "nearest_away":
         away = size >= tie
