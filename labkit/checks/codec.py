@@ -25,7 +25,6 @@ import struct
 import sys
 import types
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -34,19 +33,16 @@ DTYPES = {"bool": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 
 DTYPES |= {"int32": 4, "int64": 8, "float16": 2, "float32": 4, "float64": 8}
 DTYPES |= {"complex64": 8, "complex128": 16}
 NUMPY_DTYPES = tuple(DTYPES)
-DTYPES |= {"complex32": 4, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1}
-DTYPES |= {"float8_e5m2": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
+DTYPES |= {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1}
+DTYPES |= {"float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
 DIMENSIONS = 64  # numpy allows no more
 
 # Record -> its module, and its fields with their exact types.
 RECORDS = {
     "Raised": (__name__, {"type_name": str, "message": str, "line": str}),
-    "FloatFormat": (
-        "labkit.formats",
-        {"name": str, "exponent_bits": int, "mantissa_bits": int, "bias": int}
-        | {"signed": bool, "specials": str, "storage_bits": int},
-    ),
+    "FloatFormat": ("labkit.formats", {"name": str, "exponent_bits": int, "mantissa_bits": int}),
 }
+RECORDS["FloatFormat"][1].update(bias=int, signed=bool, specials=str, storage_bits=int)
 
 # Keys of one dict that may share a hash. The powers of two among the doubles need 35; with no
 # bound, chosen keys (multiples of 2**61 - 1) make a dict quadratic.
@@ -168,9 +164,7 @@ class _Writer:
                     self.refuse(f"more than {SAME_HASH} keys with one hash; return a list of pairs")
                 self.child(_step(name, i), item)
             self.open.pop()
-        elif not (
-            self.record(x, kind, key) or self.torch(x, kind, key) or self.numpy(x, kind, key)
-        ):
+        elif not any(write(x, kind, key) for write in (self.record, self.torch, self.numpy)):
             self.refuse(_advice(kind, key))
 
     def enter(self, x: list | tuple | dict, tag: bytes) -> None:
@@ -178,8 +172,6 @@ class _Writer:
             self.refuse(f"this {type(x).__name__} holds itself; return it without the loop")
         if len(self.open) >= self.limits.depth:
             self.refuse(f"more than {self.limits.depth} containers deep; return something flatter")
-        if len(x) > self.left:
-            self.refuse(f"more than {self.limits.elements:,} values in all; return tensors")
         self.open.append(id(x))
         self.put(tag, size=len(x))
 
@@ -201,11 +193,11 @@ class _Writer:
         return False
 
     def torch(self, x: Any, kind: type, key: bool) -> bool:
-        torch = sys.modules.get("torch")  # not loaded: then x is nothing of torch's
-        if torch is None:
+        torch = sys.modules.get("torch")
+        if torch is None:  # never imported: x is nothing of torch's
             return False
         if kind is torch.dtype:
-            self.put(b"D" + self.place(str(x)[len("torch.") :], DTYPES))
+            self.dtype(b"D", str(x)[len("torch.") :], DTYPES)
         elif not key and (kind is torch.Tensor or kind is torch.nn.Parameter):
             try:
                 # Through the class: an instance may carry a detach of its own, its result does not.
@@ -219,44 +211,44 @@ class _Writer:
         return True
 
     def tensor(self, torch: types.ModuleType, x: Any) -> None:
-        place = self.place(str(x.dtype)[len("torch.") :], DTYPES)
+        self.dtype(b"X", str(x.dtype)[len("torch.") :], DTYPES)
         if x.layout is not torch.strided or x.device.type == "meta":
             self.refuse(f"a tensor with layout {x.layout} on {x.device}; return a dense one")
-        self.shape(b"X" + place, tuple(x.shape), x.element_size())
-        last = sum((d - 1) * step for d, step in zip(x.shape, x.stride(), strict=True))
-        end = (x.storage_offset() + last + 1) * x.element_size()
-        if x.numel() and end > x.untyped_storage().nbytes():
+        self.shape(tuple(x.shape), x.element_size())
+        if x.numel() and not x.untyped_storage().nbytes():
             self.refuse("the storage of this tensor was freed; return one that holds its numbers")
-        x = x.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        self.elements(memoryview(x.view(torch.uint8).numpy()), x.dtype is torch.bool)
+        x = x.cpu().resolve_conj().resolve_neg().contiguous()
+        # Not reshape, which leaves a single element its odd stride; not clone, which mends bools.
+        raw = x.as_strided((x.numel(),), (1,)).view(torch.uint8).numpy()
+        self.elements(memoryview(raw), x.dtype is torch.bool)
 
     def numpy(self, x: Any, kind: type, key: bool) -> bool:
         np = sys.modules.get("numpy")
         if np is None:
             return False
-        for scalar, name in _numpy_scalars():
-            if kind is scalar:
-                self.put(b"S" + self.place(name, NUMPY_DTYPES))
-                self.elements(x.tobytes(), name == "bool")
-                return True
-        if kind is np.ndarray and not key:
-            dtype = x.dtype.newbyteorder("<")
-            name = next((n for n in NUMPY_DTYPES if np.dtype(n) == dtype), str(dtype))
-            self.shape(b"A" + self.place(name, NUMPY_DTYPES), x.shape, x.itemsize)
-            self.elements(x.astype(dtype, copy=False).tobytes(), name == "bool")
-            return True
-        return False
+        if issubclass(kind, np.generic) and kind is np.generic.dtype.__get__(x).type:
+            name, raw = np.dtype(kind).name, np.generic.tobytes(x)
+            self.dtype(b"S", name, NUMPY_DTYPES)
+        elif kind is np.ndarray and not key:
+            name = x.dtype.name
+            self.dtype(b"A", name, NUMPY_DTYPES)
+            self.shape(x.shape, x.itemsize)
+            raw = x.astype(np.dtype(name).newbyteorder("<"), copy=False).tobytes()
+        else:
+            return False
+        self.elements(raw, name == "bool")
+        return True
 
-    def place(self, dtype: str, known: Any) -> bytes:
-        if dtype not in known:
-            self.refuse(f"elements of type {dtype[:60]}; return one of {', '.join(known)}")
-        return bytes([list(known).index(dtype)])
+    def dtype(self, tag: bytes, name: str, known: Any) -> None:
+        if name not in known:
+            self.refuse(f"elements of type {name[:60]}; return one of {', '.join(known)}")
+        self.put(tag, bytes([list(known).index(name)]))
 
-    def shape(self, head: bytes, shape: tuple, size: int) -> None:
+    def shape(self, shape: tuple, size: int) -> None:
         if len(shape) > DIMENSIONS:
             self.refuse(f"{len(shape)} dimensions; return at most {DIMENSIONS}")
         self.need(_room(shape, size))
-        self.put(head, struct.pack(f"<B{len(shape)}Q", len(shape), *shape))
+        self.put(struct.pack(f"<B{len(shape)}Q", len(shape), *shape))
 
     def elements(self, raw: Any, is_bool: bool) -> None:
         if is_bool and bytes(raw).strip(b"\x00\x01"):
@@ -300,10 +292,8 @@ class _Reader:
             case "f":
                 return struct.unpack("<d", self.take(8))[0]
             case "s":
-                try:
-                    return str(self.take(self.number()), "utf-8")
-                except UnicodeDecodeError:
-                    self.fail("a str that is not UTF-8")
+                # What is not UTF-8 is replaced, and so written otherwise than it was read.
+                return str(self.take(self.number()), "utf-8", "replace")
             case "b":
                 return bytes(self.take(self.number()))
             case "l" | "t":
@@ -339,9 +329,10 @@ class _Reader:
             try:
                 if not _crowded(hashes, key):
                     made[key] = item
-            except (TypeError, ValueError):
-                # A list has no hash; numpy compares a scalar with a tuple element by element.
-                self.fail("no key of a dict")
+            except Exception:
+                # A list has no hash. Where hashes agree, keys are compared: numpy's scalars raise
+                # ValueError beside a tuple and OverflowError beside an int too long for them.
+                self.fail("no key for this dict")
         self.depth += 1
         return made
 
@@ -365,22 +356,13 @@ class _Reader:
 
     def tensor(self, dtype: str) -> Any:
         torch, shape = import_module("torch"), self.shape()
-        raw = self.elements(dtype, shape)
-        if not raw:  # frombuffer refuses nothing
-            return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
-        return torch.frombuffer(raw, dtype=torch.uint8).view(getattr(torch, dtype)).reshape(shape)
+        raw = import_module("numpy").frombuffer(self.elements(dtype, shape), "uint8")
+        return torch.from_numpy(raw).view(getattr(torch, dtype)).reshape(shape)
 
     def array(self, dtype: str, shape: tuple) -> Any:
         np = import_module("numpy")
         raw = self.elements(dtype, shape)
         return np.ndarray(shape, np.dtype(dtype).newbyteorder("<"), buffer=raw)
-
-
-@cache
-def _numpy_scalars() -> tuple[tuple[type, str], ...]:
-    """Scalar types and their dtype's name, both of C's names for one width (long and long long)."""
-    dtypes = [import_module("numpy").dtype(char) for char in "?bhilqBHILQefdFD"]
-    return tuple((dtype.type, dtype.name) for dtype in dtypes)
 
 
 def _room(shape: tuple, size: int) -> int:
@@ -400,7 +382,8 @@ def _step(key: Any, place: int) -> str:
 
 
 def _advice(kind: type, key: bool) -> str:
-    name = type.__dict__["__name__"].__get__(kind)[:60]  # past a metaclass that lies
+    # Past a metaclass that lies, and past a name that is more than a str.
+    name = str.__getitem__(type.__dict__["__name__"].__get__(kind), slice(60))
     if key:
         return f"a {name} in a dict's key; use numbers, str, bytes or tuples of them"
     for plain in (int, float, str, bytes, list, tuple, dict):
