@@ -27,7 +27,9 @@ from typing import Any
 from labkit.lab_source import Lab, LabError, digest, read_lab
 from labkit.paths import NOTEBOOKS
 
-CELL_SECONDS = 300  # the longest a cell of a lab may take to execute; labs run in under 60 s
+# The longest a cell may take. A lab runs in under 60 s, but a machine under load has been seen to
+# take minutes over `import torch`; a kernel that died is noticed at once.
+CELL_SECONDS = 600
 _CHECKS = Path(__file__).resolve().parent / "checks"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 

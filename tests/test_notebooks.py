@@ -17,7 +17,7 @@ from nbformat import v4
 from prose import plain, problems_of_prose, sentences, sittings, words
 from tiny_lab import TINY
 
-from labkit.build import build
+from labkit.build import CELL_SECONDS, build
 from labkit.lab_source import names_assigned, names_loaded, tree
 from labkit.paths import NOTEBOOKS
 
@@ -156,7 +156,7 @@ def test_unsolved_lab_runs_and_every_check_is_not_attempted(source, capsys):
     started = time.perf_counter()
     NotebookClient(
         notebook,
-        timeout=120,
+        timeout=CELL_SECONDS,
         kernel_name="python3",
         allow_errors=True,
         resources={"metadata": {"path": str(NOTEBOOKS)}},
