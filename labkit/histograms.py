@@ -59,7 +59,7 @@ def range_report(x: torch.Tensor, fmt: FloatFormat) -> RangeReport:
     finite = x.isfinite()
     present = finite & (x != 0)
     lost = present & (after == 0)
-    overflowed = present & (~after.isfinite() | ((after.abs() == fmt.max) & (x.abs() > _cut(fmt))))
+    overflowed = present & (~after.isfinite() | ((after.abs() == fmt.max) & (x.abs() >= _cut(fmt))))
     kept = present & ~lost & ~overflowed
     error = ((after[kept].double() - x[kept].double()) / x[kept].double()).abs()
     exponent = torch.frexp(x[present])[1] - 1

@@ -7,6 +7,7 @@ Each function returns a ``Picture``: the figure, a caption that says how its num
 import base64
 import html
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ _HATCHES = ("", "//", "..", "xx")
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its caption and its words; a notebook shows it, a screen reader reads ``alt``."""
+    """A figure with its caption and its words; a screen reader reads ``alt``."""
 
     figure: Figure
     caption: str
@@ -36,7 +37,8 @@ class Picture:
         buffer = io.BytesIO()
         self.figure.savefig(buffer, format="png", dpi=144, bbox_inches="tight", facecolor="white")
         source = base64.b64encode(buffer.getvalue()).decode()
-        image = f'<img style="max-width: 100%" alt="{html.escape(self.alt)}" src="data:image/png;base64,{source}">'
+        alt = html.escape(self.alt)
+        image = f'<img style="max-width: 100%" alt="{alt}" src="data:image/png;base64,{source}">'
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
         return {
             "text/plain": repr(self),
@@ -57,7 +59,9 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
     figure, axes = _axes(height=0.9 + 0.55 * len(formats))
     spoken = []
     for row, fmt in enumerate(formats):
-        values = sorted({float(decode(code, fmt)) for code in range(2**fmt.bits)} - {float("inf")})
+        values = sorted(
+            v for v in (decode(code, fmt) for code in range(2**fmt.bits)) if math.isfinite(v)
+        )
         shown = [v for v in values if abs(v) <= limit]
         axes.plot(shown, [-row] * len(shown), "|", ms=18, mew=2, color=_COLORS[row % 4])
         spoken.append(f"{fmt.name}: {len(shown)} values from {shown[0]:g} to {shown[-1]:g}")
@@ -68,7 +72,8 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
     return Picture(
         figure,
         "Computed: each stroke is one value of the format.",
-        f"Number lines. {'; '.join(spoken)}. The strokes crowd at zero; each octave outward doubles their distance.",
+        f"Number lines. {'; '.join(spoken)}. The strokes crowd at zero; "
+        "each octave outward doubles their distance.",
     )
 
 
@@ -102,8 +107,10 @@ def gap_staircase(
     )
     return Picture(
         figure,
-        f"Computed with {whose} ulp: the gap is flat within an octave and doubles at each power of two.",
-        f"Staircases of the gap above x. {ends}. A stair is one octave wide; on the left the FP16 stair is flat.",
+        f"Computed: FP16 with {whose} ulp, the rest with labkit's. The gap is flat within an "
+        "octave and doubles at each power of two.",
+        f"Staircases of the gap above x. {ends}. A stair is one octave wide; "
+        "on the left the FP16 stair is flat.",
     )
 
 

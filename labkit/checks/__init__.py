@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from labkit import progress
 from labkit.checks import codec, showing
 from labkit.checks.codec import CodecError, Raised
-from labkit.checks.comparing import AnswerError, Mistake, close, number, same_bits, same_value
+from labkit.checks.comparing import AnswerError, Mistake, number, same_bits, same_value
 from labkit.checks.predictions import Prediction, predict, reveal
 from labkit.checks.running import attempt, calls, collect
 from labkit.checks.showing import claim
@@ -47,7 +47,6 @@ __all__ = [
     "calls",
     "check",
     "claim",
-    "close",
     "number",
     "predict",
     "reveal",
@@ -203,7 +202,7 @@ class Check:
         rung, first = divmod(_repeats[key], 3)
         if first or not rung:
             return ""
-        return f" The same result {_repeats[key]} times: open hint {rung} below, or the solution."
+        return f" The same result {_repeats[key]} times: open hint {rung} below, or the solved lab in solutions/."
 
     def _explain(self, mistake: Mistake, value) -> CheckResult:
         """The judge's evidence, and the question of the known wrong answer that it isolates."""

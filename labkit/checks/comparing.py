@@ -5,6 +5,7 @@ Values are Python numbers, tensors of one element or arrays of one element.
 """
 
 import math
+import reprlib
 
 import torch
 
@@ -48,7 +49,9 @@ def number(got, *, call: str) -> float:
             return float(got.item())
         raise Mistake(f"`{call}` has shape {tuple(got.shape)}; one number is wanted.")
     if type(got) not in (int, float):
-        raise Mistake(f"`{call}` is {got!r}, a {type(got).__name__}; one number is wanted.")
+        raise Mistake(
+            f"`{call}` is {reprlib.repr(got)}, a {type(got).__name__}; one number is wanted."
+        )
     return float(got)
 
 
@@ -85,13 +88,6 @@ def same_bits(got, want: float, *, at: float, fmt: FloatFormat, call: str) -> No
         raise Mistake(f"`{call}` is {show(value)}. {_difference(value, want, at, fmt)}")
 
 
-def close(got, want: float, *, tolerance: float, call: str, what: str) -> None:
-    """The answer differs from the wanted number by at most ``tolerance``, an absolute bound."""
-    value = number(got, call=call)
-    if not abs(value - want) <= tolerance:
-        raise Mistake(f"{what}: `{call}` gives {show(value)}; {show(want)} is wanted.")
-
-
 def show(value: float) -> str:
     """A number as a learner reads it: short where that is exact, a power of two where it helps.
 
@@ -119,14 +115,14 @@ def _difference(value: float, want: float, at: float, fmt: FloatFormat) -> str:
     if math.isnan(want):
         return "NaN stays NaN: does your formula let it through?"
     if math.isnan(value):
-        return f"{show(at)} is a number, so its nearest {name} value is one too: {show(want)}."
+        return f"NaN is not the answer: {show(at)} rounds to {show(want)}."
     if value == want:
         return f"The sign is lost: {at} rounds to {want}. Where does your formula drop it?"
     if math.isinf(want):
         cut = fmt.max + spacing(fmt.max, fmt) / 2
         return (
-            f"{show(at)} is not below {show(cut)}, half a gap above the largest {name} value, "
-            f"so it rounds to {want}."
+            f"From {show(cut)} on, half a gap above the largest {name} value, the result is inf: "
+            f"{want}."
         )
     if math.isinf(value):
         return (
@@ -136,7 +132,9 @@ def _difference(value: float, want: float, at: float, fmt: FloatFormat) -> str:
     if value == -want:
         return f"{show(at)} keeps its sign: {show(want)}."
     if abs(want) < fmt.smallest_normal and value == 0:
-        return f"{show(at)} is subnormal in {name}, not zero: {show(want)}. Who flushed it?"
+        return (
+            f"{show(at)} rounds to {show(want)}, which {name} holds as a subnormal. Who flushed it?"
+        )
     if not _same(quantize(value, fmt), value):
         return (
             f"That is no {name} value. The neighbours of {show(at)} are "

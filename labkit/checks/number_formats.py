@@ -1,22 +1,25 @@
 """Checks of lab 02: codes, one rule for all, gaps, rounding, windows, eight bits, TF32."""
 
 import math
+import reprlib
 import struct
 
 import numpy as np
 import torch
 
 from labkit.checks import (
+    AnswerError,
     Mistake,
     attempt,
     calls,
     check,
-    close,
     number,
     predict,
     same_bits,
     same_value,
 )
+from labkit.checks.codec import Raised
+from labkit.checks.comparing import show
 from labkit.data import digits_mlp
 from labkit.formats import FP16, TF32, FloatFormat, quantize
 from labkit.histograms import range_report
@@ -29,6 +32,7 @@ LAB = "02_number_formats"
 step_at_2048 = predict(
     "step-at-2048",
     lab=LAB,
+    form="number",
     usual={
         2049: (
             "FP16 holds no odd integer above 2048: the section on gaps says why.",
@@ -41,21 +45,23 @@ step_at_2048 = predict(
 below_one = predict(
     "below-one",
     lab=LAB,
+    form="number",
     usual={
         0: (
-            "Each octave holds 1024 values, and fifteen octaves lie below 1.",
+            "Fourteen full octaves and 1023 subnormals lie below 1.",
             "range-is-spread-evenly",
         ),
         1: (
-            "Each octave holds 1024 values, and fifteen octaves lie below 1.",
+            "Fourteen full octaves and 1023 subnormals lie below 1.",
             "range-is-spread-evenly",
         ),
-        50: "Close: the octaves of the positive exponents are one more, 16 of them.",
+        50: "Close: 16 octaves lie at 1 and above; below it are 14, and 1023 subnormals.",
     },
 )
 near_the_top = predict(
     "near-the-top",
     lab=LAB,
+    form="number",
     usual={
         "inf": (
             "65519 is nearer to 65504 than to 65536, where the next value would be.",
@@ -67,19 +73,18 @@ near_the_top = predict(
 loses_most = predict(
     "loses-most",
     lab=LAB,
+    form=("weights", "activations", "gradients"),
     usual={
         "weights": "The smallest of these weights is about 2**-16: FP16 holds it as a subnormal.",
-        "activations": (
-            "Large values are safe up to 65504; small ones are in danger.",
-            "large-tensors-lose-most",
-        ),
+        "activations": "Large values are safe up to 65504; small ones are in danger.",
     },
 )
 published = predict(
     "published",
     lab=LAB,
+    form=6,
     usual={
-        (True,) * 6: "Four of them fail: run the cells below one by one.",
+        (True,) * 6: "Four of them fail.",
         (False,) * 6: "Two of them hold.",
     },
 )
@@ -91,10 +96,13 @@ published = predict(
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-@check(calls(range(16)))
+_E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged last
+
+
+@check(calls(_E2M1_CODES))
 def check_e2m1_value(values):
     """All sixteen codes of E2M1 mean what the OCP specification says."""
-    for code, got in enumerate(values):
+    for code, got in zip(_E2M1_CODES, values, strict=True):
         sign = -1.0 if code & 8 else 1.0
         same_value(
             got,
@@ -150,6 +158,24 @@ def _(code):
     magnitude = 16 - code if code & 8 else code
     value = _E2M1[magnitude] if magnitude < 8 else 0.0
     return -value if code & 8 else value
+
+
+@check_e2m1_value.wrong(
+    "mantissa-is-decimal",
+    "1.m is written in binary: what is the first digit after the point worth?",
+)
+def _(code):
+    return _e2m1(
+        code, normal=lambda e, m: (1 + m / 10) * 2.0 ** (e - 1), subnormal=lambda m: m / 10
+    )
+
+
+@check_e2m1_value.wrong(
+    "mantissa-bit-is-one",
+    "The mantissa bit stands behind the point of 1.m: what is it worth there?",
+)
+def _(code):
+    return _e2m1(code, normal=lambda e, m: (1 + m) * 2.0 ** (e - 1), subnormal=lambda m: float(m))
 
 
 @check_e2m1_value.wrong(
@@ -272,19 +298,50 @@ def _(code, exponent_bits, mantissa_bits, bias):
 
 _GAP_INPUTS = [1.0, 3.0, 2.0, 1.9990234375, 1024.0, 2048.0, 40000.0, 0.1, 0.5, -3.0, -1024.0]
 _GAP_INPUTS = [float(np.float16(x)) for x in _GAP_INPUTS]
-_GAP_INPUTS += [2.0**-14, 2.0**-14 - 2.0**-24, 2.0**-15, 2.0**-24, 0.0, -0.0, 2.0**-13]
+_GAP_INPUTS += [2.0**-13, 2.0**-14, 2.0**-14 - 2.0**-24, 2.0**-15, 2.0**-24, 0.0, -0.0]
+_GAPS = [float(np.spacing(np.float16(abs(x)))) for x in _GAP_INPUTS]
 
 
 @check(calls(_GAP_INPUTS))
 def check_ulp(gaps):
     """The gap above x in FP16, zero and subnormals included, as numpy's spacing has it."""
-    for x, got in zip(_GAP_INPUTS, gaps, strict=True):
-        want = float(np.spacing(np.float16(abs(x))))
-        call = f"ulp({x})"
-        got = number(got, call=call)
-        if got != want:
-            times = f", {got / want:.4g} times the right gap" if got > 0 else ""
-            raise Mistake(f"`{call}` is {got}{times}.")
+    calls_of = [f"ulp({_typed(x)})" for x in _GAP_INPUTS]
+    gaps = [number(gap, call=call) for gap, call in zip(gaps, calls_of, strict=True)]
+    for gap, want, call in zip(gaps, _GAPS, calls_of, strict=True):
+        if gap != want:
+            times = f", {gap / want:.4g} times the right gap" if gap > 0 else ""
+            raise Mistake(
+                f"`{call}` is {gap}{times}; {show(want)} is wanted.", misconception=_gap_idea(gaps)
+            )
+
+
+def _typed(x: float) -> str:
+    """An FP16 value as a learner would type it: a subnormal in units of the smallest."""
+    return f"{x * 2**24:.0f} * 2**-24" if 0 < abs(x) < 2.0**-13 else str(x)
+
+
+def _gap_idea(gaps: list[float]) -> str | None:
+    """The idea that explains the gaps; what is special at zero is asked once the rest is right."""
+    rules = {
+        wrong.misconception: [wrong.answer(x) for x in _GAP_INPUTS]
+        for wrong in check_ulp.known_wrong
+    }
+    elsewhere = [place for place, x in enumerate(_GAP_INPUTS) if x]
+    if any(gaps[place] != _GAPS[place] for place in elsewhere):
+        return _idea(gaps, _GAPS, rules, places=elsewhere)
+    return _idea(gaps, _GAPS, rules, places=range(len(gaps)))
+
+
+def _idea(got, truth, rules, *, places) -> str | None:
+    """The one rule that gives every wrong value at these places, and is wrong mostly there."""
+    wrong = {place for place in places if got[place] != truth[place]}
+    fitting = []
+    for idea, values in rules.items():
+        differs = {place for place in places if values[place] != truth[place]}
+        explains = all(got[place] == values[place] for place in wrong)
+        if explains and 2 * len(differs & wrong) >= len(differs) > 0:
+            fitting.append(idea)
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _exponent(x):
@@ -316,6 +373,14 @@ def _(x):
 
 
 @check_ulp.wrong(
+    "zero-has-exponent-zero",
+    "`math.frexp(0.0)` says exponent 0. Which octave's gap does zero share?",
+)
+def _(x):
+    return 2.0 ** (max(math.frexp(x)[1] - 1, -14) - 10)
+
+
+@check_ulp.wrong(
     "gap-shrinks-below-normal",
     "Subnormals all share the exponent -14. What keeps your exponent from falling below it?",
 )
@@ -343,10 +408,10 @@ def _(x):
 # Snap
 
 _SNAP_INPUTS = [
-    1.0, 0.1, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 2049.0, 2051.0, 2049.5, -2050.9,
-    65504.0, 65519.0, 65519.99, 65520.0, -65520.0, 1e9, math.inf, -math.inf, math.nan,
-    2.0**-24, 1.5 * 2.0**-24, 2.0**-25, 0.51 * 2.0**-24, 2.0**-15 + 2.0**-26, 3e-6,
-    0.0, -0.0, -1e-9, 1 + 2.0**-11 + 2.0**-40, 2.0**-14 - 2.0**-26,
+    1.0, 0.1, 1 + 2.0**-10 - 2.0**-13, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 2049.0,
+    2051.0, 2049.5, -2050.9, 5001.3, 20007.0, 40001.0, 65504.0, 65519.0, 65519.99, 65520.0,
+    -65520.0, 1e9, math.inf, -math.inf, math.nan, 2.0**-24, 1.5 * 2.0**-24, 2.0**-25, 0.51 * 2.0**-24,
+    2.0**-15 + 2.0**-26, 3e-6, 0.0, -0.0, -1e-9, 1 + 2.0**-11 + 2.0**-40, 2.0**-14 - 2.0**-26,
 ]  # fmt: skip
 _SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
 
@@ -355,9 +420,42 @@ _SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
 def check_snap(values):
     """Every input rounds to the FP16 value that IEEE 754 names: ties, subnormals, inf and -0.0."""
     for x, got in zip(_SNAP_INPUTS, values, strict=True):
-        with np.errstate(over="ignore"):
-            want = float(np.float64(x).astype(np.float16))  # numpy rounds float64 to FP16 once
-        same_bits(got, want, at=x, fmt=FP16, call=f"snap({x!r})")
+        try:
+            same_bits(got, _nearest(x), at=x, fmt=FP16, call=f"snap({x!r})")
+        except Mistake as mistake:
+            raise Mistake(str(mistake), misconception=_snap_idea(values)) from None
+
+
+def _nearest(x: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float64(x).astype(np.float16))  # numpy rounds float64 to FP16 once
+
+
+def _snap_idea(values) -> str | None:
+    """The one wrong idea that explains the mismatches; a zero's sign may be lost along with it."""
+    try:
+        got = [number(value, call="snap") for value in values]
+    except (AnswerError, Mistake):
+        return None
+    places = [place for place, x in enumerate(_SNAP_INPUTS) if not math.isnan(x)]
+    truth = [_nearest(x) for x in _SNAP_INPUTS]
+    if all(got[place] == truth[place] for place in places):
+        return "zero-has-no-sign"
+    rules = {
+        idea: [rule(x, value) for x, value in zip(_SNAP_INPUTS, truth, strict=True)]
+        for idea, rule in _SNAP_IDEAS.items()
+    }
+    return _idea(got, truth, rules, places=places)
+
+
+_SNAP_IDEAS = {
+    "casts-truncate": lambda x, y: quantize(x, FP16, rounding="toward_zero"),
+    "ties-go-up": lambda x, y: quantize(x, FP16, rounding="nearest_away"),
+    "overflow-starts-at-max": lambda x, y: math.copysign(math.inf, x) if abs(x) > 65504 else y,
+    "overflow-saturates": lambda x, y: math.copysign(65504.0, x) if abs(x) > 65504 else y,
+    "subnormals-become-zero": lambda x, y: 0.0 if abs(y) < 2.0**-14 else y,
+    "rounding-twice-is-rounding-once": lambda x, y: torch.tensor(x).half().item(),
+}
 
 
 def _snap(x, *, rounded=round, cut=65520.0, beyond=math.inf, tiny=0.0):
@@ -394,7 +492,9 @@ def _(x):
     return _snap(x, rounded=lambda n: math.floor(n + 0.5))
 
 
-@check_snap.wrong("casts-truncate", "Which neighbour is nearer? `int` and `//` never ask.")
+@check_snap.wrong(
+    "casts-truncate", "`int` and `//` never ask which neighbour is nearer. Which function does?"
+)
 def _(x):
     return _snap(x, rounded=int)
 
@@ -409,7 +509,7 @@ def _(x):
 
 @check_snap.wrong(
     "rounding-twice-is-rounding-once",
-    "Through float32 it becomes a tie, and then the tie is broken. Where do you leave float64?",
+    "In float32 it becomes a tie, and torch's cast from float64 goes that way. Who rounds once?",
 )
 def _(x):
     return torch.tensor(x, dtype=torch.float32).half().item()
@@ -426,13 +526,12 @@ def _(x):
 # Two windows
 
 
-def _traps() -> torch.Tensor:
-    """Values at the edges of FP16, zeros among them."""
+def _edges() -> torch.Tensor:
+    """Values at the edges of both 16-bit formats, zeros among them."""
     powers = 2.0 ** torch.arange(-30, -8).float()
-    edges = torch.tensor(
-        [0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5]
-    )
-    return torch.cat([powers * 1.3, -powers, edges, torch.zeros(25)])
+    edges = [0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5]
+    below_bf16 = [1e-41, -2e-41, 3e-41]
+    return torch.cat([powers * 1.3, -powers, torch.tensor(edges + below_bf16), torch.zeros(25)])
 
 
 _WINDOW_DTYPES = (torch.float16, torch.bfloat16)
@@ -440,7 +539,7 @@ _WINDOW_DTYPES = (torch.float16, torch.bfloat16)
 
 def run_window(window):
     """`window` on edge values and on recorded gradients, in both 16-bit formats."""
-    tensors = {"edges": _traps(), "gradients": digits_mlp()["gradients"]}
+    tensors = {"edges": _edges(), "gradients": digits_mlp()["gradients"]}
     return {
         name: [attempt(window, tensor.clone(), dtype) for dtype in _WINDOW_DTYPES]
         for name, tensor in tensors.items()
@@ -450,7 +549,7 @@ def run_window(window):
 @check(run_window)
 def check_window(answers):
     """The share lost and the error of the survivors, in FP16 and in BF16."""
-    for name, tensor in (("edges", _traps()), ("gradients", digits_mlp()["gradients"])):
+    for name, tensor in (("edges", _edges()), ("gradients", digits_mlp()["gradients"])):
         for dtype, got in zip(_WINDOW_DTYPES, answers[name], strict=True):
             _judge_window(
                 got, tensor, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"
@@ -458,32 +557,70 @@ def check_window(answers):
 
 
 def _judge_window(got, tensor, dtype, *, call):
+    if isinstance(got, (torch.Tensor, np.ndarray)) and got.shape == (2,):
+        got = got.tolist()
     if type(got) not in (list, tuple) or len(got) != 2:
-        number(got if type(got) not in (list, tuple) else None, call=call)
-        raise Mistake(f"`{call}` returns one number; two are wanted: lost, error.")
-    after = tensor.to(dtype).double().numpy()
-    before = tensor.double().numpy()
-    present, kept = before != 0, after != 0
-    lost, error = number(got[0], call=call), number(got[1], call=call)
-    # A share of at most 8,191 values and a quotient, each rounded once to float32: 2**-23 is ample.
-    share = float(1 - kept.sum() / present.sum())
-    if abs(lost - share) > 2.0**-23:
-        count, right = lost * present.sum(), share * present.sum()
+        number(0.0 if isinstance(got, (list, tuple, torch.Tensor, np.ndarray)) else got, call=call)
+        raise Mistake(f"`{call}` returns {reprlib.repr(got)}; two numbers are wanted: lost, error.")
+    lost, error = number(got[0], call=call + "[0]"), number(got[1], call=call + "[1]")
+    right, ideas = _shares(tensor, dtype)
+    # A share of at most 8,191 values, rounded once to float32: 2**-23 is ample.
+    if not abs(lost - right) <= 2.0**-23:
+        count = int((tensor != 0).sum())
         raise Mistake(
-            f"`{call}`: lost is {lost:.4g}, that is {count:.0f} of {present.sum()} "
-            f"non-zero values; {right:.0f} become 0."
+            f"`{call}`: lost is {lost:.4g}; {right * count:.0f} of {count} non-zero values become "
+            f"0, that is {right:.4g}.",
+            misconception=_only(idea for idea, share in ideas.items() if abs(lost - share) < 1e-6),
         )
-    errors = np.sort(np.abs(after[kept] - before[kept]) / np.abs(before[kept]))
-    low, high = errors[(len(errors) - 1) // 2], errors[len(errors) // 2]
-    # Between the two middle values, with a relative 1e-6 for a quotient of float32 numbers.
-    if not low * (1 - 1e-6) <= error <= high * (1 + 1e-6):
-        close(
-            error,
-            float(low),
-            tolerance=0,
-            call=call + "[1]",
-            what="The median relative error of the survivors",
+    low, high, ideas = _errors(tensor, dtype)
+    if not _within(error, low, high):
+        raise Mistake(
+            f"`{call}`: the survivors' median relative error is {low:.4g}, yours {error:.4g}.",
+            misconception=_only(i for i, bounds in ideas.items() if _within(error, *bounds)),
         )
+
+
+def _only(ideas) -> str | None:
+    """The idea that fits, if it is the only one."""
+    ideas = list(ideas)
+    return ideas[0] if len(ideas) == 1 else None
+
+
+def _within(error: float, low: float, high: float) -> bool:
+    """Between the middle values, with the slack of a quotient, or of a ratio - 1, in float32."""
+    return low * (1 - 1e-6) - 2.0**-23 <= error <= high * (1 + 1e-6) + 2.0**-23
+
+
+def _shares(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, dict[str, float]]:
+    """The share lost in the cast, and what it would be under wrong ideas."""
+    info, other = torch.finfo(dtype), torch.bfloat16 if dtype == torch.float16 else torch.float16
+    present = x != 0
+
+    def share(gone):
+        return gone[present].double().mean().item()
+
+    return share(x.to(dtype) == 0), {
+        "lost-means-below-normal": share(x.abs() < info.smallest_normal),
+        "lost-means-below-smallest": share(x.abs().double() < info.smallest_normal * info.eps),
+        "zeros-count-as-lost": (x.to(dtype) == 0).double().mean().item(),
+        "fp16-and-bf16-lose-alike": share(x.to(other) == 0),
+    }
+
+
+def _errors(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float, dict]:
+    """The two middle relative errors of the survivors, and where wrong ideas would put them."""
+    before = x[x != 0].double()
+    after = before.float().to(dtype).double()
+    kept, gap = after != 0, (after - before).abs()
+    return *_middle((gap / before.abs())[kept]), {
+        "range-and-rounding-are-one-error": _middle(gap / before.abs()),
+        "error-is-absolute": _middle(gap[kept]),
+    }
+
+
+def _middle(values: torch.Tensor) -> tuple[float, float]:
+    ordered = values.sort().values
+    return ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
 
 
 def _window(x, dtype, *, lost=None, relative=True, survivors_only=True):
@@ -559,7 +696,8 @@ def check_eight_bits(design):
     wanted = ["exponent_bits", "mantissa_bits", "bias"]
     if type(design) is not dict or sorted(design) != sorted(wanted):
         raise Mistake(
-            f"eight_bits is {design!r}; a dict with the keys {', '.join(wanted)} is wanted."
+            f"eight_bits is {reprlib.repr(design)}; a dict is wanted, "
+            f"with the keys {', '.join(wanted)}."
         )
     e, m, bias = (design[key] for key in wanted)
     if not all(type(width) is int for width in (e, m, bias)):
@@ -579,18 +717,18 @@ def check_eight_bits(design):
         raise Mistake(f"No such format: {error}") from None
     report = range_report(digits_mlp()["gradients"], fmt)
     found = (
-        f"{report.overflowed} gradients overflow, {report.share_lost:.1%} are lost, "
-        f"the median error is {report.error:.1%}."
+        f"{report.overflowed} gradients overflow, {report.share_lost:.2%} are lost, "
+        f"the median error of the others is {report.error:.1%}."
     )
     lost, imprecise = report.share_lost > BUDGET_LOST, report.error > BUDGET_ERROR
     if (lost or report.overflowed) and bias == 2 ** (e - 1) - 1 and e >= 5:
         raise Mistake(found, misconception="default-bias-fits-all")
     if report.overflowed:
         raise Mistake(f"{found} To which side does a larger bias move the window?")
-    if lost and e < 5:
+    if lost and e < 4:
         raise Mistake(found, misconception="precision-is-all-that-counts")
     if lost:
-        raise Mistake(f"{found} To which side does a larger bias move the window?")
+        raise Mistake(f"{found} Is the window too narrow, or does it lie too high?")
     if imprecise:
         raise Mistake(found, misconception="range-is-all-that-counts")
 
@@ -626,17 +764,25 @@ _TF32_INPUTS = torch.cat(
 
 
 def run_tf32(tf32):
-    """`tf32` on one tensor of edge values and random ones."""
-    return attempt(tf32, _TF32_INPUTS.clone())
+    """`tf32` on edge values and random ones: its result, and the input afterwards."""
+    x = _TF32_INPUTS.clone()
+    return attempt(tf32, x), x
 
 
 @check(run_tf32)
-def check_tf32(values):
+def check_tf32(outcome):
     """float32 to TF32 with ties away from zero, bit for bit."""
+    values, afterwards = outcome
+    if values is None or type(values) is Raised:
+        number(values, call="tf32(x)")
     if not isinstance(values, torch.Tensor) or values.shape != _TF32_INPUTS.shape:
-        number(None if isinstance(values, (list, tuple)) else values, call="tf32(x)")
+        raise Mistake("`tf32(x)` must be a tensor of the shape of x.")
     if values.dtype != torch.float32:
         raise Mistake(f"`tf32(x)` has dtype {values.dtype}; TF32 values live in torch.float32.")
+    if not torch.equal(_integers(afterwards), _integers(_TF32_INPUTS)):
+        raise Mistake(
+            "`tf32(x)` changed x itself: `+=` on a view writes into x. Return a new tensor."
+        )
     wanted = quantize(_TF32_INPUTS, TF32, rounding="nearest_away")
     for x, got, want in zip(_TF32_INPUTS.tolist(), values.tolist(), wanted.tolist(), strict=True):
         if struct.pack("<f", got) != struct.pack("<f", want):

@@ -16,22 +16,24 @@ _OPEN = "var(--jp-info-color1, #1565c0)"
 class Prediction:
     """A question asked before its cell runs.
 
-    ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence and
+    ``form`` is "number" (inf included), words to pick from, or the length of a list of True and
+    False. ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence and
     the id of the misconception behind the guess.
     """
 
     id: str
     lab: str
+    form: str | int | tuple[str, ...]
     usual: MappingProxyType
 
 
-def predict(id: str, *, lab: str, usual: dict) -> Prediction:
+def predict(id: str, *, lab: str, form: str | int | tuple[str, ...], usual: dict) -> Prediction:
     """Declare a prediction; see ``Prediction``."""
     said = {
         _comparable(guess): (words, None) if isinstance(words, str) else tuple(words)
         for guess, words in usual.items()
     }
-    return Prediction(id, lab, MappingProxyType(said))
+    return Prediction(id, lab, form, MappingProxyType(said))
 
 
 def reveal(guess, sure, prediction: Prediction) -> Callable:
@@ -51,12 +53,13 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
         if guess is ...:
             showing.line('No guess yet: write one where the dots are, or "skip".', color=_OPEN)
             return None
-        if sure not in _SURENESS:
-            showing.line(
-                f"sure is {sure!r}; it is 1 (guessing), 2 (fairly sure) or 3 (certain).",
-                color=_OPEN,
-            )
+        slip = _slip(guess, sure, prediction.form)
+        if slip:
+            showing.line(slip, color=_OPEN)
             return None
+        # A guess is used once: where the next one has a slip, this one must not answer for it.
+        if "guess" in body.__globals__:
+            body.__globals__["guess"] = ...
         truth = body()
         if guess == "skip":
             showing.line(f"It is {_words(truth)}.", color=_OPEN)
@@ -75,6 +78,8 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
             misconceptions=[misconception] if misconception and not correct else [],
         )
         verdict = "You were right" if correct else f"You said {_words(guess)}"
+        if not correct and isinstance(truth, list) and isinstance(guess, (list, tuple)):
+            said = f"{said} Look again at {_differing(guess, truth)}.".strip()
         showing.line(
             f"{verdict} ({_SURENESS[sure]}). It is {_words(truth)}. {said}".rstrip(), color=_OPEN
         )
@@ -83,6 +88,31 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
         return truth
 
     return decorate
+
+
+def _slip(guess, sure, form) -> str:
+    """What is wrong with the form of a guess; empty where nothing is."""
+    if sure not in _SURENESS:
+        return f"sure is {sure!r}; it is 1 (guessing), 2 (fairly sure) or 3 (certain)."
+    if isinstance(guess, str) and guess == "skip":
+        return ""
+    if isinstance(form, tuple):
+        fits, wanted = _comparable(guess) in form, f"one of {', '.join(form)}"
+    elif isinstance(form, int):
+        fits = isinstance(guess, (list, tuple)) and len(guess) == form
+        fits = fits and all(type(entry) is bool for entry in guess)
+        wanted = f"a list of {form}, each True or False"
+    else:
+        comparable = _comparable(guess)
+        fits, wanted = isinstance(comparable, float) or comparable == "nan", 'a number, or "inf"'
+    return "" if fits else f"Your guess is {guess!r}; {wanted} is asked for."
+
+
+def _differing(guess, truth) -> str:
+    """The places, counted from 1, at which a guessed list is not the true one."""
+    pairs = enumerate(zip(guess, truth, strict=True), start=1)
+    places = [str(place) for place, (a, b) in pairs if _comparable(a) != _comparable(b)]
+    return "number " + ", ".join(places)
 
 
 def _comparable(value):

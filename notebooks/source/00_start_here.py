@@ -47,8 +47,9 @@ examine()
 # Below every exercise stands a check. Before it has your answer it says "not attempted". So **Run All**
 # works on the first day: red lines under checks are invitations, nothing is broken.
 #
-# Fail once on purpose. Replace the last line of the next cell by `return 4 * count`, run it, then run
-# the check and read its sentence. Open the hint. Then mend the line and run both cells again.
+# Fail once on purpose. Run the next cell. In the exercise below it, replace the `raise` line by
+# `return 4 * count`. Run it, run the check, and read its sentence. Open the hint, mend the line, and run
+# both cells again. The solved labs stand in the course's folder `solutions`.
 
 # %%
 from labkit.checks.start_here import check_fp16_bytes
@@ -58,12 +59,14 @@ from labkit.checks.start_here import check_fp16_bytes
 #
 # *2 minutes, 1 line.* How many bytes do `count` values in FP16 take?
 
+
 # %% exercise="fp16-bytes"
 def fp16_bytes(count: int) -> int:
     """Bytes that `count` FP16 values take in memory."""
     ### BEGIN SOLUTION
     return 2 * count
     ### END SOLUTION
+
 
 # %% check="fp16-bytes" points=1
 check_fp16_bytes(fp16_bytes)
@@ -75,7 +78,7 @@ check_fp16_bytes(fp16_bytes)
 # </details>
 
 # %% [markdown]
-# The check ran your function on several counts and compared the results bit by bit. A mistake that
+# The check ran your function on several counts and compared the results exactly. A mistake that
 # the course knows by name is called by its name.
 #
 # Sometimes a lab asks for a **guess** before a cell runs. Write it where the dots are, with how sure you

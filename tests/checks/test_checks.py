@@ -280,14 +280,14 @@ def test_hostile_bytes_never_pass_and_never_raise(hostile):
         (2050.0, 2048.0, 2049.0, "You went up; the even mantissa wins: 2048."),
         (2050.0, 2052.0, 2051.0, "You went down; the even mantissa wins: 2052."),
         (math.inf, 65504.0, 65519.0, "Where does the cut lie?"),
-        (65504.0, math.inf, 65520.0, "half a gap above"),
-        (0.0, 2.0**-24, 2.0**-24, "subnormal in FP16, not zero"),
+        (65504.0, math.inf, 65520.0, "From 65520 on, half a gap above"),
+        (0.0, 2.0**-24, 2.0**-24, "which FP16 holds as a subnormal"),
         (0.1, 0.0999755859375, 0.1, "That is no FP16 value"),
         (1.0, 1.0009765625, 1 + 2.0**-11 + 2.0**-40, "You went down"),
         (1.5, 1.0, 1.0, "off by 512 ulp"),
         (-1.0, 1.0, 1.0, "keeps its sign"),
         (1.0, math.nan, math.nan, "NaN stays NaN"),
-        (math.nan, 1.0, 1.0, "is a number"),
+        (math.nan, 1.0, 1.0, "NaN is not the answer"),
     ],
 )
 def test_same_bits_names_the_kind_of_the_difference(got, want, at, words):
@@ -312,9 +312,10 @@ def test_claim_prints_a_tick_or_raises_the_sentence(capsys):
         claim("one is two", 1 == 2)
 
 
-QUESTION = predict(
-    "a-question", lab=LAB, usual={5000: ("every +1 landed", "ulp-is-constant"), "inf": "no."}
-)
+USUAL = {5000: ("every +1 landed", "ulp-is-constant"), "inf": "no."}
+QUESTION = predict("a-question", lab=LAB, form="number", usual=USUAL)
+PICK = predict("a-question", lab=LAB, form=("weights", "gradients"), usual={})
+THREE = predict("a-question", lab=LAB, form=3, usual={})
 
 
 def test_no_guess_runs_nothing(log, capsys):
@@ -330,22 +331,49 @@ def test_skip_shows_the_truth_unrecorded(log, capsys):
 
 
 @pytest.mark.parametrize(
-    ("guess", "truth", "status", "words"),
+    ("question", "guess", "truth", "status", "words"),
     [
-        (5000, 2048.0, "wrong", "every +1 landed"),
-        (2048, torch.tensor(2048.0), "right", "You were right"),
-        ("inf", 65504.0, "wrong", "no."),
-        (" INF ", math.inf, "right", "You were right"),
-        (math.nan, math.nan, "right", "You were right"),
-        ([True, False], [True, False], "right", "You were right"),
-        ("gradients", "weights", "wrong", "You said gradients"),
+        (QUESTION, 5000, 2048.0, "wrong", "every +1 landed"),
+        (QUESTION, 2048, torch.tensor(2048.0), "right", "You were right"),
+        (QUESTION, "inf", 65504.0, "wrong", "no."),
+        (QUESTION, " INF ", math.inf, "right", "You were right"),
+        (QUESTION, math.nan, math.nan, "right", "You were right"),
+        (THREE, [True, False, True], [True, False, True], "right", "You were right"),
+        (THREE, [True, True, True], [True, False, False], "wrong", "Look again at number 2, 3."),
+        (PICK, " Gradients", "weights", "wrong", "You said"),
     ],
 )
-def test_a_guess_is_set_beside_the_truth_and_recorded(log, capsys, guess, truth, status, words):
-    reveal(guess, 3, QUESTION)(lambda: truth)
+def test_a_guess_is_set_beside_the_truth_and_recorded(
+    log, capsys, question, guess, truth, status, words
+):
+    reveal(guess, 3, question)(lambda: truth)
     shown = capsys.readouterr().out
     assert words in shown and "certain" in shown
     assert log() == [("prediction", "a-question", status)]
+
+
+@pytest.mark.parametrize(
+    ("question", "guess", "wanted"),
+    [
+        (QUESTION, "half", "a number"),
+        (QUESTION, [1], "a number"),
+        (PICK, "biases", "one of weights, gradients"),
+        (THREE, [True], "a list of 3"),
+        (THREE, "TFT", "a list of 3"),
+        (THREE, [1, 0, 1], "each True or False"),
+    ],
+)
+def test_a_guess_of_another_form_is_told_so_and_nothing_runs(log, capsys, question, guess, wanted):
+    assert reveal(guess, 2, question)(lambda: 1 / 0) is None
+    assert wanted in capsys.readouterr().out
+    assert log() == []
+
+
+def test_a_guess_is_used_once():
+    notebook = {}
+    exec("guess, sure = 5, 1\ndef body(): return 5", notebook)
+    reveal(5, 1, QUESTION)(notebook["body"])
+    assert notebook["guess"] is ...
 
 
 def test_a_wrong_guess_leads_to_its_misconception(log):

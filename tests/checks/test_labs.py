@@ -24,6 +24,7 @@ from labkit.checks.number_formats import (
     check_window,
 )
 from labkit.checks.start_here import check_fp16_bytes
+from labkit.formats import FP16, spacing
 from labkit.misconceptions import misconceptions
 from labkit.paths import NOTEBOOKS
 
@@ -169,6 +170,12 @@ def window_by_loops(x, dtype):
     return torch.tensor(lost / len(values), dtype=torch.float64), sorted(errors)[len(errors) // 2]
 
 
+def window_by_ratio(x, dtype):
+    x = x[x != 0]
+    ratio = x.to(dtype).float() / x
+    return torch.stack([(ratio == 0).float().mean(), (ratio[ratio != 0] - 1).abs().median()])
+
+
 def tf32_by_structs(x):
     def one(value):
         code = struct.unpack("<I", struct.pack("<f", value))[0]
@@ -202,6 +209,7 @@ def tf32_by_division(x):
         (check_snap, snap_by_struct),
         (check_window, window_by_numpy),
         (check_window, window_by_loops),
+        (check_window, window_by_ratio),
         (check_eight_bits, {"exponent_bits": 5, "mantissa_bits": 2, "bias": 40}),
         (check_eight_bits, {"bias": 36, "mantissa_bits": 2, "exponent_bits": 5}),
         (check_tf32, tf32_by_structs),
@@ -217,7 +225,6 @@ def test_differently_written_right_answers_pass(check, right):
 @pytest.mark.parametrize(
     ("design", "idea"),
     [
-        ({"exponent_bits": 4, "mantissa_bits": 3, "bias": 24}, "precision-is-all-that-counts"),
         ({"exponent_bits": 3, "mantissa_bits": 4, "bias": 14}, "precision-is-all-that-counts"),
         ({"exponent_bits": 6, "mantissa_bits": 1, "bias": 45}, "range-is-all-that-counts"),
         ({"exponent_bits": 4, "mantissa_bits": 4, "bias": 20}, "sign-bit-is-free"),
@@ -225,6 +232,95 @@ def test_differently_written_right_answers_pass(check, right):
 )
 def test_designs_that_were_not_shipped_are_told_their_idea_too(design, idea):
     assert check_eight_bits.result(design).misconceptions == (idea,)
+
+
+def test_a_design_in_which_two_things_are_wrong_is_told_no_idea():
+    for bias in (7, 24):
+        design = {"exponent_bits": 4, "mantissa_bits": 3, "bias": bias}
+        result = check_eight_bits.result(design)
+        assert (result.status, result.misconceptions) == ("failed", ())
+
+
+def window_in_float32(x, dtype, *, gone=lambda x, after: after == 0, median=torch.median):
+    x = x[x != 0]
+    after = x.to(dtype).float()
+    kept = after != 0
+    return gone(x, after).float().mean().item(), median(((after - x) / x).abs()[kept]).item()
+
+
+def below_normal(x, dtype):
+    return window_in_float32(x, dtype, gone=lambda x, after: x.abs() < torch.finfo(dtype).tiny)
+
+
+def rounded_by_int(x):
+    if not math.isfinite(x):
+        return x
+    gap = spacing(x, FP16)
+    value = int(x / gap) * gap
+    return value if abs(value) <= 65504 else math.copysign(65504.0, x)
+
+
+def clamped(x):
+    return max(-65504.0, min(65504.0, snap_by_numpy(x))) if math.isfinite(x) else x
+
+
+def halves_go_up(x):
+    if not math.isfinite(x):
+        return x
+    gap = spacing(x, FP16)
+    value = math.floor(abs(x) / gap + 0.5) * gap
+    return (value if value <= 65504 else math.inf) * (-1 if x < 0 else 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "idea"),
+    [
+        (check_snap, rounded_by_int, "casts-truncate"),
+        (check_snap, clamped, "overflow-saturates"),
+        (check_snap, halves_go_up, "ties-go-up"),
+        (check_snap, lambda x: torch.tensor(x, dtype=torch.float64).half().item(),
+         "rounding-twice-is-rounding-once"),
+        (check_snap, lambda x: snap_by_numpy(x) + 0, "zero-has-no-sign"),
+        (check_window, below_normal, "lost-means-below-normal"),
+        (check_window, lambda x, dtype: window_in_float32(x, torch.float16),
+         "fp16-and-bf16-lose-alike"),
+        (check_ulp, lambda x: 2.0 ** (max(math.frexp(x)[1], -14) - 10), "frexp-starts-at-one"),
+        (check_ulp, lambda x: 2.0 ** (math.frexp(x)[1] - 11), "gap-shrinks-below-normal"),
+        (check_ulp, lambda x: abs(x) * torch.finfo(torch.float16).eps, "ulp-is-relative"),
+    ],
+)  # fmt: skip
+def test_wrong_answers_written_in_another_way_are_told_their_idea_too(check, wrong, idea):
+    assert check.result(wrong).misconceptions == (idea,)
+
+
+def in_place(x):
+    codes = x.view(torch.int32)
+    codes += 0x1000
+    return (codes & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong"),
+    [
+        (check_window, lambda x, dtype: window_in_float32(x, dtype, median=torch.mean)),
+        (check_window, lambda x, dtype: window_in_float32(x, torch.float32)),
+        (check_window, lambda x, dtype: 0.5),
+        (check_window, lambda x, dtype: (0.5, 0.5, 0.5)),
+        (check_snap, lambda x: x),
+        (check_snap, lambda x: 0.0 if 4096 < abs(x) < 65000 else snap_by_numpy(x)),
+        (check_tf32, in_place),
+        (check_tf32, lambda x: x.tolist()),
+        (check_tf32, lambda x: x.sum()),
+        (check_tf32, lambda x: x.int().float()),
+        (check_tf32, lambda x: x.half()),
+        (check_tf32, lambda x: None),
+        (check_ulp, lambda x: 0.0),
+        (check_decode, lambda code, e, m, bias: float(code)),
+    ],
+)
+def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):
+    result = check.result(wrong)
+    assert (result.status, result.misconceptions) == ("failed", ()), result.message
 
 
 @pytest.mark.parametrize(
