@@ -1,4 +1,4 @@
-"""What a format does to a tensor, as a record: what is lost, what overflows, where the values lie."""
+"""What a format does to a tensor, as a record: what is lost, what overflows, what lies where."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from labkit.formats import FloatFormat, quantize
 class RangeReport:
     """A tensor seen through one format.
 
-    Counts are of values: ``values`` all, ``zeros`` exact zeros of the input, ``lost`` non-zero values
-    that become 0, ``subnormal`` those that become subnormal, ``overflowed`` finite values that leave
-    the range, ``nonfinite`` inf and NaN of the input. ``error`` is the median relative error of the
-    values that neither are lost nor overflow (0.0 if there are none). ``exponents`` holds pairs
-    (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), in rising order.
+    Counts are of values: ``values`` all, ``zeros`` exact zeros of the input, ``lost`` non-zero
+    values that become 0, ``subnormal`` those that become subnormal, ``overflowed`` finite values
+    that leave the range, ``nonfinite`` inf and NaN of the input. ``error`` is the median relative
+    error of the values that neither are lost nor overflow (0.0 if there are none). ``exponents``
+    holds pairs (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), in rising order.
     """
 
     format: str

@@ -1,7 +1,7 @@
-"""The wrong ideas that the course knows by name: one list that checks, predictions and reports share.
+"""The wrong ideas that the course knows by name, one list for checks, predictions and reports.
 
-``data/misconceptions.toml`` holds them. Each has an id that is never reused, one sentence in English and
-in Chinese, and the section of a lab that cures it.
+``data/misconceptions.toml`` holds them. Each has an id that is never reused, one sentence in
+English and in Chinese, and the section of a lab that cures it.
 """
 
 import functools

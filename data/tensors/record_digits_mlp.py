@@ -4,8 +4,8 @@
 
 A network of 64-256-256-10 units learns the digits in float32 until it makes hardly any mistake.
 Then one pass over 512 images gives three tensors of the second layer: its weights, what enters it
-(after ReLU), and the gradient of the mean loss with respect to that input. 8,191 evenly spaced values
-of each are kept (an odd count, so that a median is one of them).
+(after ReLU), and the gradient of the mean loss with respect to that input. 8,191 evenly spaced
+values of each are kept (an odd count, so that a median is one of them).
 """
 
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import nn
 
 HERE = Path(__file__).resolve().parent
 KEPT = 8191
+STEPS = 400
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -34,7 +35,7 @@ def forward(batch):
     return hidden, last(torch.relu(second(hidden)))
 
 
-for step in range(400):
+for _ in range(STEPS):
     chosen = torch.randint(len(images), (128,))
     _, logits = forward(images[chosen])
     loss = nn.functional.cross_entropy(logits, labels[chosen])
@@ -45,7 +46,7 @@ for step in range(400):
 hidden, logits = forward(images[:512])
 loss = nn.functional.cross_entropy(logits, labels[:512])
 loss.backward()
-print(f"step {step + 1}, loss over 512 images {loss.item():.2e}")
+print(f"step {STEPS}, loss over 512 images {loss.item():.2e}")
 
 
 def keep(tensor):

@@ -202,7 +202,10 @@ class Check:
         rung, first = divmod(_repeats[key], 3)
         if first or not rung:
             return ""
-        return f" The same result {_repeats[key]} times: open hint {rung} below, or the solved lab in solutions/."
+        return (
+            f" The same result {_repeats[key]} times: open hint {rung} below, "
+            "or the solved lab in solutions/."
+        )
 
     def _explain(self, mistake: Mistake, value) -> CheckResult:
         """The judge's evidence, and the question of the known wrong answer that it isolates."""

@@ -17,8 +17,8 @@ class Prediction:
     """A question asked before its cell runs.
 
     ``form`` is "number" (inf included), words to pick from, or the length of a list of True and
-    False. ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence and
-    the id of the misconception behind the guess.
+    False. ``usual`` maps guesses that people make to what to say of them: a sentence, or a sentence
+    and the id of the misconception behind the guess.
     """
 
     id: str
