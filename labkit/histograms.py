@@ -15,7 +15,8 @@ class RangeReport:
     values that become 0, ``subnormal`` those that become subnormal, ``overflowed`` finite values
     that leave the range, ``nonfinite`` inf and NaN of the input. ``error`` is the median relative
     error of the values that neither are lost nor overflow (0.0 if there are none). ``exponents``
-    holds pairs (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), in rising order.
+    holds pairs (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), with
+    e rising.
     """
 
     format: str
