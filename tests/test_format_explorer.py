@@ -356,6 +356,8 @@ def test_the_place_of_x_between_the_neighbours():
     assert FormatExplorer(FP16, "2048.5").numbers["line"]["x_part"] == 0.25
     assert FormatExplorer(FP16, "2047.5").numbers["line"]["x_part"] == -0.5  # tie to 2048
     assert FormatExplorer(FP16, "65519.99").numbers["line"]["x_part"] == 0.4996875
+    assert FormatExplorer(E4M3, "-460").numbers["line"]["x_part"] == -0.375  # past max
+    assert FormatExplorer(E8M0, "1e-40").numbers["line"]["x_part"] is None  # below the smallest
     assert FormatExplorer(FORMATS["e2m1"], "100").numbers["line"]["x_part"] is None
 
 

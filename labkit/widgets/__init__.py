@@ -1,4 +1,6 @@
-"""The course's widgets: one Python class, one plain ES module and one style sheet each.
+"""What the course draws in a notebook beyond matplotlib's figures.
 
-- ``labkit.widgets.format_explorer``: the bits, the neighbours and the roundings of one value.
+- ``labkit.widgets.format_explorer``: the bits, the neighbours and the roundings of one number.
+  Read ``exact_numbers``, ``look`` and ``format_picture`` first: all that it shows is made there.
+- ``labkit.widgets.progress_panel``: how far each lab is.
 """

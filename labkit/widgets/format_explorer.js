@@ -180,6 +180,7 @@ function render({ model, el }) {
   const bitGroup = node("div", { class: "fe-bits", role: "group" });
   const facts = node("div", { class: "fe-facts fe-number" });
   const lineBox = node("div", { class: "fe-line", role: "img" });
+  const caption = node("p", { class: "fe-caption" });
   const legend = node("dl", { class: "fe-legend fe-number" });
   const notes = node("div", { class: "fe-notes fe-number" });
   const tables = node("div", { class: "fe-tables fe-number" });
@@ -195,7 +196,8 @@ function render({ model, el }) {
         ...keys.map((key) => node("kbd", {}, key)),
         [" move · ", " toggles · ", " one ulp up or down · ", " first or last bit. In the value field Enter applies."][i],
       ])),
-    facts, lineBox, legend, notes, tables, spoken);
+    facts, lineBox,
+    caption, legend, notes, tables, spoken);
   const numberBoxes = [facts, legend, notes, tables];
 
   // Asking Python, and moving at once what a key moved.
@@ -285,6 +287,7 @@ function render({ model, el }) {
       return bit;
     });
     bitGroup.setAttribute("aria-label", layout.bits_label);
+    caption.textContent = layout.caption;
     bitGroup.replaceChildren(...layout.fields.map(({ field, title }) =>
       node("div", { class: `fe-field fe-${field}`, role: "group", "aria-label": title },
         node("span", { class: "fe-field-title" }, title),

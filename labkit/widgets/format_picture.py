@@ -76,6 +76,8 @@ def _layout(fmt: FloatFormat) -> dict:
         "k_min": -last_code(fmt) if fmt.signed else 0,
         "beyond_high": f"too large: {_beyond(fmt)}",
         "beyond_low": f"too large: {'-' * fmt.has_inf}{_beyond(fmt)}" if fmt.signed else "no zero",
+        "caption": "What lies in the shaded band rounds to the value. "
+        + ("● even and ○ odd codes; a tie goes to even." if m else "A tie goes up."),
         "nan_sentence": "NaN is not a number: it has no place on the line.",
     }
 
@@ -259,7 +261,9 @@ def _line(look: Look) -> tuple[dict | None, list[dict], str]:
     if is_finite(look.x) and look.x != here:
         side = 1 if look.x > here else -1
         code = next_code(look.code, fmt, side)
-        gap = code is not None and abs(height(decode(code, fmt), fmt) - here)
+        # Past max without inf the line goes on by one more gap: there rounding leaves the format.
+        edge = height(side * math.inf, fmt) if fmt.has_zero else here
+        gap = abs((edge if code is None else height(decode(code, fmt), fmt)) - here)
         if gap and abs(look.x - here) <= gap:
             part = float((Fraction(look.x) - here) / gap)
             sentence += f" x = {look.text} lies {short(abs(part), 4)} gaps "

@@ -19,6 +19,7 @@ Skipped where Playwright or Chromium is missing. LABKIT_CHROMIUM names another C
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -27,6 +28,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -318,31 +320,46 @@ class Lab:
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
         )
         light = "false" if "Dark" in name else "true"
-        self.page.locator(f"body[data-jp-theme-light={light}]").wait_for()
+        self.page.locator(f"body[data-jp-theme-light={light}]").wait_for(state="attached")
+
+
+@contextmanager
+def _learner(chromium, server: Server):
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE * 1000)
+    try:
+        yield Lab(page, server)
+    finally:
+        context.close()
+        for session in server.api("GET", "sessions"):
+            server.api("DELETE", f"sessions/{session['id']}")
 
 
 @pytest.fixture
 def lab(chromium, server):
     """A learner with a fresh page; every kernel is shut down afterwards."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
-    yield Lab(page, server)
-    context.close()
-    for session in server.api("GET", "sessions"):
-        server.api("DELETE", f"sessions/{session['id']}")
+    with _learner(chromium, server) as learner:
+        yield learner
+
+
+@pytest.fixture(scope="module")
+def module_lab(chromium, server):
+    """The same for a whole file whose tests share one notebook and one kernel."""
+    with _learner(chromium, server) as learner:
+        yield learner
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Keep a picture of the page where a test failed."""
     report = yield
-    lab = getattr(item, "funcargs", {}).get("lab")
-    if report.when == "call" and report.failed and lab is not None:
+    pages = [used.page for used in getattr(item, "funcargs", {}).values() if hasattr(used, "page")]
+    if report.when == "call" and report.failed and pages:
         SCREENSHOTS.mkdir(exist_ok=True)
-        path = SCREENSHOTS / f"{item.name}.png"
+        path = SCREENSHOTS / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', item.name)}.png"
         try:
-            lab.page.screenshot(path=path)
+            pages[0].screenshot(path=path)
             report.sections.append(("screenshot", str(path)))
         except Exception as problem:  # a page that is gone must not hide the test's own failure
             report.sections.append(("screenshot", f"none: {problem}"))

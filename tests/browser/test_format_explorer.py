@@ -6,6 +6,7 @@ import nbformat
 import pytest
 
 from labkit.formats import BF16, FP16, decode, encode
+from labkit.widgets.exact_numbers import in_full
 from labkit.widgets.format_explorer import FormatExplorer
 
 pytestmark = pytest.mark.browser
@@ -107,7 +108,7 @@ class Explorer:
             "(bits) => bits.map((bit) => bit.ariaPressed === 'true' ? 1 : 0).join('')"
         )
         assert int(pressed, 2) == code
-        assert float(self.root.locator(".fe-exact output").inner_text()) == decode(code, fmt)
+        assert self.root.locator(".fe-exact output").inner_text() == in_full(decode(code, fmt))
 
     def after_next(self, event: str, act) -> dict:
         """Do something real, and return what the page showed one frame after the event."""
@@ -116,22 +117,32 @@ class Explorer:
         return self.page.evaluate("window.seen")
 
 
-@pytest.fixture
-def explorer(lab):
-    """The widget, shown in a notebook, on 1.0 in fp16."""
+@pytest.fixture(scope="module")
+def notebook(module_lab):
+    """One notebook, opened once: a kernel takes longer to start than all that is tested in it."""
     kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
     cells = [nbformat.v4.new_code_cell(source, id=f"cell-{i}") for i, source in enumerate(CELLS)]
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / "explorer.ipynb")
-    lab.open("explorer.ipynb")
-    lab.run_cell(0)
-    lab.run_cell(1)
-    lab.page.locator(".fe").wait_for()
-    return Explorer(lab)
+    written = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(written, module_lab.root / "explorer.ipynb")
+    module_lab.open("explorer.ipynb")
+    module_lab.run_cell(0)
+    return module_lab
+
+
+@pytest.fixture
+def explorer(notebook):
+    """A fresh widget on 1.0 in fp16, in a light window of the usual size."""
+    notebook.page.set_viewport_size({"width": 1280, "height": 900})
+    notebook.page.emulate_media(reduced_motion="no-preference")
+    notebook.theme("JupyterLab Light")
+    notebook.run_cell(1)
+    notebook.page.locator(".fe").wait_for()
+    fresh = Explorer(notebook)
+    fresh.shows(0x3C00)
+    return fresh
 
 
 def test_by_mouse(explorer):
-    explorer.shows(0x3C00)
     explorer.bit("mantissa bit 0, weight 1/1024").click()
     explorer.shows(0x3C01)
     explorer.bit("exponent bit 4, weight 16").click()
