@@ -3,13 +3,16 @@
 Read the package in this order, each module in one sitting:
 
 - ``labkit.formats``: a number format is data; ``quantize``, ``encode``, ``decode``, ``spacing``.
-- ``labkit.histograms``: what a format does to a tensor, as a record.
+  ``labkit.rounding`` below it rounds to whole multiples of a step.
+- ``labkit.histograms``: what a format does to a tensor, as a record. ``labkit.data``: the tensors.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
+  ``labkit.misconceptions``: the wrong ideas that have a name.
 - ``labkit.progress``: the learner's log, one SQLite file.
 - ``labkit.my_labs``: the learner's own copies of the labs.
-- ``labkit.doctor``: will the course run on this machine?
+- ``labkit.doctor``: will the course run on this machine? ``labkit.dtype_support``: in which dtypes?
 - ``labkit.build``: from a source file to a learner notebook and a solved one.
+  ``labkit.lab_source``: what a source file says. ``labkit.paths``: where all of it lies.
 
 ``python -m labkit`` lists the commands. Importing this package imports nothing else.
 """
