@@ -260,18 +260,10 @@ gaps = {"FP16": gap, "BF16": lambda x: spacing(x, BF16)}
 plots.gap_staircase(gaps, exponents=range(-20, 13), whose=whose(gap))
 
 # %%
-claim(
-    "from 1024 to 2048 the gap of FP16 is 1: every integer is there",
-    gap(1024.0) == gap(2047.0) == 1,
-)
-claim(
-    "from 2048 on it is 2, so 2049 does not exist and 2048 + 1 falls back to 2048", gap(2048.0) == 2
-)
+claim("from 1024 to 2048 the gap of FP16 is 1", gap(1024.0) == gap(2047.0) == 1)
+claim("from 2048 on it is 2, so 2048 + 1 falls back to 2048", gap(2048.0) == 2)
 integers = torch.arange(2049.0)
-claim(
-    "the integers from 0 to 2048 survive FP16 unchanged",
-    torch.equal(integers.half().float(), integers),
-)
+claim("the integers to 2048 survive FP16", torch.equal(integers.half().float(), integers))
 claim("BF16 has 3 bits fewer: from 256 to 512 its gap is 2", spacing(256.0, BF16) == 2)
 
 # %% tags=["nbval-ignore-output"]
@@ -361,18 +353,11 @@ nearest = yours(snap, lambda x: quantize(x, FP16))
 sample = torch.randn(3000, generator=torch.Generator().manual_seed(0)).exp().square()
 same = [nearest(x) for x in sample.tolist()] == sample.half().tolist()
 claim(f"{whose(nearest)} snap agrees with torch's cast on 3000 values", same)
-claim(
-    "65519.99 is still nearer to 65504; the cut is 65520",
-    nearest(65519.99) == 65504 and nearest(65520.0) == math.inf,
-)
-claim(
-    "2049 goes down to 2048 and 2051 up to 2052: each tie to its even side",
-    (nearest(2049.0), nearest(2051.0)) == (2048, 2052),
-)
-claim(
-    "half of the smallest value is the last that becomes 0",
-    nearest(2.0**-25) == 0 and nearest(1.01 * 2.0**-25) == 2.0**-24,
-)
+claim("65519.99 is nearer to 65504 than to the next step", nearest(65519.99) == 65504)
+claim("the cut is 65520", nearest(65520.0) == math.inf)
+claim("ties: 2049 to 2048, 2051 to 2052", (nearest(2049.0), nearest(2051.0)) == (2048, 2052))
+claim("2**-25, half of the smallest value, becomes 0", nearest(2.0**-25) == 0)
+claim("a little more survives", nearest(1.01 * 2.0**-25) == 2.0**-24)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.format_explorer import FormatExplorer
@@ -529,15 +514,9 @@ def sentences():
 
 
 # %%
-claim(
-    f"2: FP16 spans {octaves(FP16)} octaves, E5M2 {octaves(E5M2)}: the small end counts too",
-    octaves(FP16) == 40,
-)
+claim(f"2: FP16 spans {octaves(FP16)} octaves, E5M2 {octaves(E5M2)}", octaves(FP16) == 40)
 claim("3: 3.4e38 is finite in FP32 and inf in BF16", quantize(3.4e38, BF16) == math.inf)
-claim(
-    f"5: BF16 spans {octaves(BF16)} octaves: bits, range and precision are three things",
-    octaves(BF16) > 6 * octaves(FP16),
-)
+claim(f"5: BF16 spans {octaves(BF16)} octaves, so range and precision differ", octaves(BF16) > 240)
 
 # %% [markdown]
 # Sentence 1: the same value 0.1 has two codes. Sentences 4 and 6 hold.
