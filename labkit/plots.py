@@ -59,9 +59,8 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
     figure, axes = _axes(height=0.9 + 0.55 * len(formats))
     spoken = []
     for row, fmt in enumerate(formats):
-        values = sorted(
-            v for v in (decode(code, fmt) for code in range(2**fmt.bits)) if math.isfinite(v)
-        )
+        # A set, for 0.0 and -0.0 are one place on the line.
+        values = sorted({v for code in range(2**fmt.bits) if math.isfinite(v := decode(code, fmt))})
         shown = [v for v in values if abs(v) <= limit]
         axes.plot(shown, [-row] * len(shown), "|", ms=18, mew=2, color=_COLORS[row % 4])
         spoken.append(f"{fmt.name}: {len(shown)} values from {shown[0]:g} to {shown[-1]:g}")

@@ -223,16 +223,14 @@ class Lab:
 
     def run_all(self) -> None:
         """Run All Cells, to the last one."""
-        before = self._executions()
-        self.command("notebook:run-all-cells")
-        # Until the first cell has been sent nothing tells an idle kernel from a finished one.
-        self.page.wait_for_function(
-            "(before) => window.jupyterapp.shell.currentWidget.content.widgets.some((cell) =>"
-            " cell.promptNode?.textContent.includes('*')"
-            " || (cell.model.executionCount ?? 0) > before)",
-            arg=before,
-            timeout=PATIENCE * 1000,
+        # The command's promise is kept when the last cell has run. Nothing in the page tells a
+        # kernel that is idle between two cells from one that has finished.
+        self.page.evaluate("() => { window.ranAll = false; }")
+        self.page.evaluate(
+            """() => { window.jupyterapp.commands.execute("notebook:run-all-cells")
+                .then(() => { window.ranAll = true; }); }"""
         )
+        self.page.wait_for_function("window.ranAll", timeout=PATIENCE * 1000)
         self.wait_idle()
 
     def _executions(self) -> int:
