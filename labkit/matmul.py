@@ -1,0 +1,96 @@
+"""Matrix products that say in which dtype they read, add and store, and whether they overflowed.
+
+This module believes that "mixed precision" is three choices: the dtype of the inputs, that of the
+running sum and that of the result. Widening the result later undoes none of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class MatmulResult:
+    """A product and what became of its range.
+
+    ``result`` has the output dtype. ``overflowed``: finite rows and columns gave something that is
+    not finite. ``has_nan``: some element is NaN, from a NaN of the inputs or from inf - inf.
+    """
+
+    result: Tensor
+    overflowed: bool
+    has_nan: bool
+
+
+def mixed_matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    in_dtype: torch.dtype = torch.float16,
+    accumulate: torch.dtype = torch.float32,
+    out_dtype: torch.dtype = torch.float32,
+) -> MatmulResult:
+    """Round the inputs to ``in_dtype``, add in ``accumulate``, round once to ``out_dtype``.
+
+    Args:
+        a, b: floating point tensors of shapes (n, k) and (k, m), on one device.
+        accumulate: in float32 and float64 torch multiplies and adds, in its own order; in float16
+            and bfloat16 every product and every sum is rounded, in the order of k.
+
+    Raises:
+        ValueError: an input is no floating point matrix, or the inner dimensions differ.
+
+    Source: Micikevicius et al., arXiv:1710.03740, section 3.3 (FP16 inputs, FP32 sums).
+
+    >>> a = torch.full((1, 512), 16.0)
+    >>> product = mixed_matmul(a, a.T, out_dtype=torch.float16)
+    >>> product.result.item(), product.overflowed
+    (inf, True)
+    >>> mixed_matmul(a, a.T).result.item()
+    131072.0
+    """
+    for name, dtype in (
+        ("in_dtype", in_dtype),
+        ("accumulate", accumulate),
+        ("out_dtype", out_dtype),
+    ):
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ValueError(
+                f"{name} must be a floating point dtype such as torch.float16: {dtype!r}"
+            )
+    for name, matrix in (("a", a), ("b", b)):
+        _require_matrix(name, matrix)
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"the inner dimensions must agree: a is {tuple(a.shape)}, b is {tuple(b.shape)}, "
+            f"so {a.shape[1]} meets {b.shape[0]}; did you mean b.T?"
+        )
+    left, right = a.detach().to(in_dtype).to(accumulate), b.detach().to(in_dtype).to(accumulate)
+    sums = left @ right if accumulate.itemsize >= 4 else _one_by_one(left, right)
+    result = sums.to(out_dtype)
+    spoilt = ~a.isfinite().all(dim=1)[:, None] | ~b.isfinite().all(dim=0)
+    return MatmulResult(
+        result=result,
+        overflowed=bool((~result.isfinite() & ~spoilt).any()),
+        has_nan=bool(result.isnan().any()),
+    )
+
+
+def _require_matrix(name: str, matrix: Tensor) -> None:
+    if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+        kind = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise ValueError(f"{name} must be a floating point tensor, got {kind}; use {name}.float()")
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"{name} must have 2 dimensions, got shape {tuple(matrix.shape)}; "
+            f"a vector becomes a row by {name}[None, :] and a column by {name}[:, None]"
+        )
+
+
+def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
+    """Sums of a narrow dtype: torch's own 16-bit matmul would add in float32."""
+    sums = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    for k in range(a.shape[1]):
+        sums = sums + a[:, k, None] * b[k]
+    return sums
