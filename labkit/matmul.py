@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labkit.formats import FP32, FloatFormat, quantize
+
 
 @dataclass(frozen=True)
 class MatmulResult:
@@ -94,3 +96,34 @@ def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
     for k in range(a.shape[1]):
         sums = sums + a[:, k, None] * b[k]
     return sums
+
+
+def add_up(
+    terms: Tensor, fmt: FloatFormat, *, rounding: str = "nearest_even", promote_every: int = 0
+) -> Tensor:
+    """Row sums by a chain of adds, each rounded to ``fmt``: a model of a narrow accumulator.
+
+    Args:
+        terms: float64 of shape (n, k), such as exact products of 16-bit numbers.
+        rounding: one of ``labkit.formats.ROUNDINGS``. Tensor Cores truncate: "toward_zero"
+            (Fasi et al., PeerJ Computer Science 7:e330, 2021).
+        promote_every: after so many adds the chain goes into an FP32 total and starts again
+            (DeepSeek-V3, arXiv:2412.19437, section 3.3.2: every 128). 0: never.
+
+    Raises:
+        ValueError: ``promote_every`` is negative.
+
+    >>> from labkit.formats import FP16
+    >>> add_up(torch.ones(1, 5000, dtype=torch.float64), FP16).item()
+    2048.0
+    """
+    if promote_every < 0:
+        raise ValueError(
+            f"promote_every must be 0 (never) or a number of adds, got {promote_every}"
+        )
+    total = part = torch.zeros(len(terms), dtype=torch.float64)
+    for k, column in enumerate(terms.T, start=1):
+        part = quantize(part + column, fmt, rounding=rounding)
+        if promote_every and k % promote_every == 0:
+            total, part = quantize(total + part, FP32), torch.zeros_like(part)
+    return quantize(total + part, FP32) if promote_every else part
