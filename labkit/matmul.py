@@ -11,6 +11,8 @@ from torch import Tensor
 
 from labkit.formats import FP32, FloatFormat, quantize
 
+_ACCUMULATORS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @dataclass(frozen=True)
 class MatmulResult:
@@ -52,15 +54,11 @@ def mixed_matmul(
     >>> mixed_matmul(a, a.T).result.item()
     131072.0
     """
-    for name, dtype in (
-        ("in_dtype", in_dtype),
-        ("accumulate", accumulate),
-        ("out_dtype", out_dtype),
-    ):
+    for name, dtype in {"in_dtype": in_dtype, "out_dtype": out_dtype}.items():
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise ValueError(
-                f"{name} must be a floating point dtype such as torch.float16: {dtype!r}"
-            )
+            raise ValueError(f"{name} must be a floating point torch.dtype, got {dtype!r}")
+    if accumulate not in _ACCUMULATORS:
+        raise ValueError(f"accumulate must be one of {_ACCUMULATORS}, got {accumulate!r}")
     for name, matrix in (("a", a), ("b", b)):
         _require_matrix(name, matrix)
     if a.shape[1] != b.shape[0]:

@@ -22,13 +22,16 @@ class May:
 
 
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
-NUMERICS = "rounding formats blocks histograms emulation models scaling hardware data training"
+NUMERICS = (
+    "rounding formats blocks histograms matmul emulation models scaling hardware data training"
+)
 TABLE = {
     "paths": May(),
     "rounding": May(others="torch"),
     "formats": May("rounding", "torch"),
     "blocks": May("formats rounding", "torch"),
     "histograms": May("formats", "torch"),
+    "matmul": May("formats", "torch"),
     "emulation": May("formats rounding", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),

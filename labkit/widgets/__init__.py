@@ -2,5 +2,6 @@
 
 - ``labkit.widgets.format_explorer``: the bits, the neighbours and the roundings of one number.
   Read ``exact_numbers``, ``look`` and ``format_picture`` first: all that it shows is made there.
+- ``labkit.widgets.reach_the_sum``: add 1 until a 16-bit sum sticks.
 - ``labkit.widgets.progress_panel``: how far each lab is.
 """

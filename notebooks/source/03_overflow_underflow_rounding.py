@@ -392,7 +392,7 @@ for name, sums in {
 
 # %% [markdown]
 # Truncation errs in one direction, so its errors add up. Handing over to FP32 every 128 adds cuts that short. FP16 loses
-# each term below half a gap.
+# whole terms.
 #
 # ### A tolerance with a reason
 #
@@ -466,8 +466,7 @@ def ones():
 #
 # ### Exercise: reach 5000
 #
-# *6 minutes, stretch, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype. 5000 ones
-# give 5000.
+# *6 minutes, stretch, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype.
 
 
 # %% exercise="total"

@@ -23,8 +23,21 @@ from labkit.checks.number_formats import (
     check_ulp,
     check_window,
 )
+from labkit.checks.overflow_underflow_rounding import (
+    check_cliff,
+    check_fair_round,
+    check_hair,
+    check_kahan,
+    check_logsumexp,
+    check_masked_softmax,
+    check_rescue,
+    check_tolerance,
+    check_total,
+    check_unit_rms,
+    check_welford,
+)
 from labkit.checks.start_here import check_fp16_bytes
-from labkit.formats import FP16, spacing
+from labkit.formats import BF16, FP16, quantize, spacing
 from labkit.misconceptions import misconceptions
 from labkit.paths import NOTEBOOKS
 
@@ -194,6 +207,147 @@ def tf32_by_division(x):
     return torch.where(x.isfinite(), torch.ldexp(rounded, exponent - 11), x.double()).float()
 
 
+def cliff_by_trying_all(f):
+    values = torch.arange(0x7C00, dtype=torch.int16).view(torch.float16)
+    return values[f(values).isfinite()].max()
+
+
+def cliff_by_nextafter(f):
+    x, step = torch.tensor(0.0, dtype=torch.float16), 1 << 14
+    while step:
+        code = x.view(torch.int16).item() + step
+        trial = torch.tensor(code, dtype=torch.int16).view(torch.float16)
+        x = trial if trial.isfinite() and f(trial).isfinite() else x
+        step //= 2
+    return np.float16(x.item())
+
+
+def logsumexp_by_numpy(x):
+    return np.logaddexp.reduce(x.double().numpy())
+
+
+def logsumexp_two_by_two(x):
+    total = x[0]
+    for value in x[1:]:
+        low, high = torch.minimum(total, value), torch.maximum(total, value)
+        total = high if low == high and high.isinf() else high + (low - high).exp().log1p()
+        total = value if value == math.inf or value.isnan() else total
+    return total
+
+
+def softmax_with_zeros_for_empty_rows(scores, keep):
+    return scores.masked_fill(~keep, -math.inf).softmax(dim=-1).nan_to_num()
+
+
+def softmax_in_float32(scores, keep):
+    wide = torch.where(keep, scores.float(), -1e9)
+    weights = (wide - wide.max(dim=-1, keepdim=True).values).exp()
+    return (weights / weights.sum(dim=-1, keepdim=True)).half()
+
+
+def softmax_by_hand_in_fp16(scores, keep):
+    shifted = torch.where(keep, scores, scores.new_tensor(-65504.0))
+    weights = (shifted - shifted.amax(dim=-1, keepdim=True)).exp() * keep
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-4)
+
+
+def rms_by_rsqrt(x):
+    wide = x.float()
+    return (wide * (wide.square().mean(-1, keepdim=True) + 1e-8).rsqrt()).half()
+
+
+def rms_by_numpy(x):
+    wide = x.numpy().astype(np.float32)
+    mean = (wide * wide).mean(axis=-1, keepdims=True)
+    return torch.from_numpy((wide / np.sqrt(mean + 1e-8)).astype(np.float16))
+
+
+def rms_by_a_scale(x):
+    top = x.double().abs().amax(dim=-1, keepdim=True).clamp(min=1e-9)
+    small = x.double() / top
+    return (small / (small.square().mean(-1, keepdim=True) + 1e-8 / top**2).sqrt()).half()
+
+
+def product_by_einsum(a, b, in_dtype, out_dtype):
+    c = torch.einsum("nk,km->nm", a.to(in_dtype).double(), b.to(in_dtype).double()).float()
+    return c.to(out_dtype), (~c.to(out_dtype).isfinite()).any()
+
+
+def product_one_by_one(a, b, in_dtype, out_dtype):
+    a, b = a.to(in_dtype).float(), b.to(in_dtype).float()
+    sums = torch.zeros(len(a), b.shape[1])
+    for k in range(a.shape[1]):
+        sums += a[:, k, None] * b[k]
+    c = sums.to(out_dtype)
+    return [c, bool(c.isinf().any() or c.isnan().any())]
+
+
+def total_by_halves(x):
+    half = len(x) // 2
+    return x[0] if len(x) == 1 else total_by_halves(x[:half]) + total_by_halves(x[half:])
+
+
+def total_by_folding(x):
+    while len(x) > 1:
+        half = (len(x) + 1) // 2
+        low, high = x[:half], x[half:]
+        x = low + torch.nn.functional.pad(high, (0, half - len(high)))
+    return x
+
+
+def fair_by_adding_random_bits(x):
+    codes = x.view(torch.int32) + torch.randint(0, 1 << 16, x.shape, dtype=torch.int32)
+    return (codes & ~0xFFFF).view(torch.float32)
+
+
+def fair_by_labkit(x):
+    return quantize(x, BF16, rounding="stochastic").bfloat16()
+
+
+def kahan_with_the_other_sign(x):
+    total, owed = x[0], torch.zeros_like(x[0])
+    for value in x[1:]:
+        sent = value + owed
+        after = total + sent
+        owed = sent - (after - total)
+        total = after
+    return total.item()
+
+
+def kahan_in_a_list(x):
+    state = [x.new_zeros(()), x.new_zeros(())]
+    for value in x:
+        y = value - state[1]
+        state = [state[0] + y, (state[0] + y - state[0]) - y]
+    return state[0]
+
+
+def tolerance_by_gamma(a, b):
+    ku = a.shape[1] * 2.0**-24
+    return ku / (1 - ku) * (a.abs() @ b.abs())
+
+
+def tolerance_by_eps(a, b):
+    eps = torch.finfo(torch.float32).eps
+    return a.shape[1] * eps * np.abs(a.numpy()) @ np.abs(b.numpy())
+
+
+def welford_with_delta(stream):
+    n, mean, squares = 0, 0.0, 0.0
+    for n, x in enumerate(stream, start=1):
+        delta = x - mean
+        mean += delta / n
+        squares += delta * (x - mean)
+    return mean, squares / n
+
+
+def variance_of_shifted_values(stream):
+    values = list(stream)
+    shifted = [x - values[0] for x in values]
+    mean = math.fsum(shifted) / len(shifted)
+    return [values[0] + mean, math.fsum((x - mean) ** 2 for x in shifted) / len(shifted)]
+
+
 @pytest.mark.parametrize(
     ("check", "right"),
     [
@@ -214,6 +368,30 @@ def tf32_by_division(x):
         (check_eight_bits, {"bias": 36, "mantissa_bits": 2, "exponent_bits": 5}),
         (check_tf32, tf32_by_structs),
         (check_tf32, tf32_by_division),
+        (check_cliff, cliff_by_trying_all),
+        (check_cliff, cliff_by_nextafter),
+        (check_logsumexp, logsumexp_by_numpy),
+        (check_logsumexp, logsumexp_two_by_two),
+        (check_masked_softmax, softmax_with_zeros_for_empty_rows),
+        (check_masked_softmax, softmax_in_float32),
+        (check_masked_softmax, softmax_by_hand_in_fp16),
+        (check_unit_rms, rms_by_rsqrt),
+        (check_unit_rms, rms_by_numpy),
+        (check_unit_rms, rms_by_a_scale),
+        (check_rescue, product_by_einsum),
+        (check_rescue, product_one_by_one),
+        (check_total, total_by_halves),
+        (check_total, total_by_folding),
+        (check_fair_round, fair_by_adding_random_bits),
+        (check_fair_round, fair_by_labkit),
+        (check_kahan, kahan_with_the_other_sign),
+        (check_kahan, kahan_in_a_list),
+        (check_tolerance, tolerance_by_gamma),
+        (check_tolerance, tolerance_by_eps),
+        (check_welford, welford_with_delta),
+        (check_welford, variance_of_shifted_values),
+        (check_hair, -(1 + 2.0**-8 + 2.0**-40)),
+        (check_hair, 1 + 3 * 2.0**-8 - 2.0**-30),
     ],
     ids=lambda value: getattr(value, "exercise", getattr(value, "__name__", "design")),
 )
@@ -287,6 +465,38 @@ def halves_go_up(x):
         (check_ulp, lambda x: 2.0 ** (max(math.frexp(x)[1], -14) - 10), "frexp-starts-at-one"),
         (check_ulp, lambda x: 2.0 ** (math.frexp(x)[1] - 11), "gap-shrinks-below-normal"),
         (check_ulp, lambda x: abs(x) * torch.finfo(torch.float16).eps, "ulp-is-relative"),
+        (check_cliff, lambda f: math.log(65504) if f is torch.exp else 1.0,
+         "cliff-is-a-real-number"),
+        (check_logsumexp, lambda x: x.exp().clamp(max=30000).sum().log(),
+         "clamping-prevents-overflow"),
+        (check_logsumexp, lambda x: x.double().exp().sum().log(), "wider-dtype-replaces-the-shift"),
+        (check_masked_softmax, lambda s, keep: s.masked_fill(~keep, -1e9).softmax(-1),
+         "mask-constant-overflows"),
+        (check_masked_softmax, lambda s, keep: s.masked_fill(~keep, -math.inf).softmax(-1),
+         "mask-constant-overflows"),
+        (check_masked_softmax, lambda s, keep: s.masked_fill(~keep, -50.0).softmax(-1),
+         "any-negative-number-masks"),
+        (check_unit_rms, lambda x: x / ((x**2).mean(-1, keepdim=True) + 1e-8).sqrt(),
+         "eps-fits-every-format"),
+        (check_unit_rms, lambda x: (x / (x.float().square().mean(-1, keepdim=True) + 1e-5).sqrt())
+         .half(), "a-larger-eps-costs-nothing"),
+        (check_rescue, lambda a, b, i, o: (lambda c: (c, not c.isfinite().all().item()))(
+            (a.to(i) @ b.to(i)).to(o)), "upcast-too-late"),
+        (check_total, lambda x: np.add.accumulate(x.numpy())[-1], "adding-never-stalls"),
+        (check_total, lambda x: torch.tensor(np.add.accumulate(x.sort(descending=True)[0])[-1]),
+         "sorting-cures-swamping"),
+        (check_total, lambda x: x.cumsum(0)[-1], "sum-adds-in-its-dtype"),
+        (check_fair_round, lambda x: torch.where(
+            torch.rand(x.shape) < 0.5, quantize(x, BF16, rounding="up"),
+            quantize(x, BF16, rounding="down")), "fair-means-half"),
+        (check_tolerance, lambda a, b: 1e-3 * (a @ b).abs() + 1e-5,
+         "error-is-relative-to-the-result"),
+        (check_tolerance, lambda a, b: torch.finfo(torch.float32).eps * (a.abs() @ b.abs()),
+         "errors-do-not-add-up"),
+        (check_welford, lambda stream: (lambda v: (np.mean(v), np.mean(np.square(v)) -
+         np.mean(v)**2))(list(stream)), "algebra-survives-rounding"),
+        (check_hair, 1 + 2.0**-8 + 2.0**-60, "a-tie-is-enough"),
+        (check_hair, 1 / 3, "every-second-rounding-hurts"),
     ],
 )  # fmt: skip
 def test_wrong_answers_written_in_another_way_are_told_their_idea_too(check, wrong, idea):
@@ -315,6 +525,26 @@ def in_place(x):
         (check_tf32, lambda x: x.half()),
         (check_tf32, lambda x: None),
         (check_ulp, lambda x: 0.0),
+        (check_cliff, lambda f: 1.0),
+        (check_cliff, lambda f: math.nan),
+        (check_logsumexp, lambda x: x.max()),
+        (check_masked_softmax, lambda s, keep: torch.zeros_like(s)),
+        (check_masked_softmax, lambda s, keep: s[0]),
+        (check_unit_rms, lambda x: x),
+        (check_unit_rms, lambda x: x.float()),
+        (check_rescue, lambda a, b, i, o: a @ b),
+        (check_rescue, lambda a, b, i, o: (torch.zeros(len(a), b.shape[1], dtype=o), False)),
+        (check_rescue, lambda a, b, i, o: ((a.to(i).float() @ b.to(i).float()).to(o), None)),
+        (check_total, lambda x: x[0] * len(x)),
+        (check_fair_round, lambda x: x),
+        (check_fair_round, lambda x: 1.0),
+        (check_kahan, lambda x: x[0] * len(x)),
+        (check_tolerance, lambda a, b: torch.zeros(3, 3)),
+        (check_tolerance, lambda a, b: a.shape[1] ** 0.5 * 2.0**-24 * (a.abs() @ b.abs())),
+        (check_welford, lambda stream: (0.0, 0.0)),
+        (check_welford, lambda stream: sum(stream)),
+        (check_hair, 1.5),
+        (check_hair, math.inf),
         (check_decode, lambda code, e, m, bias: float(code)),
     ],
 )
@@ -340,3 +570,23 @@ def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):
 def test_designs_that_make_no_sense_fail_with_a_sentence(design):
     result = check_eight_bits.result(design)
     assert result.status == "failed" and result.message
+
+
+def test_a_dtype_that_slipped_in_is_named():
+    def kahan(x):
+        s = c = torch.zeros(())  # float32, for no dtype is given
+        for value in x:
+            y = value - c
+            t = s + y
+            c = (t - s) - y
+            s = t
+        return s
+
+    result = check_kahan.result(kahan)
+    assert "a float32 tensor took part" in result.message
+    assert "say `dtype=x.dtype`" in result.message
+
+
+def test_an_answer_that_raises_is_an_error_with_its_own_line():
+    result = check_masked_softmax.result(lambda scores, keep: scores + "mask")
+    assert result.status == "error" and "TypeError" in result.message
