@@ -1097,7 +1097,9 @@ def check_tolerance(answers):
 
 
 def _tolerance_idea(answers, bound, reach, k):
-    if bound[0, 0] > 0 and bool((bound == bound[0, 0]).all()):
+    if not (bound > 0).all():
+        return None
+    if (bound == bound[0, 0]).all():
         return "one-tolerance-fits-all"
     a, b = _pairs_to_bound()["1000 products that cancel"]
     cancelling = answers["1000 products that cancel"].double()
