@@ -122,7 +122,7 @@ def _wait_until_up(server: Server, process: subprocess.Popen, log: Path) -> None
     pytest.fail(f"JupyterLab did not start; its log ends in:\n{log.read_text()[-3000:]}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
     """JupyterLab on a free port of 127.0.0.1, with settings, data and progress of its own."""
     home = tmp_path_factory.mktemp("jupyter")
@@ -167,7 +167,7 @@ def server(tmp_path_factory):
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
     """Chromium without a window; skips where it or Playwright is missing."""
     playwright = pytest.importorskip(
