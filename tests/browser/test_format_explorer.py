@@ -9,7 +9,7 @@ from labkit.formats import BF16, FP16, decode, encode
 from labkit.widgets.exact_numbers import in_full
 from labkit.widgets.format_explorer import FormatExplorer
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CELLS = [
     "import time\n"
@@ -100,7 +100,7 @@ class Explorer:
         """Bits and numbers say this code, and labkit agrees about its value."""
         self.settle()
         self.page.wait_for_function(
-            "(hex) => document.querySelector('.fe-facts code').textContent === hex",
+            "(hex) => document.querySelector('.fe-facts code')?.textContent === hex",
             arg=f"0x{code:0{-(-fmt.bits // 4)}X}",
         )
         assert self.code() == code
