@@ -58,8 +58,14 @@ class FormatExplorer(anywidget.AnyWidget):
         self._compared = list((FORMATS | {fmt.name: fmt}).values())
         self._shown = {each.name: each for each in self._compared if each.bits <= MAX_BITS}
         self._look = look_at(str(value), fmt)
-        super().__init__(formats=[[name, _title(each)] for name, each in self._shown.items()])
-        self._show(self._look)
+        # All at once, so that no page ever draws the widget without its numbers.
+        super().__init__(
+            formats=[[name, _title(each)] for name, each in self._shown.items()],
+            format_name=fmt.name,
+            code=self._look.code,
+            text=self._look.text,
+            numbers=picture(self._look, self._compared) | {"seq": 0, "message": ""},
+        )
 
     def _show(self, look: Look, *, seq: int | None = None, message: str = "") -> None:
         self._look = look
