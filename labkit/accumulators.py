@@ -19,7 +19,7 @@ from labkit.formats import FloatFormat, quantize
 
 @dataclass(frozen=True)
 class Accumulator:
-    """The format of running sums, and after how many products they move to float32 (None: never)."""
+    """The format of running sums, and after how many products they move to float32, if ever."""
 
     fmt: FloatFormat
     promote_every: int | None = None

@@ -76,7 +76,7 @@ class _Installation:
         torch.backends.mha.set_fastpath_enabled(self.fastpath)
 
 
-class emulate_gpu(ContextDecorator):  # noqa: N801  a context manager, named as torch.autocast
+class emulate_gpu(ContextDecorator):
     """Inside the block, CPU tensors follow CUDA's autocast lists and a Tensor Core's roundings."""
 
     def __init__(

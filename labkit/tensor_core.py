@@ -22,11 +22,13 @@ behavior of NVIDIA tensor cores (PeerJ CS-330).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from labkit import flash_attention
 from labkit.accumulators import current
 
 KEY = "CPU"
@@ -41,10 +43,19 @@ def original(name: str) -> Kernel:
     return lambda *args, **kwargs: call(_CPU, *args, **kwargs)
 
 
-def same_16_bits(*tensors: Tensor | None) -> bool:
-    """Whether all of them are float16, or all bfloat16. None counts as either."""
-    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
-    return len(dtypes) == 1 and dtypes.pop() in SIXTEEN_BITS
+def shared_dtype(args: tuple) -> torch.dtype | None:
+    """The 16-bit dtype of all floating point tensors among the arguments, or None.
+
+    A mixture goes to torch's own kernel, which raises as CUDA's does.
+    """
+    shared = None
+    for value in args:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            if shared is None:
+                shared = value.dtype
+            elif value.dtype is not shared:
+                return None
+    return shared if shared in SIXTEEN_BITS else None
 
 
 def widened(value: Any) -> Any:
@@ -62,18 +73,6 @@ def rounded(value: Any, dtype: torch.dtype) -> Any:
 
 
 # The matmul family: one function computes in float32, out-of-place, in-place and out= share it.
-
-
-def _dtype_of(args: tuple) -> torch.dtype | None:
-    """The 16-bit dtype that all tensors among the arguments share, or None."""
-    dtype = None
-    for value in args:
-        if isinstance(value, Tensor):
-            if dtype is None:
-                dtype = value.dtype
-            elif value.dtype is not dtype:
-                return None
-    return dtype if dtype in SIXTEEN_BITS else None
 
 
 def _float32_product(name: str) -> Kernel:
@@ -119,7 +118,7 @@ def product(name: str) -> Kernel:
     writes_first, writes_out = functional + "_" == name, name.endswith(".out")
 
     def kernel(*args: Any, **kwargs: Any) -> Tensor:
-        dtype = _dtype_of(args)
+        dtype = shared_dtype(args)
         if dtype is None or (writes_out and kwargs["out"].dtype is not dtype):
             return here(*args, **kwargs)  # which also raises what it always raised
         out = kwargs.pop("out", None)
@@ -136,13 +135,11 @@ def convolution(name: str) -> Kernel:
     here = original(name)
 
     def kernel(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-        dtype = x.dtype
-        if dtype not in SIXTEEN_BITS or not same_16_bits(x, weight, bias):
+        dtype = shared_dtype((x, weight, bias))
+        if dtype is None:
             return here(x, weight, bias, *settings)
         result = here(x.float(), weight.float(), None, *settings).to(dtype)
-        if bias is None:
-            return result
-        return result.add_(bias.view(-1, *[1] * (weight.dim() - 2)))
+        return result if bias is None else result.add_(bias.view(-1, *[1] * (weight.dim() - 2)))
 
     return kernel
 
@@ -152,13 +149,12 @@ def round_all(name: str) -> Kernel:
     here = original(name)
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = args[0].dtype
-        if dtype not in SIXTEEN_BITS:
+        dtype = shared_dtype(args)
+        if dtype is None:
             return here(*args, **kwargs)
-        results = here(
-            *[widened(value) for value in args],
-            **{name: widened(value) for name, value in kwargs.items()},
-        )
+        # softmax's backward is told the dtype of its input, which is float32 now.
+        wide = [torch.float32 if value is dtype else widened(value) for value in args]
+        results = here(*wide, **kwargs)
         if isinstance(results, Tensor):
             return results.to(dtype)
         return tuple(rounded(result, dtype) for result in results)
@@ -166,55 +162,85 @@ def round_all(name: str) -> Kernel:
     return kernel
 
 
-def batch_norm(name: str) -> Kernel:
-    """Normalize in float32 and round the output; the saved statistics stay float32."""
+def normalization(name: str) -> Kernel:
+    """Normalize in float32 and round the output; the statistics for backward stay float32."""
     here = original(name)
 
-    def kernel(x, weight, bias, running_mean, running_var, *settings):
+    def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
         dtype = x.dtype
         if dtype not in SIXTEEN_BITS:
-            return here(x, weight, bias, running_mean, running_var, *settings)
-        statistics = widened(running_mean), widened(running_var)
-        output, *saved = here(x.float(), widened(weight), widened(bias), *statistics, *settings)
-        for kept, wide in zip((running_mean, running_var), statistics, strict=True):
-            if kept is not wide:
-                kept.copy_(wide)
-        return output.to(dtype), *saved
+            return here(x, *args)
+        wide = [widened(value) for value in args]
+        output, *statistics = here(x.float(), *wide)
+        for value, updated in zip(args, wide, strict=True):
+            if updated is not value:
+                value.copy_(updated)  # running statistics; a weight gets back what it had
+        return output.to(dtype), *statistics
 
     return kernel
 
 
-def batch_norm_backward(name: str) -> Kernel:
-    """Round the gradient of the input; those of weight and bias keep the weight's dtype."""
+def normalization_backward(name: str, weight_at: int) -> Kernel:
+    """Round the gradient of the input; those of weight and bias take the weight's dtype."""
     here = original(name)
 
-    def kernel(grad_output, x, weight, *settings):
+    def kernel(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor | None, ...]:
         dtype = x.dtype
         if dtype not in SIXTEEN_BITS:
-            return here(grad_output, x, weight, *settings)
-        grads = here(
-            grad_output.float(), x.float(), widened(weight), *[widened(s) for s in settings]
-        )
-        parameters = torch.float32 if weight is None else weight.dtype
+            return here(grad, x, *args)
+        weight = args[weight_at]
+        kept = torch.float32 if weight is None else weight.dtype
+        grads = here(grad.float(), x.float(), *[widened(value) for value in args])
         return tuple(
             grad if grad is None else grad.to(wanted)
-            for grad, wanted in zip(grads, (dtype, parameters, parameters), strict=True)
+            for grad, wanted in zip(grads, (dtype, kept, kept), strict=True)
         )
 
     return kernel
 
 
 def attention(name: str) -> Kernel:
-    """Attend in float32, round the output; the log-sum-exp that backward needs stays float32."""
+    """Attention as a fused CUDA kernel does it; its log-sum-exp stays float32."""
     here = original(name)
 
-    def kernel(query, key, value, *settings, **kwargs):
-        dtype = query.dtype
-        if dtype not in SIXTEEN_BITS or not same_16_bits(query, key, value):
-            return here(query, key, value, *settings, **kwargs)
-        kwargs["attn_mask"] = widened(kwargs.get("attn_mask"))
-        output, logsumexp = here(query.float(), key.float(), value.float(), *settings, **kwargs)
-        return output.to(dtype), logsumexp
+    def kernel(query, key, value, dropout=0.0, causal=False, *, attn_mask=None, scale=None):
+        dtype = shared_dtype((query, key, value))
+        if dtype is None:
+            settings = {"attn_mask": attn_mask, "scale": scale}
+            return here(query, key, value, dropout, causal, **settings)
+        return flash_attention.forward(
+            query.float(),
+            key.float(),
+            value.float(),
+            causal,
+            dtype=dtype,
+            mask=widened(attn_mask),
+            scale=scale,
+        )
+
+    return kernel
+
+
+def attention_backward(name: str) -> Kernel:
+    """The gradients of attention, from its 16-bit inputs and output."""
+    here = original(name)
+
+    def kernel(
+        grad, query, key, value, output, logsumexp, dropout, causal, *, attn_mask=None, scale=None
+    ):
+        tensors = grad, query, key, value, output
+        dtype = shared_dtype(tensors)
+        if dtype is None:
+            settings = {"attn_mask": attn_mask, "scale": scale}
+            return here(*tensors, logsumexp, dropout, causal, **settings)
+        return flash_attention.backward(
+            *[tensor.float() for tensor in tensors],
+            logsumexp,
+            causal,
+            dtype=dtype,
+            mask=widened(attn_mask),
+            scale=scale,
+        )
 
     return kernel
 
@@ -230,85 +256,124 @@ class Row:
     kernel: Callable[[str], Kernel]
 
 
+AS_MM = "As for mm."
+ATOMIC = (
+    "Where a GPU adds gradients atomically (adaptive pooling, grid_sample), it rounds each time."
+)
+
 TABLE = (
     Row(
-        ("mm", "mm.out", "bmm", "bmm.out", "dot", "vdot"),
-        "cuBLAS: products exact, sums in fp32, the result once.",
-        "fp32 product of the widened values, the result once.",
-        "Tensor Cores truncate where they align addends, and may add split-K partial sums in 16 "
-        "bits (allow_fp16_reduced_precision_reduction); here every addition rounds to nearest.",
-        product,
+        operators=("mm", "mm.out", "bmm", "bmm.out", "dot", "vdot"),
+        cuda="cuBLAS: products exact, sums in fp32, the result once.",
+        here="The fp32 product, the result once.",
+        difference="Tensor Cores truncate where they align addends, and may add split-K partial "
+        "sums in 16 bits (allow_fp16_reduced_precision_reduction); every addition here rounds to "
+        "nearest.",
+        kernel=product,
     ),
     Row(
-        (
-            "addmm", "addmm_", "addmm.out", "baddbmm", "baddbmm_", "baddbmm.out",
-            "addmv", "addmv_", "addmv.out",
-        ),  # fmt: skip
-        "cuBLAS epilogue: alpha, beta and the bias in fp32, the result once. So does a linear layer.",
-        "fp32 addmm of the widened values, the result once.",
-        "As for mm.",
-        product,
+        operators=(
+            *("addmm", "addmm_", "addmm.out", "baddbmm", "baddbmm_", "baddbmm.out"),
+            *("addmv", "addmv_", "addmv.out"),
+        ),
+        cuda="cuBLAS's epilogue: alpha, beta and the addend in fp32, the result once. A linear "
+        "layer with a bias is addmm.",
+        here="The same in one fp32 addmm.",
+        difference=AS_MM,
+        kernel=product,
     ),
     Row(
-        ("convolution",),
-        "cuDNN: the convolution once, then the sum with the bias once more.",
-        "The same two roundings; transposed and grouped alike.",
-        "cuDNN may pick Winograd, which rounds inside; PyTorch's own depthwise kernel, for which "
-        "cuDNN is not asked, adds the bias before its one rounding.",
-        convolution,
+        operators=("convolution",),
+        cuda="cuDNN: the convolution once, and the sum with the bias once more.",
+        here="The same two roundings; transposed and grouped alike.",
+        difference="cuDNN may choose Winograd, which rounds inside. PyTorch's own depthwise "
+        "kernel, where it is chosen, adds the bias before its one rounding.",
+        kernel=convolution,
     ),
     Row(
-        ("convolution_backward",),
-        "cuDNN: gradients of input and weight once each; the bias gradient summed in fp32, once.",
-        "The same.",
-        "As for convolution.",
-        round_all,
+        operators=("convolution_backward",),
+        cuda="cuDNN: gradients of input and weight once each; the bias's, summed in fp32, once.",
+        here="The same.",
+        difference="cuDNN may choose Winograd, which rounds inside.",
+        kernel=round_all,
     ),
     Row(
-        ("native_batch_norm",),
-        "cuDNN: statistics and arithmetic in fp32, the output once; save_mean, save_invstd fp32.",
-        "The same.",
-        "None known; 16-bit running statistics (model.half()) are updated in fp32, rounded once.",
-        batch_norm,
+        operators=("native_batch_norm", "native_layer_norm", "native_group_norm"),
+        cuda="Statistics and arithmetic in fp32, the output once; saved statistics stay fp32.",
+        here="The same. Running statistics of a model.half() are updated in fp32, rounded once.",
+        difference="None known. Under autocast only batch norm meets 16-bit input.",
+        kernel=normalization,
     ),
     Row(
-        ("native_batch_norm_backward",),
-        "cuDNN: the input's gradient once; gradients of weight and bias stay fp32.",
-        "The same.",
-        "None known.",
-        batch_norm_backward,
+        operators=("native_batch_norm_backward",),
+        cuda="The input's gradient once; gradients of an fp32 weight and bias stay fp32.",
+        here="The same.",
+        difference="None known.",
+        kernel=partial(normalization_backward, weight_at=0),
     ),
     Row(
-        ("_scaled_dot_product_flash_attention_for_cpu",),
-        "Flash attention: scores and softmax in fp32, P = exp(score - max) once, the output once.",
-        "Everything in fp32, the output once.",
-        "P stays fp32 here.",
-        attention,
+        operators=("native_layer_norm_backward",),
+        cuda="As batch norm's.",
+        here="The same.",
+        difference="None known.",
+        kernel=partial(normalization_backward, weight_at=3),
     ),
     Row(
-        ("_scaled_dot_product_flash_attention_for_cpu_backward",),
-        "Flash attention: P and dS once each, the three gradients once.",
-        "Everything in fp32, the three gradients once.",
-        "P and dS stay fp32 here.",
-        round_all,
+        operators=("native_group_norm_backward",),
+        cuda="As batch norm's.",
+        here="The same.",
+        difference="None known.",
+        kernel=partial(normalization_backward, weight_at=2),
     ),
     Row(
-        (
-            "avg_pool2d", "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward",
-            "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
-            "_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward",
-            "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
-            "max_pool3d_with_indices", "max_pool3d_with_indices_backward",
-            "adaptive_max_pool2d", "adaptive_max_pool2d_backward",
-            "adaptive_max_pool3d", "adaptive_max_pool3d_backward",
-        ),  # fmt: skip
-        "Sums of a window in fp32, the result once; a maximum is exact.",
-        "The same.",
-        "Kernels that add gradients atomically on a GPU (adaptive, overlapping windows) round "
-        "after every addition.",
-        round_all,
+        operators=("_scaled_dot_product_flash_attention_for_cpu",),
+        cuda="Flash attention: scores and softmax in fp32, P = exp(score - max) once, the output "
+        "once.",
+        here="The same (labkit.flash_attention).",
+        difference="A GPU rounds P against the largest score so far, here of the whole row. Where "
+        "torch chooses its unfused kernel (3-D input, dropout), P stays fp32.",
+        kernel=attention,
     ),
-)  # fmt: skip
+    Row(
+        operators=("_scaled_dot_product_flash_attention_for_cpu_backward",),
+        cuda="Flash attention: P and dS once each, the three gradients once.",
+        here="The same.",
+        difference="None known.",
+        kernel=attention_backward,
+    ),
+    Row(
+        operators=(
+            "_softmax",
+            "_softmax_backward_data",
+            "_log_softmax",
+            "_log_softmax_backward_data",
+        ),
+        cuda="fp32 inside, the result once. cross_entropy on 16-bit logits comes here: it asks "
+        "log_softmax for its input's dtype, which autocast respects.",
+        here="The same.",
+        difference="None known.",
+        kernel=round_all,
+    ),
+    Row(
+        operators=(
+            *("avg_pool2d", "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward"),
+            *("_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward"),
+            *("_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward"),
+            *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
+            *("max_pool3d_with_indices", "max_pool3d_with_indices_backward"),
+            *("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
+            *("adaptive_max_pool3d", "adaptive_max_pool3d_backward"),
+            *("col2im", "embedding_dense_backward"),
+            *("grid_sampler_2d", "grid_sampler_2d_backward"),
+            *("grid_sampler_3d", "grid_sampler_3d_backward"),
+        ),
+        cuda="Sums of a window, or of gradients that meet, in fp32, the result once; a maximum is "
+        "exact.",
+        here="The same.",
+        difference=ATOMIC,
+        kernel=round_all,
+    ),
+)
 
 
 def register(library: torch.library.Library) -> None:

@@ -23,8 +23,8 @@ class May:
 
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
-    "rounding formats blocks histograms accumulators autocast_lists tensor_core emulation models "
-    "scaling hardware data training"
+    "rounding formats blocks histograms accumulators autocast_lists flash_attention tensor_core "
+    "emulation models scaling hardware data training"
 )
 TABLE = {
     "paths": May(),
@@ -34,7 +34,8 @@ TABLE = {
     "histograms": May("formats", "torch"),
     "accumulators": May("formats", "torch"),
     "autocast_lists": May("", "torch"),
-    "tensor_core": May("accumulators", "torch"),
+    "flash_attention": May("", "torch"),
+    "tensor_core": May("accumulators flash_attention", "torch"),
     "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
