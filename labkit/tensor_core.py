@@ -204,19 +204,10 @@ def attention(name: str) -> Kernel:
     here = original(name)
 
     def kernel(query, key, value, dropout=0.0, causal=False, *, attn_mask=None, scale=None):
-        dtype = shared_dtype((query, key, value))
-        if dtype is None:
+        if shared_dtype((query, key, value)) is None:
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(query, key, value, dropout, causal, **settings)
-        return flash_attention.forward(
-            query.float(),
-            key.float(),
-            value.float(),
-            causal,
-            dtype=dtype,
-            mask=widened(attn_mask),
-            scale=scale,
-        )
+        return flash_attention.forward(query, key, value, causal, attn_mask, scale)
 
     return kernel
 
@@ -229,18 +220,10 @@ def attention_backward(name: str) -> Kernel:
         grad, query, key, value, output, logsumexp, dropout, causal, *, attn_mask=None, scale=None
     ):
         tensors = grad, query, key, value, output
-        dtype = shared_dtype(tensors)
-        if dtype is None:
+        if shared_dtype(tensors) is None:
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(*tensors, logsumexp, dropout, causal, **settings)
-        return flash_attention.backward(
-            *[tensor.float() for tensor in tensors],
-            logsumexp,
-            causal,
-            dtype=dtype,
-            mask=widened(attn_mask),
-            scale=scale,
-        )
+        return flash_attention.backward(*tensors, causal, attn_mask, scale)
 
     return kernel
 
