@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from labkit import autocast_lists
 from labkit.emulation import emulate_gpu
@@ -49,6 +50,10 @@ class Inputs:
         return torch.full(shape, 0.5, dtype=dtype, device=device)
 
 
+def words(text: str) -> list[str]:
+    return text.split()
+
+
 def unary(f: Callable) -> Callable:
     return lambda i: (f(i.low(4, 4)), f(i.full(4, 4)), f(i.double(4, 4)))
 
@@ -71,49 +76,50 @@ def loss(f: Callable) -> Callable:
     return lambda i: (f(i.low(4, 4), i.low(4, 4)), f(i.full(4, 4), i.low(4, 4)))
 
 
-UNARY = (
+UNARY = words(
     "acos asin atan ceil cos cosh erf erfinv exp expm1 log log10 log1p log2 neg reciprocal relu "
     "rsqrt sigmoid sin sinh sqrt square tan tanh mean std var abs norm prod sum max min median "
     "logsumexp cumsum cumprod softmax log_softmax softplus gelu silu elu hardtanh leaky_relu "
     "softmin normalize trace"
-).split()
+)
 along = {"logsumexp", "cumsum", "cumprod", "softmax", "log_softmax", "softmin"}
 CASES: dict[str, Callable] = {}
 for name in UNARY:
     call = getattr(torch, name, None) or getattr(F, name)
     CASES[name] = unary(partial(call, dim=-1) if name in along else call)
-for name in "mm matmul add mul sub div atan2 dist cdist minimum hypot".split():
+for name in words("mm matmul add mul sub div atan2 dist cdist minimum hypot"):
     CASES[name] = pair(getattr(torch, name))
-for name in (
+for name in words(
     "mse_loss l1_loss smooth_l1_loss huber_loss kl_div poisson_nll_loss soft_margin_loss "
     "hinge_embedding_loss binary_cross_entropy_with_logits binary_cross_entropy"
-).split():
+):
     CASES[name] = loss(getattr(F, name))
-for name in (
-    "linalg.inv linalg.cholesky linalg.eigh linalg.eigvalsh linalg.qr linalg.svd linalg.svdvals "
-    "linalg.cond linalg.matrix_rank linalg.pinv inverse pinverse cholesky qr svd geqrf"
-).split():
+LINEAR_ALGEBRA = words(
+    "linalg.cholesky linalg.eigh linalg.eigvalsh linalg.qr linalg.svd linalg.svdvals linalg.cond "
+    "cholesky qr svd"
+)
+for name in LINEAR_ALGEBRA:
     function = torch.linalg if name.startswith("linalg.") else torch
     CASES[name] = square(getattr(function, name.removeprefix("linalg.")))
-for (
-    name
-) in "fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn".split():
-    CASES[f"fft.{name}"] = lambda i, f=getattr(torch.fft, name): f(i.low(4, 4))
+FOURIER = words("fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn")
+for name in FOURIER:
+    CASES[f"fft.{name}"] = lambda i, name=name: getattr(torch.fft, name)(i.low(4, 4))
 for dims, size in ((1, (8,)), (2, (8, 8)), (3, (8, 8, 8))):
     for kind in ("conv", "conv_transpose"):
-        CASES[f"{kind}{dims}d"] = lambda i, f=getattr(F, f"{kind}{dims}d"), k=(3,) * dims, s=size: (
+        call = getattr(F, f"{kind}{dims}d")
+        CASES[f"{kind}{dims}d"] = lambda i, f=call, k=(3,) * dims, s=size: (
             f(i.full(2, 3, *s), i.full(3, 3, *k)),
             f(i.low(2, 3, *s), i.full(3, 3, *k), i.full(3)),
         )
     for kind in ("avg_pool", "max_pool"):
-        CASES[f"{kind}{dims}d"] = lambda i, f=getattr(F, f"{kind}{dims}d"), s=size: (
+        call = getattr(F, f"{kind}{dims}d")
+        CASES[f"{kind}{dims}d"] = lambda i, f=call, s=size: (
             f(i.low(2, 3, *s), 2),
             f(i.full(2, 3, *s), 2),
         )
     for kind in ("adaptive_avg_pool", "adaptive_max_pool"):
-        CASES[f"{kind}{dims}d"] = lambda i, f=getattr(F, f"{kind}{dims}d"), s=size: f(
-            i.low(2, 3, *s), 2
-        )
+        call = getattr(F, f"{kind}{dims}d")
+        CASES[f"{kind}{dims}d"] = lambda i, f=call, s=size: f(i.low(2, 3, *s), 2)
     for mode in ("reflect", "replicate", "constant", "circular"):
         CASES[f"pad {mode} {dims}d"] = lambda i, m=mode, s=size, d=dims: F.pad(
             i.low(2, 3, *s), (1, 1) * d, mode=m
@@ -237,9 +243,6 @@ CASES |= {
         i.low(3, 4), i.low(3, 4)
     ),
     "gaussian_nll_loss": lambda i: F.gaussian_nll_loss(i.low(3), i.low(3), i.low(3)),
-    "ctc_loss": lambda i: F.ctc_loss(
-        i.low(5, 2, 4), i.whole(2, 3), torch.tensor([5, 5]), torch.tensor([1, 1])
-    ),
     "addcdiv": lambda i: (
         torch.addcdiv(i.low(4), i.low(4), i.low(4)),
         torch.addcdiv(i.low(4), i.full(4), i.low(4)),
@@ -270,7 +273,6 @@ CASES |= {
     "glu": lambda i: F.glu(i.low(4)),
     "baddbmm of float64": lambda i: torch.addmm(i.double(3, 3), i.double(3, 4), i.double(4, 3)),
     "quantile": lambda i: torch.quantile(i.full(4), 0.5),
-    "quantile low": lambda i: torch.quantile(i.low(4), 0.5),
     "polar": lambda i: torch.polar(i.low(4), i.low(4)),
     "view_as_complex": lambda i: torch.view_as_complex(i.low(4, 2)),
     "stft": lambda i: torch.stft(i.low(16), 4, window=i.low(4), return_complex=True),
@@ -281,3 +283,112 @@ CASES |= {
     "linalg.solve": lambda i: torch.linalg.solve(i.low(3, 3), i.low(3, 3)),
     "triangular_solve": lambda i: torch.triangular_solve(i.low(3, 1), i.low(3, 3)),
 }
+
+NO_KERNEL = (
+    "torch has no such kernel for 16 bits on a CPU: it raises, with or without emulate_gpu()"
+)
+DEVIATIONS: dict[str, str] = {
+    **dict.fromkeys(LINEAR_ALGEBRA, NO_KERNEL),
+    **dict.fromkeys((f"fft.{name}" for name in FOURIER), NO_KERNEL),
+    **dict.fromkeys(("stft", "polar", "linalg.solve", "triangular_solve"), NO_KERNEL),
+    "index_copy": "both raise on a machine; the fake tensors of the oracle do not compare dtypes",
+}
+# What fake tensors cannot run without CUDA: the dtypes follow from the lists in autocast_mode.h.
+WITHOUT_ORACLE: dict[str, tuple[str, ...]] = {
+    "batch_norm": ("low",),  # on no list: the input's dtype
+    "grid_sample": ("low", "float32"),  # promote
+    "gru_cell": ("low",),  # low precision
+    "gaussian_nll_loss": ("float32",),  # its logarithm is on the fp32 list
+}
+
+
+def outcome(case: Callable, inputs: Inputs) -> list[str] | str:
+    """The dtypes of all tensors that come out, or the first line of what it raised."""
+    try:
+        results = case(inputs)
+    except (RuntimeError, NotImplementedError) as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return [str(x.dtype)[6:] for x in tree_leaves(results) if isinstance(x, torch.Tensor)]
+
+
+def here(name: str, low: torch.dtype) -> list[str] | str:
+    with torch.autocast("cpu", dtype=low):
+        return outcome(CASES[name], Inputs("cpu", low))
+
+
+def cuda(name: str, low: torch.dtype) -> list[str] | str:
+    with cuda_autocast(low):
+        return outcome(CASES[name], Inputs("cuda", low))
+
+
+@pytest.fixture(scope="class")
+def emulated() -> Iterator[None]:
+    """Entering costs a third of a second, so that these tests share it."""
+    with emulate_gpu():
+        yield
+
+
+@pytest.mark.usefixtures("emulated")
+class TestUnderEmulation:
+    @pytest.mark.parametrize("low", LOW, ids=["fp16", "bf16"])
+    @pytest.mark.parametrize(
+        "name", sorted(CASES.keys() - DEVIATIONS.keys() - WITHOUT_ORACLE.keys())
+    )
+    def test_dtypes_are_those_of_the_real_kernels(self, name, low):
+        assert here(name, low) == cuda(name, low)
+
+    @pytest.mark.parametrize("low", LOW, ids=["fp16", "bf16"])
+    @pytest.mark.parametrize("name", WITHOUT_ORACLE)
+    def test_dtypes_where_the_oracle_needs_a_gpu(self, name, low):
+        wanted = [str(low)[6:] if dtype == "low" else dtype for dtype in WITHOUT_ORACLE[name]]
+        assert here(name, low) == wanted
+
+    def test_the_cases_cover_ninety_operators_that_raise_nothing(self):
+        compared = CASES.keys() - DEVIATIONS.keys() - WITHOUT_ORACLE.keys()
+        run = [name for name in compared if not isinstance(cuda(name, torch.float16), str)]
+        assert len(run) >= 90
+        assert compared - set(run) == {"binary_cross_entropy", "addcmul of two low dtypes"}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_the_listed_deviations_raise_as_a_plain_cpu_does(name):
+    plain = outcome(CASES[name], Inputs("cpu", torch.float16))
+    assert isinstance(plain, str)
+    with emulate_gpu():
+        assert here(name, torch.float16) == plain
+
+
+def test_a_plain_cpu_follows_other_lists():
+    """The comparison can fail: without emulate_gpu() it does, for the operators that matter."""
+    different = {name for name in UNARY if here(name, LOW[0]) != cuda(name, LOW[0])}
+    assert {"softmax", "log_softmax", "exp", "log", "sum", "cumsum", "norm"} <= different
+    assert here("layer_norm", LOW[0]) != cuda("layer_norm", LOW[0])
+    assert here("binary_cross_entropy", LOW[0]) != cuda("binary_cross_entropy", LOW[0])
+
+
+# Kernels of CUDA's own libraries, which no operator reaches on a CPU.
+ONLY_ON_CUDA = {
+    "_scaled_dot_product_flash_attention",
+    "_thnn_fused_gru_cell",
+    "_thnn_fused_lstm_cell",
+    "cudnn_convolution",
+    "cudnn_convolution_transpose",
+}
+
+
+def operators_with_kernel(key: str) -> set[str]:
+    names = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {name.removeprefix("aten::") for name in names if has_kernel(name, key)}
+
+
+def test_every_operator_of_cudas_lists_has_a_policy_here():
+    """torch knows which operators have a CUDA autocast kernel; ours are those, or shared ones."""
+    registered = {name for names in autocast_lists.POLICIES.values() for name in names}
+    left_alone = set(autocast_lists.LEFT_ALONE.split())
+    refused = set(autocast_lists.REFUSED.split())
+    shared = {*autocast_lists.SHARED_LOW_PRECISION.split(), *autocast_lists.SHARED_FP32.split()}
+    same = set(autocast_lists.SAME_BY_ANOTHER_WAY.split())
+    on_cuda, on_cpu = operators_with_kernel("AutocastCUDA"), operators_with_kernel("AutocastCPU")
+    assert on_cuda - ONLY_ON_CUDA == (registered - left_alone - refused) | shared
+    assert on_cpu - on_cuda == left_alone | same
