@@ -36,7 +36,7 @@ def _accumulator(
             f"promote_every={promote_every!r} moves a narrow sum to float32, but accumulate is "
             "float32 already: pass a narrower accumulate, or leave promote_every out"
         )
-    if promote_every is not None and (not isinstance(promote_every, int) or promote_every < 1):
+    if promote_every is not None and (type(promote_every) is not int or promote_every < 1):
         raise ValueError(
             f"promote_every={promote_every!r}: pass a whole number of products, or None"
         )
@@ -77,7 +77,41 @@ class _Installation:
 
 
 class emulate_gpu(ContextDecorator):
-    """Inside the block, CPU tensors follow CUDA's autocast lists and a Tensor Core's roundings."""
+    """Inside the block, CPU tensors follow CUDA's autocast lists and a Tensor Core's roundings.
+
+    Ordinary code then behaves as on a GPU, forward and backward: ``torch.autocast("cpu",
+    dtype=torch.float16)`` or bfloat16, ``torch.amp.GradScaler("cpu")``, ``model.half()``. Values
+    that leave the range become inf, those below it 0. Tensors on a CUDA device are left alone.
+
+    Also a decorator. Blocks may nest, and one object may be entered again; they hold for the whole
+    process, worker threads and backward included, until the last one ends. float32 products are
+    pinned to IEEE float32 meanwhile. A block cannot span the cells of a notebook.
+
+    Args:
+        accumulate: what the running sums of the matmul family are rounded to: float32, float16,
+            bfloat16 or a signed ``labkit.formats.FloatFormat``. Anything but float32 is a model of
+            a narrow accumulator (see ``labkit.accumulators``), slow, and not of a certain GPU;
+            convolutions keep float32. Of nested blocks the innermost counts.
+        promote_every: after so many products a narrow sum is added to one in float32 and begins
+            again at zero. None: never.
+
+    Raises:
+        ValueError: another ``accumulate``; ``promote_every`` below 1, or beside float32.
+
+    Inside, RNN layers under autocast raise NotImplementedError, which names their cells as the way
+    out, and ``binary_cross_entropy`` raises CUDA's own message.
+
+    Sources: the table in ``labkit.tensor_core``, the lists in ``labkit.autocast_lists``.
+
+    >>> x = torch.full((1, 4096), 1.0)
+    >>> with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
+    ...     product = x @ x.T
+    ...     product.dtype, product.item(), (16 * product).item(), product.exp().dtype
+    (torch.float16, 4096.0, inf, torch.float32)
+    >>> with emulate_gpu(accumulate=torch.float16):
+    ...     (x.half() @ x.half().T).item()
+    2048.0
+    """
 
     def __init__(
         self,
