@@ -22,14 +22,21 @@ class May:
 
 
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
-NUMERICS = "rounding formats blocks histograms emulation models scaling hardware data training"
+NUMERICS = (
+    "rounding formats blocks histograms accumulators autocast_lists flash_attention tensor_core "
+    "emulation models scaling hardware data training"
+)
 TABLE = {
     "paths": May(),
     "rounding": May(others="torch"),
     "formats": May("rounding", "torch"),
     "blocks": May("formats rounding", "torch"),
     "histograms": May("formats", "torch"),
-    "emulation": May("formats rounding", "torch"),
+    "accumulators": May("formats", "torch"),
+    "autocast_lists": May("", "torch"),
+    "flash_attention": May("", "torch"),
+    "tensor_core": May("accumulators flash_attention", "torch"),
+    "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
     "progress": May("paths", "platformdirs"),
