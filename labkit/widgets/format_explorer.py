@@ -7,10 +7,10 @@ moved, and sends a request. Each answer carries the request's number, so a late 
 
 from pathlib import Path
 
-import anywidget
 import traitlets
 
 from labkit.formats import FORMATS, FP16, FloatFormat
+from labkit.widgets.described import DescribedWidget
 from labkit.widgets.format_picture import described, picture
 from labkit.widgets.look import Look, look_at, look_at_code
 
@@ -20,7 +20,7 @@ MAX_BITS = 32
 _HERE = Path(__file__).parent
 
 
-class FormatExplorer(anywidget.AnyWidget):
+class FormatExplorer(DescribedWidget):
     """Shows one number in a format: toggle its bits, step by an ulp, type another.
 
     ``fmt`` is a format of at most 32 bits, of labkit or your own. ``value`` is what to type into
@@ -120,9 +120,6 @@ class FormatExplorer(anywidget.AnyWidget):
     def describe(self) -> str:
         """Say in words all that the picture shows; also what print and a plain notebook show."""
         return described(self.numbers)
-
-    def __repr__(self) -> str:
-        return self.describe()
 
 
 def _title(fmt: FloatFormat) -> str:
