@@ -1,22 +1,31 @@
-"""What a format does to a tensor, as a record: what is lost, what overflows, what lies where."""
+"""What a format does to a tensor, as a record: what is lost, what overflows, what lies where.
 
+A report is made of counts, and counts of parts add up. So a tensor is read in parts, on the device
+where it lies, and one of a hundred million values needs no copy of itself.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from labkit.formats import FloatFormat, quantize
+
+CHUNK = 1 << 20
+"""Values read at once: some ten temporaries of them stay below a hundred megabytes."""
 
 
 @dataclass(frozen=True)
 class RangeReport:
-    """A tensor seen through one format.
+    """A tensor seen through one format, as counts of values.
 
-    Counts are of values: ``values`` all, ``zeros`` exact zeros of the input, ``lost`` non-zero
-    values that become 0, ``subnormal`` those that become subnormal, ``overflowed`` finite values
-    that leave the range, ``nonfinite`` inf and NaN of the input. ``error`` is the median relative
-    error of the values that neither are lost nor overflow (0.0 if there are none). ``exponents``
-    holds pairs (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), with
-    e rising.
+    ``values`` is their sum. Of these ``zeros`` are 0 in the input, ``lost`` are flushed to 0 by the
+    format, ``subnormal`` and ``normal`` stay in range, ``overflowed`` are finite and leave it,
+    ``nonfinite`` are inf or NaN in the input, ``nans`` of them NaN. ``error`` is the median
+    relative error of the subnormal and normal ones (0.0 if there are none). ``exponents`` holds
+    pairs (e, count): how many finite non-zero inputs have 2**e <= abs(x) < 2**(e+1), e rising.
     """
 
     format: str
@@ -24,60 +33,163 @@ class RangeReport:
     zeros: int
     lost: int
     subnormal: int
+    normal: int
     overflowed: int
     nonfinite: int
+    nans: int
     error: float
     exponents: tuple[tuple[int, int], ...]
 
+    def share(self, count: int) -> float:
+        """``count`` as a share, 0 to 1, of the finite values that are not zero."""
+        return count / max(self.values - self.zeros - self.nonfinite, 1)
+
     @property
     def share_lost(self) -> float:
-        """Lost values among the finite non-zero ones, 0 to 1."""
-        return self.lost / max(self.values - self.zeros - self.nonfinite, 1)
+        """Values flushed to zero among the finite non-zero ones, 0 to 1."""
+        return self.share(self.lost)
+
+    @property
+    def share_subnormal(self) -> float:
+        """Values that become subnormal among the finite non-zero ones, 0 to 1."""
+        return self.share(self.subnormal)
 
     @property
     def share_overflowed(self) -> float:
-        """Overflowed values among the finite non-zero ones, 0 to 1."""
-        return self.overflowed / max(self.values - self.zeros - self.nonfinite, 1)
+        """Values that overflow among the finite non-zero ones, 0 to 1."""
+        return self.share(self.overflowed)
+
+    def __str__(self) -> str:
+        rows = {
+            "zero before": (self.zeros, None),
+            "flushed to zero": (self.lost, self.share_lost),
+            "subnormal": (self.subnormal, self.share_subnormal),
+            "normal": (self.normal, self.share(self.normal)),
+            "overflowed": (self.overflowed, self.share_overflowed),
+            "inf before": (self.nonfinite - self.nans, None),
+            "NaN before": (self.nans, None),
+        }
+        lines = [f"{self.values:,} values in {self.format}"]
+        for name, (count, share) in rows.items():
+            lines.append(f"  {name:16}{count:>14,}" + ("" if share is None else f"{share:>10.2%}"))
+        lines.append(f"  {'median error':16}{self.error:>14.2%}")
+        if self.exponents:
+            low, high = self.exponents[0][0], self.exponents[-1][0]
+            lines.append(f"  binades          2**{low} to 2**{high + 1}")
+        return "\n".join(lines)
 
 
-def range_report(x: torch.Tensor, fmt: FloatFormat) -> RangeReport:
+def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
     """Count what ``fmt`` does to the values of ``x``, rounding to nearest even without saturation.
 
     Args:
-        x: float32 or float64 of any shape.
+        x: float16, bfloat16, float32 or float64 of any shape, on any device. It is read in chunks,
+            so memory beside it stays bounded.
         fmt: the format to look through.
 
     Raises:
-        TypeError: ``x`` has another dtype.
+        TypeError: ``x`` is no tensor of these dtypes.
 
     >>> report = range_report(torch.tensor([0.0, 1.0, 1e-9, 1e6]), FloatFormat(
     ...     "fp16", exponent_bits=5, mantissa_bits=10))
-    >>> report.zeros, report.lost, report.overflowed
-    (1, 1, 1)
+    >>> report.zeros, report.normal, report.lost, report.overflowed
+    (1, 1, 1, 1)
     """
-    x = x.detach().flatten()
-    after = quantize(x, fmt)
-    finite = x.isfinite()
-    present = finite & (x != 0)
-    lost = present & (after == 0)
-    overflowed = present & (~after.isfinite() | ((after.abs() == fmt.max) & (x.abs() >= _cut(fmt))))
-    kept = present & ~lost & ~overflowed
-    error = ((after[kept].double() - x[kept].double()) / x[kept].double()).abs()
-    exponent = torch.frexp(x[present])[1] - 1
-    values, counts = exponent.unique(return_counts=True)
+    if not isinstance(x, Tensor) or x.dtype not in _READ_AS:
+        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(
+            f"x is {got}; a range report reads float16, bfloat16, float32 or float64 tensors"
+        )
+    totals: Counter[str] = Counter()
+    exponents: Counter[int] = Counter()
+    for before, after in _parts(x.detach(), fmt):
+        finite = before.isfinite()
+        present = finite & (before != 0)
+        lost, overflowed = present & (after == 0), _overflowed(before, after, fmt) & present
+        kept = present & ~lost & ~overflowed
+        low = kept & (after.abs() < fmt.smallest_normal)
+        totals["zeros"] += int((before == 0).sum())
+        totals["lost"] += int(lost.sum())
+        totals["subnormal"] += int(low.sum())
+        totals["normal"] += int((kept & ~low).sum())
+        totals["overflowed"] += int(overflowed.sum())
+        totals["nonfinite"] += int((~finite).sum())
+        totals["nans"] += int(before.isnan().sum())
+        powers, counts = (torch.frexp(before[present]).exponent - 1).unique(return_counts=True)
+        exponents.update(dict(zip(powers.tolist(), counts.tolist(), strict=True)))
+    kept = totals["subnormal"] + totals["normal"]
     return RangeReport(
         format=fmt.name,
         values=x.numel(),
-        zeros=int((x == 0).sum()),
-        lost=int(lost.sum()),
-        subnormal=int((kept & (after.abs() < fmt.smallest_normal)).sum()),
-        overflowed=int(overflowed.sum()),
-        nonfinite=int((~finite).sum()),
-        error=float(error.median()) if error.numel() else 0.0,
-        exponents=tuple(zip(values.tolist(), counts.tolist(), strict=True)),
+        zeros=totals["zeros"],
+        lost=totals["lost"],
+        subnormal=totals["subnormal"],
+        normal=totals["normal"],
+        overflowed=totals["overflowed"],
+        nonfinite=totals["nonfinite"],
+        nans=totals["nans"],
+        error=_median_error(x.detach(), fmt, kept) if kept else 0.0,
+        exponents=tuple(sorted(exponents.items())),
     )
 
 
-def _cut(fmt: FloatFormat) -> float:
-    """Half a gap above the largest value: where a format without inf and NaN starts to clip."""
-    return fmt.max + 2.0 ** (fmt.max_exponent - fmt.mantissa_bits - 1)
+# The dtype in which each input is rounded: the narrowest that has all of its values.
+_READ_AS = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+}
+
+
+def _parts(x: Tensor, fmt: FloatFormat) -> Iterator[tuple[Tensor, Tensor]]:
+    """The values of x in chunks, before and after the format, in x's order."""
+    for chunk in _chunks(x):
+        before = chunk.to(_READ_AS[x.dtype]).flatten()
+        yield before, quantize(before, fmt)
+
+
+def _chunks(x: Tensor) -> Iterator[Tensor]:
+    """Views of at most CHUNK values each; a strided x is cut along its dimensions, not copied."""
+    if x.numel() <= CHUNK:
+        yield x
+    elif x.is_contiguous():
+        yield from x.view(-1).split(CHUNK)
+    else:
+        longest = max(range(x.ndim), key=x.size)
+        half = x.size(longest) // 2
+        yield from _chunks(x.narrow(longest, 0, half))
+        yield from _chunks(x.narrow(longest, half, x.size(longest) - half))
+
+
+def _overflowed(before: Tensor, after: Tensor, fmt: FloatFormat) -> Tensor:
+    """Where a finite value left the range; a format without inf and NaN clips to its largest."""
+    # Half a gap above the largest value: there such a format starts to clip.
+    cut = fmt.max + 2.0 ** (fmt.max_exponent - fmt.mantissa_bits - 1)
+    return ~after.isfinite() | ((after.abs() == fmt.max) & (before.abs() >= cut))
+
+
+_DIGIT = 16  # bits: four digits make a float64
+
+
+def _median_error(x: Tensor, fmt: FloatFormat, kept: int) -> float:
+    """Median relative error of the ``kept`` values in range; the lower of two middle ones.
+
+    The bits of positive floats are ordered as they are. So the median is found digit by digit, as
+    in a radix sort: each pass over x counts one digit of those errors that share the digits so far.
+    """
+    rank, prefix = (kept - 1) // 2, 0
+    for shift in (3 * _DIGIT, 2 * _DIGIT, _DIGIT, 0):
+        counts = torch.zeros(1 << _DIGIT, dtype=torch.int64, device=x.device)
+        for before, after in _parts(x, fmt):
+            inside = before.isfinite() & (before != 0) & (after != 0)
+            inside &= ~_overflowed(before, after, fmt)
+            exact = before[inside].double()
+            bits = ((after[inside].double() - exact) / exact).abs().view(torch.int64)
+            shared = bits[(bits >> shift >> _DIGIT) == prefix]
+            counts += torch.bincount((shared >> shift) & ((1 << _DIGIT) - 1), minlength=1 << _DIGIT)
+        below = counts.cumsum(0)
+        digit = int(torch.searchsorted(below, rank, right=True))
+        rank -= int(below[digit - 1]) if digit else 0
+        prefix = prefix << _DIGIT | digit
+    return torch.tensor(prefix).view(torch.float64).item()

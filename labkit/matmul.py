@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labkit.formats import FP32, FloatFormat, quantize
+from labkit.accumulators import Accumulator
+from labkit.formats import BF16, FP16
 
-_ACCUMULATORS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_NARROW = {torch.float16: FP16, torch.bfloat16: BF16}
+_ACCUMULATORS = (*_NARROW, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def mixed_matmul(
     Args:
         a, b: floating point tensors of shapes (n, k) and (k, m), on one device.
         accumulate: in float32 and float64 torch multiplies and adds, in its own order; in float16
-            and bfloat16 every product and every sum is rounded, in the order of k.
+            and bfloat16 the sum is rounded after every product (``labkit.accumulators``).
 
     Raises:
         ValueError: an input is no floating point matrix, or the inner dimensions differ.
@@ -66,8 +68,10 @@ def mixed_matmul(
             f"the inner dimensions must agree: a is {tuple(a.shape)}, b is {tuple(b.shape)}, "
             f"so {a.shape[1]} meets {b.shape[0]}; did you mean b.T?"
         )
-    left, right = a.detach().to(in_dtype).to(accumulate), b.detach().to(in_dtype).to(accumulate)
-    sums = left @ right if accumulate.itemsize >= 4 else _one_by_one(left, right)
+    wide = torch.float32 if accumulate in _NARROW else accumulate
+    left, right = a.detach().to(in_dtype).to(wide), b.detach().to(in_dtype).to(wide)
+    narrow = _NARROW.get(accumulate)
+    sums = left @ right if narrow is None else Accumulator(narrow).matmul(left, right)
     result = sums.to(out_dtype)
     spoilt = ~a.isfinite().all(dim=1)[:, None] | ~b.isfinite().all(dim=0)
     return MatmulResult(
@@ -86,42 +90,3 @@ def _require_matrix(name: str, matrix: Tensor) -> None:
             f"{name} must have 2 dimensions, got shape {tuple(matrix.shape)}; "
             f"a vector becomes a row by {name}[None, :] and a column by {name}[:, None]"
         )
-
-
-def _one_by_one(a: Tensor, b: Tensor) -> Tensor:
-    """Sums of a narrow dtype: torch's own 16-bit matmul would add in float32."""
-    sums = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    for k in range(a.shape[1]):
-        sums = sums + a[:, k, None] * b[k]
-    return sums
-
-
-def add_up(
-    terms: Tensor, fmt: FloatFormat, *, rounding: str = "nearest_even", promote_every: int = 0
-) -> Tensor:
-    """Row sums by a chain of adds, each rounded to ``fmt``: a model of a narrow accumulator.
-
-    Args:
-        terms: float64 of shape (n, k), such as exact products of 16-bit numbers.
-        rounding: one of ``labkit.formats.ROUNDINGS``. Tensor Cores truncate: "toward_zero"
-            (Fasi et al., PeerJ Computer Science 7:e330, 2021).
-        promote_every: after so many adds the chain goes into an FP32 total and starts again
-            (DeepSeek-V3, arXiv:2412.19437, section 3.3.2: every 128). 0: never.
-
-    Raises:
-        ValueError: ``promote_every`` is negative.
-
-    >>> from labkit.formats import FP16
-    >>> add_up(torch.ones(1, 5000, dtype=torch.float64), FP16).item()
-    2048.0
-    """
-    if promote_every < 0:
-        raise ValueError(
-            f"promote_every must be 0 (never) or a number of adds, got {promote_every}"
-        )
-    total = part = torch.zeros(len(terms), dtype=torch.float64)
-    for k, column in enumerate(terms.T, start=1):
-        part = quantize(part + column, fmt, rounding=rounding)
-        if promote_every and k % promote_every == 0:
-            total, part = quantize(total + part, FP32), torch.zeros_like(part)
-    return quantize(total + part, FP32) if promote_every else part

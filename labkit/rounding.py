@@ -29,6 +29,8 @@ RANDOM_BITS = 23
 CHUNK = 1 << 16
 """Values rounded at once on a CPU, so that the temporaries stay in the cache of one core."""
 
+_MANTISSA_BITS = {torch.float32: 23, torch.float64: 52}
+
 # Integers of the same width, and where the dtype keeps its exponent.
 _EXPONENT = {
     torch.float32: (torch.int32, 0xFF << 23),
@@ -108,6 +110,24 @@ def round_to_multiples(
     return out.mul_(step)
 
 
+def _can_absorb(grid: Grid) -> bool:
+    """Whether round_by_absorption holds for every value of the grid."""
+    spare = _MANTISSA_BITS[grid.dtype] - grid.mantissa_bits
+    return spare >= 2 and grid.highest * 2.0**spare < torch.finfo(grid.dtype).max / 4
+
+
+def round_by_absorption(x: Tensor, power: Tensor, grid: Grid, *, out: Tensor) -> Tensor:
+    """Multiples of the step nearest to x, ties to even, zeros without their sign.
+
+    ``power`` is ``power_at(x, grid)``. In a dtype of p mantissa bits, 1.5 * 2**(p - m) * power
+    stands in the middle of a binade whose values are one step apart, and x, below 2 * power, does
+    not leave it where p - m is at least 2. So the processor rounds the sum to whole steps; to take
+    the large number away again is exact.
+    """
+    absorber = 1.5 * 2.0 ** (_MANTISSA_BITS[grid.dtype] - grid.mantissa_bits)
+    return torch.add(x, power, alpha=absorber, out=out).sub_(power, alpha=absorber)
+
+
 def _round_away_from(threshold: float | Tensor, x: Tensor) -> None:
     """In place: away from zero where the fraction reaches the threshold, else toward zero."""
     whole = x.trunc()
@@ -144,12 +164,17 @@ def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: "FloatFormat") -> None:
         y.add_(0.0)  # -0.0 + 0.0 is +0.0; every other value stays
 
 
-def _may_overflow(step: Tensor, y: Tensor, grid: Grid) -> bool:
-    """Whether some value may be NaN or past the top; a look at the steps answers for most."""
-    if step.device.type != "cpu":
+def _near_top(power: Tensor, grid: Grid) -> bool:
+    """Whether some value may be NaN or past the top; a look at the powers answers for most."""
+    if power.device.type != "cpu":
         return True  # to wait for an accelerator's answer costs more than it saves
-    if step.amax() < grid.highest * 2.0**-grid.mantissa_bits:
-        return False
+    return bool(power.amax() >= grid.highest)
+
+
+def _past_top(y: Tensor, grid: Grid) -> bool:
+    """Whether some rounded value is NaN or past the top."""
+    if y.device.type != "cpu":
+        return True
     return not (y.amin() >= -grid.top and y.amax() <= grid.top)
 
 
@@ -163,11 +188,17 @@ def round_tensor(
     result = torch.empty_like(source)
     size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
     scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
+    absorb = rounding == "nearest_even" and _can_absorb(grid)
     for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
         inside = torch.clamp(part, -grid.top, grid.top, out=y) if clamps else part
-        step = step_at(inside, grid, out=scratch[: part.numel()])
-        round_to_multiples(inside, step, rounding, generator, out=y)
-        if not clamps and _may_overflow(step, y, grid):
+        power = power_at(inside, grid, out=scratch[: part.numel()])
+        near_top = not clamps and _near_top(power, grid)
+        if absorb:
+            round_by_absorption(inside, power, grid, out=y).copysign_(part)
+        else:
+            step = power.mul_(2.0**-grid.mantissa_bits)
+            round_to_multiples(inside, step, rounding, generator, out=y)
+        if near_top and _past_top(y, grid):
             _settle_overflow(y, part, fmt, grid.top, rounding)
         _settle_sign_and_zero(y, part, fmt)
     return result

@@ -1,10 +1,9 @@
 """The build: what comes out, that it is the same twice, and that mistakes are named."""
 
+import functools
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -12,7 +11,7 @@ import pytest
 from tiny_lab import TINY
 
 from labkit import build as build_module
-from labkit.build import BuildError, build
+from labkit.build import BuildError, build, main
 from labkit.lab_source import (
     LabError,
     cell_id,
@@ -439,24 +438,19 @@ def test_names_of_a_cell():
     assert [n for n in names_loaded(code) if len(n) == 1] == list("jpqtvyB")
 
 
-def test_the_command(copy):
-    def run(*args: str) -> subprocess.CompletedProcess[str]:
-        code = (
-            "import functools, sys; from pathlib import Path; import labkit.build as b;"
-            f"b.build = functools.partial(b.build, notebooks=Path({str(copy)!r}));"
-            "sys.exit(b.main(sys.argv[1:]))"
-        )
-        command = [sys.executable, "-c", code, *args]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+def test_the_command(copy, monkeypatch, capsys):
+    monkeypatch.setattr("labkit.build.build", functools.partial(build, notebooks=copy))
 
-    current = run("--check")
-    assert (current.returncode, current.stdout) == (0, "Every notebook is current.\n")
+    def run(*args: str) -> tuple[int, str, str]:
+        return main(list(args)), *capsys.readouterr()
+
+    assert run("--check") == (0, "Every notebook is current.\n", "")
     (copy / "02_tiny.ipynb").unlink()
-    stale = run("--check", "02_tiny")
-    assert stale.returncode == 1
-    assert "02_tiny.ipynb is missing. Mend it with: python -m labkit build 02_tiny" in stale.stderr
-    mended = run("02_tiny")
-    assert mended.returncode == 0 and "wrote" in mended.stdout
-    assert run("--check").returncode == 0
-    unknown = run("99_x")
-    assert unknown.returncode == 1 and "no lab is called '99_x'" in unknown.stderr
+    status, _, told = run("--check", "02_tiny")
+    assert status == 1
+    assert "02_tiny.ipynb is missing. Mend it with: python -m labkit build 02_tiny" in told
+    status, wrote, _ = run("02_tiny")
+    assert status == 0 and "wrote" in wrote
+    assert run("--check")[0] == 0
+    status, _, told = run("99_x")
+    assert status == 1 and "no lab is called '99_x'" in told

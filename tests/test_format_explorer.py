@@ -402,3 +402,11 @@ def test_extremes_have_words_too(text):
             assert "no NaN" in str(problem) or "no sign" in str(problem)
         else:
             assert explorer.describe().startswith(f"{fmt.name}, x = {text}")
+
+
+def test_the_page_is_told_the_numbers_when_the_widget_is_made(monkeypatch):
+    opened = []
+    monkeypatch.setattr(FormatExplorer, "open", lambda self: opened.append(self.get_state()))
+    explorer = FormatExplorer(FP16, "0.1")
+    assert opened[0]["numbers"] == explorer.numbers
+    assert opened[0]["numbers"]["exact"] == "0.0999755859375"

@@ -23,7 +23,8 @@ class May:
 
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
-    "rounding formats blocks histograms matmul emulation models scaling hardware data training"
+    "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
+    "tensor_core emulation models scaling hardware data training"
 )
 TABLE = {
     "paths": May(),
@@ -31,8 +32,12 @@ TABLE = {
     "formats": May("rounding", "torch"),
     "blocks": May("formats rounding", "torch"),
     "histograms": May("formats", "torch"),
-    "matmul": May("formats", "torch"),
-    "emulation": May("formats rounding", "torch"),
+    "accumulators": May("formats", "torch"),
+    "matmul": May("accumulators formats", "torch"),
+    "autocast_lists": May("", "torch"),
+    "flash_attention": May("", "torch"),
+    "tensor_core": May("accumulators flash_attention", "torch"),
+    "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
     "progress": May("paths", "platformdirs"),

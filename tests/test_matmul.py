@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize
-from labkit.matmul import add_up, mixed_matmul
+from labkit.matmul import mixed_matmul
 
 HALF, BRAIN, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 SIXTEENS = torch.full((1, 512), 16.0)
@@ -134,28 +133,3 @@ def test_every_result_lies_in_the_derived_interval(k, seed, spread, dtypes):
     assert ((x @ y - room).to(out_dtype) <= got).all() and (
         got <= (x @ y + room).to(out_dtype)
     ).all()
-
-
-def test_a_chain_of_adds_is_numpys_running_sum():
-    terms = uniform(3, 4, 700).half()
-    chained = add_up(terms.double(), FP16)
-    running = terms.numpy().cumsum(axis=1, dtype="float16")[:, -1]
-    assert chained.tolist() == running.astype(float).tolist()
-
-
-def test_a_chain_stalls_truncates_and_is_rescued_by_promotion():
-    ones = torch.ones(1, 5000, dtype=DOUBLE)
-    assert add_up(ones, FP16).item() == 2048
-    assert add_up(ones, BF16).item() == 256
-    assert add_up(ones, FP16, promote_every=128).item() == 5000
-    terms = uniform(4, 2, 300).double()
-    fourteen = FloatFormat("14 bits", exponent_bits=8, mantissa_bits=13)
-    cut, near = add_up(terms, fourteen, rounding="toward_zero"), add_up(terms, fourteen)
-    exact = terms.sum(dim=1)
-    assert (cut < exact).all() and ((exact - cut) > (exact - near).abs()).all()
-    assert torch.equal(add_up(terms, FP32), quantize(add_up(terms, FP32), FP32))
-
-
-def test_a_negative_count_of_adds_is_refused():
-    with pytest.raises(ValueError, match="promote_every must be 0"):
-        add_up(torch.ones(1, 2, dtype=DOUBLE), FP16, promote_every=-1)

@@ -7,10 +7,10 @@ moved, and sends a request. Each answer carries the request's number, so a late 
 
 from pathlib import Path
 
-import anywidget
 import traitlets
 
 from labkit.formats import FORMATS, FP16, FloatFormat
+from labkit.widgets.described import DescribedWidget
 from labkit.widgets.format_picture import described, picture
 from labkit.widgets.look import Look, look_at, look_at_code
 
@@ -20,7 +20,7 @@ MAX_BITS = 32
 _HERE = Path(__file__).parent
 
 
-class FormatExplorer(anywidget.AnyWidget):
+class FormatExplorer(DescribedWidget):
     """Shows one number in a format: toggle its bits, step by an ulp, type another.
 
     ``fmt`` is a format of at most 32 bits, of labkit or your own. ``value`` is what to type into
@@ -58,8 +58,14 @@ class FormatExplorer(anywidget.AnyWidget):
         self._compared = list((FORMATS | {fmt.name: fmt}).values())
         self._shown = {each.name: each for each in self._compared if each.bits <= MAX_BITS}
         self._look = look_at(str(value), fmt)
-        super().__init__(formats=[[name, _title(each)] for name, each in self._shown.items()])
-        self._show(self._look)
+        # All at once, so that no page ever draws the widget without its numbers.
+        super().__init__(
+            formats=[[name, _title(each)] for name, each in self._shown.items()],
+            format_name=fmt.name,
+            code=self._look.code,
+            text=self._look.text,
+            numbers=picture(self._look, self._compared) | {"seq": 0, "message": ""},
+        )
 
     def _show(self, look: Look, *, seq: int | None = None, message: str = "") -> None:
         self._look = look
@@ -114,9 +120,6 @@ class FormatExplorer(anywidget.AnyWidget):
     def describe(self) -> str:
         """Say in words all that the picture shows; also what print and a plain notebook show."""
         return described(self.numbers)
-
-    def __repr__(self) -> str:
-        return self.describe()
 
 
 def _title(fmt: FloatFormat) -> str:

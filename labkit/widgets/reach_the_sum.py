@@ -8,10 +8,10 @@ This module believes that Python computes and the page draws. Each add is ``quan
 import math
 from pathlib import Path
 
-import anywidget
 import traitlets
 
 from labkit.formats import BF16, FP16, FloatFormat, quantize, spacing
+from labkit.widgets.described import DescribedWidget
 
 STEPS = (1, 10, 100, 1000)
 """How many adds one press makes."""
@@ -22,7 +22,7 @@ _FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 _WIDEST = 4
 
 
-class ReachTheSum(anywidget.AnyWidget):
+class ReachTheSum(DescribedWidget):
     """A running sum of ones, with a bar for the gap above it and a bar for the addend.
 
     ``fmt`` is labkit's FP16 or BF16. Three traits can be read and observed: ``total`` (the sum, a
@@ -91,9 +91,6 @@ class ReachTheSum(anywidget.AnyWidget):
     def describe(self) -> str:
         """Say in words all that the picture shows; also what print and a plain notebook show."""
         return self.numbers["sentence"]
-
-    def __repr__(self) -> str:
-        return self.describe()
 
 
 def _picture(total: float, presses: int, fmt: FloatFormat) -> dict:

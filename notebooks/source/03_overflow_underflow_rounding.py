@@ -299,7 +299,7 @@ import math, torch
 from labkit.checks import claim, reveal, whose, yours
 from labkit.checks import overflow_underflow_rounding as clinic
 from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
-from labkit.matmul import add_up, mixed_matmul
+from labkit.matmul import mixed_matmul
 
 # %% [markdown]
 # ### A late rescue
@@ -377,6 +377,8 @@ claim("FP16 output only: between the two", wide < error(out_dtype=torch.float16)
 
 
 # %%
+from labkit.accumulators import add_up
+
 terms = torch.rand(8, 2, 1024, generator=uniform).half().double().prod(dim=1)
 fourteen = FloatFormat("14 bits", exponent_bits=8, mantissa_bits=13)
 split = quantize(terms.view(8, 16, 64).sum(dim=2), FP16)  # 16 parts, each rounded to FP16

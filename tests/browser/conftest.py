@@ -122,7 +122,7 @@ def _wait_until_up(server: Server, process: subprocess.Popen, log: Path) -> None
     pytest.fail(f"JupyterLab did not start; its log ends in:\n{log.read_text()[-3000:]}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
     """JupyterLab on a free port of 127.0.0.1, with settings, data and progress of its own."""
     home = tmp_path_factory.mktemp("jupyter")
@@ -167,7 +167,7 @@ def server(tmp_path_factory):
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium():
     """Chromium without a window; skips where it or Playwright is missing."""
     playwright = pytest.importorskip(
@@ -223,14 +223,17 @@ class Lab:
 
     def run_all(self) -> None:
         """Run All Cells, to the last one."""
-        # The command's promise is kept when the last cell has run. Nothing in the page tells a
-        # kernel that is idle between two cells from one that has finished.
-        self.page.evaluate("() => { window.ranAll = false; }")
-        self.page.evaluate(
-            """() => { window.jupyterapp.commands.execute("notebook:run-all-cells")
-                .then(() => { window.ranAll = true; }); }"""
+        before = self._executions()
+        self.command("notebook:run-all-cells")
+        # Neither the command's promise nor an idle kernel tells a pause between two cells from the
+        # end: the promise breaks at the first cell that raises, expected or not.
+        self.page.wait_for_function(
+            "(before) => window.jupyterapp.shell.currentWidget.content.widgets"
+            ".filter((cell) => cell.model.type === 'code')"
+            ".every((cell) => (cell.model.executionCount ?? 0) > before)",
+            arg=before,
+            timeout=PATIENCE * 1000,
         )
-        self.page.wait_for_function("window.ranAll", timeout=PATIENCE * 1000)
         self.wait_idle()
 
     def _executions(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.paths import NOTEBOOKS
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 LAB = "02_number_formats.ipynb"
 MANIFEST = json.loads((NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))

@@ -1,0 +1,256 @@
+"""Which operators run in which dtype inside ``torch.autocast``: CUDA's lists, for CPU tensors.
+
+This module believes four things, and says them in this order:
+
+1. CUDA's autocast is data: lists of operators under a handful of policies. They stand in
+   ``ATen/autocast_mode.h`` of torch 2.13 (``AT_FORALL_LOWER_PRECISION_FP``, ``_FP32``,
+   ``_FP32_SET_OPT_DTYPE``, ``_PROMOTE``) and come with every installation of torch.
+2. CPU's autocast has other lists. Where both agree, torch's own kernel stays: it is faster and it
+   keeps the cast weights. Where they differ, CUDA's policy replaces it.
+3. A policy is one function around an operator. It casts CPU tensors that are floating point and
+   not float64, and runs the operator with autocast switched off, as the policies in C++ do.
+4. What a CPU cannot follow is refused with a sentence: cuDNN's whole-sequence RNN layers.
+
+Operators are named as in ``torch.ops.aten``, with the overload after the dot.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+AUTOCAST_KEY = "AutocastCPU"
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+_NO_AUTOCAST = torch._C._ExcludeDispatchKeyGuard
+
+# Operators that CUDA's lists have and CPU's lack, or treat otherwise.
+LOW_PRECISION = (
+    "_convolution addmv addr chain_matmul convolution einsum gru_cell linalg_multi_dot lstm_cell "
+    "mv rnn_relu_cell rnn_tanh_cell"
+)
+FP32 = (
+    "_upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d _upsample_nearest_exact3d acos asin cosh cosine_similarity dist "
+    "erfinv exp expm1 frobenius_norm.dim group_norm layer_norm log log10 log1p log2 logsumexp "
+    "native_layer_norm nuclear_norm nuclear_norm.dim pdist pow.Scalar pow.Tensor_Scalar "
+    "pow.Tensor_Tensor reciprocal renorm rms_norm rsqrt sinh softplus tan upsample_bicubic2d "
+    "upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
+    "upsample_nearest3d upsample_trilinear3d"
+)
+FP32_UNLESS_ASKED = (
+    "cumprod cumsum linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm "
+    "log_softmax.int prod prod.dim_int softmax.int sum sum.dim_IntList"
+)
+FP32_APPENDED = {
+    "norm.Scalar": "norm.ScalarOpt_dtype",
+    "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype",
+}
+PROMOTE = (
+    "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot"
+)
+BANNED = "binary_cross_entropy"
+REFUSED = (
+    "gru.data gru.input lstm.data lstm.input rnn_relu.data rnn_relu.input rnn_tanh.data "
+    "rnn_tanh.input"
+)
+
+# Operators on CPU's lists that CUDA leaves as they are.
+LEFT_ALONE = (
+    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d "
+    "avg_pool3d cat cholesky cholesky_inverse cholesky_solve cross_entropy_loss ctc_loss.IntList "
+    "ctc_loss.Tensor fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft "
+    "fft_ifft2 fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn "
+    "fractional_max_pool2d fractional_max_pool3d geqrf grid_sampler_2d grid_sampler_3d index_copy "
+    "inverse linalg_cholesky linalg_cholesky_ex linalg_cond linalg_cond.p_str linalg_eig "
+    "linalg_eigh linalg_eigvals linalg_eigvalsh linalg_householder_product linalg_inv "
+    "linalg_inv_ex linalg_lstsq linalg_matrix_rank linalg_matrix_rank.atol_rtol_float "
+    "linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.tol_tensor linalg_qr linalg_solve "
+    "linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve lu_solve max_pool3d "
+    "max_unpool2d max_unpool3d mkldnn_rnn_layer multilabel_margin_loss_forward nanquantile "
+    "nanquantile.scalar orgqr ormqr pinverse polar qr quantile quantile.scalar reflection_pad1d "
+    "reflection_pad2d replication_pad1d replication_pad2d replication_pad3d stack stft "
+    "stft.center svd trace triangular_solve view_as_complex"
+)
+
+# Lists on which CPU and CUDA agree: nothing is registered, torch's own CPU kernel stays.
+SHARED_LOW_PRECISION = (
+    "_convolution.deprecated addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_tbc "
+    "conv_transpose1d conv_transpose2d.input conv_transpose3d.input linalg_vecdot linear matmul "
+    "mm prelu scaled_dot_product_attention"
+)
+SHARED_FP32 = (
+    "binary_cross_entropy_with_logits cdist cosine_embedding_loss hinge_embedding_loss huber_loss "
+    "kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss "
+    "nll_loss2d poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss"
+)
+# On CPU's list alone, and yet right: inside they are linear layers and convolutions, which CUDA
+# runs in 16 bits one by one.
+SAME_BY_ANOTHER_WAY = (
+    "_addmm_activation _native_multi_head_attention conv1d.padding conv2d.padding conv3d.padding"
+)
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """``"sum.dim_IntList"`` -> ``torch.ops.aten.sum.dim_IntList``."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def is_eligible(value: Any) -> bool:
+    """Whether autocast on a CPU may cast it: a floating point CPU tensor that is not float64."""
+    return (
+        isinstance(value, Tensor)
+        and value.is_cpu
+        and value.is_floating_point()
+        and value.dtype is not torch.float64
+    )
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    """The value with the eligible tensors in it, also those inside lists, cast to the dtype."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if is_eligible(value) else value
+    if isinstance(value, list | tuple):
+        return type(value)(cast(item, dtype) for item in value)
+    return value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _run(op: Callable[..., Any], dtype: torch.dtype, args: tuple, kwargs: dict) -> Any:
+    """The operator on arguments cast to the dtype, with autocast off inside it."""
+    with _NO_AUTOCAST(_AUTOCAST):
+        return op(
+            *[cast(value, dtype) for value in args],
+            **{name: cast(value, dtype) for name, value in kwargs.items()},
+        )
+
+
+def in_low_precision(name: str) -> Callable[..., Any]:
+    """Policy: cast to the dtype that the autocast block names."""
+    op = operator(name)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return _run(op, torch.get_autocast_dtype("cpu"), args, kwargs)
+
+    return kernel
+
+
+def in_fp32(name: str) -> Callable[..., Any]:
+    """Policy: cast to float32."""
+    op = operator(name)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return _run(op, torch.float32, args, kwargs)
+
+    return kernel
+
+
+def in_fp32_unless_asked(name: str) -> Callable[..., Any]:
+    """Policy: pass ``dtype=torch.float32``, unless the caller passed a dtype."""
+    op = operator(name)
+    place = [argument.name for argument in op._schema.arguments].index("dtype")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        asked = args[place] if len(args) > place else kwargs.get("dtype")
+        if asked is None and is_eligible(args[0]):
+            args, kwargs = args[:place], {**kwargs, "dtype": torch.float32}
+        with _NO_AUTOCAST(_AUTOCAST):
+            return op(*args, **kwargs)
+
+    return kernel
+
+
+def with_fp32_appended(name: str) -> Callable[..., Any]:
+    """Policy: call the overload that takes a dtype, with float32."""
+    op = operator(FP32_APPENDED[name])
+    # norm(x) leaves out p, which the overload with a dtype wants in its place.
+    order = operator(name)._schema.arguments[1].default_value
+
+    def kernel(x: Tensor, p: Any = order, *args: Any) -> Any:
+        keepdim = (False,) if len(args) == 1 else ()
+        with _NO_AUTOCAST(_AUTOCAST):
+            dtype = torch.float32 if is_eligible(x) else x.dtype
+            return op(x, p, *args, *keepdim, dtype=dtype)
+
+    return kernel
+
+
+def in_widest(name: str) -> Callable[..., Any]:
+    """Policy: cast to float32 if any tensor is float32, else to the dtype of the block."""
+    op = operator(name)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        low = torch.get_autocast_dtype("cpu")
+        widest = low
+        for tensor in filter(is_eligible, _tensors((*args, *kwargs.values()))):
+            if torch.float32 in (widest, tensor.dtype):
+                widest = torch.float32
+            elif tensor.dtype is not low:
+                raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
+        return _run(op, widest, args, kwargs)
+
+    return kernel
+
+
+def banned(name: str) -> Callable[..., Any]:
+    """Policy: raise CUDA's message, whatever the dtype."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast."
+            "\nMany models use a sigmoid layer right before the binary cross entropy layer.\n"
+            "In this case, combine the two layers using "
+            "torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
+            "binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast."
+        )
+
+    return kernel
+
+
+def refused(name: str) -> Callable[..., Any]:
+    """Policy: say that there is no emulation, unless nothing would be cast."""
+    op, layer = operator(name), name.partition(".")[0]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_eligible, _tensors(args))):
+            raise NotImplementedError(
+                f"emulate_gpu() does not emulate cuDNN's {layer} under autocast: what it rounds "
+                "between time steps is not documented. Loop over nn.LSTMCell, nn.GRUCell or "
+                "nn.RNNCell, or run this layer inside torch.autocast('cpu', enabled=False)."
+            )
+        with _NO_AUTOCAST(_AUTOCAST):
+            return op(*args, **kwargs)
+
+    return kernel
+
+
+def left_alone(name: str) -> Callable[..., Any]:
+    """Policy: none. The dispatcher passes the autocast key by."""
+    return torch.library.fallthrough_kernel
+
+
+POLICIES: dict[Callable[[str], Callable[..., Any]], tuple[str, ...]] = {
+    in_low_precision: tuple(LOW_PRECISION.split()),
+    in_fp32: tuple(FP32.split()),
+    in_fp32_unless_asked: tuple(FP32_UNLESS_ASKED.split()),
+    with_fp32_appended: tuple(FP32_APPENDED),
+    in_widest: tuple(PROMOTE.split()),
+    banned: tuple(BANNED.split()),
+    refused: tuple(REFUSED.split()),
+    left_alone: tuple(LEFT_ALONE.split()),
+}
+
+
+def register(library: torch.library.Library) -> None:
+    """Put CUDA's policies at the autocast key of CPU tensors, for as long as the library lives."""
+    for policy, names in POLICIES.items():
+        for name in names:
+            library.impl(name, policy(name), AUTOCAST_KEY)

@@ -1,0 +1,117 @@
+"""Attention with the roundings of FlashAttention-2, computed with float32 kernels.
+
+This module believes that a fused attention kernel keeps everything in float32 except what it hands
+to a Tensor Core. A Tensor Core takes 16-bit factors, so two intermediates are rounded: P, the
+exponentials before they are divided by their sum, and dS in backward, where P is rounded once more
+after that division (Dao, arXiv:2307.08691, algorithms 1 and 2).
+
+A GPU sees the keys block by block and rounds P against the largest score so far; here P is rounded
+against the largest score of the row. Heads are taken a few at a time: their scores stay in the
+cache, and no more of them stand in memory at once.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+SCORES_AT_ONCE = 1 << 17
+"""Scores computed at once: 512 KiB of float32, about the cache of one core."""
+
+
+def _heads(x: Tensor) -> Tensor:
+    """(batch, heads, length, width) in 16 bits -> (batch * heads, length, width) in float32."""
+    return x.float().reshape(-1, *x.shape[-2:])
+
+
+def _addend(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
+    """What is added to the scores: -inf where a key is hidden, or the caller's mask."""
+    batch, heads, queries, _ = query.shape
+    shape = queries, key.shape[-2]
+    if causal:
+        hidden = torch.full(shape, -math.inf).triu_(1)
+        return hidden.expand(batch * heads, *shape)
+    if mask is not None:
+        return mask.float().expand(batch, heads, *shape).reshape(-1, *shape)
+    return None
+
+
+def _parts(heads: int, queries: int, keys: int) -> Iterator[slice]:
+    size = max(1, SCORES_AT_ONCE // max(queries * keys, 1))
+    return (slice(start, start + size) for start in range(0, heads, size))
+
+
+def _weights(
+    query: Tensor, key: Tensor, addend: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Softmax of the scores, and the largest score of each row. Rows without a key give zeros."""
+    if addend is None:
+        scores = torch.bmm(query, key.mT).mul_(scale)
+        return scores.softmax(-1), scores.amax(-1, keepdim=True)
+    scores = torch.baddbmm(addend, query, key.mT, alpha=scale)
+    largest = scores.amax(-1, keepdim=True)
+    return scores.softmax(-1).masked_fill_(largest == -math.inf, 0.0), largest
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    mask: Tensor | None,
+    scale: float | None,
+) -> tuple[Tensor, Tensor]:
+    """The 16-bit output ``(batch, heads, queries, width)`` and the rows' float32 log-sum-exp.
+
+    A row with every key hidden gives zeros and a log-sum-exp of inf, as FlashAttention does.
+    """
+    dtype, (batch, heads, queries, _) = query.dtype, query.shape
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    addend = _addend(query, key, causal, mask)
+    output = torch.empty(batch * heads, queries, value.shape[-1])
+    logsumexp = torch.empty(batch * heads, queries, 1)
+    q, k, v = _heads(query), _heads(key), _heads(value)
+    for part in _parts(batch * heads, queries, key.shape[-2]):
+        hidden = None if addend is None else addend[part]
+        weights, largest = _weights(q[part], k[part], hidden, scale)
+        # The largest exponential of a row is 1, so its largest weight is 1 / their sum.
+        share = weights.amax(-1, keepdim=True)
+        empty = share == 0
+        exponentials = (weights / share.masked_fill(empty, 1.0)).to(dtype).float()
+        torch.bmm(exponentials, v[part], out=output[part]).mul_(share)
+        logsumexp[part] = (largest - share.log()).masked_fill_(empty, math.inf)
+    output = output.to(dtype).view(batch, heads, queries, -1)
+    return output, logsumexp.view(batch, heads, queries)
+
+
+def backward(
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    causal: bool,
+    mask: Tensor | None,
+    scale: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The 16-bit gradients of query, key and value."""
+    dtype = query.dtype
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    addend = _addend(query, key, causal, mask)
+    g, q, k, v = _heads(grad), _heads(query), _heads(key), _heads(value)
+    delta = (g * _heads(output)).sum(-1, keepdim=True).neg_()
+    grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    for part in _parts(len(q), query.shape[-2], key.shape[-2]):
+        hidden = None if addend is None else addend[part]
+        weights, _ = _weights(q[part], k[part], hidden, scale)
+        torch.bmm(weights.to(dtype).float().mT, g[part], out=grad_v[part])
+        from_sum = delta[part].expand_as(weights)
+        grad_scores = torch.baddbmm(from_sum, g[part], v[part].mT).mul_(weights)
+        grad_scores = grad_scores.to(dtype).float()
+        torch.bmm(grad_scores, k[part], out=grad_q[part]).mul_(scale)
+        torch.bmm(grad_scores.mT, q[part], out=grad_k[part]).mul_(scale)
+    return tuple(
+        grads.to(dtype).view(x.shape)
+        for grads, x in ((grad_q, query), (grad_k, key), (grad_v, value))
+    )
