@@ -204,7 +204,7 @@ def attention(name: str) -> Kernel:
     here = original(name)
 
     def kernel(query, key, value, dropout=0.0, causal=False, *, attn_mask=None, scale=None):
-        if shared_dtype((query, key, value)) is None:
+        if dropout or shared_dtype((query, key, value)) is None:  # torch refuses dropout here
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(query, key, value, dropout, causal, **settings)
         return flash_attention.forward(query, key, value, causal, attn_mask, scale)
@@ -220,7 +220,7 @@ def attention_backward(name: str) -> Kernel:
         grad, query, key, value, output, logsumexp, dropout, causal, *, attn_mask=None, scale=None
     ):
         tensors = grad, query, key, value, output
-        if shared_dtype(tensors) is None:
+        if dropout or shared_dtype(tensors) is None:
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(*tensors, logsumexp, dropout, causal, **settings)
         return flash_attention.backward(*tensors, causal, attn_mask, scale)
