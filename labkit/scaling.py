@@ -81,14 +81,10 @@ class LossScale:
                 f"backoff_factor={self.backoff_factor!r} does not shrink the scale: pass a number "
                 "between 0 and 1, such as 0.5, or use LossScale.static(scale)"
             )
-        if self.growth_interval != int(self.growth_interval) or self.growth_interval < 1:
-            raise ValueError(
-                f"growth_interval={self.growth_interval!r} good steps: pass a whole number, 1 or more"
-            )
-        if self.growth_tracker != int(self.growth_tracker) or self.growth_tracker < 0:
-            raise ValueError(
-                f"growth_tracker={self.growth_tracker!r} good steps: pass a whole number, 0 or more"
-            )
+        for name, least in (("growth_interval", 1), ("growth_tracker", 0)):
+            steps = getattr(self, name)
+            if not isinstance(steps, int) or steps < least:
+                raise ValueError(f"{name}={steps!r} good steps: pass an int from {least} on")
 
     @classmethod
     def static(cls, scale: float) -> "LossScale":

@@ -1,9 +1,9 @@
 """``train``: one visible loop for every precision of the course.
 
-This module believes that a precision is a few facts, written as data in ``_PLANS``: what autocast
-computes in, what the parameters are kept in, whether the loss is scaled, and what a float32 product
-means. Everything else of a training step is the same for all, and stands in the loop of ``train``.
-What was asked for is tried before the first step; what is not so is said loudly.
+This module believes that precisions differ around the loop, not in it: ``labkit.precision`` says
+what each one is and makes it hold, a scaler that is disabled does nothing, and every step is
+zero_grad, forward under autocast, scaled backward, unscale_, clip, step, update. ``train`` is that
+loop; above it stands what it returns, below it what it calls.
 """
 
 import math
@@ -11,7 +11,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,10 +22,18 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
-from labkit import accumulators
-from labkit.dtype_support import dtype_support
-from labkit.emulation import emulate_gpu
 from labkit.loss_scaler import LossScaler
+from labkit.precision import (
+    PRECISIONS,
+    Precision,
+    PrecisionWarning,
+    active,
+    check_parameters,
+    device_named,
+    precision_named,
+)
+
+__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "evaluate", "train"]
 
 Batch = tuple[Tensor, Tensor]
 
@@ -48,35 +56,6 @@ class StepRecord:
     grad_norm: float
     loss_scale: float
     skipped: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    autocast: torch.dtype | None = None
-    parameters: torch.dtype = torch.float32
-    scaled: bool = False
-    fp32_products: str = "ieee"  # or "tf32", on devices that have it
-
-    @property
-    def products(self) -> torch.dtype:
-        """The dtype in which a matmul comes back."""
-        return self.autocast or self.parameters
-
-
-_PLANS = {
-    "fp32": _Plan(),
-    "tf32": _Plan(fp32_products="tf32"),
-    "bf16": _Plan(autocast=torch.bfloat16),
-    "fp16": _Plan(autocast=torch.float16, scaled=True),
-    "fp16_unscaled": _Plan(autocast=torch.float16),
-    "pure_bf16": _Plan(parameters=torch.bfloat16),
-    "pure_fp16": _Plan(parameters=torch.float16),
-}
-PRECISIONS = tuple(_PLANS)
-
-
-class PrecisionWarning(UserWarning):
-    """The run does not compute, or not by units of its own, in the precision asked for."""
 
 
 def train(
@@ -119,41 +98,44 @@ def train(
         ValueError: an argument, an empty loader or a batch is not as described.
         RuntimeError: products turn out to be of another dtype than was asked for.
     """
-    plan, device = _plan(precision), _device(device)
+    plan, device = precision_named(precision), device_named(device)
     _check_numbers(batches, epochs=epochs, accumulate=accumulate, max_grad_norm=max_grad_norm)
-    _check_model(model, optimizer, plan, precision)
-    scaler = _scaler(scaler, precision, device)
+    _check_model(model, optimizer, plan)
+    scaler = _scaler(scaler, plan, device)
     records: list[StepRecord] = []
-    with _whole_steps() as stop_if_asked, _ready(precision, device) as autocast:
+    groups = _groups(batches, epochs, accumulate)
+    total = _number_of_steps(batches, epochs, accumulate)
+    with (
+        _whole_steps() as stop_if_asked,
+        active(plan, device) as autocast,
+        tqdm(groups, total=total, desc=precision, leave=False, disable=not progress) as bar,
+    ):
         model.to(device=device, dtype=plan.parameters).train()
-        groups = _groups(batches, epochs, accumulate)
-        with _bar(groups, batches, epochs, accumulate, precision, progress) as bar:
-            for step, group in enumerate(bar):
-                optimizer.zero_grad()
-                loss, samples = 0.0, sum(len(inputs) for inputs, _ in group)
-                for batch in group:
-                    inputs, targets = _moved(batch, plan, device)
-                    with autocast():
-                        batch_loss = loss_fn(model(inputs), targets)
-                    # The mean of the step's samples, also where its batches differ in length.
-                    share = batch_loss * (len(inputs) / samples)
-                    scaler.scale(share).backward()
-                    loss += share.item()
+        for step, group in enumerate(bar):
+            optimizer.zero_grad()
+            loss, samples = 0.0, sum(len(inputs) for inputs, _ in group)
+            for batch in group:
+                inputs, targets = _moved(batch, plan, device)
+                with autocast():
+                    batch_loss = loss_fn(model(inputs), targets)
+                # The mean of the step's samples, also where its batches differ in length.
+                share = batch_loss * (len(inputs) / samples)
+                scaler.scale(share).backward()
+                loss += share.item()
 
-                scaler.unscale_(optimizer)
-                grad_norm = _clip(optimizer, max_grad_norm)
+            scaler.unscale_(optimizer)
+            grad_norm = _clip(optimizer, max_grad_norm)
 
-                loss_scale = scaler.get_scale()
-                with _watching(optimizer) as steps_taken:
-                    scaler.step(optimizer)
-                scaler.update()
+            loss_scale = scaler.get_scale()
+            with _watching(optimizer) as steps_taken:
+                scaler.step(optimizer)
+            scaler.update()
 
-                skipped = not any(steps_taken)
-                records.append(StepRecord(step, loss, grad_norm, loss_scale, skipped))
-                bar.set_postfix(loss=f"{loss:.4g}", loss_scale=f"{loss_scale:g}", refresh=False)
-                if on_step is not None:
-                    on_step(records[-1])
-                stop_if_asked()
+            records.append(StepRecord(step, loss, grad_norm, loss_scale, not any(steps_taken)))
+            bar.set_postfix(loss=f"{loss:.4g}", loss_scale=f"{loss_scale:g}", refresh=False)
+            if on_step is not None:
+                on_step(records[-1])
+            stop_if_asked()
     return records
 
 
@@ -169,15 +151,15 @@ def evaluate(
     Raises:
         ValueError: no inputs, other lengths, another dtype of parameters, an unknown precision.
     """
-    plan = _plan(precision)
-    _check_parameters(model, plan, precision)
+    plan = precision_named(precision)
+    check_parameters(model, plan)
     _check_batch((inputs, targets), "evaluate")
     device = next(model.parameters(), targets).device
     modes = {module: module.training for module in model.modules()}
     right = total = 0
     try:
         model.eval()
-        with _ready(precision, device) as autocast, torch.no_grad(), autocast():
+        with active(plan, device) as autocast, torch.no_grad(), autocast():
             for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
                 x, y = _moved(batch, plan, device)
                 right += (model(x).argmax(dim=-1) == y).sum().item()
@@ -192,7 +174,7 @@ def evaluate(
 
 
 def _groups(batches: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[list[Batch]]:
-    """The batches of each step, epoch after epoch."""
+    """For each step, epoch after epoch, the batches it takes."""
     for epoch in range(epochs):
         unread, empty = iter(batches), True
         while group := list(islice(unread, accumulate)):
@@ -207,7 +189,7 @@ def _groups(batches: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[
             )
 
 
-def _moved(batch: Batch, plan: _Plan, device: torch.device) -> list[Tensor]:
+def _moved(batch: Batch, plan: Precision, device: torch.device) -> list[Tensor]:
     return [
         values.to(device, plan.parameters if values.is_floating_point() else None)
         for values in batch
@@ -245,19 +227,11 @@ def _watching(optimizer: Optimizer) -> Iterator[list[bool]]:
         hook.remove()
 
 
-def _bar(
-    groups: Iterator[list[Batch]],
-    batches: Iterable[Batch],
-    epochs: int,
-    accumulate: int,
-    precision: str,
-    progress: bool,
-) -> tqdm:
+def _number_of_steps(batches: Iterable[Batch], epochs: int, accumulate: int) -> int | None:
     try:
-        total = epochs * math.ceil(len(batches) / accumulate)
+        return epochs * math.ceil(len(batches) / accumulate)
     except TypeError:  # not every loader knows its length
-        total = None
-    return tqdm(groups, total=total, desc=precision, unit="step", leave=False, disable=not progress)
+        return None
 
 
 @contextmanager
@@ -292,122 +266,7 @@ def _whole_steps() -> Iterator[Callable[[], None]]:
     stop_if_asked()
 
 
-# What holds during a run
-
-
-@contextmanager
-def _ready(precision: str, device: torch.device) -> Iterator[Callable[[], torch.autocast]]:
-    """Everything around the loop; yields what opens autocast. Says what is not as asked."""
-    plan = _PLANS[precision]
-    with ExitStack() as stack:
-        # One that is open may add in a narrower format: it stays.
-        if device.type == "cpu" and not accumulators.in_force:
-            stack.enter_context(emulate_gpu())
-        if device.type == "cuda":
-            stack.enter_context(_pinned(plan.fp32_products))
-
-        def autocast() -> torch.autocast:
-            enabled = plan.autocast is not None
-            return torch.autocast(device.type, dtype=plan.autocast, enabled=enabled)
-
-        _try_product(precision, device, autocast)
-        yield autocast
-
-
-@contextmanager
-def _pinned(fp32_products: str) -> Iterator[None]:
-    """CUDA's float32 products in "ieee" or "tf32", afterwards as before.
-
-    cuDNN's convolutions and RNNs are TF32 unless told otherwise. Only through ``fp32_precision``:
-    once it was written, torch refuses to read the older flags.
-    """
-    backends = torch.backends
-    switches = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
-    before = [switch.fp32_precision for switch in switches]
-    try:
-        for switch in switches:
-            switch.fp32_precision = fp32_products
-        yield
-    finally:
-        for switch, precision in zip(switches, before, strict=True):
-            switch.fp32_precision = "none"
-            # A precision inherited from torch.backends reads the same and is not set again.
-            if switch.fp32_precision != precision:
-                switch.fp32_precision = precision
-
-
-def _try_product(
-    precision: str, device: torch.device, autocast: Callable[[], torch.autocast]
-) -> None:
-    """Multiply by the identity and look at the result: its dtype, and the bits that are left."""
-    plan = _PLANS[precision]
-    # 1 + 2**-12 has more bits than TF32's 10 behind the point; float32 keeps it.
-    x = torch.full((64, 64), 1 + 2.0**-12, device=device, dtype=plan.parameters)
-    with autocast():
-        product = x @ torch.eye(64, device=device, dtype=plan.parameters)
-    if product.dtype is not plan.products:
-        raise RuntimeError(
-            f"precision={precision!r} is not active on {device}: a matmul gives {product.dtype} "
-            f"instead of {plan.products}. Ask for one of {PRECISIONS} that this device computes"
-        )
-    if plan.products is not torch.float32:
-        _say_if_slow(precision, device)
-        return
-    found = "ieee" if torch.equal(product, x) else "tf32"
-    if found == plan.fp32_products:
-        return
-    if found == "tf32":
-        raise RuntimeError(
-            f"precision={precision!r} is not active on {device}: float32 products lose the bits "
-            "that TF32 loses. Ask for precision='tf32', or look who sets fp32_precision"
-        )
-    warnings.warn(
-        f"precision={precision!r} is not active on {device}: its float32 products are IEEE "
-        "float32, so this run is one of 'fp32'. TF32 needs a CUDA device of compute capability 8.0",
-        PrecisionWarning,
-        stacklevel=5,  # past _ready and contextlib: where train was called
-    )
-
-
-def _say_if_slow(precision: str, device: torch.device) -> None:
-    """Warn of a device without units for the dtype; not of a CPU, which emulates and is meant."""
-    if device.type == "cpu":
-        return
-    dtype = precision.removeprefix("pure_").removesuffix("_unscaled")
-    (row,) = (row for row in dtype_support(torch, device.type) if row.dtype == dtype)
-    if row.accelerated == "no":
-        warnings.warn(
-            f"precision={precision!r}: {device} computes {dtype} without units of its own "
-            f"({row.evidence}), so expect no speed from it",
-            PrecisionWarning,
-            stacklevel=6,
-        )
-
-
 # What is refused
-
-
-def _plan(precision: str) -> _Plan:
-    if precision not in _PLANS:
-        raise ValueError(f"precision={precision!r}: pass one of {', '.join(map(repr, _PLANS))}")
-    return _PLANS[precision]
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        why = (
-            "was built without CUDA" if torch.version.cuda is None else "finds no device or driver"
-        )
-        raise ValueError(
-            f"device={device!r}: this torch {why}. Pass device='cpu', where the run is emulated"
-        )
-    if not torch.amp.is_autocast_available(found.type):
-        raise ValueError(f"device={device!r} has no autocast: pass 'cpu' or 'cuda'")
-    return found
 
 
 def _check_numbers(
@@ -447,9 +306,9 @@ def _described(batch: object) -> str:
     return f"a {type(batch).__name__}"
 
 
-def _check_model(model: nn.Module, optimizer: Optimizer, plan: _Plan, precision: str) -> None:
+def _check_model(model: nn.Module, optimizer: Optimizer, plan: Precision) -> None:
     if plan.parameters is torch.float32:
-        _check_parameters(model, plan, precision)
+        check_parameters(model, plan)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if held.isdisjoint(id(p) for p in model.parameters()):
         raise ValueError(
@@ -458,27 +317,17 @@ def _check_model(model: nn.Module, optimizer: Optimizer, plan: _Plan, precision:
         )
 
 
-def _check_parameters(model: nn.Module, plan: _Plan, precision: str) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and parameter.dtype is not plan.parameters:
-            raise ValueError(
-                f"precision={precision!r} needs parameters of {plan.parameters}, and {name} is "
-                f"{parameter.dtype}: call model.to({plan.parameters}), or ask for the precision "
-                "the model was trained in"
-            )
-
-
 def _scaler(
-    scaler: LossScaler | torch.amp.GradScaler | None, precision: str, device: torch.device
+    scaler: LossScaler | torch.amp.GradScaler | None, plan: Precision, device: torch.device
 ) -> LossScaler | torch.amp.GradScaler:
     """The scaler of the run; a disabled one, which does nothing, where the loss is not scaled."""
-    if precision == "fp16_unscaled" and scaler is not None:
+    if plan.name == "fp16_unscaled" and scaler is not None:
         raise ValueError("precision='fp16_unscaled' takes no scaler: ask for 'fp16' to scale")
-    if scaler is None and _PLANS[precision].scaled:
+    if scaler is None and plan.scaled:
         return LossScaler()
     if scaler is None:
         return torch.amp.GradScaler(device.type, enabled=False)
-    if _PLANS[precision].scaled and isinstance(scaler, torch.amp.GradScaler):
+    if plan.scaled and isinstance(scaler, torch.amp.GradScaler):
         _say_if_disabled(scaler)
     return scaler
 

@@ -24,7 +24,8 @@ class May:
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
     "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
-    "tensor_core emulation models scaling loss_scaler hardware data training"
+    "tensor_core emulation models scaling loss_scaler hardware data precision "
+    "training"
 )
 TABLE = {
     "paths": May(),
@@ -48,7 +49,8 @@ TABLE = {
     "drills": May("questions progress", "fsrs"),
     "hardware": May("paths", "torch"),
     "data": May("paths", "torch numpy"),
-    "training": May("accumulators emulation dtype_support loss_scaler", "torch tqdm"),
+    "precision": May("accumulators emulation dtype_support", "torch"),
+    "training": May("precision loss_scaler", "torch tqdm"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "formats histograms progress misconceptions", "anywidget traitlets ipywidgets IPython torch"
