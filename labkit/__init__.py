@@ -12,6 +12,7 @@ Read the package in this order, each module in one sitting:
   Below it ``labkit.autocast_lists`` (which operator in which dtype), ``labkit.tensor_core`` (what
   each rounds), ``labkit.flash_attention``.
 - ``labkit.models``: the networks that the labs train.
+- ``labkit.suspects``: the five runs of lab 01, and the evidence that a run leaves.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.

@@ -51,6 +51,7 @@ TABLE = {
     "data": May("paths", "torch numpy"),
     "precision": May("accumulators emulation dtype_support", "torch"),
     "training": May("precision loss_scaler", "torch tqdm"),
+    "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "formats histograms progress misconceptions", "anywidget traitlets ipywidgets IPython torch"

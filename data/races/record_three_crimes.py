@@ -1,0 +1,67 @@
+"""Record the runs among which the dials of lab 01's race choose.
+
+    python data/races/record_three_crimes.py
+
+Two tasks, three learning rates, two values of Adam's eps, seven precisions: 84 runs from the same
+first weights, a line each as it is done. Losses keep four digits; null stands for inf and NaN.
+"""
+
+import datetime
+import itertools
+import json
+import math
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from labkit.suspects import SUSPECTS, run
+
+TASKS = {
+    "digits": (replace(SUSPECTS["D"], precision="fp32"), (1e-3, 5e-5, 1e-5)),
+    "autoencoder": (replace(SUSPECTS["E"], precision="fp32"), (1e-2, 1e-3, 1e-4)),
+}
+EPS = (1e-8, 1e-4)
+PRECISIONS = (
+    ("fp32", None),
+    ("pure_fp16", None),
+    ("pure_bf16", None),
+    ("fp16_unscaled", None),
+    ("fp16", 256.0),
+    ("fp16", None),
+    ("bf16", None),
+)
+
+
+def short(loss: float) -> float | None:
+    return float(f"{loss:.4g}") if math.isfinite(loss) else None
+
+
+torch.set_num_threads(1)
+runs = []
+for task, (trial, rates) in TASKS.items():
+    for lr, eps, (precision, scale) in itertools.product(rates, EPS, PRECISIONS):
+        outcome = run(replace(trial, lr=lr, eps=eps, precision=precision, loss_scale=scale))
+        runs.append(
+            {
+                "task": task,
+                "lr": lr,
+                "eps": eps,
+                "precision": precision,
+                "loss_scale": scale,
+                "losses": [short(loss) for loss in outcome.losses],
+                "zero_gradients": round(outcome.zero_gradients, 4),
+                "moved": round(outcome.usual_move, 4),
+            }
+        )
+        print(task, lr, eps, precision, scale, runs[-1]["losses"][-1], flush=True)
+
+provenance = (
+    f"emulated on a CPU ({platform.machine()}, torch {torch.__version__}), "
+    f"{datetime.date.today().isoformat()}"
+)
+lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in runs)
+Path(__file__).with_name("three_crimes.json").write_text(
+    f'{{"provenance": {json.dumps(provenance)}, "runs": [\n{lines}\n]}}\n', encoding="utf-8"
+)

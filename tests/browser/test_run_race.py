@@ -1,0 +1,76 @@
+"""RunRace in a real JupyterLab: mouse, keyboard, names, both themes."""
+
+import pytest
+
+from tests.browser.contrast import contrasts
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def widget(workbench):
+    return workbench.show("from labkit.widgets.run_race import RunRace\nrace = RunRace()\nrace")
+
+
+@pytest.fixture(autouse=True)
+def at_the_start(widget):
+    for dial, position in (
+        ("Task", "digits"), ("Learning rate", "high"), ("Adam's eps", "1e-08"),
+        ("All in 16 bits", "pure_fp16"), ("Mixed", "fp16"),
+    ):  # fmt: skip
+        widget.get_by_label(dial).select_option(position)
+    widget.get_by_role("button", name="back to the start").click()
+    widget.get_by_label("Loss at step 0 of 299").wait_for()
+
+
+def lane(widget, index: int):
+    return widget.locator(f"tr[data-lane='{index}']")
+
+
+def test_by_mouse_a_race_is_run_and_a_dial_changes_its_end(widget, workbench):
+    widget.get_by_role("button", name="Play").click()
+    widget.get_by_label("Loss at step 299 of 299").wait_for()
+    assert "not finite from step 1" in lane(widget, 1).inner_text()
+    assert "keeps up: 100% of FP32's way" in lane(widget, 2).inner_text()
+    assert widget.locator(".rr-cross").count() == 1
+    widget.get_by_label("Adam's eps").select_option("0.0001")
+    lane(widget, 1).get_by_text("of FP32's way").wait_for()
+    assert widget.locator(".rr-cross").count() == 0
+    widget.get_by_label("Task").select_option("autoencoder")
+    widget.get_by_label("Loss at step 0 of 59").wait_for()
+    assert workbench.say("race.task, race.eps, race.step") == "autoencoder 0.0001 0"
+
+
+def test_by_keyboard_alone(widget, workbench):
+    workbench.page.locator(".jp-NotebookPanel").first.press("Escape")  # JupyterLab's command mode
+    cells = workbench.lab.cell_count()
+    widget.get_by_label("All in 16 bits").focus()
+    workbench.page.keyboard.press("b")  # BF16 by its first letter; in command mode, a new cell
+    lane(widget, 1).get_by_text("all in BF16").wait_for()
+    names = []
+    for _ in range(7):
+        workbench.page.keyboard.press("Tab")
+        names.append(workbench.focused())
+    assert names[1:] == [
+        "back to the start", "Play", "one step on", "ten steps on", "to the end", "step",
+    ]  # fmt: skip
+    for _ in range(3):
+        workbench.page.keyboard.press("ArrowRight")
+    widget.get_by_label("Loss at step 3 of 299").wait_for()
+    workbench.page.keyboard.press("Shift+Tab")
+    workbench.page.keyboard.press("Enter")
+    widget.get_by_label("Loss at step 299 of 299").wait_for()
+    workbench.page.wait_for_timeout(500)  # the page tells Python where a race stopped
+    assert workbench.say("race.step, race.pure") == "299 pure_bf16"
+    assert workbench.lab.cell_count() == cells
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_text_can_be_read_in_both_themes(widget, workbench, theme):
+    try:
+        workbench.lab.theme(theme)
+        found = contrasts(workbench.page, ".rr")
+    finally:
+        workbench.lab.theme("JupyterLab Light")
+    assert len(found) > 10
+    assert [each for each in found if each[0] < 4.5] == []

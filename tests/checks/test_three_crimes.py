@@ -1,0 +1,168 @@
+"""Lab 01's checks: right answers in other ways, and wrong answers no check was written for."""
+
+import math
+
+import pytest
+import torch
+
+from labkit.checks.three_crimes import (
+    check_causes,
+    check_first_nonfinite,
+    check_kinds,
+    check_ledger,
+    check_pardon,
+    check_witness,
+)
+
+TRUE_CAUSES = {
+    "E": "gradients are 0",
+    "D": "updates below half a gap",
+    "C": "eps is 0",
+    "A": "healthy",
+}
+TRUE_KINDS = ("pure", "autocast", "masters", "fp8", *["quantization"] * 2, *["none"] * 2)
+
+
+def witness_with_a_hook_on_all_parts(layer, optimizer, step):
+    report = {}
+
+    def look(module, arguments, output):
+        report["activation"] = output.dtype
+        report["parameter"] = next(module.parameters()).dtype
+
+    hook = layer.register_forward_hook(look)
+    try:
+        report["loss"] = step().detach().dtype
+    finally:
+        hook.remove()
+    weight = optimizer.param_groups[0]["params"][0]
+    report["state"] = optimizer.state[weight]["exp_avg_sq"].dtype
+    report["gradient"] = next(p.grad for p in layer.parameters()).dtype
+    return report
+
+
+def witness_by_wrapping_forward(layer, optimizer, step):
+    found, forward = [], layer.forward
+
+    def spy(x):
+        found.append(forward(x))
+        return found[-1]
+
+    layer.forward = spy
+    loss = step()
+    del layer.forward
+    return {
+        "parameter": layer.bias.dtype,
+        "activation": found[0].dtype,
+        "loss": loss.dtype,
+        "gradient": layer.bias.grad.dtype,
+        "state": optimizer.state[layer.bias]["exp_avg"].dtype,
+    }
+
+
+def first_by_differences(pairs):
+    for name, x in pairs:
+        if ((x - x) != 0).any():  # inf - inf and NaN - NaN are NaN
+            return name
+
+
+def first_by_python_floats(pairs):
+    bad = [name for name, x in pairs if not all(map(math.isfinite, x.flatten().tolist()))]
+    return bad[0] if bad else None
+
+
+def ledger_by_witness(parameters, activations):
+    fp32, fp16 = (torch.finfo(dtype).bits // 8 for dtype in (torch.float32, torch.float16))
+    roles = dict.fromkeys(("weights", "gradients"), fp32 * parameters)
+    roles |= {"adam": 2 * fp32 * parameters, "copies": fp16 * parameters}
+    return roles | {"activations": float(fp16 * activations)}
+
+
+def ledger_in_gigabytes(parameters, activations):
+    return {role: size / 1e9 for role, size in ledger_by_witness(parameters, activations).items()}
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (check_witness, witness_with_a_hook_on_all_parts),
+        (check_witness, witness_by_wrapping_forward),
+        (check_first_nonfinite, first_by_differences),
+        (check_first_nonfinite, first_by_python_floats),
+        (check_ledger, ledger_by_witness),
+        (check_ledger, lambda p, a: {"activations": a * 2, "adam": p << 3, "copies": p + p,
+                                     "gradients": p * 4, "weights": p * 4}),
+        (check_causes, TRUE_CAUSES),
+        (check_causes, dict(sorted(TRUE_CAUSES.items()))),
+        (check_kinds, TRUE_KINDS),
+        (check_kinds, list(TRUE_KINDS)),
+        (check_pardon, {"precision": "bf16"}),
+        (check_pardon, {"precision": "fp16"}),
+    ],
+)  # fmt: skip
+def test_a_right_answer_passes(check, right):
+    result = check.result(right)
+    assert result.status == "passed", result.message
+
+
+def twice(layer, optimizer, step):
+    step()
+    return witness_with_a_hook_on_all_parts(layer, optimizer, step)
+
+
+def says_float16(layer, optimizer, step):
+    step()
+    return dict.fromkeys(("parameter", "activation", "loss", "gradient", "state"), torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "said", "ideas"),
+    [
+        (check_witness, twice, "`step()` ran 2 times", ()),
+        (check_witness, says_float16, "FP32: you report parameter float16; it is float32", ()),
+        (check_witness, lambda layer, optimizer, step: {"parameter": 1}, "a dict of parameter", ()),
+        (check_witness, lambda layer, optimizer, step: step(), "is wanted", ()),
+        (check_first_nonfinite, lambda pairs: None, "'hidden' is wanted", ()),
+        (check_first_nonfinite, lambda pairs: dict(pairs).get("x", True), "None is wanted", ()),
+        (check_first_nonfinite,
+         lambda pairs: next((n for n, x in pairs if math.isnan(x.double().sum())), None),
+         "'scores' is wanted", ()),
+        (check_ledger, ledger_in_gigabytes, "`ledger(1, 0)`: weights is 4e-09 bytes", ()),
+        (check_ledger, lambda p, a: dict.fromkeys(ledger_by_witness(p, a), 2 * p), "weights is 2",
+         ()),
+        (check_ledger, lambda p, a: 18 * p, "a dict of weights", ()),
+        (check_causes, TRUE_CAUSES | {"C": "overflow", "D": "overflow"}, "C: you say 'overflow'",
+         ("every-failure-is-overflow",)),
+        (check_causes, TRUE_CAUSES | {"E": "healthy"}, "every gradient is 0", ()),
+        (check_causes, TRUE_CAUSES | {"E": "underflow"}, "'underflow' is no cause", ()),
+        (check_causes, list(TRUE_CAUSES), "the keys A, C, D and E", ()),
+        (check_kinds, ["pure"] * 8, "Number 2: you say 'pure'", ()),
+        (check_kinds, ["pure"] * 7, "a list of 8", ()),
+        (check_kinds, [*TRUE_KINDS[:7], "amp"], "'amp' is no kind", ()),
+        (check_pardon, {"precision": "bf16", "lr": 1e-3}, "one setting", ()),
+        (check_pardon, {"lr": 5e-5}, "has already", ()),
+        (check_pardon, {"precision": "tf32"}, "%", ("sixteen-bits-must-go",)),
+        (check_pardon, "bf16", "a dict with one setting", ()),
+    ],
+)  # fmt: skip
+def test_a_wrong_answer_without_a_name_is_told_what_came_out(check, wrong, said, ideas):
+    result = check.result(wrong)
+    assert (result.status, result.misconceptions) == ("failed", ideas), result.message
+    assert said in result.message
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "said"),
+    [
+        (check_pardon, {"momentum": 0.9}, "refuses {'momentum': 0.9}"),
+        (check_pardon, {"loss_scale": 256.0}, "only 'fp16' scales its loss"),
+        (check_pardon, {"precision": "int8"}, "int8"),
+        (check_ledger, lambda p: p, "`ledger(1, 0)` raised TypeError"),
+        (check_first_nonfinite, lambda pairs: pairs[0], "not subscriptable"),
+        (check_witness, lambda layer, optimizer, step: layer.half(), "is wanted"),
+    ],
+)
+def test_an_answer_that_raises_is_told_why(check, answer, said):
+    result = check.result(answer)
+    assert result.status in ("error", "failed")
+    assert said in result.message
