@@ -46,7 +46,8 @@ TABLE = {
     "questions": May("paths misconceptions checks"),
     "drills": May("questions progress", "fsrs"),
     "hardware": May("paths", "torch"),
-    "data": May("paths", "torch numpy"),
+    "downloads": May("", "tqdm"),
+    "data": May("paths downloads", "torch numpy"),
     "training": May("hardware models data", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
