@@ -2,26 +2,6 @@
 // Every number on the screen is Python's. It is greyed until the answer to the newest `request`
 // is here; an answer to an older request is ignored.
 
-// ---------------------------------------------------------------- elements
-
-function node(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-// JupyterLab's command mode takes keys from a focused element unless that element itself says so.
-function control(tag, attributes = {}, ...children) {
-  return node(tag, { ...attributes, "data-lm-suppress-shortcuts": "true" }, ...children);
-}
-
-function button(label, attributes, onClick) {
-  const element = control("button", { type: "button", ...attributes }, label);
-  element.addEventListener("click", onClick);
-  return element;
-}
-
 // ---------------------------------------------------------------- the line
 // k counts the values of a format from zero: k = 0 is zero, 1 the smallest positive value.
 
@@ -159,7 +139,6 @@ function render({ model, el }) {
   let active = 0; // the one bit in the tab order
   let waiting = []; // moves asked for while numbers were on their way
   let bits = [];
-  let announcing = null;
 
   // Controls, in the order in which they are reached.
   const formatBox = control("select", { class: "fe-format" },
@@ -174,9 +153,9 @@ function render({ model, el }) {
     ["double", "× 2", "× 2: multiply by two"],
     ["negate", "negate", "negate: change the sign"],
   ].map(([name, label, spoken]) =>
-    button(label, { class: `fe-move fe-move-${name}`, "aria-label": spoken }, () => move(name)));
+    button(label, { class: `lk-button fe-move-${name}`, "aria-label": spoken }, () => move(name)));
   const message = node("div", { class: "fe-message", role: "status", "aria-live": "polite" });
-  const spoken = node("div", { class: "fe-spoken", role: "status", "aria-live": "polite" });
+  const spoken = announcer();
   const bitGroup = node("div", { class: "fe-bits", role: "group" });
   const facts = node("div", { class: "fe-facts fe-number" });
   const lineBox = node("div", { class: "fe-line", role: "img" });
@@ -184,20 +163,20 @@ function render({ model, el }) {
   const legend = node("dl", { class: "fe-legend fe-number" });
   const notes = node("div", { class: "fe-notes fe-number" });
   const tables = node("div", { class: "fe-tables fe-number" });
-  const root = node("div", { class: "fe", role: "group", "aria-label": "FormatExplorer" },
-    node("div", { class: "fe-controls" },
-      node("label", {}, node("span", {}, "Format"), formatBox),
+  const root = node("div", { class: "lk fe", role: "group", "aria-label": "FormatExplorer" },
+    node("div", { class: "lk-controls" },
+      labelled("Format", formatBox),
       node("label", { class: "fe-grow" }, node("span", {}, "Value x"), textBox),
-      node("div", { class: "fe-moves", role: "group", "aria-label": "Change the value" }, ...moves)),
+      node("div", { class: "lk-buttons", role: "group", "aria-label": "Change the value" }, ...moves)),
     message,
     bitGroup,
-    node("p", { class: "fe-keys" }, "Keys on the bits: ",
+    node("p", { class: "lk-keys" }, "Keys on the bits: ",
       ...[["←", "→"], ["Space"], ["↑", "↓"], ["Home", "End"]].flatMap((keys, i) => [
         ...keys.map((key) => node("kbd", {}, key)),
         [" move · ", " toggles · ", " one ulp up or down · ", " first or last bit. In the value field Enter applies."][i],
       ])),
     facts, lineBox,
-    caption, legend, notes, tables, spoken);
+    caption, legend, notes, tables, spoken.element);
   const numberBoxes = [facts, legend, notes, tables];
 
   // Asking Python, and moving at once what a key moved.
@@ -340,8 +319,7 @@ function render({ model, el }) {
     textBox.setAttribute("aria-invalid", String(numbers.message !== ""));
     const typing = document.activeElement === textBox && textBox.value !== textBox.dataset.applied;
     if (!numbers.message && !typing) textBox.value = textBox.dataset.applied = numbers.text;
-    clearTimeout(announcing); // a held key says only where it stopped
-    announcing = setTimeout(() => { spoken.textContent = numbers.spoken; }, 300);
+    spoken.say(numbers.spoken);
   }
 
   function accept() {
@@ -364,7 +342,7 @@ function render({ model, el }) {
   accept();
   return () => {
     model.off("change:numbers", accept);
-    clearTimeout(announcing);
+    spoken.stop();
   };
 }
 

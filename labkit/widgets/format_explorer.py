@@ -5,19 +5,16 @@ This module believes that Python computes and the page draws. What there is to s
 moved, and sends a request. Each answer carries the request's number, so a late one is ignored.
 """
 
-from pathlib import Path
-
 import traitlets
 
 from labkit.formats import FORMATS, FP16, FloatFormat
+from labkit.widgets import page
 from labkit.widgets.described import DescribedWidget
 from labkit.widgets.format_picture import described, picture
 from labkit.widgets.look import Look, look_at, look_at_code
 
 MAX_BITS = 32
 """Widest code that the widget shows: more buttons than that are no picture."""
-
-_HERE = Path(__file__).parent
 
 
 class FormatExplorer(DescribedWidget):
@@ -40,8 +37,8 @@ class FormatExplorer(DescribedWidget):
     (11878, '0.0999755859375')
     """
 
-    _esm = _HERE / "format_explorer.js"
-    _css = _HERE / "format_explorer.css"
+    _esm = page.script("format_explorer")
+    _css = page.style("format_explorer")
 
     text = traitlets.Unicode()
     code = traitlets.Int()

@@ -1,24 +1,6 @@
 // Draws what Python says (`numbers`). Every number on the screen is Python's; an answer to an older
 // `request` is ignored.
 
-function node(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-}
-
-// JupyterLab's command mode takes keys from a focused element unless that element itself says so.
-function control(tag, attributes = {}, ...children) {
-  return node(tag, { ...attributes, "data-lm-suppress-shortcuts": "true" }, ...children);
-}
-
-function button(label, spoken, onClick) {
-  const element = control("button", { type: "button", class: "rs-press", "aria-label": spoken }, label);
-  element.addEventListener("click", onClick);
-  return element;
-}
-
 function bar(kind, title) {
   const fill = node("span", { class: `rs-fill rs-${kind}` });
   const value = node("output", { class: "rs-value" });
@@ -28,8 +10,6 @@ function bar(kind, title) {
 }
 
 function render({ model, el }) {
-  let announcing = null;
-
   function ask(wanted) {
     const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
     // A press made before the last answer is here counts too: adds to come are added up.
@@ -44,9 +24,9 @@ function render({ model, el }) {
     ...model.get("formats").map((name) => node("option", { value: name }, name)));
   formatBox.addEventListener("change", () => { queued = 0; ask({ format_name: formatBox.value }); });
   const presses = model.get("steps").map((times) =>
-    button(times === 1 ? "+ 1" : `+ 1, ${times} times`, times === 1 ? "add 1" : `add 1, ${times} times`,
-      () => ask({ add: times })));
-  const reset = button("reset", "reset: begin again at 0",
+    button(times === 1 ? "+ 1" : `+ 1, ${times} times`,
+      { class: "lk-button", "aria-label": times === 1 ? "add 1" : `add 1, ${times} times` }, () => ask({ add: times })));
+  const reset = button("reset", { class: "lk-button", "aria-label": "reset: begin again at 0" },
     () => { queued = 0; ask({ format_name: formatBox.value }); });
   const total = node("output", { class: "rs-total" });
   const counts = node("span", { class: "rs-counts" });
@@ -54,14 +34,14 @@ function render({ model, el }) {
   const addend = bar("addend", "addend");
   const verdict = node("p", { class: "rs-verdict" });
   const bars = node("div", { class: "rs-bars", role: "img" }, gap.row, addend.row);
-  const spoken = node("div", { class: "rs-spoken", role: "status", "aria-live": "polite" });
-  const root = node("div", { class: "rs", role: "group", "aria-label": "ReachTheSum" },
-    node("div", { class: "rs-controls" },
-      node("label", {}, node("span", {}, "Format"), formatBox),
-      node("div", { class: "rs-presses", role: "group", "aria-label": "Add ones" }, ...presses, reset)),
-    node("p", { class: "rs-keys" }, "With the focus on a button, Space or Enter presses it."),
+  const spoken = announcer();
+  const root = node("div", { class: "lk rs", role: "group", "aria-label": "ReachTheSum" },
+    node("div", { class: "lk-controls" },
+      labelled("Format", formatBox),
+      node("div", { class: "lk-buttons", role: "group", "aria-label": "Add ones" }, ...presses, reset)),
+    node("p", { class: "lk-keys" }, "With the focus on a button, Space or Enter presses it."),
     node("div", { class: "rs-facts" }, node("span", { class: "rs-title" }, "sum"), total, counts),
-    bars, verdict, spoken);
+    bars, verdict, spoken.element);
 
   function accept() {
     const numbers = model.get("numbers");
@@ -76,8 +56,7 @@ function render({ model, el }) {
     verdict.textContent = numbers.verdict;
     bars.setAttribute("aria-label", numbers.sentence);
     root.classList.toggle("rs-stuck", numbers.stuck);
-    clearTimeout(announcing); // a held key says only where it stopped
-    announcing = setTimeout(() => { spoken.textContent = numbers.spoken; }, 300);
+    spoken.say(numbers.spoken);
     if (queued) {
       const add = queued;
       queued = 0;
@@ -90,7 +69,7 @@ function render({ model, el }) {
   accept();
   return () => {
     model.off("change:numbers", accept);
-    clearTimeout(announcing);
+    spoken.stop();
   };
 }
 

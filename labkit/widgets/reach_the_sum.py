@@ -6,17 +6,16 @@ This module believes that Python computes and the page draws. Each add is ``quan
 """
 
 import math
-from pathlib import Path
 
 import traitlets
 
 from labkit.formats import BF16, FP16, FloatFormat, quantize, spacing
+from labkit.widgets import page
 from labkit.widgets.described import DescribedWidget
 
 STEPS = (1, 10, 100, 1000)
 """How many adds one press makes."""
 
-_HERE = Path(__file__).parent
 _FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 # The bars end where the gap is this many times the addend; past it the sum has long been stuck.
 _WIDEST = 4
@@ -36,8 +35,8 @@ class ReachTheSum(DescribedWidget):
     (2048.0, 3000)
     """
 
-    _esm = _HERE / "reach_the_sum.js"
-    _css = _HERE / "reach_the_sum.css"
+    _esm = page.script("reach_the_sum")
+    _css = page.style("reach_the_sum")
 
     total = traitlets.Float(read_only=True)
     presses = traitlets.Int(read_only=True)

@@ -32,6 +32,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from labkit.paths import NOTEBOOKS
@@ -189,10 +190,12 @@ class Lab:
         self.server = server
         self.root = server.root
         self.labkit_home = server.labkit_home
+        self.opened: list[str] = []
 
     def open(self, name: str) -> None:
         """Open a notebook of the server's root in a fresh workspace and wait for its kernel."""
         url = f"{self.server.url}/lab/tree/{name}?token={self.server.token}&reset"
+        self.opened.append(name)
         self.page.goto(url)
         self.page.wait_for_function(
             "window.jupyterapp?.shell?.currentWidget?.context?.isReady", timeout=PATIENCE * 1000
@@ -329,12 +332,14 @@ def _learner(chromium, server: Server):
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(PATIENCE * 1000)
+    learner = Lab(page, server)
     try:
-        yield Lab(page, server)
+        yield learner
     finally:
         context.close()
         for session in server.api("GET", "sessions"):
-            server.api("DELETE", f"sessions/{session['id']}")
+            if session["path"] in learner.opened:
+                server.api("DELETE", f"sessions/{session['id']}")
 
 
 @pytest.fixture
@@ -349,6 +354,51 @@ def module_lab(chromium, server):
     """The same for a whole file whose tests share one notebook and one kernel."""
     with _learner(chromium, server) as learner:
         yield learner
+
+
+class Workbench:
+    """One notebook and one kernel that the tests of small widgets share: a kernel starts slowly."""
+
+    CELLS = 40
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.page = lab.page
+        self._next = 0
+
+    def show(self, source: str):
+        """Run the source in a new cell; returns Playwright's locator of the widget it displays."""
+        cell, self._next = self._next, self._next + 1
+        self.lab.set_cell_source(cell, source)
+        self.lab.run_cell(cell)
+        widget = self.lab.cell(cell).locator(".lk")
+        widget.wait_for()
+        return widget
+
+    def say(self, expression: str) -> str:
+        """What Python prints for an expression, in a new cell."""
+        cell, self._next = self._next, self._next + 1
+        self.lab.set_cell_source(cell, f"print({expression})")
+        self.lab.run_cell(cell)
+        return self.lab.output_text(cell).strip()
+
+    def focused(self) -> str:
+        """The accessible name of what has the focus, or its class."""
+        return self.page.evaluate(
+            "() => document.activeElement.ariaLabel ?? document.activeElement.className"
+        )
+
+
+@pytest.fixture(scope="package")
+def workbench(chromium, server):
+    """A notebook of empty cells, opened once; the tests of a widget show theirs in it."""
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    cells = [nbformat.v4.new_code_cell("", id=f"cell-{i}") for i in range(Workbench.CELLS)]
+    written = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(written, server.root / "workbench.ipynb")
+    with _learner(chromium, server) as learner:
+        learner.open("workbench.ipynb")
+        yield Workbench(learner)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,6 +8,7 @@ import pytest
 from labkit.formats import BF16, FP16, decode, encode
 from labkit.widgets.exact_numbers import in_full
 from labkit.widgets.format_explorer import FormatExplorer
+from tests.browser.contrast import contrasts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -35,31 +36,6 @@ NEXT_FRAME = """(type) => new Promise((resolve) => {
         waiting: root.querySelector(".fe-facts").getAttribute("aria-busy"),
     })), { once: true, capture: true });
 })"""
-
-# WCAG 2.1's contrast of each element with text of its own against what is painted behind it.
-CONTRASTS = """() => {
-    const rgba = (text) => text.match(/[\\d.]+/g).map(Number);
-    const over = ([r, g, b, a = 1], below) =>
-        [r, g, b].map((c, i) => c * a + below[i] * (1 - a));
-    const behind = (element) => {
-        const layers = [];
-        for (let at = element; at; at = at.parentElement)
-            layers.unshift(rgba(getComputedStyle(at).backgroundColor));
-        return layers.reduce((below, layer) => over(layer, below), [255, 255, 255]);
-    };
-    const light = (rgb) => rgb.map((c) => c / 255)
-        .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-    return [...document.querySelectorAll(".fe *")]
-        .filter((e) => e.checkVisibility() && e.tagName !== "OPTION")
-        .filter((e) => (["INPUT", "SELECT"].includes(e.tagName)
-            || [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())))
-        .map((e) => {
-            const below = behind(e);
-            const [a, b] = [light(over(rgba(getComputedStyle(e).color), below)), light(below)];
-            return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.className, e.textContent];
-        });
-}"""
 
 
 class Explorer:
@@ -378,9 +354,9 @@ def test_text_stands_out_in_both_themes(explorer, theme):
     explorer.text_box.press("Enter")
     explorer.settle()
     explorer.page.wait_for_timeout(500)  # until the grey has faded
-    contrasts = explorer.page.evaluate(CONTRASTS)
-    assert len(contrasts) > 100
-    assert [found for found in contrasts if found[0] < 4.5] == []
+    found = contrasts(explorer.page, ".fe")
+    assert len(found) > 100
+    assert [each for each in found if each[0] < 4.5] == []
 
 
 @pytest.mark.parametrize("name", ["fp32", "fp16", "e8m0", "e2m1"])

@@ -1,0 +1,24 @@
+"""A widget's page: the elements and colours that all share, then the widget's own file.
+
+A widget's JavaScript is one module, so what the widgets share is put before it as text.
+"""
+
+from pathlib import Path
+
+
+def _read(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+ELEMENTS = _read("elements.js")
+LOOK = _read("elements.css")
+
+
+def script(name: str) -> str:
+    """The JavaScript module of the widget ``name``: the shared elements, then name.js."""
+    return ELEMENTS + _read(f"{name}.js")
+
+
+def style(name: str) -> str:
+    """The style sheet of the widget ``name``: the shared classes lk, then name.css."""
+    return LOOK + _read(f"{name}.css")
