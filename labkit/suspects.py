@@ -158,7 +158,7 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
 def _optimizer(trial: Trial, model: nn.Module) -> torch.optim.Optimizer:
     if trial.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), lr=trial.lr)
-    # One tensor after the other on every device: the fused form keeps eps in float32.
+    # One operator after the other on every device: the fused form adds eps in float32.
     return torch.optim.Adam(model.parameters(), lr=trial.lr, eps=trial.eps, foreach=False)
 
 

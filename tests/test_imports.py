@@ -48,9 +48,11 @@ TABLE = {
     "questions": May("paths misconceptions checks"),
     "drills": May("questions progress", "fsrs"),
     "hardware": May("paths", "torch"),
-    "data": May("paths", "torch numpy"),
+    "downloads": May("", "tqdm"),
+    "data": May("paths downloads", "torch numpy"),
     "precision": May("accumulators emulation dtype_support", "torch"),
     "training": May("precision loss_scaler", "torch tqdm"),
+    "recordings": May("data models training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
@@ -62,13 +64,13 @@ TABLE = {
     "dtype_support": May("", "torch"),
     "doctor": May("paths progress dtype_support hardware", "torch"),
     "checks": May(
-        f"{NUMERICS} paths progress misconceptions questions plots widgets my_labs",
+        f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
         "torch numpy IPython",
     ),
     "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
     "__init__": May(),
     "__main__": May(
-        "build my_labs doctor progress widgets questions drills grading hardware training"
+        "build my_labs doctor progress widgets questions drills grading hardware recordings"
     ),
 }
 LAZY = {("questions", "checks")}  # inside functions only

@@ -126,7 +126,7 @@ def says_float16(layer, optimizer, step):
         (check_first_nonfinite, lambda pairs: dict(pairs).get("x", True), "None is wanted", ()),
         (check_first_nonfinite,
          lambda pairs: next((n for n, x in pairs if math.isnan(x.double().sum())), None),
-         "'scores' is wanted", ()),
+         "'scores' is wanted", ("nan-is-the-only-nonfinite",)),
         (check_ledger, ledger_in_gigabytes, "`ledger(1, 0)`: weights is 4e-09 bytes", ()),
         (check_ledger, lambda p, a: dict.fromkeys(ledger_by_witness(p, a), 2 * p), "weights is 2",
          ()),
@@ -159,7 +159,7 @@ def test_a_wrong_answer_without_a_name_is_told_what_came_out(check, wrong, said,
         (check_pardon, {"precision": "int8"}, "int8"),
         (check_ledger, lambda p: p, "`ledger(1, 0)` raised TypeError"),
         (check_first_nonfinite, lambda pairs: pairs[0], "not subscriptable"),
-        (check_witness, lambda layer, optimizer, step: layer.half(), "is wanted"),
+        (check_witness, lambda layer, optimizer, step: layer, "cannot be handed over"),
     ],
 )
 def test_an_answer_that_raises_is_told_why(check, answer, said):
