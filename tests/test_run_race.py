@@ -1,7 +1,9 @@
 """RunRace without a browser: dials in, picture out, and the words of its text twin."""
 
+import itertools
 import json
 import math
+import re
 
 import pytest
 from traitlets import TraitError
@@ -59,6 +61,15 @@ def test_each_crime_is_on_the_dials_and_mixed_precision_keeps_up():
     still = RunRace(task="autoencoder", mixed="fp16_unscaled")
     assert endings(still)[2] == "stands still: every gradient is 0"
     assert turn(still, "mixed", "fp16 256")["lanes"][2]["verdict"].startswith("keeps up: 100%")
+
+
+def test_whatever_is_turned_a_mixed_lane_in_bf16_or_with_a_loss_scale_keeps_up():
+    """What the lab says below the race; and an eps of 1e-4 makes another run of pure FP16."""
+    for task, lr, eps in itertools.product(*(DIALS[dial] for dial in ("task", "lr", "eps"))):
+        race = RunRace(task=task, lr=lr, eps=eps)
+        for race.mixed in ("fp16 256", "fp16", "bf16"):
+            assert re.match(r"keeps up: (9[89]|10[0-2])%", endings(race)[2]), race.describe()
+    assert endings(RunRace(lr="middle", eps="0.0001"))[1].startswith("another run: ")
 
 
 def test_heights_are_the_recorded_losses_on_one_scale():

@@ -3,7 +3,19 @@
 Three seeds each (first weights and order of batches). "Apart" is what chance alone does: the
 largest difference between two of the FP32 runs. A repaired run, against FP32 from the same seed,
 must differ by less; a failed one by more than ``CHANCE``, which is more than any "apart".
-MEASURED
+
+Measured on 2026-11-21 (two cores, torch 2.13.0, CPU), medians of the three seeds:
+
+| run | loss at the end | FP32 | apart | test | FP32 | weights moved in a step | FP32 |
+|---|---|---|---|---|---|---|---|
+| A, FP16 autocast, no scale | 1.191 | 1.191 | 0.026 | 0.914 | 0.914 | 90 % | 90 % |
+| B, pure FP16, SGD | 1.487 | 1.486 | 0.058 | 0.891 | 0.891 | 64 % | 75 % |
+| C, pure FP16, Adam | NaN | 1.191 | 0.026 | 0.100 | 0.914 | (NaN) | 90 % |
+| D, pure BF16, Adam 5e-5 | 2.262 | 1.990 | 0.026 | 0.203 | 0.833 | 6 % | 89 % |
+| E, FP16, no scale, loss * 1e-3 | 0.179 | 0.032 | 0.003 | 0.179 | 0.027 | none | 94 % |
+
+Test is the share of right classes, for E the mean squared error. C and D under autocast and E with
+a scale end within 0.0002 of FP32. C with eps 1e-4 ends at 0.437, FP32 with that eps at 1.227.
 """
 
 import math

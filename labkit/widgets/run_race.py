@@ -201,7 +201,7 @@ def _verdict(run: dict, reference: dict, finite: int) -> str:
     if share < 0.75:
         return f"stalls: {max(share, 0):.0%} of FP32's way; {moved}"
     if share > 1.25:
-        return f"elsewhere: {share:.0%} of FP32's way; {moved}"
+        return f"another run: {share:.0%} of FP32's way; {moved}"
     return f"keeps up: {share:.0%} of FP32's way; {moved}"
 
 

@@ -30,7 +30,7 @@ from labkit.suspects import SUSPECTS, run
 #
 # ### The bet
 #
-# Two 16-bit formats, each half of FP32. **FP16** 半精度 has a short range: 65504 at most, and below 2**-25 a number is 0.
+# Two 16-bit formats, each half of FP32. **FP16** 半精度 has a short range: 65504 at most, and 0 from 2**-25 down.
 # **BF16** has the range of FP32 and fewer digits. Five small networks train, as on a GPU:
 #
 # | run | what is 16-bit | optimizer | task |
@@ -54,6 +54,7 @@ def fails():
     twins = [run(replace(trial, precision="fp32")) for trial in SUSPECTS.values()]
     runs = [run(trial) for trial in SUSPECTS.values()]
     ends = zip(runs, twins, strict=True)
+    # A NaN is not below anything; by chance alone FP32 runs end up to CHANCE apart.
     return [not abs(suspect.final_loss - twin.final_loss) < court.CHANCE for suspect, twin in ends]
 
 
