@@ -7,7 +7,6 @@ a mistake that ends where the answer ends is named. How an answer is written is 
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """
 
-import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -146,7 +145,9 @@ def _first_other(got, want):
 
 # The loop
 
-_CLASSES = torch.tensor([[2.0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [0, 0, 0, 2, 0, 0]])
+_CLASSES = torch.tensor(
+    [[2.0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [0, 0, 0, 2, 0, 0]]
+)
 
 
 def _batch(seed, count=16, scale=1.0):
@@ -191,9 +192,9 @@ def run_fit(fit):
             test = inputs[few], targets[few]
             start, met = _flat(network), []
             network.register_forward_hook(
-                lambda module, inputs, output, met=met: met.append(str(output.dtype))
-                if torch.is_grad_enabled()
-                else None
+                lambda module, inputs, output, met=met: (
+                    met.append(str(output.dtype)) if torch.is_grad_enabled() else None
+                )
             )
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -204,6 +205,9 @@ def run_fit(fit):
             shown[name + " weights"] = _flat(network) - start if name != "unheard" else None
             shown[name + " loud"] = loud or type(end) is Raised if name == "unheard" else None
     return shown
+
+
+_SILENT = ("asked-is-active", "autocast-belongs-around-backward", "cuda-amp-works-everywhere")
 
 
 def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
@@ -226,9 +230,8 @@ def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
         with region(enabled=not outside):
             output = model(inputs)
             loss = F.cross_entropy(output, targets)
-        if output.dtype is not dtype and mistake != "asked-is-active" and not outside:
-            if mistake != "cuda-amp-works-everywhere":
-                warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)
+        if output.dtype is not dtype and mistake not in _SILENT:
+            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)
         scaled = scaler.scale(loss)
         with region(enabled=outside):
             scaled.backward()
@@ -264,7 +267,8 @@ def _fit_evidence(got, want):
             met = " and ".join(got[f"{name} met"]).replace("torch.", "")
             return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
         if _same_end(got[f"{name} weights"], want[f"{name} weights"]):
-            return f"The share of right answers is {_shown(end[1])}; {_shown(want[name][1])} is wanted."
+            share = _shown(want[name][1])
+            return f"The share of right answers is {_shown(end[1])}; {share} is wanted."
         return f"In {name} the losses are right and the weights end elsewhere."
     return "A network switches autocast off inside. You trained it and said nothing."
 
@@ -273,9 +277,9 @@ FIT = _Loop(
     run_fit,
     fit,
     {
-        "gradients-reset-themselves": "Each step sees the gradients of all steps before it. Which "
-        "line empties them?",
-        "scaled-loss-is-the-loss": "That is the loss times the scale. Which of the two did you log?",
+        "gradients-reset-themselves": "What was in .grad stays there, and so does an inf. Which "
+        "line empties it?",
+        "scaled-loss-is-the-loss": "That is the loss times the scale. Which one did you log?",
         "autocast-belongs-around-backward": "The forward pass ran in float32. What must stand "
         "inside the block, and what need not?",
         "update-may-be-called-again": "`update` forgets the inf checks it has used. How often may "
@@ -293,7 +297,9 @@ FIT = _Loop(
         "Who changed them?",
     },
     _fit_evidence,
-    lambda shown: [shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met")],
+    lambda shown: [
+        shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met")
+    ],
 )
 
 
@@ -326,9 +332,7 @@ def run_clipped_step(clipped_step):
         for seed, scale in _CLIP_BATCHES:
             before = _flat(network)
             inputs, targets = _batch(seed, scale=scale)
-            norm = attempt(
-                clipped_step, network, inputs, targets, optimizer, scaler, LIMIT, "cpu"
-            )
+            norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, LIMIT, "cpu")
             shown["norms"].append(norm)
             shown["scales"].append(scaler.get_scale())
             shown["moved"].append(_flat(network) - before)
@@ -403,8 +407,8 @@ CLIP = _Loop(
         "calls it, and when not?",
         "clip-may-come-last": "The step was taken before you clipped. What is a clipped gradient "
         "good for afterwards?",
-        "each-value-or-the-norm": "Clipping each value turns the gradient. Which function keeps its "
-        "direction?",
+        "each-value-or-the-norm": "Clipping each value turns the gradient. Which function keeps "
+        "its direction?",
         "reported-norm-is-true": "That norm still holds the scale. When do you take it?",
         "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
     },
@@ -651,12 +655,12 @@ GAN = _Loop(
     gan_step,
     {
         "one-update-per-optimizer": "The scale belongs to both. After which step has it seen both?",
-        "one-inf-stops-both": "The scaler keeps an inf check for each optimizer. Who need not wait?",
+        "one-inf-stops-both": "The scaler checks each optimizer apart. Who need not wait?",
         "detach-is-optional": "D's backward went on into G and freed its graph. Where does it end?",
         "g-backward-leaves-d-alone": "G's loss runs through D, and fills its gradients too. When "
         "must they be emptied?",
         "one-backward-for-both": "G's loss wants D to be wrong. Which gradients did D step with?",
-        "bce-is-safe-under-autocast": "A sigmoid in 16 bits is 1 too soon. Which loss takes logits?",
+        "bce-is-safe-under-autocast": "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
     },
     _gan_evidence,
     lambda shown: [shown["D"], shown["G"], shown["scales"]],

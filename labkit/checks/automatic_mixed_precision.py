@@ -14,29 +14,30 @@ from labkit.checks.codec import Raised
 from labkit.emulation import emulate_gpu
 
 LAB = "05_automatic_mixed_precision"
-LOW = frozenset("linear conv1d conv2d conv3d matmul mm bmm addmm einsum".split())
+LOW = frozenset(["linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "einsum"])
 """Names of functions that autocast runs in 16 bits: products."""
 
 WIDE = frozenset(
-    "softmax log_softmax nll_loss mse_loss layer_norm exp log pow sum norm cumsum".split()
+    ["softmax", "log_softmax", "nll_loss", "mse_loss", "layer_norm"]
+    + ["exp", "log", "pow", "sum", "norm", "cumsum"]
 )
 """Names of functions that autocast runs in float32: range or long sums."""
 
 
 # Predictions
 
-four_products = predict(
-    "four-ops",
+six_ops = predict(
+    "six-ops",
     lab=LAB,
     form=6,
     usual={
         (True,) * 6: ("Only products are on the 16-bit list.", "autocast-casts-every-op"),
-        (True, True, True, False, True, False): (
-            "x + x has float32 inputs and is on no list.",
+        (True, True, False, True, True, False): (
+            "x + x is on no list: float32 in, float32 out.",
             "autocast-casts-every-op",
         ),
-        (True, False, False, False, True, False): (
-            "relu is on no list either: it takes what comes, here 16 bits.",
+        (True, False, False, False, False, False): (
+            "relu and + are on no list: they take what comes, here 16 bits.",
             "unlisted-ops-run-in-fp32",
         ),
     },
@@ -162,7 +163,7 @@ def check_mini_autocast(shown):
 def _judge_case(text, case, dtype, got):
     with torch.autocast("cpu", dtype=dtype):
         want = case().detach()
-    call = f"`{text}` inside `MiniAutocast({_dtype(dtype)})`"
+    call = f"`{text}` inside `mini_autocast({_dtype(dtype)})`"
     if type(got) is Raised and "dtype" in got.message and "bias=b" in text:
         raise Mistake(f"{call} raised: {got.message}.", misconception="keywords-need-no-cast")
     if type(got) is Raised and text.startswith("nll_loss"):
@@ -232,7 +233,7 @@ class _Mini(TorchFunctionMode):
         return func(*args, **{key: _cast(value, target) for key, value in kwargs.items()})
 
 
-class MiniAutocast(_Mini):
+class mini_autocast(_Mini):
     """labkit's own answer to the exercise."""
 
 
@@ -265,7 +266,9 @@ class _(_Mini):
 class _(_Mini):
     def run(self, func, args, kwargs, target):
         args = [_cast(value, torch.float32 if target else None) for value in args]
-        kwargs = {key: _cast(value, torch.float32 if target else None) for key, value in kwargs.items()}
+        kwargs = {
+            key: _cast(value, torch.float32 if target else None) for key, value in kwargs.items()
+        }
         result = func(*args, **kwargs)
         return _cast(result, target if func.__name__ in LOW else None)
 
@@ -312,7 +315,10 @@ class _Watch(TorchFunctionMode):
         return result
 
 
-_CASTS = set("to half float bfloat16 double type type_as astype tensor zeros ones full".split())
+_CASTS = {
+    "to", "half", "float", "bfloat16", "double", "type", "type_as",
+    "tensor", "zeros", "ones", "full",
+}  # fmt: skip
 _NAMES = ("low", "wide", "both", "kept")
 
 
@@ -387,9 +393,7 @@ def _judge_sources(lists, entry, dtype):
                     "What is it to be made of?"
                 )
     if "promotion" not in entry["met"]:
-        raise Mistake(
-            "No operation of yours met both dtypes. Which one takes x and h together?"
-        )
+        raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
     if torch.equal(first[3].float(), _seeded(2, 3, 3).to(dtype).float()):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
 
