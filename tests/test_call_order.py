@@ -1,12 +1,14 @@
 """The order of AMP calls: recorded from running code, and walked beside torch's own scaler."""
 
+import json
 import random
 
 import pytest
 import torch
+from traitlets import TraitError
 
 from labkit.call_order import CALLS, faults, record_calls
-from labkit.emulation import emulate_gpu
+from labkit.widgets.call_order import SHUFFLED, CallOrder
 
 
 def network():
@@ -99,26 +101,23 @@ def test_an_order_without_faults_is_the_right_one():
 
 
 def test_what_the_walk_says_happens_in_torch():
-    with emulate_gpu():
-        right = {
-            True: ends(CALLS),
-            False: ends([c for c in CALLS if c not in ("clip", "unscale_")]),
-        }
-        assert all(isinstance(weights, torch.Tensor) for weights in right.values())
-        kinds = set()
-        for order in orders(150):
-            found, end = faults(order), ends(order)
-            kind = {fault.kind for fault in found} or {"none"}
-            kinds |= kind
-            if "raises" in kind:
-                assert isinstance(end, str), (order, found)
-                continue
-            assert isinstance(end, torch.Tensor), (order, found, end)
-            want = right["clip" in order]
-            if kind == {"style"}:  # backward inside the block may run an operator in 16 bits
-                assert torch.allclose(end, want, rtol=2.0**-8), (order, found)
-            else:
-                assert torch.equal(end, want) == (kind == {"none"}), (order, found)
+    no_clip = [call for call in CALLS if call not in ("clip", "unscale_")]
+    right = {True: ends(CALLS), False: ends(no_clip)}
+    assert all(isinstance(weights, torch.Tensor) for weights in right.values())
+    kinds = set()
+    for order in orders(150):
+        found, end = faults(order), ends(order)
+        kind = {fault.kind for fault in found} or {"none"}
+        kinds |= kind
+        if "raises" in kind:
+            assert isinstance(end, str), (order, found)
+            continue
+        assert isinstance(end, torch.Tensor), (order, found, end)
+        want = right["clip" in order]
+        if kind == {"style"}:  # backward inside the block may run an operator in 16 bits
+            assert torch.allclose(end, want, rtol=2.0**-8), (order, found)
+        else:
+            assert torch.equal(end, want) == (kind == {"none"}), (order, found)
     assert kinds == {"none", "style", "wrong", "raises"}
 
 
@@ -179,3 +178,65 @@ def test_a_bare_optimizer_step_is_seen_too():
         (2 * weight).backward()
         optimizer.step()
     assert recorder.calls == ["backward", "step"]
+
+
+# The widget
+
+
+def ask(widget, **wanted):
+    """What the page does: a request one number higher than the last answer."""
+    widget.request = {"seq": widget.numbers["seq"] + 1, **wanted}
+    return widget.numbers
+
+
+def test_the_shuffled_order_can_be_put_right_by_moves():
+    widget = CallOrder()
+    assert widget.order == list(SHUFFLED) and widget.numbers["verdict"] == "This loop raises."
+    for place, call in enumerate(CALLS):
+        widget.move(widget.order.index(call), place)
+    assert tuple(widget.order) == CALLS
+    assert widget.numbers["verdict"] == "This loop is right."
+    assert all(row["fault"] == "" for row in widget.numbers["rows"])
+
+
+def test_a_request_moves_takes_and_puts_and_is_answered_with_its_number():
+    widget = CallOrder(["zero_grad", "backward", "forward"])
+    assert ask(widget, move=[2, 1])["seq"] == 1
+    assert widget.order == ["zero_grad", "forward", "backward"]
+    assert "zero_grad" in ask(widget, take=0)["absent"] and widget.order == ["forward", "backward"]
+    ask(widget, put="step")
+    assert widget.order == ["forward", "backward", "step"]
+    shown = ask(widget, reset=True)
+    assert (shown["seq"], widget.order) == (4, ["zero_grad", "backward", "forward"])
+
+
+def test_rows_say_what_breaks_and_the_words_repeat_it():
+    widget = CallOrder([call for call in CALLS if call != "unscale_"])
+    (row,) = [row for row in widget.numbers["rows"] if row["fault"]]
+    assert row["call"] == "clip" and "1/65536" in row["fault"]
+    assert row["spoken"].startswith("7 of 9: clip, clips scaled gradients")
+    assert widget.numbers["verdict"] == "This loop runs, and one call is wrong."
+    assert "7. clip  <- clips scaled gradients" in widget.describe()
+    assert repr(widget) == widget.describe()
+    style = CallOrder(
+        [*CALLS[:3], "scale", "backward", "exit autocast", "unscale_", "clip", "step", "update"]
+    )
+    assert style.numbers["verdict"] == "This loop is right, but not neat."
+    assert json.loads(json.dumps(widget.numbers)) == widget.numbers
+
+
+def test_an_empty_order_has_nothing_wrong_and_all_calls_to_put_in():
+    widget = CallOrder(["step"])
+    widget.take(0)
+    assert widget.numbers["rows"] == [] and widget.numbers["absent"] == list(CALLS)
+
+
+def test_what_is_not_possible_is_refused():
+    with pytest.raises(ValueError, match="call 'zero'"):
+        CallOrder(["zero"])
+    widget = CallOrder()
+    for act in (lambda: widget.move(0, 10), lambda: widget.take(10), lambda: widget.put("clop")):
+        with pytest.raises(ValueError, match=r"place 10|call 'clop'"):
+            act()
+    with pytest.raises(TraitError):
+        widget.order = []

@@ -199,13 +199,15 @@ def starts() -> list[int]:
 
 
 def pull_request() -> str:
-    """The pull request with its lines numbered, as a reviewer reads it."""
+    """The pull request with its lines numbered, and what a comment on it may say."""
     said = []
     for number, (start, hunk) in enumerate(zip(starts(), HUNKS, strict=True), start=1):
         said.append(f"@@ {number}. {hunk.about}")
         said += [f"{line:3} + {text}" for line, text in enumerate(hunk.lines, start=start)]
         said.append("")
-    return "\n".join(said).rstrip()
+    said.append("Reasons for a comment:")
+    said += [f"{reason:>10}: {meaning}" for reason, meaning in REASONS.items()]
+    return "\n".join(said)
 
 
 def run_review(comments):
