@@ -1,147 +1,23 @@
-"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers.
-
-A loop is judged by where it ends: its losses, its parameters, the scale. The judge runs a loop of
-its own on the same data and then, if the ends differ, the same loop with one mistake at a time;
-a mistake that ends where the answer ends is named. How an answer is written is never looked at.
+"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers; see ``labkit.checks.loop_ends``.
 
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """
 
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_, parameters_to_vector
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
-from labkit.checks import AnswerError, Mistake, attempt, check
+from labkit.checks import Mistake, attempt, check
 from labkit.checks.codec import Raised
+from labkit.checks.loop_ends import Loop, brief, filled, first_other, flat, labels, same_end, seeded
 from labkit.emulation import emulate_gpu
 
 LAB = "05_automatic_mixed_precision"
-
-# Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
-# has up to 8 steps: 2**-8 of the way that the weights went. Mistakes measured here are 2**-4 away
-# or more, so the limit stands between the two.
-_NEAR = 2.0**-6
-
-
-def _seeded(seed, *shape, scale=1.0):
-    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def _filled(network, seed):
-    """The network with weights of its own, the same on every machine."""
-    with torch.no_grad():
-        for place, parameter in enumerate(network.parameters()):
-            scale = 1 / math.sqrt(parameter.shape[-1]) if parameter.dim() > 1 else 0.1
-            parameter.copy_(_seeded(100 * seed + place, *parameter.shape, scale=scale))
-    return network
-
-
-def _labels(seed, count, classes=4):
-    return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(seed))
-
-
-def _flat(network):
-    return parameters_to_vector(network.parameters()).detach().clone()
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """One exercise: how a loop is run, which mistakes are known, and how an end is shown.
-
-    ``weights(shown)`` is the part of an end that no slip in reporting touches: where the weights
-    went. ``ends`` keeps the judge's own runs: one a mistake and process.
-    """
-
-    run: Callable
-    ours: Callable
-    mistakes: dict
-    evidence: Callable
-    weights: Callable
-    ends: dict = field(default_factory=dict)
-
-    def end(self, mistake=""):
-        if mistake not in self.ends:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.ends[mistake] = self.run(partial(self.ours, mistake=mistake))
-        return self.ends[mistake]
-
-    def judge(self, got):
-        """Raise what is wrong with an answer's end; return when it is the judge's own."""
-        want = self.end()
-        if _same_end(got, want):
-            return
-        fitting = [m for m in self.mistakes if _same_end(got, self.end(m))]
-        went = self.weights(got)
-        if not fitting and not _same_end(went, self.weights(want)):
-            fitting = [m for m in self.mistakes if _same_end(went, self.weights(self.end(m)))]
-        named = fitting[0] if len(fitting) == 1 else None
-        _refuse_raised(got, named)
-        raise Mistake(self.evidence(got, want), misconception=named)
-
-    def ship(self, shipped):
-        """Ship each mistake as a known wrong answer of the check."""
-        for misconception, question in self.mistakes.items():
-            shipped.wrong(misconception, question)(partial(self.ours, mistake=misconception))
-
-
-def _same_end(got, want):
-    """Whether two runs ended alike: tensors within _NEAR of their movement, the rest as numbers."""
-    if type(got) is Raised or type(want) is Raised:
-        return type(got) is type(want) and got.type_name == want.type_name
-    if isinstance(want, dict):
-        return isinstance(got, dict) and all(_same_end(got[key], want[key]) for key in want)
-    if isinstance(want, (list, tuple)):
-        same = isinstance(got, (list, tuple)) and len(got) == len(want)
-        return same and all(_same_end(a, b) for a, b in zip(got, want, strict=True))
-    if isinstance(want, torch.Tensor):
-        if not isinstance(got, torch.Tensor) or (got.shape, got.dtype) != (want.shape, want.dtype):
-            return False
-        if want.dim():
-            return bool((got - want).norm() <= _NEAR * want.norm())
-    if isinstance(want, (bool, str)) or want is None:
-        return got == want
-    try:
-        got, want = float(got), float(want)
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    if not math.isfinite(want):
-        return not math.isfinite(got)
-    return abs(got - want) <= _NEAR * abs(want)
-
-
-def _refuse_raised(got, named):
-    """An answer that raised, where no known mistake raises so, is an error with its line."""
-    for value in got.values() if isinstance(got, dict) else [got]:
-        if type(value) is Raised and named is None:
-            place = f" in your line `{value.line}`" if value.line else ""
-            raise AnswerError(f"{value.type_name}: {value.message}{place}.")
-
-
-def _shown(value):
-    if type(value) is Raised:
-        first = value.message.split("\n")[0].split(". ")[0].rstrip(".")
-        return f"{value.type_name}: {first}"
-    try:
-        return f"{float(value):.4g}"
-    except (TypeError, ValueError, RuntimeError):
-        return repr(value)[:60]
-
-
-def _first_other(got, want):
-    """(place, got, want) at the first entry of two lists that differs."""
-    if not isinstance(got, (list, tuple)) or len(got) != len(want):
-        return None
-    pairs = enumerate(zip(got, want, strict=True))
-    return next(((i, a, b) for i, (a, b) in pairs if not _same_end(a, b)), None)
-
 
 # The loop
 
@@ -151,8 +27,8 @@ _CLASSES = torch.tensor(
 
 
 def _batch(seed, count=16, scale=1.0):
-    labels = _labels(seed, count)
-    return scale * (_CLASSES[labels] + _seeded(seed, count, 6)), labels
+    targets = labels(seed, count)
+    return scale * (_CLASSES[targets] + seeded(seed, count, 6)), targets
 
 
 class _Unheard(nn.Module):
@@ -169,7 +45,7 @@ class _Unheard(nn.Module):
 
 def _fit_network():
     layers = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)
-    network = _filled(nn.Sequential(*layers), 1)
+    network = filled(nn.Sequential(*layers), 1)
     # Large features, so that the first scaled steps overflow: by that a live scaler is seen.
     nn.init.constant_(network[1].weight, 4.0)
     return network
@@ -190,7 +66,7 @@ def run_fit(fit):
             inputs, targets = _batch(40, count=64)
             few = targets < 2  # two classes of four: their own statistics mislead
             test = inputs[few], targets[few]
-            start, met = _flat(network), []
+            start, met = flat(network), []
             network.register_forward_hook(
                 lambda module, inputs, output, met=met: (
                     met.append(str(output.dtype)) if torch.is_grad_enabled() else None
@@ -202,7 +78,7 @@ def run_fit(fit):
             loud = any(issubclass(w.category, (UserWarning, RuntimeWarning)) for w in warned)
             shown[name] = end if name != "unheard" else None
             shown[name + " met"] = sorted(set(met)) if name != "unheard" else None
-            shown[name + " weights"] = _flat(network) - start if name != "unheard" else None
+            shown[name + " weights"] = flat(network) - start if name != "unheard" else None
             shown[name + " loud"] = loud or type(end) is Raised if name == "unheard" else None
     return shown
 
@@ -235,6 +111,10 @@ def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
         scaled = scaler.scale(loss)
         with region(enabled=outside):
             scaled.backward()
+        if mistake == "any-step-unscales":
+            optimizer.step()
+            losses.append(loss.item())
+            continue
         scaler.step(optimizer)
         if mistake != "the-scale-adjusts-itself":
             scaler.update()
@@ -251,29 +131,42 @@ def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
 def _fit_evidence(got, want):
     for name in ("fp16", "bf16"):
         end = got[name]
-        if all(_same_end(got[name + part], want[name + part]) for part in ("", " weights", " met")):
+        if all(same_end(got[name + part], want[name + part]) for part in ("", " weights", " met")):
             continue
         if type(end) is Raised:
-            return f"In {name} your loop stopped: {_shown(end)}."
+            return f"In {name} your loop stopped: {brief(end)}."
         if type(end) not in (tuple, list) or len(end) != 2:
             return "Two things are wanted: the list of losses, and the share of right answers."
-        other = _first_other(end[0], want[name][0])
+        count = len(want[name][0])
+        if not isinstance(end[0], (list, tuple)) or len(end[0]) != count:
+            return f"A list of {count} losses is wanted, one for each batch."
+        other = first_other(end[0], want[name][0])
         if other:
             place, a, b = other
-            return f"In {name} loss {place} is {_shown(a)}; {_shown(b)} is wanted."
+            return f"In {name} loss {place} is {brief(a)}; {brief(b)} is wanted."
         if got[f"{name} weights"].dtype is not torch.float32:
             return f"After the run the weights are {got[f'{name} weights'].dtype}."
         if got[f"{name} met"] != want[f"{name} met"]:
             met = " and ".join(got[f"{name} met"]).replace("torch.", "")
             return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
-        if _same_end(got[f"{name} weights"], want[f"{name} weights"]):
-            share = _shown(want[name][1])
-            return f"The share of right answers is {_shown(end[1])}; {share} is wanted."
+        if same_end(got[f"{name} weights"], want[f"{name} weights"]):
+            share = brief(want[name][1])
+            return f"The share of right answers is {brief(end[1])}; {share} is wanted."
         return f"In {name} the losses are right and the weights end elsewhere."
     return "A network switches autocast off inside. You trained it and said nothing."
 
 
-FIT = _Loop(
+def _scaled_loss(got, want):
+    """Whether the losses are large by a factor that only a scale has."""
+    try:
+        large = float(got["fp16"][0][0]) > 1000 * want["fp16"][0][0]
+    except (TypeError, ValueError, IndexError, AttributeError):
+        return None
+    went = all(same_end(got[f"fp16{part}"], want[f"fp16{part}"]) for part in (" weights", " met"))
+    return "scaled-loss-is-the-loss" if large and went else None
+
+
+FIT = Loop(
     run_fit,
     fit,
     {
@@ -286,6 +179,8 @@ FIT = _Loop(
         "an iteration call it?",
         "the-scale-adjusts-itself": "The first scaled gradient overflows, and so do all others. "
         "Which call lowers the scale?",
+        "any-step-unscales": "The optimizer stepped with gradients times 65536. Whose step divides "
+        "them first?",
         "eval-mode-is-optional": "Batch norm used the test batch's own statistics. Which mode "
         "belongs to a test?",
         "train-mode-is-the-default": "The network came to you in eval mode. Which mode does "
@@ -300,6 +195,7 @@ FIT = _Loop(
     lambda shown: [
         shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met")
     ],
+    _scaled_loss,
 )
 
 
@@ -319,7 +215,7 @@ _CLIP_BATCHES = ((60, 1.0), (61, 0.3), (62, 3.0), (63, 9.0), (64, 0.3), (65, 9.0
 
 
 def _clip_network():
-    return _filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 2)
+    return filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 2)
 
 
 def run_clipped_step(clipped_step):
@@ -330,12 +226,12 @@ def run_clipped_step(clipped_step):
     shown = {"norms": [], "scales": [], "moved": []}
     with emulate_gpu():
         for seed, scale in _CLIP_BATCHES:
-            before = _flat(network)
+            before = flat(network)
             inputs, targets = _batch(seed, scale=scale)
             norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, LIMIT, "cpu")
             shown["norms"].append(norm)
             shown["scales"].append(scaler.get_scale())
-            shown["moved"].append(_flat(network) - before)
+            shown["moved"].append(flat(network) - before)
     return shown
 
 
@@ -374,28 +270,31 @@ def clipped_step(model, inputs, targets, optimizer, scaler, limit, device, *, mi
             norm = torch.stack([p.grad.norm() for p in parameters]).norm()
     if mistake != "clip-may-come-last":
         scaler.step(optimizer)
-    scaler.update()
+    if mistake != "the-scale-adjusts-itself":
+        scaler.update()
+    if mistake == "update-may-be-called-again":
+        scaler.update()
     return norm.item()
 
 
 def _clip_evidence(got, want):
     for i, norm in enumerate(want["norms"]):
         moved, wanted = got["moved"][i], want["moved"][i]
-        if _same_end(moved, wanted) and _same_end(got["norms"][i], norm):
+        if same_end(moved, wanted) and same_end(got["norms"][i], norm):
             continue
         if type(got["norms"][i]) is Raised:
-            return f"Your step raised: {_shown(got['norms'][i])}."
-        if _same_end(moved, wanted):
-            return f"The gradient norm is {_shown(norm)}; you report {_shown(got['norms'][i])}."
+            return f"Your step raised: {brief(got['norms'][i])}."
+        if same_end(moved, wanted):
+            return f"The gradient norm is {brief(norm)}; you report {brief(got['norms'][i])}."
         limit = "nothing should be clipped" if norm < LIMIT else "the step has length 0.1"
         return (
-            f"The gradient norm is {_shown(norm)} and the limit {LIMIT:g}: {limit}, "
+            f"The gradient norm is {brief(norm)} and the limit {LIMIT:g}: {limit}, "
             f"yet the weights moved by {moved.norm():.2g} instead of {wanted.norm():.2g}."
         )
     return f"The scales were {got['scales']}; {want['scales']} is wanted. Is `update` called?"
 
 
-CLIP = _Loop(
+CLIP = Loop(
     run_clipped_step,
     clipped_step,
     {
@@ -405,6 +304,10 @@ CLIP = _Loop(
         "the scaler that it is done?",
         "unscale-is-idempotent": "`unscale_` divides each time, so it may be called once. Who else "
         "calls it, and when not?",
+        "the-scale-adjusts-itself": "The scaler waits for the end of the iteration. Which call is "
+        "that?",
+        "update-may-be-called-again": "The second `update` has no inf check to go by. How often is "
+        "it called?",
         "clip-may-come-last": "The step was taken before you clipped. What is a clipped gradient "
         "good for afterwards?",
         "each-value-or-the-norm": "Clipping each value turns the gradient. Which function keeps "
@@ -444,11 +347,18 @@ def run_accumulate(accumulate):
         ):
             network = _clip_network()
             optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
-            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
-            batches, start = _micro_batches(80, sizes), _flat(network)
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**13)
+            batches, start = _micro_batches(80, sizes), flat(network)
+            if name == "8 8 | 8 8":  # an overflow at first: its inf must not stay
+                batches[0] = 30 * batches[0][0], batches[0][1]
+            at_once = []
+            network.register_forward_pre_hook(
+                lambda module, args, at_once=at_once: at_once.append(len(args[0]))
+            )
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, "cpu")
             shown[name] = losses
-            shown[name + " moved"] = _flat(network) - start
+            shown[name + " at once"] = max(at_once, default=0)
+            shown[name + " moved"] = flat(network) - start
     return shown
 
 
@@ -460,7 +370,8 @@ def accumulate(model, batches, k, optimizer, scaler, device, *, mistake=""):
         if mistake == "the-tail-may-be-dropped" and len(group) < k:
             break
         total, mean = sum(len(targets) for _, targets in group), 0.0
-        optimizer.zero_grad()
+        if mistake != "gradients-reset-themselves":
+            optimizer.zero_grad()
         for inputs, targets in group:
             share = len(targets) / total
             if mistake == "mean-of-means":
@@ -490,26 +401,26 @@ def accumulate(model, batches, k, optimizer, scaler, device, *, mistake=""):
 def _accumulate_evidence(got, want):
     for name in ("8 8 | 8 8", "8 8 8 | 8 2", "8 8 8 | 1"):
         losses, moved, wanted = got[name], got[name + " moved"], want[name + " moved"]
-        if _same_end(losses, want[name]) and _same_end(moved, wanted):
+        if same_end(losses, want[name]) and same_end(moved, wanted):
             continue
         where = f"Micro-batches of {name.replace(' | ', ', then ')}:"
         if type(losses) is Raised:
-            return f"{where} {_shown(losses)}."
+            return f"{where} {brief(losses)}."
         if isinstance(losses, (list, tuple)) and len(losses) != len(want[name]):
             return f"{where} you made {len(losses)} steps; {len(want[name])} are wanted."
-        other = _first_other(losses, want[name])
+        other = first_other(losses, want[name])
         if other and other[0] == 0:
-            return f"{where} loss 0 is {_shown(other[1])}; one large batch has {_shown(other[2])}."
-        if not _same_end(moved, wanted):
+            return f"{where} loss 0 is {brief(other[1])}; one large batch has {brief(other[2])}."
+        if not same_end(moved, wanted):
             away = (moved - wanted).norm() / wanted.norm()
             return f"{where} the weights end {100 * away:.0f} % off the run with large batches."
         if other is None:
             return f"{where} a list of {len(want[name])} losses is wanted."
-        return f"{where} loss {other[0]} is {_shown(other[1])}; {_shown(other[2])} is wanted."
+        return f"{where} loss {other[0]} is {brief(other[1])}; {brief(other[2])} is wanted."
     return "The ends differ."
 
 
-ACCUMULATE = _Loop(
+ACCUMULATE = Loop(
     run_accumulate,
     accumulate,
     {
@@ -520,6 +431,8 @@ ACCUMULATE = _Loop(
         "every-group-has-k": "The last group is shorter than k. By what do you divide there?",
         "the-tail-may-be-dropped": "The last batches never met a step. After which batch must one "
         "come, besides every k-th?",
+        "gradients-reset-themselves": "The first group overflowed, and its inf is still in .grad. "
+        "When are the gradients emptied?",
         "zero-grad-each-micro-batch": "Only the last micro-batch of a group is left. When are the "
         "gradients emptied?",
         "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
@@ -534,7 +447,12 @@ ACCUMULATE = _Loop(
 @check(run_accumulate)
 def check_accumulate(got):
     """Accumulation that equals the large batch, with an uneven tail."""
-    ACCUMULATE.judge(got)
+    ACCUMULATE.judge({key: got[key] for key in got if not key.endswith("at once")})
+    largest = max(got[key] for key in got if key.endswith("at once"))
+    if largest > 8:
+        raise Mistake(
+            f"The network met {largest} examples at once. There is memory for 8, one micro-batch."
+        )
 
 
 ACCUMULATE.ship(check_accumulate)
@@ -546,26 +464,28 @@ _bce = F.binary_cross_entropy_with_logits
 
 
 def run_gan_step(gan_step):
-    """Six steps of a tiny pair of networks; in the third the discriminator alone overflows."""
-    generator = _filled(nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 6)), 3)
-    discriminator = _filled(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)), 4)
+    """Seven steps of a tiny pair: the third overflows in D alone, the fifth in G."""
+    generator = filled(nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 6)), 3)
+    discriminator = filled(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)), 4)
     d_optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.2)
     g_optimizer = torch.optim.SGD(generator.parameters(), lr=0.2)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=4)
     shown = {"losses": [], "scales": [], "D": [], "G": []}
     with emulate_gpu():
-        for i in range(6):
-            was = _flat(discriminator), _flat(generator)
-            real = _seeded(90 + i, 16, 6) + 1
+        for i in range(7):
+            was = flat(discriminator), flat(generator)
+            real = seeded(90 + i, 16, 6) + 1
             real = -2000 * real if i == 2 else real
-            noise = _seeded(200 + i, 16, 3)
+            noise = seeded(200 + i, 16, 3)
+            if i == 4:  # far out in a direction whose fakes D knows: only G's gradients are large
+                noise = 5000 * (torch.tensor([-1.0, 1.0, -1.0]) + 0.1 * noise)
             pair = generator, discriminator
             optimizers = d_optimizer, g_optimizer
             losses = attempt(gan_step, *pair, real, noise, *optimizers, scaler, "cpu")
             shown["losses"].append(losses)
             shown["scales"].append(scaler.get_scale())
-            shown["D"].append(_flat(discriminator) - was[0])
-            shown["G"].append(_flat(generator) - was[1])
+            shown["D"].append(flat(discriminator) - was[0])
+            shown["G"].append(flat(generator) - was[1])
     return shown
 
 
@@ -605,7 +525,8 @@ def gan_step(
         d_optimizer.zero_grad()
     if mistake == "one-update-per-optimizer":
         scaler.update()
-    g_optimizer.zero_grad()
+    if mistake != "gradients-reset-themselves":
+        g_optimizer.zero_grad()
     with region():
         judged = discriminator(fake)
         g_loss = bce(judged, torch.ones_like(judged))
@@ -623,12 +544,12 @@ def _gan_evidence(got, want):
     for i in range(len(want["scales"])):
         losses = got["losses"][i]
         if type(losses) is Raised:
-            return f"Step {i} raised: {_shown(losses)}."
+            return f"Step {i} raised: {brief(losses)}."
         if not isinstance(losses, (list, tuple)) or len(losses) != 2:
             return "Two losses are wanted, that of D and that of G."
         for name in ("D", "G"):
             moved, wanted = got[name][i], want[name][i]
-            if _same_end(moved, wanted):
+            if same_end(moved, wanted):
                 continue
             if not moved.any():
                 return f"In step {i} {name} stood still; {name} had no inf."
@@ -641,16 +562,16 @@ def _gan_evidence(got, want):
                 f"After step {i} the scale is {got['scales'][i]:g}; {want['scales'][i]:g} is "
                 "wanted."
             )
-        other = _first_other(losses, want["losses"][i])
+        other = first_other(losses, want["losses"][i])
         if other:
             return (
-                f"In step {i} the loss of {'DG'[other[0]]} is {_shown(other[1])}; "
-                f"{_shown(other[2])} is wanted."
+                f"In step {i} the loss of {'DG'[other[0]]} is {brief(other[1])}; "
+                f"{brief(other[2])} is wanted."
             )
     return "The ends differ."
 
 
-GAN = _Loop(
+GAN = Loop(
     run_gan_step,
     gan_step,
     {
@@ -659,6 +580,8 @@ GAN = _Loop(
         "detach-is-optional": "D's backward went on into G and freed its graph. Where does it end?",
         "g-backward-leaves-d-alone": "G's loss runs through D, and fills its gradients too. When "
         "must they be emptied?",
+        "gradients-reset-themselves": "G overflowed before, and its inf is still in .grad. Who "
+        "empties G's gradients?",
         "one-backward-for-both": "G's loss wants D to be wrong. Which gradients did D step with?",
         "bce-is-safe-under-autocast": "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
     },
