@@ -686,6 +686,74 @@ def halves_go_up(x):
     return (value if value <= 65504 else math.inf) * (-1 if x < 0 else 1)
 
 
+def loop(*, zero_grad=True, log_scaled=False, evaluate_in="eval"):
+    """A loop of a learner, with one slip."""
+
+    def fit(model, batches, test, optimizer, dtype, device):
+        scaler, losses = torch.amp.GradScaler(device, enabled=dtype is torch.float16), []
+        model.train()
+        for x, y in batches:
+            if zero_grad:
+                optimizer.zero_grad()
+            with torch.autocast(device, dtype=dtype):
+                output = model(x)
+                loss = F.cross_entropy(output, y)
+            assert output.dtype is dtype
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append((scaler.scale(loss) if log_scaled else loss).item())
+        model.train(evaluate_in == "train")
+        with torch.no_grad():
+            return losses, (model(test[0]).argmax(1) == test[1]).float().mean().item()
+
+    return fit
+
+
+def clip_in_order(*calls):
+    def clipped_step(model, x, y, optimizer, scaler, limit, device):
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        for call in calls:
+            if call == "clip":
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+            elif call == "update":
+                scaler.update()
+            else:
+                {"unscale": scaler.unscale_, "step": scaler.step}[call](optimizer)
+        return norm
+
+    return clipped_step
+
+
+def every_kth(*, tail):
+    def accumulate(model, batches, k, optimizer, scaler, device):
+        losses, total = [], 0.0
+        for i, (x, y) in enumerate(batches, start=1):
+            with torch.autocast(device, dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y) / k
+            scaler.scale(loss).backward()
+            total += loss.item()
+            if i % k == 0 or (tail and i == len(batches)):
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                losses, total = [*losses, total], 0.0
+        return losses
+
+    return accumulate
+
+
+def one_large_batch(model, batches, k, optimizer, scaler, device):
+    losses = []
+    for first in range(0, len(batches), k):
+        x, y = map(torch.cat, zip(*batches[first : first + k], strict=True))
+        losses += accumulate_sums(model, [(x, y)], 1, optimizer, scaler, device)
+    return losses
+
+
 @pytest.mark.parametrize(
     ("check", "wrong", "idea"),
     [
@@ -733,6 +801,21 @@ def halves_go_up(x):
          np.mean(v)**2))(list(stream)), "algebra-survives-rounding"),
         (check_hair, 1 + 2.0**-8 + 2.0**-60, "a-tie-is-enough"),
         (check_hair, 1 / 3, "every-second-rounding-hurts"),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), h * torch.tensor(2.0), 2 * h),
+         "python-numbers-promote"),
+        (check_fit, loop(zero_grad=False), "gradients-reset-themselves"),
+        (check_fit, loop(log_scaled=True), "scaled-loss-is-the-loss"),
+        (check_fit, loop(evaluate_in="train"), "eval-mode-is-optional"),
+        (check_clipped_step, clip_in_order("clip", "step", "update"), "clip-before-unscale"),
+        (check_clipped_step, clip_in_order("clip", "unscale", "step", "update"),
+         "clip-before-unscale"),
+        (check_clipped_step, clip_in_order("unscale", "step", "clip", "update"),
+         "clip-may-come-last"),
+        (check_clipped_step, clip_in_order("unscale", "clip", "step"), "the-scale-adjusts-itself"),
+        (check_clipped_step, clip_in_order("unscale", "clip", "step", "update", "update"),
+         "update-may-be-called-again"),
+        (check_accumulate, every_kth(tail=False), "the-tail-may-be-dropped"),
+        (check_accumulate, every_kth(tail=True), "every-group-has-k"),
     ],
 )  # fmt: skip
 def test_wrong_answers_written_in_another_way_are_told_their_idea_too(check, wrong, idea):
@@ -782,6 +865,20 @@ def in_place(x):
         (check_hair, 1.5),
         (check_hair, math.inf),
         (check_decode, lambda code, e, m, bias: float(code)),
+        (check_fit, lambda *arguments: None),
+        (check_fit, lambda *arguments: ([1.0], 0.5)),
+        (check_clipped_step, lambda *arguments: None),
+        (check_accumulate, one_large_batch),
+        (check_gan_step, lambda *arguments: (1.0, 1.0)),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), x.sum() + h.sum(), 2 * h)),
+        (check_dtypes, lambda x, h: (x.half(), h.float(), x + h, 2 * h)),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), x + h)),
+        (check_mini_autocast, lambda dtype: torch.no_grad()),
+        (check_review, [1, 14]),
+        (check_review, {"1": "weights"}),
+        (check_review, {1: "ugly"}),
+        (check_review, {99: "stale"}),
+        (check_review, {3: "weights"}),
     ],
 )
 def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):
