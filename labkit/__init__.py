@@ -16,6 +16,8 @@ Read the package in this order, each module in one sitting:
 - ``labkit.training``: one loop for every precision; ``labkit.precision`` below it says what each
   one is. ``labkit.recordings``: such runs, recorded on real GPUs.
 - ``labkit.suspects``: the five runs of lab 01, and the evidence that a run leaves.
+- ``labkit.dtype_map``: the dtype of every value of one training step. ``labkit.call_order``: which
+  AMP calls a loop makes, in which order, and what an order breaks.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.

@@ -24,7 +24,7 @@ class May:
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
     "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
-    "tensor_core emulation models scaling loss_scaler hardware data precision "
+    "tensor_core emulation call_order dtype_map models scaling loss_scaler hardware data precision "
     "training"
 )
 TABLE = {
@@ -39,6 +39,8 @@ TABLE = {
     "flash_attention": May("", "torch"),
     "tensor_core": May("accumulators flash_attention", "torch"),
     "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
+    "call_order": May("", "torch"),
+    "dtype_map": May("emulation", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
     "loss_scaler": May("scaling", "torch"),
@@ -56,7 +58,8 @@ TABLE = {
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
-        "formats histograms progress misconceptions", "anywidget traitlets ipywidgets IPython torch"
+        "call_order dtype_map formats histograms progress misconceptions",
+        "anywidget traitlets ipywidgets IPython torch",
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),

@@ -4,5 +4,7 @@
 - ``labkit.widgets.format_explorer``: the bits, the neighbours and the roundings of one number.
   Read ``exact_numbers``, ``look`` and ``format_picture`` first: all that it shows is made there.
 - ``labkit.widgets.reach_the_sum``: add 1 until a 16-bit sum sticks.
+- ``labkit.widgets.dtype_map``: paint the values of a training step, then run it.
+- ``labkit.widgets.call_order``: the calls of one AMP step, to be put in order.
 - ``labkit.widgets.progress_panel``: how far each lab is.
 """

@@ -11,9 +11,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 import labkit.checks
 from labkit.checks import Check
+from labkit.checks.amp_loops import (
+    check_accumulate,
+    check_clipped_step,
+    check_fit,
+    check_gan_step,
+)
+from labkit.checks.amp_review import check_review
+from labkit.checks.automatic_mixed_precision import LOW, WIDE, check_dtypes, check_mini_autocast
 from labkit.checks.number_formats import (
     check_decode,
     check_e2m1_value,
@@ -348,6 +358,211 @@ def variance_of_shifted_values(stream):
     return [values[0] + mean, math.fsum((x - mean) ** 2 for x in shifted) / len(shifted)]
 
 
+# Lab 05
+
+
+class MiniByTreeMap(TorchFunctionMode):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtypes = dict.fromkeys(LOW, dtype) | dict.fromkeys(WIDE, torch.float32)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        target = self.dtypes.get(func.__name__)
+
+        def cast(x):
+            movable = (torch.float16, torch.bfloat16, torch.float32)
+            return x.to(target) if isinstance(x, torch.Tensor) and x.dtype in movable else x
+
+        if target is None:
+            return func(*args, **(kwargs or {}))
+        args, kwargs = torch.utils._pytree.tree_map(cast, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def mini_by_a_function(dtype):
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            args, kwargs = list(args), dict(kwargs or {})
+            for where, key in [(args, i) for i in range(len(args))] + [(kwargs, k) for k in kwargs]:
+                x = where[key]
+                if torch.is_tensor(x) and x.is_floating_point() and x.dtype != torch.double:
+                    if func.__name__ in LOW:
+                        where[key] = x.type(dtype)
+                    elif func.__name__ in WIDE:
+                        where[key] = x.float()
+            return func(*args, **kwargs)
+
+    return Mode()
+
+
+def dtypes_by_other_functions(x, h):
+    return [torch.mm(x, x), h.softmax(dim=0), torch.maximum(x, h), h - 1]
+
+
+def dtypes_by_more(x, h):
+    return torch.nn.functional.linear(x, x), h.sum(), x * h, torch.relu(h) / 3
+
+
+def fit_that_raises(model, batches, test, optimizer, dtype, device):
+    torch.nn.Module.train(model, True)
+    scale = torch.amp.GradScaler(device) if dtype == torch.float16 else None
+    losses = torch.zeros(len(batches))
+    for i, (x, y) in enumerate(batches):
+        with torch.autocast(device_type=device, dtype=dtype):
+            output = model(x)
+            loss = torch.nn.CrossEntropyLoss()(output, y)
+        assert output.dtype == dtype, f"{output.dtype} is not {dtype}"
+        if scale is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            scale.scale(loss).backward()
+            scale.step(optimizer)
+            scale.update()
+        model.zero_grad()
+        losses[i] = loss.detach()
+    with torch.autocast(device, dtype), torch.inference_mode():
+        scores = model.eval()(test[0])
+    return losses.tolist(), (scores.argmax(1) == test[1]).sum() / len(test[1])
+
+
+def fit_in_one_block(model, batches, test, optimizer, dtype, device):
+    scaler = torch.amp.GradScaler(device, enabled=dtype != torch.bfloat16)
+    losses = []
+    model.train()
+    for x, y in batches:
+        with torch.amp.autocast(device, dtype=dtype):
+            output = model(x)
+            if output.dtype is not dtype:
+                raise RuntimeError(f"asked for {dtype}, got {output.dtype}")
+            loss = F.nll_loss(output.log_softmax(dim=-1), y)
+            optimizer.zero_grad(set_to_none=False)
+            scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss)
+    model.eval()
+    with torch.no_grad():
+        right = sum(int(model(x[None]).argmax() == y) for x, y in zip(*test, strict=True))
+    return losses, right / len(test[0])
+
+
+def clip_by_a_scaled_limit(model, inputs, targets, optimizer, scaler, limit, device):
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scale = scaler.get_scale()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit * scale) / scale
+    scaler.step(optimizer)
+    scaler.update()
+    return norm
+
+
+def clip_by_hand(model, inputs, targets, optimizer, scaler, limit, device):
+    model.zero_grad()
+    with torch.autocast(device, torch.float16):
+        loss = F.cross_entropy(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
+    if norm > limit:
+        for p in model.parameters():
+            p.grad.mul_(limit / norm)
+    if math.isfinite(norm):
+        optimizer.step()
+    scaler.update()
+    return norm
+
+
+def accumulate_with_a_counter(model, batches, k, optimizer, scaler, device):
+    losses, waiting = [], []
+    optimizer.zero_grad()
+    for i, batch in enumerate(batches, start=1):
+        waiting.append(batch)
+        if i % k and i < len(batches):
+            continue
+        n, total = sum(len(y) for _, y in waiting), 0
+        for x, y in waiting:
+            with torch.autocast(device, dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y, reduction="sum") / n
+            scaler.scale(loss).backward()
+            total = total + loss.detach()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        losses.append(total)
+        waiting = []
+    return losses
+
+
+def accumulate_sums(model, batches, k, optimizer, scaler, device):
+    """Adds up sums, and divides the gradients before the step."""
+    losses = []
+    for first in range(0, len(batches), k):
+        optimizer.zero_grad()
+        total, count = 0.0, 0
+        for x, y in batches[first : first + k]:
+            with torch.autocast(device, dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y, reduction="sum")
+            scaler.scale(loss / 16).backward()
+            total, count = total + loss.item(), count + len(y)
+        scaler.unscale_(optimizer)
+        for p in model.parameters():
+            p.grad *= 16 / count
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(total / count)
+    return tuple(losses)
+
+
+def gan_with_a_second_forward(G, D, real, noise, d_optimizer, g_optimizer, scaler, device):
+    D.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        with torch.no_grad():
+            fake = G(noise)
+        scores = D(torch.cat([real, fake]))
+        truth = torch.cat([torch.ones(len(real), 1), torch.zeros(len(fake), 1)])
+        # Both halves are as long, so twice the mean is the sum of the two means.
+        d_loss = 2 * F.binary_cross_entropy_with_logits(scores, truth)
+    scaler.scale(d_loss).backward()
+    scaler.step(d_optimizer)
+    G.zero_grad()
+    for p in D.parameters():
+        p.requires_grad_(False)
+    with torch.autocast(device, dtype=torch.float16):
+        scores = D(G(noise))
+        g_loss = F.softplus(-scores).mean()
+    scaler.scale(g_loss).backward()
+    for p in D.parameters():
+        p.requires_grad_(True)
+    scaler.step(g_optimizer)
+    scaler.update()
+    return [d_loss.detach(), g_loss.detach()]
+
+
+def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, scaler, device):
+    amp = torch.autocast(device, dtype=torch.float16)
+    bce = torch.nn.BCEWithLogitsLoss()
+    g_optimizer.zero_grad()
+    d_optimizer.zero_grad()
+    losses = []
+    for images, truth in ((real, 1.0), (None, 0.0)):
+        with amp:
+            scores = D(G(noise).detach() if images is None else images)
+            losses.append(bce(scores, torch.full_like(scores, truth)))
+        scaler.scale(losses[-1]).backward()
+    scaler.step(d_optimizer)
+    with amp:
+        scores = D(G(noise))
+        g_loss = bce(scores, torch.ones_like(scores))
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return sum(losses).item(), g_loss.item()
+
+
 @pytest.mark.parametrize(
     ("check", "right"),
     [
@@ -392,6 +607,27 @@ def variance_of_shifted_values(stream):
         (check_welford, variance_of_shifted_values),
         (check_hair, -(1 + 2.0**-8 + 2.0**-40)),
         (check_hair, 1 + 3 * 2.0**-8 - 2.0**-30),
+        (check_mini_autocast, MiniByTreeMap),
+        (check_mini_autocast, mini_by_a_function),
+        (check_dtypes, dtypes_by_other_functions),
+        (check_dtypes, dtypes_by_more),
+        (check_fit, fit_that_raises),
+        (check_fit, fit_in_one_block),
+        (check_clipped_step, clip_by_a_scaled_limit),
+        (check_clipped_step, clip_by_hand),
+        (check_accumulate, accumulate_with_a_counter),
+        (check_accumulate, accumulate_sums),
+        (check_gan_step, gan_with_a_second_forward),
+        (check_gan_step, gan_with_two_backwards_for_d),
+        (
+            check_review,
+            {2: "weights", 11: "stale", 30: "scaled", 34: "twice", 40: "silent", 62: "stale"},
+        ),
+        (
+            check_review,
+            {1: "weights", 16: "stale", 31: "scaled", 35: "twice", 37: "silent", 57: "stale"}
+            | {36: "silent", 60: "stale"},
+        ),
     ],
     ids=lambda value: getattr(value, "exercise", getattr(value, "__name__", "design")),
 )
@@ -450,6 +686,74 @@ def halves_go_up(x):
     return (value if value <= 65504 else math.inf) * (-1 if x < 0 else 1)
 
 
+def loop(*, zero_grad=True, log_scaled=False, evaluate_in="eval"):
+    """A loop of a learner, with one slip."""
+
+    def fit(model, batches, test, optimizer, dtype, device):
+        scaler, losses = torch.amp.GradScaler(device, enabled=dtype is torch.float16), []
+        model.train()
+        for x, y in batches:
+            if zero_grad:
+                optimizer.zero_grad()
+            with torch.autocast(device, dtype=dtype):
+                output = model(x)
+                loss = F.cross_entropy(output, y)
+            assert output.dtype is dtype
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append((scaler.scale(loss) if log_scaled else loss).item())
+        model.train(evaluate_in == "train")
+        with torch.no_grad():
+            return losses, (model(test[0]).argmax(1) == test[1]).float().mean().item()
+
+    return fit
+
+
+def clip_in_order(*calls):
+    def clipped_step(model, x, y, optimizer, scaler, limit, device):
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=torch.float16):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        for call in calls:
+            if call == "clip":
+                norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+            elif call == "update":
+                scaler.update()
+            else:
+                {"unscale": scaler.unscale_, "step": scaler.step}[call](optimizer)
+        return norm
+
+    return clipped_step
+
+
+def every_kth(*, tail):
+    def accumulate(model, batches, k, optimizer, scaler, device):
+        losses, total = [], 0.0
+        for i, (x, y) in enumerate(batches, start=1):
+            with torch.autocast(device, dtype=torch.float16):
+                loss = F.cross_entropy(model(x), y) / k
+            scaler.scale(loss).backward()
+            total += loss.item()
+            if i % k == 0 or (tail and i == len(batches)):
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+                losses, total = [*losses, total], 0.0
+        return losses
+
+    return accumulate
+
+
+def one_large_batch(model, batches, k, optimizer, scaler, device):
+    losses = []
+    for first in range(0, len(batches), k):
+        x, y = map(torch.cat, zip(*batches[first : first + k], strict=True))
+        losses += accumulate_sums(model, [(x, y)], 1, optimizer, scaler, device)
+    return losses
+
+
 @pytest.mark.parametrize(
     ("check", "wrong", "idea"),
     [
@@ -497,6 +801,21 @@ def halves_go_up(x):
          np.mean(v)**2))(list(stream)), "algebra-survives-rounding"),
         (check_hair, 1 + 2.0**-8 + 2.0**-60, "a-tie-is-enough"),
         (check_hair, 1 / 3, "every-second-rounding-hurts"),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), h * torch.tensor(2.0), 2 * h),
+         "python-numbers-promote"),
+        (check_fit, loop(zero_grad=False), "gradients-reset-themselves"),
+        (check_fit, loop(log_scaled=True), "scaled-loss-is-the-loss"),
+        (check_fit, loop(evaluate_in="train"), "eval-mode-is-optional"),
+        (check_clipped_step, clip_in_order("clip", "step", "update"), "clip-before-unscale"),
+        (check_clipped_step, clip_in_order("clip", "unscale", "step", "update"),
+         "clip-before-unscale"),
+        (check_clipped_step, clip_in_order("unscale", "step", "clip", "update"),
+         "clip-may-come-last"),
+        (check_clipped_step, clip_in_order("unscale", "clip", "step"), "the-scale-adjusts-itself"),
+        (check_clipped_step, clip_in_order("unscale", "clip", "step", "update", "update"),
+         "update-may-be-called-again"),
+        (check_accumulate, every_kth(tail=False), "the-tail-may-be-dropped"),
+        (check_accumulate, every_kth(tail=True), "every-group-has-k"),
     ],
 )  # fmt: skip
 def test_wrong_answers_written_in_another_way_are_told_their_idea_too(check, wrong, idea):
@@ -546,6 +865,20 @@ def in_place(x):
         (check_hair, 1.5),
         (check_hair, math.inf),
         (check_decode, lambda code, e, m, bias: float(code)),
+        (check_fit, lambda *arguments: None),
+        (check_fit, lambda *arguments: ([1.0], 0.5)),
+        (check_clipped_step, lambda *arguments: None),
+        (check_accumulate, one_large_batch),
+        (check_gan_step, lambda *arguments: (1.0, 1.0)),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), x.sum() + h.sum(), 2 * h)),
+        (check_dtypes, lambda x, h: (x.half(), h.float(), x + h, 2 * h)),
+        (check_dtypes, lambda x, h: (x @ x, h.exp(), x + h)),
+        (check_mini_autocast, lambda dtype: torch.no_grad()),
+        (check_review, [1, 14]),
+        (check_review, {"1": "weights"}),
+        (check_review, {1: "ugly"}),
+        (check_review, {99: "stale"}),
+        (check_review, {3: "weights"}),
     ],
 )
 def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):

@@ -1,0 +1,83 @@
+// Draws what Python says (`numbers`): a table of values, and a button for each edge. What an edge
+// really is comes from Python, and only after a run.
+
+function render({ model, el }) {
+  function ask(wanted) {
+    const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
+    model.set("request", { seq, ...wanted });
+    model.save_changes();
+  }
+
+  const paints = model.get("paints");
+  const painted = model.get("numbers").cells.map((cell) => cell.paint); // what was pressed last
+  const edges = painted.map((_, place) => {
+    const element = button("", { class: "lk-button dm-edge" }, () => {
+      const next = ["", ...paints][(["", ...paints].indexOf(painted[place]) + 1) % (paints.length + 1)];
+      paint(place, next);
+    });
+    element.addEventListener("keydown", (event) => {
+      const dtype = { 1: paints[0], 3: "fp32", Delete: "", Backspace: "" }[event.key];
+      if (dtype === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      paint(place, dtype);
+    });
+    return element;
+  });
+
+  function paint(place, dtype) {
+    painted[place] = dtype;
+    ask({ paint: [place, dtype] });
+  }
+
+  const run = button("run the step", { class: "lk-button dm-run" }, () => ask({ run: true }));
+  const clear = button("clear", { class: "lk-button", "aria-label": "clear all paint" }, () => {
+    painted.fill("");
+    ask({ clear: true });
+  });
+  const score = node("p", { class: "dm-score" });
+  const spoken = announcer();
+  const body = node("tbody");
+  for (const [at, row] of model.get("numbers").rows.entries()) {
+    const before = model.get("numbers").rows[at - 1];
+    const line = node("tr", { class: before && before.phase !== row.phase ? "dm-next" : "" },
+      node("th", { scope: "row" }, row.title, node("small", {}, row.said)));
+    line.append(node("td", {}, edges[row.forward]));
+    line.append(node("td", {}, ...(row.backward === null ? [] : [edges[row.backward]])));
+    body.append(line);
+  }
+  const root = node("div", { class: "lk dm", role: "group", "aria-label": "DtypeMap" },
+    node("p", { class: "lk-keys" }, "A press goes from none to ", paints.join(" to "), ". On a button ",
+      node("kbd", {}, "1"), paints[0], " ", node("kbd", {}, "3"), "fp32 ", node("kbd", {}, "Del"), "none."),
+    node("table", { class: "dm-table" },
+      node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "value"),
+        node("th", { scope: "col" }, "forward ↓"), node("th", { scope: "col" }, "its gradient ↑"))),
+      body),
+    node("div", { class: "lk-buttons" }, run, clear), score, spoken.element);
+
+  function accept() {
+    const numbers = model.get("numbers");
+    if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+    numbers.cells.forEach((cell, place) => {
+      painted[place] = cell.paint;
+      const mark = { right: "✓ ", wrong: "✗ ", open: "", "": "" }[cell.verdict];
+      edges[place].textContent = cell.verdict === "wrong"
+        ? `${mark}${cell.paint}, is ${cell.truth}`
+        : mark + (cell.paint || cell.truth || "?");
+      edges[place].dataset.paint = cell.paint ? (cell.paint === "fp32" ? "wide" : "low") : "none";
+      edges[place].dataset.verdict = cell.verdict;
+      edges[place].setAttribute("aria-label", cell.spoken);
+    });
+    score.textContent = numbers.score;
+    spoken.say(numbers.score);
+  }
+
+  model.on("change:numbers", accept);
+  el.append(root);
+  accept();
+  return () => {
+    model.off("change:numbers", accept);
+    spoken.stop();
+  };
+}
+
+export default { render };
