@@ -24,7 +24,8 @@ class May:
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
     "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
-    "tensor_core emulation models scaling hardware data training"
+    "tensor_core emulation models scaling loss_scaler hardware data precision "
+    "training"
 )
 TABLE = {
     "paths": May(),
@@ -40,6 +41,7 @@ TABLE = {
     "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
+    "loss_scaler": May("scaling", "torch"),
     "progress": May("paths", "platformdirs"),
     "misconceptions": May("paths"),
     # A card of kind code or ulp imports its check when it is shown.
@@ -47,7 +49,8 @@ TABLE = {
     "drills": May("questions progress", "fsrs"),
     "hardware": May("paths", "torch"),
     "data": May("paths", "torch numpy"),
-    "training": May("hardware models data", "torch"),
+    "precision": May("accumulators emulation dtype_support", "torch"),
+    "training": May("precision loss_scaler", "torch tqdm"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "formats histograms progress misconceptions", "anywidget traitlets ipywidgets IPython torch"
