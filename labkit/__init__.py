@@ -4,12 +4,14 @@ Read the package in this order, each module in one sitting:
 
 - ``labkit.formats``: a number format is data; ``quantize``, ``encode``, ``decode``, ``spacing``.
   ``labkit.rounding`` below it rounds to whole multiples of a step.
-- ``labkit.histograms``: what a format does to a tensor, as a record. ``labkit.data``: the tensors.
+- ``labkit.histograms``: what a format does to a tensor, as a record. ``labkit.data``: digits,
+  text and recorded tensors, in seeded splits and batches.
 - ``labkit.matmul``: a product that says in which dtypes it reads, adds and stores; below it
   ``labkit.accumulators``: sums in a format of few bits.
 - ``labkit.emulation``: ``emulate_gpu()``, under which a CPU computes as a Tensor Core GPU does.
   Below it ``labkit.autocast_lists`` (which operator in which dtype), ``labkit.tensor_core`` (what
   each rounds), ``labkit.flash_attention``.
+- ``labkit.models``: the networks that the labs train.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.
