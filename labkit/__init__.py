@@ -12,6 +12,9 @@ Read the package in this order, each module in one sitting:
   Below it ``labkit.autocast_lists`` (which operator in which dtype), ``labkit.tensor_core`` (what
   each rounds), ``labkit.flash_attention``.
 - ``labkit.models``: the networks that the labs train.
+- ``labkit.scaling``: loss scaling as a state machine; ``labkit.loss_scaler`` applies it.
+- ``labkit.training``: one loop for every precision; ``labkit.precision`` below it says what each
+  one is. ``labkit.recordings``: such runs, recorded on real GPUs.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.

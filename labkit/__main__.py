@@ -99,11 +99,33 @@ def _build(arguments: list[str]) -> int:
         return 1
 
 
+def _record(arguments: list[str]) -> int:
+    """Record the course's runs on this machine's GPU, into data/recordings. For authors."""
+    parser = _parser("record", _record)
+    parser.add_argument("--device", default="cuda", help="a CUDA device, such as cuda:1")
+    options = parser.parse_args(arguments)
+    from labkit import recordings
+
+    if not options.device.startswith("cuda"):
+        print(f"--device {options.device}: only real GPUs are recorded", file=sys.stderr)
+        return 2
+    try:
+        for run in recordings.RUNS:
+            for precision in recordings.PRECISIONS:
+                done = recordings.record(run, precision, options.device)
+                print(f"{recordings.save(done)}: {len(done.steps)} steps")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "start": _start,
     "progress": _show_progress,
     "build": _build,
+    "record": _record,
 }
 
 

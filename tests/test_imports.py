@@ -51,6 +51,7 @@ TABLE = {
     "data": May("paths", "torch numpy"),
     "precision": May("accumulators emulation dtype_support", "torch"),
     "training": May("precision loss_scaler", "torch tqdm"),
+    "recordings": May("data models training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "formats histograms progress misconceptions", "anywidget traitlets ipywidgets IPython torch"
@@ -67,7 +68,7 @@ TABLE = {
     "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
     "__init__": May(),
     "__main__": May(
-        "build my_labs doctor progress widgets questions drills grading hardware training"
+        "build my_labs doctor progress widgets questions drills grading hardware recordings"
     ),
 }
 LAZY = {("questions", "checks")}  # inside functions only

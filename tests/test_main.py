@@ -57,13 +57,14 @@ def test_without_a_command_every_command_has_a_line(capsys):
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("commands:") + 1
-    assert [line.split()[0] for line in lines[start : start + 4]] == [
+    assert [line.split()[0] for line in lines[start : start + 5]] == [
         "doctor",
         "start",
         "progress",
         "build",
+        "record",
     ]
-    assert all(len(line.split()) > 3 for line in lines[start : start + 4])
+    assert all(len(line.split()) > 3 for line in lines[start : start + 5])
 
 
 def test_help_is_the_same_list(capsys):

@@ -1,89 +1,33 @@
-"""Results in 16 bits lie where exact sums, a derived error bound and one rounding put them.
-
-Every operator here is linear in each of its tensors, so ``op(|a|, |b|)`` is the sum of the
-magnitudes of its products, and one float64 run gives the sum S itself. float32 additions of k
-terms in any order miss S by at most E = gamma_k * sum|a_i b_i|, gamma_k = k u / (1 - k u),
-u = 2**-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1). Rounding is
-monotone, so a result rounded once lies between the rounded ends of S - E and S + E.
-"""
+"""16-bit results lie in the intervals of tests/intervals.py, rounded where CUDA rounds."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from intervals import (
+    ADVERSARIES,
+    CONVOLUTIONS,
+    FORMATS,
+    LOW,
+    assert_inside,
+    bound,
+    gradients,
+    interval,
+    judge,
+    nearly_cancelling,
+    plain,
+)
 
 from labkit import tensor_core
 from labkit.emulation import emulate_gpu
-from labkit.formats import BF16, FP16, FloatFormat, quantize
-
-FORMATS = {torch.float16: FP16, torch.bfloat16: BF16}
-LOW = pytest.mark.parametrize("low", FORMATS, ids=["fp16", "bf16"])
+from labkit.formats import FP16, quantize
 
 
 @pytest.fixture(scope="class")
 def emulated():
     with emulate_gpu():
         yield
-
-
-def bound(magnitude: Tensor, terms: int) -> Tensor:
-    """E for float32 sums, plus what the float64 reference itself may miss."""
-    ku = terms * 2.0**-24
-    return magnitude * (ku / (1 - ku) + terms * 2.0**-52)
-
-
-def interval(exact: Tensor, error: Tensor, fmt: FloatFormat) -> tuple[Tensor, Tensor]:
-    return quantize(exact - error, fmt), quantize(exact + error, fmt)
-
-
-def assert_inside(result: Tensor, ends: tuple[Tensor, Tensor]) -> None:
-    low, high = ends
-    wide = result.double()
-    outside = ~((low <= wide) & (wide <= high))
-    assert not outside.any(), (
-        f"{outside.sum()} of {outside.numel()} outside, such as "
-        f"{wide[outside][0]} of [{low[outside][0]}, {high[outside][0]}]"
-    )
-
-
-def judge(op: Callable[..., Tensor], *args: Tensor, terms: int) -> Tensor:
-    """Run a linear operator and compare with its interval; returns the result."""
-    result = op(*args)
-    assert result.dtype is args[0].dtype
-    doubles = [x.double() for x in args]
-    error = bound(op(*[x.abs() for x in doubles]), terms)
-    assert_inside(result, interval(op(*doubles), error, FORMATS[args[0].dtype]))
-    return result
-
-
-def plain(shape: tuple[int, ...], low: torch.dtype) -> Tensor:
-    return torch.randn(shape).to(low)
-
-
-def many_exponents(shape: tuple[int, ...], low: torch.dtype) -> Tensor:
-    """Exponents from 2**-14 to 2**7, signs at random: sums are made by few of their terms."""
-    return (
-        torch.randn(shape).sign() * torch.rand(shape).add(1) * 2.0 ** torch.randint(-14, 8, shape)
-    ).to(low)
-
-
-def with_subnormals(shape: tuple[int, ...], low: torch.dtype) -> Tensor:
-    return (torch.randn(shape) * 2.0 ** torch.randint(-26, -8, shape)).to(low)
-
-
-def nearly_cancelling(shape: tuple[int, ...], low: torch.dtype) -> Tensor:
-    """Along the last axis each value is followed by its negative, one in eight slightly off."""
-    half = torch.randn(*shape[:-1], (shape[-1] + 1) // 2)
-    off = 1 + 2.0**-6 * (torch.rand(half.shape) < 0.125)
-    return torch.stack([half, -half * off], dim=-1).flatten(-2)[..., : shape[-1]].to(low)
-
-
-ADVERSARIES = pytest.mark.parametrize(
-    "values", [plain, many_exponents, with_subnormals, nearly_cancelling]
-)
 
 
 @pytest.mark.usefixtures("emulated")
@@ -178,18 +122,6 @@ class TestProducts:
             assert_inside(result, interval(left @ right, error, FORMATS[low]))
 
 
-CONVOLUTIONS = {
-    "1-D": ((2, 4, 20), (6, 4, 5), {"padding": 2}),
-    "2-D": ((2, 4, 9, 9), (6, 4, 3, 3), {"padding": 1}),
-    "2-D strided": ((2, 4, 9, 9), (6, 4, 3, 3), {"stride": 2}),
-    "2-D grouped": ((2, 4, 9, 9), (6, 2, 3, 3), {"groups": 2}),
-    "2-D depthwise": ((2, 4, 9, 9), (4, 1, 3, 3), {"groups": 4}),
-    "2-D dilated": ((2, 4, 9, 9), (6, 4, 3, 3), {"dilation": 2}),
-    "2-D of many channels": ((1, 512, 5, 5), (3, 512, 3, 3), {}),
-    "3-D": ((2, 3, 5, 5, 5), (4, 3, 3, 3, 3), {}),
-}
-
-
 @pytest.mark.usefixtures("emulated")
 class TestConvolutions:
     @LOW
@@ -239,12 +171,6 @@ class TestConvolutions:
         bias = torch.zeros(1).half().requires_grad_()
         F.conv2d(x, weight, bias).backward(torch.ones(1, 1, 64, 64).half())
         assert bias.grad.item() == 4096
-
-
-def gradients(op, settings, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:
-    x, weight = x.clone().requires_grad_(), weight.clone().requires_grad_()
-    op(x, weight, **settings).backward(grad)
-    return x.grad, weight.grad
 
 
 @pytest.mark.usefixtures("emulated")

@@ -62,7 +62,7 @@ def test_what_is_drawn_is_also_said(widget, workbench):
     widget.get_by_text("of 1000 ones").wait_for()
     sentence = workbench.say("ones.describe()")
     assert widget.get_by_role("img").get_attribute("aria-label") == sentence
-    spoken = widget.get_by_role("status")
+    spoken = widget.locator(".lk-spoken")
     workbench.page.wait_for_function("(e) => e.textContent === '1000'", arg=spoken.element_handle())
 
 
