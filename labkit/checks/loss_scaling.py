@@ -414,7 +414,7 @@ _known_step(
 )
 _known_step(
     "unscaling-may-be-sixteen-bit",
-    "The scaled gradient met FP16 on its way to the division. In which dtype is it when you divide?",
+    "The scaled gradient met FP16 before the division. In which dtype is it when you divide?",
     finite=_by_half,
 )
 _known_step(
@@ -571,11 +571,11 @@ class _(Scaler):
 
 _LINES = {"A": 5, "B": 2, "C": 4, "D": 0, "E": 3}
 _SAID = {
-    "A": "A doubles after every good step",
-    "B": "B looks at one group of parameters only",
-    "C": "C divides in the dtype of the gradients, and FP16 gradients become 0",
-    "D": "D counts good steps in a row, restarts at an overflow and grows after 2000",
-    "E": "E stores a number under the name of its method, so `scaler.scale(loss)` calls a float",
+    "A": "on gradients that do not change, half of its steps are skipped",
+    "B": "a NaN in the second group goes into the weights",
+    "C": "an FP16 gradient of 0.001 at scale 65536 is 0 afterwards",
+    "D": "along any flags its scale is GradScaler's",
+    "E": "`scaler.scale(loss)` raises TypeError: 'float' object is not callable",
 }
 
 
@@ -591,12 +591,12 @@ def check_which_line(answer):
         raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
     for name, line in _LINES.items():
         if answer[name] != line:
-            raise Mistake(f"{name}: you point to line {answer[name]}. What happens: {_SAID[name]}.")
+            raise Mistake(f"{name}: you point to line {answer[name]}. Run it: {_SAID[name]}.")
 
 
 check_which_line.wrong(
     "growth-at-each-step",
-    "Halving after an overflow is right. How often does the other branch run?",
+    "Halving after an overflow is right. How often does the other half run?",
 )(_LINES | {"A": 3})
 check_which_line.wrong(
     "first-group-is-all", "What does an optimizer with two groups keep in `param_groups[1]`?"
@@ -629,7 +629,7 @@ _TRACES = {
 
 def traces():
     """The five recorded runs of the exercise: a letter -> StepRecords."""
-    path = DATA / "recordings" / "five_traces.json"
+    path = DATA / "emulated" / "five_traces.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))["traces"]
     return {
         name: [
@@ -685,7 +685,7 @@ check_diagnosis.wrong(
 )(_TRACES | {"D": "growth at each step"})
 check_diagnosis.wrong(
     "a-falling-scale-will-settle",
-    "Every step from one on is skipped, whatever the scale. Which number is not finite at any scale?",
+    "From one step on all are skipped, at any scale. Which number is not finite at any scale?",
 )(_TRACES | {"E": "calibration"})
 check_diagnosis.wrong(
     "growth-at-each-step",

@@ -31,10 +31,7 @@ lost_updates = predict(
     lab=LAB,
     form=("under 10", "about half", "over 80"),
     usual={
-        "under 10": (
-            "BF16 has 7 mantissa bits: half a gap is 1/512 of a weight.",
-            "bf16-needs-no-masters",
-        ),
+        "under 10": ("Half a gap of BF16 is about 1/512 of a weight.", "bf16-needs-no-masters"),
         "about half": "More. A typical update here is some thousandth of its weight.",
     },
 )
@@ -173,6 +170,8 @@ def _with_masters(Masters, weights, gradient, lr, steps):
     for i in range(steps):
         weight.grad = torch.tensor(gradient(i)).bfloat16()
         optimizer.step()
+        if weight.dtype != torch.bfloat16:
+            break
     return weight.detach().clone(), idle.detach().clone()
 
 
@@ -341,7 +340,7 @@ def _power(x, rounding=math.floor):
 )
 def _(gradients, headroom):
     powers = [2.0**k for k in range(-20, 61)]
-    return max(powers, key=lambda s: int(((gradients * s).half() != 0).sum()))
+    return max(powers, key=lambda s: (int(((gradients * s).half() != 0).sum()), s))
 
 
 @check_pick_scale.wrong(
@@ -370,7 +369,7 @@ def _(gradients, headroom):
 
 @check_pick_scale.wrong(
     "lift-the-smallest-gradient",
-    "You lifted the smallest gradient into the window. Where did the largest one go?",
+    "You asked what the smallest gradient needs. Which gradient limits S?",
 )
 def _(gradients, headroom):
     small = gradients[gradients != 0].abs().min().item()

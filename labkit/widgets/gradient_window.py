@@ -5,7 +5,7 @@ is a histogram by powers of two; the scale is 2**k, so k shifts it. Python says 
 subnormal or overflowed; the page asks by ``request`` and draws ``numbers``.
 """
 
-import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from labkit.formats import FP16
 from labkit.histograms import range_report
-from labkit.paths import DATA
 from labkit.widgets import page
 from labkit.widgets.described import DescribedWidget
 
@@ -67,30 +66,26 @@ class GradientFrame:
         return self.shares(k)[0] < GOAL_LOST and not self.overflows(k)
 
 
-def recorded_run() -> tuple[GradientFrame, ...]:
-    """The 60 frames of data/recordings/autoencoder_gradients.json."""
-    path = DATA / "recordings" / "autoencoder_gradients.json"
-    frames = json.loads(path.read_text(encoding="utf-8"))["frames"]
-    return tuple(
-        GradientFrame(tuple((e, c) for e, c in frame["exponents"]), frame["largest"])
-        for frame in frames
-    )
-
-
 class GradientWindow(DescribedWidget):
     """A histogram of gradients over FP16's window; the loss scale moves it, by mouse or keyboard.
 
-    ``GradientWindow(gradients)`` shows a tensor (by default the first frame of a recorded run);
-    ``GradientWindow.chase()`` plays the whole run. ``k`` can be read, set and observed: the scale
-    is 2**k. ``frame``, ``held``, ``skipped`` and ``dynamic`` say how a chase stands.
+    ``k`` can be read, set and observed: the scale is 2**k. With several frames it is a chase:
+    ``next_frame()`` judges one and goes on; ``frame``, ``held``, ``skipped`` and ``dynamic`` say
+    how it stands.
+
+    Args:
+        gradients: a tensor, or frames in order as ``labkit.data.autoencoder_gradients`` gives
+            them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
 
     Raises:
-        ValueError: gradients that are all 0, inf or NaN. TraitError: ``k`` outside -10 to 40.
+        ValueError: no frame, or gradients that are all 0, inf or NaN. TraitError: ``k`` outside
+            -10 to 40.
 
     >>> window = GradientWindow(torch.tensor([1e-9, 1e-3, 0.5]))
     >>> window.k = 12
     >>> print(window.describe())
-    Loss scale 2**12 = 4096: of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. In the goal.
+    Loss scale 2**12 = 4096: of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. In the
+    goal.
     """
 
     _esm = page.script("gradient_window")
@@ -104,19 +99,19 @@ class GradientWindow(DescribedWidget):
     request = traitlets.Dict().tag(sync=True)
     numbers = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, gradients: Tensor | None = None) -> None:
-        super().__init__()
-        self._frames = recorded_run()[:1] if gradients is None else (GradientFrame.of(gradients),)
+    def __init__(self, gradients: Tensor | Sequence[tuple[Mapping[int, int], float]]) -> None:
+        if isinstance(gradients, Tensor):
+            self._frames = [GradientFrame.of(gradients)]
+        else:
+            self._frames = [
+                GradientFrame(tuple(sorted(counts.items())), largest)
+                for counts, largest in gradients
+            ]
+        if not self._frames:
+            raise ValueError("there is no frame: pass a tensor, or at least one recorded frame")
         self._over = False
+        super().__init__()
         self._show()
-
-    @classmethod
-    def chase(cls) -> "GradientWindow":
-        """The recorded run, 60 frames long. Hold less than 0.1 % lost and no overflow."""
-        widget = cls()
-        widget._frames = recorded_run()
-        widget._show()
-        return widget
 
     def frames_held(self, *, scale: float | None = None) -> int:
         """In how many frames a fixed scale holds the goal; None: a dynamic one, from 2**16 on."""
@@ -165,10 +160,9 @@ class GradientWindow(DescribedWidget):
 
     @traitlets.observe("k", "dynamic")
     def _moved(self, change: dict) -> None:
-        if hasattr(self, "_frames"):
-            if change["name"] == "dynamic" and change["new"]:
-                self._back_off()
-            self._show()
+        if change["name"] == "dynamic" and change["new"]:
+            self._back_off()
+        self._show()
 
     @traitlets.observe("request")
     def _answer(self, change: dict) -> None:

@@ -1,9 +1,9 @@
 """Record how the gradients of one training run drift, for the widget GradientWindow.
 
-    python data/recordings/record_autoencoder_gradients.py
+    python data/emulated/record_autoencoder_gradients.py
 
 An autoencoder of 64-128-16-128-64 units learns to copy the digits in float32; its mean squared
-error is weighted by 1e-3. From frame 20 to frame 33 a loader delivers the same images as 12-bit ones,
+error is weighted by 1e-3. From frame 20 to 33 a loader delivers the same images as 12-bit ones,
 pixels of 0 to 4095 instead of 0 to 1. A frame is 5 steps; at its last step the gradients of
 all parameters and of the output are counted by their power of two.
 """
@@ -55,7 +55,7 @@ record = {
     "device": f"CPU, {platform.machine()}",
     "torch": torch.__version__,
     "date": date.today().isoformat(),
-    "by": "data/recordings/record_autoencoder_gradients.py",
+    "by": "data/emulated/record_autoencoder_gradients.py",
     "steps_a_frame": STEPS,
     "frames": frames,
 }

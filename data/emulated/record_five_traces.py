@@ -1,11 +1,11 @@
 """Record the five traces that lab 04 gives to read.
 
-    python data/recordings/record_five_traces.py
+    python data/emulated/record_five_traces.py
 
 The weighted autoencoder of lab 04 learns the digits in emulated FP16, 60 steps on all images at
 once, five times: the loss scale doubles after every good step; the scale is 1; it starts far too
-high; it starts well and grows after 6 good steps; from step 20 on one pixel is NaN. A row is the loss,
-the norm of the gradients, the loss scale and whether the step was skipped.
+high; it starts well and grows after 6 good steps; from step 20 on one pixel is NaN. A row is the
+loss, the norm of the gradients, the loss scale and whether the step was skipped.
 """
 
 import json
@@ -59,7 +59,7 @@ record = {
     "device": f"CPU, {platform.machine()}, emulate_gpu()",
     "torch": torch.__version__,
     "date": date.today().isoformat(),
-    "by": "data/recordings/record_five_traces.py",
+    "by": "data/emulated/record_five_traces.py",
     "traces": traces,
 }
 path = HERE / "five_traces.json"
