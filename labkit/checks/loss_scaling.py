@@ -1,18 +1,14 @@
-"""Checks of lab 04, sitting B: the transition, unscale and step, the scaler, lines and traces."""
+"""Checks of lab 04, sitting B: the transition, unscale and step, the scaler."""
 
-import json
 import math
 import random
-from itertools import pairwise
 
 import torch
 
 from labkit.checks import AnswerError, Mistake, attempt, check, number, predict
 from labkit.checks.codec import Raised
 from labkit.checks.comparing import show
-from labkit.paths import DATA
 from labkit.scaling import to_float32
-from labkit.training import StepRecord
 
 LAB = "04_loss_scaling"
 
@@ -565,129 +561,3 @@ class _(Scaler):
     def step(self, optimizer):
         if not self.found_inf:
             super().step(optimizer)
-
-
-# Which line?
-
-_LINES = {"A": 5, "B": 2, "C": 4, "D": 0, "E": 3}
-_SAID = {
-    "A": "on gradients that do not change, half of its steps are skipped",
-    "B": "a NaN in the second group goes into the weights",
-    "C": "an FP16 gradient of 0.001 at scale 65536 is 0 afterwards",
-    "D": "along any flags its scale is GradScaler's",
-    "E": "`scaler.scale(loss)` raises TypeError: 'float' object is not callable",
-}
-
-
-def run_which_line(which_line):
-    """A dict of numbers is data already."""
-    return which_line
-
-
-@check(run_which_line)
-def check_which_line(answer):
-    """Five scalers reviewed: four lines that fail, and one that only looks wrong."""
-    if type(answer) is not dict or set(answer) != set(_LINES):
-        raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
-    for name, line in _LINES.items():
-        if answer[name] != line:
-            raise Mistake(f"{name}: you point to line {answer[name]}. Run it: {_SAID[name]}.")
-
-
-check_which_line.wrong(
-    "growth-at-each-step",
-    "Halving after an overflow is right. How often does the other half run?",
-)(_LINES | {"A": 3})
-check_which_line.wrong(
-    "first-group-is-all", "What does an optimizer with two groups keep in `param_groups[1]`?"
-)(_LINES | {"B": 5})
-check_which_line.wrong(
-    "unscaling-may-be-sixteen-bit", "The model was `.half()`. What is 0.001 / 65536 in its dtype?"
-)(_LINES | {"C": 0})
-check_which_line.wrong(
-    "a-bad-name-is-a-bug", "Rename `skips` to `good_steps`. Which value does any line get wrong?"
-)(_LINES | {"D": 2})
-check_which_line.wrong(
-    "methods-and-attributes-live-apart",
-    "After `__init__` has run, what does `scaler.scale` find first?",
-)(_LINES | {"E": 5})
-
-
-# Five traces
-
-CAUSES = (
-    "calibration", "growth at each step", "NaN in the data", "underflow", "healthy", "divergence",
-)  # fmt: skip
-_TRACES = {
-    "A": "growth at each step",
-    "B": "underflow",
-    "C": "calibration",
-    "D": "healthy",
-    "E": "NaN in the data",
-}
-
-
-def traces():
-    """The five recorded runs of the exercise: a letter -> StepRecords."""
-    path = DATA / "emulated" / "five_traces.json"
-    recorded = json.loads(path.read_text(encoding="utf-8"))["traces"]
-    return {
-        name: [
-            StepRecord(i, float(loss), float(norm), float(scale), skipped)
-            for i, (loss, norm, scale, skipped) in enumerate(rows)
-        ]
-        for name, rows in recorded.items()
-    }
-
-
-def run_diagnosis(diagnosis):
-    """A dict of words is data already."""
-    return diagnosis
-
-
-@check(run_diagnosis)
-def check_diagnosis(answer):
-    """Five traces read: what is healthy, what is ill, and what only looks ill."""
-    if type(answer) is not dict or set(answer) != set(_TRACES):
-        raise Mistake(f"diagnosis is {answer!r}; a word for each of A to E is wanted.")
-    for name, cause in _TRACES.items():
-        if answer[name] not in CAUSES:
-            raise Mistake(f"{name}: {answer[name]!r} is none of {', '.join(CAUSES)}.")
-        if answer[name] != cause:
-            raise Mistake(f"{name} is not {answer[name]}: {_evidence(traces()[name])}.")
-
-
-def _evidence(records):
-    skipped = [record.step for record in records if record.skipped]
-    in_a_row = sum(after - before == 1 for before, after in pairwise(skipped))
-    first, last = records[0], records[-1]
-    where = (
-        f", the first {skipped[0]}, the last {skipped[-1]}, {in_a_row} in a row" if skipped else ""
-    )
-    return (
-        f"{len(skipped)} of {len(records)} steps are skipped{where}; the scale goes from "
-        f"2**{math.log2(first.loss_scale):.0f} to 2**{math.log2(last.loss_scale):.0f}, the loss "
-        f"from {first.loss:.3g} to {last.loss:.3g}"
-    )
-
-
-check_diagnosis.wrong(
-    "calibration-is-divergence",
-    "The skips end, and the loss falls afterwards. What was the scale looking for?",
-)(_TRACES | {"C": "divergence"})
-check_diagnosis.wrong(
-    "no-skip-means-healthy",
-    "No step is skipped, and nothing is learnt. Which gradients are finite and useless?",
-)(_TRACES | {"B": "healthy"})
-check_diagnosis.wrong(
-    "every-skip-is-a-fault",
-    "Count the steps between two skips. Which rule lets the scale try a larger value now and then?",
-)(_TRACES | {"D": "growth at each step"})
-check_diagnosis.wrong(
-    "a-falling-scale-will-settle",
-    "From one step on all are skipped, at any scale. Which number is not finite at any scale?",
-)(_TRACES | {"E": "calibration"})
-check_diagnosis.wrong(
-    "growth-at-each-step",
-    "Every second step is lost, to the end. How long does each scale last?",
-)(_TRACES | {"A": "healthy"})
