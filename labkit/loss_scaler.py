@@ -18,8 +18,10 @@ from labkit.scaling import LossScale, NumericalInstability
 class LossScaler:
     """A loss scaler that walks in step with ``torch.amp.GradScaler``, on any device.
 
-    Gradients are unscaled before the optimizer sees them, for fused optimizers too (GradScaler
-    hands those the scale; they divide by it, where others multiply by its inverse).
+    Fused optimizers are treated like others: they see unscaled gradients, and a skipped step does
+    not reach them. GradScaler hands them scaled gradients, the scale and the inf. The bits are the
+    same for scales that are powers of two; and fused SGD with momentum whose very first step is
+    skipped there goes on with uninitialised memory (seen in torch 2.13), here with zeros.
 
     Args:
         start: the state to start from, ``LossScale.static(scale)`` for a scale that stays.

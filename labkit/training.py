@@ -162,7 +162,7 @@ def evaluate(
         with active(plan, device) as autocast, torch.no_grad(), autocast():
             for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
                 x, y = _moved(batch, plan, device)
-                right += (model(x).argmax(dim=-1) == y).sum().item()
+                right += (model(x).argmax(dim=1) == y).sum().item()
                 total += y.numel()
     finally:
         for module, training in modes.items():

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 
 from labkit import models
+from labkit.data import batches, character_batches, characters, digits, shakespeare
 from labkit.emulation import emulate_gpu
+from labkit.training import evaluate, train
 
 TOKENS = torch.arange(40).reshape(2, 20) % 7
 
@@ -147,3 +149,89 @@ def test_no_layer_of_an_mlp_follows_the_last():
 )
 def test_each_network_is_under_80_lines(part):
     assert len(inspect.getsource(part).splitlines()) < 80
+
+
+@pytest.fixture
+def one_thread():
+    """Steps this small gain nothing from more threads, which wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+def test_the_small_cnn_learns_the_digits(one_thread):
+    split = digits(seed=0)
+    torch.manual_seed(0)
+    network = models.SmallCNN()
+    train(
+        network,
+        batches(split.train_images, split.train_labels, batch_size=32, seed=0),
+        optimizer=torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9),
+        epochs=15,
+        progress=False,
+    )
+    assert evaluate(network, split.test_images, split.test_labels) >= 0.98
+
+
+@pytest.mark.slow
+def test_the_small_residual_net_learns_the_digits(one_thread):
+    split = digits(seed=0)
+    torch.manual_seed(0)
+    network = models.SmallResNet()
+    train(
+        network,
+        batches(split.train_images, split.train_labels, batch_size=64, seed=0),
+        optimizer=torch.optim.Adam(network.parameters(), lr=2e-3),
+        epochs=4,
+        progress=False,
+    )
+    assert evaluate(network, split.test_images, split.test_labels) >= 0.95
+
+
+@pytest.mark.slow
+def test_the_small_gpt_learns_more_than_which_characters_are_frequent(one_thread):
+    text = shakespeare()
+    vocabulary = characters(text)
+    torch.manual_seed(0)
+    network = models.SmallGPT(vocabulary.size, context=32)
+    records = train(
+        network,
+        character_batches(text, 32, 16, steps=200, seed=0),
+        optimizer=torch.optim.Adam(network.parameters(), lr=3e-3),
+        progress=False,
+    )
+    frequencies = vocabulary.encode(text).bincount() / len(text)
+    alone = -(frequencies * frequencies.log()).sum().item()
+    assert sum(record.loss for record in records[-20:]) / 20 < alone - 0.5
+    inputs, targets = next(iter(character_batches(text, 32, 64, steps=1, seed=1)))
+    assert evaluate(network, inputs, targets) > frequencies.max(), "better than always a space"
+
+
+@pytest.mark.slow
+def test_the_gan_pair_pulls_fakes_towards_the_digits(one_thread):
+    split = digits(seed=0)
+    torch.manual_seed(0)
+    generator, discriminator = models.Generator(), models.Discriminator()
+    judge = F.binary_cross_entropy_with_logits
+    g = torch.optim.Adam(generator.parameters(), lr=2e-3, betas=(0.5, 0.999))
+    d = torch.optim.Adam(discriminator.parameters(), lr=2e-3, betas=(0.5, 0.999))
+    mean = split.train_images.mean(dim=0)
+    distance = [(generator(torch.randn(256, 16)).mean(dim=0) - mean).abs().mean().item()]
+    loader = batches(split.train_images, split.train_labels, batch_size=64, seed=0)
+    for _ in range(20):
+        for real, _ in loader:
+            ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+            fake = generator(torch.randn(len(real), generator.noise))
+            d_loss = judge(discriminator(real), ones) + judge(discriminator(fake.detach()), zeros)
+            d.zero_grad()
+            d_loss.backward()
+            d.step()
+            g_loss = judge(discriminator(fake), ones)
+            g.zero_grad()
+            g_loss.backward()
+            g.step()
+    distance.append((generator(torch.randn(256, 16)).mean(dim=0) - mean).abs().mean().item())
+    # Untrained, every pixel is near 0.5; the mean digit has empty corners and full strokes.
+    assert distance[1] < 0.5 * distance[0]

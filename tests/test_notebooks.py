@@ -3,23 +3,23 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import jupytext
 import nbformat
 import pytest
-from nbclient import NotebookClient
 from nbformat import v4
 from prose import plain, problems_of_prose, sentences, sittings, words
 from tiny_lab import TINY
 
-from labkit.build import CELL_SECONDS, build
+from labkit.build import build
 from labkit.lab_source import names_assigned, names_loaded, tree
 from labkit.paths import NOTEBOOKS
+from tests.unsolved import problems_unsolved
 
 ROOT = NOTEBOOKS.parent
 SOURCES = sorted((NOTEBOOKS / "source").glob("*.py"))
@@ -130,48 +130,6 @@ def test_a_leak_is_seen(cell, leaky):
 # --- Unsolved, everything runs --------------------------------------------------------------------
 
 
-def problems_unsolved(notebook: Any) -> list[str]:
-    """What an executed unsolved notebook shows besides checks that were not attempted."""
-    said = []
-    for cell in code_of(notebook):
-        errors = [o for o in cell.outputs if o.output_type == "error"]
-        shown = [f"{o.ename}: {o.evalue}" for o in errors]
-        if cell.metadata.get("nbgrader", {}).get("grade"):
-            text = shown[0] if shown else "nothing"
-            if not text.startswith("CheckFailed: ") or "not attempted" not in text:
-                said.append(f"an open check shows {text!r}, not CheckFailed: {cell.source}")
-        elif errors:
-            said.append(f"{shown[0]} in\n{cell.source}")
-        said += [
-            f"on stderr: {output.text}"
-            for output in cell.outputs
-            if output.output_type == "stream" and output.name == "stderr"
-        ]
-    return said
-
-
-@each_lab
-def test_unsolved_lab_runs_and_every_check_is_not_attempted(source, capsys):
-    notebook = learner_of(source)
-    started = time.perf_counter()
-    NotebookClient(
-        notebook,
-        timeout=CELL_SECONDS,
-        kernel_name="python3",
-        allow_errors=True,
-        resources={"metadata": {"path": str(NOTEBOOKS)}},
-    ).execute()
-    with capsys.disabled():
-        print(f"\n{source.stem} unsolved: {time.perf_counter() - started:.1f} s", end=" ")
-    assert problems_unsolved(notebook) == []
-
-
-def executed(*outputs: dict, check: bool) -> Any:
-    metadata = {"nbgrader": {"grade": True}} if check else {}
-    cell = v4.new_code_cell("cell", metadata=metadata, outputs=list(outputs))
-    return v4.new_notebook(cells=[cell])
-
-
 def error(name: str, value: str) -> Any:
     return v4.new_output("error", ename=name, evalue=value, traceback=[])
 
@@ -189,7 +147,30 @@ def error(name: str, value: str) -> Any:
     ],
 )
 def test_what_an_unsolved_run_must_not_show(outputs, check, fine):
-    assert (problems_unsolved(executed(*outputs, check=check)) == []) == fine
+    cell = v4.new_code_cell("cell", metadata={"nbgrader": {"grade": True}} if check else {})
+    assert (problems_unsolved(cell, outputs) == []) == fine
+
+
+@pytest.mark.parametrize(
+    ("code", "fine"),
+    [("class CheckFailed(Exception): ...\nraise CheckFailed('ulp: not attempted.')", True),
+     ("ulp", False)],
+)  # fmt: skip
+def test_nbval_accepts_no_other_end_of_a_check(tmp_path, code, fine):
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    metadata = {"nbgrader": {"grade": True}, "tags": ["raises-exception"]}
+    cell = v4.new_code_cell(code, metadata=metadata)
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    (tmp_path / "notebooks").mkdir()
+    path = tmp_path / "notebooks" / "02_tiny.ipynb"
+    nbformat.write(v4.new_notebook(cells=[cell], metadata={"kernelspec": kernel}), path)
+    command = [sys.executable, "-m", "pytest", "--nbval", "-p", "no:cacheprovider", "notebooks"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTEST_ADDOPTS", None)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode == 0) == fine, done.stdout
+    assert fine or "an open check shows \"NameError: name 'ulp' is not defined\"" in done.stdout
+    assert "notebooks/02_tiny.ipynb" in done.stdout.partition("learner notebooks, unsolved")[2]
 
 
 # --- What is stored -------------------------------------------------------------------------------

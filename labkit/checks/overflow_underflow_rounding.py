@@ -51,7 +51,7 @@ late_upcast = predict(
     form="number",
     usual={
         131072: ("That is the exact sum. It met FP16 before the cast.", "upcast-too-late"),
-        65504: ("FP16 rounds to inf above 65520; it does not stop at max.", "overflow-saturates"),
+        65504: ("FP16 rounds to inf from 65520 on; it does not stop at max.", "overflow-saturates"),
     },
 )
 torch_sum = predict(
@@ -98,6 +98,10 @@ def check_cliff(values):
             continue
         if not math.isfinite(value):
             raise Mistake(f"`{call}` is {value}; the largest safe x is a finite number.")
+        if value.is_integer() and 0 <= value < 0x7C00 and _VALUES[int(value)] == want != value:
+            raise Mistake(
+                f"`{call}` is {value:g}: the code of {show(want)}. Which x has that code?"
+            )
         if quantize(value, FP16) != value:
             raise Mistake(
                 f"`{call}` is {value!r}, which is no FP16 value.",
@@ -198,7 +202,7 @@ def _(f):
 _LSE_INPUTS = [
     [0.0, 0.0], [12.0, 11.0, 1.0], [100.0, 99.0], [1000.0, 0.0], [-300.0, -301.0], [5.0],
     [-math.inf, 3.0], [0.5, -2.0, 3.25, 1.0, 0.0, -7.5],
-    [-math.inf, -math.inf], [math.inf, 0.0], [math.nan, 0.0],
+    [-math.inf, 1.0, 2.0], [-math.inf, -math.inf], [math.inf, 0.0], [math.nan, 0.0],
 ]  # fmt: skip
 
 
@@ -276,7 +280,8 @@ def _(x):
 
 @check_logsumexp.wrong(
     "wider-dtype-replaces-the-shift",
-    "A wider dtype moves the cliff (float32: to 88.7). Which x - c can never reach any cliff?",
+    "A wider dtype only moves the cliff (float32: to 88.7), and so does a shift by the mean. "
+    "Which x - c can never reach any?",
 )
 def _(x):
     return x.float().exp().sum().log().item()
@@ -291,6 +296,7 @@ _SCORES = [
     ([7.0, 9.0, 8.0, 1.0], [False, False, True, False]),
     ([3.0, 2.0, 1.0, 0.0], [False] * 4),
     ([-40.0, -41.0, -42.0, -43.0], [False] * 4),
+    ([-20000.0, 5.0, -20000.0, -20016.0], [True, False, True, False]),
 ]
 
 
@@ -300,7 +306,7 @@ def _scores():
 
 
 def run_masked_softmax(masked_softmax):
-    """`masked_softmax` on six rows of scores at once."""
+    """`masked_softmax` on seven rows of scores at once."""
     return attempt(masked_softmax, *_scores())
 
 
@@ -313,10 +319,12 @@ def check_masked_softmax(weights):
             misconception="mask-constant-overflows",
         )
     scores, keep = _scores()
-    weights = _tensor(weights, call="masked_softmax(scores, keep)", shape=(6, 4))
+    weights = _tensor(
+        weights, call="masked_softmax(scores, keep)", shape=scores.shape, dtype=torch.float16
+    )
     hidden = torch.where(keep, scores.double(), -math.inf)
     wanted = hidden.softmax(dim=1)
-    for row in range(6):
+    for row in range(len(scores)):
         got, text = weights[row], _row(weights[row])
         shown = f"scores {_row(scores[row])}, keep {keep[row].tolist()}: your weights are {text}."
         if not keep[row].any():
@@ -351,7 +359,7 @@ def _mask_idea(row, got, scores, keep):
         return "masked-means-score-zero"
     if near(scores.softmax(dim=0) * keep):
         return "mask-after-the-softmax"
-    if row == 2 and got[keep].sum() < 0.5:
+    if row in (2, 6) and got[keep].sum() < 0.5:
         return "any-negative-number-masks"
     return None
 
@@ -365,8 +373,8 @@ def _tensor(got, *, call, shape, dtype=None):
         got = torch.from_numpy(got)
     if not isinstance(got, torch.Tensor):
         raise Mistake(f"`{call}` is {reprlib.repr(got)}; a tensor is wanted.")
-    if tuple(got.shape) != shape:
-        raise Mistake(f"`{call}` has shape {tuple(got.shape)}; {shape} is wanted.")
+    if tuple(got.shape) != tuple(shape):
+        raise Mistake(f"`{call}` has shape {tuple(got.shape)}; {tuple(shape)} is wanted.")
     if dtype is not None and got.dtype != dtype:
         raise Mistake(f"`{call}` has dtype {got.dtype}; {dtype} is wanted.")
     return got.double()
@@ -860,9 +868,13 @@ def check_fair_round(answers):
         low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
         strange = values[(values != low) & (values != high)]
         if len(strange):
+            allowed = (
+                "it is a BF16 value already"
+                if low == high
+                else f"the BF16 neighbours are {show(low)} and {show(high)}"
+            )
             raise Mistake(
-                f"{call}: {show(strange[0].item())} came out; the BF16 neighbours are "
-                f"{show(low)} and {show(high)}.",
+                f"{call}: {show(strange[0].item())} came out; {allowed}.",
                 misconception=_strange_idea(x, values, low, high),
             )
         if low == high:
@@ -1012,8 +1024,8 @@ def _(x):
 
 @check_kahan.wrong(
     "compensation-has-no-sign",
-    "(t - s) - y is what arrived minus what was sent: negative when something was lost. "
-    "Do you add it to the next term, or subtract it?",
+    "What is your c after 256 + 1 = 256: -1 or 1? And what does your next y make of the next 1: "
+    "2, or 0?",
 )
 def _(x):
     return _compensated(x, sign=1)
@@ -1163,7 +1175,7 @@ def run_welford(welford):
 
 @check(run_welford)
 def check_welford(answers):
-    """Mean and variance in one pass, also when the mean is a billion."""
+    """Mean and variance of a stream, also when the mean is a billion."""
     for name, stream in _STREAMS.items():
         got, call = answers[name], f"welford({name})"
         if type(got) not in (tuple, list) or len(got) != 2:

@@ -45,10 +45,12 @@ from labkit.formats import FP16, TF32, quantize
 # 6. The square of an activation of 300 is inf.
 
 # %% predict="triage"
-guess, sure = ..., 2  # a list of six: True for range, False for rounding
+guess, sure = (
+    ...,
+    2,
+)  # a list of six: True for range, False for rounding; sure: 1 guessing to 3 certain
 
 # %%
-
 is_well = [
     lambda q: q(math.exp(12)) < math.inf,
     lambda q: q(2048.0 + 1) > 2048,
@@ -76,7 +78,7 @@ def cured_by_exponent_bits():
 #
 # ### Exercise: the cliff finder
 #
-# *6 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. f(0) is.
+# *6 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is.
 
 
 # %% exercise="cliff"
@@ -130,7 +132,8 @@ claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < ma
 #
 # ### Exercise: log-sum-exp
 #
-# *6 minutes, about 4 lines.* Write it for any FP16 vector, without torch's own. All -inf gives -inf; an inf gives inf.
+# *6 minutes, about 4 lines.* Write it for an FP16 vector of up to 1000 values, without torch's own.
+# Values of -inf may be among them: alone they give -inf. An inf gives inf.
 
 
 # %% exercise="logsumexp"
@@ -191,7 +194,7 @@ def weight():
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
-# Hidden places get weight 0, whatever the kept scores are. A row with nothing to keep gets finite weights.
+# Hidden places get weight 0, for kept scores down to -60000. A row with nothing to keep gets finite weights.
 
 
 # %% exercise="masked-softmax"
@@ -255,8 +258,9 @@ claim("flushed to zero it would lose 94 %", round(100 * lost) == 94)
 plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 float32 steps.")
 
 # %% [markdown]
-# The pale part of the bar holds two thirds of these gradients. With gradual underflow, different numbers also keep a
-# difference, so `if a != b: 1 / (a - b)` is safe.
+# The pale part of the bar is where FP16 still holds bits of these gradients: 94 - 28 = 66 % of them live there or are
+# rounded up to its lowest value. With gradual underflow two different numbers always keep a difference, so
+# `if a != b: 1 / (a - b)` never divides by 0.
 #
 # ### An eps that is there
 #
@@ -304,7 +308,7 @@ from labkit.matmul import mixed_matmul
 # %% [markdown]
 # ### A late rescue
 #
-# 512 products 16 × 16 sum to 131072. What does `(a.half() @ a.half().T).float()` give, a line from a published program?
+# The numbers 16 × 16, 512 times, sum to 131072. What does `(a.half() @ a.half().T).float()` give, a line from a published program?
 
 # %% predict="late-upcast"
 guess, sure = ..., 2  # a number or "inf"
@@ -324,8 +328,8 @@ def converted():
 #
 # ### Exercise: rescue the matmul
 #
-# *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, add in float32, round once to `out_dtype`. Return the
-# product and a flag: True if some element is not finite.
+# *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, a torch dtype, add in float32, round once to `out_dtype`.
+# Return the product and a flag: True if some element is not finite.
 
 
 # %% exercise="rescue"
@@ -393,8 +397,8 @@ for name, sums in {
     print(f"{name:26} relative error {(sums / terms.sum(dim=1) - 1).abs().max():.0e}")
 
 # %% [markdown]
-# Truncation errs in one direction, so its errors add up. Handing over to FP32 every 128 adds cuts that short. FP16 loses
-# whole terms.
+# Truncation errs in one direction, so its errors add up: 14 bits truncated do worse than 11 bits to nearest. Handing over
+# to FP32 every 128 adds cuts that short. (13 mantissa bits are stored; the leading one makes 14.)
 #
 # ### A tolerance with a reason
 #
@@ -451,7 +455,7 @@ from labkit.widgets.reach_the_sum import ReachTheSum
 ReachTheSum()
 
 # %% [markdown]
-# A term within half a gap is lost: **swamping** 大数吃小数. What is the `sum()` of 10 000 ones in BF16?
+# A term below half a gap is lost, and at half a gap ties go to even: **swamping** 大数吃小数. What is the `sum()` of 10 000 ones in BF16?
 
 # %% predict="torch-sum"
 guess, sure = ..., 2  # a number
@@ -537,8 +541,8 @@ claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.
 # %% [markdown]
 # ### Kahan in BF16
 #
-# **Compensated summation** 补偿求和 needs no luck. It carries what each add has lost, in one more BF16 number. After `t = s
-# + y`, what arrived is `t - s`. What was sent is `y`.
+# **Compensated summation** 补偿求和 needs no luck. It carries the error of each add into the next, in one more BF16
+# number. After `t = s + y`, what arrived is `t - s`. What was sent is `y`. Their difference is `c`.
 #
 # ### Exercise: Kahan
 #
@@ -581,7 +585,7 @@ steps = torch.tensor([1.0] + 1000 * [1e-4]).bfloat16()
 claim("1 plus 1000 times 1e-4: 1.1015625, the value next to 1.1", float(carry(steps)) == 1.1015625)
 
 # %% [markdown]
-# No BF16 answer is better than 4992; the missing 8 is in `c`. Some optimizers keep such a `c` beside BF16 weights.
+# No BF16 answer is better than 4992; the missing 8 is in `c`, as -8. Some optimizers keep such a `c` beside BF16 weights.
 #
 # ### Variance in one pass
 #
@@ -644,7 +648,7 @@ clinic.check_hair(hair)
 #
 # 1. Against stalled FP16 weights of 1: add random noise of 1e-4 to them.
 # 2. Against overflowing features of 1e5: resample the rare class.
-# 3. Against overflowing features of 1e5: divide them by their standard deviation.
+# 3. Against overflowing features of 1e5: divide them by their standard deviation, in FP32.
 # 4. Against a gradient of 1e-8 that becomes 0: clip the gradients.
 # 5. Against a stalled BF16 sum: round stochastically.
 
@@ -674,7 +678,9 @@ def works():
 scores = torch.zeros(64, 3, requires_grad=True)
 torch.nn.functional.cross_entropy(scores, torch.zeros(64, dtype=torch.long)).backward()
 claim("2: labels of one class alone overflow nothing", scores.grad.half().isfinite().all())
-claim("2: a class weight of 1e5 does; weigh the loss in FP32", quantize(1e5, FP16) == math.inf)
+claim(
+    "2: a class weight of 1e5 is inf in FP16, whatever it weighs", quantize(1e5, FP16) == math.inf
+)
 
 # %% [markdown]
 # Class balance and number formats do not touch; the **scale** 量级 of the data does. Noise below half a gap vanishes in
@@ -718,4 +724,4 @@ progress_panel()
 # *Numerical behavior of NVIDIA tensor cores*, PeerJ CS 7:e330. DeepSeek-V3, arXiv:2412.19437, section 3.5. Micikevicius
 # et al., arXiv:1710.03740. Zamirai et al., arXiv:2010.06192 (BF16).
 #
-# **Next.** Lab 04, on loss scaling, comes with the next release. [Back to the start](00_start_here.ipynb).
+# **Next.** [Lab 04: master weights and loss scaling](04_loss_scaling.ipynb).
