@@ -83,7 +83,7 @@ def check_transition(answers):
                 f"transition({show(before[0])}, {before[1]}, {bool(flags[i])}) with growth "
                 f"{settings[0]}, backoff {settings[1]}, interval {settings[2]}"
             )
-            if type(got) is not tuple or len(got) != 2:
+            if type(got) not in (tuple, list) or len(got) != 2:
                 number(got if type(got) is Raised else 0.0, call=call)
                 raise Mistake(f"`{call}` is {got!r}; a pair (scale, count) is wanted.")
             pair = tuple(number(part, call=call) for part in got)
@@ -91,9 +91,29 @@ def check_transition(answers):
                 raise Mistake(
                     f"{name}, step {i + 1}: from scale {show(before[0])} and count {before[1]:g} "
                     f"you go to {show(pair[0])} and {pair[1]:g}, GradScaler to {show(want[0])} "
-                    f"and {want[1]}."
+                    f"and {want[1]}.",
+                    misconception=_transition_idea(before, flags[i], settings, pair, want),
                 )
             before = want
+
+
+def _transition_idea(before, flag, settings, pair, want):
+    """The idea that one wrong step from a right state isolates; None where it could be another."""
+    growth, _, interval = settings
+    (scale, count), (new_scale, new_count) = before, pair
+    grew, is_due = new_scale > scale, count + 1 == interval
+    if flag:
+        kept = new_scale == want[0] and new_count in (count, count + 1)
+        return "counter-survives-overflow" if kept and new_count else None
+    if math.isinf(new_scale):
+        return "the-scale-may-become-inf"
+    if new_count == want[1] and new_scale != want[0] == to_float32(new_scale):
+        return "scale-is-a-python-float"
+    if grew and not is_due:
+        return "growth-at-each-step" if new_scale == to_float32(scale * growth) else None
+    if is_due and new_count == count + 1:
+        return "counter-survives-growth" if grew else "growth-comes-one-step-later"
+    return None
 
 
 def _torch_walk(scale, flags, settings):
