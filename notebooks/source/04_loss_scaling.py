@@ -49,7 +49,7 @@ def learn(steps, **settings):
     model = Autoencoder()
     adam = torch.optim.Adam(model.parameters(), lr=5e-3)
     settings = {"optimizer": adam, "loss_fn": weighted_error} | settings
-    return model, train(model, [(images, images)] * steps, **settings)
+    return model, train(model, [(images, images)] * steps, progress=False, **settings)
 
 
 # %% [markdown]
@@ -63,7 +63,7 @@ guess, sure = ..., 2  # a number from 0 to 100
 
 @reveal(guess, sure, part.zero_gradients)
 def percent():
-    model, _ = learn(1, precision="fp16_unscaled", progress=False)
+    model, _ = learn(1, precision="fp16_unscaled")
     gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
     return 100 * (gradients == 0).double().mean().item()
 
