@@ -7,6 +7,7 @@ licences stand in data/README.md.
 """
 
 import gzip
+import json
 import tarfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -160,6 +161,17 @@ def digits_mlp() -> dict[str, Tensor]:
     """
     with np.load(DATA / "tensors" / "digits_mlp.npz") as arrays:
         return {name: torch.from_numpy(arrays[name]) for name in arrays}
+
+
+def autoencoder_gradients() -> list[tuple[dict[int, int], float]]:
+    """The gradients of a float32 run at 60 moments, as counts; see data/emulated.
+
+    Returns:
+        for each moment {e: how many have 2**e <= abs(g) < 2**(e+1)}, and the largest abs(g).
+    """
+    path = DATA / "emulated" / "autoencoder_gradients.json"
+    frames = json.loads(path.read_text(encoding="utf-8"))["frames"]
+    return [(dict(f["exponents"]), f["largest"]) for f in frames]
 
 
 def shakespeare() -> str:

@@ -11,7 +11,7 @@ from traitlets import TraitError
 from labkit.paths import DATA
 from labkit.widgets.run_race import DIALS, RunRace
 
-RECORDED = json.loads((DATA / "races" / "three_crimes.json").read_text(encoding="utf-8"))
+RECORDED = json.loads((DATA / "emulated" / "three_crimes.json").read_text(encoding="utf-8"))
 
 
 def turn(race: RunRace, dial: str, position: str) -> dict:

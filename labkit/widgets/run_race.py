@@ -1,7 +1,7 @@
 """RunRace: three runs from the same first weights, side by side: FP32, all in 16 bits, and mixed.
 
 This module believes that a race is three recorded runs and a step. The dials choose among the runs
-of data/races/three_crimes.json; ``picture`` holds what the page draws, each number as final
+of data/emulated/three_crimes.json; ``picture`` holds what the page draws, each number as final
 text. The page asks by ``request``; each answer carries the request's number. Which step is shown
 the page decides alone and tells in ``step``.
 """
@@ -44,7 +44,7 @@ _HEADROOM = 1.15
 @lru_cache(maxsize=1)
 def _recording() -> tuple[str, dict]:
     """Where the runs come from, and each run by (task, lr, eps, precision with its scale)."""
-    text = (DATA / "races" / "three_crimes.json").read_text(encoding="utf-8")
+    text = (DATA / "emulated" / "three_crimes.json").read_text(encoding="utf-8")
     recording = json.loads(text)
     runs = {}
     for run in recording["runs"]:

@@ -1,6 +1,6 @@
 """Record the runs among which the dials of lab 01's race choose.
 
-    python data/races/record_three_crimes.py
+    python data/emulated/record_three_crimes.py
 
 Two tasks, three learning rates, two values of Adam's eps, seven precisions: 84 runs from the same
 first weights, a line each as it is done. Losses keep four digits; null stands for inf and NaN.

@@ -1,0 +1,66 @@
+"""Record the five traces that lab 04 gives to read.
+
+    python data/emulated/record_five_traces.py
+
+The weighted autoencoder of lab 04 learns the digits in emulated FP16, 60 steps on all images at
+once, five times: the loss scale doubles after every good step; the scale is 1; it starts far too
+high; it starts well and grows after 6 good steps; from step 20 on one pixel is NaN. A row is the
+loss, the norm of the gradients, the loss scale and whether the step was skipped.
+"""
+
+import json
+import math
+import platform
+from datetime import date
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from labkit.data import digits
+from labkit.loss_scaler import LossScaler
+from labkit.models import Autoencoder
+from labkit.scaling import LossScale
+from labkit.training import train
+
+HERE = Path(__file__).resolve().parent
+STEPS, NAN_FROM = 60, 20
+images = digits().train_images.flatten(1)
+spoiled = images.clone()
+spoiled[0, 0] = math.nan
+fine = [(images, images)] * STEPS
+SETTINGS = {
+    "A": (LossScale(2.0**24, growth_interval=1), fine),
+    "B": (LossScale.static(1.0), fine),
+    "C": (LossScale(2.0**42), fine),
+    "D": (LossScale(2.0**31, growth_interval=6), fine),
+    "E": (LossScale(2.0**24), fine[:NAN_FROM] + [(spoiled, spoiled)] * (STEPS - NAN_FROM)),
+}
+
+traces = {}
+for name, (start, batches) in SETTINGS.items():
+    torch.manual_seed(0)
+    model = Autoencoder()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    records = train(
+        model, batches, optimizer=optimizer, precision="fp16", scaler=LossScaler(start),
+        loss_fn=lambda output, images: 1e-3 * nn.functional.mse_loss(output, images),
+        progress=False,
+    )  # fmt: skip
+    # Numbers as text: JSON has no NaN.
+    traces[name] = [
+        [f"{r.loss:.4g}", f"{r.grad_norm:.4g}", f"{r.loss_scale:.17g}", r.skipped] for r in records
+    ]
+    skipped = [r.step for r in records if r.skipped]
+    print(name, start, f"loss {records[0].loss:.3g} to {records[-1].loss:.3g}; skipped {skipped}")
+
+record = {
+    "what": __doc__.strip().split("\n\n")[2].replace("\n", " "),
+    "device": f"CPU, {platform.machine()}, emulate_gpu()",
+    "torch": torch.__version__,
+    "date": date.today().isoformat(),
+    "by": "data/emulated/record_five_traces.py",
+    "traces": traces,
+}
+path = HERE / "five_traces.json"
+path.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")

@@ -1,0 +1,95 @@
+"""GradientWindow in a real JupyterLab: mouse, keyboard, names, the chase, both themes."""
+
+import pytest
+
+from tests.browser.contrast import contrasts
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def widget(workbench):
+    return workbench.show(
+        "from labkit.data import autoencoder_gradients\n"
+        "from labkit.widgets.gradient_window import GradientWindow\n"
+        "window = GradientWindow(autoencoder_gradients())\nwindow"
+    )
+
+
+@pytest.fixture(autouse=True)
+def at_the_start(widget):
+    dynamic = widget.get_by_role("button", name="dynamic")
+    if dynamic.get_attribute("aria-pressed") == "true":
+        dynamic.click()
+    widget.get_by_role("button", name="restart").click()
+    widget.get_by_text("Frame 1 of 60, scale fixed by you").wait_for()
+    widget.get_by_label("Loss scale").fill("0")
+    widget.get_by_text("2**0 = 1", exact=True).wait_for()
+
+
+def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
+    box = widget.locator(".gw-drawing").bounding_box()
+    unit = box["width"] / 101
+    x, y = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
+    mouse = workbench.page.mouse
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x + 8 * unit, y, steps=4)
+    mouse.move(x + 20 * unit, y, steps=4)
+    mouse.up()
+    widget.get_by_text("2**20", exact=True).wait_for()
+    widget.get_by_text("In the goal.", exact=True).wait_for()
+    assert widget.get_by_label("Loss scale").input_value() == "20"
+    assert workbench.say("window.k") == "20"
+
+
+def test_by_keyboard_alone(widget, workbench):
+    cells = workbench.lab.cell_count()
+    slider = widget.get_by_label("Loss scale")
+    slider.focus()
+    keyboard = workbench.page.keyboard
+    for _ in range(3):
+        keyboard.press("ArrowRight")
+    widget.get_by_text("2**3 = 8", exact=True).wait_for()
+    assert slider.get_attribute("aria-valuetext") == "2**3 = 8"
+    keyboard.press("End")
+    widget.get_by_text("2**40", exact=True).wait_for()
+    names = []
+    for _ in range(4):
+        keyboard.press("Tab")
+        names.append(workbench.page.evaluate("() => document.activeElement.textContent"))
+    assert names == ["play", "next frame", "dynamic", "restart"]
+    keyboard.press("Shift+Tab")
+    keyboard.press("Space")  # dynamic: backs off from 2**40 at once
+    widget.get_by_text("2**31", exact=True).wait_for()
+    keyboard.press("Shift+Tab")
+    keyboard.press("Enter")
+    widget.get_by_text("Frame 2 of 60, scale dynamic: held in 1 of 1 frames").wait_for()
+    assert workbench.lab.cell_count() == cells
+
+
+def test_a_chase_plays_to_its_end(widget, workbench):
+    widget.get_by_role("button", name="dynamic").click()
+    widget.get_by_role("button", name="play").click()
+    widget.get_by_text("held in 60 of 60 frames").wait_for()
+    widget.get_by_role("button", name="play").wait_for()  # it has stopped by itself
+
+
+def test_what_is_drawn_is_also_said(widget, workbench):
+    sentence = workbench.say("window.describe()")
+    assert widget.get_by_role("img").get_attribute("aria-label") == sentence
+    status = widget.get_by_role("status")
+    workbench.page.wait_for_function(
+        "([e, text]) => e.textContent === text", arg=[status.element_handle(), sentence]
+    )
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_text_can_be_read_in_both_themes(widget, workbench, theme):
+    try:
+        workbench.lab.theme(theme)
+        found = contrasts(workbench.page, ".gw")
+    finally:
+        workbench.lab.theme("JupyterLab Light")
+    assert len(found) > 10
+    assert [each for each in found if each[0] < 4.5] == []
