@@ -62,7 +62,6 @@ def test_text_can_be_read_in_both_themes(widget, workbench, theme):
     try:
         workbench.lab.theme(theme)
         found = contrasts(workbench.page, ".st")
-        workbench.page.screenshot(path=f"/work/scratch/lab04/{theme.split()[1]}.png")
     finally:
         workbench.lab.theme("JupyterLab Light")
     assert len(found) > 5
