@@ -209,29 +209,28 @@ def test_the_small_gpt_learns_more_than_which_characters_are_frequent(one_thread
     assert evaluate(network, inputs, targets) > frequencies.max(), "better than always a space"
 
 
-@pytest.mark.slow
-def test_the_gan_pair_pulls_fakes_towards_the_digits(one_thread):
+def test_each_of_the_gan_pair_learns_against_the_other_held_still(one_thread):
     split = digits(seed=0)
     torch.manual_seed(0)
     generator, discriminator = models.Generator(), models.Discriminator()
     judge = F.binary_cross_entropy_with_logits
-    g = torch.optim.Adam(generator.parameters(), lr=2e-3, betas=(0.5, 0.999))
-    d = torch.optim.Adam(discriminator.parameters(), lr=2e-3, betas=(0.5, 0.999))
-    mean = split.train_images.mean(dim=0)
-    distance = [(generator(torch.randn(256, 16)).mean(dim=0) - mean).abs().mean().item()]
-    loader = batches(split.train_images, split.train_labels, batch_size=64, seed=0)
+    real, noise = split.train_images[:256], torch.randn(256, generator.noise)
+    ones, zeros = torch.ones(256, 1), torch.zeros(256, 1)
+
+    d = torch.optim.Adam(discriminator.parameters(), lr=1e-2)
+    fake = generator(noise).detach()
     for _ in range(20):
-        for real, _ in loader:
-            ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
-            fake = generator(torch.randn(len(real), generator.noise))
-            d_loss = judge(discriminator(real), ones) + judge(discriminator(fake.detach()), zeros)
-            d.zero_grad()
-            d_loss.backward()
-            d.step()
-            g_loss = judge(discriminator(fake), ones)
-            g.zero_grad()
-            g_loss.backward()
-            g.step()
-    distance.append((generator(torch.randn(256, 16)).mean(dim=0) - mean).abs().mean().item())
-    # Untrained, every pixel is near 0.5; the mean digit has empty corners and full strokes.
-    assert distance[1] < 0.5 * distance[0]
+        loss = judge(discriminator(real), ones) + judge(discriminator(fake), zeros)
+        d.zero_grad()
+        loss.backward()
+        d.step()
+    assert (discriminator(split.test_images) > 0).float().mean() > 0.9
+    assert (discriminator(fake) < 0).float().mean() > 0.9
+
+    g = torch.optim.Adam(generator.parameters(), lr=1e-2)
+    for _ in range(40):
+        loss = judge(discriminator(generator(noise)), ones)
+        g.zero_grad()
+        loss.backward()
+        g.step()
+    assert (discriminator(generator(noise)) > 0).float().mean() > 0.9, "all were called fake"
