@@ -41,7 +41,7 @@ class Trial:
     Args:
         precision: one of ``labkit.training.PRECISIONS``.
         task: "digits" tells digits apart by a cross-entropy, 64 images a step; "autoencoder"
-            rebuilds all 1,437 training images at once, by a mean squared error.
+            rebuilds all 1,438 training images at once, by a mean squared error.
         optimizer: "adam" or "sgd". ``eps`` is Adam's.
         loss_weight: what the loss is multiplied by before anything else.
         loss_scale: a static loss scale for "fp16"; None leaves ``train`` its dynamic one.
