@@ -183,9 +183,9 @@ def test_a_bare_optimizer_step_is_seen_too():
 # The widget
 
 
-def ask(widget, **wanted):
-    """What the page does: a request one number higher than the last answer."""
-    widget.request = {"seq": widget.numbers["seq"] + 1, **wanted}
+def ask(widget, order):
+    """What the page does: a request with its whole order, one number higher than the last."""
+    widget.request = {"seq": widget.numbers["seq"] + 1, "order": order}
     return widget.numbers
 
 
@@ -199,15 +199,22 @@ def test_the_shuffled_order_can_be_put_right_by_moves():
     assert all(row["fault"] == "" for row in widget.numbers["rows"])
 
 
-def test_a_request_moves_takes_and_puts_and_is_answered_with_its_number():
+def test_calls_are_moved_taken_out_and_put_in():
     widget = CallOrder(["zero_grad", "backward", "forward"])
-    assert ask(widget, move=[2, 1])["seq"] == 1
+    widget.move(2, 1)
     assert widget.order == ["zero_grad", "forward", "backward"]
-    assert "zero_grad" in ask(widget, take=0)["absent"] and widget.order == ["forward", "backward"]
-    ask(widget, put="step")
+    widget.take(0)
+    assert widget.order == ["forward", "backward"] and "zero_grad" in widget.numbers["absent"]
+    widget.put("step")
     assert widget.order == ["forward", "backward", "step"]
-    shown = ask(widget, reset=True)
-    assert (shown["seq"], widget.order) == (4, ["zero_grad", "backward", "forward"])
+
+
+def test_a_request_is_answered_with_its_number():
+    widget = CallOrder(["zero_grad", "backward", "forward"])
+    shown = ask(widget, ["forward", "backward"])
+    assert (shown["seq"], widget.order) == (1, ["forward", "backward"])
+    shown = ask(widget, shown["first"])
+    assert (shown["seq"], widget.order) == (2, ["zero_grad", "backward", "forward"])
 
 
 def test_rows_say_what_breaks_and_the_words_repeat_it():

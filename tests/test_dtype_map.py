@@ -79,9 +79,10 @@ def test_the_step_is_real_and_in_the_dtype_asked_for():
 # The widget
 
 
-def ask(widget, **wanted):
-    """What the page does: a request one number higher than the last answer."""
-    widget.request = {"seq": widget.numbers["seq"] + 1, **wanted}
+def ask(widget, *, ran=False, **paint):
+    """What the page does: a request with its whole state, one number higher than the last."""
+    painted = [paint.get(edge.name.replace(" ", "_"), "") for edge in widget.edges]
+    widget.request = {"seq": widget.numbers["seq"] + 1, "painted": painted, "ran": ran}
     return widget.numbers
 
 
@@ -100,17 +101,17 @@ def test_the_truth_stays_in_python_until_the_step_is_run():
 
 def test_a_press_paints_and_is_answered_with_its_number():
     widget = DtypeMap(EDGES)
-    shown = ask(widget, paint=[2, "fp16"])
+    shown = ask(widget, after_linear="fp16")
     assert (shown["seq"], shown["cells"][2]["paint"], shown["score"]) == (
         1, "fp16", "1 of 6 painted.",
     )  # fmt: skip
-    shown = ask(widget, run=True)
+    shown = ask(widget, after_linear="fp16", ran=True)
     assert shown["cells"][2]["verdict"] == "right" and widget.ran
     assert shown["score"] == "1 of 1 painted edges are right; the step has 6."
-    shown = ask(widget, paint=[0, "fp16"])  # painting goes on after the run
+    shown = ask(widget, after_linear="fp16", inputs="fp16", ran=True)  # painting goes on
     assert shown["cells"][0]["verdict"] == "wrong"
     assert shown["cells"][0]["spoken"].endswith("fp16, wrong, it is fp32")
-    shown = ask(widget, clear=True)
+    shown = ask(widget)
     assert (widget.ran, set(widget.painted), shown["cells"][2]["truth"]) == (False, {""}, "")
 
 

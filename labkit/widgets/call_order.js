@@ -1,12 +1,18 @@
-// Draws what Python says (`numbers`), and asks Python to move, take out or put back a call.
+// Draws what Python says (`numbers`). A moved call stands in its new place at once; what the new
+// order breaks comes with Python's answer.
 
 function render({ model, el }) {
-  function ask(wanted, focus) {
+  // A request holds the whole order: of several that wait, only the last one is sent.
+  function ask(calls, focus) {
     const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
-    at = focus ?? at;
-    model.set("request", { seq, ...wanted });
+    order = calls;
+    at = focus;
+    draw(order.map((call) => ({ call, kind: "", fault: "", spoken: call })));
+    model.set("request", { seq, order });
     model.save_changes();
   }
+  const without = (place) => order.filter((_, i) => i !== place);
+  let order = model.get("numbers").rows.map((entry) => entry.call);
   let at = 0; // the row that has the focus, or had it last
   let held = null; // the row that the mouse drags
 
@@ -14,21 +20,20 @@ function render({ model, el }) {
   const palette = node("div", { class: "lk-buttons co-palette", role: "group", "aria-label": "Put in" });
   const verdict = node("p", { class: "co-verdict" });
   const spoken = announcer();
-  const reset = button("begin again", { class: "lk-button" }, () => ask({ reset: true }, 0));
+  const reset = button("begin again", { class: "lk-button" }, () => ask([...model.get("numbers").first], 0));
   const root = node("div", { class: "lk co", role: "group", "aria-label": "CallOrder" },
     node("p", { class: "lk-keys" }, "Drag a call, or on a call: ", node("kbd", {}, "Shift"), node("kbd", {}, "↑"),
       node("kbd", {}, "↓"), "moves it, ", node("kbd", {}, "↑"), node("kbd", {}, "↓"), "goes on, ",
       node("kbd", {}, "Del"), "takes it out."),
     list, palette, node("div", { class: "lk-buttons" }, reset), verdict, spoken.element);
 
-  const count = () => model.get("numbers").rows.length;
   function focusRow(place) {
-    at = Math.max(0, Math.min(count() - 1, place));
+    at = Math.max(0, Math.min(order.length - 1, place));
     list.querySelectorAll(".co-call").forEach((call, i) => { call.tabIndex = i === at ? 0 : -1; });
     list.querySelectorAll(".co-call")[at]?.focus();
   }
   function move(from, to) {
-    if (to >= 0 && to < count() && to !== from) ask({ move: [from, to] }, to);
+    if (to >= 0 && to < order.length && to !== from) ask(without(from).toSpliced(to, 0, order[from]), to);
   }
 
   function row(entry, place) {
@@ -38,7 +43,7 @@ function render({ model, el }) {
       const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (step && event.shiftKey) move(place, place + step);
       else if (step) focusRow(place + step);
-      else if (event.key === "Delete" || event.key === "Backspace") ask({ take: place }, Math.max(0, place - 1));
+      else if (event.key === "Delete" || event.key === "Backspace") ask(without(place), Math.max(0, place - 1));
       else return;
       event.preventDefault();
     });
@@ -46,7 +51,7 @@ function render({ model, el }) {
       "aria-label": `${name} ${entry.call}` }, act);
     const line = node("li", { class: "co-row", draggable: "true", "data-kind": entry.kind },
       call, small("↑", "move up", () => move(place, place - 1)), small("↓", "move down", () => move(place, place + 1)),
-      small("×", "take out", () => ask({ take: place }, Math.max(0, place - 1))),
+      small("×", "take out", () => ask(without(place), Math.max(0, place - 1))),
       node("span", { class: "co-fault" }, entry.fault));
     line.addEventListener("dragstart", (event) => {
       held = place;
@@ -63,16 +68,22 @@ function render({ model, el }) {
     return line;
   }
 
+  function draw(rows) {
+    const focused = root.contains(document.activeElement) && document.activeElement !== reset;
+    at = Math.min(at, Math.max(0, rows.length - 1));
+    list.replaceChildren(...rows.map(row));
+    if (focused) focusRow(at);
+  }
+
   function accept() {
     const numbers = model.get("numbers");
     if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
-    const focused = root.contains(document.activeElement) && document.activeElement !== reset;
-    at = Math.min(at, Math.max(0, numbers.rows.length - 1));
-    list.replaceChildren(...numbers.rows.map(row));
+    order = numbers.rows.map((entry) => entry.call);
+    draw(numbers.rows);
     palette.replaceChildren(...numbers.absent.map((call) =>
-      button(`+ ${call}`, { class: "lk-button", "aria-label": `put in ${call}` }, () => ask({ put: call }, count()))));
+      button(`+ ${call}`, { class: "lk-button", "aria-label": `put in ${call}` },
+        () => { if (!order.includes(call)) ask([...order, call], order.length); })));
     verdict.textContent = numbers.verdict;
-    if (focused) focusRow(at);
     spoken.say(`${numbers.rows[at]?.spoken ?? ""}. ${numbers.verdict}`);
   }
 

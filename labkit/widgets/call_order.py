@@ -79,16 +79,8 @@ class CallOrder(DescribedWidget):
 
     @traitlets.observe("request")
     def _answer(self, change: dict) -> None:
-        """Do what the page asks for: {seq, move: [place, to]}, {seq, take}, {seq, put} or reset."""
-        wanted = change["new"]
-        order = self._first
-        if "move" in wanted:
-            order = self._moved(*wanted["move"])
-        elif "take" in wanted:
-            order = self._without(wanted["take"])
-        elif "put" in wanted:
-            order = [*self.order, wanted["put"]]
-        self._show(order, seq=wanted["seq"])
+        """Take over the page's order: {seq, order}, whole, for requests may be merged."""
+        self._show(change["new"]["order"], seq=change["new"]["seq"])
 
     def _show(self, order: list[str], *, seq: int | None = None) -> None:
         self.set_trait("order", list(order))
@@ -110,6 +102,7 @@ class CallOrder(DescribedWidget):
         self.numbers = {
             "seq": seq,
             "rows": rows,
+            "first": self._first,
             "absent": [call for call in CALLS if call not in order],
             "verdict": _verdict(said.values()),
             "sentence": self._words(rows, _verdict(said.values())),

@@ -2,14 +2,16 @@
 // really is comes from Python, and only after a run.
 
 function render({ model, el }) {
-  function ask(wanted) {
+  // A request holds the whole state: of several that wait, only the last one is sent.
+  function ask() {
     const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
-    model.set("request", { seq, ...wanted });
+    model.set("request", { seq, painted: [...painted], ran });
     model.save_changes();
   }
 
   const paints = model.get("paints");
   const painted = model.get("numbers").cells.map((cell) => cell.paint); // what was pressed last
+  let { ran } = model.get("numbers");
   const edges = painted.map((_, place) => {
     const element = button("", { class: "lk-button dm-edge" }, () => {
       const next = ["", ...paints][(["", ...paints].indexOf(painted[place]) + 1) % (paints.length + 1)];
@@ -26,13 +28,14 @@ function render({ model, el }) {
 
   function paint(place, dtype) {
     painted[place] = dtype;
-    ask({ paint: [place, dtype] });
+    ask();
   }
 
-  const run = button("run the step", { class: "lk-button dm-run" }, () => ask({ run: true }));
+  const run = button("run the step", { class: "lk-button dm-run" }, () => { ran = true; ask(); });
   const clear = button("clear", { class: "lk-button", "aria-label": "clear all paint" }, () => {
     painted.fill("");
-    ask({ clear: true });
+    ran = false;
+    ask();
   });
   const score = node("p", { class: "dm-score" });
   const spoken = announcer();
@@ -57,6 +60,7 @@ function render({ model, el }) {
   function accept() {
     const numbers = model.get("numbers");
     if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+    ran = numbers.ran;
     numbers.cells.forEach((cell, place) => {
       painted[place] = cell.paint;
       const mark = { right: "✓ ", wrong: "✗ ", open: "", "": "" }[cell.verdict];

@@ -70,15 +70,11 @@ class DtypeMap(DescribedWidget):
 
     @traitlets.observe("request")
     def _answer(self, change: dict) -> None:
-        """Do what the page asks for: {seq, paint: [place, dtype]}, {seq, run} or {seq, clear}."""
+        """Take over what the page shows: {seq, painted, ran}, whole, for requests may be merged."""
         wanted = change["new"]
-        if "paint" in wanted:
-            self._paint(*wanted["paint"])
-        elif "run" in wanted:
-            self.set_trait("ran", True)
-        else:
-            self.set_trait("painted", [""] * len(self.edges))
-            self.set_trait("ran", False)
+        for place, dtype in enumerate(wanted["painted"]):
+            self._paint(place, dtype)
+        self.set_trait("ran", wanted["ran"])
         self._show(seq=wanted["seq"])
 
     def _show(self, *, seq: int | None = None) -> None:
