@@ -229,9 +229,9 @@ claim("Adam's mean square is 0 there", (adam["exp_avg_sq"][weight.grad == 0] == 
 claim("and eps, 1e-8, is 0 in FP16", torch.tensor(1e-8).half() == 0)
 
 # %% [markdown]
-# Loss and gradients are fine. Adam divides by the root of the mean square, plus eps. Corner pixels are always black,
+# Loss and gradients are fine. Adam divides by the root of the mean square, plus eps. Some pixels are always black,
 # so their gradients are 0: 0 / (0 + 0). The constant that guards this division vanished in the format. Run B has no
-# such constant and lives.
+# such constant.
 #
 # ### The evidence
 #
@@ -285,7 +285,7 @@ claim("0.1 + 5e-5 is 0.1 in BF16: a tenth of the gap", w + 5e-5 == w)
 claim("but 0.003 + 5e-5 is not 0.003", torch.tensor(0.003).bfloat16() + 5e-5 > w.new_tensor(0.003))
 
 # %% [markdown]
-# Three crimes, three causes, and none is overflow. The range kills in C and E, rounding in D. Lab 03 treats both.
+# Three causes, and none is overflow. Range kills C and E, rounding D: lab 03 treats both.
 #
 # ### Pardon
 #
@@ -354,7 +354,7 @@ claim("C with eps=1e-4: not like FP32", not like_fp32("C", eps=1e-4))
 
 # %% [markdown]
 # A larger eps takes the NaN away. But many mean squares still are 0, so it is another optimizer. **Loss scaling**
-# 损失缩放 multiplies the loss before backward and divides the gradients after it: lab 04. Two surprises before we go on:
+# 损失缩放 multiplies the loss before backward and divides the gradients after it: lab 04. Two surprises:
 
 # %%
 loud = run(replace(SUSPECTS["A"], precision="fp16", loss_weight=100.0)).records
@@ -372,7 +372,7 @@ claim(
 
 # %% [markdown]
 # Skipped first steps calibrate the scale. The fused Adam computes each weight's update in FP32 registers, eps included.
-# So whether C dies depends on a switch of the optimizer. With FP32 weights and moments nothing depends on it.
+# So a switch of the optimizer decides whether C dies. FP32 weights and moments need none.
 #
 # ### The byte ledger
 #
@@ -432,7 +432,7 @@ claim("a batch of 10 000: nearly half", 0.5 < ratio(10_000) < 0.55)
 # So activations halve, and everything else grows by an eighth. Memory is saved where activations rule: large batches,
 # long sequences, large images.
 #
-# *A good place to stop.* What follows takes five minutes.
+# *A good place to stop.*
 #
 # ### Four myths
 #
