@@ -16,6 +16,9 @@ from tests.unsolved import problems_unsolved
 
 # Set while pytest starts and not in a fixture: kernels inherit the environment of this process.
 os.environ["LABKIT_PROGRESS"] = "off"
+# The labs' tensors are small: on a machine of few cores, threads that wait for one another take
+# longer than the work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 collect_ignore_glob = ["notebooks/my_labs*", "my_labs*"]
 

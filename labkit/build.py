@@ -15,6 +15,7 @@ of labkit changes what a lab prints, ``pytest --nbval`` says so; ``build --execu
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import json
 import os
@@ -84,8 +85,8 @@ def _manifest(labs: Iterable[Lab]) -> dict[str, Any]:
 
 
 def _entry(lab: Lab) -> dict[str, Any]:
-    checks = _CHECKS / f"{lab.lab[3:]}.py"
-    check_version = digest(checks.read_text(encoding="utf-8"))[:12] if checks.exists() else None
+    texts = _texts_of_checks(lab)
+    check_version = digest("".join(texts))[:12] if texts else None
     return {
         "lab": lab.lab,
         "title": lab.title,
@@ -104,6 +105,30 @@ def _entry(lab: Lab) -> dict[str, Any]:
         ],
         "predictions": list(lab.predictions),
     }
+
+
+def _texts_of_checks(lab: Lab) -> list[str]:
+    """The modules of checks that the lab imports, and those that these import in turn."""
+    code = [cell.source for cell in lab.learner.cells if cell.cell_type == "code"]
+    texts: dict[str, str] = {}
+    unread = _checks_imported("\n".join(code)) | {lab.lab[3:]}
+    while unread:
+        path = _CHECKS / f"{unread.pop()}.py"
+        if path.name not in texts and path.exists():
+            texts[path.name] = path.read_text(encoding="utf-8")
+            unread |= _checks_imported(texts[path.name])
+    return [texts[name] for name in sorted(texts)]
+
+
+def _checks_imported(code: str) -> set[str]:
+    """Names that ``from labkit.checks import a`` or ``from labkit.checks.a import b`` name as a."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module == "labkit.checks":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labkit.checks."):
+            found.add(node.module.split(".")[2])
+    return found
 
 
 def _stale(chosen: list[Lab], read: dict[str, Lab], manifest: str, notebooks: Path) -> list[str]:

@@ -186,6 +186,27 @@ def test_manifest_knows_the_version_of_the_checks(course, monkeypatch, tmp_path)
     assert {e["check_version"] for e in entry["exercises"]} == {digest("FACT = 1\n")[:12]}
 
 
+def test_the_version_covers_every_module_of_checks_that_is_used(course, monkeypatch, tmp_path):
+    monkeypatch.setattr(build_module, "_CHECKS", tmp_path)
+    (tmp_path / "tiny.py").write_text("from labkit.checks import Mistake, deep\n")
+    (tmp_path / "other.py").write_text("from labkit.checks.deep import x\n")
+    (tmp_path / "unused.py").write_text("")
+    lab = lab_of(course())
+    lab.learner.cells[-1].source = "from labkit.checks import claim, other as o"
+    lab.learner.cells[-1].cell_type = "code"
+
+    def version():
+        (entry,) = build_module._manifest([lab])["labs"]
+        return entry["exercises"][0]["check_version"]
+
+    seen = [version()]
+    for name in ("deep", "other", "unused"):
+        with (tmp_path / f"{name}.py").open("a") as file:
+            file.write("# changed\n")
+        seen.append(version())
+    assert len(set(seen)) == 3 and seen[2] == seen[3]
+
+
 def test_a_second_build_writes_and_executes_nothing(copy, monkeypatch):
     monkeypatch.setattr(build_module, "_executed", lambda *_: pytest.fail("executed again"))
     before = files(copy)

@@ -99,6 +99,5 @@ progress_panel()
 # %% [markdown]
 # ### Where to go
 #
-# New to floats: [lab 02](02_number_formats.ipynb) builds a number system from sixteen codes. It is the
-# first lab of the core path in this release. Labs on rounding, loss scaling and automatic mixed precision
-# follow.
+# Start with [lab 01](01_three_crimes.ipynb): three runs fail, and you find out why. [Lab 02](02_number_formats.ipynb)
+# builds a number system from sixteen codes; rounding, loss scaling and automatic mixed precision follow.
