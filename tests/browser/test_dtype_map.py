@@ -19,7 +19,7 @@ def widget(workbench):
 @pytest.fixture(autouse=True)
 def unpainted(widget):
     widget.get_by_role("button", name="clear all paint").click()
-    widget.get_by_text("0 of 20 painted.").wait_for()
+    widget.get_by_text("0 of 20 painted.").first.wait_for()
 
 
 def edge(widget, name):
@@ -29,10 +29,10 @@ def edge(widget, name):
 def test_by_mouse_wrong_edges_light_up(widget, workbench):
     edge(widget, "after linear").click()  # fp16, right
     edge(widget, "first.weight").click()  # fp16, wrong
-    widget.get_by_text("2 of 20 painted.").wait_for()
+    widget.get_by_text("2 of 20 painted.").first.wait_for()
     assert "fp32" not in "".join(widget.locator(".dm-edge").all_inner_texts())
     widget.get_by_role("button", name="run the step").click()
-    widget.get_by_text("1 of 2 painted edges are right").wait_for()
+    widget.get_by_text("1 of 2 painted edges are right").first.wait_for()
     assert edge(widget, "first.weight").inner_text() == "✗ fp16, is fp32"
     assert edge(widget, "after linear").inner_text() == "✓ fp16"
     assert edge(widget, "after linear 2").inner_text() == "fp16", "unpainted: the truth alone"
@@ -51,10 +51,10 @@ def test_by_keyboard_alone(widget, workbench):
     workbench.page.keyboard.press("Space")  # none, fp16, fp32: faster than answers come
     widget.get_by_role("button", name="first.weight, as the optimizer keeps it: fp32").wait_for()
     workbench.page.keyboard.press("Delete")
-    widget.get_by_text("1 of 20 painted.").wait_for()
+    widget.get_by_text("1 of 20 painted.").first.wait_for()
     widget.get_by_role("button", name="run the step").focus()
     workbench.page.keyboard.press("Enter")
-    widget.get_by_text("1 of 1 painted edges are right").wait_for()
+    widget.get_by_text("1 of 1 painted edges are right").first.wait_for()
     assert workbench.lab.cell_count() == cells, "no key reached JupyterLab"
 
 
@@ -63,7 +63,7 @@ def test_text_stands_out_in_both_themes(widget, workbench, theme):
     edge(widget, "inputs").click()
     edge(widget, "after linear").click()
     widget.get_by_role("button", name="run the step").click()
-    widget.get_by_text("1 of 2 painted edges are right").wait_for()
+    widget.get_by_text("1 of 2 painted edges are right").first.wait_for()
     workbench.lab.theme(theme)
     workbench.page.wait_for_timeout(500)
     found = contrasts(workbench.page, ".dm")

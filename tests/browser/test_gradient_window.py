@@ -22,9 +22,9 @@ def at_the_start(widget):
     if dynamic.get_attribute("aria-pressed") == "true":
         dynamic.click()
     widget.get_by_role("button", name="restart").click()
-    widget.get_by_text("Frame 1 of 60, scale fixed by you").wait_for()
+    widget.get_by_text("Frame 1 of 60, scale fixed by you").first.wait_for()
     widget.get_by_label("Loss scale").fill("0")
-    widget.get_by_text("2**0 = 1", exact=True).wait_for()
+    widget.get_by_text("2**0 = 1", exact=True).first.wait_for()
 
 
 def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
@@ -37,8 +37,8 @@ def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
     mouse.move(x + 8 * unit, y, steps=4)
     mouse.move(x + 20 * unit, y, steps=4)
     mouse.up()
-    widget.get_by_text("2**20", exact=True).wait_for()
-    widget.get_by_text("In the goal.", exact=True).wait_for()
+    widget.get_by_text("2**20", exact=True).first.wait_for()
+    widget.get_by_text("In the goal.", exact=True).first.wait_for()
     assert widget.get_by_label("Loss scale").input_value() == "20"
     assert workbench.say("window.k") == "20"
 
@@ -50,10 +50,10 @@ def test_by_keyboard_alone(widget, workbench):
     keyboard = workbench.page.keyboard
     for _ in range(3):
         keyboard.press("ArrowRight")
-    widget.get_by_text("2**3 = 8", exact=True).wait_for()
+    widget.get_by_text("2**3 = 8", exact=True).first.wait_for()
     assert slider.get_attribute("aria-valuetext") == "2**3 = 8"
     keyboard.press("End")
-    widget.get_by_text("2**40", exact=True).wait_for()
+    widget.get_by_text("2**40", exact=True).first.wait_for()
     names = []
     for _ in range(4):
         keyboard.press("Tab")
@@ -61,17 +61,17 @@ def test_by_keyboard_alone(widget, workbench):
     assert names == ["play", "next frame", "dynamic", "restart"]
     keyboard.press("Shift+Tab")
     keyboard.press("Space")  # dynamic: backs off from 2**40 at once
-    widget.get_by_text("2**31", exact=True).wait_for()
+    widget.get_by_text("2**31", exact=True).first.wait_for()
     keyboard.press("Shift+Tab")
     keyboard.press("Enter")
-    widget.get_by_text("Frame 2 of 60, scale dynamic: held in 1 of 1 frames").wait_for()
+    widget.get_by_text("Frame 2 of 60, scale dynamic: held in 1 of 1 frames").first.wait_for()
     assert workbench.lab.cell_count() == cells
 
 
 def test_a_chase_plays_to_its_end(widget, workbench):
     widget.get_by_role("button", name="dynamic").click()
     widget.get_by_role("button", name="play").click()
-    widget.get_by_text("held in 60 of 60 frames").wait_for()
+    widget.get_by_text("held in 60 of 60 frames").first.wait_for()
     widget.get_by_role("button", name="play").wait_for()  # it has stopped by itself
 
 

@@ -38,7 +38,7 @@ def test_by_mouse_a_race_is_run_and_a_dial_changes_its_end(widget, workbench):
     assert "keeps up: 100% of FP32's way" in lane(widget, 2).inner_text()
     assert widget.locator(".rr-cross").count() == 1
     dial(widget, "Adam's eps").select_option("0.0001")
-    lane(widget, 1).get_by_text("of FP32's way").wait_for()
+    lane(widget, 1).get_by_text("of FP32's way").first.wait_for()
     assert widget.locator(".rr-cross").count() == 0
     dial(widget, "Task").select_option("autoencoder")
     widget.get_by_label("Loss at step 0 of 59").wait_for()
@@ -50,7 +50,7 @@ def test_by_keyboard_alone(widget, workbench):
     cells = workbench.lab.cell_count()
     dial(widget, "All in 16 bits").focus()
     workbench.page.keyboard.press("b")  # BF16 by its first letter; in command mode, a new cell
-    lane(widget, 1).get_by_text("all in BF16").wait_for()
+    lane(widget, 1).get_by_text("all in BF16").first.wait_for()
     names = []
     for _ in range(7):
         workbench.page.keyboard.press("Tab")
