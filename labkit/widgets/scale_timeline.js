@@ -1,6 +1,6 @@
 // Draws what Python says (`runs`); a key or a click moves the cursor, and `place` reports it.
 
-const ST_WIDTH = 720, ST_SCALE = 170, ST_LOSS = 70, ST_LEFT = 52, ST_TOP = 8;
+const ST_WIDTH = 720, ST_SCALE = 170, ST_LOSS = 70, ST_LEFT = 64, ST_TOP = 8;
 
 function render({ model, el }) {
   const names = Object.keys(model.get("runs"));
