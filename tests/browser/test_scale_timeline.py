@@ -18,14 +18,14 @@ def widget(workbench):
 
 @pytest.fixture(autouse=True)
 def at_the_start(widget):
-    widget.get_by_label("Run", exact=True).select_option("A")
-    widget.get_by_label("Step", exact=True).fill("0")
+    widget.get_by_role("combobox", name="Run").select_option("A")
+    widget.get_by_role("slider", name="Step").fill("0")
     widget.get_by_text("step 0: scale 2**24, taken").first.wait_for()
 
 
 def test_by_keyboard_alone(widget, workbench):
     cells = workbench.lab.cell_count()
-    slider = widget.get_by_label("Step", exact=True)
+    slider = widget.get_by_role("slider", name="Step")
     slider.focus()
     keyboard = workbench.page.keyboard
     for _ in range(10):
@@ -49,7 +49,7 @@ def test_a_click_in_the_picture_goes_to_that_step(widget, workbench):
 
 
 def test_another_run_is_drawn_and_said(widget, workbench):
-    widget.get_by_label("Run", exact=True).select_option("B")
+    widget.get_by_role("combobox", name="Run").select_option("B")
     sentence = workbench.say("timeline.runs['B']['sentence']")
     assert "No step is skipped" in sentence
     assert widget.get_by_role("img").get_attribute("aria-label") == sentence
