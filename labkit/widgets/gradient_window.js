@@ -33,7 +33,7 @@ function render({ model, el }) {
   for (let e = -60; e <= high; e += 10) {
     const x = (e - low) * unit;
     drawing.append(shape("line", { class: "gw-tick", x1: x, x2: x, y1: GW_FLOOR, y2: GW_FLOOR + 5 }),
-      shape("text", { class: "gw-name", x: Math.max(x, 18), y: GW_FLOOR + 20 }, `2**${e}`));
+      shape("text", { class: "gw-name", x: Math.min(Math.max(x, 18), GW_WIDTH - 18), y: GW_FLOOR + 20 }, `2**${e}`));
   }
   drawing.append(shape("line", { class: "gw-tick", x1: 0, x2: GW_WIDTH, y1: GW_FLOOR, y2: GW_FLOOR }), bars);
 
