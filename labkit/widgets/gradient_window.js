@@ -8,12 +8,16 @@ function render({ model, el }) {
   const [low, high] = first.axis;
   const unit = GW_WIDTH / (high + 1 - low); // one power of two
   const voice = announcer();
-  let waiting = null; // the newest wish while Python is at work on an older one
+  const waiting = []; // wishes in order while Python is at work on an older one; of scales the newest
   let playing = null;
 
   function ask(wanted) {
     const open = model.get("request").seq ?? 0;
-    if (open > model.get("numbers").seq) { waiting = wanted; return; }
+    if (open > model.get("numbers").seq) {
+      if ("k" in wanted && "k" in (waiting.at(-1) ?? {})) waiting.pop();
+      waiting.push(wanted);
+      return;
+    }
     model.set("request", { seq: Math.max(open, model.get("numbers").seq) + 1, ...wanted });
     model.save_changes();
   }
@@ -21,7 +25,7 @@ function render({ model, el }) {
   const slider = control("input", { type: "range", class: "gw-slider", step: "1",
     min: String(first.scales[0]), max: String(first.scales[1]) });
   slider.addEventListener("input", () => ask({ k: Number(slider.value) }));
-  const scale = node("output", { class: "gw-scale" });
+  const scale = node("span", { class: "gw-scale" });
 
   const bars = shape("g", { class: "gw-bars" });
   const drawing = shape("svg", { viewBox: `0 0 ${GW_WIDTH} ${GW_HEIGHT}`, class: "gw-drawing", role: "img" });
@@ -61,11 +65,18 @@ function render({ model, el }) {
     if (playing) { stop(); return; }
     if (model.get("numbers").over) ask({ restart: true });
     play.textContent = "pause";
-    playing = setInterval(() => (model.get("numbers").over ? stop() : ask({ next: true })), 250);
+    playing = setInterval(() => {
+      if (model.get("numbers").over) stop();
+      else if (!waiting.length) ask({ next: true });
+    }, 250);
   });
   const next = button("next frame", { class: "lk-button" }, () => ask({ next: true }));
   const dynamic = button("dynamic", { class: "lk-button", "aria-pressed": "false" },
-    () => ask({ dynamic: !model.get("numbers").dynamic }));
+    () => {
+      const on = dynamic.getAttribute("aria-pressed") !== "true";
+      dynamic.setAttribute("aria-pressed", String(on));
+      ask({ dynamic: on });
+    });
   const restart = button("restart", { class: "lk-button" }, () => { stop(); ask({ restart: true }); });
   const chase = node("div", { class: "lk-buttons gw-chase", role: "group", "aria-label": "Scale chase" },
     play, next, dynamic, restart);
@@ -80,7 +91,10 @@ function render({ model, el }) {
   function accept() {
     const numbers = model.get("numbers");
     if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
-    if (!grip || !waiting) slider.value = numbers.k;
+    if (!waiting.length) {
+      slider.value = numbers.k;
+      dynamic.setAttribute("aria-pressed", String(numbers.dynamic));
+    }
     slider.setAttribute("aria-valuetext", numbers.scale);
     scale.textContent = numbers.scale;
     bars.replaceChildren(...numbers.bars.map(([place, percent]) => {
@@ -94,14 +108,9 @@ function render({ model, el }) {
     root.classList.toggle("gw-held", numbers.holds);
     chase.hidden = !numbers.chase;
     story.textContent = numbers.story;
-    dynamic.setAttribute("aria-pressed", String(numbers.dynamic));
     drawing.setAttribute("aria-label", numbers.sentence);
     voice.say(numbers.sentence);
-    if (waiting) {
-      const wanted = waiting;
-      waiting = null;
-      ask(wanted);
-    }
+    if (waiting.length) ask(waiting.shift());
   }
 
   model.on("change:numbers", accept);

@@ -17,7 +17,7 @@ function render({ model, el }) {
   slider.addEventListener("input", () => go(Number(slider.value)));
   const before = button("previous skip", { class: "lk-button" }, () => toSkip(-1));
   const after = button("next skip", { class: "lk-button" }, () => toSkip(1));
-  const row = node("output", { class: "st-row" });
+  const row = node("p", { class: "st-row" });
   const sentence = node("p", { class: "st-sentence" });
   const drawing = shape("svg", { viewBox: `0 0 ${ST_WIDTH} ${lossTop + ST_LOSS + 22}`, class: "st-drawing", role: "img" });
   const cursor = shape("line", { class: "st-cursor", y1: ST_TOP, y2: lossTop + ST_LOSS });

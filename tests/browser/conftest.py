@@ -49,6 +49,7 @@ CHROMIUM_ARGS = [
 ]
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 PATIENCE = 300  # seconds for a page or a cell; a loaded machine is slow, a broken one never answers
+GLANCE = 60  # seconds for what a page does by itself
 
 SETTINGS = {
     # Every cell stays in the page, so that a test finds cells that are scrolled away.
@@ -331,7 +332,7 @@ class Lab:
 def _learner(chromium, server: Server):
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(PATIENCE * 1000)
+    page.set_default_timeout(GLANCE * 1000)
     learner = Lab(page, server)
     try:
         yield learner

@@ -218,7 +218,7 @@ def test_a_bad_entry_is_explained_and_the_value_stays(explorer):
     explorer.shows(0x3E00)
     assert message.inner_text() == ""
     explorer.page.wait_for_function(
-        "() => document.querySelector('.fe-spoken').textContent === "
+        "() => document.querySelector('.lk-spoken').textContent === "
         "'fp16: 1.5, normal, code 0x3E00'"
     )
 
@@ -371,7 +371,7 @@ def test_the_widget_fits_at_200_percent(explorer, name):
         """(root) => {
             const edge = root.getBoundingClientRect().right + 1;
             return [...root.querySelectorAll("*")]
-                .filter((e) => e.checkVisibility() && !e.closest(".fe-line, .fe-spoken, thead"))
+                .filter((e) => e.checkVisibility() && !e.closest(".fe-line, .lk-spoken, thead"))
                 .filter((e) => e.getBoundingClientRect().right > edge)
                 .map((e) => e.outerHTML.slice(0, 200));
         }"""

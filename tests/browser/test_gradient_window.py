@@ -76,10 +76,19 @@ def test_by_keyboard_alone(widget, workbench):
 
 
 def test_a_chase_plays_to_its_end(widget, workbench):
+    held = workbench.say("window.frames_held()")  # from 2**16 on
+    widget.get_by_role("slider", name="Loss scale").fill("16")
     widget.get_by_role("button", name="dynamic").click()
     widget.get_by_role("button", name="play").click()
-    widget.get_by_text("held in 60 of 60 frames").first.wait_for()
+    widget.get_by_text(f"held in {held} of 60 frames").first.wait_for()
     widget.get_by_role("button", name="play").wait_for()  # it has stopped by itself
+
+
+def test_no_click_is_lost_while_python_works(widget, workbench):
+    names = ("dynamic", "next frame", "next frame", "next frame", "dynamic", "next frame")
+    buttons = [widget.get_by_role("button", name=name).element_handle() for name in names]
+    workbench.page.evaluate("(buttons) => buttons.forEach((button) => button.click())", buttons)
+    widget.get_by_text("Frame 5 of 60, scale fixed by you").first.wait_for()
 
 
 def test_what_is_drawn_is_also_said(widget, workbench):
