@@ -23,7 +23,8 @@ Read the package in this order, each module in one sitting:
   ``labkit.misconceptions``: the wrong ideas that have a name.
 - ``labkit.progress``: the learner's log, one SQLite file.
 - ``labkit.my_labs``: the learner's own copies of the labs.
-- ``labkit.doctor``: will the course run on this machine? ``labkit.dtype_support``: in which dtypes?
+- ``labkit.hardware``: what each device does with a dtype, which precision to use, how fast it is.
+- ``labkit.doctor``: will the course run on this machine?
 - ``labkit.build``: from a source file to a learner notebook and a solved one.
   ``labkit.lab_source``: what a source file says. ``labkit.paths``: where all of it lies.
 

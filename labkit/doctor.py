@@ -20,20 +20,14 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from labkit.dtype_support import (
-    TELLING_FEATURES,
-    DtypeSupport,
-    cpu_features,
-    cpuinfo,
-    dtype_support,
-    sysctl,
-)
+from labkit.hardware.probe import look, processor
+from labkit.hardware.rules import TELLING_FLAGS, Description, Device, device_of
 from labkit.paths import NOTEBOOKS
 
 _DISTRIBUTION = "mixed-precision-labs"
 _REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
 _GIB = 2**30
-_CGROUP_MEMORY = Path("/sys/fs/cgroup/memory.max")  # where the kernel would be killed on a hub
+_DRIVER = "Update the device's driver; the labs run without the device"
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
 _DTYPES_HEAD = ("format", "storable", "computable", "accelerated", "evidence")
@@ -68,8 +62,7 @@ class Report:
     """All findings; a notebook displays them as tables, a terminal as text."""
 
     findings: tuple[Finding, ...]
-    device: str
-    dtypes: tuple[DtypeSupport, ...]
+    devices: tuple[Device, ...]
 
     @property
     def runs(self) -> bool:
@@ -81,9 +74,9 @@ class Report:
         lines = [self._verdict(), "", *_aligned([_FINDINGS_HEAD, *rows])]
         if mends := self._mends():
             lines += ["", "To mend", *(f"- {mend} ({', '.join(of)})" for mend, of in mends.items())]
-        if self.dtypes:
-            rows = [_dtype_cells(row) for row in self.dtypes]
-            lines += ["", f"Number formats on {self.device}", *_aligned([_DTYPES_HEAD, *rows])]
+        for device in self.devices:
+            lines += ["", f"Number formats on {_full_name(device)}"]
+            lines += _aligned([_DTYPES_HEAD, *_dtype_rows(device)])
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -91,9 +84,10 @@ class Report:
         if mends := self._mends():
             rows = [(escape(mend), escape(", ".join(of))) for mend, of in mends.items()]
             parts.append(_table("To mend", ("how", "what"), rows))
-        if self.dtypes:
-            rows = [tuple(escape(cell) for cell in _dtype_cells(row)) for row in self.dtypes]
-            parts.append(_table(f"Number formats on {escape(self.device)}", _DTYPES_HEAD, rows))
+        for device in self.devices:
+            rows = [tuple(escape(cell) for cell in row) for row in _dtype_rows(device)]
+            caption = f"Number formats on {escape(_full_name(device))}"
+            parts.append(_table(caption, _DTYPES_HEAD, rows))
         rows = [
             (_status(f), escape(f.name), escape(f.found), escape(f.wanted)) for f in self.findings
         ]
@@ -121,9 +115,11 @@ def examine() -> Report:
     """Look at the versions, the machine, the labs and the log, and try each dtype.
 
     Imports torch where it is installed, and tries to write to the learner's log (nothing stays).
+    Dtypes are tried in a process of their own: what crashes there is a finding.
     """
     torch, findings = _torch()
-    device = _device(torch)
+    found = look() if torch else None
+    devices = found.devices if found else ()
     return Report(
         findings=(
             *_versions(),
@@ -132,10 +128,14 @@ def examine() -> Report:
             _labs(),
             _log(),
             *_machine(),
-            _accelerator(torch, device),
+            _accelerator(torch, devices),
+            *(
+                Finding(name="devices", found=trouble, status="note", mend=_DRIVER)
+                for trouble in (found.troubles if found else ())
+            ),
         ),
-        device=device,
-        dtypes=tuple(dtype_support(torch, device)) if torch else (),
+        # Cards of one kind say the same.
+        devices=tuple({device.name: device_of(device) for device in devices}.values()),
     )
 
 
@@ -303,26 +303,18 @@ def _log() -> Finding:
 
 
 def _machine() -> list[Finding]:
-    features = cpu_features()
-    if features is None:
+    cpu = processor()
+    if cpu.features is None:
         said = "unknown"
     else:
-        said = ", ".join(sorted(features & TELLING_FEATURES)) or "none listed"
-    memory = _memory()
+        said = ", ".join(sorted(cpu.features & TELLING_FLAGS)) or "none listed"
     return [
         Finding(name="system", found=f"{platform.system()} {platform.release()}"),
-        Finding(name="processor", found=_cpu_name()),
+        Finding(name="processor", found=cpu.name),
         Finding(name="16- and 8-bit features", found=said),
         Finding(name="cores", found=str(_cores())),
-        Finding(name="memory", found=f"{memory / _GIB:.1f} GiB" if memory else "unknown"),
+        Finding(name="memory", found=_gib(cpu.memory)),
     ]
-
-
-def _cpu_name() -> str:
-    if sys.platform == "darwin":
-        return sysctl("-n", "machdep.cpu.brand_string") or platform.machine()
-    said = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
-    return said.group(1) if said else platform.processor() or platform.machine() or "unknown"
 
 
 def _cores() -> int | str:
@@ -332,36 +324,15 @@ def _cores() -> int | str:
     return os.cpu_count() or "unknown"
 
 
-def _memory() -> int | None:
-    """Bytes that this machine, or the container around us, has."""
-    sizes = []
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    if _CGROUP_MEMORY.is_file() and (text := _CGROUP_MEMORY.read_text().strip()).isdigit():
-        sizes.append(int(text))
-    return min(sizes, default=None)
-
-
-def _device(torch: ModuleType | None) -> str:
-    """The device the labs would use: the accelerator if torch sees one, else "cpu"."""
-    if torch is None:
-        return "cpu"
-    with warnings.catch_warnings(action="ignore"):  # an old driver is told by "none" below
-        device = torch.accelerator.current_accelerator(check_available=True)
-    return device.type if device else "cpu"
-
-
-def _accelerator(torch: ModuleType | None, device: str) -> Finding:
+def _accelerator(torch: ModuleType | None, devices: tuple[Description, ...]) -> Finding:
+    cards = [f"{device.name}, {_gib(device.memory)}" for device in devices if device.kind != "cpu"]
     if torch is None:
         found = "unknown: only torch can tell"
-    elif device == "cuda":
-        card = torch.cuda.get_device_properties(0)
-        found = f"{card.name}, {card.total_memory / _GIB:.1f} GiB"
-    elif device == "cpu":
+    elif not cards:
         built = torch.version.cuda and f" (torch is built for CUDA {torch.version.cuda})"
         found = f"none that torch sees{built or ''}"
     else:
-        found = device
+        found = "; ".join(cards)
     return Finding(name="accelerator", found=found)
 
 
@@ -372,8 +343,31 @@ def _status(finding: Finding) -> str:
     return f'<span class="{finding.status}">{finding.status}</span>'
 
 
-def _dtype_cells(row: DtypeSupport) -> tuple[str, ...]:
-    return (row.dtype, row.storable, row.computable, row.accelerated, row.evidence)
+def _full_name(device: Device) -> str:
+    return f"{device.name} ({device.kind})"
+
+
+def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
+    answers = {True: "yes", False: "no", None: "unknown"}
+    rows = []
+    for dtype, support in device.dtypes.items():
+        computable = support.computable
+        # What was tried is named: "scaled matmul" is less than "add, matmul".
+        tried = computable.why if computable.evidence == "probe" and computable.answer else ""
+        rows.append(
+            (
+                dtype,
+                answers[support.storable.answer],
+                tried or answers[computable.answer],
+                answers[support.accelerated.answer],
+                support.accelerated.why,
+            )
+        )
+    return rows
+
+
+def _gib(memory: int | None) -> str:
+    return f"{memory / _GIB:.1f} GiB" if memory else "unknown"
 
 
 def _first_line(error: Exception) -> str:

@@ -15,8 +15,10 @@ import torch
 from torch import nn
 
 from labkit import accumulators
-from labkit.dtype_support import dtype_support
 from labkit.emulation import emulate_gpu
+from labkit.hardware.fp32_products import fp32_products_pinned
+from labkit.hardware.probe import described
+from labkit.hardware.rules import device_of
 
 
 class PrecisionWarning(UserWarning):
@@ -118,28 +120,6 @@ def active(precision: Precision, device: torch.device) -> Iterator[Callable[[], 
         yield autocast
 
 
-@contextmanager
-def fp32_products_pinned(kind: str) -> Iterator[None]:
-    """CUDA's float32 products are "ieee" or "tf32" inside the block, afterwards as before.
-
-    cuDNN's convolutions and RNNs are TF32 unless told otherwise. Only ``fp32_precision`` is used:
-    once it was written, torch refuses to read the older flags.
-    """
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    switches = (cuda.matmul, cudnn.conv, cudnn.rnn)
-    before = [switch.fp32_precision for switch in switches]
-    try:
-        for switch in switches:
-            switch.fp32_precision = kind
-        yield
-    finally:
-        for switch, precision in zip(switches, before, strict=True):
-            switch.fp32_precision = "none"
-            # A precision inherited from torch.backends reads the same and is not set again.
-            if switch.fp32_precision != precision:
-                switch.fp32_precision = precision
-
-
 def _try_product(
     precision: Precision, device: torch.device, autocast: Callable[[], torch.autocast]
 ) -> str | None:
@@ -175,10 +155,10 @@ def _slow(precision: Precision, device: torch.device) -> str | None:
     if device.type == "cpu":
         return None
     name = {torch.float16: "fp16", torch.bfloat16: "bf16"}[precision.products]
-    (row,) = (row for row in dtype_support(torch, device.type) if row.dtype == name)
-    if row.accelerated != "no":
+    units = device_of(described(str(device))).dtypes[name].accelerated
+    if units.answer is not False:
         return None
     return (
         f"precision={precision.name!r}: {device} computes {name} without units of its own "
-        f"({row.evidence}), so expect the rounding and no speed"
+        f"({units.why}), so expect the rounding and no speed"
     )

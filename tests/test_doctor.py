@@ -13,8 +13,17 @@ import pytest
 
 from labkit import doctor, paths
 from labkit.doctor import Finding, Report, examine
+from labkit.hardware import Description, Device, Fact, Support
+from labkit.hardware.probe import Findings
 
 TOP = Path(doctor.__file__).parents[1]
+CPU = Description(name="a processor", kind="cpu")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_tried(monkeypatch):
+    """A trial starts a process and imports torch: tests/test_hardware_probe.py does."""
+    monkeypatch.setattr(doctor, "look", lambda: Findings((CPU,)))
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +132,7 @@ def test_missing_torch_is_a_finding(monkeypatch, labs):
     report = examine()
     assert found("torch", report).status == "problem"
     assert found("accelerator", report).found == "unknown: only torch can tell"
-    assert report.dtypes == ()
+    assert report.devices == ()
     assert not report.runs
     assert str(report).startswith("The course will not run yet: 1 problem to mend.\n")
     assert "Number formats" not in str(report)
@@ -211,14 +220,21 @@ def test_jupyterlab_of_another_environment_is_a_note(monkeypatch, tmp_path):
     assert finding.mend == f"Start it as `{sys.executable} -m jupyterlab`"
 
 
-def test_a_container_with_less_memory_than_its_machine_counts(monkeypatch, tmp_path):
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(doctor, "_CGROUP_MEMORY", limit)
-    whole = doctor._memory()
-    limit.write_text("max\n")
-    assert doctor._memory() == whole
-    limit.write_text(f"{2**30}\n")
-    assert doctor._memory() == 2**30
+def test_a_crash_of_a_trial_is_a_note(monkeypatch):
+    monkeypatch.setattr(
+        doctor, "look", lambda: Findings((CPU,), ("trying fp8 ended by signal 11",))
+    )
+    finding = found("devices")
+    assert (finding.status, finding.found) == ("note", "trying fp8 ended by signal 11")
+
+
+def test_cards_of_one_kind_are_shown_once(monkeypatch):
+    card = Description(name="NVIDIA H100", kind="cuda", capability="9.0", memory=80 * 2**30)
+    monkeypatch.setattr(doctor, "look", lambda: Findings((card, card, CPU)))
+    report = examine()
+    assert [device.name for device in report.devices] == ["NVIDIA H100", "a processor"]
+    assert found("accelerator", report).found == "NVIDIA H100, 80.0 GiB; NVIDIA H100, 80.0 GiB"
+    assert "Number formats on NVIDIA H100 (cuda)" in str(report)
 
 
 # What it shows
@@ -239,20 +255,22 @@ class Cells(HTMLParser):
         self.text.append(data)
 
 
+YES = Fact(True, "probe", "kept and read back")
+UNKNOWN = Fact(None, "unknown", "nothing lists this processor's flags")
 REPORT = Report(
     findings=(
         Finding(name="Python", found="3.12.1", wanted=">=3.11"),
         Finding(name="torch", found="missing", wanted=">=2.13", status="problem", mend="pip it"),
         Finding(name="numpy", found="<old>", wanted=">=2", status="problem", mend="pip it"),
     ),
-    device="cpu",
-    dtypes=(
-        doctor.DtypeSupport(
-            dtype="bf16",
-            storable="yes",
-            computable="add, matmul",
-            accelerated="unknown",
-            evidence="nothing lists this processor's features",
+    devices=(
+        Device(
+            name="<cpu>",
+            kind="cpu",
+            capability="",
+            memory=None,
+            matrix_units=UNKNOWN,
+            dtypes={"bf16": Support(YES, Fact(True, "probe", "add, matmul"), UNKNOWN)},
         ),
     ),
 )
@@ -270,9 +288,9 @@ def test_the_text_is_aligned_and_gathers_what_one_command_mends():
         "To mend",
         "- pip it (torch, numpy)",
         "",
-        "Number formats on cpu",
+        "Number formats on <cpu> (cpu)",
         "format  storable  computable   accelerated  evidence",
-        "bf16    yes       add, matmul  unknown      nothing lists this processor's features",
+        "bf16    yes       add, matmul  unknown      nothing lists this processor's flags",
     ]
 
 
@@ -282,7 +300,7 @@ def test_the_page_says_what_the_text_says():
     assert "<old>" in cells.text, "escaped"
     for finding in REPORT.findings:
         assert {finding.name, finding.found, finding.wanted, finding.status} <= set(cells.text)
-    assert {"pip it", "torch, numpy", "Number formats on cpu", "unknown"} <= set(cells.text)
+    assert {"pip it", "torch, numpy", "Number formats on <cpu> (cpu)", "unknown"} <= set(cells.text)
     headers = [attributes for tag, attributes in cells.tags if tag == "th"]
     assert headers
     assert all(attributes.get("scope") in ("col", "row") for attributes in headers)
@@ -295,6 +313,7 @@ def test_the_page_folds_the_findings_away_only_where_all_is_well():
 
 
 def test_a_report_is_data():
-    assert json.loads(json.dumps(dataclasses.asdict(REPORT)))["device"] == "cpu"
+    (device,) = json.loads(json.dumps(dataclasses.asdict(REPORT)))["devices"]
+    assert device["dtypes"]["bf16"]["storable"]["answer"] is True
     with pytest.raises(dataclasses.FrozenInstanceError):
-        REPORT.device = "cuda"
+        REPORT.devices = ()

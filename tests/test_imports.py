@@ -49,10 +49,10 @@ TABLE = {
     # A card of kind code or ulp imports its check when it is shown.
     "questions": May("paths misconceptions checks"),
     "drills": May("questions progress", "fsrs"),
-    "hardware": May("paths", "torch"),
+    "hardware": May("paths", "torch tqdm"),
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
-    "precision": May("accumulators emulation dtype_support", "torch"),
+    "precision": May("accumulators emulation hardware", "torch"),
     "training": May("precision loss_scaler", "torch tqdm"),
     "recordings": May("data models training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
@@ -64,8 +64,7 @@ TABLE = {
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),
     "build": May("paths lab_source", "nbformat nbclient"),
-    "dtype_support": May("", "torch"),
-    "doctor": May("paths progress dtype_support hardware", "torch"),
+    "doctor": May("paths progress hardware", "torch"),
     "checks": May(
         f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
         "torch numpy IPython",

@@ -12,14 +12,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from labkit import accumulators, emulation, precision, training
-from labkit.dtype_support import DtypeSupport
+from labkit import accumulators, emulation, precision
 from labkit.emulation import emulate_gpu
 from labkit.formats import TF32, quantize
+from labkit.hardware import Description
+from labkit.hardware.fp32_products import fp32_products_pinned
 from labkit.loss_scaler import LossScaler
-from labkit.precision import fp32_products_pinned, precision_named
+from labkit.precision import precision_named
 from labkit.scaling import LossScale, NumericalInstability
-from labkit.training import PRECISIONS, PrecisionWarning, StepRecord, evaluate, train
+from labkit.training import PRECISIONS, PrecisionWarning, StepRecord, evaluate, loop, train
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 AUTOCAST = {"fp16": torch.float16, "fp16_unscaled": torch.float16, "bf16": torch.bfloat16}
@@ -549,17 +550,16 @@ def test_a_dtype_that_autocast_does_not_give_is_refused():
 
 
 def test_a_gpu_without_units_for_the_dtype_is_told_with_the_evidence(monkeypatch):
-    def support(accelerated):
-        row = dict(storable="yes", computable="add, matmul", evidence="compute capability 6.1")
-        rows = [DtypeSupport(dtype=d, accelerated=accelerated, **row) for d in ("fp16", "bf16")]
-        monkeypatch.setattr(precision, "dtype_support", lambda torch, device: rows)
+    def card(capability):
+        description = Description(name="a card", kind="cuda", capability=capability)
+        monkeypatch.setattr(precision, "described", lambda device: description)
 
     cuda = torch.device("cuda")
-    support("no")
+    card("6.1")
     said = precision._slow(precision_named("pure_bf16"), cuda)
-    assert "cuda computes bf16 without units of its own (compute capability 6.1)" in said
+    assert "cuda computes bf16 without units of its own (compute capability 6.1;" in said
     assert precision._slow(precision_named("fp16"), torch.device("cpu")) is None
-    support("yes")
+    card("7.0")
     assert precision._slow(precision_named("fp16"), cuda) is None
 
 
@@ -606,9 +606,7 @@ def test_fp32_products_are_pinned_and_put_back(kind):
 
 
 def test_the_default_scaler_is_the_readable_one():
-    assert isinstance(
-        training._scaler(None, precision_named("fp16"), torch.device("cpu")), LossScaler
-    )
+    assert isinstance(loop._scaler(None, precision_named("fp16"), torch.device("cpu")), LossScaler)
     assert StepRecord(0, 1.0, 2.0, 1.0, False) == StepRecord(0, 1.0, 2.0, 1.0, False)
 
 

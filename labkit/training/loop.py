@@ -24,7 +24,6 @@ from tqdm.auto import tqdm
 
 from labkit.loss_scaler import LossScaler
 from labkit.precision import (
-    PRECISIONS,
     Precision,
     PrecisionWarning,
     active,
@@ -32,8 +31,6 @@ from labkit.precision import (
     device_named,
     precision_named,
 )
-
-__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "evaluate", "train"]
 
 Batch = tuple[Tensor, Tensor]
 
