@@ -58,7 +58,7 @@ TABLE = {
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
-        "call_order dtype_map formats histograms progress misconceptions",
+        "call_order dtype_map formats hardware histograms progress misconceptions",
         "anywidget traitlets ipywidgets IPython torch",
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),

@@ -1,0 +1,55 @@
+// Shows the chosen one of Python's `cards`. Each fact is a button that tells its evidence.
+
+function render({ model, el }) {
+  const cards = model.get("cards");
+  const choice = control("select", { class: "dc-choice" },
+    ...cards.map((card, i) => node("option", { value: String(i) }, card.name)));
+  const about = node("p", { class: "dc-about" });
+  const body = node("tbody", {});
+  const heads = ["dtype", "storable", "computable", "accelerated"];
+  const table = node("table", { class: "dc-table" },
+    node("caption", {}, "Press an answer for its evidence."),
+    node("thead", {}, node("tr", {}, ...heads.map((head) => node("th", { scope: "col" }, head)))), body);
+  const why = node("p", { class: "dc-why", role: "status", "aria-live": "polite" });
+  const recipe = node("p", { class: "dc-recipe" });
+  const reasons = node("ul", { class: "dc-reasons" });
+  const code = node("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste",
+    "data-lm-suppress-shortcuts": "true" });
+  const root = node("div", { class: "lk dc", role: "group", "aria-label": "DeviceCard" },
+    node("div", { class: "lk-controls" }, labelled("Device", choice)),
+    about, table, why, recipe, reasons, code);
+
+  choice.addEventListener("change", () => {
+    model.set("chosen", Number(choice.value));
+    model.save_changes();
+  });
+
+  function answer(fact) {
+    const one = button(fact.answer, { class: `lk-button dc-${fact.answer}`, "aria-pressed": "false",
+      "aria-label": `${fact.fact}: ${fact.answer}` }, () => {
+      for (const other of body.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
+      one.setAttribute("aria-pressed", "true");
+      why.textContent = fact.why;
+    });
+    return node("td", {}, one);
+  }
+
+  function show() {
+    const card = cards[model.get("chosen")];
+    choice.value = String(model.get("chosen"));
+    about.textContent = `${card.about}. ${card.matrix} (${card.matrix_why})`;
+    body.replaceChildren(...card.rows.map((row) =>
+      node("tr", {}, node("th", { scope: "row" }, row.dtype), ...row.facts.map(answer))));
+    why.textContent = "";
+    recipe.textContent = `Recipe: ${card.recipe}`;
+    reasons.replaceChildren(...card.reasons.map((text) => node("li", {}, text)));
+    code.textContent = card.code;
+  }
+
+  model.on("change:chosen", show);
+  el.append(root);
+  show();
+  return () => model.off("change:chosen", show);
+}
+
+export default { render };
