@@ -1,0 +1,585 @@
+# %% [markdown]
+# # 6. A lab report: hardware, and honest benchmarks
+#
+# You say what a device can do, and how you know; you tell a speed-up from noise.
+#
+# *60 minutes · any laptop, or a GPU · needs: lab 05, above all which values are 16-bit*
+#
+# After this lab you can:
+#
+# - keep apart what a device stores, computes and accelerates, and choose a precision from that;
+# - predict the least time of a product, time one, and judge whether a faster run is as good.
+#
+# Two sittings: **A** is about the device, **B** about the experiment. Each starts alone.
+
+# %% [markdown]
+# ## Sitting A: the device
+#
+# *You are here:* **three facts** → recipe → peak → roofline → this machine → *stop* → Amdahl → timer → benchmark → verdict
+
+# %%
+import pandas as pd, torch
+from labkit.checks import claim, device_facts as device, honest_benchmarks as bench, reveal
+from labkit.checks import whose, yours
+from labkit.hardware import Description, detect, device_of, recommend
+
+# %% [markdown]
+# From earlier labs, aloud: which dtype has the range of FP32? Which one needs a loss scale, and why? What does autocast do
+# with a sum?
+#
+# <details><summary>Answers</summary>
+#
+# BF16. FP16, since gradients under 2**-24 turn into 0. It computes the sum in FP32.
+# </details>
+#
+# ### One question is three
+#
+# "Does this card support BF16?" asks three things at once. Can memory hold it? Can torch compute with it? Has the chip
+# units for it? A GTX 1660 is a card of 2019 with compute capability 7.5. Four claims about it:
+#
+# 1. it has Tensor Cores; 2. it stores BF16; 3. it computes BF16; 4. it accelerates BF16.
+
+# %% predict="gtx-1660"
+guess, sure = ..., 2  # a list of four, True for what holds
+
+# %%
+gtx_1660 = device_of(Description(name="GeForce GTX 1660", kind="cuda", capability="7.5"))
+
+
+@reveal(guess, sure, device.gtx_1660)
+def claims():
+    bf16 = gtx_1660.dtypes["bf16"]
+    facts = [gtx_1660.matrix_units, bf16.storable, bf16.computable, bf16.accelerated]
+    return [fact.answer for fact in facts]
+
+
+# %% [markdown]
+# - **Storable** 可存储: bytes are bytes, so any card stores FP16, BF16 and FP8. TF32 is no dtype in memory: its values are
+#   kept as FP32.
+# - **Computable** 可计算: where no unit takes a 16-bit value, torch goes through FP32 and rounds. FP8 has one operation, the
+#   scaled product; it asks for the units. So does TF32.
+# - **Accelerated** 有硬件加速: units of the chip take it at no less than the rate of FP32.
+#
+# NVIDIA's documents, by **compute capability** 计算能力:
+#
+# | | FP16 results a clock, FP32 results | Tensor Cores take |
+# |---|---|---|
+# | 5.3, 6.0, 6.2 | twice as many | |
+# | 6.1 | 2 against 128 | |
+# | 7.0, 7.5 | twice as many | FP16 |
+# | 8.0, 8.6 | at least as many | FP16, BF16, TF32 |
+# | 8.9 and later | at least as many | FP16, BF16, TF32, FP8 |
+#
+# ### Exercise: three facts
+#
+# *6 minutes, about 6 lines.* Turn the table into rules. They are tried on twelve cards.
+
+
+# %% exercise="three-facts"
+def three_facts(dtype: str, capability: tuple[int, int]) -> tuple[bool, bool, bool]:
+    """(storable, computable, accelerated) of "fp16", "bf16", "tf32" or "fp8"."""
+    # Tuples compare as you need: (8, 9) < (10, 0). No capability is below (5, 3).
+    ### BEGIN SOLUTION
+    if dtype == "fp16":
+        accelerated = capability in ((5, 3), (6, 0), (6, 2)) or capability >= (7, 0)
+    else:
+        accelerated = capability >= {"bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}[dtype]
+    computable = accelerated or dtype in ("fp16", "bf16")
+    return dtype != "tf32", computable, accelerated
+    ### END SOLUTION
+
+
+# %% check="three-facts" points=2
+device.check_three_facts(three_facts)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# Which of the four dtypes is the only one that no memory holds? Which two can torch compute everywhere?
+#
+# Write `accelerated` first. "Computable" is "accelerated", or one of two dtypes.
+#
+# For FP16, 6.1 is the exception: a comparison with `>=` alone cannot be right.
+# </details>
+
+# %%
+facts = yours(three_facts, device.three_facts)
+cards = {"GTX 1080": (6, 1), "T4": (7, 5), "A100": (8, 0), "L4": (8, 9), "B200": (10, 0)}
+dtypes = ("fp16", "bf16", "tf32", "fp8")
+
+
+def letters(answers):
+    return "".join(letter if yes else "-" for letter, yes in zip("sca", answers, strict=True))
+
+
+rows = {name: [letters(facts(d, at)) for d in dtypes] for name, at in cards.items()}
+print(f"stored, computed, accelerated, by {whose(facts)} rules")
+pd.DataFrame.from_dict(rows, orient="index", columns=dtypes)
+
+# %% [markdown]
+# A program that tests "BF16 works" by computing with it finds the second letter, and a T4 passes. Only the third letter is
+# speed.
+#
+# ### Exercise: the recipe
+#
+# *4 minutes, about 4 lines.* Choose a precision for training, and whether it needs a loss scaler. BF16 wherever it is
+# accelerated. Otherwise FP16, if there are Tensor Cores. Otherwise FP32. Tensor Cores came with 7.0, but the chips of the
+# GTX 16 series have none, though their capability is 7.5.
+
+
+# %% exercise="recipe"
+def recipe(name: str, capability: tuple[int, int]) -> tuple[str, bool]:
+    """("bf16", "fp16" or "fp32", does it need a loss scaler?)"""
+    # `name` is what the driver says, such as "NVIDIA GeForce GTX 1660".
+    ### BEGIN SOLUTION
+    if capability >= (8, 0):
+        return "bf16", False
+    if capability >= (7, 0) and "GTX 16" not in name:
+        return "fp16", True
+    return "fp32", False
+    ### END SOLUTION
+
+
+# %% check="recipe" points=1
+device.check_recipe(recipe)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# Which of the three precisions can lose a gradient to underflow?
+#
+# Two cards of capability 7.5 get different recipes. What besides the capability do you have?
+# </details>
+#
+# `labkit.hardware.recommend` also gives the reasons, and lines to paste:
+
+# %%
+t4 = recommend(device_of(Description(name="Tesla T4", kind="cuda", capability="7.5")))
+print(*t4.reasons, t4.code, sep="\n")
+
+# %% [markdown]
+# ### This machine
+#
+# `detect()` asks the system and tries each dtype in a process of its own, since a broken driver would take yours along.
+# Press an answer on the card: is its evidence a **probe**, a table, a flag of the processor, or nothing at all?
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.device_card import DeviceCard
+
+DeviceCard(detect())
+
+# %% [markdown]
+# ### Exercise: the peak
+#
+# *3 minutes, 1 line.* A **peak** 峰值 is arithmetic: how many units, how many multiply-adds each starts per clock, how many
+# clocks a second. An H100 has 528 Tensor Cores; each starts 512 multiply-adds of FP16 a clock, at 1830 MHz.
+
+
+# %% exercise="peak"
+def peak(units: int, fma_per_clock: int, clock_mhz: float) -> float:
+    """The dense peak in TFLOP/s: 10**12 operations a second."""
+    ### BEGIN SOLUTION
+    return 2 * units * fma_per_clock * clock_mhz * 1e6 / 1e12
+    ### END SOLUTION
+
+
+# %% check="peak" points=1
+device.check_peak(peak)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# `a * b + c` is one instruction. How many operations is it?
+#
+# One unit, one multiply-add a clock, 1 MHz: that is 2 million operations a second.
+# </details>
+
+# %%
+from labkit.hardware.roofline import roofs
+
+of = yours(peak, device.peak)
+h100 = next(roof for roof in roofs("fp16") if roof.device == "H100 SXM5 80GB")
+print(f"by {whose(of)} peak {of(528, 512, 1830):.1f} TFLOP/s, the table {h100.flops / 1e12:.1f}")
+claim("the table's figure is this arithmetic", abs(of(528, 512, 1830) * 1e12 / h100.flops - 1) < 1e-3)
+
+# %% [markdown]
+# The data sheet prints 1979, twice as much, with a footnote: *with sparsity*. It holds where two of every four weights are
+# 0 in a fixed pattern. Yours are not, so 989 is the peak of your products.
+#
+# ### The roof
+#
+# A peak says how fast the units are, not whether they are fed. A product of two 512 x 512 matrices in FP16 on the H100:
+# are the units the bound, or the memory with its 3.35 TB/s?
+
+# %% predict="small-matmul"
+guess, sure = ..., 2  # "compute" or "memory"
+
+# %%
+from labkit.hardware.roofline import matmul_work
+
+
+@reveal(guess, sure, device.small_matmul)
+def bound():
+    flop, moved = matmul_work(512, 512, 512, "fp16")
+    return h100.bound(flop=flop, bytes_moved=moved)
+
+
+# %% [markdown]
+# **Arithmetic intensity** 计算强度 is FLOP a byte. Under 989 / 3.35 = 295 FLOP a byte, this card waits for memory, however
+# fast its units are.
+#
+# ### Exercise: the least time
+#
+# *6 minutes, about 4 lines.* An (m, k) by (k, n) product. Each matrix crosses the memory bus once, the result too. The
+# device computes and moves at the same time, so the longer of the two is the least time.
+
+
+# %% exercise="least-time"
+def least_time(
+    m: int, n: int, k: int, size: int, peak: float, bandwidth: float
+) -> tuple[float, str]:
+    """(seconds, "compute" or "memory"); size in bytes a value, peak in FLOP/s, bandwidth in bytes/s."""
+    ### BEGIN SOLUTION
+    computing = 2 * m * n * k / peak
+    moving = size * (m * k + k * n + m * n) / bandwidth
+    return max(computing, moving), "compute" if computing > moving else "memory"
+    ### END SOLUTION
+
+
+# %% check="least-time" points=2
+device.check_least_time(least_time)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# Each of the m * n results is a sum of k products.
+#
+# How many values do the three matrices have together?
+# </details>
+
+# %%
+time = yours(least_time, device.least_time)
+for batch in (1, 16, 256):
+    seconds, why = time(batch, 4096, 4096, 2, 989e12, 3.35e12)
+    print(f"batch {batch:3}: {1e6 * seconds:4.1f} us, bound by {why}")
+one, _ = time(1, 4096, 4096, 2, 989e12, 3.35e12)
+claim("256 samples take less than 1.2 times as long as one", seconds < 1.2 * one)
+
+# %% [markdown]
+# A layer of 4096 x 4096 weights is bound by memory up to a batch of 344: the weights must be read either way. There 16 bits
+# help by being half as large, not by being multiplied faster. Move the slider: at which size do the units become the bound?
+
+# %%
+from labkit.widgets.roofline import Roofline
+
+Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]))
+
+# %% [markdown]
+# That was **published**. Now **measured** here, for some seconds, each arm in turns. The first line is the A/A control: the
+# same product timed twice. What differs by less is no difference.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.hardware import measure
+
+here = measure(sizes=(256, 512), seconds=4)
+print(here.describe())
+
+# %% [markdown]
+# Find your processor's flags on the card and your rates here. Is each accelerated dtype the faster one? If not, the library
+# has no code for these units. A flag is a fact about the chip, a rate one about the whole.
+#
+# *Stop here if you like: sitting B starts alone.*
+#
+# ## Sitting B: the experiment
+#
+# *You are here:* three facts → recipe → peak → roofline → this machine → *stop* → **Amdahl** → timer → benchmark → verdict
+
+# %%
+import torch
+from labkit.checks import claim, honest_benchmarks as bench, reveal, whose, yours
+
+# %% [markdown]
+# ### Amdahl's bet
+#
+# Products take 70 % of a training step. FP16 makes them twice as fast, and nothing else. How much faster is the step? Two
+# digits after the point.
+
+# %% predict="amdahl"
+guess, sure = ..., 2  # a number such as 1.25
+
+# %%
+
+
+@reveal(guess, sure, bench.amdahl)
+def step():
+    return round(1 / (0.3 + 0.7 / 2), 2)
+
+
+# %% [markdown]
+# ### Exercise: the whole step
+#
+# *4 minutes, about 3 lines.* **Amdahl's law** 阿姆达尔定律, from times: a step has parts, some become faster. A part can also
+# become slower: casts are work.
+
+
+# %% exercise="speedup"
+def speedup(seconds: dict[str, float], faster: dict[str, float]) -> float:
+    """How many times faster the step is; a part that `faster` lacks stays as it is."""
+    ### BEGIN SOLUTION
+    after = sum(time / faster.get(part, 1) for part, time in seconds.items())
+    return sum(seconds.values()) / after
+    ### END SOLUTION
+
+
+# %% check="speedup" points=1
+bench.check_speedup(speedup)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# Write down the time of the step before, and after. Which divides which?
+#
+# `faster.get(part, 1)` is 1 for a part that nothing changed.
+# </details>
+
+# %%
+whole = yours(speedup, bench.speedup)
+step = {"products": 7.0, "norms and losses": 2.0, "data": 1.0}
+for factor in (2, 8, 1000):
+    print(f"products {factor:4} times as fast: the step {whole(step, {'products': factor}):.2f}")
+
+# %% [markdown]
+# Faster products alone end at 3.33 here, for any card. Then the norms count, and the loader: **profile** before you cast.
+#
+# ### The timer
+#
+# A GPU call returns when the work is *queued*. On a laptop you cannot feel that, so labkit has a device that behaves so, with
+# a clock of its own. A product takes it 2 ms. What does this timer read, in ms?
+
+# %% predict="launches"
+guess, sure = ..., 2  # a number of ms
+
+# %%
+from labkit.hardware import AsyncDevice
+
+
+@reveal(guess, sure, bench.launches)
+def milliseconds():
+    gpu = AsyncDevice(launch_seconds=1e-5)
+    start = gpu.clock()
+    gpu.launch("matmul", seconds=0.002)
+    return round(1000 * (gpu.clock() - start), 3)
+
+
+# %% [markdown]
+# It read the time of a **launch**. A timer needs four things: a warm-up, since a first call loads and chooses its kernel; an
+# idle device when the clock starts; a finished one when it stops; and a middle that one disturbance does not move.
+#
+# ### Exercise: the timer
+#
+# *7 minutes, about 8 lines.* `device.synchronize()` waits until all queued work is done; `device.clock()` is its
+# `time.perf_counter()`.
+
+
+# %% exercise="timed"
+def timed(device, work, repeats: int) -> float:
+    """The median seconds of one work(), which launches one kernel on the device."""
+    # `from statistics import median` may help.
+    ### BEGIN SOLUTION
+    from statistics import median
+
+    work()
+    times = []
+    for _ in range(repeats):
+        device.synchronize()
+        start = device.clock()
+        work()
+        device.synchronize()
+        times.append(device.clock() - start)
+    return median(times)
+    ### END SOLUTION
+
+
+# %% check="timed" points=3
+bench.check_timed(timed)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# Draw two lines, one for the program and one for the device. Where are the two readings of your clock?
+#
+# Whose work may still be queued when you begin? Your own warm-up counts.
+#
+# Warm up; then for each repeat: wait, read, work, wait, read.
+# </details>
+
+# %%
+timer = yours(timed, bench.timed)
+gpu = AsyncDevice(launch_seconds=1e-5, warm_up_seconds=0.5)
+seconds = timer(gpu, lambda: gpu.launch("matmul", seconds=0.002), 5)
+print(f"{whose(timer)} timer: {1000 * seconds:.2f} ms")
+
+# %% [markdown]
+# `torch.cuda.synchronize()` is that call on a real GPU. `loss.item()` waits too, which is why a logged loss slows a loop.
+#
+# ### A benchmark
+#
+# The published benchmark trains FP32, then FP16, and divides. Its second arm finds a warm machine: run the same arm twice in
+# this way, and one of them can "win" by a factor. `benchmark` gives each arm fresh weights from one seed, lets the arms take
+# turns in blocks, and runs the first arm **twice**.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.data import batches, digits
+from labkit.models import SmallCNN
+from labkit.training import benchmark
+
+data = digits()
+on = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def fresh():
+    model = SmallCNN()
+    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+train_set = list(batches(data.train_images, data.train_labels, 64))
+test_set = (data.test_images, data.test_labels)
+report = benchmark(("fp32", "bf16", "fp16"), make=fresh, batches=train_set, test=test_set,
+                   steps=5, rounds=5, device=on)  # fmt: skip
+print(report.describe())
+
+# %%
+first, control = report.results[0], report.noise
+claim("FP32 against FP32 is not exactly 1: that is the noise", control[0] < control[2])
+claim("each arm says what it kept for the backward pass", all(r.memory_bytes > 0 for r in report.results))
+claim("16 bits keep less than FP32", report.result("fp16").memory_bytes < first.memory_bytes)
+
+# %% [markdown]
+# On a CPU the 16 bits are emulated: their times say nothing of a GPU, and the report says so. Its bytes, losses and skipped
+# steps are those of a GPU. A speed-up counts only outside the A/A spread, and beside the quality that it cost.
+#
+# ### Exercise: the verdict
+#
+# *7 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences** 配对差
+# in accuracy. Their mean $d$ has the 95 % **confidence interval** 置信区间 $d \pm t\, s/\sqrt n$, with $s$ the sample's standard
+# deviation. Before the run you state a **margin**: a difference that would not matter.
+#
+# - the whole interval inside ±margin: *equivalent*;
+# - the whole interval below -margin: *worse*; above margin: *better*;
+# - anything else: *inconclusive*, so run more seeds.
+
+
+# %% exercise="verdict"
+def verdict(differences: list[float], margin: float, t: float) -> str:
+    """ "equivalent", "worse", "better" or "inconclusive"; t belongs to this number of pairs."""
+    # `statistics.stdev` divides by n - 1, as it must here.
+    ### BEGIN SOLUTION
+    from statistics import fmean, stdev
+
+    half = t * stdev(differences) / len(differences) ** 0.5
+    low, high = fmean(differences) - half, fmean(differences) + half
+    if -margin < low and high < margin:
+        return "equivalent"
+    if high < -margin:
+        return "worse"
+    return "better" if low > margin else "inconclusive"
+    ### END SOLUTION
+
+
+# %% check="verdict" points=2
+bench.check_verdict(verdict)
+
+# %% [markdown]
+# <details><summary>Hints</summary>
+#
+# The interval from -0.8 to +0.6 holds 0. Does it also hold differences that would matter?
+#
+# Compute `low` and `high` first. Each of the four words is then a comparison with the margin.
+# </details>
+
+# %%
+judge = yours(verdict, bench.verdict)
+print("0.1 points apart, over and over:", judge([-0.1, -0.1, -0.11, -0.1, -0.09], 0.5, 2.776))
+print("no significant difference:      ", judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776))
+claim("'p > 0.05' is not 'equivalent'", judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776) == "inconclusive")
+
+# %% [markdown]
+# The first difference is certain and does not matter. The second is too noisy to say. Now a real one, three seeds of a small
+# network, with FP32 against itself as the control:
+
+# %% tags=["nbval-ignore-output"]
+from labkit.models import mlp
+from labkit.training import accuracy_impact
+
+
+def small():
+    model = mlp(64, 32, 10)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+impact = accuracy_impact(("fp32", "bf16"), make=small, seeds=range(3), epochs=2, margin=0.02, device=on,
+                         train_data=(data.train_images, data.train_labels), test_data=test_set)  # fmt: skip
+print(impact.describe())
+
+# %% [markdown]
+# Whatever the words are, they come with an interval and a margin. Three seeds are few, so t is 4.3: halve the interval with
+# four times as many pairs, or better, with a test set that has less noise.
+#
+# ### Where does the time go?
+#
+# Three cheap looks before you blame a dtype: are the dimensions multiples of 8, which Tensor Cores want for 16 bits? How many
+# casts does a step make? Does it wait for its data?
+
+# %%
+from labkit.emulation import emulate_gpu
+from labkit.training import count_casts, misaligned
+
+model, _ = fresh()
+for layer in misaligned(model):
+    print(layer)
+x, y = train_set[0]
+with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
+    casts = count_casts(lambda: torch.nn.functional.cross_entropy(model(x), y))
+claim("autocast casts inputs and weights in each forward pass", casts.count >= 6)
+
+# %% [markdown]
+# Ten classes are no multiple of 8: vocabularies are padded for that reason. The benchmark above also says which share of a
+# step waited for data, and energy only where a counter gives it. "GPU utilisation" says that *some* kernel ran. **Model FLOPs
+# utilisation** (MFU), the useful FLOP over the peak, says how well.
+#
+# ### Say it
+#
+# Answer aloud, or in one line, as in an interview. Then open ours.
+#
+# <details><summary>Which GPUs support mixed precision?</summary>
+#
+# Any card stores and computes FP16 and BF16. Tensor Cores take FP16 from capability 7.0 (V100, T4; not the GTX 16 series),
+# BF16 and TF32 from 8.0 (A100), FP8 from 8.9 (L4, H100). CPUs: AVX512-BF16, AMX. I would say which of the three I mean.
+# </details>
+# <details><summary>AMP made our training 10 % faster, not twice. Why?</summary>
+#
+# Amdahl: only products became faster. Or they are bound by memory, too small, badly aligned; or the step waits for data,
+# casts, the optimizer. Profile, then look at the share of products and their intensity.
+# </details>
+# <details><summary>How do you benchmark FP16 against FP32 honestly?</summary>
+#
+# Warm up, synchronise, interleave fresh arms from the same seed, report medians with their spread and an A/A control. Pin what
+# FP32 means, TF32 or not. Report quality beside speed, paired over seeds, against a margin stated before.
+# </details>
+# <details><summary>What is the difference between a V100 and an A100 for training in 16 bits?</summary>
+#
+# The V100 has FP16 only, so a loss scale. The A100 adds BF16 and TF32 and 2.5 times the dense FP16 peak (312 against 125).
+# </details>
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.progress_panel import progress_panel
+
+progress_panel()
+
+# %% [markdown]
+# **Sources.** NVIDIA, *CUDA C++ Programming Guide* (compute capabilities; throughput of arithmetic instructions); whitepapers of
+# A100 and H100; peaks and bandwidths with their sources in data/gpus.csv. Williams, Waterman, Patterson, *Roofline* (2009).
+# G. Amdahl (1967). Schuirmann, equivalence by two one-sided tests (1987). PyTorch 2.13: `fp32_precision`, CUDA semantics.
+#
+# **Next.** Labs 07 to 15, on memory, FP8, quantization and production, come with later releases.
+# [Back to the start](00_start_here.ipynb).
