@@ -170,7 +170,8 @@ def work_and_memory(
     """
     plan, device = precision_named(precision), device_named(device)
     model.to(device=device, dtype=plan.parameters).train()
-    inputs, targets = moved(batch, plan, device)
+    # A batch that is a view of the whole data set would count as all of it.
+    inputs, targets = (values.clone() for values in moved(batch, plan, device))
     held = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
     with active(plan, device) as autocast, FlopCounterMode(display=False) as counter:
         with _saved(held) as kept, autocast():
