@@ -53,7 +53,7 @@ TABLE = {
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
     "precision": May("accumulators emulation hardware", "torch"),
-    "training": May("precision loss_scaler", "torch tqdm"),
+    "training": May("precision loss_scaler hardware", "torch tqdm pynvml"),
     "recordings": May("data models training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),

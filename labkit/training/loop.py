@@ -112,7 +112,7 @@ def train(
             optimizer.zero_grad()
             loss, samples = 0.0, sum(len(inputs) for inputs, _ in group)
             for batch in group:
-                inputs, targets = _moved(batch, plan, device)
+                inputs, targets = moved(batch, plan, device)
                 with autocast():
                     batch_loss = loss_fn(model(inputs), targets)
                 # The mean of the step's samples, also where its batches differ in length.
@@ -150,7 +150,7 @@ def evaluate(
     """
     plan = precision_named(precision)
     check_parameters(model, plan)
-    _check_batch((inputs, targets), "evaluate")
+    check_batch((inputs, targets), "evaluate")
     device = next(model.parameters(), targets).device
     modes = {module: module.training for module in model.modules()}
     right = total = 0
@@ -158,7 +158,7 @@ def evaluate(
         model.eval()
         with active(plan, device) as autocast, torch.no_grad(), autocast():
             for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
-                x, y = _moved(batch, plan, device)
+                x, y = moved(batch, plan, device)
                 right += (model(x).argmax(dim=1) == y).sum().item()
                 total += y.numel()
     finally:
@@ -176,7 +176,7 @@ def _groups(batches: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[
         unread, empty = iter(batches), True
         while group := list(islice(unread, accumulate)):
             for batch in group:
-                _check_batch(batch, f"a batch of epoch {epoch}")
+                check_batch(batch, f"a batch of epoch {epoch}")
             empty = False
             yield group
         if empty:
@@ -186,7 +186,8 @@ def _groups(batches: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[
             )
 
 
-def _moved(batch: Batch, plan: Precision, device: torch.device) -> list[Tensor]:
+def moved(batch: Batch, plan: Precision, device: torch.device) -> list[Tensor]:
+    """The batch on the device, floating point values in the dtype of the parameters."""
     return [
         values.to(device, plan.parameters if values.is_floating_point() else None)
         for values in batch
@@ -282,7 +283,8 @@ def _check_numbers(
         )
 
 
-def _check_batch(batch: object, what: str) -> None:
+def check_batch(batch: object, what: str) -> None:
+    """ValueError unless it is (inputs, targets) with as many samples of one as of the other."""
     pair = isinstance(batch, tuple | list) and len(batch) == 2
     if not pair or not all(isinstance(part, Tensor) and part.dim() for part in batch):
         raise ValueError(
