@@ -7,9 +7,11 @@ A command imports what it needs when it runs, so that ``labkit progress`` answer
 import argparse
 import dataclasses
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -100,23 +102,29 @@ def _build(arguments: list[str]) -> int:
 
 
 def _record(arguments: list[str]) -> int:
-    """Record the course's runs on this machine's GPU, into data/recordings. For authors."""
+    """Measure this machine for some minutes and write one recording, with its provenance."""
     parser = _parser("record", _record)
-    parser.add_argument("--device", default="cuda", help="a CUDA device, such as cuda:1")
+    parser.add_argument("out", metavar="OUT.json", type=Path, help="the file to write")
+    parser.add_argument("--device", help="such as cuda:1; the accelerator, or the CPU without one")
+    parser.add_argument("--quick", action="store_true", help="a trial of seconds, to see it work")
     options = parser.parse_args(arguments)
+    if options.out.is_dir() or not options.out.parent.is_dir():
+        print(f"{options.out}: name a file in a folder that exists", file=sys.stderr)
+        return 2
+    import torch
+
     from labkit import recordings
 
-    if not options.device.startswith("cuda"):
-        print(f"--device {options.device}: only real GPUs are recorded", file=sys.stderr)
-        return 2
+    device = options.device or str(torch.accelerator.current_accelerator(True) or "cpu")
     try:
-        for run in recordings.RUNS:
-            for precision in recordings.PRECISIONS:
-                done = recordings.record(run, precision, options.device)
-                print(f"{recordings.save(done)}: {len(done.steps)} steps")
-    except ValueError as error:
-        print(error, file=sys.stderr)
+        done = recordings.record(
+            device, command=shlex.join(["labkit", "record", *arguments]), quick=options.quick
+        )
+    except (ValueError, RuntimeError) as error:
+        print(str(error).splitlines()[0], file=sys.stderr)
         return 1
+    recordings.save(done, options.out)
+    print(f"{options.out}: {done.source}")
     return 0
 
 

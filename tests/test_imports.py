@@ -54,7 +54,7 @@ TABLE = {
     "data": May("paths downloads", "torch numpy"),
     "precision": May("accumulators emulation hardware", "torch"),
     "training": May("precision loss_scaler hardware", "torch tqdm pynvml"),
-    "recordings": May("data models training", "torch"),
+    "recordings": May("data hardware models precision training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
@@ -72,7 +72,8 @@ TABLE = {
     "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
     "__init__": May(),
     "__main__": May(
-        "build my_labs doctor progress widgets questions drills grading hardware recordings"
+        "build my_labs doctor progress widgets questions drills grading hardware recordings",
+        "torch",
     ),
 }
 LAZY = {("questions", "checks")}  # inside functions only
