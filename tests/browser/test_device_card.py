@@ -1,0 +1,60 @@
+"""DeviceCard in a real JupyterLab: mouse, keyboard, names, both themes."""
+
+import pytest
+
+from tests.browser.contrast import contrasts
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def widget(workbench):
+    return workbench.show(
+        "from labkit.hardware import Description, device_of\n"
+        "from labkit.widgets.device_card import DeviceCard\n"
+        "t4 = Description(name='Tesla T4', kind='cuda', capability='7.5')\n"
+        "m1 = Description(name='Apple M1', kind='mps')\n"
+        "card = DeviceCard([device_of(t4), device_of(m1)])\ncard"
+    )
+
+
+def fact(widget, dtype, name):
+    row = widget.get_by_role("row", name=dtype)
+    return row.get_by_role("button", name=name)
+
+
+def test_by_mouse_an_answer_tells_its_evidence(widget):
+    bf16 = fact(widget, "bf16", "accelerated")
+    assert bf16.inner_text() == "no"
+    bf16.click()
+    assert bf16.get_attribute("aria-pressed") == "true"
+    said = widget.locator(".dc-why").inner_text()
+    assert said.startswith("bf16, accelerated: no. compute capability 7.5")
+    assert said.endswith("(capability table).")
+
+
+def test_by_keyboard_another_device(widget, workbench):
+    cells = workbench.lab.cell_count()
+    widget.get_by_role("combobox", name="Device").focus()
+    workbench.page.keyboard.press("ArrowDown")
+    widget.get_by_text("Recipe: FP32").wait_for()
+    assert workbench.say("card.chosen") == "1"
+    widget.get_by_role("combobox", name="Device").focus()
+    workbench.page.keyboard.press("Tab")
+    workbench.page.keyboard.press("Enter")
+    assert "fp64, storable: no" in widget.locator(".dc-why").inner_text()
+    assert workbench.lab.cell_count() == cells
+    workbench.say("setattr(card, 'chosen', 0)")
+    widget.get_by_text("Recipe: FP16 with a loss scale").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_text_can_be_read_in_both_themes(widget, workbench, theme):
+    fact(widget, "fp16", "storable").click()
+    try:
+        workbench.lab.theme(theme)
+        found = contrasts(workbench.page, ".dc")
+    finally:
+        workbench.lab.theme("JupyterLab Light")
+    assert len(found) > 30
+    assert [each for each in found if each[0] < 4.5] == []
