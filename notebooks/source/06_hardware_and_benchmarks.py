@@ -29,7 +29,7 @@ from labkit.hardware import Description, detect, device_of, recommend
 #
 # <details><summary>Answers</summary>
 #
-# BF16. FP16, since gradients under 2**-24 turn into 0. It computes the sum in FP32.
+# BF16. FP16, since gradients from 2**-25 down turn into 0. It computes the sum in FP32.
 # </details>
 #
 # ### One question is three
