@@ -365,7 +365,7 @@ def test_on_cuda_memory_is_what_it_allocates():
 
 def test_shared_or_unequal_models_are_refused():
     model, optimizer = make()()
-    with pytest.raises(ValueError, match="same parameters twice.*inside make"):
+    with pytest.raises(ValueError, match=r"same parameters twice.*inside make"):
         compare(make=lambda: (model, optimizer))
     own = torch.Generator().manual_seed(0)
 
@@ -374,7 +374,7 @@ def test_shared_or_unequal_models_are_refused():
         nn.init.normal_(model[1].weight, generator=own)
         return model, optimizer
 
-    with pytest.raises(ValueError, match="other first weights at call 2.*global generator"):
+    with pytest.raises(ValueError, match=r"other first weights at call 2.*global generator"):
         compare(make=unequal)
 
 

@@ -24,6 +24,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import shorten
 
 from labkit import progress
 from labkit.checks import codec, showing
@@ -259,7 +260,8 @@ def _crash(value) -> str:
     if value.type_name == "CodecError":
         return f"Your answer returned something that cannot be judged: {value.message}"
     place = f" in your line `{value.line}`" if value.line else ""
-    return f"{value.type_name}: {value.message}{place}."
+    said = value.message.strip().partition("\n")[0]
+    return f"{value.type_name}: {shorten(said, 300, placeholder=' ...')}{place}."
 
 
 def _behaviour(value):

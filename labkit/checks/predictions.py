@@ -97,7 +97,7 @@ def _slip(guess, sure, form) -> str:
     if isinstance(guess, str) and guess == "skip":
         return ""
     if isinstance(form, tuple):
-        fits, wanted = _comparable(guess) in form, f"one of {', '.join(form)}"
+        fits, wanted = _comparable(guess) in map(_comparable, form), f"one of {', '.join(form)}"
     elif isinstance(form, int):
         fits = isinstance(guess, (list, tuple)) and len(guess) == form
         fits = fits and all(type(entry) is bool for entry in guess)

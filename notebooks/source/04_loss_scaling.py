@@ -3,7 +3,7 @@
 #
 # Part by part you build a loss scaler, until yours trains a network and walks in step with PyTorch's.
 #
-# *70 minutes · any laptop · needs: labs 02 and 03, above all half a gap and the end of FP16's window*
+# *95 minutes · any laptop · needs: labs 02 and 03, above all half a gap and the end of FP16's window*
 #
 # After this lab you can tell the two ways in which 16 bits lose a gradient and repair each. You can write dynamic loss
 # scaling on a whiteboard and read its traces. Two sittings: **A** builds the parts that stand still, **B** the
@@ -26,7 +26,7 @@ from labkit.formats import FP16, quantize
 #
 # <details><summary>Answers</summary>
 #
-# 2**-25 and below. Half a gap and less: 2**-11 upwards in FP16, 2**-8 in BF16. BF16.
+# 2**-25 and below. Half a gap and less: up to 2**-11 in FP16, up to 2**-8 in BF16. BF16.
 # </details>
 #
 # ### A network that stands still
@@ -369,8 +369,8 @@ claim("a dynamic scale holds them all", chase.frames_held() == 60)
 
 # %% [markdown]
 # **Dynamic loss scaling** 动态损失缩放 needs no choice. After an overflow it skips the step and halves S: **backoff** 回退.
-# After 2000 good steps in a row it doubles S: **growth** 增长. It looks for the largest scale that works, so now and
-# then it must step too far. A skipped step is the price of the search, and at the start a few of them in a row are
+# After 2000 good steps in a row it doubles S: **growth** 增长. (In the chase a frame stands for so many.) It looks for the
+# largest scale that works, so now and then it must step too far. A skipped step is the price of the search, and at the start a few of them in a row are
 # normal.
 #
 # ### Why 2000?

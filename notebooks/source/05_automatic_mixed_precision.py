@@ -3,7 +3,7 @@
 #
 # You open autocast, rebuild it in a dozen lines, write the loops around it, and review a pull request.
 #
-# *70 minutes · any laptop, or a GPU · needs: labs 03 and 04, above all the loss scale*
+# *105 minutes · any laptop, or a GPU · needs: labs 03 and 04, above all the loss scale*
 #
 # After this lab you can:
 #
@@ -180,8 +180,8 @@ reveal(guess, sure, amp.used_nine_times)(gradient)
 claim("with cache_enabled=False it is 2056", gradient(cache_enabled=False) == 2056)
 
 # %% [markdown]
-# One copy has one gradient, summed in FP16, and 2048 swallows each 1. Without the cache each use casts anew, and the
-# sum is FP32. Recurrent and tied weights meet this. The cache is emptied when the block ends, so a block must not
+# One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, which then swallows each 1. Without
+# the cache each use casts anew, and the sum is FP32. Recurrent and tied weights meet this. The cache is emptied when the block ends, so a block must not
 # outlive a step: its copies would be stale.
 #
 # ### The lists, backwards
@@ -586,7 +586,7 @@ print(amp_review.pull_request())
 # Where a line is missing, comment on any line of the hunk that shows it.
 
 # %% exercise="review"
-review = ...  # such as {2: "weights", 7: "silent"}
+review = ...  # such as {2: "stale", 7: "silent"}
 ### BEGIN SOLUTION
 review = {1: "weights", 14: "stale", 31: "scaled", 35: "twice", 36: "silent", 56: "stale"}
 ### END SOLUTION

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 import labkit.checks
-from labkit.checks import Check
+from labkit.checks import Check, Prediction, reveal
 from labkit.checks.amp_loops import (
     check_accumulate,
     check_clipped_step,
@@ -62,6 +62,12 @@ CHECKS = [
     for value in vars(module).values()
     if isinstance(value, Check)
 ]
+QUESTIONS = [
+    value
+    for module in MODULES
+    for value in vars(module).values()
+    if isinstance(value, Prediction) and isinstance(value.form, tuple)
+]
 WRONG = [(check, wrong) for check in CHECKS for wrong in check.known_wrong]
 
 
@@ -85,6 +91,13 @@ def test_a_known_wrong_answer_points_to_a_misconception_of_the_list(check, wrong
 @pytest.mark.parametrize("check", CHECKS, ids=named)
 def test_every_exercise_ships_four_known_wrong_answers(check):
     assert len(check.known_wrong) >= 4
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+def test_a_prediction_takes_every_word_that_it_offers(question, capsys):
+    for word in question.form:
+        assert reveal(word, 1, question)(lambda: word) == word
+        assert "You were right" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=named)
