@@ -6,7 +6,6 @@ Rules about time are tested on a clock that only the test moves; no test asserts
 import math
 import sys
 from itertools import combinations
-from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -137,27 +136,15 @@ def test_the_median_of_a_block_counts_not_its_one_slow_step(simulate):
     assert compare(steps=3).control == (1.0, 1.0)
 
 
-def test_a_mode_within_the_spread_of_the_control_does_not_differ(simulate):
-    again = iter([0.5, 1.0, 1.5, 2.0, 2.5])
-    seen = {}
-
+def test_an_effect_of_order_is_in_the_control_and_makes_no_verdict(simulate):
     def seconds(mode, block, step):
-        if step == 0:
-            seen.setdefault("now", {})[block] = factor(mode, block)
-        return seen["now"][block]
-
-    def factor(mode, block):
-        if mode == "bf16":
-            return 1.75
-        model = id(simulation.blocks[block][1])
-        first = seen.setdefault("first", model) if mode == "fp32" else None
-        return 1.0 if model == first else next(again)
+        earlier = [other for other, _, _ in simulation.blocks[block // 3 * 3 : block]]
+        return 2.0 if mode == "fp32" and "fp32" in earlier else 1.0
 
     simulation = simulate(seconds)
-    found = compare(rounds=5, warm_up=0)
-    # Which of the two fp32 arms came first is the shuffle's; both ways 1.75 lies inside.
-    low, _, high = found.noise
-    assert low <= found.result("bf16").ratio[1] <= high
+    found = compare(rounds=9, warm_up=0)
+    assert set(found.control) == {0.5, 2.0}
+    assert set(found.result("bf16").time_ratios) == {0.5, 1.0}
     assert found.verdict("bf16").startswith("no measurable difference")
     assert found.verdict("bf16") in found.describe()
 
@@ -365,7 +352,7 @@ def test_on_cuda_memory_is_what_it_allocates():
 
 def test_shared_or_unequal_models_are_refused():
     model, optimizer = make()()
-    with pytest.raises(ValueError, match="same parameters twice.*inside make"):
+    with pytest.raises(ValueError, match=r"same parameters twice.*inside make"):
         compare(make=lambda: (model, optimizer))
     own = torch.Generator().manual_seed(0)
 
@@ -374,7 +361,7 @@ def test_shared_or_unequal_models_are_refused():
         nn.init.normal_(model[1].weight, generator=own)
         return model, optimizer
 
-    with pytest.raises(ValueError, match="other first weights at call 2.*global generator"):
+    with pytest.raises(ValueError, match=r"other first weights at call 2.*global generator"):
         compare(make=unequal)
 
 
@@ -608,11 +595,12 @@ def test_every_mode_sees_the_same_weights_and_batches_and_the_control_another_or
 
 def test_the_same_arithmetic_twice_is_equivalent():
     with pytest.warns(PrecisionWarning, match="one of 'fp32'"):
-        found = impact(("fp32", "tf32"))  # on a CPU both are float32
+        # On a CPU both are float32.
+        found = impact(("fp32", "tf32"), make=make(lr=0.5), epochs=10, batch_size=32)
     assert found.comparisons["tf32"].differences == (0.0, 0.0, 0.0)
     assert found.comparisons["tf32"].answer == "equivalent"
     assert found.accuracies["tf32"] == found.accuracies["fp32"]
-    assert all(accuracy > 0.2 for accuracy in found.accuracies["fp32"]), "it learned something"
+    assert min(found.accuracies["fp32"]) > 0.5, "they learned something"
 
 
 def test_a_control_that_is_not_equivalent_is_said():
@@ -629,7 +617,6 @@ def test_differences_are_those_of_the_accuracies():
     found = impact()
     pairs = zip(found.accuracies["bf16"], found.accuracies["fp32"], strict=True)
     assert found.comparisons["bf16"].differences == tuple(b - a for b, a in pairs)
-    assert median(found.accuracies["fp32"]) > 0.2
 
 
 @pytest.mark.slow
