@@ -320,7 +320,8 @@ def test_arms_draw_the_same_dropout_and_the_same_shuffle():
 def test_the_global_random_state_is_left_as_it_was():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    compare(steps=1, rounds=1)
+    loader = DataLoader(TensorDataset(*(t[:96] for t in images())), batch_size=32, shuffle=True)
+    compare(steps=1, rounds=1, batches=loader)
     accuracy_impact(
         make=make(),
         train_data=tuple(t[:32] for t in images()),
@@ -365,6 +366,28 @@ def test_shared_or_unequal_models_are_refused():
         compare(make=unequal)
 
 
+class OnceReadable:
+    """No iterator, and yet empty when it is read again."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def __iter__(self):
+        yield from self.batches
+
+
+def test_a_loader_that_cannot_be_read_again_is_refused_and_not_waited_for():
+    with pytest.raises(ValueError, match="a OnceReadable, gave nothing when it was read again"):
+        compare(batches=OnceReadable(listed(count=2)))
+
+
+def test_work_is_that_of_the_first_batch_also_if_another_is_short():
+    inputs, targets = listed(count=1)[0]
+    uneven = [(inputs, targets), (inputs[:1], targets[:1])]
+    whole, found = (compare(("fp32",), batches=b, rounds=1) for b in (listed(count=1), uneven))
+    assert found.result("fp32").flop_per_step == whole.result("fp32").flop_per_step
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -378,6 +401,7 @@ def test_shared_or_unequal_models_are_refused():
         ({"rounds": 0}, "rounds=0"),
         ({"warm_up": -1}, "warm_up=-1: pass a whole number from 0"),
         ({"batches": []}, "batches gave nothing"),
+        ({"batches": [torch.zeros(3, 64)]}, "the first batch is a Tensor"),
         ({"batches": iter([])}, r"read once.*list\(batches\)"),
         ({"batches": (batch for batch in ())}, "batches is a generator"),
         ({"test": (torch.zeros(3, 64), torch.zeros(2))}, "same number of samples"),
