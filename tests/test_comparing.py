@@ -6,7 +6,6 @@ Rules about time are tested on a clock that only the test moves; no test asserts
 import math
 import sys
 from itertools import combinations
-from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -137,27 +136,15 @@ def test_the_median_of_a_block_counts_not_its_one_slow_step(simulate):
     assert compare(steps=3).control == (1.0, 1.0)
 
 
-def test_a_mode_within_the_spread_of_the_control_does_not_differ(simulate):
-    again = iter([0.5, 1.0, 1.5, 2.0, 2.5])
-    seen = {}
-
+def test_an_effect_of_order_is_in_the_control_and_makes_no_verdict(simulate):
     def seconds(mode, block, step):
-        if step == 0:
-            seen.setdefault("now", {})[block] = factor(mode, block)
-        return seen["now"][block]
-
-    def factor(mode, block):
-        if mode == "bf16":
-            return 1.75
-        model = id(simulation.blocks[block][1])
-        first = seen.setdefault("first", model) if mode == "fp32" else None
-        return 1.0 if model == first else next(again)
+        earlier = [other for other, _, _ in simulation.blocks[block // 3 * 3 : block]]
+        return 2.0 if mode == "fp32" and "fp32" in earlier else 1.0
 
     simulation = simulate(seconds)
-    found = compare(rounds=5, warm_up=0)
-    # Which of the two fp32 arms came first is the shuffle's; both ways 1.75 lies inside.
-    low, _, high = found.noise
-    assert low <= found.result("bf16").ratio[1] <= high
+    found = compare(rounds=9, warm_up=0)
+    assert set(found.control) == {0.5, 2.0}
+    assert set(found.result("bf16").time_ratios) == {0.5, 1.0}
     assert found.verdict("bf16").startswith("no measurable difference")
     assert found.verdict("bf16") in found.describe()
 
@@ -333,7 +320,8 @@ def test_arms_draw_the_same_dropout_and_the_same_shuffle():
 def test_the_global_random_state_is_left_as_it_was():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    compare(steps=1, rounds=1)
+    loader = DataLoader(TensorDataset(*(t[:96] for t in images())), batch_size=32, shuffle=True)
+    compare(steps=1, rounds=1, batches=loader)
     accuracy_impact(
         make=make(),
         train_data=tuple(t[:32] for t in images()),
@@ -378,6 +366,28 @@ def test_shared_or_unequal_models_are_refused():
         compare(make=unequal)
 
 
+class OnceReadable:
+    """No iterator, and yet empty when it is read again."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def __iter__(self):
+        yield from self.batches
+
+
+def test_a_loader_that_cannot_be_read_again_is_refused_and_not_waited_for():
+    with pytest.raises(ValueError, match="a OnceReadable, gave nothing when it was read again"):
+        compare(batches=OnceReadable(listed(count=2)))
+
+
+def test_work_is_that_of_the_first_batch_also_if_another_is_short():
+    inputs, targets = listed(count=1)[0]
+    uneven = [(inputs, targets), (inputs[:1], targets[:1])]
+    whole, found = (compare(("fp32",), batches=b, rounds=1) for b in (listed(count=1), uneven))
+    assert found.result("fp32").flop_per_step == whole.result("fp32").flop_per_step
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -391,6 +401,7 @@ def test_shared_or_unequal_models_are_refused():
         ({"rounds": 0}, "rounds=0"),
         ({"warm_up": -1}, "warm_up=-1: pass a whole number from 0"),
         ({"batches": []}, "batches gave nothing"),
+        ({"batches": [torch.zeros(3, 64)]}, "the first batch is a Tensor"),
         ({"batches": iter([])}, r"read once.*list\(batches\)"),
         ({"batches": (batch for batch in ())}, "batches is a generator"),
         ({"test": (torch.zeros(3, 64), torch.zeros(2))}, "same number of samples"),
@@ -608,11 +619,12 @@ def test_every_mode_sees_the_same_weights_and_batches_and_the_control_another_or
 
 def test_the_same_arithmetic_twice_is_equivalent():
     with pytest.warns(PrecisionWarning, match="one of 'fp32'"):
-        found = impact(("fp32", "tf32"))  # on a CPU both are float32
+        # On a CPU both are float32.
+        found = impact(("fp32", "tf32"), make=make(lr=0.5), epochs=10, batch_size=32)
     assert found.comparisons["tf32"].differences == (0.0, 0.0, 0.0)
     assert found.comparisons["tf32"].answer == "equivalent"
     assert found.accuracies["tf32"] == found.accuracies["fp32"]
-    assert all(accuracy > 0.2 for accuracy in found.accuracies["fp32"]), "it learned something"
+    assert min(found.accuracies["fp32"]) > 0.5, "they learned something"
 
 
 def test_a_control_that_is_not_equivalent_is_said():
@@ -629,7 +641,6 @@ def test_differences_are_those_of_the_accuracies():
     found = impact()
     pairs = zip(found.accuracies["bf16"], found.accuracies["fp32"], strict=True)
     assert found.comparisons["bf16"].differences == tuple(b - a for b, a in pairs)
-    assert median(found.accuracies["fp32"]) > 0.2
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def verdict(differences: Sequence[float], margin: float) -> Verdict:
         ValueError: fewer than 2 differences, or a margin that is not above 0.
 
     >>> verdict([0.2, -0.3, -0.1, 0.4, -0.7], margin=0.5).describe()
-    '-0.1000 (95 % CI -0.6346 to +0.4346, 5 pairs) against a margin of 0.5: inconclusive'
+    '-0.1000 (95 % CI -0.6340 to +0.4340, 5 pairs) against a margin of 0.5: inconclusive'
     """
     differences = tuple(map(float, differences))
     if len(differences) < 2:

@@ -22,7 +22,7 @@ from labkit.hardware.probe import described
 from labkit.loss_scaler import LossScaler
 from labkit.precision import device_named, precision_named
 from labkit.training.efficiency import work_and_memory
-from labkit.training.energy import energy_counter
+from labkit.training.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.training.loop import Batch, StepRecord, check_batch, evaluate, train
 from labkit.training.report import Benchmark, ModeResult, ratio
 
@@ -89,10 +89,11 @@ def _take_turns(
     seed: int,
     loss_fn: Loss,
     device: torch.device,
+    counter: RaplCounter | NvmlCounter | None,
     progress: bool,
-) -> str:
-    """Let every arm train a block a round, in a shuffled order; what energy was read from."""
-    counter, shuffle = energy_counter(device), random.Random(seed).shuffle
+) -> None:
+    """Let every arm train a block a round, in a shuffled order."""
+    shuffle = random.Random(seed).shuffle
     order, blocks = list(arms), (warm_up + rounds) * len(arms)
     with tqdm(total=blocks, desc="benchmark", leave=False, disable=not progress) as bar:
         for number in range(warm_up + rounds):
@@ -108,12 +109,19 @@ def _take_turns(
                     arm.blocks.append([end - start for start, end in pairwise(ends)])
                     arm.waiting += sum(waits[1:])
                 bar.update()
-    return counter.source if counter else "not measured"
 
 
 def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
     while True:
-        yield from batches
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError(
+                f"batches, a {type(batches).__name__}, gave nothing when it was read again, and "
+                "every arm reads it: pass list(batches), or a DataLoader"
+            )
 
 
 def _peak_bytes(mode: str, make: Make, batch: Batch, loss_fn: Loss, device: torch.device) -> int:
@@ -170,12 +178,14 @@ def benchmark(
     """
     device = device_named(device)
     _check(modes, batches, steps=steps, rounds=rounds, warm_up=warm_up)
+    counter = energy_counter(device)
     if test is not None:
         check_batch(test, "test")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        first_batch = _first(batches)
         arms = [_Arm(mode, make, batches, seed) for mode in (*modes, modes[0])]
         _check_equal([arm.model for arm in arms])
-        energy = _take_turns(
+        _take_turns(
             arms,
             steps=steps,
             rounds=rounds,
@@ -183,19 +193,19 @@ def benchmark(
             seed=seed,
             loss_fn=loss_fn,
             device=device,
+            counter=counter,
             progress=progress,
         )
         results = []
         for arm in arms[:-1]:
-            batch = next(arm.unread)
             torch.manual_seed(seed)
             model, _ = make()
             flop, memory = work_and_memory(
-                model, batch, loss_fn=loss_fn, precision=arm.mode, device=device
+                model, first_batch, loss_fn=loss_fn, precision=arm.mode, device=device
             )
             if device.type == "cuda":
                 del model
-                memory = _peak_bytes(arm.mode, make, batch, loss_fn, device)
+                memory = _peak_bytes(arm.mode, make, first_batch, loss_fn, device)
             results.append(
                 ModeResult(
                     mode=arm.mode,
@@ -210,9 +220,7 @@ def benchmark(
                     memory_bytes=memory,
                     flop_per_step=flop,
                     waiting_share=_share(arm.waiting, sum(map(sum, arm.blocks))),
-                    joules_per_step=(
-                        None if energy == "not measured" else arm.joules / (rounds * (steps + 1))
-                    ),
+                    joules_per_step=arm.joules / (rounds * (steps + 1)) if counter else None,
                 )
             )
     return Benchmark(
@@ -227,7 +235,7 @@ def benchmark(
             if device.type == "cuda"
             else "what autograd keeps for backward, without the parameters"
         ),
-        energy=energy,
+        energy=counter.source if counter else "not measured",
     )
 
 
@@ -264,25 +272,28 @@ def _check(
             f"batches is a {type(batches).__name__}, which can be read once, and every arm reads "
             "it: pass list(batches), or a DataLoader"
         )
-    if next(iter(batches), None) is None:
-        raise ValueError(
-            "batches gave nothing: pass at least one (inputs, targets), in a list or a DataLoader"
-        )
+
+
+def _first(batches: Iterable[Batch]) -> Batch:
+    for batch in batches:
+        check_batch(batch, "the first batch")
+        return batch
+    raise ValueError(
+        "batches gave nothing: pass at least one (inputs, targets), in a list or a DataLoader"
+    )
 
 
 def _check_equal(models: Sequence[nn.Module]) -> None:
-    """ValueError unless the models have the same first weights in memory of their own."""
-    first, *others = ([p.detach() for p in model.parameters()] for model in models)
-    for number, other in enumerate(others):
-        if len({id(model) for model in models}) < len(models) or any(
-            a.data_ptr() == b.data_ptr() for a, b in zip(first, other, strict=True)
-        ):
+    """ValueError unless the models have the same first weights in parameters of their own."""
+    first, *others = (list(model.parameters()) for model in models)
+    for call, other in enumerate(others, 2):
+        if any(a is b for a, b in zip(first, other, strict=True)):
             raise ValueError(
                 "make() gave the same parameters twice, so the arms would train one another's "
                 "model: build the model inside make()"
             )
         if not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)):
             raise ValueError(
-                f"make() gave other first weights at call {number + 2}, after the same seed: draw "
+                f"make() gave other first weights at call {call}, after the same seed: draw "
                 "them from torch's global generator"
             )
