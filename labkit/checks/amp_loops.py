@@ -579,7 +579,8 @@ GAN = Loop(
     {
         "one-update-per-optimizer": "The scale belongs to both. After which step has it seen both?",
         "one-inf-stops-both": "The scaler checks each optimizer apart. Who need not wait?",
-        "detach-is-optional": "One graph was walked twice. Which loss must not reach through G, and where is that cut?",
+        "detach-is-optional": "One graph was walked twice. Which loss must not reach through G, "
+        "and where is that cut?",
         "g-backward-leaves-d-alone": "G's loss runs through D, and fills its gradients too. When "
         "must they be emptied?",
         "gradients-reset-themselves": "G overflowed before, and its inf is still in .grad. Who "

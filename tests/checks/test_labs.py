@@ -96,7 +96,7 @@ def test_every_exercise_ships_four_known_wrong_answers(check):
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
 def test_a_prediction_takes_every_word_that_it_offers(question, capsys):
     for word in question.form:
-        assert reveal(word, 1, question)(lambda: word) == word
+        assert reveal(word, 1, question)(lambda truth=word: truth) == word
         assert "You were right" in capsys.readouterr().out
 
 
