@@ -676,4 +676,4 @@ progress_panel()
 # models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`, `torch/_inductor/config.py`. Micikevicius et al.,
 # arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Goodfellow et al., arXiv:1406.2661 (GAN).
 #
-# **Next.** Lab 06, on hardware and honest benchmarks, comes with a later release. [Back to the start](00_start_here.ipynb).
+# **Next.** [Lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb).

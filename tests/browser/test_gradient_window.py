@@ -35,7 +35,9 @@ def at_the_start(widget):
 
 
 def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
-    box = widget.locator(".gw-drawing").bounding_box()
+    drawing = widget.locator(".gw-drawing")
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
     unit = box["width"] / 101
     x, y = box["x"] + box["width"] / 3, box["y"] + box["height"] / 2
     mouse = workbench.page.mouse
