@@ -200,7 +200,9 @@ from labkit.hardware.roofline import roofs
 of = yours(peak, device.peak)
 h100 = next(roof for roof in roofs("fp16") if roof.device == "H100 SXM5 80GB")
 print(f"by {whose(of)} peak {of(528, 512, 1830):.1f} TFLOP/s, the table {h100.flops / 1e12:.1f}")
-claim("the table's figure is this arithmetic", abs(of(528, 512, 1830) * 1e12 / h100.flops - 1) < 1e-3)
+claim(
+    "the table's figure is this arithmetic", abs(of(528, 512, 1830) * 1e12 / h100.flops - 1) < 1e-3
+)
 
 # %% [markdown]
 # The data sheet prints 1979, twice as much, with a footnote: *with sparsity*. It holds where two of every four weights are
@@ -452,7 +454,10 @@ print(report.describe())
 from labkit.training import work_and_memory
 
 low, _, high = report.noise
-kept = {p: work_and_memory(fresh()[0], train_set[0], precision=p, device=on)[1] for p in ("fp32", "fp16")}
+kept = {
+    p: work_and_memory(fresh()[0], train_set[0], precision=p, device=on)[1]
+    for p in ("fp32", "fp16")
+}
 claim("FP32 against FP32 is not exactly 1: that is the noise", low < high)
 claim("FP16 autocast keeps less for the backward pass than FP32", kept["fp16"] < kept["fp32"])
 
@@ -503,7 +508,10 @@ bench.check_verdict(verdict)
 judge = yours(verdict, bench.verdict)
 print("0.1 points apart, over and over:", judge([-0.1, -0.1, -0.11, -0.1, -0.09], 0.5, 2.776))
 print("no significant difference:      ", judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776))
-claim("'p > 0.05' is not 'equivalent'", judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776) == "inconclusive")
+claim(
+    "'p > 0.05' is not 'equivalent'",
+    judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776) == "inconclusive",
+)
 
 # %% [markdown]
 # The first difference is certain and does not matter. The second is too noisy to say. Now a real one, three seeds of a small
