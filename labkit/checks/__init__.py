@@ -24,7 +24,6 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from textwrap import shorten
 
 from labkit import progress
 from labkit.checks import codec, showing
@@ -260,8 +259,7 @@ def _crash(value) -> str:
     if value.type_name == "CodecError":
         return f"Your answer returned something that cannot be judged: {value.message}"
     place = f" in your line `{value.line}`" if value.line else ""
-    said = value.message.strip().partition("\n")[0]
-    return f"{value.type_name}: {shorten(said, 300, placeholder=' ...')}{place}."
+    return f"{value.type_name}: {value.message}{place}."
 
 
 def _behaviour(value):

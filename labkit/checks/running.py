@@ -14,6 +14,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from textwrap import shorten
 
 from labkit.checks import codec
 from labkit.checks.codec import CodecError, Raised
@@ -22,7 +23,10 @@ STUB = "your code here"
 """The message of the NotImplementedError that stands where a solution was taken out."""
 
 TEXT_LIMIT = 2_000
-"""Characters kept of what an answer prints, warns or says in an exception."""
+"""Characters kept of what an answer prints or warns."""
+
+ERROR_LIMIT = 300
+"""Characters kept of an exception's message: torch closes some with pages on its dispatcher."""
 
 ITEMS_LIMIT = 10_000
 """Items drawn from a generator that an answer returns."""
@@ -113,12 +117,12 @@ def collect(run: Callable, answer) -> bytes:
 
 def raised(error: BaseException) -> Raised:
     """An exception as data: its type's name, its message, and the learner's own line."""
-    message = _plain(str(error))
+    message = shorten(_plain(str(error)), ERROR_LIMIT, placeholder=" ...")
     return Raised(type_name=type(error).__name__, message=message, line=_learners_line(error))
 
 
 def _plain(text: str) -> str:
-    return _shorten(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _is_stub(error: BaseException) -> bool:
