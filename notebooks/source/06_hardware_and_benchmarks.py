@@ -283,7 +283,7 @@ Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]))
 # %% tags=["nbval-ignore-output"]
 from labkit.hardware import measure
 
-here = measure(sizes=(256, 512), seconds=4)
+here = measure(dtypes=("fp32", "bf16", "fp16"), sizes=(256, 512), seconds=3)
 print(here.describe())
 
 # %% [markdown]
