@@ -42,16 +42,10 @@ def _parts(heads: int, queries: int, keys: int) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, heads, size))
 
 
-def _weights(
-    query: Tensor, key: Tensor, addend: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Softmax of the scores, and the largest score of each row. Rows without a key give zeros."""
+def _scores(query: Tensor, key: Tensor, addend: Tensor | None, scale: float) -> Tensor:
     if addend is None:
-        scores = torch.bmm(query, key.mT).mul_(scale)
-        return scores.softmax(-1), scores.amax(-1, keepdim=True)
-    scores = torch.baddbmm(addend, query, key.mT, alpha=scale)
-    largest = scores.amax(-1, keepdim=True)
-    return scores.softmax(-1).masked_fill_(largest == -math.inf, 0.0), largest
+        return torch.bmm(query, key.mT).mul_(scale)
+    return torch.baddbmm(addend, query, key.mT, alpha=scale)
 
 
 def forward(
@@ -74,13 +68,13 @@ def forward(
     q, k, v = _heads(query), _heads(key), _heads(value)
     for part in _parts(batch * heads, queries, key.shape[-2]):
         hidden = None if addend is None else addend[part]
-        weights, largest = _weights(q[part], k[part], hidden, scale)
-        # The largest exponential of a row is 1, so its largest weight is 1 / their sum.
-        share = weights.amax(-1, keepdim=True)
-        empty = share == 0
-        exponentials = (weights / share.masked_fill(empty, 1.0)).to(dtype).float()
-        torch.bmm(exponentials, v[part], out=output[part]).mul_(share)
-        logsumexp[part] = (largest - share.log()).masked_fill_(empty, math.inf)
+        scores = _scores(q[part], k[part], hidden, scale)
+        largest = scores.amax(-1, keepdim=True)
+        empty = largest == -math.inf
+        exponentials = scores.sub_(largest.masked_fill_(empty, 0.0)).exp_()
+        total = exponentials.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
+        torch.bmm(exponentials.to(dtype).float(), v[part], out=output[part]).div_(total)
+        logsumexp[part] = (largest + total.log()).masked_fill_(empty, math.inf)
     output = output.to(dtype).view(batch, heads, queries, -1)
     return output, logsumexp.view(batch, heads, queries)
 
@@ -91,20 +85,22 @@ def backward(
     key: Tensor,
     value: Tensor,
     output: Tensor,
+    logsumexp: Tensor,
     causal: bool,
     mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The 16-bit gradients of query, key and value."""
+    """The 16-bit gradients of query, key and value, from what ``forward`` returned."""
     dtype = query.dtype
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     addend = _addend(query, key, causal, mask)
     g, q, k, v = _heads(grad), _heads(query), _heads(key), _heads(value)
     delta = (g * _heads(output)).sum(-1, keepdim=True).neg_()
+    rows = logsumexp.reshape(len(q), -1, 1)
     grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     for part in _parts(len(q), query.shape[-2], key.shape[-2]):
         hidden = None if addend is None else addend[part]
-        weights, _ = _weights(q[part], k[part], hidden, scale)
+        weights = _scores(q[part], k[part], hidden, scale).sub_(rows[part]).exp_()
         torch.bmm(weights.to(dtype).float().mT, g[part], out=grad_v[part])
         from_sum = delta[part].expand_as(weights)
         grad_scores = torch.baddbmm(from_sum, g[part], v[part].mT).mul_(weights)

@@ -223,7 +223,7 @@ def attention_backward(name: str) -> Kernel:
         if dropout or shared_dtype(tensors) is None:
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(*tensors, logsumexp, dropout, causal, **settings)
-        return flash_attention.backward(*tensors, causal, attn_mask, scale)
+        return flash_attention.backward(*tensors, logsumexp, causal, attn_mask, scale)
 
     return kernel
 
