@@ -2,9 +2,11 @@
 
 This module believes that a run is a record of settings, so that a repair is the change of one of
 them, and that a run leaves evidence beside its losses: which gradients are 0, which weights move.
-Which run fails, and of what, was measured first: tests/test_three_crimes_runs.py.
+Which run fails, and of what, was measured first: tests/test_three_crimes_runs.py. At its end stand
+the detective's three tools, which the lab uses until the learner's own have passed.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -33,6 +35,13 @@ def _autoencoder() -> nn.Module:
 
 _NETWORKS = {"digits": _classifier, "autoencoder": _autoencoder}
 
+# "adam" is one operator after the other on every device, so that its format is that of the weights.
+_OPTIMIZERS = {
+    "adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, foreach=False),
+    "fused adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, fused=True),
+    "sgd": lambda p, trial: torch.optim.SGD(p, lr=trial.lr),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -42,7 +51,8 @@ class Trial:
         precision: one of ``labkit.training.PRECISIONS``.
         task: "digits" tells digits apart by a cross-entropy, 64 images a step; "autoencoder"
             rebuilds all 1,438 training images at once, by a mean squared error.
-        optimizer: "adam" or "sgd". ``eps`` is Adam's.
+        optimizer: "adam", "fused adam" or "sgd". ``eps`` is Adam's. The fused form computes each
+            update in float32 and rounds only what it stores.
         loss_weight: what the loss is multiplied by before anything else.
         loss_scale: a static loss scale for "fp16"; None leaves ``train`` its dynamic one.
     """
@@ -57,7 +67,7 @@ class Trial:
     steps: int = 60
 
     def __post_init__(self) -> None:
-        for name, allowed in (("task", tuple(_NETWORKS)), ("optimizer", ("adam", "sgd"))):
+        for name, allowed in (("task", tuple(_NETWORKS)), ("optimizer", tuple(_OPTIMIZERS))):
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}: choose {' or '.join(map(repr, allowed))}")
@@ -123,7 +133,7 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _NETWORKS[trial.task]()
-    optimizer = _optimizer(trial, model)
+    optimizer = _OPTIMIZERS[trial.optimizer](model.parameters(), trial)
     before, zeros, moved = _values(model), [], []
 
     def look(record: StepRecord) -> None:
@@ -153,13 +163,6 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
     ]
     finite = bool(_values(model).isfinite().all())
     return Outcome(tuple(kept), zeros[0], tuple(moved), finite, _test(trial, model))
-
-
-def _optimizer(trial: Trial, model: nn.Module) -> torch.optim.Optimizer:
-    if trial.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=trial.lr)
-    # One operator after the other on every device: the fused form adds eps in float32.
-    return torch.optim.Adam(model.parameters(), lr=trial.lr, eps=trial.eps, foreach=False)
 
 
 def _values(model: nn.Module) -> Tensor:
@@ -205,3 +208,52 @@ def _test(trial: Trial, model: nn.Module) -> float:
     if trial.task == "digits":
         return (output.argmax(dim=1) == data.test_labels).float().mean().item()
     return F.mse_loss(output, images).item()
+
+
+# The detective's tools
+
+
+def dtypes_of_step(
+    layer: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[], Tensor]
+) -> dict[str, torch.dtype]:
+    """Run ``step()`` once, and say of which dtype its parts are.
+
+    Args:
+        layer: has a ``weight`` that ``optimizer``, an Adam, updates.
+        step: does forward, backward and update, and returns the loss.
+
+    Returns:
+        The dtypes of "activation" (the layer's output), "parameter", "gradient", "loss" and
+        "state" (Adam's running mean of the weight).
+    """
+    outputs = []
+    handle = layer.register_forward_hook(lambda layer, inputs, output: outputs.append(output.dtype))
+    try:
+        loss = step()
+    finally:
+        handle.remove()
+    weight = layer.weight
+    parts = {"parameter": weight, "gradient": weight.grad, "loss": loss}
+    parts["state"] = optimizer.state[weight]["exp_avg"]
+    return {"activation": outputs[0]} | {role: x.dtype for role, x in parts.items()}
+
+
+def first_nonfinite(named_tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """Return the name of the first tensor with an inf or a NaN, None if all are finite.
+
+    >>> first_nonfinite([("loss", torch.ones(())), ("weight", torch.tensor([1.0, torch.inf]))])
+    'weight'
+    """
+    return next((name for name, x in named_tensors if not x.isfinite().all()), None)
+
+
+def bytes_of_step(parameters: int, activations: int) -> dict[str, int]:
+    """Return the bytes, role by role, in the middle of a step under FP16 autocast with Adam.
+
+    >>> sum(bytes_of_step(1, 0).values())
+    18
+    """
+    each = {"weights": 4, "gradients": 4, "adam": 2 * 4, "copies": 2}
+    return {role: size * parameters for role, size in each.items()} | {
+        "activations": 2 * activations
+    }

@@ -31,7 +31,7 @@ from labkit.checks.three_crimes import CHANCE, STALLED
 from labkit.data import digits
 from labkit.emulation import emulate_gpu
 from labkit.models import mlp
-from labkit.suspects import SUSPECTS, Outcome, Trial, run
+from labkit.suspects import SUSPECTS, Outcome, Trial, _Steps, run
 
 pytestmark = pytest.mark.slow
 
@@ -109,6 +109,12 @@ def test_c_dies_of_zero_by_zero_in_adam(seed):
     assert torch.equal(weight.isnan(), dead & (mean == 0))
     assert torch.equal(weight.isinf(), dead & (mean != 0))
     assert weight[weight.grad == 0].isnan().all() and (weight.grad == 0).any()
+    # The shares that the lab and the check's sentence name, in percent.
+    assert 0.94 < dead.float().mean() < 0.98
+    assert 0.28 < weight.isnan().float().mean() < 0.33
+    assert 0.64 < weight.isinf().float().mean() < 0.67
+    # (1 - 0.999) g**2 is 0 in FP16 up to here: half of the smallest value, 2**-24.
+    assert weight.grad[dead].abs().max() < 1.001 * math.sqrt(2.0**-25 / 1e-3)
 
 
 def test_c_is_repaired_by_autocast_and_only_kept_alive_by_eps(twins):
@@ -118,6 +124,43 @@ def test_c_is_repaired_by_autocast_and_only_kept_alive_by_eps(twins):
     # Its mean squares still underflow: another optimizer, in each seed.
     same_eps = outcomes(SUSPECTS["C"], precision="fp32", eps=1e-4)
     assert min(off(kept, same_eps)) > 5 * CHANCE
+    assert min(off(kept, twins["C"])) > 5 * CHANCE
+    # Lower than FP32's; after 300 steps both are near the floor, and the race sees no difference.
+    for low, twin, same in zip(kept, twins["C"], same_eps, strict=True):
+        assert low.final_loss < 0.5 < 1.1 < twin.final_loss < same.final_loss < 1.3
+
+
+def test_c_outlives_one_fused_step_and_dies_within_five():
+    for seed in SEEDS:
+        assert run(
+            replace(SUSPECTS["C"], optimizer="fused adam", steps=1), seed=seed
+        ).weights_finite
+    for outcome in outcomes(SUSPECTS["C"], optimizer="fused adam"):
+        dead = next(i for i, loss in enumerate(outcome.losses) if not math.isfinite(loss))
+        assert 2 <= dead <= 4
+        assert not any(map(math.isfinite, outcome.losses[dead:]))
+        assert outcome.losses[1] < outcome.losses[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fused_adam_forgets_the_mean_square_and_leaps_in_its_second_step(seed):
+    torch.manual_seed(seed)
+    model = mlp(64, 256, 10).half()
+    weight = model[1].weight
+    optimizer = torch.optim.Adam(model.parameters(), lr=SUSPECTS["C"].lr, fused=True)
+    trial = replace(SUSPECTS["C"], steps=2)
+    for images, labels in _Steps(trial, seed):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images.half()), labels).backward()
+        before = weight.detach().float()
+        optimizer.step()
+        moved = (weight.detach().float() - before).abs()
+        stored = optimizer.state[weight]["exp_avg_sq"]
+        assert (stored == 0).float().mean() > 0.9
+    leaps = moved > 10 * trial.lr
+    assert moved.max() > 50 and 0.05 < leaps.float().mean() < 0.1
+    assert (stored[leaps] == 0).all()
+    assert (weight.grad[leaps] == 0).float().mean() > 0.5
 
 
 # (ii) Pure BF16 at a small learning rate: updates below half a gap.

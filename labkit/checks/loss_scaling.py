@@ -238,6 +238,15 @@ def _two_optimizers(step):
     return flags, _state(both[0]), before, _state(both[1])
 
 
+def _large(step):
+    """Finite gradients whose sum is not: scaled, one element is 2e38."""
+    (weight,) = parameters = _parameters([0.0, 0.0])
+    optimizer = torch.optim.SGD(parameters, lr=2.0**-126)
+    _set(parameters, [[1e38, 1e38]], 2.0)
+    flags = [step(optimizer, 2.0)]
+    return flags, weight.detach().clone()
+
+
 def _sixteen_bit(step):
     (weight,) = _parameters([1.0])
     weight.data = weight.data.half()
@@ -264,9 +273,10 @@ _SCENES = {
 
 
 def run_scaled_step(scaled_step):
-    """`scaled_step` with seven optimizers: what it returned, and their states before and after."""
+    """`scaled_step` with eight optimizers: what it returned, and their states before and after."""
     seen = {name: attempt(scene, scaled_step) for name, scene in _SCENES.items()}
     seen["two optimizers"] = attempt(_two_optimizers, scaled_step)
+    seen["large gradients"] = attempt(_large, scaled_step)
     seen["FP16 gradients"] = attempt(_sixteen_bit, scaled_step)
     return seen
 
@@ -290,6 +300,15 @@ def check_scaled_step(seen):
     if free["parameter 0"].item() != 0.5:
         raise Mistake("Two optimizers, NaN in the second: the first one did not take its step.")
     _judge_skip(before, after, "two optimizers")
+    flags, moved = _fetched(seen["large gradients"], "scaled gradients of 2e38, twice")
+    if not torch.equal(moved, _large(_torch_step)[1]):
+        idea = "finite-terms-finite-sum" if not moved.any() else None
+        raise Mistake(
+            f"Scaled gradients of 2e38, twice: each is finite, and the weights go to "
+            f"{_short(moved)}; with GradScaler {_short(_large(_torch_step)[1])}.",
+            misconception=idea,
+        )
+    _judge_flags(flags, [False], "scaled gradients of 2e38, twice")
     half = seen["FP16 gradients"]
     if type(half) is not Raised or half.type_name != "ValueError":
         said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
@@ -395,6 +414,12 @@ def _only_inf(gradient, scale):
     return not bool(_values(gradient).isinf().any())
 
 
+def _finite_sum(gradient, scale):
+    finite = bool(_values(gradient).sum().isfinite())
+    _unscaled(gradient, scale)
+    return finite
+
+
 def _by_half(gradient, scale):
     finite = bool(_values(gradient).isfinite().all())
     values = _values(gradient)
@@ -434,6 +459,11 @@ _known_step(
     finite=_by_half,
 )
 _known_step(
+    "finite-terms-finite-sum",
+    "2e38 + 2e38 is inf in FP32, though each gradient is finite. What can you ask each element?",
+    finite=_finite_sum,
+)
+_known_step(
     "sixteen-bit-gradients-can-be-unscaled",
     "Divided in FP16, 0.001 / 65536 is 0: the underflow is back. What should the caller hear?",
     refuse=False,
@@ -460,6 +490,13 @@ def run_scaler(Scaler):
     return {name: attempt(_drive, Scaler, *script) for name, script in _SCRIPTS.items()}
 
 
+def _overflow(scaler):
+    (weight,) = _parameters(1.0)
+    scaler.scale(weight * math.inf).backward()
+    scaler.step(torch.optim.SGD([weight], lr=1.0))
+    scaler.update()
+
+
 def _drive(make, scale, interval, flags, resume):
     weights = _parameters(1.0, 1.0)
     optimizers = [torch.optim.SGD([weight], lr=2.0**-6) for weight in weights]
@@ -467,6 +504,7 @@ def _drive(make, scale, interval, flags, resume):
     for i, overflows in enumerate(flags):
         if i == resume:
             state = scaler.state_dict()
+            _overflow(scaler)  # training that goes on must not change what was saved
             scaler = make(scale, interval)
             scaler.load_state_dict(state)
         for weight, optimizer, overflow in zip(weights, optimizers, overflows, strict=True):
@@ -537,6 +575,19 @@ class _(Scaler):
 
     def load_state_dict(self, state):
         self.value = state["scale"]
+
+
+@check_scaler.wrong(
+    "saved-state-is-a-copy",
+    "The old scaler went on after it was saved, and what was saved changed with it. "
+    "What does `return self.__dict__` hand out?",
+)
+class _(Scaler):
+    def state_dict(self):
+        return self.__dict__
+
+    def load_state_dict(self, state):
+        self.__dict__.update(state)
 
 
 @check_scaler.wrong(

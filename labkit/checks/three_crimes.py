@@ -80,30 +80,43 @@ def _scene(dtype, autocast, place):
     """A layer of a small model, its optimizer, and a step that can be counted."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)).to(dtype)
+    layer = model[place]
     optimizer = torch.optim.Adam(model.parameters(), eps=1e-4)
     inputs, targets = torch.randn(4, 6, dtype=dtype), torch.tensor([0, 1, 2, 0])
-    steps = []
+    steps, made, handed_on = [], [], []
 
     def step():
         steps.append(1)
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=autocast or _BF16, enabled=autocast is not None):
-            loss = nn.functional.cross_entropy(model(inputs), targets)
+        # One hook before the answer's and one after it: between them no output may be replaced.
+        watch = [
+            layer.register_forward_hook(lambda layer, inputs, x: made.append(x), prepend=True),
+            layer.register_forward_hook(lambda layer, inputs, x: handed_on.append(x)),
+        ]
+        try:
+            with torch.autocast("cpu", dtype=autocast or _BF16, enabled=autocast is not None):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+        finally:
+            for handle in watch:
+                handle.remove()
         loss.backward()
         optimizer.step()
         return loss
 
-    return model[place], optimizer, step, steps
+    def replaced():
+        return [type(b).__name__ for a, b in zip(made, handed_on, strict=False) if a is not b]
+
+    return layer, optimizer, step, steps, replaced
 
 
 def run_witness(witness):
-    """`witness` in each scene: its report, how often it stepped, and the hooks it left."""
+    """`witness` in each scene: its report, its steps, the hooks it left, outputs it replaced."""
     seen = {}
     with emulate_gpu():
         for name, (dtype, autocast, place, _) in _SCENES.items():
-            layer, optimizer, step, steps = _scene(dtype, autocast, place)
+            layer, optimizer, step, steps, replaced = _scene(dtype, autocast, place)
             report = attempt(witness, layer, optimizer, step)
-            seen[name] = [report, len(steps), len(layer._forward_hooks)]
+            seen[name] = [report, len(steps), len(layer._forward_hooks), replaced()]
     return seen
 
 
@@ -111,7 +124,13 @@ def run_witness(witness):
 def check_witness(seen):
     """Parameters, gradients and Adam's moments stay FP32 under autocast; activations do not."""
     for name, (_, _, _, wanted) in _SCENES.items():
-        report, steps, hooks = seen[name]
+        report, steps, hooks, replaced = seen[name]
+        if replaced:
+            raise Mistake(
+                f"{name}: your hook returns a {replaced[0]}, and the layer hands that on instead "
+                "of its output.",
+                misconception="what-a-hook-returns-is-ignored",
+            )
         if type(report) is Raised:
             place = f" in your line `{report.line}`" if report.line else ""
             raise AnswerError(f"{name}: {report.type_name}: {report.message}{place}.")
@@ -121,6 +140,11 @@ def check_witness(seen):
             )
         for role, want in zip(ROLES, wanted, strict=True):
             got = report[role]
+            if type(got) is not torch.dtype:
+                raise Mistake(
+                    f"{name}: {role} is {_value(got)}; a dtype is wanted, such as torch.float32: "
+                    "what `x.dtype` gives, and no text of it."
+                )
             if got != want:
                 raise Mistake(
                     f"{name}: you report {role} {_short(got)}; it is {_short(want)}.",
@@ -139,8 +163,12 @@ def _short(dtype):
     return str(dtype).removeprefix("torch.")
 
 
+def _value(x):
+    return "a tensor" if isinstance(x, torch.Tensor) else f"{reprlib.repr(x)}, a {type(x).__name__}"
+
+
 def _witness_idea(role, seen):
-    reports = {name: report for name, (report, _, _) in seen.items() if type(report) is dict}
+    reports = {name: report for name, (report, *_) in seen.items() if type(report) is dict}
 
     def says(name, role):
         return reports.get(name, {}).get(role)
@@ -161,7 +189,7 @@ def _witness_idea(role, seen):
     return None
 
 
-def _witness(change=lambda seen, inputs: {}, *, keep=False, look=None):
+def _witness(change=lambda seen, inputs: {}, *, keep=False, look=None, returns=None):
     """A right witness, then what an idea makes of it."""
 
     def witness(layer, optimizer, step):
@@ -170,6 +198,7 @@ def _witness(change=lambda seen, inputs: {}, *, keep=False, look=None):
         def hook(layer, inputs, output):
             seen["activation"] = output.dtype
             entered.append(inputs[0])
+            return returns(output) if returns else None
 
         handle = layer.register_forward_hook(hook)
         seen["loss"] = step().dtype
@@ -209,6 +238,11 @@ check_witness.wrong(
     "a-hook-removes-itself",
     "It would fire in each later forward. What does `register_forward_hook` return?",
 )(_witness(keep=True))
+for _returned in (lambda output: output.dtype, lambda output: output.detach()):
+    check_witness.wrong(
+        "what-a-hook-returns-is-ignored",
+        "A hook that only looks returns None. What does the last line of yours return?",
+    )(_witness(returns=_returned))
 
 
 # The first that is not finite
@@ -235,7 +269,15 @@ _STATES = {
         ("weight", torch.tensor([math.nan])),
         ("loss", torch.tensor(2.3)),
     ],
-    "only the loss": [("nothing", torch.zeros(0)), ("loss", torch.tensor(math.inf))],
+    "3e38 twice, in FP32 and BF16, then a NaN": [
+        ("large", torch.tensor([3e38, 3e38])),
+        ("large too", torch.tensor([3e38, 3e38], dtype=torch.bfloat16)),
+        ("small", torch.tensor([math.nan, 1.0])),
+    ],
+    "an empty tensor, then a loss of inf": [
+        ("empty", torch.zeros(0)),
+        ("loss", torch.tensor(math.inf)),
+    ],
     "nothing at all": [],
 }
 
@@ -258,19 +300,22 @@ def check_first_nonfinite(names):
             wrong[scene] = f"{scene}: your answer is {reprlib.repr(got)}; {want!r} is wanted."
     if wrong:
         scenes = frozenset(wrong)
-        idea = next((idea for idea, where in _BLIND.items() if scenes == where), None)
+        idea = next((idea for idea, where in _BLIND if scenes == where), None)
         raise Mistake(next(iter(wrong.values())), misconception=idea)
 
 
-_MIDDLE, _INF, _MINUS, _LARGE, _UNDER = list(_STATES)[1:6]
+_MIDDLE, _INF, _MINUS, _LARGE, _UNDER, _HUGE, _EMPTY = list(_STATES)[1:8]
 # Which series each idea gets wrong.
-_BLIND = {
-    "the-loss-tells-everything": {_MIDDLE, _INF, _MINUS, _UNDER},
-    "nan-is-the-only-nonfinite": {_INF, _MINUS, "only the loss"},
-    "finite-terms-finite-sum": {_LARGE},
-    "the-last-nan-is-the-first": {_MIDDLE, _INF},
-    "comparisons-find-nan": {_MIDDLE, _LARGE, _UNDER},
-}
+_BLIND = (
+    ("the-loss-tells-everything", {_MIDDLE, _INF, _MINUS, _UNDER}),
+    ("nan-is-the-only-nonfinite", {_INF, _MINUS, _EMPTY}),
+    ("finite-terms-finite-sum", {_LARGE, _HUGE}),
+    ("finite-terms-finite-sum", {_HUGE}),
+    ("the-last-nan-is-the-first", {_MIDDLE, _INF}),
+    ("comparisons-find-nan", {_MIDDLE, _LARGE, _UNDER, _HUGE}),
+    ("one-finite-element-is-enough", {_MIDDLE, _INF, _MINUS, _LARGE, _HUGE, _EMPTY}),
+    ("one-look-is-a-search", {_MIDDLE, _LARGE, _UNDER, _HUGE, _EMPTY}),
+)
 
 
 @check_first_nonfinite.wrong(
@@ -292,12 +337,38 @@ def _(named_tensors):
     return next((name for name, x in named_tensors if x.isnan().any()), None)
 
 
-@check_first_nonfinite.wrong(
+_SUM = (
     "finite-terms-finite-sum",
-    "60000 + 60000 is inf in FP16 though both are finite. What can you ask each element?",
+    "A sum may be inf though each element is finite: 60000 + 60000 in FP16, 3e38 + 3e38 in FP32. "
+    "What can you ask each element?",
 )
+
+
+@check_first_nonfinite.wrong(*_SUM)
 def _(named_tensors):
     return next((name for name, x in named_tensors if not x.sum().isfinite()), None)
+
+
+@check_first_nonfinite.wrong(*_SUM)
+def _(named_tensors):
+    return next((name for name, x in named_tensors if not x.float().sum().isfinite()), None)
+
+
+@check_first_nonfinite.wrong(
+    "one-finite-element-is-enough",
+    "`isfinite(x).any()` is True when one element is finite. Which word asks all of them?",
+)
+def _(named_tensors):
+    return next((name for name, x in named_tensors if not x.isfinite().any()), None)
+
+
+@check_first_nonfinite.wrong(
+    "one-look-is-a-search",
+    "You answer None after the first tensor. When do you know that all are finite?",
+)
+def _(named_tensors):
+    for name, x in named_tensors:
+        return None if x.isfinite().all() else name
 
 
 @check_first_nonfinite.wrong(
@@ -332,8 +403,9 @@ _TRUE_CAUSES = {
 }
 _EVIDENCE = {
     "A": "its loss falls and its weights move",
-    "C": "its loss is finite at step 0, its gradients are too, and the update is not",
-    "D": "all is finite, most gradients are not 0, and few weights move",
+    "C": "its loss and gradients are finite at step 0, nearly all its mean squares are 0, and the "
+    "update is inf or NaN",
+    "D": "all is finite, most gradients are not 0, and few weights move: in FP32 nearly all do",
     "E": "all is finite, every gradient is 0, and no weight moves",
 }
 
@@ -350,6 +422,7 @@ def check_causes(causes):
         raise Mistake(
             f"causes is {reprlib.repr(causes)}; a dict with the keys A, C, D and E is wanted."
         )
+    causes = {key: _lower(cause) for key, cause in causes.items()}
     for key, cause in causes.items():
         if cause not in CAUSES:
             raise Mistake(f"{key}: {cause!r} is no cause; choose among {', '.join(CAUSES)}.")
@@ -361,13 +434,19 @@ def check_causes(causes):
             )
 
 
+def _lower(word):
+    return word.lower() if type(word) is str else word
+
+
 def _cause_idea(key, causes):
     said = causes[key]
     guilty = [causes[name] for name in "CDE"]
     if key == "A":
         return "no-scaler-no-training"
-    if guilty.count("overflow") > 1:
+    if guilty.count("overflow") > 1 or (key in "DE" and said == "overflow"):
         return "every-failure-is-overflow"
+    if key == "D" and said == "healthy":
+        return "a-falling-loss-is-health"
     if key == "C" and said == "gradients are 0":
         return "nan-comes-from-the-gradients"
     if key == "C" and said == "overflow":
@@ -381,21 +460,29 @@ def _causes(**changed):
     return _TRUE_CAUSES | changed
 
 
+for _overflown in ("CDE", "D", "E"):
+    check_causes.wrong(
+        "every-failure-is-overflow",
+        "Overflow makes inf of a number that is too large. Does a loss or a gradient of step 0 "
+        "show one?",
+    )(_causes(**dict.fromkeys(_overflown, "overflow")))
 check_causes.wrong(
-    "every-failure-is-overflow",
-    "Overflow makes inf in the forward pass. Which of your three shows one at step 0?",
-)(_causes(C="overflow", D="overflow", E="overflow"))
+    "a-falling-loss-is-health",
+    "Its loss falls, a little. How far does the same run fall in FP32, in the last line?",
+)(_causes(D="healthy"))
 check_causes.wrong(
     "a-stall-is-underflow",
     "Compare its share of zero gradients with that of run A. What is left to stop a weight?",
 )(_causes(D="gradients are 0", E="updates below half a gap"))
 check_causes.wrong(
     "nan-comes-from-the-gradients",
-    "A zero gradient by itself moves nothing. What does Adam divide it by?",
+    "A zero gradient by itself moves nothing, and most of C's weights become inf where it is not "
+    "0. What does Adam divide by?",
 )(_causes(C="gradients are 0"))
 check_causes.wrong(
     "nan-means-overflow",
-    "0 / 0 is NaN as well. What stands in Adam's denominator where a gradient is 0?",
+    "0 / 0 is NaN and m / 0 is inf, with no number too large. What is left of Adam's denominator "
+    "where the mean square is 0?",
 )(_causes(C="overflow"))
 check_causes.wrong(
     "no-scaler-no-training",
@@ -411,26 +498,48 @@ STALLED = SUSPECTS["D"]
 CHANCE = 0.06
 
 
+SETTINGS = ("precision", "lr", "eps", "loss_weight")
+
+
 def run_pardon(pardon):
-    """The stalled run with what the pardon changes; what it is, and how it ends."""
+    """The stalled run with what the pardon changes; what it is, of which type, and how it ends."""
+    kind = type(pardon).__name__
     if type(pardon) is not dict:
-        return [pardon, None]
+        return [pardon if type(pardon) in (str, int, float, list) else None, kind, None]
+    pardon = {setting: _lower(value) for setting, value in pardon.items()}
+    if _refusal(pardon, kind):
+        return [pardon, kind, None]
     # The stall shows up on the numbers of a run, never on a name that is no setting.
     outcome = attempt(lambda: run(replace(STALLED, **pardon)))
     if type(outcome) is Outcome:
         outcome = {"loss": float(outcome.final_loss), "moved": float(outcome.usual_move)}
-    return [pardon, outcome]
+    return [pardon, kind, outcome]
+
+
+def _refusal(pardon, kind):
+    """Why a pardon is not run at all; "" if it is."""
+    if type(pardon) is not dict or len(pardon) != 1:
+        given = f"a {kind}" if pardon is None else reprlib.repr(pardon)
+        return (
+            f"pardon is {given}; a dict with one setting and its new value is wanted, such as "
+            '{"eps": 1e-6}.'
+        )
+    ((setting, value),) = pardon.items()
+    if setting not in SETTINGS:
+        return f"{setting!r} stays as it is; choose one setting among {', '.join(SETTINGS)}."
+    if setting == "precision" and type(value) is not str:
+        return f'precision is {reprlib.repr(value)}; a name is wanted, such as "pure_fp16".'
+    if setting != "precision" and type(value) not in (int, float):
+        return f"{setting} is {_value(value)}; a number is wanted, such as 1e-6, with no quotes."
+    return ""
 
 
 @check(run_pardon)
 def check_pardon(tried):
     """One setting, and the run follows FP32 with its own small steps."""
-    pardon, outcome = tried
-    if type(pardon) is not dict or len(pardon) != 1:
-        raise Mistake(
-            f"pardon is {reprlib.repr(pardon)}; a dict with one setting and its new value is "
-            'wanted, such as {"eps": 1e-6}.'
-        )
+    pardon, kind, outcome = tried
+    if refusal := _refusal(pardon, kind):
+        raise Mistake(refusal)
     if type(outcome) is Raised:
         raise AnswerError(f"The run refuses {pardon}: {outcome.message}.")
     ((setting, value),) = pardon.items()
@@ -507,6 +616,12 @@ def check_ledger(answers):
             want = _BYTES[item] * count
             if type(got[item]) not in (int, float):
                 raise Mistake(f"`{call}`: {item} is {reprlib.repr(got[item])}; a number is wanted.")
+            if got[item] != want and _forgets(answers, item):
+                what = "activations" if item == "activations" else "parameters"
+                raise Mistake(
+                    f"`{call}`: {item} is {got[item]:g} bytes, and so it is for every model. "
+                    f"That is what one of them takes: how many {what} are there?"
+                )
             if got[item] != want:
                 raise Mistake(
                     f"`{call}`: {item} is {got[item]:g} bytes; {want} is wanted.",
@@ -519,7 +634,18 @@ def _ledger_idea(answers):
     one, activation = answers[0], answers[1]
     each = [one.get(item) for item in ITEMS[:4]]
     each.append(activation.get("activations") if type(activation) is dict else None)
+    if tuple(each) not in _LEDGERS and each[0] == 2:
+        if each[1] == 2 and each[2] in (4, 8):
+            return "amp-halves-everything"
+        if each[1:3] == [4, 8]:
+            return "autocast-casts-the-parameters"
     return _LEDGERS.get(tuple(each))
+
+
+def _forgets(answers, item):
+    """Whether an item is one number, whatever the model."""
+    values = [answer.get(item) if type(answer) is dict else None for answer in answers]
+    return values[0] is not None and values[0] != 0 and all(v == values[0] for v in values)
 
 
 # Bytes of (a weight, its gradient, its moments, its copy, an activation) -> the idea.
@@ -545,8 +671,18 @@ def _ledger(*each):
 for _idea, _question, _each in (
     (
         "amp-halves-everything",
-        "You halved each item. Which of them did your witness see in FP32?",
+        "Not everything halves. Which of weights, gradients and Adam's state did your witness see "
+        "in FP32?",
         (2, 2, 4, 0, 2),
+    ),
+    *(
+        (
+            "amp-halves-everything",
+            "Not everything halves. Which of weights, gradients and Adam's state did your witness "
+            "see in FP32?",
+            halved,
+        )
+        for halved in ((2, 2, 4, 2, 2), (2, 2, 8, 2, 2), (2, 2, 4, 2, 4))
     ),
     (
         "autocast-casts-the-parameters",
@@ -595,6 +731,7 @@ def check_kinds(kinds):
     """Four ways to train in mixed or low precision; quantization is another thing."""
     if type(kinds) not in (list, tuple) or len(kinds) != len(_TRUE_KINDS):
         raise Mistake(f"kinds is {reprlib.repr(kinds)}; a list of {len(_TRUE_KINDS)} is wanted.")
+    kinds = [_lower(kind) for kind in kinds]
     for place, kind in enumerate(kinds, start=1):
         if kind not in KINDS:
             raise Mistake(f"Number {place}: {kind!r} is no kind; choose among {', '.join(KINDS)}.")
@@ -605,12 +742,30 @@ def check_kinds(kinds):
             )
 
 
+_MODEL = (
+    "autocast-casts-the-parameters",
+    "Under autocast the model itself is FP32; masters stand behind a 16-bit model. Of which dtype "
+    "is the model here?",
+)
+_EIGHT = (
+    "eight-bits-are-integers",
+    "FP8 is a float that products take in training, INT8 an integer for use after it. "
+    "Which of the two is this?",
+)
+_MIXED = (
+    "half-is-mixed-precision",
+    "In pure FP16 every tensor is FP16: weights, gradients, Adam. Is there an FP32 tensor here?",
+)
 # Number and what was said of it -> the idea and what to ask.
 _SORTINGS = {
-    (1, "autocast"): (
-        "half-is-mixed-precision",
-        "After `model.half()` every tensor is FP16. What is mixed with what?",
-    ),
+    (1, "masters"): _MIXED,
+    (2, "masters"): _MODEL,
+    (3, "autocast"): _MODEL,
+    (3, "pure"): _MIXED,
+    (4, "quantization"): _EIGHT,
+    (5, "fp8"): _EIGHT,
+    (6, "fp8"): _EIGHT,
+    (1, "autocast"): _MIXED,
     (2, "quantization"): (
         "amp-is-quantization",
         "Autocast has no scale, no zero point and no integers. What does it choose for each op?",

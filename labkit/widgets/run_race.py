@@ -63,8 +63,8 @@ class RunRace(DescribedWidget):
 
     The dials are traits: ``task``, ``lr`` ("high", "middle", "low"), ``eps``, ``pure`` (the format
     of the middle lane) and ``mixed`` (what the last lane is); their positions stand in ``DIALS``.
-    ``step`` is the step shown, and goes back to 0 with another task. TraitError for a position that
-    a dial has not, or a step outside the race.
+    ``step`` is the step shown, and goes back to 0 with another task. Its words name the dials and
+    how to turn them. TraitError for a position that a dial has not, or a step outside the race.
 
     >>> race = RunRace(pure="pure_fp16")
     >>> race.step = 1
@@ -168,7 +168,19 @@ class RunRace(DescribedWidget):
             lanes.append(f"{lane['name']} {lane['losses'][self.step]}{at_end}")
         return (
             f"Race on {picture['setting']}. Loss at step {self.step} of {picture['last']}: "
-            f"{'; '.join(lanes)}. {picture['provenance']}"
+            f"{'; '.join(lanes)}. {picture['provenance']} {self._handles()}"
+        )
+
+    def _handles(self) -> str:
+        """How the dials are turned without the page."""
+        dials = "; ".join(
+            f"{name} = {' or '.join(json.dumps(position) for position in positions)}"
+            for name, positions in DIALS.items()
+        )
+        return (
+            f'From Python: race = RunRace(eps="0.0001") or race.eps = "0.0001" turns a dial, '
+            f"race.step = {self.picture['last']} goes to the end, print(race) shows the rest. "
+            f"Dials: {dials}."
         )
 
 

@@ -13,6 +13,7 @@ from labkit.checks.three_crimes import (
     check_pardon,
     check_witness,
 )
+from labkit.suspects import SUSPECTS
 
 TRUE_CAUSES = {
     "E": "gradients are 0",
@@ -96,8 +97,11 @@ def ledger_in_gigabytes(parameters, activations):
         (check_causes, dict(sorted(TRUE_CAUSES.items()))),
         (check_kinds, TRUE_KINDS),
         (check_kinds, list(TRUE_KINDS)),
+        (check_kinds, [kind.title() for kind in TRUE_KINDS]),
+        (check_causes, TRUE_CAUSES | {"A": "Healthy"}),
         (check_pardon, {"precision": "bf16"}),
         (check_pardon, {"precision": "fp16"}),
+        (check_pardon, {"precision": "BF16"}),
     ],
 )  # fmt: skip
 def test_a_right_answer_passes(check, right):
@@ -108,6 +112,36 @@ def test_a_right_answer_passes(check, right):
 def twice(layer, optimizer, step):
     step()
     return witness_with_a_hook_on_all_parts(layer, optimizer, step)
+
+
+def names_of_dtypes(layer, optimizer, step):
+    report = witness_with_a_hook_on_all_parts(layer, optimizer, step)
+    return {role: str(dtype) for role, dtype in report.items()}
+
+
+def weight_itself(layer, optimizer, step):
+    report = witness_with_a_hook_on_all_parts(layer, optimizer, step)
+    return report | {"parameter": layer.weight.detach()}
+
+
+def hook_that_returns(layer, optimizer, step):
+    handle = layer.register_forward_hook(lambda layer, inputs, output: output.dtype)
+    step()
+    handle.remove()
+
+
+def first_or_else_none(pairs):
+    for name, x in pairs:
+        if not x.isfinite().all():
+            return name
+        else:
+            return None
+
+
+def swapped(one, other):
+    kinds = list(TRUE_KINDS)
+    kinds[one - 1], kinds[other - 1] = kinds[other - 1], kinds[one - 1]
+    return kinds
 
 
 def says_float16(layer, optimizer, step):
@@ -130,6 +164,32 @@ def says_float16(layer, optimizer, step):
         (check_ledger, ledger_in_gigabytes, "`ledger(1, 0)`: weights is 4e-09 bytes", ()),
         (check_ledger, lambda p, a: dict.fromkeys(ledger_by_witness(p, a), 2 * p), "weights is 2",
          ()),
+        (check_ledger, lambda p, a: {"weights": 4, "gradients": 4, "adam": 8, "copies": 2,
+                                     "activations": 2 * a},
+         "weights is 4 bytes, and so it is for every model. That is what one of them takes: how "
+         "many parameters", ()),
+        (check_ledger, lambda p, a: ledger_by_witness(p, a) | {"activations": 2},
+         "how many activations are there?", ()),
+        (check_ledger, lambda p, a: ledger_by_witness(p, a) | {"weights": 2 * p, "copies": 0},
+         "Adam update them?", ("autocast-casts-the-parameters",)),
+        (check_witness, names_of_dtypes,
+         "FP32: parameter is 'torch.float32', a str; a dtype is wanted", ()),
+        (check_witness, weight_itself, "FP32: parameter is a tensor; a dtype is wanted", ()),
+        (check_witness, hook_that_returns,
+         "FP32: your hook returns a dtype, and the layer hands that on",
+         ("what-a-hook-returns-is-ignored",)),
+        (check_first_nonfinite, first_or_else_none, "'hidden' is wanted. You answer None after",
+         ("one-look-is-a-search",)),
+        (check_causes, TRUE_CAUSES | {"D": "Healthy"}, "D: you say 'healthy'",
+         ("a-falling-loss-is-health",)),
+        (check_kinds, swapped(2, 3), "Of which dtype is the model here?",
+         ("autocast-casts-the-parameters",)),
+        (check_pardon, {"steps": 3000}, "'steps' stays as it is; choose one setting among", ()),
+        (check_pardon, {"momentum": 0.9}, "'momentum' stays as it is", ()),
+        (check_pardon, {"loss_scale": 256.0}, "'loss_scale' stays as it is", ()),
+        (check_pardon, SUSPECTS["D"], "pardon is a Trial; a dict with one setting", ()),
+        (check_pardon, {"lr": "1e-3"}, "lr is '1e-3', a str; a number is wanted", ()),
+        (check_pardon, {"precision": 16}, "precision is 16; a name is wanted", ()),
         (check_ledger, lambda p, a: 18 * p, "a dict of weights", ()),
         (check_causes, TRUE_CAUSES | {"C": "overflow", "D": "overflow"}, "C: you say 'overflow'",
          ("every-failure-is-overflow",)),
@@ -154,8 +214,11 @@ def test_a_wrong_answer_without_a_name_is_told_what_came_out(check, wrong, said,
 @pytest.mark.parametrize(
     ("check", "answer", "said"),
     [
-        (check_pardon, {"momentum": 0.9}, "refuses {'momentum': 0.9}"),
-        (check_pardon, {"loss_scale": 256.0}, "only 'fp16' scales its loss"),
+        (
+            check_first_nonfinite,
+            lambda pairs: next((n for n, x in pairs if not x.abs().max().isfinite()), None),
+            "an empty tensor, then a loss of inf: ",
+        ),
         (check_pardon, {"precision": "int8"}, "int8"),
         (check_ledger, lambda p: p, "`ledger(1, 0)` raised TypeError"),
         (check_first_nonfinite, lambda pairs: pairs[0], "not subscriptable"),
@@ -166,3 +229,9 @@ def test_an_answer_that_raises_is_told_why(check, answer, said):
     result = check.result(answer)
     assert result.status in ("error", "failed")
     assert said in result.message
+
+
+@pytest.mark.parametrize("pardon", [{"steps": 10**9}, {"task": "autoencoder"}, {"lr": "1e-3"}])
+def test_a_pardon_that_is_none_is_refused_before_it_runs(pardon, monkeypatch):
+    monkeypatch.setattr("labkit.checks.three_crimes.run", None)
+    assert check_pardon.result(pardon).status == "failed"
