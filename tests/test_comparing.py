@@ -3,6 +3,7 @@
 Rules about time are tested on a clock that only the test moves; no test asserts a time.
 """
 
+import dataclasses
 import math
 import sys
 from itertools import combinations
@@ -630,10 +631,14 @@ def test_the_same_arithmetic_twice_is_equivalent():
 def test_a_control_that_is_not_equivalent_is_said():
     found = impact(margin=1e-6)
     assert found.control.answer == "inconclusive"
-    assert "The control is not equivalent to itself" in found.describe()
+    assert "The control is inconclusive: these pairs cannot even show" in found.describe()
+    assert "not equivalent" not in found.describe()
+    for differences, answer in (([-0.3, -0.3], "worse"), ([0.3, 0.3], "better")):
+        off = dataclasses.replace(found, control=verdict(differences, margin=0.1))
+        assert f"The control is {answer}, and both of its arms are fp32" in off.describe()
     sure = impact(margin=0.9)
     assert sure.control.answer == sure.comparisons["bf16"].answer == "equivalent"
-    assert "not equivalent" not in sure.describe()
+    assert "The control is" not in sure.describe()
     assert sure.seeds == (0, 1, 2) and len(sure.accuracies["bf16"]) == 3
 
 

@@ -44,6 +44,11 @@ def test_rates_are_work_over_the_median():
     whole = Measurement("a device", "2.13", "2026-11-21", (timing, silent, copy), (1.0, 1.1, 0.9))
     assert (whole.peak("fp32"), whole.bandwidth) == (2.0, 8.0)
     assert math.isnan(whole.peak("fp8"))
+    roof = whole.roof("fp32")
+    assert (roof.device, roof.flops, roof.bandwidth) == ("a device (measured)", 2.0, 8.0)
+    assert roof.verified and "2026-11-21" in roof.source
+    with pytest.raises(ValueError, match="fp8"):
+        whole.roof("fp8")
     assert "matmul fp8 64: not measured, no fp8 here" in whole.describe()
     with pytest.raises(KeyError, match="bf16 with size 64"):
         whole.matmul("bf16", 64)

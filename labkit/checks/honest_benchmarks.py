@@ -1,5 +1,6 @@
 """Checks of lab 06, sitting B: Amdahl's law, the timer, the verdict."""
 
+import copy
 import math
 from statistics import fmean, median, stdev
 
@@ -48,11 +49,26 @@ _STEPS = [
 ]
 
 
-@check(calls(_STEPS))
+def run_speedup(speedup):
+    """`speedup` of each step, and its two arguments as it left them."""
+    found = []
+    for step in _STEPS:
+        arguments = copy.deepcopy(step)
+        found.append((attempt(speedup, *arguments), *arguments))
+    return found
+
+
+@check(run_speedup)
 def check_speedup(answers):
     """How much faster the whole step is, from its parts."""
-    for (seconds, faster), got in zip(_STEPS, answers, strict=True):
+    for (seconds, faster), (got, *left) in zip(_STEPS, answers, strict=True):
         call = f"speedup({seconds}, {faster})"
+        for name, before, after in zip(("seconds", "faster"), (seconds, faster), left, strict=True):
+            if after != before and type(got) is not Raised:
+                raise Mistake(
+                    f"`{call}` leaves `{name}` as {after}. Whoever called you still needs the old "
+                    "one: put your times into a value of your own."
+                )
         value = number(got, call=call)
         after = sum(time / faster.get(part, 1.0) for part, time in seconds.items())
         want = sum(seconds.values()) / after
@@ -101,22 +117,34 @@ def speedup_inverse(seconds, faster):
 
 _LAUNCH, _KERNEL = 1e-5, 0.002
 _SCENES = {
-    # pending seconds on the device before, warm-up, repeats, and how long which call hiccups
+    # pending seconds on the device before, warm-up, repeats, and by how many seconds which call of
+    # any five in a row is off: five repeats meet each once, however many calls warmed up
     "5 repeats": (0.0, 0.0, 5, {}),
     "1 repeat on a device that is still busy for 1 s": (1.0, 0.0, 1, {}),
     "1 repeat of a kernel that warms up in 0.5 s": (0.0, 0.5, 1, {}),
     "5 repeats, one of which is disturbed for 0.3 s": (0.0, 0.0, 5, {3: 0.3}),
+    "5 repeats, one of which is 1 ms short": (0.0, 0.0, 5, {2: -0.001}),
     "5 repeats of everything at once": (1.0, 0.5, 5, {4: 0.3}),
 }
 
 
 def run_timed(timed):
-    """`timed` on simulated devices; how often it launched comes back too."""
+    """`timed` on simulated devices; how often it launched and read the clock comes back too."""
     return {name: _time(timed, *scene) for name, scene in _SCENES.items()}
 
 
+class _Read(AsyncDevice):
+    """Counts how often its clock is read."""
+
+    reads = 0
+
+    def clock(self):
+        self.reads += 1
+        return super().clock()
+
+
 def _time(timed, pending, warm_up, repeats, hiccups):
-    device = AsyncDevice(launch_seconds=_LAUNCH, warm_up_seconds=warm_up)
+    device = _Read(launch_seconds=_LAUNCH, warm_up_seconds=warm_up)
     if pending:
         # Somebody else's kernel: it was warm.
         device.launch("before", seconds=max(pending - warm_up, 0.0))
@@ -125,25 +153,31 @@ def _time(timed, pending, warm_up, repeats, hiccups):
     def work():
         nonlocal launched
         launched += 1
-        device.launch("matmul", seconds=_KERNEL + hiccups.get(launched, 0.0))
+        device.launch("matmul", seconds=_KERNEL + hiccups.get(launched % 5, 0.0))
 
-    return attempt(timed, device, work, repeats), launched
+    return attempt(timed, device, work, repeats), launched, device.reads
 
 
 @check(run_timed)
 def check_timed(answers):
     """Warm, synchronised on both sides, and a median."""
-    for name, (got, launched) in answers.items():
+    for name, (got, launched, reads) in answers.items():
         repeats = _SCENES[name][2]
         call = f"timed(device, work, {repeats})"
         value = number(got, call=call)
         if launched < repeats:
             raise Mistake(f"{name}: `{call}` ran work() {launched} times; at least {repeats}.")
+        if not reads:
+            raise Mistake(
+                f"{name}: `{call}` never read `device.clock()`. This device has a clock of its "
+                "own, and `time.perf_counter()` knows nothing of it."
+            )
         # Launching and computing may overlap, or not.
         low, high = _KERNEL, _KERNEL + _LAUNCH
         if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
             raise Mistake(
-                f"{name}: `{call}` is {1e3 * value:.4g} ms; the kernel takes {1e3 * _KERNEL:g} ms.",
+                f"{name}: `{call}` is {1e3 * value:.4g} ms; the median run takes "
+                f"{1e3 * _KERNEL:g} ms.",
                 misconception=_timer_idea(answers),
             )
 
@@ -151,20 +185,20 @@ def check_timed(answers):
 def _timer_idea(answers):
     """The one fault that all wrong times share; None where it could be another."""
     off = {}
-    for name, (got, _) in answers.items():
+    for name, (got, *_) in answers.items():
         value = number(got, call=name)
         if not _KERNEL * (1 - 1e-9) <= value <= (_KERNEL + _LAUNCH) * (1 + 1e-9):
             off[name] = value
-    first, busy, cold, disturbed, _ = _SCENES
+    first, busy, cold, disturbed, short, _ = _SCENES
     if first in off:
-        return "a-call-that-returned-is-done" if off[first] <= 2 * _LAUNCH else None
+        return "a-call-that-returned-is-done" if 0 <= off[first] <= 2 * _LAUNCH else None
     ideas = {
         # A warm-up that nobody waited for is somebody's work, too.
         (busy, cold): "the-device-was-idle",
         (cold,): "the-first-run-is-like-the-others",
-        (disturbed,): "the-mean-of-times",
+        (disturbed, short): "the-mean-of-times",
     }
-    return ideas.get(tuple(name for name in (busy, cold, disturbed) if name in off))
+    return ideas.get(tuple(name for name in (busy, cold, disturbed, short) if name in off))
 
 
 def timed(device, work, repeats):
@@ -232,6 +266,12 @@ _PAIRS = {
     "three pairs": ([-0.30, 0.15, 0.0], 0.5),
     "a mean outside": ([-1.6, 0.1, -0.9, -0.2, -0.4], 0.5),
     "better": ([1.1, 0.9, 1.2, 1.0, 0.8], 0.5),
+    # Dividing by n in the deviation would make it equivalent,
+    "a little too wide": ([0.41, -0.38, 0.42, -0.4, 0.05], 0.5),
+    # by the root of n - 1 in the error of the mean would not.
+    "just within": ([-0.38, 0.36, -0.33, 0.36, -0.01], 0.46),
+    "one seed far out": ([-0.55, -0.58, -0.53, -0.56, -1.4], 0.1),
+    "a wide margin": ([-1.5, 0.9, -0.4, 1.1, -0.6], 2.0),
 }
 # Student's t, 97.5 %: for 2 and 4 degrees of freedom, four digits (any table of the distribution).
 _T = {3: 4.303, 5: 2.776}
@@ -248,7 +288,7 @@ def check_verdict(answers):
         want = _decide(low, high, margin)
         if got != want:
             raise Mistake(
-                f"{name}: `{call}` is {got!r}. The interval goes from {low:.2f} to {high:.2f} and "
+                f"{name}: `{call}` is {got!r}. The interval goes from {low:.3f} to {high:.3f} and "
                 f"the margin is {margin}: {want!r}."
             )
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isnan
 from statistics import quantiles
 
 import torch
@@ -19,6 +20,7 @@ from tqdm.auto import tqdm
 
 from labkit.hardware.fp32_products import fp32_products_pinned
 from labkit.hardware.probe import described
+from labkit.hardware.roofline import Roof
 from labkit.hardware.rules import DTYPES
 
 _TORCH_DTYPES = {
@@ -103,12 +105,29 @@ class Measurement:
     def peak(self, dtype: str) -> float:
         """The best matmul rate of a dtype over the sizes, in FLOP/s; NaN if none ran."""
         rates = [t.rate for t in self.timings if (t.what, t.dtype) == ("matmul", dtype)]
-        return max((rate for rate in rates if rate == rate), default=float("nan"))
+        return max((rate for rate in rates if not isnan(rate)), default=float("nan"))
 
     @property
     def bandwidth(self) -> float:
         """Bytes read and written a second by a large copy; NaN if it did not run."""
         return next(t.rate for t in self.timings if t.what == "copy")
+
+    def roof(self, dtype: str) -> Roof:
+        """The roofline of what was measured: the best product and the copy.
+
+        Raises:
+            ValueError: no product of the dtype ran.
+        """
+        if isnan(self.peak(dtype)):
+            raise ValueError(f"no product of {dtype} was measured: see describe() for the reason")
+        return Roof(
+            device=f"{self.device} (measured)",
+            dtype=dtype,
+            flops=self.peak(dtype),
+            bandwidth=self.bandwidth,
+            source=f"measured {self.measured[:10]}, torch {self.torch}",
+            verified=True,
+        )
 
     def describe(self) -> str:
         """All of it as lines of text."""

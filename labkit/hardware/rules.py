@@ -174,8 +174,12 @@ def _by_table(dtype: str, description: Description, accelerated: Fact) -> tuple[
     if dtype in ("fp8", "fp4"):
         # torch has no arithmetic for them but the scaled matmul, and that asks for the units.
         return storable, accelerated
+    # Computable means that torch has some kernel, not each one: many versions of cuBLAS refuse a
+    # product in bf16 below 7.0 (CUBLAS_STATUS_NOT_SUPPORTED, pytorch/pytorch#57773).
     emulated = accelerated.answer is False and dtype in ("fp16", "bf16")
     why = "through fp32, rounded after each operation" if emulated else "torch has the operations"
+    if dtype == "bf16" and kind == "cuda" and int(description.capability.split(".")[0]) < 7:
+        why = "elementwise, through fp32; many versions of cuBLAS refuse products below 7.0"
     return storable, Fact(True, "capability table", why)
 
 

@@ -122,10 +122,17 @@ class Impact:
             for mode, found in self.accuracies.items()
         ]
         lines.append(f"A/A control, {first} in another order: {self.control.describe()}")
-        if self.control.answer != "equivalent":
+        if self.control.answer == "inconclusive":
             lines.append(
-                "The control is not equivalent to itself: take more seeds, more test data or a "
-                "wider margin before you believe a verdict"
+                f"The control is inconclusive: these pairs cannot even show that {first} is as "
+                "good as itself to within the margin. Take more seeds or more test data before you "
+                "believe a verdict"
+            )
+        elif self.control.answer != "equivalent":
+            lines.append(
+                f"The control is {self.control.answer}, and both of its arms are {first}: these "
+                "pairs find a difference where there is none. Take more seeds before you believe "
+                "a verdict"
             )
         for mode, found in self.comparisons.items():
             lines.append(f"{mode} - {first}: {found.describe()}")

@@ -36,7 +36,7 @@ function render({ model, el }) {
     const parts = [];
     for (const [share, text] of numbers.columns) {
       parts.push(shape("line", { class: "rl-grid", x1: x(share), x2: x(share), y1: y(0), y2: y(1) }),
-        shape("text", { class: "rl-tick", x: x(share), y: y(0) + 16, "text-anchor": "middle" }, text));
+        shape("text", { class: "rl-tick", x: x(share), y: y(0) + 16, "text-anchor": share > 0.97 ? "end" : "middle" }, text));
     }
     for (const [share, text] of numbers.levels) {
       parts.push(shape("line", { class: "rl-grid", x1: x(0), x2: x(1), y1: y(share), y2: y(share) }),

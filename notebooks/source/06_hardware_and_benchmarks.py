@@ -3,7 +3,7 @@
 #
 # You say what a device can do, and how you know; you tell a speed-up from noise.
 #
-# *60 minutes · any laptop, or a GPU · needs: lab 05, above all which values are 16-bit*
+# *80 minutes · any laptop, or a GPU · needs: lab 05, above all which values are 16-bit*
 #
 # After this lab you can:
 #
@@ -56,8 +56,10 @@ def claims():
 # %% [markdown]
 # - **Storable** 可存储: bytes are bytes, so any card stores FP16, BF16 and FP8. TF32 is no dtype in memory: its values are
 #   kept as FP32.
-# - **Computable** 可计算: where no unit takes a 16-bit value, torch goes through FP32 and rounds. FP8 has one operation, the
-#   scaled product; it asks for the units. So does TF32.
+# - **Computable** 可计算, here: torch has *some* kernel. Where no unit takes a 16-bit value, it goes through FP32 and rounds:
+#   elementwise on any card, products of BF16 from 7.0 on, slowly. Below 7.0 many versions of cuBLAS refuse them, and current
+#   wheels have no code for cards below 7.5. On NVIDIA's cards FP8 has one operation, the scaled product; it asks for the
+#   units. So does TF32.
 # - **Accelerated** 有硬件加速: units of the chip take it at no less than the rate of FP32.
 #
 # NVIDIA's documents, by **compute capability** 计算能力:
@@ -72,7 +74,7 @@ def claims():
 #
 # ### Exercise: three facts
 #
-# *6 minutes, about 6 lines.* Turn the table into rules. They are tried on twelve cards.
+# *6 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards.
 
 
 # %% exercise="three-facts"
@@ -95,7 +97,8 @@ device.check_three_facts(three_facts)
 # %% [markdown]
 # <details><summary>Hints</summary>
 #
-# Which of the four dtypes is the only one that no memory holds? Which two can torch compute everywhere?
+# Which of the four dtypes is the only one that no memory holds? For which two has torch
+# some kernel on every card?
 #
 # Write `accelerated` first. "Computable" is "accelerated", or one of two dtypes.
 #
@@ -266,6 +269,8 @@ for batch in (1, 16, 256):
     print(f"batch {batch:3}: {1e6 * seconds:4.1f} us, bound by {why}")
 one, _ = time(1, 4096, 4096, 2, 989e12, 3.35e12)
 claim("256 samples take less than 1.2 times as long as one", seconds < 1.2 * one)
+bounds = [time(batch, 4096, 4096, 2, 989e12, 3.35e12)[1] for batch in (344, 345)]
+claim("Memory is the bound up to a batch of 344", bounds == ["memory", "compute"])
 
 # %% [markdown]
 # A layer of 4096 x 4096 weights is bound by memory up to a batch of 344: the weights must be read either way. There 16 bits
@@ -274,10 +279,12 @@ claim("256 samples take less than 1.2 times as long as one", seconds < 1.2 * one
 # %%
 from labkit.widgets.roofline import Roofline
 
+v100, a100 = roofs("fp16", devices=["V100 SXM2", "A100 SXM4 40GB"])
+claim("An A100's dense FP16 peak is 2.5 times a V100's", round(a100.flops / v100.flops, 1) == 2.5)
 Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]))
 
 # %% [markdown]
-# That was **published**. Now **measured** here, for some seconds, each arm in turns. The first line is the A/A control: the
+# That was **published**. Now **measured** here, for a few seconds, the arms by turns. The line of the A/A control is the
 # same product timed twice. What differs by less is no difference.
 
 # %% tags=["nbval-ignore-output"]
@@ -287,8 +294,24 @@ here = measure(dtypes=("fp32", "bf16", "fp16"), sizes=(256, 512), seconds=3)
 print(here.describe())
 
 # %% [markdown]
-# Find your processor's flags on the card and your rates here. Is each accelerated dtype the faster one? If not, the library
-# has no code for these units. A flag is a fact about the chip, a rate one about the whole.
+# Find your processor's flags on the card and your rates here. Is each accelerated dtype the faster one? If not, one
+# possible reason is a library without code for these units. A flag is a fact about the chip, a rate one about the
+# whole. This machine under its roof:
+
+# %% tags=["nbval-ignore-output"]
+Roofline([here.roof("fp32"), *roofs("fp32", devices=["T4", "A100 SXM4 40GB"])])
+
+# %% [markdown]
+# And **recorded**: the same measurement, made by `labkit record` on another day, on the device that it names.
+
+# %%
+from labkit.recordings import recordings
+
+for recording in recordings():
+    rates = {d: recording.measurement.peak(d) / 1e9 for d in ("fp32", "bf16", "fp16")}
+    print(recording.source, {d: f"{rate:.0f} GFLOP/s" for d, rate in rates.items()})
+
+# %% [markdown]
 #
 # *Stop here if you like: sitting B starts alone.*
 #
@@ -357,6 +380,12 @@ for factor in (2, 8, 1000):
 #
 # A GPU call returns when the work is *queued*. On a laptop you cannot feel that, so labkit has a device that behaves so, with
 # a clock of its own. A product takes it 2 ms. What does this timer read, in ms?
+#
+# ```python
+# start = gpu.clock()
+# gpu.launch("matmul", seconds=0.002)
+# 1000 * (gpu.clock() - start)
+# ```
 
 # %% predict="launches"
 guess, sure = ..., 2  # a number of ms
@@ -462,14 +491,15 @@ claim("FP32 against FP32 is not exactly 1: that is the noise", low < high)
 claim("FP16 autocast keeps less for the backward pass than FP32", kept["fp16"] < kept["fp32"])
 
 # %% [markdown]
-# On a CPU the 16 bits are emulated: their times say nothing of a GPU, and the report says so. Its bytes, losses and skipped
-# steps are those of a GPU. A speed-up counts only outside the A/A spread, and beside the quality that it cost.
+# On a CPU this benchmark emulates the 16 bits of a GPU: its times say nothing of one, and the report says so. Its bytes, losses and
+# skipped steps are those of a GPU. A speed-up counts only outside the A/A spread, and beside the quality that it cost.
 #
 # ### Exercise: the verdict
 #
 # *7 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences** 配对差
 # in accuracy. Their mean $d$ has the 95 % **confidence interval** 置信区间 $d \pm t\, s/\sqrt n$, with $s$ the sample's standard
-# deviation. Before the run you state a **margin**: a difference that would not matter.
+# deviation. The factor $t$ is the 97.5 % quantile of Student's distribution with $n - 1$ degrees of freedom. A table gives
+# 4.303 for three pairs, 2.776 for five. Before the run you state a **margin**: a difference that would not matter.
 #
 # - the whole interval inside ±margin: *equivalent*;
 # - the whole interval below -margin: *worse*; above margin: *better*;
@@ -515,7 +545,7 @@ claim(
 
 # %% [markdown]
 # The first difference is certain and does not matter. The second is too noisy to say. Now a real one, three seeds of a small
-# network, with FP32 against itself as the control:
+# network. The control is FP32 against FP32 with its batches in another order, so it shows what chance does:
 
 # %% tags=["nbval-ignore-output"]
 from labkit.models import mlp
@@ -532,8 +562,8 @@ impact = accuracy_impact(("fp32", "bf16"), make=small, seeds=range(3), epochs=2,
 print(impact.describe())
 
 # %% [markdown]
-# Whatever the words are, they come with an interval and a margin. Three seeds are few, so t is 4.3. Four times as many pairs
-# halve the interval, and so does a test set with less noise.
+# Whatever the words are, they come with an interval and a margin. Three seeds are few, so t is 4.3: the next few make the
+# interval much narrower, since t falls too. From many pairs on, four times as many halve it. A larger test set helps as well.
 #
 # ### Where does the time go?
 #
@@ -563,7 +593,8 @@ claim("autocast casts inputs and weights in each forward pass", casts.count >= 6
 #
 # <details><summary>Which GPUs support mixed precision?</summary>
 #
-# Any card stores and computes FP16 and BF16. Tensor Cores take FP16 from capability 7.0 (V100, T4; not the GTX 16 series),
+# Any card stores FP16 and BF16 and has elementwise kernels for them. Products of BF16 need 7.0, and are slow without units.
+# Current wheels need 7.5. Tensor Cores take FP16 from capability 7.0 (V100, T4; not the GTX 16 series),
 # BF16 and TF32 from 8.0 (A100), FP8 from 8.9 (L4, H100). CPUs: AVX512-BF16, AMX. I would say which of the three I mean.
 # </details>
 # <details><summary>AMP made our training 10 % faster, not twice. Why?</summary>
