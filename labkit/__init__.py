@@ -2,7 +2,8 @@
 
 Read the package in this order, each module in one sitting:
 
-- ``labkit.formats``: a number format is data; ``quantize``, ``encode``, ``decode``, ``spacing``.
+- ``labkit.float_formats``: a number format is data. ``labkit.formats``: ``quantize``, ``encode``,
+  ``decode``, ``spacing`` for tensors.
   ``labkit.rounding`` below it rounds to whole multiples of a step.
 - ``labkit.histograms``: what a format does to a tensor, as a record. ``labkit.data``: digits,
   text and recorded tensors, in seeded splits and batches; ``labkit.downloads`` below it fetches.
@@ -22,6 +23,11 @@ Read the package in this order, each module in one sitting:
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.
 - ``labkit.progress``: the learner's log, one SQLite file.
+- ``labkit.questions``: the bank of interview questions. Below it ``labkit.expressions`` (numbers as
+  people write them) and ``labkit.exact`` (formats in fractions); ``labkit.answers`` judges.
+- ``labkit.drills``: what is due, and how ready one is. ``labkit.mock``: the mock interview.
+  ``labkit.sittings`` holds either, with ``labkit.interview`` for the log; ``labkit.terminal`` and a
+  widget show it, ``labkit.anki`` exports it.
 - ``labkit.my_labs``: the learner's own copies of the labs.
 - ``labkit.hardware``: what each device does with a dtype, which precision to use, how fast it is.
 - ``labkit.doctor``: will the course run on this machine?

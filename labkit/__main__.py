@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 
@@ -128,10 +128,86 @@ def _record(arguments: list[str]) -> int:
     return 0
 
 
+def _drill(arguments: list[str]) -> int:
+    """Interview questions: what is due, then what is new. In the terminal, offline."""
+    parser = _parser("drill", _drill)
+    parser.add_argument("--count", type=int, default=10, help="questions in this sitting (10)")
+    parser.add_argument("--topic", action="append", default=[], help="such as fp8; may be repeated")
+    parser.add_argument("--language", choices=("en", "zh"), help="kept for the next time")
+    parser.add_argument("--interview", type=_day, metavar="YYYY-MM-DD", help="when it is; kept")
+    parser.add_argument("--ready", action="store_true", help="how ready you are, topic by topic")
+    parser.add_argument("--export", type=Path, metavar="OUT.json", help="write your reviews")
+    parser.add_argument("--import", type=Path, metavar="IN.json", dest="take", help="add reviews")
+    parser.add_argument("--anki", type=Path, metavar="OUT.apkg", help="the bank as an Anki deck")
+    options = parser.parse_args(arguments)
+    from labkit import drills, interview, progress, questions, sittings, terminal
+
+    try:
+        bank = questions.load()
+        if options.language:
+            interview.set_language(options.language)
+        if options.interview:
+            interview.set_interview_date(options.interview)
+        language = options.language or interview.language()
+        if options.take:
+            added, known = interview.import_reviews(options.take)
+            print(f"{options.take}: {added} added, {known} known before")
+        if options.export:
+            print(f"{options.export}: {interview.export_reviews(options.export)} reviews")
+        if options.anki:
+            from labkit import anki
+
+            print(f"{options.anki}: {anki.export(bank, options.anki, language)} cards")
+        if options.ready:
+            print(terminal.readiness_text(bank, language))
+        if not (options.take or options.export or options.anki or options.ready):
+            past, now = interview.reviews(), datetime.now(UTC)
+            print(drills.clock_trouble(past, now) or "", end="")
+            sitting = sittings.todays(bank, count=options.count, topics=options.topic)
+            terminal.hold(sitting, language=language)
+    except (progress.ProgressError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _mock(arguments: list[str]) -> int:
+    """A mock interview of 5, 10 or 15 questions; the report comes at its end."""
+    parser = _parser("mock", _mock)
+    parser.add_argument("--length", type=int, default=10, choices=(5, 10, 15))
+    parser.add_argument("--minutes", type=float, help="2 for each question if left out")
+    parser.add_argument("--seed", type=int, help="the same seed asks the same way")
+    parser.add_argument("--new", action="store_true", help="do not resume one that was broken off")
+    parser.add_argument("--language", choices=("en", "zh"), help="kept for the next time")
+    options = parser.parse_args(arguments)
+    from labkit import interview, progress, questions, sittings, terminal
+
+    try:
+        bank = questions.load()
+        if options.language:
+            interview.set_language(options.language)
+        fresh = options.new or options.seed is not None
+        sitting = None if fresh else sittings.resumed(bank)
+        if sitting:
+            print(f"Resumed at question {sitting.place + 1}; --new begins another.")
+        else:
+            sitting = sittings.new_mock(
+                bank, length=options.length, minutes=options.minutes, seed=options.seed
+            )
+            print(f"Seed {sitting.mock.seed}")
+        terminal.hold(sitting, language=options.language or interview.language())
+    except (progress.ProgressError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "start": _start,
     "progress": _show_progress,
+    "drill": _drill,
+    "mock": _mock,
     "build": _build,
     "record": _record,
 }
@@ -143,6 +219,13 @@ def _promise(command: Callable) -> str:
 
 def _parser(name: str, command: Callable) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(prog=f"labkit {name}", description=_promise(command))
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date; write it like 2026-12-01") from None
 
 
 def _full_name(lab: str, manifest: dict) -> str:

@@ -25,6 +25,7 @@ from labkit.hardware.rules import TELLING_FLAGS, Description, Device, device_of
 from labkit.paths import NOTEBOOKS
 
 _DISTRIBUTION = "mixed-precision-labs"
+_MODULES = {"markdown-it-py": "markdown_it"}  # packages that are imported by another name
 _REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
 _GIB = 2**30
 _DRIVER = "Update the device's driver; the labs run without the device"
@@ -181,7 +182,8 @@ def _package(name: str, minimum: str, pin: str, *, needed: bool) -> Finding:
     except metadata.PackageNotFoundError:
         found, status = "missing", "problem" if needed else "note"
     else:
-        if importlib.util.find_spec(name.replace("-", "_")) is None:
+        module = _MODULES.get(name, name.replace("-", "_"))
+        if importlib.util.find_spec(module) is None:
             found, status = f"{found}, but cannot be imported", "problem" if needed else "note"
         elif minimum and _numbers(found) < _numbers(minimum):
             status = "problem"

@@ -29,8 +29,11 @@ NUMERICS = (
 )
 TABLE = {
     "paths": May(),
+    "float_formats": May(),
+    "exact": May("float_formats"),
+    "expressions": May("exact float_formats"),
     "rounding": May(others="torch"),
-    "formats": May("rounding", "torch"),
+    "formats": May("float_formats rounding", "torch"),
     "blocks": May("formats rounding", "torch"),
     "histograms": May("formats", "torch"),
     "accumulators": May("formats", "torch"),
@@ -46,9 +49,15 @@ TABLE = {
     "loss_scaler": May("scaling", "torch"),
     "progress": May("paths", "platformdirs"),
     "misconceptions": May("paths"),
-    # A card of kind code or ulp imports its check when it is shown.
-    "questions": May("paths misconceptions checks"),
-    "drills": May("questions progress", "fsrs"),
+    "questions": May("paths exact expressions misconceptions", "pydantic"),
+    # An answer of kind code imports its check when it is judged.
+    "answers": May("expressions questions checks"),
+    "drills": May("questions misconceptions", "fsrs"),
+    "mock": May("questions answers drills"),
+    "interview": May("questions answers drills mock progress"),
+    "sittings": May("questions answers drills mock interview"),
+    "terminal": May("questions answers drills mock interview sittings"),
+    "anki": May("questions answers terminal", "genanki markdown_it mdit_py_plugins"),
     "hardware": May("paths", "torch tqdm"),
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
@@ -58,8 +67,10 @@ TABLE = {
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
-        "call_order dtype_map formats hardware histograms progress misconceptions",
-        "anywidget traitlets ipywidgets IPython torch",
+        "call_order dtype_map formats hardware histograms progress misconceptions "
+        "questions answers drills interview sittings terminal",
+        "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
+        "pygments",
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),
@@ -72,11 +83,12 @@ TABLE = {
     "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
     "__init__": May(),
     "__main__": May(
-        "build my_labs doctor progress widgets questions drills grading hardware recordings",
+        "build my_labs doctor progress widgets questions drills interview sittings terminal anki "
+        "grading hardware recordings",
         "torch",
     ),
 }
-LAZY = {("questions", "checks")}  # inside functions only
+LAZY = {("answers", "checks")}  # inside functions only
 
 
 def module_of(path: Path) -> str:
@@ -154,9 +166,9 @@ def test_there_are_no_cycles():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_nothing_imports_checks_but_grading_and_lazy_questions():
+def test_nothing_imports_checks_but_grading_and_lazy_answers():
     rows = {module for module, may in TABLE.items() if "checks" in may.labkit.split()}
-    assert rows == {"grading", "questions"}
+    assert rows == {"grading", "answers"}
 
 
 def test_grading_and_build_import_no_numerics():
@@ -177,7 +189,7 @@ def test_grading_and_build_import_no_numerics():
         ),
         ("plots", "from labkit.checks.codec import encode", "may not import labkit.checks"),
         ("build", "from .formats import E4M3", "write the full path instead of '.formats'"),
-        ("questions", "from labkit import checks", "inside the function that needs it"),
+        ("answers", "from labkit import checks", "inside the function that needs it"),
     ],
 )
 def test_the_guard_can_fail(module, source, expected):
@@ -193,7 +205,7 @@ def test_the_guard_can_fail(module, source, expected):
             "rounding",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from labkit.formats import F",
         ),
-        ("questions", "def show():\n    from labkit.checks import check"),
+        ("answers", "def show():\n    from labkit.checks import check"),
         ("checks", "from labkit.checks.codec import encode\nfrom labkit import formats, progress"),
     ],
 )

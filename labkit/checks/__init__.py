@@ -203,7 +203,7 @@ class Check:
         if first or not rung:
             return ""
         return (
-            f" The same result {_repeats[key]} times: open hint {rung} below, "
+            f" The same result {_repeats[key]} times: open the next hint below, "
             "or the solved lab in solutions/."
         )
 

@@ -360,7 +360,7 @@ def module_lab(chromium, server):
 class Workbench:
     """One notebook and one kernel that the tests of small widgets share: a kernel starts slowly."""
 
-    CELLS = 50
+    CELLS = 80
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab

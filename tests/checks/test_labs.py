@@ -5,7 +5,9 @@ import json
 import math
 import pkgutil
 import re
+import statistics
 import struct
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +26,17 @@ from labkit.checks.amp_loops import (
 )
 from labkit.checks.amp_review import check_review
 from labkit.checks.automatic_mixed_precision import LOW, WIDE, check_dtypes, check_mini_autocast
+from labkit.checks.device_facts import (
+    check_least_time,
+    check_peak,
+    check_recipe,
+    check_three_facts,
+    least_time,
+    peak,
+    recipe,
+    three_facts,
+)
+from labkit.checks.honest_benchmarks import check_speedup, check_timed, check_verdict
 from labkit.checks.number_formats import (
     check_decode,
     check_e2m1_value,
@@ -49,7 +62,7 @@ from labkit.checks.overflow_underflow_rounding import (
 from labkit.checks.start_here import check_fp16_bytes
 from labkit.formats import BF16, FP16, quantize, spacing
 from labkit.misconceptions import misconceptions
-from labkit.paths import NOTEBOOKS
+from labkit.paths import DATA, NOTEBOOKS
 
 MODULES = [
     importlib.import_module(f"labkit.checks.{module.name}")
@@ -62,6 +75,8 @@ CHECKS = [
     for value in vars(module).values()
     if isinstance(value, Check)
 ]
+LAB_CHECKS = [check for check in CHECKS if check.lab != "interview"]
+"""Without those of code questions, which prove their wrong answers with the bank."""
 QUESTIONS = [
     value
     for module in MODULES
@@ -88,7 +103,7 @@ def test_a_known_wrong_answer_points_to_a_misconception_of_the_list(check, wrong
     assert wrong.misconception in misconceptions()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=named)
+@pytest.mark.parametrize("check", LAB_CHECKS, ids=named)
 def test_every_exercise_ships_four_known_wrong_answers(check):
     assert len(check.known_wrong) >= 4
 
@@ -105,7 +120,8 @@ def test_the_stub_is_not_attempted(check):
     def stub(*arguments, **named):
         raise NotImplementedError("your code here")
 
-    is_function = callable(check.known_wrong[0].answer)
+    # A code question's wrong answers may stand with the question alone.
+    is_function = all(callable(wrong.answer) for wrong in check.known_wrong)
     for answer in (stub, ...) if is_function else (..., {"key": ...}):
         assert check.result(answer).status == "not attempted"
 
@@ -115,11 +131,14 @@ def test_the_manifest_and_the_checks_name_the_same_exercises():
     promised = {
         (lab["lab"], entry["exercise"]) for lab in manifest["labs"] for entry in lab["exercises"]
     }
-    assert promised == {(check.lab, check.exercise) for check in CHECKS}
+    assert promised == {(check.lab, check.exercise) for check in LAB_CHECKS}
 
 
-def test_every_cure_is_a_section_of_a_lab():
+def test_every_cure_is_a_section_of_a_lab_or_a_topic_of_the_bank():
     for idea in misconceptions().values():
+        if idea.cure.startswith("topic:"):
+            assert (DATA / "questions" / f"{idea.cure.removeprefix('topic:')}.toml").exists(), idea
+            continue
         lab, section = idea.cure.split("#")
         source = (NOTEBOOKS / "source" / f"{lab}.py").read_text(encoding="utf-8")
         headings = re.findall(r"(?m)^# #+ (.+)$", source)
@@ -841,6 +860,69 @@ def in_place(x):
     return (codes & ~0x1FFF).view(torch.float32)
 
 
+def fp16_but_for_6_1_and_6_2(dtype, capability):
+    if dtype == "fp16":
+        return True, True, capability <= (6, 0) or capability >= (7, 0)
+    return three_facts(dtype, capability)
+
+
+def recipe_by_families(name, capability):
+    fp16 = any(part in name for part in ("T4", "V100", "RTX")) and capability < (8, 0)
+    return ("fp16", True) if fp16 else recipe("GTX 16", capability)
+
+
+def least_time_with_the_ridge_of_an_h100(m, n, k, size, *roof):
+    seconds, _ = least_time(m, n, k, size, *roof)
+    intensity = 2 * m * n * k / (size * (m * k + k * n + m * n))
+    return seconds, "compute" if intensity > 295 else "memory"
+
+
+def speedup_in_place(seconds, faster):
+    before = sum(seconds.values())
+    for part in seconds:
+        seconds[part] /= faster.get(part, 1)
+    return before / sum(seconds.values())
+
+
+def timed_by(middle, *, group=1, warm_up=1, clock=None):
+    def timed(device, work, repeats):
+        for _ in range(warm_up):
+            work()
+        times = []
+        for _ in range(repeats):
+            device.synchronize()
+            start = (clock or device.clock)()
+            for _ in range(group):
+                work()
+            device.synchronize()
+            times.append(((clock or device.clock)() - start) / group)
+        return middle(times)
+
+    return timed
+
+
+def verdict_by(
+    *,
+    middle=statistics.fmean,
+    deviation=statistics.stdev,
+    root=math.sqrt,
+    margin=None,
+    t=None,
+):
+    """An answer with one slip, or with none."""
+    slips = {"margin": margin, "t": t}
+
+    def verdict(differences, margin, t):
+        margin, t = slips["margin"] or margin, slips["t"] or t
+        half = t * deviation(differences) / root(len(differences))
+        low, high = middle(differences) - half, middle(differences) + half
+        if low > margin or high < -margin:
+            return "better" if low > margin else "worse"
+        return "equivalent" if max(-low, high) < margin else "inconclusive"
+
+    return verdict
+
+
 @pytest.mark.parametrize(
     ("check", "wrong"),
     [
@@ -892,11 +974,62 @@ def in_place(x):
         (check_review, {1: "ugly"}),
         (check_review, {99: "stale"}),
         (check_review, {3: "weights"}),
+        (check_three_facts, fp16_but_for_6_1_and_6_2),
+        (check_recipe, recipe_by_families),
+        (check_least_time, lambda m, n, k, size, *roof: least_time(m, n, k, 2, *roof)),
+        (check_least_time, least_time_with_the_ridge_of_an_h100),
+        (check_least_time, lambda m, n, k, *rest: least_time(m, n, k - 0.5, *rest)),
+        (check_speedup, speedup_in_place),
+        (check_timed, timed_by(min)),
+        (check_timed, timed_by(statistics.median, clock=time.perf_counter)),
+        (check_verdict, verdict_by(deviation=statistics.pstdev)),
+        (check_verdict, verdict_by(root=lambda n: (n - 1) ** 0.5)),
+        (check_verdict, verdict_by(middle=statistics.median)),
+        (check_verdict, verdict_by(margin=0.5)),
+        (check_verdict, verdict_by(t=2.776)),
     ],
 )
 def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):
     result = check.result(wrong)
     assert (result.status, result.misconceptions) == ("failed", ()), result.message
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (check_timed, timed_by(statistics.median, warm_up=3)),
+        (check_timed, timed_by(lambda times: sorted(times)[len(times) // 2], warm_up=10)),
+        (check_verdict, verdict_by()),
+        (check_peak, lambda units, fma, clock: units * fma * 2 * (clock / 1e6)),
+    ],
+)
+def test_right_answers_of_lab_06_in_other_words_pass(check, right):
+    assert check.result(right).status == "passed", check.result(right).message
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "said"),
+    [
+        (check_speedup, speedup_in_place, "leaves `seconds` as {'matmul': 0.35"),
+        (check_timed, timed_by(min), "the median run takes 2 ms"),
+        (check_timed, timed_by(statistics.median, clock=time.perf_counter),
+         "never read `device.clock()`"),
+        (check_least_time, lambda m, n, k, *rest: least_time(m, n, k - 0.5, *rest),
+         "count 2 k, as the peak does"),
+        (check_peak, lambda *inputs: peak(*inputs) / 2, "the vendor prints 125 TFLOP/s"),
+        (check_three_facts, fp16_but_for_6_1_and_6_2, "Jetson TX2"),
+        (check_three_facts, lambda d, at: (d != "tf32", d in ("fp16", "bf16") or at >= (8, 0),
+         at >= (8, 0)), "Tegra X1: `three_facts(\"fp16\", (5, 3))` says accelerated is False"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_wrong_answer_of_lab_06(check, wrong, said):
+    assert said in check.result(wrong).message
+
+
+def test_ten_runs_in_one_interval_are_a_mean():
+    for middle in (statistics.median, min):
+        result = check_timed.result(timed_by(middle, group=10))
+        assert result.misconceptions == ("the-mean-of-times",), result.message
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,262 @@
+"""Drills and mock interviews in a terminal: the same engine as in the notebook, in plain text.
+
+``ask`` and ``say`` are arguments, so a test can hold both ends. A line ``q`` ends the sitting; what
+was answered is kept at once, so Ctrl-C loses nothing.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from textwrap import fill
+
+from labkit import drills, interview, mock
+from labkit.answers import Judgement, Unclear, judge, read
+from labkit.drills import FAIRLY_SURE
+from labkit.questions import Bank, Card, Question
+from labkit.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
+
+LETTERS = "abcdefghij"
+
+_WORDS = {
+    "hint": {"en": "Hint", "zh": "提示"},
+    "no more hints": {"en": "There are no more hints.", "zh": "没有更多提示了。"},
+    "how": {
+        "choice": {"en": "the number", "zh": "编号"},
+        "select": {"en": "all right numbers, as 1 3", "zh": "所有正确的编号,如 1 3"},
+        "numeric": {"en": "a number", "zh": "一个数"},
+        "parts": {"en": "the numbers, with ; between", "zh": "几个数,用 ; 隔开"},
+        "bits": {"en": "the bits, or 0x...", "zh": "二进制位,或 0x..."},
+        "order": {"en": "the letters in order, as b a c", "zh": "按顺序写字母,如 b a c"},
+        "match": {"en": "a letter for each line, as b a a", "zh": "每行一个字母,如 b a a"},
+        "predict": {"en": "what it prints", "zh": "输出内容"},
+        "line": {"en": "the line's number, 0 if nothing is wrong", "zh": "行号,没有错则写 0"},
+        "free": {"en": "sum it up in a line", "zh": "用一句话概括"},
+        "code": {"en": "the code, closed by a line with a dot", "zh": "代码,最后一行只写一个点"},
+    },
+    "sure": {"en": "How sure, 1 to 3?", "zh": "有多大把握,1 到 3?"},
+    "right": {"en": "Right.", "zh": "正确。"},
+    "wrong": {"en": "Not so.", "zh": "不对。"},
+    "answer": {"en": "Answer", "zh": "答案"},
+    "made": {
+        "en": "Which points did you make? (numbers, 0 for none)",
+        "zh": "你说到了哪些要点?(编号,没有则写 0)",
+    },
+    "keys": {
+        "en": "Enter: answer. h: hint. ?: I do not know. q: stop.",
+        "zh": "回车:提交。h:提示。?:不知道。q:结束。",
+    },
+    "nothing": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
+    "seconds": {"en": "seconds", "zh": "秒"},
+    "expected": {"en": "expected", "zh": "预计"},
+    "labs": {"en": "Labs to revisit", "zh": "建议重做的实验"},
+    "sections": {"en": "Read again", "zh": "建议重读"},
+    "when sure": {"en": "Right when", "zh": "把握与正确率"},
+    "sure words": {
+        "en": ("", "guessing", "fairly sure", "certain"),
+        "zh": ("", "猜的", "较有把握", "肯定"),
+    },
+}  # fmt: skip
+
+
+class Stopped(Exception):
+    """The learner ended the sitting."""
+
+
+def card_text(card: Card, language: str) -> str:
+    """A card as plain text: prompt, code or claim, and what there is to choose from."""
+    question = card.question
+    blocks = [card.fill(question.prompt[language])]
+    if hasattr(question, "claim"):
+        blocks.append("> " + card.fill(question.claim[language]))
+    if question.kind in ("predict", "spot") and hasattr(question, "code"):
+        lines = card.fill(question.code).strip("\n").splitlines()
+        blocks.append("\n".join(f"{place:3}  {line}" for place, line in enumerate(lines, 1)))
+    if question.kind == "code":
+        blocks.append(question.stub.strip("\n"))
+    if hasattr(question, "options"):
+        shown = {option.key: option for option in question.options}
+        rows = [card.fill(getattr(shown[key], language)) for key in card.keys]
+        blocks.append("\n".join(f"  {place}. {row}" for place, row in enumerate(rows, 1)))
+    if question.kind == "match":
+        lefts = [card.fill(pair.left[language]) for pair in question.pairs]
+        blocks.append("\n".join(f"  {place}. {left}" for place, left in enumerate(lefts, 1)))
+    if question.kind in ("order", "match"):
+        items = getattr(question, "items", None) or question.rights
+        shown = {item.key: item for item in items}
+        rows = [card.fill(getattr(shown[key], language)) for key in card.keys]
+        blocks.append("\n".join(f"  {LETTERS[place]}) {row}" for place, row in enumerate(rows)))
+    if question.kind == "numeric":
+        asked = [_part(card, part, language) for part in question.parts]
+        if any(asked):
+            blocks.append("  " + "; ".join(asked))
+    return "\n\n".join(blocks)
+
+
+def _part(card: Card, part, language: str) -> str:
+    label = card.fill(part.label[language]) if part.label else ""
+    return " ".join(filter(None, (label, f"[{part.unit}]" if part.unit else "")))
+
+
+def how(question: Question, language: str) -> str:
+    """In which form an answer is written."""
+    kind = question.kind
+    if kind == "spot":
+        kind = "choice" if hasattr(question, "options") else "line"
+    if kind == "numeric" and len(question.parts) > 1:
+        kind = "parts"
+    return _WORDS["how"][kind][language]
+
+
+def hold(
+    sitting: DrillSitting | MockSitting,
+    *,
+    language: str = "en",
+    ask: Callable[[str], str] = input,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Hold a sitting to its end, or until q, Ctrl-C or the end of the input."""
+    if sitting.state == DONE:
+        say(_WORDS["nothing"][language])
+        return
+    say(_WORDS["keys"][language])
+    try:
+        while sitting.state != DONE:
+            _step(sitting, language, ask, say)
+            if sitting.trouble:
+                say(sitting.trouble)
+    except (Stopped, EOFError, KeyboardInterrupt):
+        say("")
+    if isinstance(sitting, MockSitting):
+        if sitting.state == DONE:
+            say(report_text(sitting.report(), sitting.bank, language))
+        return
+    for section in sitting.sections():
+        say(f"{_WORDS['sections'][language]}: {section}")
+    right = sum(review.correct for review in sitting.reviews)
+    say(f"{right}/{len(sitting.reviews)}")
+
+
+def _step(sitting, language, ask, say) -> None:
+    card = sitting.card
+    if sitting.state == ASKING:
+        where = f"\n--- {sitting.place + 1}/{sitting.length}"
+        if isinstance(sitting, MockSitting):
+            say(f"{where} · {sitting.minutes_left:.0f} min\n{sitting.introduction[language]}")
+        else:
+            say(f"{where} · {sitting.bank.topics[card.question.topic].title[language]}")
+        say("\n" + card_text(card, language))
+        while not _answered(sitting, language, ask, say):
+            pass
+    elif sitting.state == TICKING:
+        if isinstance(sitting, MockSitting):
+            say(f"\n{card_text(card, language)}\n\n> {sitting.speech}\n")
+        say(card.fill(card.question.model[language]))
+        for place, point in enumerate(card.question.rubric, start=1):
+            say(f"  {place}. {getattr(point, language)} ({point.weight})")
+        _understood(
+            lambda: sitting.tick(
+                read(card, _line(f"{_WORDS['made'][language]}> ", ask) or "0") or []
+            ),
+            language,
+            say,
+        )
+    else:
+        say(verdict_text(card, sitting.judgement, language))
+        say(fill(card.fill(card.question.explanation[language]), 96, replace_whitespace=False))
+        sitting.next()
+
+
+def _answered(sitting, language, ask, say) -> bool:
+    """Take one line: a hint, or an answer with its confidence; whether the card is answered."""
+    question = sitting.card.question
+    line = _line(f"{how(question, language)}> ", ask)
+    if line.strip().lower() in ("h", "hint"):
+        hint = sitting.hint()
+        told = f"{_WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
+        say(told or _WORDS["no more hints"][language])
+        return False
+    unknown = line.strip() in ("", "?", "？")
+    if question.kind == "code" and not unknown:
+        line = "\n".join([line, *iter(lambda: ask("... "), ".")])
+
+    def submit() -> None:
+        answer = line if question.kind == "free" and not unknown else read(sitting.card, line)
+        sure = FAIRLY_SURE
+        if answer is not None and question.kind != "free":
+            judge(sitting.card, answer)  # what is unclear is said before the confidence is asked
+            sure = _sure(language, ask)
+        sitting.submit(answer, sure=sure)
+
+    return _understood(submit, language, say)
+
+
+def _understood(act: Callable[[], None], language: str, say) -> bool:
+    try:
+        act()
+    except Unclear as unclear:
+        say(unclear.said[language])
+        return False
+    return True
+
+
+def _line(prompt: str, ask) -> str:
+    line = ask(prompt)
+    if line.strip().lower() in ("q", "quit"):
+        raise Stopped
+    return line
+
+
+def _sure(language: str, ask) -> int:
+    said = _line(f"{_WORDS['sure'][language]} [2]> ", ask).strip()
+    return int(said) if said in ("1", "2", "3") else FAIRLY_SURE
+
+
+def verdict_text(card: Card, judgement: Judgement, language: str) -> str:
+    """Right or not, what the mistake was, and the right answer."""
+    lines = [_WORDS["right" if judgement.correct else "wrong"][language]]
+    if judgement.said:
+        lines[0] += " " + judgement.said[language]
+    if card.question.kind != "free":
+        lines.append(f"{_WORDS['answer'][language]}: {judgement.right[language]}")
+    return "\n".join(lines)
+
+
+def report_text(report: mock.Report, bank: Bank, language: str) -> str:
+    """The report of a mock interview as plain text."""
+    unit, expected = _WORDS["seconds"][language], _WORDS["expected"][language]
+    lines = ["", f"{100 * report.score:.0f} %, {report.seconds:.0f} {unit}"
+             f" ({expected} {report.expected_seconds:.0f})", ""]  # fmt: skip
+    for row in report.topics:
+        title = bank.topics[row.topic].title[language]
+        lines.append(
+            f"  {title}: {100 * row.score:.0f} %, {row.seconds:.0f} {unit}"
+            f" ({expected} {row.expected_seconds:.0f})"
+        )
+    lines += ["", _WORDS["when sure"][language] + ":"]
+    for row in report.confidence:
+        if row.answers:
+            words = _WORDS["sure words"][language][row.sure]
+            lines.append(f"  {words}: {100 * row.right:.0f} % / {row.answers}")
+    if report.labs:
+        lines += ["", f"{_WORDS['labs'][language]}: {', '.join(report.labs)}"]
+    for place, item in enumerate(report.items, start=1):
+        lines += ["", f"{place}. {card_text(item.card, language)}", ""]
+        if item.judgement:
+            lines.append(verdict_text(item.card, item.judgement, language))
+        lines.append(item.card.fill(item.card.question.explanation[language]))
+    return "\n".join(lines)
+
+
+def readiness_text(bank: Bank, language: str) -> str:
+    """How ready the learner is, topic by topic, and how well stated confidence fits."""
+    past, now = interview.reviews(), datetime.now(UTC)
+    rows = drills.readiness(bank, past, now, interview=interview.interview_date())
+    lines = [
+        f"{100 * row.ready:4.0f} %  {row.seen:3}/{row.questions:<3}"
+        f"  {bank.topics[row.topic].title[language]}"
+        for row in rows
+    ]
+    for row in drills.calibration(past):
+        if row.answers:
+            words = _WORDS["sure words"][language][row.sure]
+            lines.append(f"{words}: {100 * row.right:.0f} % / {row.answers}")
+    return "\n".join(lines)

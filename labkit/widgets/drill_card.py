@@ -1,0 +1,310 @@
+"""DrillCard: one question after another, by keyboard alone if one likes.
+
+This module believes that a sitting decides and the page moves: ``labkit.sittings`` holds the state,
+Python sends what to show as final HTML in ``numbers``, and the page sends what was answered.
+"""
+
+import traitlets
+
+from labkit import drills, interview, progress, sittings, terminal
+from labkit.answers import Unclear, read
+from labkit.progress import ProgressError
+from labkit.questions import LANGUAGES, Bank, Card, Question, load
+from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, DrillSitting, MockSitting, Sitting
+from labkit.widgets import page, rendered
+from labkit.widgets.described import DescribedWidget
+
+_WORDS = {
+    "en": {
+        "submit": "Answer", "hint": "Hint", "unknown": "I do not know", "next": "Next",
+        "sure": "How sure?", "sureness": ["guessing", "fairly sure", "certain"],
+        "right": "Right.", "wrong": "Not so.", "answer": "Answer", "see": "See for yourself",
+        "done": "Done", "nothing": "Nothing is due.", "model": "What we would say",
+        "tick": "Tick the points that you made.", "keys": "numbers choose, Enter answers, h hints",
+        "left": "minutes left", "again": "Read again", "code": "Your code",
+        "speech": "Say it aloud, then sum it up in a line",
+    },
+    "zh": {
+        "submit": "提交", "hint": "提示", "unknown": "不知道", "next": "下一题",
+        "sure": "有多大把握?", "sureness": ["猜的", "较有把握", "肯定"],
+        "right": "正确。", "wrong": "不对。", "answer": "答案", "see": "自己验证",
+        "done": "完成", "nothing": "没有到期的题目。", "model": "参考回答",
+        "tick": "勾选你说到的要点。", "keys": "数字选择,回车提交,h 提示",
+        "left": "分钟剩余", "again": "建议重读", "code": "你的代码",
+        "speech": "请说出来,再用一句话概括",
+    },
+}  # fmt: skip
+
+
+class DrillCard(DescribedWidget):
+    """The cards of a sitting, one at a time; ``describe()`` is the card in plain text.
+
+    ``language`` is "en" or "zh". ``answer(typed)`` answers with the line that a terminal would take
+    (``2``, ``b a c``, ``2**-14``), ``tick(1, 3)``, ``hint()`` and ``next()`` do what the page does.
+    ``answer`` raises ``labkit.answers.Unclear`` for a line that cannot be understood.
+    """
+
+    _esm = page.script("drill_card")
+    _css = page.style("drill_card")
+
+    language = traitlets.Enum(LANGUAGES, default_value="en").tag(sync=True)
+    request = traitlets.Dict().tag(sync=True)
+    numbers = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, sitting: Sitting, *, language: str | None = None) -> None:
+        super().__init__()
+        self.sitting = sitting
+        self._unclear = ""
+        with self.hold_trait_notifications():
+            self.language = language or interview.language()
+        self._show()
+
+    def answer(self, typed: str, *, sure: int = drills.FAIRLY_SURE) -> None:
+        """Answer the card with a typed line; empty or ? is "I do not know"."""
+        question = self.sitting.card.question
+        free = question.kind == "free" and typed.strip() not in ("", "?")
+        self.sitting.submit(typed if free else read(self.sitting.card, typed), sure=sure)
+        self._show()
+
+    def tick(self, *points: int) -> None:
+        """Tick the points that were made in free speech, counted from 1."""
+        self.sitting.tick(points)
+        self._show()
+
+    def hint(self) -> None:
+        """Show the next hint."""
+        self.sitting.hint()
+        self._show()
+
+    def next(self) -> None:
+        """Go on to the next card."""
+        self.sitting.next()
+        self._show()
+
+    @traitlets.observe("request")
+    def _do(self, change: dict) -> None:
+        """Do what the page asks: {seq, do, value, sure}. What is unclear is said on the card."""
+        asked, self._unclear = change["new"], ""
+        if asked.get("card") != self._card_name():
+            return self._show(asked["seq"])  # of a card that has gone
+        try:
+            if asked["do"] == "answer":
+                self.sitting.submit(self._in_its_form(asked["value"]), sure=asked["sure"])
+            elif asked["do"] == "tick":
+                self.sitting.tick(asked["value"])
+            elif asked["do"] == "hint":
+                self.sitting.hint()
+            elif asked["do"] == "next":
+                self.sitting.next()
+        except Unclear as unclear:
+            self._unclear = unclear.said[self.language]
+        except ProgressError as problem:
+            self._unclear = str(problem)
+        self._show(asked["seq"])
+
+    def _in_its_form(self, value):
+        """What the page sends: keys as they are, a typed line as a terminal would read it."""
+        question = self.sitting.card.question
+        keys = hasattr(question, "options") or question.kind == "free"
+        return value if keys or not isinstance(value, str) else read(self.sitting.card, value)
+
+    @traitlets.observe("language")
+    def _speak(self, change: dict) -> None:
+        if hasattr(self, "sitting"):
+            self._show()
+
+    def _card_name(self) -> str:
+        card = self.sitting.card
+        return f"{self.sitting.place}:{card.question.id}" if card else "done"
+
+    def _show(self, seq: int | None = None) -> None:
+        sitting, language = self.sitting, self.language
+        view = {
+            "seq": self.numbers.get("seq", 0) if seq is None else seq,
+            "state": sitting.state,
+            "card": self._card_name(),
+            "words": _WORDS[language],
+            "unclear": self._unclear,
+            "trouble": sitting.trouble or "",
+            "where": f"{min(sitting.place + 1, sitting.length)}/{sitting.length}",
+            "mock": isinstance(sitting, MockSitting),
+        }
+        if sitting.state == DONE:
+            view["report"] = rendered.text(self._ending())
+        else:
+            view |= self._card_view(sitting.card, language)
+        self.numbers = view
+
+    def _card_view(self, card: Card, language: str) -> dict:
+        sitting, question = self.sitting, card.question
+        view = _asked(card, language)
+        view["where"] = f"{sitting.place + 1}/{sitting.length}"
+        view["how"] = terminal.how(question, language)
+        view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
+        view["more_hints"] = not is_mock(sitting) and sitting.hints < len(question.hints.en)
+        if is_mock(sitting):
+            left = f"{sitting.minutes_left:.0f} {_WORDS[language]['left']}"
+            view["where"] += f" · {left}"
+            if sitting.state == ASKING:
+                view["introduction"] = sitting.introduction[language]
+        else:
+            title = sitting.bank.topics[question.topic].title[language]
+            view["where"] += f" · {title}"
+        if sitting.state == TICKING:
+            view["speech"] = sitting.speech
+            view["model"] = rendered.text(card.fill(question.model[language]))
+            view["rubric"] = [rendered.line(getattr(point, language)) for point in question.rubric]
+        if sitting.state == ANSWERED:
+            view |= _verdict(card, sitting.judgement, language)
+        return view
+
+    def _ending(self) -> str:
+        sitting, language = self.sitting, self.language
+        if isinstance(sitting, MockSitting):
+            return report_markdown(sitting.report(), sitting.bank, language)
+        if not sitting.questions:
+            return _WORDS[language]["nothing"]
+        right = sum(review.correct for review in sitting.reviews)
+        lines = [f"**{right}/{len(sitting.reviews)}**"]
+        lines += [f"- {_WORDS[language]['again']}: {section}" for section in sitting.sections()]
+        return "\n\n".join(lines)
+
+    def describe(self) -> str:
+        """Say in words all that the card shows."""
+        sitting, language = self.sitting, self.language
+        if sitting.state == DONE:
+            return self._ending()
+        lines = [self.numbers["where"], terminal.card_text(sitting.card, language)]
+        lines += [hint[language] for hint in sitting.shown_hints()]
+        if sitting.state == TICKING:
+            question = sitting.card.question
+            lines.append(sitting.card.fill(question.model[language]))
+            lines += [f"{i}. {getattr(p, language)}" for i, p in enumerate(question.rubric, 1)]
+        if sitting.state == ANSWERED:
+            lines.append(terminal.verdict_text(sitting.card, sitting.judgement, language))
+            lines.append(sitting.card.fill(sitting.card.question.explanation[language]))
+        return "\n\n".join(lines)
+
+
+def is_mock(sitting: Sitting) -> bool:
+    """Whether a sitting is an interview, which says nothing of right and wrong before its end."""
+    return isinstance(sitting, MockSitting)
+
+
+def _asked(card: Card, language: str) -> dict:
+    """What a card asks, as HTML: prompt, claim or code, and what there is to choose from."""
+    question = card.question
+    form = question.kind
+    if form == "spot":
+        form = "choice" if hasattr(question, "options") else "line"
+    view = {"form": form, "prompt": rendered.text(card.fill(question.prompt[language]))}
+    if hasattr(question, "claim"):
+        view["claim"] = rendered.text(card.fill(question.claim[language]))
+    if question.kind in ("predict", "spot") and hasattr(question, "code"):
+        view["code"] = rendered.code(card.fill(question.code))
+    if question.kind == "code":
+        view["stub"] = question.stub.strip("\n")
+    shown = getattr(question, "options", None) or getattr(question, "items", None)
+    shown = {entry.key: entry for entry in shown or getattr(question, "rights", ())}
+    view["choices"] = [
+        {"key": key, "html": rendered.line(card.fill(getattr(shown[key], language)))}
+        for key in card.keys
+    ]
+    view["lefts"] = [
+        rendered.line(card.fill(pair.left[language])) for pair in getattr(question, "pairs", ())
+    ]
+    view["parts"] = [
+        {
+            "label": rendered.line(card.fill(part.label[language])) if part.label else "",
+            "unit": part.unit or "",
+        }
+        for part in getattr(question, "parts", ())
+    ]
+    return view
+
+
+def _verdict(card: Card, judgement, language: str) -> dict:
+    question = card.question
+    shown = rendered.code if question.kind in ("code", "predict") else rendered.line
+    return {
+        "correct": judgement.correct,
+        "said": rendered.line(judgement.said[language]) if judgement.said else "",
+        "right": shown(judgement.right[language]),
+        "explanation": rendered.text(card.fill(question.explanation[language])),
+        "cell": rendered.code(_with_values(card)) if question.cell else "",
+        "sources": list(question.sources),
+    }
+
+
+def _with_values(card: Card) -> str:
+    """The cell that decides the answer, with the drawn numbers set before it."""
+    said = [f"{name} = {value!r}" for name, value in card.values.items()]
+    return "\n".join([*said, card.question.cell.strip("\n")])
+
+
+def report_markdown(report, bank: Bank, language: str) -> str:
+    """The report of a mock interview as Markdown: a table by topic, then every item."""
+    head = {
+        "en": ("topic", "score", "seconds", "expected", "sure", "right", "answers", "labs"),
+        "zh": ("主题", "得分", "用时(秒)", "预计", "把握", "正确率", "题数", "建议重做的实验"),
+    }[language]
+    taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
+    lines = [f"**{100 * report.score:.0f} %**, {taken} / {expected} s", ""]
+    lines += [f"| {' | '.join(head[:4])} |", "|---|---|---|---|"]
+    lines += [
+        f"| {bank.topics[row.topic].title[language]} | {100 * row.score:.0f} % |"
+        f" {row.seconds:.0f} | {row.expected_seconds:.0f} |"
+        for row in report.topics
+    ]
+    lines += ["", f"| {head[4]} | {head[5]} | {head[6]} |", "|---|---|---|"]
+    lines += [
+        f"| {_WORDS[language]['sureness'][row.sure - 1]} | {100 * row.right:.0f} % |"
+        f" {row.answers} |"
+        for row in report.confidence
+        if row.answers
+    ]
+    if report.labs:
+        lines += ["", f"{head[7]}: {', '.join(report.labs)}"]
+    for place, item in enumerate(report.items, start=1):
+        question = item.card.question
+        lines += ["", f"**{place}.** {item.card.fill(question.prompt[language])}", ""]
+        if item.judgement:
+            verdict = _WORDS[language]["right" if item.judgement.correct else "wrong"]
+            said = item.judgement.said[language] if item.judgement.said else ""
+            lines += [f"{verdict} {said}", ""]
+            if question.kind == "code":
+                lines += ["```python", item.judgement.right[language], "```", ""]
+            else:
+                lines += [f"{_WORDS[language]['answer']}: {item.judgement.right[language]}", ""]
+        lines.append(item.card.fill(question.explanation[language]))
+    return "\n".join(lines)
+
+
+def drill(
+    *, count: int = 10, topics: tuple[str, ...] = (), language: str | None = None
+) -> DrillCard:
+    """What is due for this learner, then what is new, as cards; raises as ``sittings.todays``."""
+    return DrillCard(sittings.todays(load(), count=count, topics=topics), language=language)
+
+
+def mock_interview(
+    *,
+    length: int = 10,
+    minutes: float | None = None,
+    seed: int | None = None,
+    language: str | None = None,
+) -> DrillCard:
+    """A mock interview as cards: the one that was broken off, or a new one for a seed."""
+    bank = load()
+    sitting = None if seed is not None else sittings.resumed(bank)
+    sitting = sitting or sittings.new_mock(bank, length=length, minutes=minutes, seed=seed)
+    return DrillCard(sitting, language=language)
+
+
+def from_lab(lab: str, *, kinds: tuple[str, ...] = ("free",), count: int = 6) -> DrillCard:
+    """Questions of one lab, as its *Say it*: those that interviewers ask most first."""
+    bank = load()
+    fits: list[Question] = [q for q in bank.questions.values() if q.lab == lab and q.kind in kinds]
+    fits.sort(key=lambda q: ("core" not in q.tags, q.level))
+    past = [] if progress.is_off() else interview.reviews()
+    return DrillCard(DrillSitting(bank, fits[:count], past))

@@ -1,0 +1,118 @@
+"""DrillCard without a browser: what it shows, what a request does, and that nothing is executed."""
+
+import pytest
+
+from labkit import sittings
+from labkit.answers import Unclear
+from labkit.sittings import DrillSitting
+from labkit.widgets import rendered
+from labkit.widgets.drill_card import DrillCard
+from tests.questions.prove import right_answer
+from tests.questions.small_bank import small_bank
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path, monkeypatch):
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def bank(tmp_path):
+    return small_bank(tmp_path)
+
+
+def drill_card(bank, *ids):
+    return DrillCard(DrillSitting(bank, [bank.questions[id] for id in ids]), language="en")
+
+
+def send(shown, do, value=None, **changed):
+    seq = shown.numbers["seq"] + 1
+    asked = {"seq": seq, "do": do, "card": shown.numbers["card"], "value": value, "sure": 2}
+    shown.request = asked | changed
+    return shown.numbers
+
+
+def test_a_card_is_answered_and_the_next_one_comes(bank):
+    card = drill_card(bank, "pick", "easy")
+    assert card.numbers["form"] == "choice" and card.numbers["where"] == "1/2 · Small"
+    view = send(card, "answer", "that")
+    assert (view["state"], view["correct"]) == ("answered", False)
+    assert view["said"] == "That has an implied one."
+    assert "<msup>" in view["explanation"], "a formula is MathML"
+    view = send(card, "next")
+    assert (view["state"], view["card"]) == ("asking", "1:easy")
+    assert send(card, "answer", ["2"])["correct"]
+    assert "1/2" in send(card, "next")["report"]
+
+
+def test_what_is_unclear_is_said_and_may_be_answered_again(bank):
+    card = drill_card(bank, "easy")
+    view = send(card, "answer", ["two"])
+    assert view["state"] == "asking" and "'two' is no number here" in view["unclear"]
+    assert send(card, "answer", ["2"])["unclear"] == ""
+    with pytest.raises(Unclear):
+        drill_card(bank, "easy").answer("two")
+
+
+def test_a_request_for_a_card_that_has_gone_does_nothing(bank):
+    card = drill_card(bank, "pick", "easy")
+    gone = card.numbers["card"]
+    send(card, "answer", "this")
+    send(card, "next")
+    view = send(card, "answer", "this", card=gone)
+    assert (view["state"], view["card"]) == ("asking", "1:easy")
+
+
+def test_hints_and_free_speech(bank):
+    card = drill_card(bank, "pick", "speak")
+    assert card.numbers["more_hints"]
+    view = send(card, "hint")
+    assert view["hints"] == ["Not the first that comes to mind."] and not view["more_hints"]
+    send(card, "answer", None)
+    assert card.numbers["right"] == "This."
+    send(card, "next")
+    view = send(card, "answer", "<b>because</b>")
+    assert view["state"] == "ticking" and view["speech"] == "<b>because</b>", "text, never HTML"
+    assert view["rubric"] == ["this", "that"]
+    assert send(card, "tick", [1, 2])["correct"]
+
+
+def test_the_banks_own_markup_is_shown_as_text(bank):
+    choices = drill_card(bank, "pick").numbers["choices"]
+    assert "That &lt;b&gt;bold&lt;/b&gt;." in [choice["html"] for choice in choices]
+
+
+def test_the_language_changes_the_card_that_stands(bank):
+    card = drill_card(bank, "pick")
+    card.language = "zh"
+    assert "哪一个?" in card.numbers["prompt"]
+    assert card.numbers["words"]["submit"] == "提交"
+    assert "哪一个?" in card.describe()
+
+
+def test_a_mock_gives_no_verdict_and_no_hints_before_its_end(bank):
+    card = DrillCard(sittings.new_mock(bank, length=5, seed=1), language="en")
+    while card.sitting.state == "asking":
+        assert not card.numbers["more_hints"] and "correct" not in card.numbers
+        assert "introduction" in card.numbers
+        free = card.sitting.card.question.kind == "free"
+        send(card, "answer", "in a line" if free else right_answer(card.sitting.card))
+    view = send(card, "tick", [1, 2])
+    assert view["state"] == "done"
+    assert "<strong>100 %</strong>" in view["report"] and "<table>" in view["report"]
+
+
+def test_its_words_say_what_it_shows(bank):
+    card = drill_card(bank, "pick")
+    shown = card.describe()
+    assert repr(card) == shown
+    assert "Which?" in shown and "1. " in shown and "That <b>bold</b>." in shown
+    card.answer(str(card.sitting.card.keys.index("this") + 1))
+    assert "Right." in card.describe()
+
+
+def test_a_formula_that_cannot_be_read_stays_as_written():
+    assert rendered.text("$\\frac{1$").strip() == "<p><code>\\frac{1</code></p>" or (
+        "<math" in rendered.text("$\\frac{1$")
+    )
