@@ -133,6 +133,9 @@ def _drill(arguments: list[str]) -> int:
     parser = _parser("drill", _drill)
     parser.add_argument("--count", type=int, default=10, help="questions in this sitting (10)")
     parser.add_argument("--topic", action="append", default=[], help="such as fp8; may be repeated")
+    parser.add_argument("--core", action="store_true", help="the forty that are asked most")
+    parser.add_argument("--friday", action="store_true", help="what to do when it is days away")
+    parser.add_argument("--diagnostic", action="store_true", help="twelve questions on labs 01-06")
     parser.add_argument("--language", choices=("en", "zh"), help="kept for the next time")
     parser.add_argument("--interview", type=_day, metavar="YYYY-MM-DD", help="when it is; kept")
     parser.add_argument("--ready", action="store_true", help="how ready you are, topic by topic")
@@ -160,10 +163,19 @@ def _drill(arguments: list[str]) -> int:
             print(f"{options.anki}: {anki.export(bank, options.anki, language)} cards")
         if options.ready:
             print(terminal.readiness_text(bank, language))
-        if not (options.take or options.export or options.anki or options.ready):
+        if options.friday:
+            print(terminal.friday_text(bank))
+        asked = (options.take, options.export, options.anki, options.ready, options.friday)
+        if not any(asked):
             past, now = interview.reviews(), datetime.now(UTC)
             print(drills.clock_trouble(past, now) or "", end="")
-            sitting = sittings.todays(bank, count=options.count, topics=options.topic)
+            sitting = (
+                sittings.diagnostic(bank)
+                if options.diagnostic
+                else sittings.todays(
+                    bank, count=options.count, topics=options.topic, core=options.core
+                )
+            )
             terminal.hold(sitting, language=language)
     except (progress.ProgressError, OSError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -8,7 +8,7 @@ caller.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,9 @@ GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
 
 _SLOW = 2.0
 _QUICK = 0.5
+_SHORT = 60  # seconds; three such questions are a warm-up
+_START = "00_start_here"
+_LONG_KINDS = ("free", "code", "bits")
 _NEXT_DAY = timedelta(days=1)
 _CLOCK_SLACK = timedelta(hours=1)
 
@@ -199,10 +202,12 @@ def session(
     mistakes: Iterable[Mistake] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
+    core: bool = False,
 ) -> list[Question]:
     """The questions of one sitting: what is due, then new ones, at most ``count``.
 
-    Raises ValueError for a count below 1 and for a topic that the bank does not have.
+    With ``core`` only the forty that interviewers ask most. Raises ValueError for a count below 1
+    and for a topic that the bank does not have.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -213,7 +218,92 @@ def session(
     chosen = [entry.question for entry in waiting]
     known = {question.id for question in chosen}
     chosen += [q for q in unseen(bank, reviews, topics=topics) if q.id not in known]
-    return chosen[:count]
+    return [q for q in chosen if "core" in q.tags or not core][:count]
+
+
+def due_dates(
+    bank: Bank, reviews: Sequence[Review], now: datetime, interview: datetime | None = None
+) -> list[datetime]:
+    """When each question that was ever answered falls due again."""
+    now = moment(reviews, now)
+    return [card.due for card in _memories(bank, reviews, _scheduler(now, interview)).values()]
+
+
+def warm_up(
+    bank: Bank,
+    reviews: Sequence[Review],
+    now: datetime,
+    *,
+    lab: str,
+    count: int = 3,
+    mistakes: Iterable[Mistake] = (),
+) -> list[Question]:
+    """Short questions of the labs before ``lab``: what is due, then core ones never asked.
+
+    ``lab`` is a name such as "03_overflow_underflow_rounding"; names sort as the labs do.
+    """
+
+    def fits(question: Question) -> bool:
+        earlier = question.lab is not None and question.lab < lab
+        return earlier and question.kind not in _LONG_KINDS and question.seconds <= _SHORT
+
+    waiting = due(bank, reviews, now, mistakes=mistakes)
+    chosen = [entry.question for entry in waiting if fits(entry.question)]
+    # The newest lab before this one first: what one builds on.
+    fresh = sorted(
+        (q for q in unseen(bank, reviews) if fits(q) and q not in chosen),
+        key=lambda q: "core" not in q.tags,
+    )
+    newest_first = sorted(fresh, key=lambda q: q.lab or "", reverse=True)
+    return (chosen + newest_first)[:count]
+
+
+def say_it(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
+    """What an interviewer asks after a lab: its free speech, then what is asked most."""
+    of_lab = [q for q in bank.questions.values() if q.lab == lab and q.kind != "code"]
+    of_lab.sort(key=lambda q: (q.kind != "free", "core" not in q.tags, q.level))
+    return of_lab[:count]
+
+
+def diagnostic(bank: Bank, reviews: Iterable[Review], *, each: int = 2) -> list[Question]:
+    """``each`` questions of every lab that is written, in the labs' order, after lab 00.
+
+    Those asked least often come first, then what interviewers ask most; no two of a lab share a
+    section while there is another.
+    """
+    asked = Counter(review.question for review in reviews)
+    chosen: list[Question] = []
+    for lab in sorted({q.lab for q in bank.questions.values() if q.lab} - {_START}):
+        of_lab = [q for q in bank.questions.values() if q.lab == lab and q.kind not in _LONG_KINDS]
+        of_lab.sort(key=lambda q: (asked[q.id], "core" not in q.tags, q.level, q.seconds))
+        sections = {q.section: q for q in reversed(of_lab)}
+        first = [q for q in of_lab if sections[q.section] is q]
+        chosen += (first + [q for q in of_lab if q not in first])[:each]
+    return chosen
+
+
+@dataclass(frozen=True)
+class LabResult:
+    """Of the questions of one lab: how many were right, of how many."""
+
+    lab: str
+    right: int
+    asked: int
+
+
+def by_lab(bank: Bank, reviews: Iterable[Review]) -> list[LabResult]:
+    """The results of some reviews lab by lab, in the labs' order."""
+    results: dict[str, list[bool]] = defaultdict(list)
+    for review in reviews:
+        question = bank.questions.get(review.question)
+        if question and question.lab:
+            results[question.lab].append(review.correct)
+    return [LabResult(lab, sum(results[lab]), len(results[lab])) for lab in sorted(results)]
+
+
+def where_to_start(bank: Bank, reviews: Iterable[Review]) -> str | None:
+    """The first lab of which a question was missed; None where none was."""
+    return next((row.lab for row in by_lab(bank, reviews) if row.right < row.asked), None)
 
 
 @dataclass(frozen=True)
@@ -288,14 +378,15 @@ def to_revisit(bank: Bank, reviews: Iterable[Review]) -> list[str]:
         question = bank.questions.get(id)
         if question is None or review.correct:
             continue
-        for section in _sections(question, review):
+        for section in sections(question, review):
             missed[section].add(id)
     twice = [section for section, ids in missed.items() if len(ids) >= 2]
     return sorted(twice, key=lambda section: (-len(missed[section]), section))
 
 
-def _sections(question: Question, review: Review) -> set[str]:
+def sections(question: Question, review: Review) -> set[str]:
+    """The question's own section, and those that cure the ideas which its answer showed."""
     known = misconceptions()
     cures = {known[idea].cure for idea in review.misconceptions if idea in known}
-    sections = cures | ({question.section} if question.section else set())
-    return {section for section in sections if not section.startswith("topic:")}
+    places = cures | ({question.section} if question.section else set())
+    return {place for place in places if not place.startswith("topic:")}

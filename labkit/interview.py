@@ -8,6 +8,7 @@ carries reviews from one machine to another as JSON.
 import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, date, datetime, time
 from pathlib import Path
@@ -16,7 +17,7 @@ from labkit import mock, progress
 from labkit.answers import Judgement
 from labkit.drills import Mistake, Review
 from labkit.mock import Mock, Turn
-from labkit.progress import Event
+from labkit.progress import Event, ProgressError
 from labkit.questions import LANGUAGES, Bank, Card
 
 LOG = "interview"
@@ -92,8 +93,14 @@ def mistakes(log: Iterable[Event] | None = None) -> list[Mistake]:
 
 
 def language() -> str:
-    """The language of questions: LABKIT_LANGUAGE, else the setting, else English."""
-    chosen = os.environ.get("LABKIT_LANGUAGE", "").strip().lower() or _setting("language", "en")
+    """The language of questions: LABKIT_LANGUAGE, else the setting, else English.
+
+    English also where the log cannot be read: what is asked next will say so.
+    """
+    chosen = os.environ.get("LABKIT_LANGUAGE", "").strip().lower()
+    if not chosen:
+        with suppress(ProgressError):
+            chosen = _setting("language", "en")
     return chosen if chosen in LANGUAGES else "en"
 
 
@@ -111,8 +118,13 @@ def interview_date() -> datetime | None:
     return day if day and day > datetime.now(UTC) else None
 
 
-def set_interview_date(day: date | None) -> str | None:
-    """Keep the date of the interview; None takes it back."""
+def set_interview_date(day: date | str | None) -> str | None:
+    """Keep the date of the interview, such as "2027-01-15"; None takes it back.
+
+    Raises ValueError for a text that is no date.
+    """
+    if isinstance(day, str):
+        day = date.fromisoformat(day)
     status = day.isoformat() if day else ""
     return progress.record("setting", lab=LOG, item="interview", status=status)
 

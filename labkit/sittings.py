@@ -14,6 +14,7 @@ from labkit import drills, interview, mock
 from labkit.answers import Judgement, judge
 from labkit.drills import Review
 from labkit.mock import Asked, Mock, Report
+from labkit.progress import ProgressError
 from labkit.questions import Bank, Card, Question, Text, draw
 
 ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
@@ -125,6 +126,11 @@ class DrillSitting(Sitting):
         """Sections of labs in which two cards or more were missed."""
         return drills.to_revisit(self.bank, [*self._past, *self.reviews])
 
+    def missed_twice(self) -> list[str]:
+        """Those of ``sections`` that the newest answer, if it was wrong, belongs to."""
+        alone = drills.sections(self.card.question, self.reviews[-1])
+        return [section for section in self.sections() if section in alone]
+
 
 class MockSitting(Sitting):
     """A mock interview: no hints, no verdicts; after the last turn free speech is ticked.
@@ -207,7 +213,7 @@ class MockSitting(Sitting):
 
 
 def todays(
-    bank: Bank, *, count: int = 10, topics: Sequence[str] = (), mode: str = "drill"
+    bank: Bank, *, count: int = 10, topics: Sequence[str] = (), core: bool = False
 ) -> DrillSitting:
     """What is due for this learner now, then what is new. Raises as ``labkit.drills.session``."""
     past = interview.reviews()
@@ -219,8 +225,44 @@ def todays(
         mistakes=interview.mistakes(),
         interview=interview.interview_date(),
         topics=topics or None,
+        core=core,
     )
-    return DrillSitting(bank, questions, past, mode=mode)
+    return DrillSitting(bank, questions, past)
+
+
+def warm_up(bank: Bank, lab: str) -> DrillSitting:
+    """Three short questions to begin a lab with; see ``labkit.drills.warm_up``.
+
+    A log that cannot be read never stops a lab: the sitting's ``trouble`` says what is the matter.
+    """
+    past, mistakes, trouble = _so_far()
+    questions = drills.warm_up(bank, past, datetime.now(UTC), lab=lab, mistakes=mistakes)
+    return _with_trouble(DrillSitting(bank, questions, past), trouble)
+
+
+def say_it(bank: Bank, lab: str) -> DrillSitting:
+    """What an interviewer asks after a lab; a log that cannot be read is a sentence, as above."""
+    past, _, trouble = _so_far()
+    return _with_trouble(DrillSitting(bank, drills.say_it(bank, lab=lab), past), trouble)
+
+
+def diagnostic(bank: Bank) -> DrillSitting:
+    """Two questions of every lab, to find where to start."""
+    past, _, trouble = _so_far()
+    questions = drills.diagnostic(bank, past)
+    return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
+
+
+def _so_far() -> tuple[list[Review], list[drills.Mistake], str | None]:
+    try:
+        return interview.reviews(), interview.mistakes(), None
+    except ProgressError as problem:
+        return [], [], str(problem)
+
+
+def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:
+    sitting.trouble = trouble
+    return sitting
 
 
 def resumed(bank: Bank) -> MockSitting | None:

@@ -8,53 +8,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from textwrap import fill
 
-from labkit import drills, interview, mock
+from labkit import drills, interview, mock, plans
 from labkit.answers import Judgement, Unclear, judge, read
 from labkit.drills import FAIRLY_SURE
 from labkit.questions import Bank, Card, Question
 from labkit.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
+from labkit.wording import FORMS, WORDS, sureness
 
 LETTERS = "abcdefghij"
-
-_WORDS = {
-    "hint": {"en": "Hint", "zh": "提示"},
-    "no more hints": {"en": "There are no more hints.", "zh": "没有更多提示了。"},
-    "how": {
-        "choice": {"en": "the number", "zh": "编号"},
-        "select": {"en": "all right numbers, as 1 3", "zh": "所有正确的编号,如 1 3"},
-        "numeric": {"en": "a number", "zh": "一个数"},
-        "parts": {"en": "the numbers, with ; between", "zh": "几个数,用 ; 隔开"},
-        "bits": {"en": "the bits, or 0x...", "zh": "二进制位,或 0x..."},
-        "order": {"en": "the letters in order, as b a c", "zh": "按顺序写字母,如 b a c"},
-        "match": {"en": "a letter for each line, as b a a", "zh": "每行一个字母,如 b a a"},
-        "predict": {"en": "what it prints", "zh": "输出内容"},
-        "line": {"en": "the line's number, 0 if nothing is wrong", "zh": "行号,没有错则写 0"},
-        "free": {"en": "sum it up in a line", "zh": "用一句话概括"},
-        "code": {"en": "the code, closed by a line with a dot", "zh": "代码,最后一行只写一个点"},
-    },
-    "sure": {"en": "How sure, 1 to 3?", "zh": "有多大把握,1 到 3?"},
-    "right": {"en": "Right.", "zh": "正确。"},
-    "wrong": {"en": "Not so.", "zh": "不对。"},
-    "answer": {"en": "Answer", "zh": "答案"},
-    "made": {
-        "en": "Which points did you make? (numbers, 0 for none)",
-        "zh": "你说到了哪些要点?(编号,没有则写 0)",
-    },
-    "keys": {
-        "en": "Enter: answer. h: hint. ?: I do not know. q: stop.",
-        "zh": "回车:提交。h:提示。?:不知道。q:结束。",
-    },
-    "nothing": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
-    "seconds": {"en": "seconds", "zh": "秒"},
-    "expected": {"en": "expected", "zh": "预计"},
-    "labs": {"en": "Labs to revisit", "zh": "建议重做的实验"},
-    "sections": {"en": "Read again", "zh": "建议重读"},
-    "when sure": {"en": "Right when", "zh": "把握与正确率"},
-    "sure words": {
-        "en": ("", "guessing", "fairly sure", "certain"),
-        "zh": ("", "猜的", "较有把握", "肯定"),
-    },
-}  # fmt: skip
 
 
 class Stopped(Exception):
@@ -103,7 +64,7 @@ def how(question: Question, language: str) -> str:
         kind = "choice" if hasattr(question, "options") else "line"
     if kind == "numeric" and len(question.parts) > 1:
         kind = "parts"
-    return _WORDS["how"][kind][language]
+    return FORMS[kind][language]
 
 
 def hold(
@@ -115,9 +76,9 @@ def hold(
 ) -> None:
     """Hold a sitting to its end, or until q, Ctrl-C or the end of the input."""
     if sitting.state == DONE:
-        say(_WORDS["nothing"][language])
+        say(WORDS["nothing due"][language])
         return
-    say(_WORDS["keys"][language])
+    say(WORDS["terminal keys"][language])
     try:
         while sitting.state != DONE:
             _step(sitting, language, ask, say)
@@ -129,10 +90,32 @@ def hold(
         if sitting.state == DONE:
             say(report_text(sitting.report(), sitting.bank, language))
         return
-    for section in sitting.sections():
-        say(f"{_WORDS['sections'][language]}: {section}")
+    say("\n".join(ending(sitting, language)))
+
+
+def ending(
+    sitting: DrillSitting,
+    language: str,
+    *,
+    link: Callable[[str, str], str] = lambda place, _: place,
+) -> list[str]:
+    """The lines after the last card: how many were right, and what to read again.
+
+    After a diagnostic also the labs one by one, and which to start with. ``link(place, language)``
+    writes a lab or a section of one.
+    """
+    if not sitting.questions:
+        return [WORDS["nothing due"][language]]
     right = sum(review.correct for review in sitting.reviews)
-    say(f"{right}/{len(sitting.reviews)}")
+    lines = [f"{right}/{len(sitting.reviews)}"]
+    if sitting.mode == "diagnostic":
+        rows = drills.by_lab(sitting.bank, sitting.reviews)
+        lines += [f"- {link(row.lab, language)}: {row.right}/{row.asked}" for row in rows]
+        start = drills.where_to_start(sitting.bank, sitting.reviews)
+        begin = f"{WORDS['start with'][language]}: {link(start, language)}" if start else None
+        return [*lines, begin or WORDS["all right"][language]]
+    again = WORDS["read again"][language]
+    return lines + [f"- {again}: {link(section, language)}" for section in sitting.sections()]
 
 
 def _step(sitting, language, ask, say) -> None:
@@ -154,7 +137,7 @@ def _step(sitting, language, ask, say) -> None:
             say(f"  {place}. {getattr(point, language)} ({point.weight})")
         _understood(
             lambda: sitting.tick(
-                read(card, _line(f"{_WORDS['made'][language]}> ", ask) or "0") or []
+                read(card, _line(f"{WORDS['made'][language]}> ", ask) or "0") or []
             ),
             language,
             say,
@@ -171,8 +154,8 @@ def _answered(sitting, language, ask, say) -> bool:
     line = _line(f"{how(question, language)}> ", ask)
     if line.strip().lower() in ("h", "hint"):
         hint = sitting.hint()
-        told = f"{_WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
-        say(told or _WORDS["no more hints"][language])
+        told = f"{WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
+        say(told or WORDS["no more hints"][language])
         return False
     unknown = line.strip() in ("", "?", "？")
     if question.kind == "code" and not unknown:
@@ -206,23 +189,23 @@ def _line(prompt: str, ask) -> str:
 
 
 def _sure(language: str, ask) -> int:
-    said = _line(f"{_WORDS['sure'][language]} [2]> ", ask).strip()
+    said = _line(f"{WORDS['sure'][language]} 1-3 [2]> ", ask).strip()
     return int(said) if said in ("1", "2", "3") else FAIRLY_SURE
 
 
 def verdict_text(card: Card, judgement: Judgement, language: str) -> str:
     """Right or not, what the mistake was, and the right answer."""
-    lines = [_WORDS["right" if judgement.correct else "wrong"][language]]
+    lines = [WORDS["right" if judgement.correct else "wrong"][language]]
     if judgement.said:
         lines[0] += " " + judgement.said[language]
     if card.question.kind != "free":
-        lines.append(f"{_WORDS['answer'][language]}: {judgement.right[language]}")
+        lines.append(f"{WORDS['answer'][language]}: {judgement.right[language]}")
     return "\n".join(lines)
 
 
 def report_text(report: mock.Report, bank: Bank, language: str) -> str:
     """The report of a mock interview as plain text."""
-    unit, expected = _WORDS["seconds"][language], _WORDS["expected"][language]
+    unit, expected = WORDS["seconds"][language], WORDS["expected"][language]
     lines = ["", f"{100 * report.score:.0f} %, {report.seconds:.0f} {unit}"
              f" ({expected} {report.expected_seconds:.0f})", ""]  # fmt: skip
     for row in report.topics:
@@ -231,13 +214,13 @@ def report_text(report: mock.Report, bank: Bank, language: str) -> str:
             f"  {title}: {100 * row.score:.0f} %, {row.seconds:.0f} {unit}"
             f" ({expected} {row.expected_seconds:.0f})"
         )
-    lines += ["", _WORDS["when sure"][language] + ":"]
+    lines += ["", WORDS["confidence"][language] + ":"]
     for row in report.confidence:
         if row.answers:
-            words = _WORDS["sure words"][language][row.sure]
+            words = sureness(language)[row.sure - 1]
             lines.append(f"  {words}: {100 * row.right:.0f} % / {row.answers}")
     if report.labs:
-        lines += ["", f"{_WORDS['labs'][language]}: {', '.join(report.labs)}"]
+        lines += ["", f"{WORDS['labs to revisit'][language]}: {', '.join(report.labs)}"]
     for place, item in enumerate(report.items, start=1):
         lines += ["", f"{place}. {card_text(item.card, language)}", ""]
         if item.judgement:
@@ -257,6 +240,14 @@ def readiness_text(bank: Bank, language: str) -> str:
     ]
     for row in drills.calibration(past):
         if row.answers:
-            words = _WORDS["sure words"][language][row.sure]
+            words = sureness(language)[row.sure - 1]
             lines.append(f"{words}: {100 * row.right:.0f} % / {row.answers}")
     return "\n".join(lines)
+
+
+def friday_text(bank: Bank) -> str:
+    """The plan for an interview that is days away, with the commands to run."""
+    steps = plans.friday(bank, interview.reviews(), datetime.now(UTC))
+    return "\n".join(
+        f"{step.minutes:3} min  {step.what}\n         {step.command}" for step in steps
+    )

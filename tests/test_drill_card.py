@@ -6,7 +6,7 @@ from labkit import sittings
 from labkit.answers import Unclear
 from labkit.sittings import DrillSitting
 from labkit.widgets import rendered
-from labkit.widgets.drill_card import DrillCard
+from labkit.widgets.drill_card import DrillCard, diagnostic, say_it, warm_up
 from tests.questions.prove import right_answer
 from tests.questions.small_bank import small_bank
 
@@ -116,3 +116,44 @@ def test_a_formula_that_cannot_be_read_stays_as_written():
     assert rendered.text("$\\frac{1$").strip() == "<p><code>\\frac{1</code></p>" or (
         "<math" in rendered.text("$\\frac{1$")
     )
+
+
+def test_a_second_miss_links_to_its_section_at_once(bank):
+    card = drill_card(bank, "pick", "double")
+    assert send(card, "answer", "that")["again"] == ""
+    send(card, "next")
+    view = send(card, "answer", None)
+    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in view["again"]
+    assert "lab 02, Sixteen numbers" in view["again"]
+    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in send(card, "next")["report"]
+
+
+def test_a_diagnostic_ends_with_the_lab_to_start_with(bank):
+    asked = [bank.questions[id] for id in ("easy", "pick")]
+    card = DrillCard(DrillSitting(bank, asked, mode="diagnostic"), language="en")
+    card.answer("2")
+    card.next()
+    card.answer("?")
+    card.next()
+    assert "lab 02](<02_number_formats.ipynb>): 1/2" in card.describe()
+    assert card.describe().endswith("Start with: [lab 02](<02_number_formats.ipynb>)")
+    all_right = DrillCard(DrillSitting(bank, asked[:1], mode="diagnostic"), language="zh")
+    all_right.answer("2")
+    all_right.next()
+    assert "实验 16" in all_right.describe()
+
+
+def test_a_log_that_cannot_be_read_never_stops_a_lab(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    (tmp_path / "progress.db").write_text("no database")
+    for card in (warm_up("02_number_formats"), say_it("02_number_formats"), diagnostic()):
+        assert card.sitting.state == "asking"
+        assert "progress.db" in card.numbers["trouble"]
+
+
+def test_a_lab_opens_with_three_short_questions_of_earlier_labs():
+    card = warm_up("01_three_crimes")
+    assert card.sitting.length == 3
+    assert {question.lab for question in card.sitting.questions} == {"00_start_here"}
+    assert 3 <= say_it("06_hardware_and_benchmarks").sitting.length <= 6
+    assert diagnostic().sitting.length == 12

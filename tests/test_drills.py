@@ -1,6 +1,7 @@
 """What is due, and how ready somebody is, follow from reviews, a bank and a moment."""
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 
 import fsrs
@@ -8,7 +9,8 @@ import pytest
 
 from labkit import drills
 from labkit.drills import Mistake, Review
-from tests.questions.small_bank import small_bank
+from labkit.questions import load
+from tests.questions.small_bank import SMALL, small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -143,3 +145,58 @@ def test_the_wrong_ideas_of_an_answer_count_for_the_sections_that_cure_them(bank
     ideas = ("implied-one-in-subnormals",)
     missed = [review(id, correct=False, misconceptions=ideas) for id in ("easy", "easy-1")]
     assert drills.to_revisit(bank, missed) == ["02_number_formats#Sixteen-numbers"]
+
+
+def in_labs(tmp_path):
+    """The small bank three times over: a topic each for labs 00, 02 and 04."""
+    text = SMALL
+    for lab, topic in (("00_start_here", "one"), ("02_number_formats", "two"), ("04_x", "four")):
+        said = text.replace('topic = "small"', f'topic = "{topic}"').replace(
+            'lab = "02_number_formats"', f'lab = "{lab}"'
+        )
+        said = re.sub(r'(id = "|follow_ups = \[")', rf"\g<1>{topic}-", said)
+        (tmp_path / f"{topic}.toml").write_text(said, encoding="utf-8")
+    return load(tmp_path)
+
+
+def ids(questions):
+    return [question.id for question in questions]
+
+
+def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_path):
+    bank = in_labs(tmp_path)
+    assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats")) == [
+        "one-pick",
+        "one-easy",
+        "one-false-claim",
+    ], "core first, then by level; no free speech"
+    assert ids(drills.warm_up(bank, [], NOW, lab="04_x"))[0] == "two-pick", "the newest lab first"
+    missed = [review("one-double", NOW - 5 * DAY, correct=False)]
+    later = review("four-easy", NOW - 5 * DAY, correct=False)
+    assert ids(drills.warm_up(bank, [*missed, later], NOW, lab="04_x"))[0] == "one-double"
+    mistake = Mistake("exponent-has-no-bias", NOW - 2 * DAY)
+    warm = drills.warm_up(bank, [], NOW, lab="04_x", mistakes=[mistake])
+    assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
+    assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []
+
+
+def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):
+    bank = in_labs(tmp_path)
+    asked = ids(drills.say_it(bank, lab="02_number_formats", count=3))
+    assert asked == ["two-speak", "two-pick", "two-easy"]
+
+
+def test_a_diagnostic_asks_each_lab_and_names_the_first_with_a_gap(tmp_path):
+    bank = in_labs(tmp_path)
+    asked = ids(drills.diagnostic(bank, []))
+    assert asked == ["two-pick", "two-easy", "four-pick", "four-easy"], "none of lab 00"
+    again = ids(drills.diagnostic(bank, [review(id) for id in asked]))
+    assert set(again).isdisjoint(asked), "what was asked least comes first"
+    one_gap = [review("two-pick"), review("four-pick", correct=False), review("two-easy")]
+    assert drills.where_to_start(bank, one_gap) == "04_x"
+    rows = drills.by_lab(bank, one_gap)
+    assert [(row.lab, row.right, row.asked) for row in rows] == [
+        ("02_number_formats", 2, 2),
+        ("04_x", 0, 1),
+    ]
+    assert drills.where_to_start(bank, [review("two-pick")]) is None

@@ -55,8 +55,11 @@ TABLE = {
     "drills": May("questions misconceptions", "fsrs"),
     "mock": May("questions answers drills"),
     "interview": May("questions answers drills mock progress"),
-    "sittings": May("questions answers drills mock interview"),
-    "terminal": May("questions answers drills mock interview sittings"),
+    "sittings": May("questions answers drills mock interview progress"),
+    "plans": May("questions drills"),
+    "preparing": May("questions drills interview plans plots wording", "pandas"),
+    "wording": May(),
+    "terminal": May("questions answers drills mock interview sittings plans wording"),
     "anki": May("questions answers terminal", "genanki markdown_it mdit_py_plugins"),
     "hardware": May("paths", "torch tqdm"),
     "downloads": May("", "tqdm"),
@@ -68,7 +71,7 @@ TABLE = {
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "call_order dtype_map formats hardware histograms progress misconceptions "
-        "questions answers drills interview sittings terminal",
+        "questions answers drills interview sittings terminal wording",
         "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
         "pygments",
     ),

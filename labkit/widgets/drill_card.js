@@ -134,6 +134,7 @@ function render({ model, el }) {
     if (view.said) parts.push(html("p", "dc-said", view.said));
     if (view.form !== "free") parts.push(node("div", { class: "dc-right" }, node("b", {}, `${words().answer}: `), html("span", "", view.right)));
     parts.push(html("div", "dc-explanation", view.explanation));
+    if (view.again) parts.push(html("p", "dc-again", view.again));
     if (view.cell) {
       parts.push(node("details", {}, control("summary", {}, words().see), html("div", "", view.cell)));
     }
@@ -171,7 +172,7 @@ function render({ model, el }) {
       if (view.code) parts.push(html("div", "", view.code));
       hints.replaceChildren(...view.hints.map((hint) => html("li", "", hint)));
       const body = { asking, ticking, answered }[view.state](view);
-      parts.push(...body, hints, unclear, node("p", { class: "lk-keys" }, words().keys));
+      parts.push(...body, hints, unclear, node("p", { class: "lk-keys" }, words()["card keys"]));
     }
     root.replaceChildren(...parts, spoken.element);
     root.setAttribute("aria-label", `DrillCard ${view.where}`);

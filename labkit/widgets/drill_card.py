@@ -6,34 +6,14 @@ Python sends what to show as final HTML in ``numbers``, and the page sends what 
 
 import traitlets
 
-from labkit import drills, interview, progress, sittings, terminal
+from labkit import drills, interview, sittings, terminal
 from labkit.answers import Unclear, read
 from labkit.progress import ProgressError
-from labkit.questions import LANGUAGES, Bank, Card, Question, load
-from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, DrillSitting, MockSitting, Sitting
+from labkit.questions import LANGUAGES, Bank, Card, load
+from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
 from labkit.widgets import page, rendered
 from labkit.widgets.described import DescribedWidget
-
-_WORDS = {
-    "en": {
-        "submit": "Answer", "hint": "Hint", "unknown": "I do not know", "next": "Next",
-        "sure": "How sure?", "sureness": ["guessing", "fairly sure", "certain"],
-        "right": "Right.", "wrong": "Not so.", "answer": "Answer", "see": "See for yourself",
-        "done": "Done", "nothing": "Nothing is due.", "model": "What we would say",
-        "tick": "Tick the points that you made.", "keys": "numbers choose, Enter answers, h hints",
-        "left": "minutes left", "again": "Read again", "code": "Your code",
-        "speech": "Say it aloud, then sum it up in a line",
-    },
-    "zh": {
-        "submit": "提交", "hint": "提示", "unknown": "不知道", "next": "下一题",
-        "sure": "有多大把握?", "sureness": ["猜的", "较有把握", "肯定"],
-        "right": "正确。", "wrong": "不对。", "answer": "答案", "see": "自己验证",
-        "done": "完成", "nothing": "没有到期的题目。", "model": "参考回答",
-        "tick": "勾选你说到的要点。", "keys": "数字选择,回车提交,h 提示",
-        "left": "分钟剩余", "again": "建议重读", "code": "你的代码",
-        "speech": "请说出来,再用一句话概括",
-    },
-}  # fmt: skip
+from labkit.wording import WORDS, sureness, words
 
 
 class DrillCard(DescribedWidget):
@@ -123,7 +103,7 @@ class DrillCard(DescribedWidget):
             "seq": self.numbers.get("seq", 0) if seq is None else seq,
             "state": sitting.state,
             "card": self._card_name(),
-            "words": _WORDS[language],
+            "words": words(language) | {"sureness": list(sureness(language))},
             "unclear": self._unclear,
             "trouble": sitting.trouble or "",
             "where": f"{min(sitting.place + 1, sitting.length)}/{sitting.length}",
@@ -143,7 +123,7 @@ class DrillCard(DescribedWidget):
         view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
         view["more_hints"] = not is_mock(sitting) and sitting.hints < len(question.hints.en)
         if is_mock(sitting):
-            left = f"{sitting.minutes_left:.0f} {_WORDS[language]['left']}"
+            left = f"{sitting.minutes_left:.0f} {WORDS['minutes left'][language]}"
             view["where"] += f" · {left}"
             if sitting.state == ASKING:
                 view["introduction"] = sitting.introduction[language]
@@ -156,18 +136,23 @@ class DrillCard(DescribedWidget):
             view["rubric"] = [rendered.line(getattr(point, language)) for point in question.rubric]
         if sitting.state == ANSWERED:
             view |= _verdict(card, sitting.judgement, language)
+            view["again"] = self._again()
         return view
+
+    def _again(self) -> str:
+        """Where to read again, once a second card of this one's sections has been missed."""
+        if self.sitting.judgement.correct:
+            return ""
+        links = [_link(place, self.language) for place in self.sitting.missed_twice()]
+        said = f"{WORDS['read again'][self.language]}: {', '.join(links)}"
+        return rendered.line(said) if links else ""
 
     def _ending(self) -> str:
         sitting, language = self.sitting, self.language
         if isinstance(sitting, MockSitting):
             return report_markdown(sitting.report(), sitting.bank, language)
-        if not sitting.questions:
-            return _WORDS[language]["nothing"]
-        right = sum(review.correct for review in sitting.reviews)
-        lines = [f"**{right}/{len(sitting.reviews)}**"]
-        lines += [f"- {_WORDS[language]['again']}: {section}" for section in sitting.sections()]
-        return "\n\n".join(lines)
+        first, *rest = terminal.ending(sitting, language, link=_link)
+        return "\n\n".join([f"**{first}**" if rest or sitting.questions else first, *rest])
 
     def describe(self) -> str:
         """Say in words all that the card shows."""
@@ -184,6 +169,14 @@ class DrillCard(DescribedWidget):
             lines.append(terminal.verdict_text(sitting.card, sitting.judgement, language))
             lines.append(sitting.card.fill(sitting.card.question.explanation[language]))
         return "\n\n".join(lines)
+
+
+def _link(place: str, language: str) -> str:
+    """A lab, or a section of one, as a Markdown link; the labs lie beside the notebook."""
+    lab, _, anchor = place.partition("#")
+    name = f"{WORDS['lab'][language]} {lab.partition('_')[0]}"
+    shown = f"{name}, {anchor.replace('-', ' ')}" if anchor else name
+    return f"[{shown}](<{lab}.ipynb{'#' + anchor if anchor else ''}>)"
 
 
 def is_mock(sitting: Sitting) -> bool:
@@ -244,47 +237,52 @@ def _with_values(card: Card) -> str:
 
 def report_markdown(report, bank: Bank, language: str) -> str:
     """The report of a mock interview as Markdown: a table by topic, then every item."""
-    head = {
-        "en": ("topic", "score", "seconds", "expected", "sure", "right", "answers", "labs"),
-        "zh": ("主题", "得分", "用时(秒)", "预计", "把握", "正确率", "题数", "建议重做的实验"),
-    }[language]
+    said = words(language)
     taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
-    lines = [f"**{100 * report.score:.0f} %**, {taken} / {expected} s", ""]
-    lines += [f"| {' | '.join(head[:4])} |", "|---|---|---|---|"]
+    lines = [f"**{100 * report.score:.0f} %**, {taken} {said['seconds']}"]
+    lines[0] += f" ({said['expected']} {expected})"
+    lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
+    lines += ["|---|---|---|---|"]
     lines += [
         f"| {bank.topics[row.topic].title[language]} | {100 * row.score:.0f} % |"
         f" {row.seconds:.0f} | {row.expected_seconds:.0f} |"
         for row in report.topics
     ]
-    lines += ["", f"| {head[4]} | {head[5]} | {head[6]} |", "|---|---|---|"]
+    lines += ["", f"| {said['confidence']} | {said['share right']} | {said['answers']} |"]
+    lines += ["|---|---|---|"]
     lines += [
-        f"| {_WORDS[language]['sureness'][row.sure - 1]} | {100 * row.right:.0f} % |"
-        f" {row.answers} |"
+        f"| {sureness(language)[row.sure - 1]} | {100 * row.right:.0f} % | {row.answers} |"
         for row in report.confidence
         if row.answers
     ]
     if report.labs:
-        lines += ["", f"{head[7]}: {', '.join(report.labs)}"]
+        links = [_link(lab, language) for lab in report.labs]
+        lines += ["", f"{said['labs to revisit']}: {', '.join(links)}"]
     for place, item in enumerate(report.items, start=1):
         question = item.card.question
         lines += ["", f"**{place}.** {item.card.fill(question.prompt[language])}", ""]
         if item.judgement:
-            verdict = _WORDS[language]["right" if item.judgement.correct else "wrong"]
-            said = item.judgement.said[language] if item.judgement.said else ""
-            lines += [f"{verdict} {said}", ""]
+            verdict = said["right" if item.judgement.correct else "wrong"]
+            why = item.judgement.said[language] if item.judgement.said else ""
+            lines += [f"{verdict} {why}", ""]
             if question.kind == "code":
                 lines += ["```python", item.judgement.right[language], "```", ""]
             else:
-                lines += [f"{_WORDS[language]['answer']}: {item.judgement.right[language]}", ""]
+                lines += [f"{said['answer']}: {item.judgement.right[language]}", ""]
         lines.append(item.card.fill(question.explanation[language]))
     return "\n".join(lines)
 
 
 def drill(
-    *, count: int = 10, topics: tuple[str, ...] = (), language: str | None = None
+    *,
+    count: int = 10,
+    topics: tuple[str, ...] = (),
+    core: bool = False,
+    language: str | None = None,
 ) -> DrillCard:
     """What is due for this learner, then what is new, as cards; raises as ``sittings.todays``."""
-    return DrillCard(sittings.todays(load(), count=count, topics=topics), language=language)
+    sitting = sittings.todays(load(), count=count, topics=topics, core=core)
+    return DrillCard(sitting, language=language)
 
 
 def mock_interview(
@@ -301,10 +299,16 @@ def mock_interview(
     return DrillCard(sitting, language=language)
 
 
-def from_lab(lab: str, *, kinds: tuple[str, ...] = ("free",), count: int = 6) -> DrillCard:
-    """Questions of one lab, as its *Say it*: those that interviewers ask most first."""
-    bank = load()
-    fits: list[Question] = [q for q in bank.questions.values() if q.lab == lab and q.kind in kinds]
-    fits.sort(key=lambda q: ("core" not in q.tags, q.level))
-    past = [] if progress.is_off() else interview.reviews()
-    return DrillCard(DrillSitting(bank, fits[:count], past))
+def warm_up(lab: str, *, language: str | None = None) -> DrillCard:
+    """Three short questions of earlier labs, as cards, to begin a lab with: what is due first."""
+    return DrillCard(sittings.warm_up(load(), lab), language=language)
+
+
+def say_it(lab: str, *, language: str | None = None) -> DrillCard:
+    """What an interviewer asks after a lab, as cards, to end it with."""
+    return DrillCard(sittings.say_it(load(), lab), language=language)
+
+
+def diagnostic(*, language: str | None = None) -> DrillCard:
+    """Two questions of every lab, as cards, and at the end the lab to start with."""
+    return DrillCard(sittings.diagnostic(load()), language=language)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 0. Start here
 #
-# In ten minutes your machine is checked, your own copies of the labs exist, and you have failed once.
+# Your machine is checked, your own copies of the labs exist, you have failed once, and you know where to begin.
 #
-# *10 minutes · any laptop · needs: Python and PyTorch tensors*
+# *20 minutes · any laptop · needs: Python and PyTorch tensors*
 
 # %% [markdown]
 # ### Your own copies
@@ -97,7 +97,21 @@ from labkit.widgets.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
+# ### Where to begin
+#
+# Twelve questions, two from each of labs 01 to 06, in about eight minutes. The card works by keyboard: numbers
+# choose, Enter answers, h gives a hint. "I do not know" is an honest answer, and here the useful one. Each answer
+# is explained, and what you missed comes back in later labs. New to all this? Skip the card and begin with lab 01.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import diagnostic
+
+diagnostic()
+
+# %% [markdown]
 # ### Where to go
 #
-# Start with [lab 01](01_three_crimes.ipynb): three runs fail, and you find out why. [Lab 02](02_number_formats.ipynb)
-# builds a number system from sixteen codes; rounding, loss scaling and automatic mixed precision follow.
+# In [lab 01](01_three_crimes.ipynb) three runs fail, and you find out why. [Lab 02](02_number_formats.ipynb) builds a
+# number system from sixteen codes. Rounding, loss scaling, automatic mixed precision and hardware follow in
+# [03](03_overflow_underflow_rounding.ipynb), [04](04_loss_scaling.ipynb), [05](05_automatic_mixed_precision.ipynb) and
+# [06](06_hardware_and_benchmarks.ipynb). An interview soon? [Lab 16](16_interview.ipynb) has a plan for Friday.

@@ -22,14 +22,15 @@ from labkit.checks import claim, reveal, three_crimes as court, whose, yours
 from labkit.suspects import SUSPECTS, run
 
 # %% [markdown]
-# From lab 00, aloud: what is the difference between measured and emulated? How many bytes has an FP16 number? What does
-# a check do with a wrong answer?
-#
-# <details><summary>Answers</summary>
-#
-# Measured ran on this hardware; emulated computes here what a GPU would. Two. It names the mistake and asks.
-# </details>
-#
+# Three questions on lab 00, in 90 seconds: numbers choose, Enter answers, h gives a hint. From here on each lab
+# begins so, and first comes what you missed.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("01_three_crimes")
+
+# %% [markdown]
 # ### The bet
 #
 # Two 16-bit formats, each half of FP32. **FP16** 半精度 has a short range: 65504 at most, and 0 from 2**-25 down.
@@ -571,38 +572,12 @@ court.check_kinds(kinds)
 # %% [markdown]
 # ### Say it
 #
-# Answer aloud, or in one line, as in an interview. Then open ours.
-#
-# <details><summary>What is mixed precision training?</summary>
-#
-# Several formats in one training step: products in FP16, BF16 or scaled FP8; weights, optimizer state, losses and
-# reductions in FP32; with FP16 also loss scaling. `model.half()` alone is not mixed.
-# </details>
-# <details><summary>Why do it, and what does not get smaller?</summary>
-#
-# Matrix units do more 16-bit operations a second, and activations and traffic halve, at the accuracy of FP32. The
-# number of operations stays, and so do 16 bytes a parameter with Adam.
-# </details>
-# <details><summary>Name the methods. Static or dynamic?</summary>
-#
-# Autocast with FP32 weights; a 16-bit model with FP32 masters; pure BF16 with stochastic rounding; FP8 with scales.
-# PTQ and QAT are quantization. Static and dynamic are words for the loss scale.
-# </details>
-# <details><summary>Where does it pay most, and where not?</summary>
-#
-# Large products on hardware with 16-bit units, much memory in activations. Tiny models, CPUs without such units and
-# jobs that wait for data gain nothing. Real-time inference is another question.
-# </details>
-# <details><summary>What is it worth? Give an example.</summary>
-#
-# Name chip and baseline. By NVIDIA's data sheets, FP16 Tensor Cores peak at 312 TFLOP/s on an A100: 16 times its FP32
-# peak, 2 times TF32. ResNet-50 kept its accuracy: 75.92 % in FP32, 76.04 % mixed. Measure before you promise.
-# </details>
-# <details><summary>How common is it today, and what comes next?</summary>
-#
-# It is the default: BF16 for most large models, FP8 where chips have it (DeepSeek-V3). Next: FP4 in scaled blocks with
-# stochastic rounding (NVFP4), smaller optimizer state, fewer bits on the network.
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("01_three_crimes")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel

@@ -26,6 +26,14 @@ from labkit.formats import BF16, E2M1, FORMATS, FP16, FloatFormat, spacing
 from labkit.formats import decode as labkit_decode
 
 # %% [markdown]
+# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("02_number_formats")
+
+# %% [markdown]
 # ### A first guess
 #
 # FP16 holds numbers up to 65504. What is 2048 + 1 in FP16? Write your guess where the dots are, run
@@ -639,33 +647,12 @@ claim(f"one name, two largest values: {E4M3.max} and {E4M3FNUZ.max}", E4M3.max !
 # %% [markdown]
 # ### Say it
 #
-# Answer aloud, or in one line, as in an interview. Then open ours.
-#
-# <details><summary>FP16, BF16, TF32: which bits, and what does each buy?</summary>
-#
-# FP16 is 1-5-10, BF16 1-8-7, TF32 1-8-10 in a 32-bit container. Exponent bits buy octaves: BF16 and TF32
-# reach about as far as FP32. Mantissa bits buy precision: FP16 and TF32 have eps 2**-10, BF16 2**-7.
-# </details>
-# <details><summary>What is dynamic range?</summary>
-#
-# The ratio of the largest to the smallest positive value, usually in octaves or decibels. With
-# subnormals: FP16 40 octaves, BF16 261, FP32 277. It is no difference of two numbers.
-# </details>
-# <details><summary>How large is the rounding error of a cast, and when is it zero?</summary>
-#
-# At most half an ulp. Relatively at most eps / 2, but only for normal values. A value that the format
-# holds loses nothing. Outside the range all is lost, so report both apart.
-# </details>
-# <details><summary>From which value on does FP16 give inf? Below which does it give zero?</summary>
-#
-# From 65520, half a gap above 65504. At 2**-25 and below, half of the smallest value. Between 2**-14 and
-# 2**-25 it loses precision step by step.
-# </details>
-# <details><summary>Why do large language models train in BF16 when FP16 is more precise?</summary>
-#
-# Gradients span many octaves, and what underflows or overflows is gone. Rounding noise is tolerated
-# better. FP16 needs loss scaling to stay in its window; BF16 usually does not.
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("02_number_formats")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel

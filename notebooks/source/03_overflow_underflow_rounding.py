@@ -24,12 +24,12 @@ from labkit.checks import overflow_underflow_rounding as clinic
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
-# From lab 02, aloud: what is the gap of FP16 at 2048, where does FP16 give inf, and where 0?
-#
-# <details><summary>Answers</summary>
-#
-# 2. From 65520 on, half a gap above 65504. At 2**-25 and below, half of the smallest subnormal.
-# </details>
+# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("03_overflow_underflow_rounding")
 
 # %% [markdown]
 # ### The waiting room
@@ -682,30 +682,12 @@ claim("2: a class weight of 1e5 is inf in FP16", quantize(1e5, FP16) == math.inf
 # %% [markdown]
 # ### Say it
 #
-# Answer aloud, or in one line, as in an interview. Then open ours.
-#
-# <details><summary>What can go wrong in mixed precision training? Why not train in pure FP16?</summary>
-#
-# Range: activations overflow at 65520, gradients underflow at 2**-25, Adam's eps of 1e-8 is 0. Rounding: updates below
-# half a gap are swamped, 16-bit sums stall. So keep FP32 for sums and weights, and scale the loss.
-# </details>
-# <details><summary>What is numerical stability, and what is conditioning?</summary>
-#
-# A stable algorithm gives the exact result of a nearby problem: its formula does not amplify errors. Conditioning
-# belongs to the problem. A wider format cures neither; it only moves the cliff.
-# </details>
-# <details><summary>Implement a mixed precision product on a CPU.</summary>
-#
-# `(a.half().float() @ b.half().float()).to(out)`, with a flag for inf and NaN. Its error is judged by γₖ Σ|a||b|.
-# </details>
-# <details><summary>How does mixed precision change the design of an algorithm?</summary>
-#
-# Shift exponentials, take losses on logits, widen before squares and sums, check eps and mask constants.
-# </details>
-# <details><summary>Do data skew or parameter noise matter to FP16?</summary>
-#
-# Scale matters, class balance does not. Noise below half a gap vanishes; stochastic rounding puts it where it helps.
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("03_overflow_underflow_rounding")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel

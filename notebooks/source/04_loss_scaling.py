@@ -21,14 +21,14 @@ from labkit.data import autoencoder_gradients, digits, digits_mlp
 from labkit.formats import FP16, quantize
 
 # %% [markdown]
-# From labs 02 and 03, aloud: which gradients does FP16 turn into 0? Which addend does a weight of 1 swallow, in FP16
-# and in BF16? Which of the two has the range of float32?
-#
-# <details><summary>Answers</summary>
-#
-# 2**-25 and below. Half a gap and less: up to 2**-11 in FP16, up to 2**-8 in BF16. BF16.
-# </details>
-#
+# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("04_loss_scaling")
+
+# %% [markdown]
 # ### A network that stands still
 #
 # This autoencoder copies digits. Its error is one of several terms of a loss, so somebody weighted it by 1e-3.
@@ -661,30 +661,12 @@ review.check_diagnosis(diagnosis)
 #
 # ### Say it
 #
-# Answer aloud, as in an interview. Then open ours.
-#
-# <details><summary>What is gradient scaling, and why does FP16 training need it?</summary>
-#
-# The loss times S keeps gradients in the window; they are divided by S in float32. It cures underflow, not rounding.
-# </details>
-# <details><summary>How do you choose the scale, and how is it adjusted?</summary>
-#
-# Start at 2**16. On inf or NaN skip the step and halve; after 2000 good steps in a row double. Unscale all groups
-# once, save the count with the scale, stop after a long streak of skips. A fixed S: largest gradient times S well
-# below 65504.
-# </details>
-# <details><summary>What are master weights, and where are they in PyTorch AMP?</summary>
-#
-# Float32 weights that take the updates. Under autocast the parameters are the masters, and 16-bit copies are temporary.
-# </details>
-# <details><summary>How does mixed precision training solve the problems of 16 bits?</summary>
-#
-# Masters against swamping, a loss scale against underflow, float32 sums and lists of float32 operators for reductions.
-# </details>
-# <details><summary>The first steps are skipped. Or: the scale is 2**-40 and falling. What now?</summary>
-#
-# The first is calibration: wait. The second is no large scale but a NaN source: look at the data and the forward pass.
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("04_loss_scaling")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel

@@ -23,14 +23,12 @@ from labkit.checks import amp_loops, automatic_mixed_precision as amp, claim, re
 from labkit.emulation import emulate_gpu
 
 # %% [markdown]
-# From earlier labs, aloud: where does FP16 overflow and where underflow? What does a loss scale change, and what does a
-# skipped step leave as it was?
-#
-# <details><summary>Answers</summary>
-#
-# At 65520, and at 2**-25. The scale multiplies all gradients, so that small ones survive the cast. A skipped step leaves
-# parameters and moments bit for bit.
-# </details>
+# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("05_automatic_mixed_precision")
 
 # %% [markdown]
 # ### Paint the step
@@ -643,28 +641,12 @@ claim("one inf, then three good batches: still no finite gradient", not math.isf
 #
 # ### Say it
 #
-# Answer aloud, or in one line, as in an interview. Then open ours.
-#
-# <details><summary>How do you implement mixed precision training?</summary>
-#
-# Parameters stay FP32. Forward and loss in `torch.autocast(device, dtype=...)`. For FP16 a GradScaler: scale, backward,
-# `unscale_` if you clip, step, update, each once. Check the dtype that is really active, log the unscaled loss, the scale
-# and the skips, and compare with an FP32 baseline.
-# </details>
-# <details><summary>Write the loop. Which calls change for BF16?</summary>
-#
-# Empty, open, forward and loss, close, scale and backward, `unscale_`, clip, step, update. BF16 has FP32's range, so the
-# scaler goes: `enabled=False`. Clipping then sees true gradients anyway.
-# </details>
-# <details><summary>Which mixing strategies are common? Why not FP16 with BF16?</summary>
-#
-# FP16 with FP32 and a loss scale; BF16 with FP32; FP8 with BF16 and FP32, a scale a tensor or block. FP16 and BF16 have the
-# same speed and size, and the pair promotes to FP32.
-# </details>
-# <details><summary>Two optimizers, one overflow: what happens?</summary>
-#
-# One scaler checks each optimizer apart. The one with an inf skips, the other steps, and one update halves the scale.
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("05_automatic_mixed_precision")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel

@@ -24,14 +24,14 @@ from labkit.checks import whose, yours
 from labkit.hardware import Description, detect, device_of, recommend
 
 # %% [markdown]
-# From earlier labs, aloud: which dtype has the range of FP32? Which one needs a loss scale, and why? What does autocast do
-# with a sum?
-#
-# <details><summary>Answers</summary>
-#
-# BF16. FP16, since gradients from 2**-25 down turn into 0. It computes the sum in FP32.
-# </details>
-#
+# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import warm_up
+
+warm_up("06_hardware_and_benchmarks")
+
+# %% [markdown]
 # ### One question is three
 #
 # "Does this card support BF16?" asks three things at once. Can memory hold it? Can torch compute with it? Has the chip
@@ -589,28 +589,12 @@ claim("autocast casts inputs and weights in each forward pass", casts.count >= 6
 #
 # ### Say it
 #
-# Answer aloud, or in one line, as in an interview. Then open ours.
-#
-# <details><summary>Which GPUs support mixed precision?</summary>
-#
-# Any card stores FP16 and BF16 and has elementwise kernels for them. Products of BF16 need 7.0, and are slow without units.
-# Current wheels need 7.5. Tensor Cores take FP16 from capability 7.0 (V100, T4; not the GTX 16 series),
-# BF16 and TF32 from 8.0 (A100), FP8 from 8.9 (L4, H100). CPUs: AVX512-BF16, AMX. I would say which of the three I mean.
-# </details>
-# <details><summary>AMP made our training 10 % faster, not twice. Why?</summary>
-#
-# Amdahl: only products became faster. Or they are bound by memory, too small, badly aligned; or the step waits for data,
-# casts, the optimizer. Profile, then look at the share of products and their intensity.
-# </details>
-# <details><summary>How do you benchmark FP16 against FP32 honestly?</summary>
-#
-# Warm up, synchronise, interleave fresh arms from the same seed, report medians with their spread and an A/A control. Pin what
-# FP32 means, TF32 or not. Report quality beside speed, paired over seeds, against a margin stated before.
-# </details>
-# <details><summary>What is the difference between a V100 and an A100 for training in 16 bits?</summary>
-#
-# The V100 has FP16 only, so a loss scale. The A100 adds BF16 and TF32 and 2.5 times the dense FP16 peak (312 against 125).
-# </details>
+# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.drill_card import say_it
+
+say_it("06_hardware_and_benchmarks")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.progress_panel import progress_panel
