@@ -94,7 +94,7 @@ function render({ model, el }) {
       const area = field("textarea", words().code, { rows: "12", cols: "80" });
       area.value = view.stub;
       parts.push(area);
-    } else if (view.form === "free") parts.push(field("input", words().speech, { type: "text", placeholder: words().speech }));
+    } else if (view.form === "free") parts.push(field("input", words().speech, { type: "text", class: "dc-speech", placeholder: words().speech }));
     else parts.push(field("input", view.how, { type: "text", placeholder: view.how }));
 
     const certainty = node("div", { class: "dc-sure", role: "radiogroup", "aria-label": words().sure },

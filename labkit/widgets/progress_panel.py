@@ -24,6 +24,7 @@ _STYLE = """<style>
 .labkit-progress .labkit-table th, .labkit-progress .labkit-table td {text-align: left;
   vertical-align: top; padding: 0.35em 1.2em 0.35em 0.4em; max-width: 32em; font-weight: normal;
   border-bottom: 1px solid var(--jp-border-color2, #8888);}
+.labkit-progress .labkit-table td:has(.bar) {white-space: nowrap;}
 .labkit-progress .labkit-table thead th {font-weight: 600;}
 .labkit-progress .labkit-table td {font-variant-numeric: tabular-nums;}
 .labkit-progress .bar {display: inline-block; width: 7em; height: 0.7em; margin-right: 0.6em;

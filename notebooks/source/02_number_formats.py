@@ -664,4 +664,4 @@ progress_panel()
 # Point v1.0. Micikevicius et al., *Mixed Precision Training*, arXiv:1710.03740. Noune et al.,
 # arXiv:2206.02915, for the fnuz variants. NVIDIA's PTX manual, `cvt.rna.tf32`.
 #
-# **Next.** Lab 03, on overflow, underflow and rounding, comes with the next release. [Back to the start](00_start_here.ipynb).
+# **Next.** [Lab 03: overflow, underflow, rounding](03_overflow_underflow_rounding.ipynb).

@@ -677,4 +677,4 @@ progress_panel()
 # **Sources.** Micikevicius et al., *Mixed Precision Training*, arXiv:1710.03740, sections 3.1 and 3.2. Zamirai et al.,
 # arXiv:2010.06192 (BF16 weights). PyTorch, `torch/amp/grad_scaler.py` and `AmpGradScalerKernels`.
 #
-# **Next.** Lab 05 opens autocast itself. [Back to the start](00_start_here.ipynb).
+# **Next.** [Lab 05: automatic mixed precision](05_automatic_mixed_precision.ipynb).

@@ -606,5 +606,5 @@ progress_panel()
 # A100 and H100; peaks and bandwidths with their sources in data/gpus.csv. Williams, Waterman, Patterson, *Roofline* (2009).
 # G. Amdahl (1967). Schuirmann, equivalence by two one-sided tests (1987). PyTorch 2.13: `fp32_precision`, CUDA semantics.
 #
-# **Next.** Labs 07 to 15, on memory, FP8, quantization and production, come with later releases.
-# [Back to the start](00_start_here.ipynb).
+# **Next.** [Lab 16: the interview](16_interview.ipynb). Labs 07 to 15, on memory, FP8, quantization and production, come with
+# later releases.

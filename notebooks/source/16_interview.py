@@ -41,7 +41,7 @@ warm_up("16_interview")
 # not say much." Set a clock, and read the model as a reviewer does: which lines does no list of autocast protect?
 
 # %%
-print(inspect.getsource(HandmadeGPT).split('"""')[2])
+print(inspect.getsource(HandmadeGPT))
 
 
 # %%
@@ -201,8 +201,8 @@ claim(
 )
 
 # %% [markdown]
-# What an interviewer asks next: which of your changes would BF16 make needless, and which not? The scaler goes; the mask,
-# the eps fit BF16's range, and so do the squares. Division, clipping and the restart stay what they were.
+# What an interviewer asks next: which of your changes would BF16 make needless? The scaler goes. The mask's constant, the
+# eps and the squares fit BF16's range. Division, clipping and the restart stay what they were.
 #
 # **A stopping point.** Sitting B starts with its own setup.
 
