@@ -21,10 +21,13 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation, l
 from fractions import Fraction
 
 from labkit.expressions import ExpressionError, Number, plain, read_number, same_unit
-from labkit.questions import Card, Question, Text, same, within, written
+from labkit.questions import LANGUAGES, Card, Question, Text, same, within, written
 
 LONGEST = 20_000
 """Characters of an answer; more is refused unread."""
+
+GIVEN_LIMIT = 300
+"""Characters of a typed answer that a report shows."""
 
 _LETTERS = "abcdefghij"
 _SHORT = 6
@@ -359,6 +362,29 @@ def right_answer(card: Card) -> Text:
     else:
         said = question.model
     return Text(en=card.fill(said.en), zh=card.fill(said.zh))
+
+
+def given_answer(card: Card, answer) -> Text:
+    """What was answered, in words; of what was typed at most ``GIVEN_LIMIT`` characters.
+
+    ``answer`` is in the form that ``judge`` takes, for free speech the line that sums it up.
+    """
+    question = card.question
+    if answer is None:
+        return Text(en="I do not know", zh="不知道")
+    if question.kind == "spot" and not hasattr(question, "options"):
+        return Text(en=f"line {answer}", zh=f"第 {answer} 行")
+    named = getattr(question, "options", None) or getattr(question, "items", None)
+    named = {entry.key: entry for entry in named or getattr(question, "rights", ())}
+    if named:
+        chosen = [named[key] for key in ([answer] if isinstance(answer, str) else answer)]
+        link = " → " if question.kind == "order" else "; "
+        said = [link.join(getattr(entry, language) for entry in chosen) for language in LANGUAGES]
+        return Text(en=card.fill(said[0]) or "–", zh=card.fill(said[1]) or "–")
+    typed = answer if isinstance(answer, str) else "; ".join(map(str, answer))
+    if len(typed) > GIVEN_LIMIT:
+        typed = typed[:GIVEN_LIMIT] + " ..."
+    return Text(en=typed or "–", zh=typed or "–")
 
 
 def _labelled(part, card: Card, value: Number, language: str) -> str:

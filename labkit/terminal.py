@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from textwrap import fill
 
 from labkit import drills, interview, mock, plans
-from labkit.answers import Judgement, Unclear, judge, read
+from labkit.answers import Judgement, Unclear, given_answer, judge, read, right_answer
 from labkit.drills import FAIRLY_SURE
 from labkit.questions import Bank, Card, Question
 from labkit.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
@@ -223,10 +223,26 @@ def report_text(report: mock.Report, bank: Bank, language: str) -> str:
         lines += ["", f"{WORDS['labs to revisit'][language]}: {', '.join(report.labs)}"]
     for place, item in enumerate(report.items, start=1):
         lines += ["", f"{place}. {card_text(item.card, language)}", ""]
-        if item.judgement:
-            lines.append(verdict_text(item.card, item.judgement, language))
-        lines.append(item.card.fill(item.card.question.explanation[language]))
+        lines += _transcript(item, language)
     return "\n".join(lines)
+
+
+def _transcript(item: mock.ItemRow, language: str) -> list[str]:
+    """One turn: what was answered and how fast, the verdict, and why it is so."""
+    question, turn = item.card.question, item.turn
+    pace = f"{turn.seconds:.0f} / {question.seconds} {WORDS['seconds'][language]}"
+    given = given_answer(item.card, turn.answer)[language]
+    sure = sureness(language)[turn.sure - 1]
+    lines = [f"{WORDS['given'][language]} ({pace}, {sure}): {given}"]
+    if item.judgement:
+        lines.append(verdict_text(item.card, item.judgement, language))
+    if question.kind == "free" and turn.ticked is not None:
+        lines += [
+            f"  {'x' if number in turn.ticked else '-'} {getattr(point, language)}"
+            for number, point in enumerate(question.rubric, start=1)
+        ]
+        lines.append(f"{WORDS['model'][language]}: {right_answer(item.card)[language]}")
+    return [*lines, item.card.fill(question.explanation[language])]
 
 
 def readiness_text(bank: Bank, language: str) -> str:

@@ -13,6 +13,7 @@ WORDS = {
     "right": {"en": "Right.", "zh": "正确。"},
     "wrong": {"en": "Not so.", "zh": "不对。"},
     "answer": {"en": "Answer", "zh": "答案"},
+    "given": {"en": "You", "zh": "你"},
     "see": {"en": "See for yourself", "zh": "自己验证"},
     "model": {"en": "What we would say", "zh": "参考回答"},
     "speech": {

@@ -157,3 +157,18 @@ def test_a_lab_opens_with_three_short_questions_of_earlier_labs():
     assert {question.lab for question in card.sitting.questions} == {"00_start_here"}
     assert 3 <= say_it("06_hardware_and_benchmarks").sitting.length <= 6
     assert diagnostic().sitting.length == 12
+
+
+def test_the_report_is_a_timed_transcript_and_what_was_typed_is_only_shown(bank):
+    card = DrillCard(sittings.new_mock(bank, length=5, seed=3), language="en")
+    typed = "<img src=x onerror=alert(1)> ![a](http://x.y/z) `code` **bold**"
+    while card.numbers["state"] == "asking":
+        free = card.sitting.card.question.kind == "free"
+        send(card, "answer", typed if free else None, sure=3)
+    while card.numbers["state"] == "ticking":
+        send(card, "tick", [1])
+    html = card.numbers["report"]
+    assert "You (0 / " in html and "I do not know" in html
+    assert "<img" not in html and "<strong>bold" not in html and "onerror=alert(1)&gt;" in html
+    assert "<li>✓ this</li>" in html.replace("\n", "") and "– that" in html
+    assert "What we would say: Because of this and that." in html

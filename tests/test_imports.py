@@ -71,7 +71,7 @@ TABLE = {
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "call_order dtype_map formats hardware histograms progress misconceptions "
-        "questions answers drills interview sittings terminal wording",
+        "questions answers drills interview mock sittings terminal wording",
         "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
         "pygments",
     ),

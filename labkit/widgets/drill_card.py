@@ -4,10 +4,13 @@ This module believes that a sitting decides and the page moves: ``labkit.sitting
 Python sends what to show as final HTML in ``numbers``, and the page sends what was answered.
 """
 
+import re
+
 import traitlets
 
 from labkit import drills, interview, sittings, terminal
-from labkit.answers import Unclear, read
+from labkit.answers import Unclear, given_answer, read, right_answer
+from labkit.mock import ItemRow
 from labkit.progress import ProgressError
 from labkit.questions import LANGUAGES, Bank, Card, load
 from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
@@ -259,18 +262,39 @@ def report_markdown(report, bank: Bank, language: str) -> str:
         links = [_link(lab, language) for lab in report.labs]
         lines += ["", f"{said['labs to revisit']}: {', '.join(links)}"]
     for place, item in enumerate(report.items, start=1):
-        question = item.card.question
-        lines += ["", f"**{place}.** {item.card.fill(question.prompt[language])}", ""]
-        if item.judgement:
-            verdict = said["right" if item.judgement.correct else "wrong"]
-            why = item.judgement.said[language] if item.judgement.said else ""
-            lines += [f"{verdict} {why}", ""]
-            if question.kind == "code":
-                lines += ["```python", item.judgement.right[language], "```", ""]
-            else:
-                lines += [f"{said['answer']}: {item.judgement.right[language]}", ""]
-        lines.append(item.card.fill(question.explanation[language]))
+        lines += ["", f"**{place}.** {item.card.fill(item.card.question.prompt[language])}", ""]
+        lines += _transcript(item, language)
     return "\n".join(lines)
+
+
+def _transcript(item: ItemRow, language: str) -> list[str]:
+    """One turn in Markdown: what was answered and how fast, the verdict, and why it is so."""
+    question, turn, said = item.card.question, item.turn, words(language)
+    given = given_answer(item.card, turn.answer)[language]
+    if question.kind not in ("choice", "select", "order", "match", "spot"):
+        given = _as_typed(given)
+    pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
+    lines = [f"{said['given']} ({pace}, {sureness(language)[turn.sure - 1]}): {given}", ""]
+    if item.judgement:
+        why = item.judgement.said[language] if item.judgement.said else ""
+        lines += [f"{said['right' if item.judgement.correct else 'wrong']} {why}", ""]
+    if question.kind == "free" and turn.ticked is not None:
+        lines += [
+            f"- {'✓' if number in turn.ticked else '–'} {getattr(point, language)}"
+            for number, point in enumerate(question.rubric, start=1)
+        ]
+    if question.kind == "code":
+        lines += ["```python", right_answer(item.card)[language], "```", ""]
+    else:
+        label = said["model" if question.kind == "free" else "answer"]
+        lines += ["", f"{label}: {right_answer(item.card)[language]}", ""]
+    lines.append(item.card.fill(question.explanation[language]))
+    return lines
+
+
+def _as_typed(text: str) -> str:
+    """What a learner typed, as Markdown that shows it letter by letter."""
+    return re.sub(r"([^\w\s])", r"\\\1", " ".join(text.split()))
 
 
 def drill(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from labkit import answers
 from labkit.misconceptions import misconceptions
 from labkit.paths import DATA, NOTEBOOKS
-from labkit.questions import Record, Text, Texts, load, wrong_ideas
-from tests.questions.prove import SEEDS, failures
+from labkit.questions import Record, Text, Texts, draw, load, wrong_ideas
+from tests.questions.prove import SEEDS, failures, right_answer
 
 HERE = Path(__file__).parent
 BANK = load()
@@ -184,3 +185,15 @@ def test_no_id_of_the_facts_stands_in_the_bank():
             f"{file.name}:{at}: {line}" for at, line in enumerate(lines, 1) if ids.search(line)
         ]
     assert found == []
+
+
+@pytest.mark.parametrize("topic", BANK.topics)
+def test_what_was_answered_can_be_said(topic):
+    for question in BANK.topics[topic].questions:
+        card = draw(question, 0)
+        given = "a line" if question.kind == "free" else right_answer(card)
+        said = answers.given_answer(card, given)
+        assert said.en.strip() not in ("", "–") and said.zh.strip(), question.id
+        if hasattr(question, "options"):
+            assert said == answers.right_answer(card), question.id
+        assert answers.given_answer(card, None).en == "I do not know"
