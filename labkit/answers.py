@@ -21,7 +21,7 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation, l
 from fractions import Fraction
 
 from labkit.expressions import ExpressionError, Number, plain, read_number, same_unit
-from labkit.questions import LANGUAGES, Card, Question, Text, same, within, written
+from labkit.questions import Card, Question, Text, same, within, written
 
 LONGEST = 20_000
 """Characters of an answer; more is refused unread."""
@@ -378,8 +378,8 @@ def given_answer(card: Card, answer) -> Text:
     named = {entry.key: entry for entry in named or getattr(question, "rights", ())}
     if named:
         chosen = [named[key] for key in ([answer] if isinstance(answer, str) else answer)]
-        link = " → " if question.kind == "order" else "; "
-        said = [link.join(getattr(entry, language) for entry in chosen) for language in LANGUAGES]
+        en, zh = (" → ", " → ") if question.kind == "order" else ("; ", "；")
+        said = en.join(entry.en for entry in chosen), zh.join(entry.zh for entry in chosen)
         return Text(en=card.fill(said[0]) or "–", zh=card.fill(said[1]) or "–")
     typed = answer if isinstance(answer, str) else "; ".join(map(str, answer))
     if len(typed) > GIVEN_LIMIT:
