@@ -26,9 +26,9 @@ Read the package in this order, each module in one sitting:
 - ``labkit.questions``: the bank of interview questions. Below it ``labkit.expressions`` (numbers as
   people write them) and ``labkit.exact`` (formats in fractions); ``labkit.answers`` judges.
 - ``labkit.drills``: what is due, and how ready one is. ``labkit.mock``: the mock interview.
-  ``labkit.plans``: what to do by Friday, or over weeks. ``labkit.sittings`` holds a drill or a mock,
-  with ``labkit.interview`` for the log; ``labkit.terminal`` and a widget show it in the words of
-  ``labkit.wording``, ``labkit.preparing`` draws where one stands, ``labkit.anki`` exports the bank.
+  ``labkit.plans``: what to do by Friday, or over weeks. ``labkit.sittings`` holds a drill or a
+  mock, with ``labkit.interview`` for the log; ``labkit.terminal`` and a widget show it in the words
+  of ``labkit.wording``, ``labkit.preparing`` draws where one stands, ``labkit.anki`` exports it.
 - ``labkit.my_labs``: the learner's own copies of the labs.
 - ``labkit.hardware``: what each device does with a dtype, which precision to use, how fast it is.
 - ``labkit.doctor``: will the course run on this machine?

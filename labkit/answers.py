@@ -67,7 +67,7 @@ def judge(card: Card, answer) -> Judgement:
     if length > LONGEST:
         raise Unclear(
             f"The answer has {length} characters; at most {LONGEST} are read.",
-            f"答案有 {length} 个字符;最多读取 {LONGEST} 个。",
+            f"答案有 {length} 个字符；最多读取 {LONGEST} 个。",
         )
     correct, score, said, ideas = _JUDGES[_form(card.question)](card, answer)
     filled = said and Text(en=card.fill(said.en), zh=card.fill(said.zh))
@@ -119,7 +119,7 @@ def _numeric(card: Card, answer: Sequence[str]):
         n = len(parts)
         raise Unclear(
             f"{n} numbers are asked for, got {len(given)}.",
-            f"需要 {n} 个数,得到 {len(given)} 个。",
+            f"需要 {n} 个数，得到 {len(given)} 个。",
         )
     hits, said, ideas = 0, None, []
     for place, (text, part, expected) in enumerate(
@@ -197,7 +197,7 @@ def _bits(card: Card, answer: str):
     if code is None:
         raise Unclear(
             f"Write all {width} bits, or hexadecimal such as 0x{'2e66'[: -(-width // 4)]}.",
-            f"请写出全部 {width} 位,或写成十六进制,例如 0x{'2e66'[: -(-width // 4)]}。",
+            f"请写出全部 {width} 位，或写成十六进制，例如 0x{'2e66'[: -(-width // 4)]}。",
         )
     return _plainly(code == card.expected[0], known)
 
@@ -268,7 +268,7 @@ def _line(card: Card, answer: int | str):
         line = int(answer)
     except (TypeError, ValueError):
         raise Unclear(
-            "Give the number of a line, 0 for none.", "请给出行号,0 表示没有错。"
+            "Give the number of a line, 0 for none.", "请给出行号，0 表示没有错。"
         ) from None
     last = len(card.question.code.strip("\n").splitlines())
     if not 0 <= line <= last:

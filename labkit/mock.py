@@ -30,21 +30,21 @@ PREMISE, CONSTRAINT, INTERRUPTION, SPEECH = "premise", "constraint", "interrupti
 
 INTRODUCTIONS = {
     OPENING: Text(en="Let us begin.", zh="我们开始吧。"),
-    DEEPER: Text(en="Staying with that:", zh="接着这个问题往下:"),
+    DEEPER: Text(en="Staying with that:", zh="接着这个问题往下："),
     EASIER: Text(en="Let me take one step back.", zh="我们退一步看。"),
     ELSEWHERE: Text(en="Something else.", zh="换一个话题。"),
     PREMISE: Text(en="A colleague of mine says this.", zh="我的一位同事这样说。"),
     CONSTRAINT: Text(
         en="The constraint changes. The same question, with other numbers:",
-        zh="条件变了。同一个问题,换一组数字:",
+        zh="条件变了。同一个问题，换一组数字：",
     ),
     INTERRUPTION: Text(
         en="Before you go on, let me interrupt with a short one.",
-        zh="先打断一下,问一个短问题。",
+        zh="先打断一下，问一个短问题。",
     ),
     SPEECH: Text(
         en="Say this one aloud, as you would to me. Then sum it up in one line.",
-        zh="这一题请像面对面那样说出来,再用一句话概括。",
+        zh="这一题请像面对面那样说出来，再用一句话概括。",
     ),
 }
 """What the interviewer says before a turn, by its move."""

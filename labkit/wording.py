@@ -18,25 +18,25 @@ WORDS = {
     "model": {"en": "What we would say", "zh": "参考回答"},
     "speech": {
         "en": "Say it aloud, then sum it up in a line",
-        "zh": "请说出来,再用一句话概括",
+        "zh": "请说出来，再用一句话概括",
     },
     "code": {"en": "Your code", "zh": "你的代码"},
     "tick": {"en": "Tick the points that you made.", "zh": "勾选你说到的要点。"},
     "made": {
         "en": "Which points did you make? (numbers, 0 for none)",
-        "zh": "你说到了哪些要点?(编号,没有则写 0)",
+        "zh": "你说到了哪些要点？（编号，没有则写 0）",
     },
-    "sure": {"en": "How sure?", "zh": "有多大把握?"},
+    "sure": {"en": "How sure?", "zh": "有多大把握？"},
     "guessing": {"en": "guessing", "zh": "猜的"},
     "fairly sure": {"en": "fairly sure", "zh": "较有把握"},
     "certain": {"en": "certain", "zh": "肯定"},
     "card keys": {
         "en": "numbers choose, Enter answers, h hints",
-        "zh": "数字选择,回车提交,h 提示",
+        "zh": "数字选择，回车提交，h 提示",
     },
     "terminal keys": {
         "en": "Enter: answer. h: hint. ?: I do not know. q: stop.",
-        "zh": "回车:提交。h:提示。?:不知道。q:结束。",
+        "zh": "回车：提交。h：提示。?：不知道。q：结束。",
     },
     "minutes left": {"en": "minutes left", "zh": "分钟剩余"},
     "nothing due": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
@@ -60,16 +60,16 @@ WORDS = {
 
 FORMS = {
     "choice": {"en": "the number", "zh": "编号"},
-    "select": {"en": "all right numbers, as 1 3", "zh": "所有正确的编号,如 1 3"},
+    "select": {"en": "all right numbers, as 1 3", "zh": "所有正确的编号，如 1 3"},
     "numeric": {"en": "a number", "zh": "一个数"},
-    "parts": {"en": "the numbers, with ; between", "zh": "几个数,用 ; 隔开"},
-    "bits": {"en": "the bits, or 0x...", "zh": "二进制位,或 0x..."},
-    "order": {"en": "the letters in order, as b a c", "zh": "按顺序写字母,如 b a c"},
-    "match": {"en": "a letter for each line, as b a a", "zh": "每行一个字母,如 b a a"},
+    "parts": {"en": "the numbers, with ; between", "zh": "几个数，用 ; 隔开"},
+    "bits": {"en": "the bits, or 0x...", "zh": "二进制位，或 0x..."},
+    "order": {"en": "the letters in order, as b a c", "zh": "按顺序写字母，如 b a c"},
+    "match": {"en": "a letter for each line, as b a a", "zh": "每行一个字母，如 b a a"},
     "predict": {"en": "what it prints", "zh": "输出内容"},
-    "line": {"en": "the line's number, 0 if nothing is wrong", "zh": "行号,没有错则写 0"},
+    "line": {"en": "the line's number, 0 if nothing is wrong", "zh": "行号，没有错则写 0"},
     "free": {"en": "sum it up in a line", "zh": "用一句话概括"},
-    "code": {"en": "the code, closed by a line with a dot", "zh": "代码,最后一行只写一个点"},
+    "code": {"en": "the code, closed by a line with a dot", "zh": "代码，最后一行只写一个点"},
 }
 """In which form an answer is written, by the kind of the question."""
 
