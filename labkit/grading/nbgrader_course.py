@@ -39,8 +39,8 @@ SECRET = "labkit_secret"
 CHECK = "check-"
 HIDDEN = "hidden-"
 """How the grade_ids of a lab's check and of a hidden check begin; the exercise follows."""
-NO_SEED = "seed=None"
-"""What stands in a hidden cell until the student is known."""
+NO_SEED = "\n    seed=None,"
+"""What stands in the code of a hidden check until the student is known."""
 
 # nbgrader ends or begins a region at such a line, wherever it stands.
 _MARKS = re.compile(r"(BEGIN|END) (SOLUTION|HIDDEN TESTS|MARK SCHEME)|AUTOTEST")
@@ -112,9 +112,8 @@ def write_course(
 
 def judged_name(exercise: str, source: str) -> str | None:
     """The name that an exercise's check cell judges; None where it does not end in such a call."""
-    last = ast.parse(source).body[-1]
-    match last:
-        case ast.Expr(ast.Call(func, [ast.Name(id=name)])):
+    match ast.parse(source).body:
+        case [*_, ast.Expr(ast.Call(func, [ast.Name(id=name)]))]:
             called = func.attr if isinstance(func, ast.Attribute) else ast.unparse(func)
             return name if called == _call(exercise) else None
     return None
@@ -256,7 +255,7 @@ def _hidden_cell(exercise: str, answer: str, check: HiddenCheck, text: str) -> A
     from nbformat import v4
 
     visible = f"# Your instructor's own check of {answer} runs here when your work is graded."
-    seed = f"\n    {NO_SEED}," if check.takes_seed else ""
+    seed = NO_SEED if check.takes_seed else ""
     lines = "\n".join(f"        {line!r}" for line in text.splitlines(keepends=True))
     cell = v4.new_code_cell(
         visible

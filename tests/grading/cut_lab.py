@@ -74,8 +74,8 @@ POINTS = {"ulp": 3}
 
 
 def inputs(seed):
-    drawn = [random.Random(seed).uniform(-60000, 60000) for _ in range(20)]
-    return [0.0, 2.0**-20, *drawn]
+    draw = random.Random(seed).uniform
+    return [0.0, 2.0**-20, *(draw(-60000, 60000) for _ in range(20))]
 
 
 def run_ulp(ulp, seed):

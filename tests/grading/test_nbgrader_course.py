@@ -221,6 +221,7 @@ def test_a_check_cell_that_does_not_call_its_check_is_refused(course, tmp_path):
         ("print(answer)", None),
         ("check_first_gap(answer(1))", None),
         ("shown = check_first_gap(answer)", None),
+        ("# check_first_gap(answer)", None),
     ],
 )
 def test_the_name_that_a_check_cell_judges(source, name):
