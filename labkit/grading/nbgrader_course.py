@@ -19,6 +19,7 @@ import ast
 import copy
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -87,9 +88,11 @@ def write_course(
     texts["labkit_config.py"] = labkit_config(
         _limits(read.values()), other=CELL_SECONDS, by_student=variants, secret=SECRET
     )
-    for name in texts:
-        _refuse_edited(course / name, record["files"].get(name))
+    for name, text in texts.items():
+        _refuse_edited(course / name, {record["files"].get(name), digest(text)})
 
+    if not (course / RECORD).exists():  # first, so that a run that was broken off can go on
+        _write(course / RECORD, json.dumps({"schema": 1, **record}))
     written = [name for name, text in texts.items() if _write(course / name, text)]
     own = course / "nbgrader_config.py"
     if not own.exists() and _write(own, own_config(course.resolve().name)):
@@ -172,9 +175,9 @@ def _record(course: Path) -> dict[str, Any]:
         ) from None
 
 
-def _refuse_edited(path: Path, written: str | None) -> None:
-    """Raise CourseError where the file is not what labkit wrote there."""
-    if path.exists() and digest(path.read_text(encoding="utf-8")) != written:
+def _refuse_edited(path: Path, ours: set[str | None]) -> None:
+    """Raise CourseError where the file's digest is not among ``ours``."""
+    if path.exists() and digest(path.read_text(encoding="utf-8", errors="replace")) not in ours:
         raise CourseError(
             f"{path} was edited after labkit wrote it: move your version away and run this again"
         )
@@ -185,7 +188,9 @@ def _write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
     return True
 
 

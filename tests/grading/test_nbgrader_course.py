@@ -179,6 +179,25 @@ def test_an_edited_file_is_never_overwritten(notebooks, tmp_path):
     assert "MATRICULATION" in header.read_text()
 
 
+def test_a_run_that_was_broken_off_goes_on(notebooks, tmp_path, monkeypatch):
+    course, real, written = tmp_path / "course", nbgrader_course._write, []
+
+    def breaks(path, text):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(path)
+        return real(path, text)
+
+    monkeypatch.setattr(nbgrader_course, "_write", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        write_course(course, notebooks=notebooks)
+    monkeypatch.undo()
+    said = write_course(course, notebooks=notebooks)
+    assert f"wrote {course / 'source' / 'header.ipynb'}" in said
+    assert f"wrote {written[1]}" not in said, "what was complete is not written again"
+    assert write_course(course, notebooks=notebooks) == []
+
+
 def test_a_folder_that_is_not_ours_is_refused(notebooks, tmp_path):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "thesis.tex").write_text("years of work")
