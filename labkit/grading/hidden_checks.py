@@ -43,8 +43,8 @@ class HiddenCheck:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether the run function asks for a seed."""
-        return _takes_seed(self.check.run)
+        """Whether one of its two functions asks for a seed."""
+        return _takes_seed(self.check.run) or _takes_seed(self.check.judge)
 
 
 def load(text: str, name: str) -> dict[str, HiddenCheck]:

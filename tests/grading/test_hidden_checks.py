@@ -42,6 +42,17 @@ def test_a_check_without_a_seed_stays_as_it_is():
     assert with_seed(check_ulp, 7).collect(right) == check_ulp.collect(right)
 
 
+@pytest.mark.parametrize(
+    ("run", "judge", "takes"),
+    [("ulp, seed", "gaps", True), ("ulp", "gaps, seed", True), ("ulp", "gaps", False)],
+)
+def test_either_half_may_take_the_seed(run, judge, takes):
+    text = EXTRA.replace("run_ulp(ulp, seed)", f"run_ulp({run})").replace(
+        "check_ulp(gaps, seed)", f"check_ulp({judge})"
+    )
+    assert load(text, "extra.py")["ulp"].takes_seed is takes
+
+
 def test_a_hidden_check_shows_a_line_or_raises_one(capsys):
     run_hidden("ulp", right, seed=7, text=EXTRA)
     assert "ulp, hidden check: passed." in capsys.readouterr().out
