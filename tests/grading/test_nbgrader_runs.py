@@ -198,6 +198,7 @@ def submissions(handed_out) -> dict:
     slow.cells.insert(4, nbformat.v4.new_code_cell("import time; time.sleep(32)"))
     copied = copy.deepcopy(handed_in["solved", LAB])
     copied.cells.insert(4, copy.deepcopy(by_id(handed_out)["ulp"]))
+    copied.cells[4]["id"] = "a-copy"
     gone = {"check-ulp", "hidden-ulp", "eight-bits", "check-eight-bits"}
     deleted = copy.deepcopy(handed_in["solved", LAB])
     deleted.cells = [
