@@ -1,0 +1,1 @@
+"""For instructors: hand out the labs, and grade what comes back."""
