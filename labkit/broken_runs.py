@@ -7,8 +7,7 @@ the attention must not look there. ``run`` writes every step down, so that measu
 afterwards, at the step that they need.
 """
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -303,10 +302,10 @@ def _scaler(recipe: Recipe):
     return LossScaler(LossScale(start, growth_interval=recipe.growth_interval))
 
 
-def _optimizer(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=recipe.lr, foreach=False)
-    return torch.optim.Adam(model.parameters(), lr=recipe.lr, eps=recipe.eps, foreach=False)
+        return torch.optim.SGD(parameters, lr=recipe.lr, foreach=False)
+    return torch.optim.Adam(parameters, lr=recipe.lr, eps=recipe.eps, foreach=False)
 
 
 def run(recipe: Recipe) -> list[Step]:
@@ -315,7 +314,7 @@ def run(recipe: Recipe) -> list[Step]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         model = Reader(recipe).to(parameters)
-    optimizer, scaler, outputs = _optimizer(recipe, model), _scaler(recipe), {}
+    optimizer, scaler, outputs = _optimizer(recipe, model.parameters()), _scaler(recipe), {}
     for name in PARTS:
         model.get_submodule(name).register_forward_hook(_keep_output(outputs, PARTS[name]))
     steps = []
@@ -334,7 +333,7 @@ def run(recipe: Recipe) -> list[Step]:
             if recipe.clip == "after unscale_":
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             reached = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm()
-            before, asked = _values(model), _asked(model, optimizer)
+            before, asked = _values(model), _asked(recipe, model, optimizer)
             taken = scaler.step(optimizer)
             scaler.update()
             steps.append(
@@ -357,18 +356,17 @@ def _values(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def _asked(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
-    """The update of a float32 copy of the parameters, their gradients and the optimizer."""
-    gradients = [p.grad.float() for p in model.parameters()]
-    model, optimizer = copy.deepcopy((model, optimizer))
-    model.float()
-    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        parameter.grad = gradient
-        for name, value in optimizer.state[parameter].items():
-            optimizer.state[parameter][name] = value.float()
-    before = _values(model)
-    optimizer.step()
-    return _values(model) - before
+def _asked(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """The update that float32 copies of the parameters, gradients and state would make."""
+    copies = [nn.Parameter(p.detach().float().clone()) for p in model.parameters()]
+    twin = _optimizer(recipe, copies)
+    for copied, parameter in zip(copies, model.parameters(), strict=True):
+        copied.grad = parameter.grad.float()
+        state = optimizer.state.get(parameter, {})
+        twin.state[copied] = {name: value.float().clone() for name, value in state.items()}
+    twin.step()
+    after = torch.cat([copied.detach().flatten() for copied in copies])
+    return after - _values(model).float()
 
 
 def gaps(values: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ cause can show. A suspect falls when a reading shows what it cannot show. The de
 ask for the reading that fells the most: ``accuse`` sets the queries that were made beside the
 fewest that settle the case.
 
->>> case = new_case(3)
+>>> case = new_case(2)
 >>> case.ask("fp32").finding
 'it trains'
 >>> case.queries_left
