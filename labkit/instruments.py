@@ -125,12 +125,10 @@ def _first_nonfinite(recipe: Recipe, steps: list[Step]) -> Reading:
         values = _in_order_of_time(step)
         for place, (group, name, x) in enumerate(values):
             if not bool(x.isfinite().all()):
-                picture = _chain([name for _, name, _ in values], place, _named(x))
                 text = f"At step {step.step}, in {name}: {_named(x)}. All before it is finite."
-                return Reading("first", group, text, picture)
-    names = [name for _, name, _ in _in_order_of_time(steps[-1])]
+                return Reading("first", group, text, _chain(step, place, f"{name}: {_named(x)}"))
     text = f"Nothing: in {len(steps)} steps each output, gradient and weight is finite."
-    return Reading("first", causes.NOTHING, text, _chain(names, None, ""))
+    return Reading("first", causes.NOTHING, text, _chain(steps[-1], None, ""))
 
 
 def _in_order_of_time(step: Step) -> list[tuple[str, str, Tensor]]:
@@ -144,18 +142,21 @@ def _in_order_of_time(step: Step) -> list[tuple[str, str, Tensor]]:
     # Backward goes from the last layer to the first.
     backward = reversed(step.gradients.items())
     found = next((pair for pair in backward if not bool(pair[1].isfinite().all())), None)
-    name, gradient = found or ("", torch.zeros(1))
-    values.append((causes.GRADIENTS, f"the gradient of {name}" if name else "gradients", gradient))
+    name, gradient = found or ("all", torch.zeros(1))
+    values.append((causes.GRADIENTS, f"the gradient of {name}", gradient))
     values.append((causes.WEIGHTS, "the weights after the update", step.after))
     return values
 
 
-def _chain(names: list[str], place: int | None, word: str) -> dict:
-    states = ["fine" if place is None or i < place else "after" for i in range(len(names))]
+def _chain(step: Step, place: int | None, bad: str) -> dict:
+    """The parts of a step in order of time: finite, not finite, or not looked at any more."""
+    labels = [*step.outputs, "loss", "gradients", "weights after the update"]
+    states = ["fine" if place is None or i < place else "after" for i in range(len(labels))]
+    words = {"fine": "finite", "after": "not looked at"}
+    rows = [f"{label}: {words[state]}" for label, state in zip(labels, states, strict=True)]
     if place is not None:
-        states[place] = "bad"
-    labels = [name.removeprefix("the output of ").removeprefix("the ") for name in names]
-    return {"kind": "chain", "labels": labels, "states": states, "word": word}
+        states[place], rows[place] = "bad", bad.removeprefix("the output of ").removeprefix("the ")
+    return {"kind": "chain", "rows": rows, "states": states}
 
 
 # Gradients
@@ -217,7 +218,7 @@ def _scaler(recipe: Recipe, steps: list[Step]) -> Reading:
         return Reading("scaler", causes.NO_SCALER, "There is none: the scale is 1.", picture)
     way = f"from {_power(scales[0])} to {_power(scales[-1])}"
     if scales[-1] > scales[0] and not skipped and first_bad_loss(steps) is not None:
-        text = f"The scale goes {way}. No step is skipped, not even those with a NaN."
+        text = f"The scale goes {way}. No step is skipped, not even where gradients are inf or NaN."
         return Reading("scaler", causes.BLIND, text, picture)
     if skipped and scales[-1] <= scales[0] / 1024:
         share = len(skipped) / (len(steps) - skipped[0])

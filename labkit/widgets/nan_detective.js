@@ -69,15 +69,14 @@ const ND_KINDS = {
   },
 
   chain(picture) {
-    const parts = picture.labels.flatMap((label, i) => {
+    const parts = picture.rows.flatMap((row, i) => {
       const y = 14 + 19 * i, state = picture.states[i];
       const line = i ? [shape("line", { class: "nd-axis", x1: 16, x2: 16, y1: y - 13, y2: y - 6 })] : [];
       const box = shape("rect", { class: `nd-box nd-${state}`, x: 10, y: y - 6, width: 12, height: 12 });
       const cross = state === "bad" ? [ndCross(16, y, 4, "nd-mark")] : [];
-      const word = { fine: "finite", bad: picture.word, after: "not looked at" }[state];
-      return [...line, box, ...cross, shape("text", { class: state === "bad" ? "nd-label nd-strong" : "nd-label", x: 32, y: y + 4 }, `${label}: ${word}`)];
+      return [...line, box, ...cross, shape("text", { class: state === "bad" ? "nd-label nd-strong" : "nd-label", x: 32, y: y + 4 }, row)];
     });
-    return [14 + 19 * picture.labels.length, parts];
+    return [14 + 19 * picture.rows.length, parts];
   },
 
   digits(picture) {
@@ -165,9 +164,11 @@ function render({ model, el }) {
         })));
     }
     if (view.trouble) parts.push(node("p", { class: "nd-trouble", role: "alert" }, view.trouble));
-    if (view.readings.length) {
-      parts.push(node("h4", {}, view.verdict ? "What you asked" : "Readings"),
-        node("div", { class: "nd-readings nd-asked" }, ...view.readings.map((reading) => card(reading))));
+    const shown = new Set(view.verdict?.evidence.map((reading) => reading.id));
+    const readings = view.readings.filter((reading) => !shown.has(reading.id));
+    if (readings.length) {
+      parts.push(node("h4", {}, view.verdict ? "What you asked besides" : "Readings"),
+        node("div", { class: "nd-readings nd-asked" }, ...readings.map((reading) => card(reading))));
     }
     if (!view.verdict) {
       parts.push(node("h4", {}, "Suspects"), node("div", { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },

@@ -16,7 +16,9 @@ SHOW = "from labkit.widgets.nan_detective import NanDetective\ncase = NanDetecti
 def picture(widget, name):
     """Keep a picture where LABKIT_PICTURES says so, for a person to look at."""
     if folder := os.environ.get("LABKIT_PICTURES"):
+        widget.page.set_viewport_size({"width": 1280, "height": 2600})  # to have all of it in view
         widget.screenshot(path=Path(folder) / f"{name}.png")
+        widget.page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.fixture
