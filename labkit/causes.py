@@ -58,6 +58,7 @@ class Cause:
         broken: settings that a seed's random numbers choose, over a sound ``Recipe``.
         repair: the changed settings.
         advice: the repair, in words.
+        sign: the instrument that shows the mechanism at work.
         allows: instrument -> findings that this cause can show; "symptom" too. An instrument
             that is not there: any but those of ``_ONLY``.
         precision: whether float32 would have been spared.
@@ -68,6 +69,7 @@ class Cause:
     broken: Callable[[random.Random], dict]
     repair: Mapping[str, object]
     advice: str
+    sign: str
     allows: Mapping[str, tuple[str, ...]]
     precision: bool
 
@@ -171,6 +173,7 @@ _ALL = (
         broken=_adam_eps,
         repair={"eps": 1e-4},
         advice="eps=1e-4, or master weights and Adam's state in FP32.",
+        sign="updates",
         precision=True,
         # Gradients are finite and the update is not. A scaler refuses gradients in FP16.
         allows={
@@ -189,6 +192,7 @@ _ALL = (
         broken=_bare_softmax,
         repair={"softmax": "shifted"},
         advice="Subtract the row's maximum before exp: torch.softmax does, and runs in FP32.",
+        sign="activations",
         precision=True,
         # exp overflows in FP16 above 11.09, in FP32 only above 88.
         allows=_GOOD_BEFORE
@@ -206,6 +210,7 @@ _ALL = (
         broken=_mask,
         repair={"mask": "least"},
         advice="Mask with torch.finfo(dtype).min / 2, or compute the masked softmax in FP32.",
+        sign="batch",
         precision=True,
         # It takes a digit of which every row is masked.
         allows=_GOOD_BEFORE
@@ -222,6 +227,7 @@ _ALL = (
         broken=_log_zero,
         repair={"loss": "cross entropy"},
         advice="Give F.cross_entropy the logits: it never forms the probability.",
+        sign="activations",
         precision=True,
         # The slope 1 / p overflows where logits are 11.1 apart; from 17.3 on p is 0, log p -inf.
         allows={
@@ -240,6 +246,7 @@ _ALL = (
         broken=_unchecked,
         repair={"scaler": "checked"},
         advice="Use torch.amp.GradScaler: skip a step with inf or NaN, and halve the scale.",
+        sign="scaler",
         precision=True,
         # Scaled gradients overflow while the loss is still fine, and the step is taken.
         allows={
@@ -258,6 +265,7 @@ _ALL = (
         broken=_nan_pixel,
         repair={"data": "clean"},
         advice="Drop or mend the sample, and let the loader refuse what is not finite.",
+        sign="batch",
         precision=False,
         allows=_GOOD_BEFORE
         | {
@@ -274,6 +282,7 @@ _ALL = (
         broken=_empty_mean,
         repair={"mean": "guarded"},
         advice="Divide by labelled.clamp(min=1), or leave such a batch out.",
+        sign="batch",
         precision=False,
         allows=_GOOD_BEFORE
         | {
@@ -290,6 +299,7 @@ _ALL = (
         broken=_lr,
         repair={"lr": 0.1},
         advice="Lower the learning rate, warm it up, or clip the gradients.",
+        sign="loss",
         precision=False,
         # Each step is worse than the last, in any format, until one of them overflows somewhere.
         allows={
@@ -306,6 +316,7 @@ _ALL = (
         broken=_root,
         repair={"norm_eps": "below the root"},
         advice="Put eps below the root: its slope at 0 is infinite, and times 0 that is NaN.",
+        sign="gradients",
         precision=False,
         # Under a scaler every step is skipped, so weights and loss stay as they were; without one
         # the first step is the last good one.
@@ -325,6 +336,7 @@ _ALL = (
         broken=_underflow,
         repair={"scaler": "checked"},
         advice="Scale the loss: torch.amp.GradScaler.",
+        sign="gradients",
         precision=True,
         allows={
             "symptom": (FLAT,),
@@ -333,7 +345,8 @@ _ALL = (
             "scaler": (NO_SCALER,),
             "batch": _SOUND_BATCH,
             "fp32": (TRAINS,),
-            "updates": (NONE_ASKED, STUCK),
+            # Its weights are FP32: what little survives arrives.
+            "updates": (NONE_ASKED, ARRIVE),
         },
     ),
     Cause(
@@ -342,6 +355,7 @@ _ALL = (
         broken=_stall,
         repair={"precision": "bf16 autocast"},
         advice="Keep master weights in FP32: autocast instead of model.to(torch.bfloat16).",
+        sign="updates",
         precision=True,
         allows={
             "symptom": (FLAT,),
@@ -359,6 +373,7 @@ _ALL = (
         broken=_clip,
         repair={"clip": "after unscale_"},
         advice="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+        sign="updates",
         precision=True,
         # It takes a scaler. With autocast and scaler off the limit is what it says.
         allows={
@@ -377,6 +392,7 @@ _ALL = (
         broken=_labels,
         repair={"data": "clean"},
         advice="Shuffle images and labels together; look at a batch before training.",
+        sign="batch",
         precision=False,
         allows={
             "symptom": (FLAT,),

@@ -267,7 +267,7 @@ def _spread(logits: Tensor) -> float:
 def _short(x: float) -> str:
     if x < 1:
         return "below 1"
-    return f"{x:.0f}" if x < 1000 else f"about {_power(x)}"
+    return f"{x:.0f}" if x < 16 else f"about {_power(x)}"
 
 
 # The batch

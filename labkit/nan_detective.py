@@ -25,6 +25,7 @@ from labkit.instruments import INSTRUMENTS, Reading, first_bad_loss, symptom
 QUERIES = 4
 """How many instruments may be asked in one case."""
 
+_DRAWS = 5
 # For a sentence that says what would have ruled a suspect out: the broadest measurement first.
 _BROADEST_FIRST = (
     "fp32",
@@ -44,10 +45,10 @@ class Case:
     ``symptom`` is what everybody can see, ``readings`` what was asked so far, in order.
     """
 
-    def __init__(self, cause: Cause, seed: int) -> None:
+    def __init__(self, cause: Cause, seed: int, *, draw: int = 0) -> None:
         self.seed = seed
         self._cause = cause
-        self._recipe = cause.recipe(seed)
+        self._recipe = cause.recipe(seed + 10_000 * draw)
         self._steps = run(self._recipe)
         self._measured: dict[str, Reading] = {}
         self.readings: tuple[Reading, ...] = ()
@@ -99,6 +100,19 @@ class Case:
             self._measured[instrument] = reading
         return self._measured[instrument]
 
+    def is_fair(self) -> bool:
+        """Whether no reading contradicts the cause, and so many queries as there are can prove it.
+
+        This measures everything, so that later queries take no time.
+        """
+        readings = {name: self._measure(name) for name in INSTRUMENTS}
+        if self._cause.id not in left(self.finding, readings.values()):
+            return False
+        try:
+            return bool(shortest_chain(self._cause, self.finding, readings))
+        except LookupError:
+            return False
+
     def all_readings(self) -> dict[str, Reading]:
         """Every instrument's reading, once the case is closed.
 
@@ -118,6 +132,7 @@ class Verdict:
         accused, cause: ids of ``CAUSES``. ``right``: they are the same.
         left: the causes that the readings had not ruled out, ids. If ``right`` and only the cause
             is left, the case was proved; otherwise it was guessed.
+        sign: the reading that shows the mechanism at work.
         evidence: the readings that settle the case, as few as can be.
         against: for every innocent cause, the sentence that clears it.
         misconception: the wrong idea behind a wrong accusation, None if it was right.
@@ -128,6 +143,7 @@ class Verdict:
     cause: str
     right: bool
     left: tuple[str, ...]
+    sign: Reading
     evidence: tuple[Reading, ...]
     against: Mapping[str, str]
     misconception: str | None
@@ -138,8 +154,9 @@ class Verdict:
         return self.right and self.left == (self.cause,)
 
     def __str__(self) -> str:
-        lines = [self._opening(), "What settles it:"]
-        lines += [f"- {INSTRUMENTS[r.instrument].name}: {r.text}" for r in self.evidence]
+        lines = [self._opening(), f"The sign of it: {_said(self.sign)}"]
+        lines += ["What settles it, in as few queries as can be:"]
+        lines += [f"- {_said(reading)}" for reading in self.evidence]
         return "\n".join([*lines, f"Repair: {self.repair}"])
 
     def _opening(self) -> str:
@@ -155,12 +172,23 @@ class Verdict:
 def new_case(seed: int) -> Case:
     """Open the case of a seed: the run is built and run, in seconds at most.
 
-    As many seeds in a row as there are causes give every cause once, in an order of their own.
+    As many seeds in a row as there are causes give every cause once, in an order of their own. A
+    run that its readings do not settle, such as one that has not broken yet, is drawn anew.
+
+    Raises:
+        RuntimeError: none of the runs drawn for this seed is settled by its readings.
     """
     round_, place = divmod(seed, len(CAUSES))
     order = list(CAUSES)
     random.Random(f"order {round_}").shuffle(order)
-    return Case(CAUSES[order[place]], seed)
+    for draw in range(_DRAWS):
+        case = Case(CAUSES[order[place]], seed, draw=draw)
+        if case.is_fair():
+            return case
+    raise RuntimeError(
+        f"case {seed}: none of {_DRAWS} runs is settled by its readings on this machine; take "
+        "another seed, and please report it"
+    )
 
 
 def accuse(case: Case, cause: str) -> Verdict:
@@ -181,6 +209,7 @@ def accuse(case: Case, cause: str) -> Verdict:
         cause=guilty.id,
         right=cause == guilty.id,
         left=tuple(left(case.finding, case.readings)),
+        sign=readings[guilty.sign],
         evidence=tuple(readings[name] for name in chain),
         against={
             other.id: _cleared(other, case, readings)
@@ -256,6 +285,10 @@ def misconception(accused: Cause, guilty: Cause, case: Case) -> str:
     if guilty.id == "adam-eps":
         return "nan-means-overflow"
     return "one-symptom-one-cause"
+
+
+def _said(reading: Reading) -> str:
+    return f"{INSTRUMENTS[reading.instrument].name}: {reading.text}"
 
 
 def _lower(name: str) -> str:

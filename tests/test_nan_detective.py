@@ -19,7 +19,12 @@ from labkit.misconceptions import misconceptions
 from labkit.nan_detective import QUERIES, Case, accuse, left, new_case, shortest_chain
 
 SEEDS = range(5)
-EVERY = [(cause, seed) for cause in CAUSES for seed in SEEDS]
+# Seed 0 of each cause takes seconds, all of them take minutes.
+EVERY = [
+    pytest.param(cause, seed, marks=pytest.mark.slow if seed else ())
+    for cause in CAUSES
+    for seed in SEEDS
+]
 
 
 @cache
@@ -90,11 +95,29 @@ def test_the_same_seed_gives_the_same_words_and_leaves_the_random_state_alone():
 
 
 def test_seeds_in_a_row_give_every_cause_once(monkeypatch):
-    monkeypatch.setattr(nan_detective, "Case", lambda cause, seed: cause.id)
+    class Drawn:
+        def __init__(self, cause, seed, *, draw):
+            self.cause, self.draw = cause.id, draw
+
+        def is_fair(self):
+            return self.draw == 2
+
+    monkeypatch.setattr(nan_detective, "Case", Drawn)
     for start in (0, len(CAUSES)):
-        drawn = [new_case(start + i) for i in range(len(CAUSES))]
+        drawn = [new_case(start + i).cause for i in range(len(CAUSES))]
         assert sorted(drawn) == sorted(CAUSES)
-    assert [new_case(i) for i in range(13)] != [new_case(13 + i) for i in range(13)]
+    first, second = ([new_case(start + i).cause for i in range(13)] for start in (0, 13))
+    assert first != second
+    assert new_case(0).draw == 2, "what is not fair is drawn anew"
+
+
+def test_a_run_that_has_not_broken_makes_no_case(monkeypatch):
+    sound = replace(CAUSES["nan-pixel"], broken=lambda source: {})
+    assert not Case(sound, 0).is_fair()
+    assert Case(CAUSES["nan-pixel"], 0).is_fair()
+    monkeypatch.setattr(nan_detective, "CAUSES", {"nan-pixel": sound})
+    with pytest.raises(RuntimeError, match="case 0: none of 5 runs"):
+        new_case(0)
 
 
 def test_a_cause_breaks_in_other_settings_for_other_seeds():
@@ -285,6 +308,23 @@ def test_a_wrong_accusation_names_its_idea(cause, asked, accused, idea):
     assert verdict.misconception == idea and idea in misconceptions()
     if idea == "a-hunch-outweighs-a-reading":
         assert "Your own reading clears" in str(verdict)
+
+
+def test_the_sign_is_a_reading_that_shows_what_the_cause_does():
+    signs = {
+        "adam-eps": causes.WRECKED,
+        "softmax-overflow": causes.SHARP_SCORES,
+        "mask-overflow": causes.EMPTY_DIGIT,
+        "log-of-zero": causes.FAR_LOGITS,
+        "unchecked-scale": causes.BLIND,
+        "learning-rate": causes.CLIMBS,
+        "root-of-zero": causes.BAD,
+        "clip-before-unscale": causes.SHRUNK,
+    }
+    for cause, finding in signs.items():
+        case, _ = case_of(cause, 0)
+        assert case.verdict.sign.finding == finding, cause
+        assert f"The sign of it: {INSTRUMENTS[CAUSES[cause].sign].name}" in str(case.verdict)
 
 
 def test_an_open_case_does_not_give_its_cause_away():

@@ -74,6 +74,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(known):
     view = send(shown, "ask", "batch")
     assert "all 4 queries are used" in view["trouble"] and len(view["readings"]) == 4
     assert view["left_words"] == "No query is left: accuse one of the suspects."
+    assert send(shown, "ask", "loss")["trouble"] == "", "it was asked before, and is free"
     assert send(shown, "accuse", "nobody")["verdict"] is None
 
 

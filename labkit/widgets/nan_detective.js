@@ -104,13 +104,12 @@ function render({ model, el }) {
     const seq = Math.max(model.get("request").seq ?? 0, numbers().seq) + 1;
     model.set("request", { seq, case: numbers().case, do: act, value });
     model.save_changes();
+    root.setAttribute("aria-busy", "true"); // a run takes seconds
   }
   function ask(instrument) {
     if (instrument.asked) root.querySelector(`.nd-reading[data-id=${instrument.id}]`)?.focus();
-    else if (!numbers().closed && numbers().left) {
-      spoken.say("measuring");
-      request("ask", instrument.id);
-    } else spoken.say(numbers().left_words);
+    else if (!numbers().closed && numbers().left) request("ask", instrument.id);
+    else spoken.say(numbers().left_words);
   }
   function choose(id) {
     if (numbers().closed) return;
@@ -136,7 +135,8 @@ function render({ model, el }) {
   function verdict(view) {
     const parts = [node("p", { class: "nd-verdict", "data-right": String(view.right) }, view.opening)];
     if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
-    parts.push(node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, "What settles it, in as few queries as can be"),
+    parts.push(node("p", {}, node("b", {}, "The sign of it: "), view.sign),
+      node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, "What settles it, in as few queries as can be"),
       node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
       node("details", {}, control("summary", {}, "What clears each of the others"),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))),
@@ -188,6 +188,7 @@ function render({ model, el }) {
   function accept() {
     const view = numbers();
     if (view.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+    root.setAttribute("aria-busy", "false");
     const focused = root.contains(document.activeElement) ? document.activeElement.dataset : null;
     const [id, isSuspect] = [focused?.id, document.activeElement?.classList.contains("nd-suspect")];
     const fresh = standing !== view.case;

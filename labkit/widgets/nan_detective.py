@@ -84,12 +84,12 @@ class NanDetective(DescribedWidget):
     @traitlets.observe("request")
     def _do(self, change: dict) -> None:
         """Do what the page asks: {seq, case, do, value}; of a case that has gone, nothing."""
-        asked = change["new"]
+        asked, self._trouble = change["new"], ""
         acts = {"ask": self.ask, "accuse": self.accuse, "another": lambda _: self.another()}
         if asked.get("case") == self.case.seed:
             try:
                 acts[asked["do"]](asked.get("value"))
-            except ValueError as problem:
+            except (ValueError, RuntimeError) as problem:
                 self._trouble = str(problem)
         self._show(asked["seq"])
 
@@ -153,6 +153,7 @@ def _verdict(verdict: Verdict, asked: set[str]) -> dict:
     return {
         "right": verdict.right,
         "opening": opening,
+        "sign": f"{INSTRUMENTS[verdict.sign.instrument].name}: {verdict.sign.text}",
         "evidence": [_reading(r) | {"asked": r.instrument in asked} for r in verdict.evidence],
         "against": [
             {"name": CAUSES[cause].name, "sentence": sentence}
