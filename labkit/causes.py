@@ -131,7 +131,7 @@ def _empty_mean(source: random.Random) -> dict:
 
 
 def _log_zero(source: random.Random) -> dict:
-    gain = source.choice([7.0, 8.0, 9.0])
+    gain = source.choice([9.0, 10.0, 11.0])
     return {"loss": "log of p", "logit_gain": gain, "lr": 0.1 / gain}
 
 
@@ -149,7 +149,7 @@ def _underflow(source: random.Random) -> dict:
 
 
 def _stall(source: random.Random) -> dict:
-    lr = source.choice([6e-5, 7e-5])
+    lr = source.choice([8e-5, 9e-5])
     return {"precision": "pure bf16", "optimizer": "adam", "lr": lr, "steps": 300}
 
 

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from labkit.broken_runs import run
 from labkit.causes import CAUSES, FLAT, Cause
-from labkit.instruments import INSTRUMENTS, Reading, first_bad_loss, symptom
+from labkit.instruments import INSTRUMENTS, Reading, first_bad_loss, learns, symptom
 
 QUERIES = 4
 """How many instruments may be asked in one case."""
@@ -101,10 +101,12 @@ class Case:
         return self._measured[instrument]
 
     def is_fair(self) -> bool:
-        """Whether no reading contradicts the cause, and so many queries as there are can prove it.
+        """Whether it fails, no reading contradicts the cause, and four queries can prove it.
 
         This measures everything, so that later queries take no time.
         """
+        if self.finding == FLAT and learns([step.loss for step in self._steps]):
+            return False
         readings = {name: self._measure(name) for name in INSTRUMENTS}
         if self._cause.id not in left(self.finding, readings.values()):
             return False
