@@ -17,6 +17,9 @@ Read the package in this order, each module in one sitting:
 - ``labkit.training``: one loop for every precision; ``labkit.precision`` below it says what each
   one is. ``labkit.recordings``: such runs, recorded on real GPUs.
 - ``labkit.suspects``: the five runs of lab 01, and the evidence that a run leaves.
+- ``labkit.nan_detective``: a run that fails, eight instruments, four queries. Below it
+  ``labkit.broken_runs`` (the run), ``labkit.causes`` (what each cause can show) and
+  ``labkit.instruments`` (what is measured).
 - ``labkit.dtype_map``: the dtype of every value of one training step. ``labkit.call_order``: which
   AMP calls a loop makes, in which order, and what an order breaks.
 - ``labkit.plots``, ``labkit.widgets``: pictures of those records.

@@ -68,10 +68,15 @@ TABLE = {
     "training": May("precision loss_scaler hardware", "torch tqdm pynvml"),
     "recordings": May("data hardware models precision training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
+    "broken_runs": May("data emulation formats loss_scaler models scaling", "torch"),
+    "causes": May("broken_runs"),
+    "instruments": May("broken_runs causes formats histograms", "torch"),
+    "nan_detective": May("broken_runs causes instruments"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "call_order dtype_map formats hardware histograms progress misconceptions "
-        "questions answers drills interview mock sittings terminal wording",
+        "questions answers drills interview mock sittings terminal wording causes instruments "
+        "nan_detective",
         "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
         "pygments",
     ),

@@ -6,5 +6,6 @@
 - ``labkit.widgets.reach_the_sum``: add 1 until a 16-bit sum sticks.
 - ``labkit.widgets.dtype_map``: paint the values of a training step, then run it.
 - ``labkit.widgets.call_order``: the calls of one AMP step, to be put in order.
+- ``labkit.widgets.nan_detective``: the file of a run that fails; ``nan_pictures`` draws it.
 - ``labkit.widgets.progress_panel``: how far each lab is.
 """

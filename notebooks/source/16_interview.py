@@ -263,6 +263,18 @@ preparing.ready()
 preparing.confidence()
 
 # %% [markdown]
+# ### The NaN detective
+#
+# "The loss is NaN. What do you look at?" A run fails; it really ran, and each of eight instruments really measures. You
+# have four queries. Ask for the reading that rules out most suspects, not for the one that you expect to confirm. Then
+# accuse. The verdict says what would have settled it, and the repair. Each seed is another case.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.nan_detective import NanDetective
+
+NanDetective(seed=16)
+
+# %% [markdown]
 # ### The mock
 #
 # Ten questions, twenty minutes, no verdict before the end. A right answer leads deeper, a wrong one a step back. Expect a

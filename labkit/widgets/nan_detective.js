@@ -1,0 +1,235 @@
+// Shows what Python says (`numbers`), sends whom was asked and accused, and draws five kinds of
+// picture from places in percent.
+
+const ND_W = 400, ND_LEFT = 44, ND_INNER = ND_W - ND_LEFT - 10;
+const ndX = (percent) => ND_LEFT + percent / 100 * ND_INNER;
+const ndText = (x, y, text, end = false) => shape("text", { class: end ? "nd-label nd-end" : "nd-label", x, y }, text);
+const ndCross = (x, y, r, name) => shape("path", { class: name, d: `M${x - r} ${y - r}L${x + r} ${y + r}M${x - r} ${y + r}L${x + r} ${y - r}` });
+
+const ND_KINDS = {
+  line(picture) {
+    const height = 110, y = (percent) => 8 + percent / 100 * (height - 8);
+    const parts = [
+      shape("path", { class: "nd-axis", d: `M${ND_LEFT} 8V${height}H${ND_W - 10}` }),
+      ndText(ND_LEFT - 4, 16, picture.top, true), ndText(ND_LEFT - 4, height, picture.bottom, true),
+      ndText(ND_LEFT, height + 15, "step 0"), ndText(ND_W - 10, height + 15, picture.end, true),
+    ];
+    picture.curves.forEach((curve, i) => {
+      let pen = "M";
+      const d = curve.points.map((point) => {
+        if (!point) { pen = "M"; return ""; }
+        const piece = `${pen}${ndX(point[0])} ${y(point[1])}`;
+        pen = "L";
+        return piece;
+      }).join("");
+      parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d }));
+      if (curve.gap !== null) {
+        parts.push(shape("line", { class: "nd-gap", x1: ndX(curve.gap), x2: ndX(curve.gap), y1: 8, y2: height }));
+      }
+      const top = height + 31 + 15 * i;
+      parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d: `M${ND_LEFT} ${top - 4}h24` }),
+        ndText(ND_LEFT + 30, top, curve.gap === null ? curve.name : `${curve.name}; from the upright line on not finite`));
+    });
+    for (const [px, py] of picture.marks) parts.push(ndCross(ndX(px), y(py), 3, "nd-mark"));
+    let bottom = height + 22 + 15 * picture.curves.length;
+    if (picture.marks.length) {
+      bottom += 15;
+      parts.push(ndCross(ND_LEFT + 12, bottom - 10, 3, "nd-mark"), ndText(ND_LEFT + 30, bottom - 6, "skipped step"));
+    }
+    return [bottom, parts];
+  },
+
+  bars(picture) {
+    const left = 150, inner = ND_W - left - 10, x = (percent) => left + percent / 100 * inner;
+    const bottom = 18 + 30 * picture.rows.length;
+    const parts = picture.limits.flatMap(([at, word]) => [
+      shape("line", { class: "nd-limit", x1: x(at), x2: x(at), y1: 16, y2: bottom }),
+      shape("text", { class: "nd-label nd-middle", x: x(at), y: 11 }, word)]);
+    picture.rows.forEach((row, i) => {
+      const top = 20 + 30 * i;
+      parts.push(ndText(left - 8, top + 11, row.label.replace("attention.", "att. ").replace("scores.", ""), true),
+        ndText(left, top + 22, row.text));
+      if (row.span) parts.push(shape("rect", { class: "nd-bar", x: x(row.span[0]), y: top + 2, width: Math.max(x(row.span[1]) - x(row.span[0]), 2), height: 8 }));
+      else parts.push(shape("line", { class: "nd-axis", x1: left, x2: left + inner, y1: top + 6, y2: top + 6 }));
+    });
+    return [bottom + 4, parts];
+  },
+
+  histogram(picture) {
+    const height = 96, [at, word] = picture.limit;
+    const parts = picture.bars.map(([left, width, tall]) => shape("rect", {
+      class: "nd-bar", x: ndX(left) + 0.5, width: Math.max(ndX(left + width) - ndX(left) - 1, 1),
+      y: height - tall / 100 * (height - 20), height: tall / 100 * (height - 20) }));
+    parts.push(shape("path", { class: "nd-axis", d: `M${ND_LEFT} ${height}H${ND_W - 10}` }),
+      shape("line", { class: "nd-limit", x1: ndX(at), x2: ndX(at), y1: 16, y2: height }),
+      shape("text", { class: "nd-label nd-middle", x: ndX(at), y: 11 }, word),
+      ndText(ND_LEFT, height + 15, picture.ends[0]), ndText(ND_W - 10, height + 15, picture.ends[1], true),
+      shape("text", { class: "nd-label nd-middle", x: ndX(50), y: height + 15 }, "size of an update"));
+    return [height + 22, parts];
+  },
+
+  chain(picture) {
+    const parts = picture.rows.flatMap((row, i) => {
+      const y = 14 + 19 * i, state = picture.states[i];
+      const line = i ? [shape("line", { class: "nd-axis", x1: 16, x2: 16, y1: y - 13, y2: y - 6 })] : [];
+      const box = shape("rect", { class: `nd-box nd-${state}`, x: 10, y: y - 6, width: 12, height: 12 });
+      const cross = state === "bad" ? [ndCross(16, y, 4, "nd-mark")] : [];
+      return [...line, box, ...cross, shape("text", { class: state === "bad" ? "nd-label nd-strong" : "nd-label", x: 32, y: y + 4 }, row)];
+    });
+    return [14 + 19 * picture.rows.length, parts];
+  },
+
+  digits(picture) {
+    const size = 9, wide = 8 * size + 24;
+    const parts = picture.images.flatMap((image, n) => {
+      const left = 6 + (n % 4) * wide, top = 4 + Math.floor(n / 4) * (8 * size + 24);
+      const cells = image.flatMap((row, i) => row.map((value, j) => (value === null
+        ? ndCross(left + (j + 0.5) * size, top + (i + 0.5) * size, 4, "nd-mark")
+        : shape("rect", { class: "nd-pixel", x: left + j * size, y: top + i * size, width: size, height: size, "fill-opacity": value / 16 }))));
+      return [shape("rect", { class: "nd-frame", x: left, y: top, width: 8 * size, height: 8 * size }), ...cells,
+        ndText(left, top + 8 * size + 14, `label ${picture.labels[n]}`)];
+    });
+    return [8 + 2 * (8 * size + 24), parts];
+  },
+};
+
+function render({ model, el }) {
+  const root = control("div", { class: "lk nd", role: "group", tabindex: "0" });
+  const spoken = announcer();
+  let suspect = null; // chosen, and not yet accused
+  let standing = null; // the case on the page
+  const numbers = () => model.get("numbers");
+
+  function request(act, value) {
+    const seq = Math.max(model.get("request").seq ?? 0, numbers().seq) + 1;
+    model.set("request", { seq, case: numbers().case, do: act, value });
+    model.save_changes();
+    root.setAttribute("aria-busy", "true"); // a run takes seconds
+  }
+  function ask(instrument) {
+    if (instrument.asked) root.querySelector(`.nd-reading[data-id=${instrument.id}]`)?.focus();
+    else if (!numbers().closed && numbers().left) request("ask", instrument.id);
+    else spoken.say(numbers().left_words);
+  }
+  function choose(id) {
+    if (numbers().closed) return;
+    suspect = id;
+    root.querySelectorAll(".nd-suspect").forEach((each) => each.setAttribute("aria-checked", String(each.dataset.id === id)));
+    root.querySelector(".nd-accuse").setAttribute("aria-disabled", "false");
+  }
+  function accuse() {
+    if (suspect) request("accuse", suspect);
+    else spoken.say("Choose a suspect first.");
+  }
+
+  function drawing(reading) {
+    const [height, parts] = ND_KINDS[reading.picture.kind](reading.picture);
+    return shape("svg", { class: "nd-picture", viewBox: `0 0 ${ND_W} ${height}`, role: "img", "aria-label": reading.text }, ...parts);
+  }
+  function card(reading, note) {
+    return control("section", { class: "nd-reading", tabindex: "-1", "data-id": reading.id, "aria-label": reading.name },
+      node("h4", {}, reading.name, ...(note ? [node("span", { class: "nd-note" }, note)] : [])),
+      node("p", {}, reading.text), drawing(reading));
+  }
+
+  function verdict(view) {
+    const parts = [node("p", { class: "nd-verdict", "data-right": String(view.right) }, view.opening)];
+    if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
+    parts.push(node("p", {}, node("b", {}, "The sign of it: "), view.sign),
+      node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, "What settles it, in as few queries as can be"),
+      node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
+      node("details", {}, control("summary", {}, "What clears each of the others"),
+        node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))),
+      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button nd-main" }, () => request("another"))));
+    return node("div", { class: "nd-closing" }, ...parts);
+  }
+
+  function draw() {
+    const view = numbers();
+    const shut = view.closed || !view.left;
+    const parts = [
+      node("div", { class: "nd-head" }, node("h3", {}, `Case ${view.case}`), node("span", { class: "nd-left" }, view.left_words)),
+      node("p", { class: "nd-symptom" }, view.symptom)];
+    if (view.verdict) parts.push(verdict(view.verdict));
+    else {
+      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, "8"), " ask, ", node("kbd", {}, "a"), "to",
+        node("kbd", {}, "m"), " choose a suspect, ", node("kbd", {}, "Enter"), "accuses."));
+      parts.push(node("h4", {}, "Instruments"), node("div", { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
+        ...view.instruments.map((each, i) => {
+          const name = `${each.name}: ${each.tells}${each.asked ? " Asked." : ""}`;
+          const element = button("", { class: "lk-button nd-instrument", "data-id": each.id, "aria-label": name,
+            "aria-disabled": String(shut && !each.asked), "data-asked": String(each.asked) }, () => ask(each));
+          element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells)));
+          return element;
+        })));
+    }
+    if (view.trouble) parts.push(node("p", { class: "nd-trouble", role: "alert" }, view.trouble));
+    const shown = new Set(view.verdict?.evidence.map((reading) => reading.id));
+    const readings = view.readings.filter((reading) => !shown.has(reading.id));
+    if (readings.length) {
+      parts.push(node("h4", {}, view.verdict ? "What you asked besides" : "Readings"),
+        node("div", { class: "nd-readings nd-asked" }, ...readings.map((reading) => card(reading))));
+    }
+    if (!view.verdict) {
+      parts.push(node("h4", {}, "Suspects"), node("div", { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },
+        ...view.suspects.map((each, i) => {
+          const element = button("", { class: "lk-button nd-suspect", role: "radio", "aria-checked": String(each.id === suspect),
+            "data-id": each.id, "aria-label": each.name }, () => choose(each.id));
+          element.append(node("kbd", {}, "abcdefghijklm"[i]), node("span", {}, each.name));
+          return element;
+        })),
+      node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button nd-main nd-accuse", "aria-disabled": String(!suspect) }, accuse)));
+    }
+    root.replaceChildren(...parts, spoken.element);
+    root.setAttribute("aria-label", `NaN detective, case ${view.case}`);
+    Object.assign(root.dataset, { case: view.case, left: view.left, closed: String(view.closed) });
+  }
+
+  function accept() {
+    const view = numbers();
+    if (view.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+    root.setAttribute("aria-busy", "false");
+    const focused = root.contains(document.activeElement) ? document.activeElement.dataset : null;
+    const [id, isSuspect] = [focused?.id, document.activeElement?.classList.contains("nd-suspect")];
+    const fresh = standing !== view.case;
+    if (fresh) suspect = null;
+    standing = view.case;
+    draw();
+    if (focused) {
+      const again = !fresh && !view.closed && id && root.querySelector(`${isSuspect ? ".nd-suspect" : ".nd-instrument"}[data-id=${id}]`);
+      (again || root).focus({ preventScroll: !view.closed });
+    }
+    const last = view.readings.at(-1);
+    if (view.verdict) spoken.say(`${view.verdict.opening} Repair: ${view.verdict.repair}`);
+    else if (view.trouble) spoken.say(view.trouble);
+    else spoken.say(`${last && !fresh ? `${last.name}: ${last.text} ` : view.symptom} ${view.left_words}`);
+  }
+
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation(); // nothing reaches JupyterLab's command mode
+    const view = numbers();
+    const letter = event.key.length === 1 ? "abcdefghijklm".indexOf(event.key) : -1;
+    if (event.key === "Enter" && event.target.matches("button:not(.nd-suspect), summary")) return;
+    if (event.key === "Enter" && view.closed) request("another");
+    else if (event.key === "Enter") accuse();
+    else if (view.closed) return;
+    else if (view.instruments[Number(event.key) - 1]) ask(view.instruments[Number(event.key) - 1]);
+    else if (view.suspects[letter]) {
+      choose(view.suspects[letter].id);
+      root.querySelector(`.nd-suspect[data-id=${suspect}]`).focus();
+    } else return;
+    event.preventDefault();
+  }
+
+  root.addEventListener("keydown", key);
+  model.on("change:numbers", accept);
+  el.append(root);
+  accept();
+  return () => {
+    model.off("change:numbers", accept);
+    spoken.stop();
+  };
+}
+
+export default { render };

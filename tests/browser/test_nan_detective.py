@@ -1,0 +1,137 @@
+"""NanDetective in a real JupyterLab: a case by mouse, one by keyboard, themes, phone width."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.browser.contrast import contrasts
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+# Case 3 is a NaN in the data, case 4 a square root at 0: both are checked below.
+SHOW = "from labkit.widgets.nan_detective import NanDetective\ncase = NanDetective(3)\ncase"
+
+
+def picture(widget, name):
+    """Keep a picture where LABKIT_PICTURES says so, for a person to look at."""
+    if folder := os.environ.get("LABKIT_PICTURES"):
+        widget.page.set_viewport_size({"width": 1280, "height": 2600})  # to have all of it in view
+        widget.screenshot(path=Path(folder) / f"{name}.png")
+        widget.page.set_viewport_size({"width": 1280, "height": 900})
+
+
+@pytest.fixture
+def widget(workbench):
+    return workbench.show(SHOW)
+
+
+def wait_for(widget, left):
+    widget.page.locator(f".nd[data-left='{left}']").last.wait_for()
+
+
+def test_by_mouse_a_case_is_asked_and_closed(widget, workbench):
+    assert "4 queries left." in widget.inner_text()
+    widget.get_by_role("button", name="FP32 twin").click()
+    wait_for(widget, 3)
+    reading = widget.get_by_role("region", name="FP32 twin")
+    assert "not finite here either" in reading.inner_text()
+    assert reading.get_by_role("img").locator("path.nd-curve").count() == 4, "two, and the legend"
+    widget.get_by_role("button", name="Batch").click()
+    wait_for(widget, 2)
+    assert widget.get_by_role("region", name="Batch").locator("path.nd-mark").count() == 1
+    widget.get_by_role("radio", name="There is a NaN in the data").click()
+    widget.get_by_role("button", name="Accuse").click()
+    widget.locator(".nd-verdict").wait_for()
+    assert "Proved" in widget.locator(".nd-verdict").inner_text()
+    assert "you asked" in widget.locator(".nd-closing").inner_text()
+    assert workbench.say("case.case.verdict.right, case.case.queries_left") == "True 2"
+    widget.get_by_role("button", name="Another case").click()
+    widget.page.locator(".nd[data-case='4']").last.wait_for()
+    assert "stays where it began" in widget.inner_text()
+
+
+def test_by_keyboard_alone(widget, workbench):
+    page = workbench.page
+    page.locator(".jp-NotebookPanel").first.press("Escape")  # JupyterLab's command mode
+    cells = workbench.lab.cell_count()
+    widget.focus()
+    for left, key in ((3, "1"), (2, "2"), (1, "3"), (0, "8")):
+        page.keyboard.press(key)
+        wait_for(widget, left)
+    page.keyboard.press("6")
+    page.wait_for_timeout(500)
+    assert "No query is left" in widget.inner_text()
+    assert widget.locator(".nd-asked .nd-reading").count() == 4
+    page.keyboard.press("c")
+    assert workbench.focused().startswith("A mask of -1e9")
+    page.keyboard.press("Enter")
+    widget.locator(".nd-verdict").wait_for()
+    assert "Not so. Your own reading clears" in widget.locator(".nd-verdict").inner_text()
+    assert "A suspicion may stand" in widget.inner_text()
+    said = widget.get_by_role("status")
+    page.wait_for_function("(e) => e.textContent.includes('Not so.')", arg=said.element_handle())
+    page.keyboard.press("Enter")
+    page.locator(".nd[data-case='4'][data-closed='false']").last.wait_for()
+    assert workbench.lab.cell_count() == cells, "no key reached JupyterLab"
+
+
+def test_a_reading_that_stands_gets_the_focus_and_costs_nothing(widget, workbench):
+    widget.get_by_role("button", name="Gradients").click()
+    wait_for(widget, 3)
+    widget.get_by_role("button", name="Gradients").click()
+    assert workbench.focused() == "Gradients"
+    assert widget.get_attribute("data-left") == "3"
+
+
+@pytest.fixture(scope="module")
+def full(workbench):
+    """A case with four readings of four kinds, still open."""
+    widget = workbench.show(SHOW)
+    for left, key in ((3, "3"), (2, "2"), (1, "6"), (0, "8")):
+        widget.press(key)
+        wait_for(widget, left)
+    return widget
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_text_stands_out_in_both_themes(full, workbench, theme):
+    workbench.lab.theme(theme)
+    workbench.page.wait_for_timeout(500)
+    found = contrasts(workbench.page, ".nd")
+    picture(full, f"open-{theme.split()[-1]}")
+    workbench.lab.theme("JupyterLab Light")
+    assert len(found) > 40
+    assert [each for each in found if each[0] < 4.5] == []
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_a_verdict_stands_out_in_both_themes(workbench, theme):
+    widget = workbench.show(SHOW.replace("3)", "12)"))
+    for left, key in ((3, "4"), (2, "5"), (1, "7")):
+        widget.press(key)
+        wait_for(widget, left)
+    workbench.lab.theme(theme)
+    workbench.page.wait_for_timeout(500)
+    picture(widget, f"asked-{theme.split()[-1]}")
+    widget.press("a")
+    widget.press("Enter")
+    widget.locator(".nd-verdict").wait_for()
+    found = contrasts(workbench.page, ".nd")
+    picture(widget, f"closed-{theme.split()[-1]}")
+    workbench.lab.theme("JupyterLab Light")
+    assert [each for each in found if each[0] < 4.5] == []
+
+
+def test_at_the_width_of_a_phone_nothing_sticks_out(full, workbench):
+    page = workbench.page
+    full.evaluate("(e) => { e.style.width = '340px'; }")
+    picture(full, "phone")
+    wider = full.evaluate(
+        "(e) => [...e.querySelectorAll('*')].filter((n) => !n.classList.contains('lk-spoken')"
+        " && n.getBoundingClientRect().right > e.getBoundingClientRect().right + 1)"
+        ".map((n) => n.className.baseVal ?? n.className)"
+    )
+    full.evaluate("(e) => { e.style.width = ''; }")
+    assert wider == []
+    assert page.locator(".nd").count() > 0
