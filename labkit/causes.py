@@ -90,6 +90,10 @@ class Cause:
         return replace(recipe, **self.repair)
 
 
+# A stall shows in FP32's lead, which takes its time. Others are as long, lest the length tells.
+_LENGTHS = (60, 300)
+
+
 def _optimizer(source: random.Random) -> dict:
     return source.choice(
         [{"optimizer": "sgd", "lr": 0.1}, {"optimizer": "adam", "lr": 3e-3, "eps": 1e-8}]
@@ -154,7 +158,8 @@ def _stall(source: random.Random) -> dict:
 
 
 def _clip(source: random.Random) -> dict:
-    return {"scaler": "checked", "clip": "before unscale_", "lr": source.choice([0.1, 0.15, 0.2])}
+    lr, steps = source.choice([0.1, 0.15, 0.2]), source.choice(_LENGTHS)
+    return {"scaler": "checked", "clip": "before unscale_", "lr": lr, "steps": steps}
 
 
 def _root(source: random.Random) -> dict:
@@ -162,8 +167,8 @@ def _root(source: random.Random) -> dict:
 
 
 def _labels(source: random.Random) -> dict:
-    scaler = {"scaler": source.choice(["none", "checked"])}
-    return {"data": "shuffled labels", "lr": 0.1} | scaler | _sixteen_bits(source)
+    chosen = {"scaler": source.choice(["none", "checked"]), "steps": source.choice(_LENGTHS)}
+    return {"data": "shuffled labels", "lr": 0.1} | chosen | _sixteen_bits(source)
 
 
 _ALL = (

@@ -4,9 +4,10 @@ This module believes that a measurement says what it saw and at which step it lo
 where the evidence still is: at the first loss that is not finite, or at the step before it, for
 after that all is NaN. Where every loss is finite, it looks at the last step.
 
-Numbers in the texts are rounded: magnitudes to powers of two, shares to ten percent. The step at
-which a run overflows depends on the last bits of float32 sums, so it may differ by a step on
-another processor; the finding does not.
+Numbers in the texts are rounded: magnitudes to powers of two, shares to ten percent. So other
+processors give the same words, but for a number that lies at an edge between two, and but for a
+run that explodes at float32's end: where and when that overflows hangs on the last bits of its
+sums. What a cause can show allows for either.
 """
 
 import math

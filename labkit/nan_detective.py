@@ -65,11 +65,10 @@ class Case:
     @property
     def symptom(self) -> str:
         """The complaint that opens the case."""
-        count = len(self._steps)
         if self.finding == FLAT:
-            return f"A 16-bit run of {count} steps: finite, and the loss stays where it began."
+            return "A 16-bit run: every loss is finite, and the loss stays where it began."
         bad = first_bad_loss(self._steps)
-        return f"A 16-bit run of {count} steps: at step {bad} the loss is not finite any more."
+        return f"A 16-bit run: at step {bad} the loss is not finite any more."
 
     @property
     def queries_left(self) -> int:
