@@ -638,7 +638,19 @@ claim("one inf, then three good batches: still no finite gradient", not math.isf
 #
 # **Quantization** 量化 is another thing: a trained network is stored or run in few bits. The recipe of this lab is the
 # first row: FP32 parameters, forward and loss in autocast, a scaler only for FP16. Then compare with an FP32 run.
+
+# %% [markdown]
+# ### Stretch: the NaN detective
 #
+# A run fails; you have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
+# number opens another case.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.widgets.nan_detective import NanDetective
+
+NanDetective(5, lab="05_automatic_mixed_precision")
+
+# %% [markdown]
 # ### Say it
 #
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.

@@ -272,7 +272,7 @@ preparing.confidence()
 # %% tags=["nbval-ignore-output"]
 from labkit.widgets.nan_detective import NanDetective
 
-NanDetective(seed=16)
+NanDetective(16, lab="16_interview")
 
 # %% [markdown]
 # ### The mock
