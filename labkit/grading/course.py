@@ -1,0 +1,78 @@
+"""The labs as the grader needs them: exercises, and what a learner is given to start with."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.grading.records import Exercise
+from labkit.paths import NOTEBOOKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseLab:
+    """A lab of the course.
+
+    ``check_versions`` holds the version of each exercise's check. ``given`` and ``checks`` are the
+    texts of the code cells that a learner gets, ``stubs`` those in which an answer is to be
+    written; all as ``normal`` makes them, so that they can be compared.
+    """
+
+    lab: str
+    title: str
+    version: str
+    exercises: tuple[Exercise, ...]
+    check_versions: dict[str, str]
+    given: frozenset[str]
+    checks: frozenset[str]
+    stubs: frozenset[str]
+    setup: str
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name that a check of this lab asks for."""
+        return frozenset(name for exercise in self.exercises for name in exercise.names)
+
+    @property
+    def points(self) -> float:
+        """What the whole lab is worth."""
+        return sum(exercise.points for exercise in self.exercises)
+
+
+def normal(source: str) -> str:
+    """A cell's text without what editors change unasked: ends of lines, and space before them."""
+    return "\n".join(line.rstrip() for line in source.splitlines()).strip()
+
+
+def read_course(notebooks: Path = NOTEBOOKS) -> dict[str, CourseLab]:
+    """Every lab of the course by its name, in order.
+
+    Raises OSError where the manifest or a learner notebook is missing: `labkit build` makes them.
+    """
+    manifest = json.loads((notebooks / "manifest.json").read_text(encoding="utf-8"))
+    return {entry["lab"]: _lab(entry, notebooks) for entry in manifest["labs"]}
+
+
+def _lab(entry: dict, notebooks: Path) -> CourseLab:
+    text = (notebooks / f"{entry['lab']}.ipynb").read_text(encoding="utf-8")
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    texts = [normal("".join(cell["source"])) for cell in code]
+    marks = [cell["metadata"].get("nbgrader", {}) for cell in code]
+    return CourseLab(
+        lab=entry["lab"],
+        title=entry["title"],
+        version=entry["version"],
+        exercises=tuple(
+            Exercise(
+                exercise=exercise["exercise"],
+                names=tuple(exercise["names"]),
+                points=exercise["points"],
+                seconds=exercise["limits"]["seconds"],
+            )
+            for exercise in entry["exercises"]
+        ),
+        check_versions={e["exercise"]: e["check_version"] or "" for e in entry["exercises"]},
+        given=frozenset(texts),
+        checks=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("grade")),
+        stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),
+        setup=texts[0] if texts else "",
+    )
