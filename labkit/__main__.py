@@ -202,6 +202,13 @@ def _mock(arguments: list[str]) -> int:
     return 0
 
 
+def _grade(arguments: list[str]) -> int:
+    """Grade what a class handed in, in a sandbox. For instructors."""
+    from labkit.grading import command
+
+    return command.main(arguments)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "start": _start,
@@ -209,6 +216,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "drill": _drill,
     "mock": _mock,
     "build": _build,
+    "grade": _grade,
     "record": _record,
 }
 

@@ -1,0 +1,328 @@
+"""``labkit grade``: from a folder or a zip to grades, feedback pages and a class summary."""
+
+import argparse
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.grading import batch, feedback, scores, summary, tables
+from labkit.grading.batch import Engine, Submission
+from labkit.grading.course import CourseLab, read_course
+from labkit.grading.intake import IntakeError, collect
+from labkit.grading.ledger import Basis, Ledger, LedgerError
+from labkit.grading.records import Settings
+from labkit.grading.roster import Override, Student, TableError, read_overrides, read_roster
+from labkit.grading.scores import Sheet
+
+ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
+_SHOWN_CHANGES = 40
+
+
+class CannotStart(Exception):
+    """Why nothing was graded, in a sentence with what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Where everything is written, beside the file that -o names."""
+
+    grades: Path
+
+    def __getattr__(self, name: str) -> Path:
+        endings = {
+            "totals": ".totals.csv",
+            "everything": ".json",
+            "summary": ".summary.html",
+            "feedback": ".feedback",
+            "ledger": ".ledger.db",
+            "secret": ".secret",
+        }
+        if name not in endings:
+            raise AttributeError(name)
+        return self.grades.with_name(self.grades.stem + endings[name])
+
+
+def main(arguments: list[str], make_grader: Callable | None = None) -> int:
+    """Run the command and return its exit status.
+
+    0: every exercise of every submission was graded. 1: something was not, and the tables say what.
+    2: it could not start. 130: it was stopped, and what was graded is kept.
+
+    ``make_grader(settings)`` gives a context manager with ``grade(work)``; by default the runner's
+    ``Grader``.
+    """
+    options = _options(arguments)
+    try:
+        if options.self_test:
+            from labkit.grading import selftest
+
+            return selftest.run(_settings(options, b"self-test"), make_grader or _runner())
+        if options.submissions is None or options.out is None:
+            raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
+        return _grade(options, make_grader)
+    except (CannotStart, IntakeError, TableError, LedgerError) as problem:
+        print(problem, file=sys.stderr)
+        return CANNOT_START
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="labkit grade", description="Grade what a class handed in, in a sandbox."
+    )
+    add = parser.add_argument
+    add("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="a folder or an LMS's zip")
+    add("-o", dest="out", type=Path, metavar="grades.csv", help="the table to write")
+    add("--lab", help="one lab, such as 02_number_formats or 02")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="submissions at a time")
+    add("--extra", type=Path, metavar="checks.py", help="hidden checks of your own")
+    add("--gradebook", type=Path, metavar="nbgrader.db", help="write the scores there too")
+    add("--roster", type=Path, metavar="roster.csv", help="columns id, name, lms_id and maybe due")
+    add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
+    add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
+    add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
+    add(
+        "--self-test", action="store_true", help="do right and wrong answers earn what they should?"
+    )
+    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler, such as tcp://10.0.0.5:8786")
+    add("--secret-file", type=Path, metavar="FILE", help="seeds the checks; made if it is absent")
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; it is at least 1")
+    return options
+
+
+def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
+    course = read_course()
+    lab = _lab(options.lab, course)
+    only = _only(options.only, course, lab)
+    outputs = Outputs(grades=options.out)
+    _try_to_write(outputs)
+    roster = read_roster(options.roster) if options.roster else {}
+    overrides = read_overrides(options.overrides) if options.overrides else None
+    settings = _settings(options, _secret(options.secret_file or outputs.secret))
+    grader = None if options.scheduler else (make_grader or _runner())(settings)
+
+    submissions = _submissions(options.submissions, course, lab)
+    chosen = batch.choose(submissions, roster)
+    with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
+        if overrides is None:
+            overrides = _kept_overrides(ledger)
+        else:
+            ledger.keep_overrides(overrides)
+        left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
+        print(f"{len(chosen)} submissions; {len(left)} to grade.")
+        with _engine(options, settings, grader) as engine:
+            if not _run(left, engine, ledger):
+                return INTERRUPTED
+        wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
+        chosen += batch.missing(chosen, roster, wanted)
+        sheets = [_sheet(one, course, ledger) for one in chosen]
+        sheets.sort(key=lambda one: (one.submission.student, one.submission.lab))
+        sheets, unmet = scores.with_overrides(sheets, overrides)
+        _write(outputs, sheets, course, settings.secret)
+        if options.gradebook:
+            from labkit.grading import gradebook
+
+            gradebook.write(options.gradebook, sheets, course)
+        before, now = ledger.reported(), scores.scores_of(sheets)
+        ledger.report(now)
+    _say(sheets, scores.changes(before, now), unmet, roster, outputs)
+    return _status(sheets, only)
+
+
+def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:
+    if name is None or name in course:
+        return name
+    numbered = [lab for lab in course if lab.split("_")[0] == name]
+    if not numbered:
+        raise CannotStart(f"There is no lab {name!r}; there are {', '.join(course)}.")
+    return numbered[0]
+
+
+def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> frozenset[str]:
+    labs = [course[lab]] if lab else list(course.values())
+    there = [one.exercise for each in labs for one in each.exercises]
+    for name in names:
+        if name not in there:
+            raise CannotStart(f"There is no exercise {name!r}; there are {', '.join(there)}.")
+    return frozenset(names)
+
+
+def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
+    if options.extra and not options.extra.is_file():
+        raise CannotStart(f"{options.extra} does not exist; --extra names a file of checks.")
+    return Settings(
+        jobs=options.jobs,
+        secret=secret,
+        extra=str(options.extra.resolve()) if options.extra else None,
+        sandboxed=not options.no_sandbox,
+    )
+
+
+def _try_to_write(outputs: Outputs) -> None:
+    """Fail before an hour of grading, not after it."""
+    folder = outputs.grades.parent
+    if outputs.grades.is_dir():
+        raise CannotStart(f"{outputs.grades} is a folder; name a file, such as grades.csv.")
+    if not folder.is_dir():
+        raise CannotStart(f"{folder} is no folder; make it, or write somewhere else with -o.")
+    trial = folder / f".labkit-{os.getpid()}"
+    try:
+        trial.touch()
+        trial.unlink()
+        outputs.feedback.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CannotStart(
+            f"{outputs.grades} cannot be written ({error.strerror}); name another file with -o."
+        ) from None
+
+
+def _secret(file: Path) -> bytes:
+    """What seeds the checks, made on the first run: who knows it can prepare for the seeds."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(file, flags, 0o600), "w") as new:
+                new.write(secrets.token_hex(32) + "\n")
+        secret = file.read_bytes().strip()
+    except OSError as error:
+        raise CannotStart(f"{file} cannot be used ({error.strerror}).") from None
+    if len(secret) < 16:
+        raise CannotStart(f"{file} holds {len(secret)} characters; a secret needs 16 at least.")
+    return secret
+
+
+def _runner() -> Callable:
+    from labkit.grading.runner import Grader
+
+    return Grader
+
+
+def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> list[Submission]:
+    read, elsewhere = [], 0
+    for handed in collect(where, course):
+        one = batch.read(handed, course, lab)
+        if one:
+            read.append(one)
+        else:
+            elsewhere += 1
+    if elsewhere:
+        print(f"{elsewhere} notebooks of other labs than {lab} were left out.")
+    if not read:
+        raise IntakeError(f"{where} holds no submissions of {lab}.")
+    return read
+
+
+def _kept_overrides(ledger: Ledger) -> list[Override]:
+    kept = ledger.overrides()
+    if kept:
+        print(
+            f"{len(kept)} overrides of an earlier run are kept; --overrides with a file of other"
+            " lines replaces them."
+        )
+    return kept
+
+
+@contextlib.contextmanager
+def _engine(options: argparse.Namespace, settings: Settings, grader) -> Iterable[Engine]:
+    if options.scheduler:
+        from labkit.grading import cluster
+
+        with cluster.engine(options.scheduler, settings) as engine:
+            yield engine
+    else:
+        with grader as running:
+            yield batch.on_this_machine(running.grade, settings.jobs)
+
+
+def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
+    """Grade what is left; False where somebody stopped it."""
+    done = 0
+
+    def watch(results):
+        nonlocal done
+        for result in _with_bar(results, len(left)):
+            yield result
+            done += 1
+
+    try:
+        if left:
+            batch.grade(left, engine, ledger, watch)
+    except KeyboardInterrupt:
+        print(
+            f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
+            file=sys.stderr,
+        )
+        return False
+    return True
+
+
+def _with_bar(results: Iterable, total: int) -> Iterable:
+    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off" or not sys.stderr.isatty():
+        return results
+    from tqdm import tqdm
+
+    return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
+
+
+def _sheet(one: Submission, course: dict[str, CourseLab], ledger: Ledger) -> Sheet:
+    return scores.sheet(one, course.get(one.lab), ledger.found(one.work) if one.work else {})
+
+
+def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:
+    versions = {lab.lab: lab.version for lab in course.values()}
+    tables.write(outputs.grades, tables.grades_csv(sheets))
+    tables.write(outputs.totals, tables.totals_csv(sheets))
+    tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
+    tables.write(outputs.summary, summary.summary(sheets, course, secret))
+    of_student: dict[str, list[Sheet]] = {}
+    for sheet in sheets:
+        of_student.setdefault(sheet.submission.student, []).append(sheet)
+    for student, theirs in of_student.items():
+        page = feedback.feedback(theirs, course)
+        tables.write(outputs.feedback / feedback.file_name(student), page)
+
+
+def _say(
+    sheets: list[Sheet],
+    changed: list[str],
+    unmet: list[Override],
+    roster: dict[str, Student],
+    outputs: Outputs,
+) -> None:
+    if changed:
+        print(f"{len(changed)} scores changed since the last run:")
+        print("\n".join(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
+        if changed[_SHOWN_CHANGES:]:
+            print(f"  and {len(changed) - _SHOWN_CHANGES} more")
+    for one in unmet:
+        print(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
+    missing = {s.submission.student for s in sheets if s.submission.cause == "missing"}
+    if missing:
+        print(f"Missing: {', '.join(sorted(missing))}.")
+    strangers = {s.submission.student for s in sheets if not s.submission.is_listed}
+    if roster and strangers:
+        print(f"Not in the roster: {', '.join(sorted(strangers))}.")
+    for sheet in sheets:
+        rows = [row for row in sheet.rows if row.points is None]
+        if rows:
+            of, causes = sheet.submission, sorted({row.cause for row in rows})
+            exercises = ", ".join(row.exercise for row in rows if row.exercise) or of.file
+            print(f"Not graded: {of.student} {of.lab} {exercises} ({', '.join(causes)})")
+    again = sum(row.rerun for sheet in sheets for row in sheet.rows)
+    if again:
+        print(f"{again} exercises ran out of wall time; the same command tries these again.")
+    print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
+    print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
+
+
+def _status(sheets: list[Sheet], only: frozenset[str]) -> int:
+    rows = [row for sheet in sheets for row in sheet.rows]
+    if only:
+        rows = [row for row in rows if row.exercise in only or not row.exercise]
+    ungraded = any(row.points is None or row.rerun for row in rows)
+    return SOME_UNGRADED if ungraded else ALL_GRADED
