@@ -275,7 +275,7 @@ def _sheet(one: Submission, course: dict[str, CourseLab], ledger: Ledger) -> She
 
 def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:
     versions = {lab.lab: lab.version for lab in course.values()}
-    tables.write(outputs.grades, tables.grades_csv(sheets))
+    tables.write(outputs.grades, tables.grades_csv(sheets, secret))
     tables.write(outputs.totals, tables.totals_csv(sheets))
     tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
     tables.write(outputs.summary, summary.summary(sheets, course, secret))

@@ -43,6 +43,9 @@ li { overflow-wrap: anywhere; }
 pre { background: var(--tint); padding: 0.8rem 1rem; overflow-x: auto; border-radius: 6px;
   font-size: 0.875rem; line-height: 1.45; margin: 0.6rem 0; tab-size: 4;
   font-family: ui-monospace, "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
+code { font-family: ui-monospace, "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: 0.92em; }
+pre code { font-size: inherit; }
 pre:focus-visible, .scroll:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 blockquote { margin: 0.5rem 0; padding: 0.1rem 0 0.1rem 0.9rem;
   border-left: 3px solid var(--line); }

@@ -37,8 +37,8 @@ def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: by
     students = {sheet.submission.student for sheet in sheets}
     body = [
         "<h1>Class summary</h1>",
-        f"<p>{_count(len(students), 'student')}. Names are replaced: the JSON file beside this page"
-        " lists nobody under a pseudonym, and the same secret gives the same pseudonyms again.</p>",
+        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column `pseudonym` of the"
+        " table of grades tells who is who. Do not hand out both.</p>",
     ]
     labs = sorted({sheet.submission.lab for sheet in sheets})
     for lab in labs:
@@ -208,7 +208,7 @@ def _clusters(found: Sequence[Cluster]) -> str:
         ]
         for one in shared
     ]
-    rest = f"<p>{_count(alone, 'other message')} that one student each got.</p>" if alone else ""
+    rest = f"<p>{_count(alone, 'more message')} went to one student each.</p>" if alone else ""
     if not rows:
         return rest
     heads = ["students", "exercise", "message", "who"]

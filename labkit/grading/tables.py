@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from labkit.grading.scores import Sheet
+from labkit.grading.scores import Sheet, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
 _COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "late", "override"]
-_COLUMNS += ["repairs", "file", "digest"]
+_COLUMNS += ["repairs", "file", "digest", "pseudonym"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
-def grades_csv(sheets: Iterable[Sheet]) -> str:
-    """A row for each student and exercise."""
+def grades_csv(sheets: Iterable[Sheet], secret: bytes) -> str:
+    """A row for each student and exercise; ``secret`` gives the class summary's pseudonyms."""
     rows = []
     for sheet in sheets:
         of = sheet.submission
@@ -36,6 +36,7 @@ def grades_csv(sheets: Iterable[Sheet]) -> str:
                 "file": of.file,
                 "digest": of.work.digest[:12] if of.work else "",
                 "misconceptions": " ".join(row.misconceptions),
+                "pseudonym": pseudonym(of.student, secret),
             }
             rows.append([facts[column] for column in _COLUMNS])
     return _csv(_COLUMNS, rows)
