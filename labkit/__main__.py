@@ -86,6 +86,10 @@ def _show_progress(arguments: list[str]) -> int:
 
 def _build(arguments: list[str]) -> int:
     """Build the notebooks from their sources; --check says what is stale. For authors."""
+    if any(argument.split("=")[0] == "--nbgrader" for argument in arguments):
+        from labkit.grading import nbgrader_course
+
+        return nbgrader_course.main(arguments)
     try:
         from labkit import build
 

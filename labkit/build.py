@@ -56,7 +56,7 @@ def build(
     """
     sources = sorted((notebooks / "source").glob("*.py"))
     read = {path.stem: read_lab(path) for path in sources}
-    chosen = _choose(labs, read)
+    chosen = choose(labs, read)
     manifest = json.dumps(_manifest(read.values()), indent=1, ensure_ascii=False) + "\n"
     if check:
         return _stale(chosen, read, manifest, notebooks)
@@ -72,8 +72,10 @@ def build(
     return said
 
 
-def _choose(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
-    names = list(read) if labs is None else list(labs)
+def choose(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
+    """The labs of these names or numbers (``"02"``), all by default; raises BuildError."""
+    numbers = {name.split("_")[0]: name for name in read}
+    names = list(read) if labs is None else [numbers.get(name, name) for name in labs]
     unknown = [name for name in names if name not in read]
     if unknown:
         raise BuildError(f"no lab is called {unknown[0]!r}; there are {', '.join(read) or 'none'}")
@@ -252,7 +254,9 @@ def _name(path: Path) -> str:
 def main(args: list[str]) -> int:
     """``labkit build [--check | --execute] [LAB ...]``; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="labkit build", description="Build the notebooks from notebooks/source."
+        prog="labkit build",
+        description="Build the notebooks from notebooks/source.",
+        epilog="For a class: labkit build --nbgrader COURSE_DIR; its --help tells more.",
     )
     parser.add_argument("labs", nargs="*", metavar="LAB", help="such as 02_number_formats")
     mode = parser.add_mutually_exclusive_group()

@@ -119,6 +119,14 @@ def names_loaded(code: str) -> list[str]:
     return list(dict.fromkeys(node.id for node in names if node.id in read))
 
 
+def without_bare_stub(code: str) -> str:
+    """An open exercise without the stubs that stand outside functions.
+
+    There `name = ...` already marks an open exercise, and a raise would stop the whole cell.
+    """
+    return "\n".join(line for line in code.split("\n") if line != STUB)
+
+
 def _plain(code: str) -> str:
     from IPython.core.inputtransformer2 import TransformerManager
 
@@ -299,9 +307,8 @@ def _cleared(notebook: Any) -> Any:
     clear = ClearSolutions(code_stub={"python": f"{COMMENT}\n{STUB}"})
     cleared, _ = clear.preprocess(copy.deepcopy(notebook), {})
     for cell in cleared.cells:
-        # `name = ...` already marks an open exercise; a raise there would stop the whole cell.
         if "nbgrader" in cell.metadata:
-            cell.source = "\n".join(line for line in cell.source.split("\n") if line != STUB)
+            cell.source = without_bare_stub(cell.source)
     return cleared
 
 

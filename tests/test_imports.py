@@ -80,7 +80,10 @@ TABLE = {
         f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
         "torch numpy IPython",
     ),
-    "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
+    "grading": May(
+        "paths progress misconceptions lab_source build checks",
+        "nbformat nbclient nbgrader traitlets sqlalchemy pygments tqdm distributed",
+    ),
     "__init__": May(),
     "__main__": May(
         "build my_labs doctor progress widgets questions drills interview sittings terminal anki "
@@ -236,7 +239,7 @@ def test_import_is_light(module, tmp_path):
 
 EFFECTS = """
 import json, os, sys
-import anywidget, IPython, ipywidgets, matplotlib.figure, numpy, torch
+import anywidget, IPython, ipywidgets, matplotlib.figure, nbgrader.preprocessors, numpy, torch
 def state():
     return [dict(os.environ), torch.initial_seed(), torch.get_default_dtype(),
             torch.get_num_threads(), os.getcwd(), list(sys.path)]

@@ -3,8 +3,8 @@
 import argparse
 import contextlib
 import os
-import secrets
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from labkit.grading.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import Settings
 from labkit.grading.roster import Override, Student, TableError, read_overrides, read_roster
 from labkit.grading.scores import Sheet
+from labkit.grading.seeds import make_secret
 
 ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
 _SHOWN_CHANGES = 40
@@ -103,6 +104,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     _try_to_write(outputs)
     roster = read_roster(options.roster) if options.roster else {}
     overrides = read_overrides(options.overrides) if options.overrides else None
+    hidden = _hidden_points(options.extra)
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
     grader = None if options.scheduler else (make_grader or _runner())(settings)
 
@@ -120,7 +122,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
                 return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
-        sheets = [_sheet(one, course, ledger) for one in chosen]
+        sheets = [_sheet(one, course, ledger, hidden) for one in chosen]
         sheets.sort(key=lambda one: (one.submission.student, one.submission.lab))
         sheets, unmet = scores.with_overrides(sheets, overrides)
         _write(outputs, sheets, course, settings.secret)
@@ -152,9 +154,34 @@ def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> fr
     return frozenset(names)
 
 
+def _hidden_points(file: Path | None) -> dict[str, dict[str, float]]:
+    """What the instructor's own checks grant, by lab and exercise."""
+    if file is None:
+        return {}
+    from labkit.grading import hidden_checks
+
+    points: dict[str, dict[str, float]] = {}
+    try:
+        text = file.read_text(encoding="utf-8")
+        for exercise, one in hidden_checks.load(text, file.name).items():
+            points.setdefault(one.check.lab, {})[exercise] = one.points
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotStart(f"{file} cannot be read: {error}.") from None
+    except hidden_checks.HiddenCheckError as error:
+        raise CannotStart(f"{error}{_line_of(error.__cause__, file.name)}") from None
+    return points
+
+
+def _line_of(error: BaseException | None, name: str) -> str:
+    """Where in the instructor's file an exception arose: `, line 7`."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f" (line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    lines = [frame.lineno for frame in frames if frame.filename == f"<{name}>"]
+    return f" (line {lines[-1]})" if lines else ""
+
+
 def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
-    if options.extra and not options.extra.is_file():
-        raise CannotStart(f"{options.extra} does not exist; --extra names a file of checks.")
     return Settings(
         jobs=options.jobs,
         secret=secret,
@@ -182,12 +209,10 @@ def _try_to_write(outputs: Outputs) -> None:
 
 
 def _secret(file: Path) -> bytes:
-    """What seeds the checks, made on the first run: who knows it can prepare for the seeds."""
+    """What seeds the checks, made on the first run."""
     try:
         with contextlib.suppress(FileExistsError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with os.fdopen(os.open(file, flags, 0o600), "w") as new:
-                new.write(secrets.token_hex(32) + "\n")
+            make_secret(file)
         secret = file.read_bytes().strip()
     except OSError as error:
         raise CannotStart(f"{file} cannot be used ({error.strerror}).") from None
@@ -269,8 +294,11 @@ def _with_bar(results: Iterable, total: int) -> Iterable:
     return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
 
 
-def _sheet(one: Submission, course: dict[str, CourseLab], ledger: Ledger) -> Sheet:
-    return scores.sheet(one, course.get(one.lab), ledger.found(one.work) if one.work else {})
+def _sheet(
+    one: Submission, course: dict[str, CourseLab], ledger: Ledger, hidden: dict[str, dict]
+) -> Sheet:
+    found = ledger.found(one.work) if one.work else {}
+    return scores.sheet(one, course.get(one.lab), found, hidden.get(one.lab, {}))
 
 
 def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:

@@ -32,11 +32,6 @@ class CourseLab:
         """Every name that a check of this lab asks for."""
         return frozenset(name for exercise in self.exercises for name in exercise.names)
 
-    @property
-    def points(self) -> float:
-        """What the whole lab is worth."""
-        return sum(exercise.points for exercise in self.exercises)
-
 
 def normal(source: str) -> str:
     """A cell's text without what editors change unasked: ends of lines, and space before them."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from labkit.grading.course import CourseLab
 from labkit.grading.pages import code, page, points, table, text
-from labkit.grading.scores import Row, Sheet
+from labkit.grading.scores import HIDDEN, Row, Sheet
 from labkit.misconceptions import misconceptions
 
 
@@ -79,8 +79,9 @@ def _exercise(row: Row, lab: str, answer: str) -> str:
         f'<article id="{text(lab)}-{text(row.exercise)}">',
         f"<h3>{text(row.exercise)}: {_status(row)}, {points(row.points, row.possible)}</h3>",
     ]
-    whose = "A further check by your instructor: " if row.hidden else ""
-    parts.append(f"<p>{whose}{_marked(row.message)}</p>")
+    if row.exercise.startswith(HIDDEN):
+        parts.append("<p>A further check by your instructor.</p>")
+    parts.append(f"<p>{_marked(row.message)}</p>")
     if row.override:
         parts.append(f"<p>Points set by your instructor: {text(row.override)}</p>")
     for one in row.misconceptions:
@@ -93,7 +94,7 @@ def _exercise(row: Row, lab: str, answer: str) -> str:
             )
     if answer:
         parts.append(code(answer))
-    elif row.status != "missing":
+    elif row.status != "missing" and not row.exercise.startswith(HIDDEN):
         parts.append('<p class="soft">The notebook holds no cell for this exercise.</p>')
     parts.append("</article>")
     return "\n".join(parts)

@@ -1,8 +1,9 @@
 """From outcomes to points, a sheet for each student and lab.
 
-**The rule: an exercise earns all of its points when its check and every hidden check of it pass,
-and none otherwise. What could not be graded has no points, neither 0 nor more, until it is graded
-or an instructor sets them.**
+**The rule: an exercise earns all of its points when its check passes, and none otherwise; a hidden
+check of an instructor's own is a row of its own, `hidden-<exercise>`, with the points that its file
+gives it. What could not be graded has no points, neither 0 nor more, until it is graded or an
+instructor sets them.**
 """
 
 import hmac
@@ -10,10 +11,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from labkit.grading.batch import Submission
+from labkit.grading.batch import Submission, not_graded
 from labkit.grading.course import CourseLab
 from labkit.grading.ledger import Scores
-from labkit.grading.records import Exercise, Outcome
+from labkit.grading.records import Outcome
 from labkit.grading.roster import Override
 
 LONGEST_MESSAGE = 1_000
@@ -58,50 +59,68 @@ class Sheet:
         return sum(row.possible for row in self.rows)
 
 
+HIDDEN = "hidden-"
+"""How the row of a hidden check begins; the exercise follows. nbgrader courses say the same."""
+
+
 def sheet(
-    submission: Submission, lab: CourseLab | None, outcomes: Mapping[str, list[Outcome]]
+    submission: Submission,
+    lab: CourseLab | None,
+    outcomes: Mapping[str, list[Outcome]],
+    hidden: Mapping[str, float],
 ) -> Sheet:
-    """The sheet of a submission; ``outcomes`` are its own, by exercise, as the ledger has them."""
+    """The sheet of a submission; ``outcomes`` are its own, by exercise, as the ledger has them.
+
+    ``hidden`` holds what the instructor's own checks of this lab grant, by exercise.
+    """
     if lab is None:
         return Sheet(submission=submission, rows=(_ungraded(submission, "", 0.0),))
     rows = []
     for exercise in lab.exercises:
-        found = outcomes.get(exercise.exercise)
-        if submission.work is None:
-            rows.append(_ungraded(submission, exercise.exercise, exercise.points))
-        elif not found:
-            rows.append(
-                Row(
-                    exercise=exercise.exercise,
-                    status="not graded",
-                    points=None,
-                    possible=exercise.points,
-                    message="This exercise was not asked for in this run.",
-                    cause="not asked for",
-                )
-            )
-        else:
-            rows.append(_row(exercise, found))
+        name, found = exercise.exercise, outcomes.get(exercise.exercise)
+        places = [(name, exercise.points, False)]
+        if name in hidden:
+            places.append((f"{HIDDEN}{name}", hidden[name], True))
+        for row_name, possible, is_hidden in places:
+            if submission.work is None:
+                rows.append(_ungraded(submission, row_name, possible))
+            elif found is None:
+                rows.append(_not_asked_for(row_name, possible))
+            else:
+                of_it = [one for one in found if one.hidden == is_hidden]
+                rows.append(_row(row_name, possible, of_it))
     return Sheet(submission=submission, rows=tuple(rows))
 
 
-def _row(exercise: Exercise, outcomes: list[Outcome]) -> Row:
-    """The first outcome that has not passed decides; the exercise's own check comes first."""
-    decides = next((one for one in outcomes if one.status != "passed"), outcomes[0])
-    points = None if decides.status == "not graded" else 0.0
-    if decides.status == "passed":
-        points = float(exercise.points)
+def _row(name: str, possible: float, outcomes: list[Outcome]) -> Row:
+    if not outcomes:
+        outcomes = [not_graded(name, "The grader gave no verdict.")]
+    (outcome,) = outcomes[:1]
+    points = None if outcome.status == "not graded" else 0.0
+    if outcome.status == "passed":
+        points = float(possible)
     return Row(
-        exercise=exercise.exercise,
-        status=decides.status,
+        exercise=name,
+        status=outcome.status,
         points=points,
         checked=points,
-        possible=float(exercise.points),
-        message=plain(decides.message),
-        misconceptions=decides.misconceptions,
-        cause=decides.cause,
-        rerun=any(one.rerun for one in outcomes),
-        hidden=decides.hidden,
+        possible=float(possible),
+        message=plain(outcome.message),
+        misconceptions=outcome.misconceptions,
+        cause=outcome.cause,
+        rerun=outcome.rerun,
+        hidden=outcome.hidden,
+    )
+
+
+def _not_asked_for(name: str, possible: float) -> Row:
+    return Row(
+        exercise=name,
+        status="not graded",
+        points=None,
+        possible=float(possible),
+        message="This exercise was not asked for in this run.",
+        cause="not asked for",
     )
 
 

@@ -104,7 +104,7 @@ def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab]) -> 
     scored = [s.points for s in sheets if s.points is not None and s.submission.work]
     parts = [f"<h2>{text(lab)}</h2>", f"<p>{', '.join(facts)}.</p>"]
     if scored:
-        possible = course[lab].points
+        possible = max(s.possible for s in sheets)
         parts.append(
             f"<p>Median {statistics.median(scored):g} of {possible:g} points,"
             f" from {min(scored):g} to {max(scored):g}.</p>"
