@@ -5,13 +5,15 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import batch, feedback, scores, summary, tables
+from labkit.grading import batch, cluster, feedback, gradebook, scores, summary, tables
 from labkit.grading.batch import Engine, Submission
+from labkit.grading.cluster import ClusterError
 from labkit.grading.course import CourseLab, read_course
+from labkit.grading.gradebook import GradebookError
 from labkit.grading.intake import IntakeError, collect
 from labkit.grading.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import Settings
@@ -65,9 +67,12 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
         if options.submissions is None or options.out is None:
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
-    except (CannotStart, IntakeError, TableError, LedgerError) as problem:
+    except (CannotStart, IntakeError, TableError, LedgerError, ClusterError) as problem:
         print(problem, file=sys.stderr)
         return CANNOT_START
+    except GradebookError as problem:
+        print(problem, file=sys.stderr)
+        return SOME_UNGRADED
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -104,9 +109,11 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     _try_to_write(outputs)
     roster = read_roster(options.roster) if options.roster else {}
     overrides = read_overrides(options.overrides) if options.overrides else None
-    hidden = _hidden_points(options.extra)
+    hidden = _hidden_points(options.extra, course)
+    if options.gradebook:
+        gradebook.require()
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
-    grader = None if options.scheduler else (make_grader or _runner())(settings)
+    make_grader = make_grader or _runner()
 
     submissions = _submissions(options.submissions, course, lab)
     chosen = batch.choose(submissions, roster)
@@ -117,7 +124,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
             ledger.keep_overrides(overrides)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         print(f"{len(chosen)} submissions; {len(left)} to grade.")
-        with _engine(options, settings, grader) as engine:
+        with _engine(options.scheduler, settings, make_grader) as engine:
             if not _run(left, engine, ledger):
                 return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
@@ -126,13 +133,11 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         sheets.sort(key=lambda one: (one.submission.student, one.submission.lab))
         sheets, unmet = scores.with_overrides(sheets, overrides)
         _write(outputs, sheets, course, settings.secret)
-        if options.gradebook:
-            from labkit.grading import gradebook
-
-            gradebook.write(options.gradebook, sheets, course)
         before, now = ledger.reported(), scores.scores_of(sheets)
         ledger.report(now)
     _say(sheets, scores.changes(before, now), unmet, roster, outputs)
+    if options.gradebook:
+        gradebook.write(options.gradebook, sheets, course)
     return _status(sheets, only)
 
 
@@ -154,7 +159,7 @@ def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> fr
     return frozenset(names)
 
 
-def _hidden_points(file: Path | None) -> dict[str, dict[str, float]]:
+def _hidden_points(file: Path | None, course: dict[str, CourseLab]) -> dict[str, dict[str, float]]:
     """What the instructor's own checks grant, by lab and exercise."""
     if file is None:
         return {}
@@ -164,7 +169,13 @@ def _hidden_points(file: Path | None) -> dict[str, dict[str, float]]:
     try:
         text = file.read_text(encoding="utf-8")
         for exercise, one in hidden_checks.load(text, file.name).items():
-            points.setdefault(one.check.lab, {})[exercise] = one.points
+            lab = course.get(one.check.lab)
+            if lab is None or exercise not in lab.check_versions:
+                raise CannotStart(
+                    f"{file.name} checks {exercise!r} of {one.check.lab!r}, which the course does"
+                    " not have; a check is called check_<exercise>, and LAB names its lab."
+                )
+            points.setdefault(lab.lab, {})[exercise] = one.points
     except (OSError, UnicodeDecodeError) as error:
         raise CannotStart(f"{file} cannot be read: {error}.") from None
     except hidden_checks.HiddenCheckError as error:
@@ -253,15 +264,13 @@ def _kept_overrides(ledger: Ledger) -> list[Override]:
 
 
 @contextlib.contextmanager
-def _engine(options: argparse.Namespace, settings: Settings, grader) -> Iterable[Engine]:
-    if options.scheduler:
-        from labkit.grading import cluster
-
-        with cluster.engine(options.scheduler, settings) as engine:
+def _engine(address: str | None, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
+    if address:
+        with cluster.engine(address, settings, make_grader) as engine:
             yield engine
     else:
-        with grader as running:
-            yield batch.on_this_machine(running.grade, settings.jobs)
+        with make_grader(settings) as grader:
+            yield batch.on_this_machine(grader.grade, settings.jobs)
 
 
 def _run(left: list, engine: Engine, ledger: Ledger) -> bool:

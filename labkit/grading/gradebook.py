@@ -5,6 +5,8 @@ and its notebook are called as the lab, a grade cell ``check-<exercise>`` or ``h
 What the gradebook has of them stays; what is missing is added.
 """
 
+import importlib.util
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -18,24 +20,32 @@ class GradebookError(Exception):
     """A gradebook that cannot be written, with what to do."""
 
 
+def require() -> None:
+    """Raise GradebookError where nbgrader is not installed: before grading, not after it."""
+    if importlib.util.find_spec("nbgrader") is None:
+        raise GradebookError(
+            "--gradebook needs nbgrader: pip install 'mixed-precision-labs[instructor]'"
+        )
+
+
 def write(file: Path, sheets: Iterable[Sheet], course: Mapping[str, CourseLab]) -> int:
     """Write the scores of these sheets; returns the number of submissions written.
 
     Points of a check become the automatic score; points set by hand the manual one. What was not
     graded is marked as needing a grade by hand. A student without a submission gets none.
 
-    Raises GradebookError without nbgrader, or where the file is no gradebook.
+    Raises GradebookError where the file is no gradebook.
     """
-    try:
-        from nbgrader.api import Gradebook
-        from sqlalchemy.exc import SQLAlchemyError
-    except ModuleNotFoundError as error:
-        raise GradebookError(
-            f"--gradebook needs {error.name}: pip install 'mixed-precision-labs[instructor]'"
-        ) from None
+    from nbgrader.api import Gradebook
+    from sqlalchemy.exc import SQLAlchemyError
+
     written = 0
     try:
-        with Gradebook(f"sqlite:///{file.absolute()}") as book:
+        # nbgrader builds its records in an order that SQLAlchemy warns of.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Gradebook(f"sqlite:///{file.absolute()}") as book,
+        ):
             for sheet in sheets:
                 if sheet.submission.lab in course and sheet.submission.cause != "missing":
                     _write_sheet(book, sheet)
