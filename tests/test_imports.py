@@ -82,7 +82,7 @@ TABLE = {
     ),
     "grading": May(
         "paths progress misconceptions lab_source build checks",
-        "nbformat nbclient nbgrader traitlets sqlalchemy pygments tqdm distributed",
+        "nbformat nbclient nbgrader traitlets sqlalchemy pygments tqdm distributed cloudpickle",
     ),
     "__init__": May(),
     "__main__": May(

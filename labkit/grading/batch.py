@@ -6,9 +6,11 @@ to the runner; ``ledger`` keeps what comes back; ``scores`` makes points of it; 
 ``feedback`` and ``summary`` write them down; ``command`` is what an instructor types.
 """
 
+import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -218,6 +220,15 @@ def safely(grade_one: Grade, work: Work) -> list[Outcome]:
         return [not_graded(one.exercise, said) for one in work.exercises]
 
 
+def with_bar(results: Iterable, total: int) -> Iterable:
+    """The results with a progress bar, unless nobody watches or LABKIT_PROGRESS=off."""
+    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off" or not sys.stderr.isatty():
+        return results
+    from tqdm import tqdm
+
+    return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
+
+
 def on_this_machine(grade_one: Grade, jobs: int) -> Engine:
     """An engine of ``jobs`` threads; ``grade_one`` keeps students' code in processes of its own."""
 
@@ -225,9 +236,17 @@ def on_this_machine(grade_one: Grade, jobs: int) -> Engine:
         pool = ThreadPoolExecutor(jobs)
         try:
             futures = {pool.submit(partial(safely, grade_one, work)): work for work in works}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:  # after Ctrl-C nothing more begins; what runs is stopped by the grader's end
+            stopped, waiting = False, set(futures)
+            while waiting and not stopped:
+                try:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                except KeyboardInterrupt:  # what is done by now is kept
+                    stopped, done = True, {future for future in waiting if future.done()}
+                for future in done:
+                    yield futures[future], future.result()
+            if stopped:
+                raise KeyboardInterrupt
+        finally:  # nothing more begins; what runs is stopped by the grader's end
             pool.shutdown(wait=False, cancel_futures=True)
 
     return engine

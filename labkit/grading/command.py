@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,8 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
         if options.self_test:
             from labkit.grading import selftest
 
-            return selftest.run(_settings(options, b"self-test"), make_grader or _runner())
+            lab = _lab(options.lab, read_course())
+            return selftest.run(_settings(options, b"self-test"), make_grader or _runner(), lab)
         if options.submissions is None or options.out is None:
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
@@ -279,7 +280,7 @@ def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
 
     def watch(results):
         nonlocal done
-        for result in _with_bar(results, len(left)):
+        for result in batch.with_bar(results, len(left)):
             yield result
             done += 1
 
@@ -293,14 +294,6 @@ def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
         )
         return False
     return True
-
-
-def _with_bar(results: Iterable, total: int) -> Iterable:
-    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off" or not sys.stderr.isatty():
-        return results
-    from tqdm import tqdm
-
-    return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
 
 
 def _sheet(

@@ -25,7 +25,7 @@ LARGEST_DELIVERY = 32 * 2**30
 """Bytes that all notebooks of one zip may unpack to."""
 
 _SKIPPED = {"__MACOSX", ".ipynb_checkpoints", ".git", "__pycache__"}
-_MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_\w+?_(?P<file>.*)")
+_MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+(_.*)?")
 _CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
 _DELIVERIES = {"submitted", "submissions"}
 _NO_TIME = (1980, 1, 1, 0, 0, 0)  # what a zip says that knows no time
@@ -209,7 +209,7 @@ def _in_zip(where: Path) -> Iterator[_Found]:
         unpacked = 0
         for entry in sorted(entries, key=lambda entry: (entry.filename, entry.header_offset)):
             path = entry.filename
-            if any(_is_noise(part) for part in path.split("/") if part not in (".", "..")):
+            if not _leads_out(path) and any(_is_noise(part) for part in path.split("/")):
                 continue
             found = _unpacked(archive, entry, where.stem, unpacked)
             unpacked += len(found.content or b"")
@@ -218,7 +218,7 @@ def _in_zip(where: Path) -> Iterator[_Found]:
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stem: str, unpacked: int) -> _Found:
     path = entry.filename
-    if path.startswith("/") or "\\" in path or ":" in path[:2] or ".." in path.split("/"):
+    if _leads_out(path):
         # The last part still tells whose it is; a path out of the folder is followed nowhere.
         name = re.split(r"[/\\]", path)[-1] or "unnamed"
         return _refused(
@@ -249,6 +249,10 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stem: str, unpac
             trouble=f"It cannot be unpacked: {shown(str(error))}.",
         )
     return _bounded(path, at, content)
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith("/") or "\\" in path or ":" in path[:2] or ".." in path.split("/")
 
 
 def _handed(found: _Found, labs: list[str]) -> Handed:

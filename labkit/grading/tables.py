@@ -15,8 +15,8 @@ from pathlib import Path
 from labkit.grading.scores import Sheet, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
-_COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "late", "override"]
-_COLUMNS += ["repairs", "file", "digest", "pseudonym"]
+_COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "hidden", "late"]
+_COLUMNS += ["override", "repairs", "file", "digest", "pseudonym"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
