@@ -7,10 +7,11 @@ to the runner; ``ledger`` keeps what comes back; ``scores`` makes points of it; 
 """
 
 import os
+import queue
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -25,8 +26,13 @@ from labkit.grading.roster import Student, counting, student_of
 from labkit.grading.selecting import select, which_lab
 
 Grade = Callable[[Work], list[Outcome]]
-Engine = Callable[[list[Work]], Iterator[tuple[Work, list[Outcome]]]]
-"""Grades each work once, in any order, and never raises because of one."""
+Stop = Callable[[], bool]
+"""Whether somebody asked to stop."""
+
+Engine = Callable[[list[Work], Stop], Iterator[tuple[Work, list[Outcome]]]]
+"""Grades each work once, in any order, and never raises because of one; ends early on ``Stop``."""
+
+_LOOK_SECONDS = 0.2  # how often a stop is looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +187,13 @@ def to_do(works: Iterable[Work], ledger: Ledger, only: frozenset[str]) -> list[W
     return left
 
 
-def grade(left: list[Work], engine: Engine, ledger: Ledger, watch: Callable) -> int:
-    """Grade what is left; each result is in the ledger before the next is waited for.
+def grade(left: list[Work], engine: Engine, ledger: Ledger, stop: Stop) -> int:
+    """Grade what is left, with a progress bar; returns how many were graded and kept.
 
-    ``watch`` wraps the iterator of results (a progress bar). Returns how many were graded.
+    Each result is in the ledger before the next is waited for.
     """
     count = 0
-    for work, outcomes in watch(engine(left)):
+    for work, outcomes in with_bar(engine(left, stop), len(left)):
         ledger.keep(work, by_exercise(work, outcomes))
         count += 1
     return count
@@ -229,23 +235,32 @@ def with_bar(results: Iterable, total: int) -> Iterable:
     return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
 
 
+def as_they_end(futures: Iterable, stop: Stop) -> Iterator:
+    """Futures in the order in which they end; once ``stop()``, those that have ended by then."""
+    ended: queue.SimpleQueue = queue.SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+    left = len(futures)
+    while left:
+        try:
+            future = ended.get(timeout=0 if stop() else _LOOK_SECONDS)
+        except queue.Empty:
+            if stop():
+                return
+            continue
+        left -= 1
+        yield future
+
+
 def on_this_machine(grade_one: Grade, jobs: int) -> Engine:
     """An engine of ``jobs`` threads; ``grade_one`` keeps students' code in processes of its own."""
 
-    def engine(works: list[Work]) -> Iterator[tuple[Work, list[Outcome]]]:
+    def engine(works: list[Work], stop: Stop) -> Iterator[tuple[Work, list[Outcome]]]:
         pool = ThreadPoolExecutor(jobs)
         try:
             futures = {pool.submit(partial(safely, grade_one, work)): work for work in works}
-            stopped, waiting = False, set(futures)
-            while waiting and not stopped:
-                try:
-                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                except KeyboardInterrupt:  # what is done by now is kept
-                    stopped, done = True, {future for future in waiting if future.done()}
-                for future in done:
-                    yield futures[future], future.result()
-            if stopped:
-                raise KeyboardInterrupt
+            for future in as_they_end(futures, stop):
+                yield futures[future], future.result()
         finally:  # nothing more begins; what runs is stopped by the grader's end
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from labkit.grading.batch import Engine, not_graded, safely
+from labkit.grading.batch import Engine, Stop, as_they_end, not_graded, safely
 from labkit.grading.course import read_course
 from labkit.grading.records import Outcome, Settings, Work
 
@@ -65,9 +65,9 @@ def engine(address: str, settings: Settings, make_grader: Callable) -> Iterator[
                 client.unregister_worker_plugin(bench.name)
 
 
-def _graded(client, name: str, works: list[Work]) -> Iterator[tuple[Work, list[Outcome]]]:
-    from distributed import as_completed
-
+def _graded(
+    client, name: str, works: list[Work], stop: Stop
+) -> Iterator[tuple[Work, list[Outcome]]]:
     futures = {
         client.submit(
             _grade, work, name, key=f"grade-{work.digest}-{work.lab}-{name}", pure=False
@@ -75,7 +75,7 @@ def _graded(client, name: str, works: list[Work]) -> Iterator[tuple[Work, list[O
         for work in works
     }
     try:
-        for future in as_completed(futures, loop=client.loop):
+        for future in as_they_end(futures, stop):
             if future.status == "finished":
                 yield futures[future], future.result()
             else:

@@ -3,7 +3,9 @@
 import argparse
 import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -276,24 +278,30 @@ def _engine(address: str | None, settings: Settings, make_grader: Callable) -> I
 
 def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
     """Grade what is left; False where somebody stopped it."""
-    done = 0
-
-    def watch(results):
-        nonlocal done
-        for result in batch.with_bar(results, len(left)):
-            yield result
-            done += 1
-
-    try:
-        if left:
-            batch.grade(left, engine, ledger, watch)
-    except KeyboardInterrupt:
+    with _asked_to_stop() as stop:
+        done = batch.grade(left, engine, ledger, stop) if left else 0
+    if done < len(left):
         print(
             f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
             file=sys.stderr,
         )
-        return False
-    return True
+    return done == len(left)
+
+
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop between two submissions; a second one stops at once."""
+    asked = threading.Event()
+
+    def ask(number, frame) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _sheet(

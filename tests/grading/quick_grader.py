@@ -1,7 +1,7 @@
 """A grader that looks at the text of the cells, for tests of what stands around the runner.
 
-``# passes``, ``# fails``, ``# believes``, ``# stops``, ``# breaks`` or ``# again`` behind the head of
-an answer decide; without one the answer is not attempted.
+``# passes``, ``# fails``, ``# believes``, ``# stops``, ``# breaks`` or ``# again`` behind an answer's
+head decide; without one the answer is not attempted.
 """
 
 import time
