@@ -27,7 +27,7 @@ def namespace() -> dict:
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
     main.display = lambda *args, **kwargs: None
-    main.get_ipython = lambda: Anything()
+    main.get_ipython = lambda: Anything("IPython")
     return vars(main)
 
 

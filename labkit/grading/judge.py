@@ -36,6 +36,19 @@ class Shipment:
     hidden: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cargo:
+    """What goes into the sandbox for one lab.
+
+    Its checks, the instructor's own last; labkit's own answers, one for each exercise of the work;
+    and the constants that its notebook reads.
+    """
+
+    shipments: tuple[Shipment, ...]
+    ours: tuple[bytes, ...]
+    public: bytes
+
+
 class JudgeError(Exception):
     """The judge crashed, hung, or cannot load its checks."""
 
@@ -47,11 +60,14 @@ class Judge:
         self.extra = extra
         self.process: subprocess.Popen | None = None
 
-    def shipments(self, lab: str) -> list[Shipment]:
-        """What goes into the sandbox for a lab, the instructor's own checks last."""
-        listed, *runs = self._ask({"do": "ship", "lab": lab})
+    def cargo(self, lab: str, exercises: dict[str, tuple[str, ...]]) -> Cargo:
+        """What goes into the sandbox for a lab; ``exercises`` maps each to its names, in order."""
+        asked = {"do": "ship", "lab": lab, "exercises": exercises}
+        listed, public, *blobs = self._ask(asked)
+        runs, ours = blobs[: -len(exercises) or None], blobs[len(blobs) - len(exercises) :]
         pairs = zip(json.loads(listed), runs, strict=True)
-        return [Shipment(run=run, **told) for told, run in pairs]
+        shipments = tuple(Shipment(run=run, **told) for told, run in pairs)
+        return Cargo(shipments=shipments, ours=tuple(ours), public=public)
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
         """Status, message and misconceptions; or ``{"missing": True}``."""
@@ -127,20 +143,25 @@ class _Bench:
         torch.set_num_threads(1)
         self.modules = shipping.check_modules()
         self.own = [shipping.load_extra(extra)] if extra else []
-        self.ship = shipping.ship
+        self.shipping = shipping
         self.checks = {}
         for hidden, modules in ((False, self.modules), (True, self.own)):
             for check in (c for module in modules for c in shipping.checks_in(module)):
                 self.checks[check.lab, check.exercise, hidden] = check
 
-    def shipments(self, lab: str) -> list[bytes]:
+    def cargo(self, lab: str, exercises: dict[str, list[str]]) -> list[bytes]:
         chosen = {key: check for key, check in self.checks.items() if key[0] == lab}
         told = [
             {"exercise": name, "hidden": hidden, "takes_seed": takes_seed(check)}
             for (_, name, hidden), check in chosen.items()
         ]
-        runs = [self.ship(check, self.modules + self.own) for check in chosen.values()]
-        return [json.dumps(told).encode(), *runs]
+        runs = [self.shipping.ship(c, self.modules + self.own) for c in chosen.values()]
+        ours = [
+            self.shipping.ours(exercise, names, lab, self.modules)
+            for exercise, names in exercises.items()
+        ]
+        public = self.shipping.public_data(lab, self.modules)
+        return [json.dumps(told).encode(), public, *runs, *ours]
 
     def verdict(self, asked: dict, collected: bytes) -> dict:
         from labkit.checks import codec
@@ -194,11 +215,13 @@ def main(args: list[str]) -> None:
             if bench is None:
                 raise JudgeError(trouble)
             if asked["do"] == "ship":
-                got = bench.shipments(asked["lab"])
+                got = bench.cargo(asked["lab"], asked["exercises"])
             else:
                 got = [json.dumps(bench.verdict(asked, content)).encode()]
         except Exception as error:  # said to the grader; the next request may be a good one
-            said = str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
+            said = (
+                str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"
+            )
             got = [b"!" + said.encode()]
         for frame in (str(len(got)).encode(), *got):
             replies.write(frames.framed(frame))

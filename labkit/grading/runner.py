@@ -1,7 +1,7 @@
 """Grade submissions: ``Grader(settings)``, then ``grade(work)`` from as many threads as jobs.
 
-    with Grader(Settings(jobs=2, secret=secret)) as grader:
-        outcomes = grader.grade(work)
+with Grader(Settings(jobs=2, secret=secret)) as grader:
+    outcomes = grader.grade(work)
 """
 
 import queue

@@ -104,8 +104,11 @@ def answer(sock: socket.socket, names: dict, beside: dict) -> None:
     request = sock.makefile("rb")
     asked = json.loads(frames.read(request, most=REQUEST_BYTES))
     shipped = frames.read(request, most=REQUEST_BYTES)
+    lent = [frames.read(request, most=REQUEST_BYTES) for _ in range(asked["lent"])]
     sys.settrace(None)
     sys.modules.update(beside)  # the names by which a shipped function finds these two
+    for blob in lent:
+        standin.lend(pickle.loads(blob))
     encode, running = beside["labkit.checks.codec"].encode, beside["labkit.checks.running"]
     seed_everything(asked["seed"])
     missing = [name for name in asked["names"] if name not in names]
@@ -137,7 +140,9 @@ def _collect(running, encode: Callable, run: Callable, value) -> bytes:
 
 def snapshot(sock: socket.socket, beside: dict, *, forks: bool) -> None:
     """Run the cells, then serve exercises until the judge has had enough."""
-    asked = json.loads(frames.read(sock.makefile("rb", buffering=0), most=REQUEST_BYTES))
+    request = sock.makefile("rb", buffering=0)
+    asked = json.loads(frames.read(request, most=REQUEST_BYTES))
+    standin.furnish(pickle.loads(frames.read(request, most=REQUEST_BYTES)))
     if forks:
         confine.limit(data_bytes=asked["data_bytes"], disk_bytes=asked["disk_bytes"])
         confine.lock()

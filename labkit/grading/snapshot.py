@@ -123,12 +123,13 @@ class Snapshot:
         self.incoming = frames.Incoming(REPORT_BYTES)
         self.processes = 1
 
-    def run_cells(self, asked: dict, limits: Limits) -> list[CellError]:
+    def run_cells(self, asked: dict, public: bytes, limits: Limits) -> list[CellError]:
         """Have the cells run; returns what they raised. Raises CellStopped."""
         number = None
         whole = Meter(self.tree, Limits(seconds=CELLS_SECONDS, memory_bytes=limits.memory_bytes))
         try:
-            self._send(self.sock, frames.framed(json.dumps(asked).encode()))
+            question = json.dumps(asked).encode()
+            self._send(self.sock, frames.framed(question) + frames.framed(public))
             while True:
                 meter = Meter(self.tree, limits)
                 told = _report(self._frame(self.sock, self.incoming, meter))
@@ -143,13 +144,16 @@ class Snapshot:
             self.processes = self.tree.usage().processes
         return _errors(told)
 
-    def ask(self, question: dict, run: bytes, limits: Limits) -> tuple[bytes, float]:
+    def ask(self, question: dict, blobs: list[bytes], limits: Limits) -> tuple[bytes, float]:
         """One exercise: the codec's bytes that came back, and the CPU seconds it took.
+
+        ``blobs`` are the first half of its check, and what is lent to it.
 
         Raises Stopped. Afterwards ``clean`` says whether the snapshot can serve another.
         """
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        asked = json.dumps({**question, "nonce": nonce.hex()}).encode()
+        asked = {**question, "nonce": nonce.hex(), "lent": len(blobs) - 1}
+        sent = [json.dumps(asked).encode(), *blobs]
         meter = Meter(self.tree, limits)
         ours, theirs = socket.socketpair()
         with ours:
@@ -158,7 +162,7 @@ class Snapshot:
                     socket.send_fds(self.sock, [b"x"], [theirs.fileno()])
                 except OSError:
                     raise Stopped("crashed") from None
-            self._send(ours, frames.framed(asked) + frames.framed(run))
+            self._send(ours, b"".join(frames.framed(part) for part in sent))
             incoming = frames.Incoming(ANSWER_BYTES)
             content = self._frame(ours, incoming, meter)
             if not secrets.compare_digest(content[:_NONCE_BYTES], nonce):

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.grading import frames, sandbox, watching
-from labkit.grading.judge import Judge, JudgeError, Shipment
+from labkit.grading.judge import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.records import Exercise, Outcome, Settings, Work
 from labkit.grading.snapshot import CELL_SECONDS, CellError, CellStopped, Limits, Snapshot, Stopped
 
@@ -51,6 +51,7 @@ class Task:
     names: tuple[str, ...]
     seconds: float
     shipment: Shipment
+    lent: tuple[bytes, ...]
 
 
 class Server:
@@ -131,18 +132,24 @@ class Worker:
         self.settings, self.start = settings, start
         self.judge = Judge(settings.extra)
         self.server: Server | None = None
-        self.shipped: dict[str, list[Shipment]] = {}
+        self.cargo: dict[tuple, Cargo] = {}
 
     def grade(self, work: Work) -> list[Outcome]:
         """One outcome for each exercise, in order, then one for each check of the instructor's."""
         try:
-            if work.lab not in self.shipped:
-                self.shipped[work.lab] = self.judge.shipments(work.lab)
-            tasks, outcomes = _tasks(work, self.shipped[work.lab])
+            cargo = self._cargo(work)
+            tasks, outcomes = _tasks(work, cargo)
         except JudgeError as error:
             return [_not_graded(e.exercise, str(error)) for e in work.exercises]
-        _Submission(self, work, tasks, outcomes).grade()
+        _Submission(self, work, cargo.public, tasks, outcomes).grade()
         return list(outcomes.values())
+
+    def _cargo(self, work: Work) -> Cargo:
+        asked = {e.exercise: e.names for e in work.exercises}
+        key = work.lab, *asked.items()
+        if key not in self.cargo:
+            self.cargo[key] = self.judge.cargo(work.lab, asked)
+        return self.cargo[key]
 
     def snapshot(self) -> Snapshot:
         """A snapshot of the server, or of a new one; raises ServerGone."""
@@ -160,8 +167,10 @@ class Worker:
 class _Submission:
     """One submission on its way: which checks are open, which cells are left out."""
 
-    def __init__(self, worker: Worker, work: Work, tasks: list[Task], outcomes: dict):
-        self.worker, self.work, self.outcomes = worker, work, outcomes
+    def __init__(
+        self, worker: Worker, work: Work, public: bytes, tasks: list[Task], outcomes: dict
+    ):
+        self.worker, self.work, self.public, self.outcomes = worker, work, public, outcomes
         self.open = list(tasks)
         self.stopped: dict[int, Stopped] = {}
         self.failures = 0
@@ -201,7 +210,7 @@ class _Submission:
         }
         limits = Limits(seconds=CELL_SECONDS, memory_bytes=memory * 5 // 4)
         try:
-            errors = snapshot.run_cells(asked, limits)
+            errors = snapshot.run_cells(asked, self.public, limits)
         except CellStopped as stopped:
             self._cell_stopped(stopped)
             return
@@ -217,12 +226,14 @@ class _Submission:
             del self.open[0]
             if not self._sandboxed() or not snapshot.clean():
                 return
+            if self.open and self.open[0].shipment.hidden and not task.shipment.hidden:
+                return  # what was lent to the others may lie in /tmp
 
     def _one(self, snapshot: Snapshot, task: Task, errors: list[CellError]) -> Outcome:
         seed = self._seed(task.exercise)
         question = {"names": task.names, "seed": seed, "takes_seed": task.shipment.takes_seed}
         limits = Limits(seconds=task.seconds, memory_bytes=self._memory() * 5 // 4)
-        collected, spent = snapshot.ask(question, task.shipment.run, limits)
+        collected, spent = snapshot.ask(question, [task.shipment.run, *task.lent], limits)
         try:
             told = self.worker.judge.verdict(self.work.lab, task.shipment, seed, collected)
         except JudgeError as error:
@@ -303,35 +314,41 @@ class _Submission:
         return int.from_bytes(digest[:4], "little")
 
 
-def _tasks(work: Work, shipped: list[Shipment]) -> tuple[list[Task], dict]:
+def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
     """What to run, and a place for each outcome in the order in which they are told."""
-    public = {s.exercise: s for s in shipped if not s.hidden}
     outcomes = {
         (e.exercise, False): _not_graded(e.exercise, "labkit has no check of this name")
         for e in work.exercises
     }
-    tasks = [_task(e, public[e.exercise]) for e in work.exercises if e.exercise in public]
-    for shipment in (s for s in shipped if s.hidden):
-        outcomes[shipment.exercise, True] = None
-        tasks.append(_task(_judged_by(shipment.exercise, work.exercises), shipment))
+    tasks = []
+    for shipment in cargo.shipments:
+        exercise = _judged_by(shipment, work.exercises)
+        if exercise is None:
+            continue
+        # What comes later stays out: no exercise is asked after its answer has been lent.
+        place = work.exercises.index(exercise) if exercise in work.exercises else 0
+        task = Task(
+            exercise=shipment.exercise,
+            names=exercise.names,
+            seconds=exercise.seconds,
+            shipment=shipment,
+            lent=cargo.ours[:place],
+        )
+        tasks.append(task)
+    tasks.sort(key=lambda task: (task.shipment.hidden, len(task.lent)))
+    outcomes |= {(task.exercise, True): None for task in tasks if task.shipment.hidden}
     return tasks, outcomes
 
 
-def _task(exercise: Exercise, shipment: Shipment) -> Task:
-    return Task(
-        exercise=shipment.exercise,
-        names=exercise.names,
-        seconds=exercise.seconds,
-        shipment=shipment,
-    )
-
-
-def _judged_by(hidden: str, exercises: tuple[Exercise, ...]) -> Exercise:
-    """The exercise that a check of the instructor's looks at: its name, or how its name begins."""
-    fitting = [e for e in exercises if f"{hidden}-".startswith(f"{e.exercise}-")]
+def _judged_by(shipment: Shipment, exercises: tuple[Exercise, ...]) -> Exercise | None:
+    """The exercise that a check looks at; an instructor's own by how its name begins."""
+    name = shipment.exercise
+    if not shipment.hidden:
+        return next((e for e in exercises if e.exercise == name), None)
+    fitting = [e for e in exercises if f"{name}-".startswith(f"{e.exercise}-")]
     if fitting:
         return max(fitting, key=lambda e: len(e.exercise))
-    return Exercise(exercise=hidden, names=(hidden.replace("-", "_"),), points=0, seconds=10)
+    return Exercise(exercise=name, names=(name.replace("-", "_"),), points=0, seconds=10)
 
 
 def _makes(source: str, names: tuple[str, ...]) -> bool:

@@ -4,6 +4,7 @@ import hashlib
 import json
 
 from labkit.grading.records import Exercise, Work
+from labkit.lab_source import names_assigned, names_loaded
 from labkit.paths import NOTEBOOKS
 
 
@@ -23,12 +24,20 @@ def exercises(lab: str) -> tuple[Exercise, ...]:
 
 
 def cells(lab: str, *, solved: bool) -> list[str]:
-    """The setup cell and the exercise cells of a lab, as intake chooses them."""
+    """The setup cell, the exercise cells, and what they read from demonstrations."""
     folder = NOTEBOOKS / "solutions" if solved else NOTEBOOKS
     notebook = json.loads((folder / f"{lab}.ipynb").read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    chosen = [c for c in code if c is code[0] or c["metadata"].get("nbgrader", {}).get("solution")]
-    return ["".join(cell["source"]) for cell in chosen]
+    sources = ["".join(cell["source"]) for cell in code]
+    kept = {0} | {
+        i for i, c in enumerate(code) if c["metadata"].get("nbgrader", {}).get("solution")
+    }
+    wanted: set[str] = set()
+    for i in reversed(range(len(sources))):
+        if i in kept or names_assigned(sources[i]) & wanted:
+            kept.add(i)
+            wanted |= set(names_loaded(sources[i]))
+    return [sources[i] for i in sorted(kept)]
 
 
 def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None = None) -> Work:
