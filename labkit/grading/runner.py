@@ -1,0 +1,74 @@
+"""Grade submissions: ``Grader(settings)``, then ``grade(work)`` from as many threads as jobs.
+
+with Grader(Settings(jobs=2, secret=secret)) as grader:
+    outcomes = grader.grade(work)
+"""
+
+import queue
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+from labkit.grading import sandbox
+from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.worker import Server, ServerGone, Worker
+
+
+class GraderError(RuntimeError):
+    """The grader cannot start; the message says why and what to do."""
+
+
+class Grader:
+    """A pool of workers, each with a warm server in a sandbox and a judge outside of it.
+
+    Raises GraderError on entering where bubblewrap cannot be used and the settings ask for it.
+    """
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        # A sandbox dies with the thread that started it: this one lasts as long as the grader.
+        self._starter = ThreadPoolExecutor(max_workers=1)
+        self._workers = [Worker(settings, self._server) for _ in range(settings.jobs)]
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def __enter__(self) -> "Grader":
+        if self.settings.sandboxed and (why := sandbox.why_not()):
+            raise GraderError(f"{why}. Without a sandbox: --no-sandbox, for code that you trust")
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def grade(self, work: Work) -> list[Outcome]:
+        """Grade one submission; waits while all workers are busy.
+
+        Returns an outcome for each exercise of the work, in order, then one for each check of the
+        instructor's own. Nothing that a submission does raises here.
+        """
+        worker = self._idle.get()
+        try:
+            return worker.grade(work)
+        finally:
+            self._idle.put(worker)
+
+    def close(self) -> None:
+        """End every process."""
+        for worker in self._workers:
+            worker.close()
+        self._starter.shutdown()
+
+    def _server(self) -> Server:
+        return self._starter.submit(self._start).result()
+
+    def _start(self) -> Server:
+        sandboxed = self.settings.sandboxed
+        start = sandbox.start_sandboxed if sandboxed else sandbox.start_alone
+        with tempfile.TemporaryFile() as said:
+            process, control = start(said)
+            try:
+                return Server(process, control, sandboxed=sandboxed)
+            except ServerGone as error:
+                said.seek(0)
+                words = said.read().decode(errors="replace").strip().splitlines() or [str(error)]
+                raise ServerGone(f"the grader's server does not start: {words[-1]}") from None
