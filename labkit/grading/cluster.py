@@ -76,12 +76,13 @@ def _graded(
     }
     try:
         for future in as_they_end(futures, stop):
-            if future.status == "finished":
-                yield futures[future], future.result()
-            else:
-                said = f"The cluster gave no result: {future.exception() or future.status}"
-                work = futures[future]
+            work = futures[future]
+            if future.status in ("error", "cancelled"):
+                said = f"The cluster gave no result: {future.exception()}"
                 yield work, [not_graded(one.exercise, said) for one in work.exercises]
+            else:
+                # A worker that dies takes the results along that lay on it: this waits for them.
+                yield work, future.result()
             future.release()
     finally:
         client.cancel(list(futures))

@@ -83,14 +83,16 @@ def _add_grades(book, submission, lab: str) -> None:
     """Give a submission that was there before the grades of cells that were not."""
     from nbgrader.api import Grade, SubmittedNotebook
 
+    book.db.expire_all()  # the lists of cells were read before some were added
     master = book.find_notebook(lab, lab)
     notebook = next((one for one in submission.notebooks if one.name == lab), None)
     if notebook is None:
         notebook = SubmittedNotebook(notebook=master, assignment=submission)
+        book.db.add(notebook)
     there = {grade.cell_id for grade in notebook.grades}
     for cell in master.grade_cells:
         if cell.id not in there:
-            Grade(cell_id=cell.id, notebook=notebook)
+            book.db.add(Grade(cell_id=cell.id, notebook=notebook))
     book.db.commit()
 
 

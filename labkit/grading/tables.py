@@ -107,7 +107,9 @@ def safe(value: object) -> str:
     if isinstance(value, float):
         return _number(value)
     text = str(value)
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
+    if text.lstrip(" ").startswith(_FORMULA):
+        text = f"'{text}"
+    return text.replace("\r", " ")  # which csv leaves bare, and spreadsheets take for a new row
 
 
 def _csv(columns: Iterable[str], rows: Iterable[list[object]]) -> str:

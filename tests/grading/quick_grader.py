@@ -1,6 +1,6 @@
 """A grader that looks at the text of the cells, for tests of what stands around the runner.
 
-``# passes``, ``# fails``, ``# believes``, ``# stops``, ``# breaks`` or ``# again`` behind an answer's
+``# passes``, ``# fails``, ``# believes``, ``# stops``, ``# breaks``, ``# again`` behind an answer's
 head decide; without one the answer is not attempted.
 """
 
