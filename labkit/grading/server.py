@@ -195,6 +195,7 @@ def submission(control: socket.socket, beside: dict) -> None:
         if child == 0:
             control.close()
             theirs.close()
+            os.setsid()  # a process group reaches across namespaces
             _silence()
             snapshot(ours, beside, forks=True)
         ours.close()
