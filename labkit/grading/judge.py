@@ -40,12 +40,12 @@ class Shipment:
 class Cargo:
     """What goes into the sandbox for one lab.
 
-    Its checks, the instructor's own last; labkit's own answers, one for each exercise of the work;
-    and the constants that its notebook reads.
+    Its checks, the instructor's own last; labkit's own answers by exercise, in the lab's order; and
+    the constants that its notebook reads.
     """
 
     shipments: tuple[Shipment, ...]
-    ours: tuple[bytes, ...]
+    ours: dict[str, bytes]
     public: bytes
 
 
@@ -60,14 +60,17 @@ class Judge:
         self.extra = extra
         self.process: subprocess.Popen | None = None
 
-    def cargo(self, lab: str, exercises: dict[str, tuple[str, ...]]) -> Cargo:
-        """What goes into the sandbox for a lab; ``exercises`` maps each to its names, in order."""
-        asked = {"do": "ship", "lab": lab, "exercises": exercises}
-        listed, public, *blobs = self._ask(asked)
-        runs, ours = blobs[: -len(exercises) or None], blobs[len(blobs) - len(exercises) :]
-        pairs = zip(json.loads(listed), runs, strict=True)
-        shipments = tuple(Shipment(run=run, **told) for told, run in pairs)
-        return Cargo(shipments=shipments, ours=tuple(ours), public=public)
+    def cargo(self, lab: str) -> Cargo:
+        """What goes into the sandbox for a lab."""
+        listed, public, *blobs = self._ask({"do": "ship", "lab": lab})
+        told = json.loads(listed)
+        runs, ours = blobs[: len(told["checks"])], blobs[len(told["checks"]) :]
+        pairs = zip(told["checks"], runs, strict=True)
+        return Cargo(
+            shipments=tuple(Shipment(run=run, **check) for check, run in pairs),
+            ours=dict(zip(told["exercises"], ours, strict=True)),
+            public=public,
+        )
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
         """Status, message and misconceptions; or ``{"missing": True}``."""
@@ -149,19 +152,21 @@ class _Bench:
             for check in (c for module in modules for c in shipping.checks_in(module)):
                 self.checks[check.lab, check.exercise, hidden] = check
 
-    def cargo(self, lab: str, exercises: dict[str, list[str]]) -> list[bytes]:
+    def cargo(self, lab: str) -> list[bytes]:
         chosen = {key: check for key, check in self.checks.items() if key[0] == lab}
         told = [
             {"exercise": name, "hidden": hidden, "takes_seed": takes_seed(check)}
             for (_, name, hidden), check in chosen.items()
         ]
         runs = [self.shipping.ship(c, self.modules + self.own) for c in chosen.values()]
+        exercises = self.shipping.exercises(lab)
         ours = [
             self.shipping.ours(exercise, names, lab, self.modules)
             for exercise, names in exercises.items()
         ]
         public = self.shipping.public_data(lab, self.modules)
-        return [json.dumps(told).encode(), public, *runs, *ours]
+        listed = json.dumps({"checks": told, "exercises": list(exercises)}).encode()
+        return [listed, public, *runs, *ours]
 
     def verdict(self, asked: dict, collected: bytes) -> dict:
         from labkit.checks import codec
@@ -215,7 +220,7 @@ def main(args: list[str]) -> None:
             if bench is None:
                 raise JudgeError(trouble)
             if asked["do"] == "ship":
-                got = bench.cargo(asked["lab"], asked["exercises"])
+                got = bench.cargo(asked["lab"])
             else:
                 got = [json.dumps(bench.verdict(asked, content)).encode()]
         except Exception as error:  # said to the grader; the next request may be a good one

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from labkit.grading import sandbox
 from labkit.grading.records import Outcome, Settings, Work
-from labkit.grading.worker import Server, ServerGone, Worker
+from labkit.grading.worker import Server, ServerGone, Worker, not_graded
 
 
 class GraderError(RuntimeError):
@@ -49,6 +49,9 @@ class Grader:
         worker = self._idle.get()
         try:
             return worker.grade(work)
+        except Exception as error:  # a fault of ours must not stop the class
+            worker.close()
+            return [not_graded(e.exercise, repr(error)) for e in work.exercises]
         finally:
             self._idle.put(worker)
 

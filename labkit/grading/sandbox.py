@@ -106,7 +106,13 @@ _SERVER = ("-s", "-P", "-B", "-m", "labkit.grading.server")
 def command(*args: str) -> list[str]:
     """The command line that runs the server with ``args`` in bubblewrap."""
     words = ["bwrap", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "grader"]
-    words += "--unshare-ipc --unshare-pid --unshare-net --unshare-uts --unshare-cgroup-try".split()
+    words += [
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
     words += ["--cap-drop", "ALL"]
     if os.getuid() == 0:
         # Root sets up the mounts, then the server becomes nobody, and loses these two with it.

@@ -17,7 +17,6 @@ judge gets from the server; one an exercise, which the snapshot gets from the ju
 import gc
 import importlib
 import importlib.util
-import io
 import json
 import os
 import pickle
@@ -196,6 +195,7 @@ def submission(control: socket.socket, beside: dict) -> None:
         if child == 0:
             control.close()
             theirs.close()
+            os.setsid()  # a process group reaches across namespaces
             _silence()
             snapshot(ours, beside, forks=True)
         ours.close()
@@ -212,7 +212,7 @@ def _silence() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    sys.stdin, sys.stdout, sys.stderr = (io.open(n, m) for n, m in ((0, "r"), (1, "w"), (2, "w")))
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
 
 
 def _sweep(kept: dict[str, set]) -> bool:

@@ -8,6 +8,7 @@ would carry a right answer along is refused here, so that a mistake in a check n
 import importlib
 import importlib.util
 import io
+import json
 import pickle
 import pkgutil
 import re
@@ -62,8 +63,8 @@ def ship(check: Check, modules: list[ModuleType]) -> bytes:
 def ours(exercise: str, names: list[str], lab: str, modules: list[ModuleType]) -> bytes:
     """labkit's own answer to an exercise, if the lab's notebook offers one for later exercises.
 
-    ``step = yours(scaled_step, part.scaled_step)`` makes an exercise that uses ``step`` depend on
-    ``scaled_step`` of a check module. It is lent to the exercises that come after, never to its own.
+    ``step = yours(scaled_step, part.scaled_step)`` lets an exercise that uses ``step`` depend on
+    ``scaled_step`` of a check module. It is lent to the exercises that come after, not to its own.
     """
     read = _names_read(lab)
     found = {
@@ -104,6 +105,13 @@ def public_data(lab: str, modules: list[ModuleType]) -> bytes:
             name: value for name, value in constants.items() if _is_plain(value)
         }
     return pickle.dumps(found)
+
+
+def exercises(lab: str) -> dict[str, list[str]]:
+    """The exercises of a lab and the names that each asks for, in the order of the notebook."""
+    manifest = json.loads((paths.NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))
+    listed = [e for entry in manifest["labs"] if entry["lab"] == lab for e in entry["exercises"]]
+    return {e["exercise"]: e["names"] for e in listed}
 
 
 def _names_read(lab: str) -> set[str]:

@@ -10,7 +10,6 @@ import importlib.machinery
 import sys
 import types
 
-
 _lent: dict[str, object] = {}
 
 

@@ -132,24 +132,19 @@ class Worker:
         self.settings, self.start = settings, start
         self.judge = Judge(settings.extra)
         self.server: Server | None = None
-        self.cargo: dict[tuple, Cargo] = {}
+        self.cargo: dict[str, Cargo] = {}
 
     def grade(self, work: Work) -> list[Outcome]:
         """One outcome for each exercise, in order, then one for each check of the instructor's."""
         try:
-            cargo = self._cargo(work)
+            if work.lab not in self.cargo:
+                self.cargo[work.lab] = self.judge.cargo(work.lab)
+            cargo = self.cargo[work.lab]
             tasks, outcomes = _tasks(work, cargo)
         except JudgeError as error:
-            return [_not_graded(e.exercise, str(error)) for e in work.exercises]
-        _Submission(self, work, cargo.public, tasks, outcomes).grade()
+            return [not_graded(e.exercise, str(error)) for e in work.exercises]
+        _Submission(self, work, tasks, outcomes).grade()
         return list(outcomes.values())
-
-    def _cargo(self, work: Work) -> Cargo:
-        asked = {e.exercise: e.names for e in work.exercises}
-        key = work.lab, *asked.items()
-        if key not in self.cargo:
-            self.cargo[key] = self.judge.cargo(work.lab, asked)
-        return self.cargo[key]
 
     def snapshot(self) -> Snapshot:
         """A snapshot of the server, or of a new one; raises ServerGone."""
@@ -158,19 +153,19 @@ class Worker:
         return self.server.snapshot()
 
     def close(self) -> None:
-        """End both processes."""
+        """End both processes; the next submission starts new ones."""
         self.judge.close()
         if self.server:
             self.server.close()
+            self.server = None
 
 
 class _Submission:
     """One submission on its way: which checks are open, which cells are left out."""
 
-    def __init__(
-        self, worker: Worker, work: Work, public: bytes, tasks: list[Task], outcomes: dict
-    ):
-        self.worker, self.work, self.public, self.outcomes = worker, work, public, outcomes
+    def __init__(self, worker: Worker, work: Work, tasks: list[Task], outcomes: dict):
+        self.worker, self.work, self.outcomes = worker, work, outcomes
+        self.public = worker.cargo[work.lab].public
         self.open = list(tasks)
         self.stopped: dict[int, Stopped] = {}
         self.failures = 0
@@ -195,7 +190,7 @@ class _Submission:
         self.failures += 1
         if self.failures > 1:
             for task in self.open:
-                self._keep(task, _not_graded(task.exercise, why, hidden=task.shipment.hidden))
+                self._keep(task, not_graded(task.exercise, why, hidden=task.shipment.hidden))
             self.open.clear()
 
     def _from(self, snapshot: Snapshot) -> None:
@@ -237,7 +232,7 @@ class _Submission:
         try:
             told = self.worker.judge.verdict(self.work.lab, task.shipment, seed, collected)
         except JudgeError as error:
-            return _not_graded(task.exercise, str(error), hidden=task.shipment.hidden)
+            return not_graded(task.exercise, str(error), hidden=task.shipment.hidden)
         if told.get("missing"):
             return self._missing(task, errors, spent)
         return Outcome(
@@ -317,7 +312,7 @@ class _Submission:
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
     """What to run, and a place for each outcome in the order in which they are told."""
     outcomes = {
-        (e.exercise, False): _not_graded(e.exercise, "labkit has no check of this name")
+        (e.exercise, False): not_graded(e.exercise, "labkit has no check of this name")
         for e in work.exercises
     }
     tasks = []
@@ -326,13 +321,14 @@ def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
         if exercise is None:
             continue
         # What comes later stays out: no exercise is asked after its answer has been lent.
-        place = work.exercises.index(exercise) if exercise in work.exercises else 0
+        order = list(cargo.ours)
+        place = order.index(exercise.exercise) if exercise.exercise in order else 0
         task = Task(
             exercise=shipment.exercise,
             names=exercise.names,
             seconds=exercise.seconds,
             shipment=shipment,
-            lent=cargo.ours[:place],
+            lent=tuple(cargo.ours.values())[:place],
         )
         tasks.append(task)
     tasks.sort(key=lambda task: (task.shipment.hidden, len(task.lent)))
@@ -358,7 +354,8 @@ def _makes(source: str, names: tuple[str, ...]) -> bool:
     return re.search(rf"{start}|^[ \t]*(?:{words})[ \t]*(?:[:=,]|$)", source, re.M) is not None
 
 
-def _not_graded(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
+def not_graded(exercise: str, why: str, *, hidden: bool = False) -> Outcome:
+    """An outcome for what the grader itself could not do."""
     return Outcome(
         exercise=exercise,
         status="not graded",
