@@ -71,7 +71,7 @@ def _overview(sheet: Sheet) -> str:
         ]
         for row in sheet.rows
     ]
-    return table("Exercises", ["exercise", "result", "points"], rows, (2,))
+    return table("Exercises", ["exercise", "result", "points"], rows, numbers=[2])
 
 
 def _exercise(row: Row, lab: str, answer: str) -> str:

@@ -7,6 +7,7 @@ Content-Security-Policy allows nothing else, so that a student's text cannot bec
 import base64
 import functools
 import hashlib
+from collections.abc import Iterable
 from html import escape
 
 _STYLE = """
@@ -33,7 +34,8 @@ a { color: var(--link); }
 .not { color: var(--open); font-weight: 600; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 0.6rem 0; }
-caption { text-align: left; font-weight: 600; padding: 0.3rem 0; }
+.caption { font-weight: 600; margin: 1.2rem 0 0; }
+.wide { min-width: 14rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.9rem 0.35rem 0;
   border-bottom: 1px solid var(--line); }
 th { font-weight: 600; }
@@ -49,7 +51,7 @@ pre code { font-size: inherit; }
 pre:focus-visible, .scroll:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 blockquote { margin: 0.5rem 0; padding: 0.1rem 0 0.1rem 0.9rem;
   border-left: 3px solid var(--line); }
-svg { display: block; width: 100%; height: auto; max-width: 42rem; margin: 0.6rem 0; }
+svg { display: block; width: 42rem; height: auto; margin: 0.6rem 0; }
 svg text { fill: var(--ink); font-size: 13px; font-family: inherit; }
 svg .bar { fill: var(--bar); }
 svg .axis { stroke: var(--line); stroke-width: 1; }
@@ -100,28 +102,40 @@ def code(source: str) -> str:
     return f'<pre dir="ltr" tabindex="0" class="code"><code>{marked}</code></pre>'
 
 
-def table(caption: str, heads: list[str], rows: list[list[str]], numbers: tuple[int, ...]) -> str:
-    """A table of cells that are HTML; ``numbers`` are the places of columns set to the right."""
+def table(
+    caption: str,
+    heads: list[str],
+    rows: list[list[str]],
+    *,
+    numbers: Iterable[int] = (),
+    wide: int | None = None,
+) -> str:
+    """A table of cells that are HTML, under its caption.
 
-    def kind(place: int) -> str:
-        return ' class="number"' if place in numbers else ""
-
-    head = "".join(f'<th scope="col"{kind(p)}>{text(h)}</th>' for p, h in enumerate(heads))
+    ``numbers`` are the places of columns set to the right, ``wide`` that of long sentences.
+    """
+    kinds = {place: ' class="number"' for place in numbers} | {wide: ' class="wide"'}
+    head = "".join(f'<th scope="col"{kinds.get(p, "")}>{text(h)}</th>' for p, h in enumerate(heads))
     body = "\n".join(
-        "<tr>" + "".join(f"<td{kind(p)}>{cell}</td>" for p, cell in enumerate(row)) + "</tr>"
+        "<tr>"
+        + "".join(f"<td{kinds.get(p, '')}>{cell}</td>" for p, cell in enumerate(row))
+        + "</tr>"
         for row in rows
     )
+    # The caption stands outside of what scrolls sideways on a phone.
     return (
+        f'<p class="caption">{text(caption)}</p>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
-        f"<table><caption>{text(caption)}</caption>"
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+        f'<table aria-label="{text(caption)}"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def points(value: float | None, possible: float) -> str:
-    """Points in words: `1.5 of 2`, or that there are none yet."""
-    got = "not graded" if value is None else f"{value:g}"
-    return f"{got} of {possible:g}" if value is not None else got
+    """Points in words: `1.5 of 2`, or that there are none yet, or none to earn."""
+    if value is None:
+        return "not graded"
+    return f"{value:g} of {possible:g}" if value or possible else "no points"
 
 
 @functools.cache

@@ -37,7 +37,7 @@ def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: by
     students = {sheet.submission.student for sheet in sheets}
     body = [
         "<h1>Class summary</h1>",
-        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column `pseudonym` of the"
+        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column <code>pseudonym</code> of the"
         " table of grades tells who is who. Do not hand out both.</p>",
     ]
     labs = sorted({sheet.submission.lab for sheet in sheets})
@@ -141,11 +141,12 @@ def histogram(scored: Sequence[float], possible: float) -> str:
     full = (_BINS + 1) * width + 16
     title = f"Number of submissions by score in percent of {possible:g} points. {said}."
     return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Scores">'
         f'<svg viewBox="0 0 {full} 238" role="img" aria-label="{text(title)}">'
         f"<title>{text(title)}</title>{''.join(drawn)}"
         f'<line class="axis" x1="4" y1="{base}" x2="{full - 4}" y2="{base}"/>'
         f'<text x="{full // 2}" y="{base + 40}" text-anchor="middle">score, percent of'
-        f" {possible:g} points (bars: number of submissions)</text></svg>"
+        f" {possible:g} points (bars: number of submissions)</text></svg></div>"
     )
 
 
@@ -164,7 +165,7 @@ def _exercises(sheets: Sequence[Sheet]) -> str:
         "Exercises, number of students",
         ["exercise", "share passed", *_STATUSES],
         rows,
-        tuple(range(1, 2 + len(_STATUSES))),
+        numbers=range(1, 2 + len(_STATUSES)),
     )
 
 
@@ -182,7 +183,7 @@ def _ideas(sheets: Sequence[Sheet]) -> str:
             str(len(students)),
             text(known[idea].en if idea in known else idea),
             text(", ".join(sorted(where[idea]))),
-            text(known[idea].cure if idea in known else ""),
+            text(known[idea].cure.replace("#", ", ").replace("-", " ") if idea in known else ""),
         ]
         for idea, students in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
@@ -192,7 +193,8 @@ def _ideas(sheets: Sequence[Sheet]) -> str:
         "What the class believes: misconceptions that answers showed",
         ["students", "idea", "exercises", "where it is cured"],
         rows,
-        (0,),
+        numbers=[0],
+        wide=1,
     )
 
 
@@ -212,7 +214,9 @@ def _clusters(found: Sequence[Cluster]) -> str:
     if not rows:
         return rest
     heads = ["students", "exercise", "message", "who"]
-    return table("Other failures whose messages read alike", heads, rows, (0,)) + rest
+    return (
+        table("Other failures whose messages read alike", heads, rows, numbers=[0], wide=2) + rest
+    )
 
 
 def _causes(sheets: Sequence[Sheet], secret: bytes) -> str:
@@ -228,7 +232,7 @@ def _causes(sheets: Sequence[Sheet], secret: bytes) -> str:
     if not rows:
         return ""
     title = "<h2>What stopped the grading of exercises</h2>"
-    return title + table("Causes", ["cause", "students", "who"], rows, (1,))
+    return title + table("Causes", ["cause", "students", "who"], rows, numbers=[1])
 
 
 def _count(number: int, what: str) -> str:

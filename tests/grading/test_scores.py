@@ -232,7 +232,7 @@ def test_the_summary_counts_ideas_and_names_nobody():
     sheets.append(made("student-4", ulp="passed"))
     text = summary(sheets, COURSE, SECRET)
     words = re.sub(r"<[^>]*>", " ", text)
-    assert re.search(r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats#The-gap", words)
+    assert re.search(r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats, The gap", words)
     assert re.search(r"snap\s+80 %\s+4\s+1", words)
     assert "student-" not in text
     assert "5 submissions, 0 missing, 0 late, 0 not wholly graded." in words
