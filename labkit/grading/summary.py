@@ -37,8 +37,8 @@ def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: by
     students = {sheet.submission.student for sheet in sheets}
     body = [
         "<h1>Class summary</h1>",
-        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column <code>pseudonym</code> of the"
-        " table of grades tells who is who. Do not hand out both.</p>",
+        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column"
+        " <code>pseudonym</code> of the table of grades tells who is who.</p>",
     ]
     labs = sorted({sheet.submission.lab for sheet in sheets})
     for lab in labs:
