@@ -65,12 +65,11 @@ class Grader:
         return self._starter.submit(self._start).result()
 
     def _start(self) -> Server:
-        sandboxed = self.settings.sandboxed
-        start = sandbox.start_sandboxed if sandboxed else sandbox.start_alone
+        how = "sandbox" if self.settings.sandboxed else "bare" if sandbox.CAN_FORK else "alone"
         with tempfile.TemporaryFile() as said:
-            process, control = start(said)
+            process, control = sandbox.start(how, said)
             try:
-                return Server(process, control, sandboxed=sandboxed)
+                return Server(process, control, how=how)
             except ServerGone as error:
                 said.seek(0)
                 words = said.read().decode(errors="replace").strip().splitlines() or [str(error)]

@@ -38,8 +38,12 @@ environment of Python is readable, so keep no secret in its folders."""
 NOT_PROTECTED_UNSANDBOXED = """\
 With --no-sandbox a student's code runs as you, in a process of its own for each exercise. It can
 read and write all your files, the other submissions and the gradebook too, use the network, and
-stop other programs of yours. Verdicts still fall in another process. Of the limits the time holds,
-and on Linux the memory. Use it for code that you trust, or in a container or a virtual machine."""
+stop other programs of yours, the grader included. Verdicts still fall in another process. The
+limits hold for code that does not evade them; outside Linux only the limit on wall time does. Use
+it for code that you trust, or in a container or a virtual machine."""
+
+CAN_FORK = sys.platform.startswith("linux")
+"""Elsewhere a process that has imported torch cannot be forked safely."""
 
 _INSIDE = ("__init__.py", "frames.py", "standin.py", "cells.py", "confine.py", "server.py")
 _KEPT_OUT = {"checks", "grading", "_shipped", "questions.py", "answers.py", "misconceptions.py"}
@@ -48,7 +52,7 @@ _DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
 
 def why_not() -> str | None:
     """Why the sandbox cannot be used here, with the system's own words; None where it can."""
-    if not sys.platform.startswith("linux"):
+    if not CAN_FORK:
         return (
             "bubblewrap runs on Linux only. Grade in WSL, a container or a virtual machine, or "
             "give --no-sandbox"
@@ -69,27 +73,21 @@ def why_not() -> str | None:
     return f"bubblewrap is installed and does not start: {said[-1]}"
 
 
-def start_sandboxed(said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
-    """Start the warm server in bubblewrap: its process, and our end of its control socket.
+def start(how: str, said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
+    """Start a server: its process, and our end of its control socket.
 
-    What it writes to stderr before it has started goes to the file ``said``.
+    Args:
+        how: "sandbox"; "bare", without one; or "alone", without one and without forks.
+        said: the file that takes what it writes to stderr before it is ready.
     """
-    return _start(lambda fd: command(str(fd), "sandbox"), env=None, said=said)
-
-
-def start_alone(said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
-    """Start a plain child process that serves one exercise."""
-    env = {**os.environ, **_environment(), "HOME": os.environ.get("HOME", "/")}
-    return _start(lambda fd: [sys.executable, *_SERVER, str(fd), "alone"], env=env, said=said)
-
-
-def _start(words, *, env: dict | None, said) -> tuple[subprocess.Popen, socket.socket]:
     ours, theirs = socket.socketpair()
     with theirs:
+        args = (str(theirs.fileno()), how)
+        words = command(*args) if how == "sandbox" else [sys.executable, *_SERVER, *args]
         process = subprocess.Popen(
-            words(theirs.fileno()),
+            words,
             pass_fds=[theirs.fileno()],
-            env=env,
+            env={**os.environ, **_environment(), "HOME": os.environ.get("HOME", "/")},
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -9,9 +9,10 @@ processes, they can only send bytes.
 Sockets, in frames: ``control`` from the judge's side to the server; one a submission, which the
 judge gets from the server; one an exercise, which the snapshot gets from the judge.
 
-    python -m labkit.grading.server CONTROL_FD sandbox    forks, in namespaces
-    python -m labkit.grading.server CONTROL_FD alone      one exercise in this process, then the end
-    python -m labkit.grading.server probe                 can namespaces be had here?
+    python -m labkit.grading.server CONTROL_FD sandbox   forks, in namespaces
+    python -m labkit.grading.server CONTROL_FD bare      forks: no sandbox
+    python -m labkit.grading.server CONTROL_FD alone     one exercise in this process, then the end
+    python -m labkit.grading.server probe                can namespaces be had here?
 """
 
 import gc
@@ -21,7 +22,7 @@ import json
 import os
 import pickle
 import random
-import shutil
+import resource
 import signal
 import socket
 import sys
@@ -44,16 +45,17 @@ PRELOADED = (
 SCRATCH = ("/tmp", "/dev/shm")
 
 
-def preload() -> dict:
+def preload(names: str = PRELOADED) -> dict:
     """Import what labs need, on one thread; returns the modules that cross to an answer's side."""
     torch = importlib.import_module("torch")
     # A process that has run an operation on several threads cannot be forked.
     torch.set_num_threads(1)
     torch.set_num_threads = lambda count: None
-    for name in PRELOADED.split():
+    for name in names.split():
         if importlib.util.find_spec(name):
             importlib.import_module(name)
-    _step(torch)
+    if names == PRELOADED:
+        _step(torch)
     beside = {name: _checks_module(name) for name in ("codec", "running")}
     standin.install()
     gc.collect()
@@ -137,12 +139,13 @@ def _collect(running, encode: Callable, run: Callable, value) -> bytes:
 # In the process of one submission
 
 
-def snapshot(sock: socket.socket, beside: dict, *, forks: bool) -> None:
+def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
     """Run the cells, then serve exercises until the judge has had enough."""
     request = sock.makefile("rb", buffering=0)
     asked = json.loads(frames.read(request, most=REQUEST_BYTES))
     standin.furnish(pickle.loads(frames.read(request, most=REQUEST_BYTES)))
-    if forks:
+    forks = how != "alone"
+    if how == "sandbox":
         confine.limit(data_bytes=asked["data_bytes"], disk_bytes=asked["disk_bytes"])
         confine.lock()
     running, loads = beside["labkit.checks.running"], json.dumps
@@ -171,6 +174,8 @@ def snapshot(sock: socket.socket, beside: dict, *, forks: bool) -> None:
             sock.sendall(frames.framed(b"done"))
             continue
         try:
+            request.close()
+            sock.close()
             answer(socket.socket(fileno=received[0]), names, beside)
         finally:
             leave(0)
@@ -179,7 +184,7 @@ def snapshot(sock: socket.socket, beside: dict, *, forks: bool) -> None:
 # The server
 
 
-def submission(control: socket.socket, beside: dict) -> None:
+def submission(control: socket.socket, beside: dict, how: str) -> None:
     """Fork a keeper, and from it the snapshot as the first process of its own namespaces.
 
     The judge gets the snapshot's socket and a handle of its process, and kills it when it is done.
@@ -190,14 +195,14 @@ def submission(control: socket.socket, beside: dict) -> None:
         return
     try:
         ours, theirs = socket.socketpair()
-        confine.unshare()
+        if how == "sandbox":
+            confine.unshare()
         child = os.fork()
         if child == 0:
-            control.close()
-            theirs.close()
+            _keep_only(ours.fileno())
             os.setsid()  # a process group reaches across namespaces
             _silence()
-            snapshot(ours, beside, forks=True)
+            snapshot(ours, beside, how=how)
         ours.close()
         handles = [theirs.fileno(), os.pidfd_open(child)]
         socket.send_fds(control, [b"s"], handles)
@@ -205,6 +210,12 @@ def submission(control: socket.socket, beside: dict) -> None:
         os.waitpid(child, 0)
     finally:
         os._exit(0)
+
+
+def _keep_only(fd: int) -> None:
+    """Close every file but this one and the standard three: the server's sockets above all."""
+    os.closerange(3, fd)
+    os.closerange(fd + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _silence() -> None:
@@ -216,28 +227,54 @@ def _silence() -> None:
 
 
 def _sweep(kept: dict[str, set]) -> bool:
-    """Remove what a submission has left in memory file systems; False where something stays."""
+    """Remove what a submission has left in memory file systems; False where something stays.
+
+    A folder's folders are moved to the top before it goes: however deep a tree is, no path is long
+    and nothing recurs.
+    """
     for folder, before in kept.items():
-        for name in set(os.listdir(folder)) - before:
-            path = os.path.join(folder, name)
-            try:
-                if os.path.isdir(path) and not os.path.islink(path):
-                    shutil.rmtree(path)
-                else:
-                    os.unlink(path)
-            except (OSError, RecursionError):
-                return False
+        while left := sorted(set(os.listdir(folder)) - before):
+            for name in left:
+                try:
+                    _remove(folder, os.path.join(folder, name))
+                except OSError:
+                    return False
     return True
 
 
-def serve(control: socket.socket, *, forks: bool) -> None:
+def _remove(top: str, path: str) -> None:
+    if not _is_folder(path):
+        os.unlink(path)
+        return
+    os.chmod(path, 0o700)
+    for name in os.listdir(path):
+        inner = os.path.join(path, name)
+        if _is_folder(inner):
+            os.rename(inner, os.path.join(top, f"swept-{random.getrandbits(128):x}"))
+        else:
+            os.unlink(inner)
+    os.rmdir(path)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def serve_one(control: socket.socket) -> None:
+    """One submission and one exercise of it in this process: where nothing is forked."""
+    beside = preload("torch cloudpickle")
+    control.sendall(frames.framed(b"ready"))
+    _silence()
+    snapshot(control, beside, how="alone")
+
+
+def serve(control: socket.socket, how: str) -> None:
     """Preload, say so, then one submission after the other."""
+    # Outside a sandbox these folders are the host's.
+    folders = SCRATCH if how == "sandbox" else ()
+    kept = {folder: set(os.listdir(folder)) for folder in folders}
     beside = preload()
-    if not forks:
-        _say(control, {"ready": True})
-        _silence()
-        snapshot(control, beside, forks=False)
-    kept = {folder: set(os.listdir(folder)) for folder in SCRATCH}
+    _sweep(kept)
     control.sendall(frames.framed(b"ready"))
     socket.send_fds(control, [b"s"], [os.pidfd_open(os.getpid())])
     requests = control.makefile("rb", buffering=0)
@@ -246,7 +283,7 @@ def serve(control: socket.socket, *, forks: bool) -> None:
             frames.read(requests, most=16)
         except EOFError:
             return
-        submission(control, beside)
+        submission(control, beside, how)
         control.sendall(frames.framed(b"clean" if _sweep(kept) else b"unclean"))
 
 
@@ -271,11 +308,13 @@ def main(args: list[str]) -> None:
     """See the module's text."""
     if args == ["probe"]:
         return probe()
-    control = socket.socket(fileno=int(args[0]))
-    if args[1] == "sandbox":
+    control, how = socket.socket(fileno=int(args[0])), args[1]
+    if how == "alone":
+        return serve_one(control)
+    if how == "sandbox":
         confine.drop_root()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
-    serve(control, forks=args[1] == "sandbox")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
+    return serve(control, how)
 
 
 if __name__ == "__main__":

@@ -14,46 +14,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.grading import frames, watching
+from labkit.grading import frames, metering, watching
 from labkit.grading.judge import ANSWER_BYTES
-
-PROCESSES = 32
-"""Processes of one submission at one time, the snapshot included."""
-
-CELL_SECONDS = 30.0
-"""CPU time of one cell outside of a check."""
-
-CELLS_SECONDS = 120.0
-"""CPU time of all cells together."""
-
-WALL_FACTOR, WALL_EXTRA = 5, 30
-"""Wall time allowed for a CPU limit: so many times the limit, and so many seconds."""
-
-IDLE_SECONDS = 10.0
-"""Wall time without any CPU time: what sleeps or waits for ever shall not take all the above."""
+from labkit.grading.metering import Limits, Meter, Stopped
 
 GRACE_SECONDS = 2.0
 """Between an answer and the end of the process that gave it."""
 
 REPORT_BYTES = 2**20
-TICK_SECONDS = 0.05
 _NONCE_BYTES = 32
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """CPU seconds, and bytes of memory of all processes together."""
-
-    seconds: float
-    memory_bytes: int
-
-
-class Stopped(Exception):
-    """A limit was reached or the process has gone; the snapshot is of no more use."""
-
-    def __init__(self, cause: str, *, rerun: bool = False):
-        super().__init__(cause)
-        self.cause, self.rerun = cause, rerun
 
 
 class CellStopped(Stopped):
@@ -62,43 +31,6 @@ class CellStopped(Stopped):
     def __init__(self, number: int | None, stopped: Stopped):
         super().__init__(stopped.cause, rerun=stopped.rerun)
         self.number = number
-
-
-class Meter:
-    """Limits on a tree of processes from now on. ``tree`` is None where /proc does not exist."""
-
-    def __init__(self, tree: watching.Tree | None, limits: Limits):
-        self.tree, self.limits = tree, limits
-        self.start = self.busy = self.looked = time.monotonic()
-        self.before = self.cpu = tree.usage().cpu_seconds if tree else 0.0
-
-    def spent(self) -> float:
-        """CPU seconds so far."""
-        if self.tree:
-            self.cpu = self.tree.usage().cpu_seconds
-        return self.cpu - self.before
-
-    def look(self) -> None:
-        """Raise Stopped if a limit has been passed; looks at most once a tick."""
-        now = time.monotonic()
-        if now - self.looked < TICK_SECONDS:
-            return
-        self.looked = now
-        if now - self.start > WALL_FACTOR * self.limits.seconds + WALL_EXTRA:
-            raise Stopped("time", rerun=True)
-        if self.tree is None:
-            return
-        usage = self.tree.usage()
-        if usage.cpu_seconds > self.cpu:
-            self.cpu, self.busy = usage.cpu_seconds, now
-        if self.cpu - self.before > self.limits.seconds:
-            raise Stopped("time")
-        if usage.memory_bytes > self.limits.memory_bytes:
-            raise Stopped("memory")
-        if usage.processes > PROCESSES:
-            raise Stopped("processes")
-        if now - self.busy > IDLE_SECONDS:
-            raise Stopped("time", rerun=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +58,9 @@ class Snapshot:
     def run_cells(self, asked: dict, public: bytes, limits: Limits) -> list[CellError]:
         """Have the cells run; returns what they raised. Raises CellStopped."""
         number = None
-        whole = Meter(self.tree, Limits(seconds=CELLS_SECONDS, memory_bytes=limits.memory_bytes))
+        whole = Meter(
+            self.tree, Limits(seconds=metering.CELLS_SECONDS, memory_bytes=limits.memory_bytes)
+        )
         try:
             question = json.dumps(asked).encode()
             self._send(self.sock, frames.framed(question) + frames.framed(public))
@@ -136,7 +70,7 @@ class Snapshot:
                 if type(told.get("cell")) is not int:
                     break
                 number = told["cell"]
-                if whole.spent() > CELLS_SECONDS:
+                if whole.spent() > metering.CELLS_SECONDS:
                     raise Stopped("time")
         except Stopped as stopped:
             raise CellStopped(number, stopped) from None
@@ -210,7 +144,7 @@ class Snapshot:
     def _frame(self, sock: socket.socket, incoming: frames.Incoming, meter: Meter) -> bytes:
         try:
             while (frame := incoming.frame()) is None:
-                self._more(sock, incoming, TICK_SECONDS)
+                self._more(sock, incoming, metering.TICK_SECONDS)
                 meter.look()
         except frames.TooLong:
             raise Stopped("output") from None

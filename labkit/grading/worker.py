@@ -5,6 +5,7 @@ dies or leaves something behind, the snapshot and all its processes are killed, 
 that are left get a new one: the cells run again, and the exercise alone has paid.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
@@ -15,10 +16,11 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.grading import frames, sandbox, watching
+from labkit.grading import frames, metering, sandbox, watching
 from labkit.grading.judge import Cargo, Judge, JudgeError, Shipment
+from labkit.grading.metering import Limits, Stopped
 from labkit.grading.records import Exercise, Outcome, Settings, Work
-from labkit.grading.snapshot import CELL_SECONDS, CellError, CellStopped, Limits, Snapshot, Stopped
+from labkit.grading.snapshot import CellError, CellStopped, Snapshot
 
 READY_SECONDS = 120
 SWEEP_SECONDS = 10
@@ -55,15 +57,17 @@ class Task:
 
 
 class Server:
-    """A warm server and the control socket to it."""
+    """A warm server and the control socket to it; one that does not fork serves one exercise."""
 
-    def __init__(self, process: subprocess.Popen, control: socket.socket, *, sandboxed: bool):
-        self.process, self.control, self.sandboxed = process, control, sandboxed
+    def __init__(self, process: subprocess.Popen, control: socket.socket, *, how: str):
+        self.process, self.control = process, control
+        self.how, self.forks = how, how != "alone"
+        self.spared_bytes = self.data_bytes = 0
         self.control.settimeout(READY_SECONDS)
         self.stream = control.makefile("rb", buffering=0)
         try:
             frames.read(self.stream, most=64)
-            if sandboxed:
+            if self.forks:
                 pid = self._handles(1)[0]
                 self.root = watching.pid_behind(pid)
                 os.close(pid)
@@ -75,7 +79,7 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """Fork a submission's first process."""
-        if not self.sandboxed:
+        if not self.forks:
             return self._alone()
         try:
             self.control.sendall(frames.framed(b"next"))
@@ -83,12 +87,18 @@ class Server:
         except OSError as error:
             raise ServerGone(f"the grader's server does not fork: {error}") from None
 
+        tree = watching.Tree(watching.pid_behind(handle), spared_bytes=self.spared_bytes)
+
         def kill():
+            # With the first process of a namespace all its others end.
+            below = [] if self.how == "sandbox" else watching.members(tree.root)[1:]
             signal.pidfd_send_signal(handle, signal.SIGKILL)
+            for pid in below:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             os.close(handle)
             self._swept()
 
-        tree = watching.Tree(watching.pid_behind(handle), spared_bytes=self.spared_bytes)
         return Snapshot(socket.socket(fileno=sock), tree, kill)
 
     def _alone(self) -> Snapshot:
@@ -201,9 +211,9 @@ class _Submission:
             "skipped": [*self.stopped],
             "seed": self._seed("cells"),
             "disk_bytes": sandbox.DISK_BYTES,
-            "data_bytes": memory + (self.worker.server.data_bytes if self._sandboxed() else 0),
+            "data_bytes": memory + self.worker.server.data_bytes,
         }
-        limits = Limits(seconds=CELL_SECONDS, memory_bytes=memory * 5 // 4)
+        limits = Limits(seconds=metering.CELL_SECONDS, memory_bytes=memory * 5 // 4)
         try:
             errors = snapshot.run_cells(asked, self.public, limits)
         except CellStopped as stopped:
@@ -219,7 +229,7 @@ class _Submission:
                 return
             self._keep(task, outcome)
             del self.open[0]
-            if not self._sandboxed() or not snapshot.clean():
+            if not self.worker.server.forks or not snapshot.clean():
                 return
             if self.open and self.open[0].shipment.hidden and not task.shipment.hidden:
                 return  # what was lent to the others may lie in /tmp
@@ -250,7 +260,7 @@ class _Submission:
         made = [i for i, source in enumerate(self.work.cells) if _makes(source, task.names)]
         for number in made:
             if number in self.stopped:
-                return self._stopped(task, self.stopped[number], CELL_SECONDS)
+                return self._stopped(task, self.stopped[number], metering.CELL_SECONDS)
         raised = [error for error in errors if error.number in made]
         if raised and not raised[-1].stub:
             error = raised[-1]
@@ -276,7 +286,7 @@ class _Submission:
             self.stopped[stopped.number] = stopped
         elif self.failures or known:
             for task in self.open:
-                self._keep(task, self._stopped(task, stopped, CELL_SECONDS))
+                self._keep(task, self._stopped(task, stopped, metering.CELL_SECONDS))
             self.open.clear()
         # Otherwise the process died before its first cell: `grade` tries once more.
 
@@ -298,9 +308,6 @@ class _Submission:
 
     def _memory(self) -> int:
         return self.worker.settings.memory_bytes
-
-    def _sandboxed(self) -> bool:
-        return self.worker.settings.sandboxed
 
     def _seed(self, what: str) -> int:
         """32 bits of the secret, the submission and the exercise."""

@@ -23,7 +23,8 @@ WRONG = "return 2.0**-10 * abs(x)"
 
 def ulp(body: str, *, end: str = WRONG) -> str:
     """A cell that defines ``ulp`` with this body before its end."""
-    return f"def ulp(x):\n{textwrap.indent(textwrap.dedent(body).strip() or 'pass', '    ')}\n    {end}"
+    inner = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    return f"def ulp(x):\n{inner}\n    {end}"
 
 
 def attack(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.grading import sandbox, snapshot
+from labkit.grading import metering, sandbox
 from labkit.grading.records import Settings
 from labkit.grading.runner import Grader
 
@@ -13,6 +13,6 @@ def grader():
     if why := sandbox.why_not():
         pytest.skip(why)
     with pytest.MonkeyPatch.context() as patch, Grader(Settings(secret=b"of the class")) as made:
-        patch.setattr(snapshot, "IDLE_SECONDS", 1.0)
-        patch.setattr(snapshot, "CELL_SECONDS", 2.0)
+        patch.setattr(metering, "IDLE_SECONDS", 1.0)
+        patch.setattr(metering, "CELL_SECONDS", 1.0)
         yield made

@@ -184,7 +184,12 @@ def test_ending_costs_this_exercise_only(grader, name):
 
 @pytest.mark.parametrize(
     "cell",
-    ["import sys; sys.exit()", "import os; os._exit(0)", "raise KeyboardInterrupt", "while 1: pass"],
+    [
+        "import sys; sys.exit()",
+        "import os; os._exit(0)",
+        "raise KeyboardInterrupt",
+        "while 1: pass",
+    ],
 )
 def test_a_cell_that_ends_or_hangs_costs_no_exercise(grader, cell):
     outcomes = attack(grader, cell=cell)
@@ -235,7 +240,7 @@ TAKES = {
 @pytest.mark.parametrize("name", TAKES)
 def test_taking_too_much_costs_this_exercise_only(grader, name):
     body, cause = TAKES[name]
-    outcomes = attack(grader, body=body, seconds=1)
+    outcomes = attack(grader, body=body, seconds=20 if cause == "memory" else 0.5)
     assert outcomes["e2m1-value"].status == "passed"
     assert outcomes["ulp"].status == "error"
     assert outcomes["ulp"].cause in ((cause,) if cause else ("time", "processes", "crashed"))
@@ -278,7 +283,7 @@ def test_print_goes_nowhere(grader):
     ids=["thread", "child", "orphan"],
 )
 def test_what_goes_on_after_the_answer_is_ended(grader, code):
-    once = f"import builtins\nif not hasattr(builtins, 'done'):\n    builtins.done = 1\n"
+    once = "import builtins\nif not hasattr(builtins, 'done'):\n    builtins.done = 1\n"
     body = once + "\n".join("    " + line for line in code.splitlines())
     assert attack(grader, body=body)["ulp"].status == "failed"
 
@@ -400,14 +405,14 @@ def test_nothing_that_python_needs_can_be_written(grader):
     assert "ValueError: []" in told(grader, code)
 
 
-def test_a_tree_that_cannot_be_swept_starts_a_new_sandbox(grader):
+def test_a_deep_tree_in_tmp_is_swept(grader):
     code = """
         import os
         os.chdir("/tmp")
         for _ in range(3000):
             os.mkdir("d" * 100)
             os.chdir("d" * 100)
+        os.chmod(".", 0)
+        os.symlink("/", "/tmp/root")
     """
-    before = grader._workers[0].server
     attack(grader, cell=code)
-    grader._workers[0].server = before if before.alive else None  # either is right
