@@ -20,6 +20,7 @@ from labkit.grading.intake import IntakeError, collect
 from labkit.grading.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import Settings
 from labkit.grading.roster import Override, Student, TableError, read_overrides, read_roster
+from labkit.grading.runner import Grader, GraderError
 from labkit.grading.scores import Sheet
 from labkit.grading.seeds import make_secret
 
@@ -29,6 +30,9 @@ _SHOWN_CHANGES = 40
 
 class CannotStart(Exception):
     """Why nothing was graded, in a sentence with what to do."""
+
+
+_REASONS = (CannotStart, IntakeError, TableError, LedgerError, ClusterError, GraderError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +70,11 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
             from labkit.grading import selftest
 
             lab = _lab(options.lab, read_course())
-            return selftest.run(_settings(options, b"self-test"), make_grader or _runner(), lab)
+            return selftest.run(_settings(options, b"self-test"), make_grader or Grader, lab)
         if options.submissions is None or options.out is None:
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
-    except (CannotStart, IntakeError, TableError, LedgerError, ClusterError) as problem:
+    except _REASONS as problem:
         print(problem, file=sys.stderr)
         return CANNOT_START
     except GradebookError as problem:
@@ -116,7 +120,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     if options.gradebook:
         gradebook.require()
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
-    make_grader = make_grader or _runner()
+    make_grader = make_grader or Grader
 
     submissions = _submissions(options.submissions, course, lab)
     chosen = batch.choose(submissions, roster)
@@ -126,7 +130,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         else:
             ledger.keep_overrides(overrides)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
-        print(f"{len(chosen)} submissions; {len(left)} to grade.")
+        print(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
         with _engine(options.scheduler, settings, make_grader) as engine:
             if not _run(left, engine, ledger):
                 return INTERRUPTED
@@ -235,12 +239,6 @@ def _secret(file: Path) -> bytes:
     return secret
 
 
-def _runner() -> Callable:
-    from labkit.grading.runner import Grader
-
-    return Grader
-
-
 def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> list[Submission]:
     read, elsewhere = [], 0
     for handed in collect(where, course):
@@ -250,7 +248,7 @@ def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> 
         else:
             elsewhere += 1
     if elsewhere:
-        print(f"{elsewhere} notebooks of other labs than {lab} were left out.")
+        print(f"Left out, because they are of other labs than {lab}: {elsewhere} notebooks.")
     if not read:
         raise IntakeError(f"{where} holds no submissions of {lab}.")
     return read
@@ -260,8 +258,8 @@ def _kept_overrides(ledger: Ledger) -> list[Override]:
     kept = ledger.overrides()
     if kept:
         print(
-            f"{len(kept)} overrides of an earlier run are kept; --overrides with a file of other"
-            " lines replaces them."
+            f"Kept from an earlier run: {len(kept)} overrides. --overrides with another file"
+            " replaces them."
         )
     return kept
 
@@ -333,7 +331,7 @@ def _say(
     outputs: Outputs,
 ) -> None:
     if changed:
-        print(f"{len(changed)} scores changed since the last run:")
+        print(f"Changed since the last run ({len(changed)}):")
         print("\n".join(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
         if changed[_SHOWN_CHANGES:]:
             print(f"  and {len(changed) - _SHOWN_CHANGES} more")
@@ -353,7 +351,7 @@ def _say(
             print(f"Not graded: {of.student} {of.lab} {exercises} ({', '.join(causes)})")
     again = sum(row.rerun for sheet in sheets for row in sheet.rows)
     if again:
-        print(f"{again} exercises ran out of wall time; the same command tries these again.")
+        print(f"Out of wall time, and tried again by the same command: {again} exercises.")
     print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
     print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
 

@@ -80,9 +80,7 @@ def test_a_rerun_grades_only_what_changed(tmp_path, grader, capsys):
     assert grade(grader, tmp_path) == ALL_GRADED
     assert len(grader.graded) == 3
     said = capsys.readouterr().out
-    assert (
-        f"1 scores changed since the last run:\n  bob {LAB} ulp: 0 -> 2 (failed -> passed)" in said
-    )
+    assert f"Changed since the last run (1):\n  bob {LAB} ulp: 0 -> 2 (failed -> passed)" in said
 
 
 def test_a_new_check_version_grades_that_exercise_again(tmp_path, grader, monkeypatch):
@@ -163,7 +161,7 @@ def test_wall_time_marks_the_row_for_another_run(tmp_path, grader, capsys):
     hand_in(tmp_path, ada=small(answer("again")))
     assert grade(grader, tmp_path) == SOME_UNGRADED
     assert row(tmp_path, "ada")["rerun"] == "yes"
-    assert "the same command tries these again" in capsys.readouterr().out
+    assert "tried again by the same command: 1 exercises" in capsys.readouterr().out
     grade(grader, tmp_path)
     assert [[one.exercise for one in work.exercises] for work in grader.graded[1:]] == [["ulp"]]
 
@@ -260,7 +258,7 @@ def test_notebooks_of_other_labs_are_left_out_with_lab(tmp_path, grader, capsys)
     hand_in(tmp_path, ada=small(answer("passes")), bob=other)
     assert grade(grader, tmp_path, "--lab", "02") == ALL_GRADED
     assert {r["student"] for r in rows(tmp_path)} == {"ada"}
-    assert f"1 notebooks of other labs than {LAB} were left out." in capsys.readouterr().out
+    assert f"because they are of other labs than {LAB}: 1 notebooks." in capsys.readouterr().out
 
 
 def test_nothing_of_a_student_becomes_a_formula_or_a_tag(tmp_path, grader):
@@ -391,6 +389,15 @@ def test_a_zip_of_an_lms_is_graded(tmp_path, grader):
     assert command.main([str(word) for word in words], grader) == ALL_GRADED
     ada = row(tmp_path, "Ada Lovelace")
     assert (ada["lms_id"], ada["points"]) == ("7", "2")
+
+
+def test_without_bubblewrap_it_refuses_and_says_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sandbox, "why_not", lambda: "bubblewrap is not installed")
+    hand_in(tmp_path, ada=small(answer("passes")))
+    assert grade(None, tmp_path) == CANNOT_START
+    err = capsys.readouterr().err
+    assert "bubblewrap is not installed" in err and "--no-sandbox" in err
+    assert not (tmp_path / "grades.csv").exists()
 
 
 def test_no_times_are_in_the_json(tmp_path, grader):
