@@ -37,22 +37,32 @@ _REASONS = (CannotStart, IntakeError, TableError, LedgerError, ClusterError, Gra
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Where everything is written, beside the file that -o names."""
+    """Where everything is written: the table that -o names, and what stands beside it."""
 
     grades: Path
+    totals: Path
+    everything: Path
+    summary: Path
+    feedback: Path
+    ledger: Path
+    secret: Path
 
-    def __getattr__(self, name: str) -> Path:
-        endings = {
-            "totals": ".totals.csv",
-            "everything": ".json",
-            "summary": ".summary.html",
-            "feedback": ".feedback",
-            "ledger": ".ledger.db",
-            "secret": ".secret",
-        }
-        if name not in endings:
-            raise AttributeError(name)
-        return self.grades.with_name(self.grades.stem + endings[name])
+    @classmethod
+    def beside(cls, grades: Path) -> "Outputs":
+        """The outputs of a table; `grades.csv` has `grades.json` beside it, and so on."""
+
+        def named(ending: str) -> Path:
+            return grades.with_name(f"{grades.stem}.{ending}")
+
+        return cls(
+            grades=grades,
+            totals=named("totals.csv"),
+            everything=named("json"),
+            summary=named("summary.html"),
+            feedback=named("feedback"),
+            ledger=named("ledger.db"),
+            secret=named("secret"),
+        )
 
 
 def main(arguments: list[str], make_grader: Callable | None = None) -> int:
@@ -112,7 +122,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     course = read_course()
     lab = _lab(options.lab, course)
     only = _only(options.only, course, lab)
-    outputs = Outputs(grades=options.out)
+    outputs = Outputs.beside(options.out)
     _try_to_write(outputs)
     roster = read_roster(options.roster) if options.roster else {}
     overrides = read_overrides(options.overrides) if options.overrides else None

@@ -73,18 +73,18 @@ def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
     ``labs`` are the course's, by name: a file name such as `ada_02_number_formats.ipynb` is split
     there. Raises IntakeError where there is nothing to grade.
     """
+    labs = sorted(labs, key=len, reverse=True)
     if where.is_dir():
         inner = where / "submitted"
         found = _in_folder(inner if inner.is_dir() and not inner.is_symlink() else where)
     elif where.is_file() and zipfile.is_zipfile(where):
-        found = _in_zip(where)
+        found = _in_zip(where, labs)
     elif where.is_file() and where.suffix == ".ipynb":
         found = iter([_read(where, where.name)])
     elif where.is_file():
         raise IntakeError(f"{where} is neither a folder, nor a zip, nor a notebook.")
     else:
         raise IntakeError(f"{where} does not exist; name the folder or zip of the submissions.")
-    labs = sorted(labs, key=len, reverse=True)
     nothing, others = True, {}
     with_notebook = set()
     for one in found:
@@ -96,8 +96,8 @@ def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
         with_notebook.add(handed.student)
         yield handed
     for student, handed in others.items():
-        # A stray README at the top of a folder is nobody's submission.
-        if student not in with_notebook and (handed.lms_id or "/" in handed.file):
+        # A stray README, or what a grader wrote beside the submissions, is nobody's.
+        if student not in with_notebook and (handed.lms_id or handed.file.count("/") > 1):
             nothing = False
             yield replace(
                 handed,
@@ -195,7 +195,7 @@ def _timestamp(file: Path) -> datetime | None:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _in_zip(where: Path) -> Iterator[_Found]:
+def _in_zip(where: Path, labs: list[str]) -> Iterator[_Found]:
     try:
         archive = zipfile.ZipFile(where)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
@@ -206,17 +206,29 @@ def _in_zip(where: Path) -> Iterator[_Found]:
             raise IntakeError(
                 f"{where} holds {len(entries)} files, and {MOST_FILES} are the limit."
             )
+        top = _common_top([entry.filename for entry in entries], labs)
         unpacked = 0
         for entry in sorted(entries, key=lambda entry: (entry.filename, entry.header_offset)):
             path = entry.filename
             if not _leads_out(path) and any(_is_noise(part) for part in path.split("/")):
                 continue
-            found = _unpacked(archive, entry, where.stem, unpacked)
+            found = _unpacked(archive, entry, top, unpacked)
             unpacked += len(found.content or b"")
             yield found
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stem: str, unpacked: int) -> _Found:
+def _common_top(paths: list[str], labs: list[str]) -> str:
+    """The folder that was packed with the class in it: `class/` of `class/STUDENT/x.ipynb`."""
+    split = [path.split("/") for path in paths if path.lower().endswith(".ipynb")]
+    split = [parts for parts in split if not any(_is_noise(part) for part in parts)]
+    if not split or {len(parts) for parts in split} & {1, 2}:
+        return ""
+    first, second = ({parts[place] for parts in split} for place in (0, 1))
+    is_class = len(first) == 1 and len(second) > 1 and not second & set(labs)
+    return f"{first.pop()}/" if is_class and not first & _DELIVERIES else ""
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, unpacked: int) -> _Found:
     path = entry.filename
     if _leads_out(path):
         # The last part still tells whose it is; a path out of the folder is followed nowhere.
@@ -224,7 +236,7 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stem: str, unpac
         return _refused(
             name, "unsafe name", f"named {shown(path)!r}, which leads out of its folder"
         )
-    path = path.removeprefix(f"{stem}/")
+    path = path.removeprefix(top)
     if stat.S_ISLNK(entry.external_attr >> 16):
         return _refused(path, "link", "a link")
     if not path.lower().endswith(".ipynb"):
@@ -258,8 +270,10 @@ def _leads_out(path: str) -> bool:
 def _handed(found: _Found, labs: list[str]) -> Handed:
     """Whose file it is, from where it lies and how it is called."""
     parts = [part for part in PurePosixPath(found.path).parts if part not in ("/", ".")]
-    while len(parts) > 1 and parts[0] in _DELIVERIES:
-        del parts[0]
+    for place, part in enumerate(parts[:-1]):
+        if part in _DELIVERIES:
+            parts = parts[place + 1 :]
+            break
     student, assignment, facts = _whose(parts, labs)
     return Handed(
         student=shown(student) or "unnamed",
@@ -284,6 +298,9 @@ def _whose(parts: list[str], labs: list[str]) -> tuple[str, str, dict]:
             "marked_late": bool(canvas["late"]),
         }
         return canvas["name"], _lab_in(canvas["file"], labs), facts
+    known = [place for place, part in enumerate(parts[:-1]) if part in labs and place]
+    if known:
+        return parts[known[0] - 1], parts[known[0]], {}
     if len(parts) > 2:
         return parts[0], parts[1], {}
     if len(parts) == 2:

@@ -17,7 +17,7 @@ LONGEST = 100_000
 _MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 _CELL_MAGIC = re.compile(r"\A\s*%%.*\n?")
 _DEFINED = re.compile(
-    r"^(?:async\s+def|def|class)\s+(\w+)|^(\w+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE
+    r"^(?:async\s+def|def|class)\s+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE
 )
 
 

@@ -179,6 +179,26 @@ def test_a_student_who_handed_in_no_notebook_has_a_cause(tmp_path):
     assert "`lab.pdf` was handed in" in bo.trouble
 
 
+@pytest.mark.parametrize(
+    ("names", "students"),
+    [
+        (["class/ada/x.ipynb", "class/bob/y.ipynb", "class/cy/lab/z.ipynb"], ["ada", "bob", "cy"]),
+        (["c/ada/02_number_formats/x.ipynb", "c/bob/04_loss_scaling/x.ipynb"], ["ada", "bob"]),
+        (["c/submitted/ada/hw1/x.ipynb", "c/submitted/bob/hw1/x.ipynb"], ["ada", "bob"]),
+        (["ada/02_number_formats/x.ipynb", "ada/04_loss_scaling/x.ipynb"], ["ada", "ada"]),
+        (["ada/hw1/x.ipynb", "bob/hw1/x.ipynb"], ["ada", "bob"]),
+        (["ada/x.ipynb", "bob/x.ipynb"], ["ada", "bob"]),
+    ],
+)
+def test_a_folder_around_the_class_is_nobody(tmp_path, names, students):
+    assert [one.student for one in found(packed(tmp_path, *names))] == students
+
+
+def test_what_the_grader_wrote_into_the_folder_is_nobodys(tmp_path):
+    write(tmp_path, "ada.ipynb", "grades.csv", "grades.feedback/ada.html")
+    assert [one.student for one in found(tmp_path)] == ["ada"]
+
+
 def test_what_systems_leave_behind_is_not_a_submission(tmp_path):
     write(tmp_path, "ada/.ipynb_checkpoints/x.ipynb", "ada/.x.ipynb", "ada/x.ipynb", "~y.ipynb")
     assert len(found(tmp_path)) == 1
