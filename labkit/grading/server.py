@@ -250,6 +250,7 @@ def _remove(top: str, path: str) -> None:
     for name in os.listdir(path):
         inner = os.path.join(path, name)
         if _is_folder(inner):
+            os.chmod(inner, 0o700)  # its ".." is written
             os.rename(inner, os.path.join(top, f"swept-{random.getrandbits(128):x}"))
         else:
             os.unlink(inner)

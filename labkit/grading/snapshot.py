@@ -70,6 +70,8 @@ class Snapshot:
                 if type(told.get("cell")) is not int:
                     break
                 number = told["cell"]
+                if not 0 <= number < len(asked["cells"]):
+                    raise Stopped("protocol")
                 if whole.spent() > metering.CELLS_SECONDS:
                     raise Stopped("time")
         except Stopped as stopped:

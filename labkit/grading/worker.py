@@ -92,7 +92,8 @@ class Server:
         def kill():
             # With the first process of a namespace all its others end.
             below = [] if self.how == "sandbox" else watching.members(tree.root)[1:]
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
             for pid in below:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -182,7 +183,6 @@ class _Submission:
 
     def grade(self) -> None:
         while self.open:
-            left = len(self.open), len(self.stopped)
             try:
                 snapshot = self.worker.snapshot()
             except ServerGone as error:
@@ -192,8 +192,6 @@ class _Submission:
                 self._from(snapshot)
             finally:
                 snapshot.close()
-            if left == (len(self.open), len(self.stopped)):
-                self._gone("the grader's server ended")
 
     def _gone(self, why: str) -> None:
         """Our own fault, once forgiven; a second time nothing more is tried."""
@@ -281,14 +279,15 @@ class _Submission:
 
     def _cell_stopped(self, stopped: CellStopped) -> None:
         """Leave the cell out next time; where that does not help, everything open has this end."""
-        known = stopped.number is not None and 0 <= stopped.number < len(self.work.cells)
-        if known and stopped.number not in self.stopped and len(self.stopped) < STOPPED_CELLS:
-            self.stopped[stopped.number] = stopped
-        elif self.failures or known:
+        number, here = stopped.number, range(len(self.work.cells))
+        if number in here and number not in self.stopped and len(self.stopped) < STOPPED_CELLS:
+            self.stopped[number] = stopped
+        elif number is None and not self.failures:
+            self.failures += 1  # it ended before its first cell: once more
+        else:
             for task in self.open:
                 self._keep(task, self._stopped(task, stopped, metering.CELL_SECONDS))
             self.open.clear()
-        # Otherwise the process died before its first cell: `grade` tries once more.
 
     def _stopped(self, task: Task, stopped: Stopped, seconds: float) -> Outcome:
         said = _SAID["wall" if stopped.rerun else stopped.cause]
