@@ -45,7 +45,7 @@ def _lab(sheet: Sheet, course: Mapping[str, CourseLab]) -> str:
     parts.append(
         f'<p class="score">{points(sheet.points, sheet.possible)} points.{late}</p>'
         if sheet.points is not None
-        else f'<p class="score">Not wholly graded yet.{late}</p>'
+        else f'<p class="score">{"Not wholly graded yet" if of.work else "Not graded"}.{late}</p>'
     )
     if of.file:
         parts.append(f'<p class="soft">From {text(of.file)}</p>')
@@ -65,7 +65,7 @@ def _overview(sheet: Sheet) -> str:
     lab = sheet.submission.lab
     rows = [
         [
-            f'<a href="#{text(lab)}-{text(row.exercise)}">{text(row.exercise)}</a>',
+            f'<a href="#{text(lab)}-{text(row.exercise)}">{_label(row)}</a>',
             _status(row),
             text(points(row.points, row.possible)),
         ]
@@ -77,10 +77,8 @@ def _overview(sheet: Sheet) -> str:
 def _exercise(row: Row, lab: str, answer: str) -> str:
     parts = [
         f'<article id="{text(lab)}-{text(row.exercise)}">',
-        f"<h3>{text(row.exercise)}: {_status(row)}, {points(row.points, row.possible)}</h3>",
+        f"<h3>{_label(row)}: {_status(row)}, {points(row.points, row.possible)}</h3>",
     ]
-    if row.exercise.startswith(HIDDEN):
-        parts.append("<p>A further check by your instructor.</p>")
     parts.append(f"<p>{_marked(row.message)}</p>")
     if row.override:
         parts.append(f"<p>Points set by your instructor: {text(row.override)}</p>")
@@ -98,6 +96,12 @@ def _exercise(row: Row, lab: str, answer: str) -> str:
         parts.append('<p class="soft">The notebook holds no cell for this exercise.</p>')
     parts.append("</article>")
     return "\n".join(parts)
+
+
+def _label(row: Row) -> str:
+    if row.exercise.startswith(HIDDEN):
+        return f"{text(row.exercise.removeprefix(HIDDEN))}, your instructor's check"
+    return text(row.exercise)
 
 
 def _status(row: Row) -> str:

@@ -193,7 +193,7 @@ def _say_twice_defined(kept: list[Cell], lab: CourseLab, repairs: list[str]) -> 
 def _magics(kept: list[Cell]) -> list[str]:
     magics = [names_of(cell.source).magic for cell in kept]
     return [
-        f"`{magic}` is a magic or shell line: it does nothing in grading."
+        f"`{magic}` is a magic or shell line: the grader does not run it."
         for magic in dict.fromkeys(magics)
         if magic
     ]

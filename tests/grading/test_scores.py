@@ -215,7 +215,7 @@ def test_the_feedback_of_a_hidden_check_shows_its_sentence():
     assert one.possible == 13.0
     assert [row.status for row in one.rows if row.exercise == "hidden-ulp"] == ["not graded"]
     text = feedback([one], COURSE)
-    assert "A further check by your instructor." in text
+    assert ">ulp, your instructor's check</a>" in text
 
 
 def test_each_student_has_a_file_of_a_safe_name():

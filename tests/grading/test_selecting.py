@@ -150,7 +150,7 @@ def test_a_changed_demonstration_is_run_as_the_learners_own():
 
 def test_magics_are_named():
     _, said = selected(small("%load_ext autoreload\n!rm -rf /\nx = 1"))
-    assert said == ("`%load_ext autoreload` is a magic or shell line: it does nothing in grading.",)
+    assert said == ("`%load_ext autoreload` is a magic or shell line: the grader does not run it.",)
 
 
 def test_a_cell_that_is_not_python_is_run_as_it_is():
