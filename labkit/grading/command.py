@@ -130,29 +130,26 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     if options.gradebook:
         gradebook.require()
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
-    make_grader = make_grader or Grader
 
-    submissions = _submissions(options.submissions, course, lab)
-    chosen = batch.choose(submissions, roster)
+    chosen = batch.choose(_submissions(options.submissions, course, lab), roster)
     with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
-        if overrides is None:
-            overrides = _kept_overrides(ledger)
-        else:
-            ledger.keep_overrides(overrides)
+        overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         print(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
-        with _engine(options.scheduler, settings, make_grader) as engine:
+        with _engine(options.scheduler, settings, make_grader or Grader) as engine:
             if not _run(left, engine, ledger):
                 return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
-        sheets = [_sheet(one, course, ledger, hidden) for one in chosen]
-        sheets.sort(key=lambda one: (one.submission.student, one.submission.lab))
-        sheets, unmet = scores.with_overrides(sheets, overrides)
+        sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
         _write(outputs, sheets, course, settings.secret)
         before, now = ledger.reported(), scores.scores_of(sheets)
         ledger.report(now)
-    _say(sheets, scores.changes(before, now), unmet, roster, outputs)
+
+    _say_changes(scores.changes(before, now), unmet)
+    _say_who(sheets, roster)
+    print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
+    print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
     if options.gradebook:
         gradebook.write(options.gradebook, sheets, course)
     return _status(sheets, only)
@@ -264,7 +261,11 @@ def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> 
     return read
 
 
-def _kept_overrides(ledger: Ledger) -> list[Override]:
+def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
+    """The points set by hand: those given now, else those of an earlier run."""
+    if given is not None:
+        ledger.keep_overrides(given)
+        return given
     kept = ledger.overrides()
     if kept:
         print(
@@ -312,11 +313,19 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _sheet(
-    one: Submission, course: dict[str, CourseLab], ledger: Ledger, hidden: dict[str, dict]
-) -> Sheet:
-    found = ledger.found(one.work) if one.work else {}
-    return scores.sheet(one, course.get(one.lab), found, hidden.get(one.lab, {}))
+def _sheets(
+    chosen: list[Submission], course: dict[str, CourseLab], ledger: Ledger, hidden: dict[str, dict]
+) -> list[Sheet]:
+    """A sheet for each submission, sorted, whatever the order in which they were graded."""
+    return [
+        scores.sheet(
+            one,
+            course.get(one.lab),
+            ledger.found(one.work) if one.work else {},
+            hidden.get(one.lab, {}),
+        )
+        for one in sorted(chosen, key=lambda one: (one.student, one.lab))
+    ]
 
 
 def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:
@@ -333,13 +342,7 @@ def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -
         tables.write(outputs.feedback / feedback.file_name(student), page)
 
 
-def _say(
-    sheets: list[Sheet],
-    changed: list[str],
-    unmet: list[Override],
-    roster: dict[str, Student],
-    outputs: Outputs,
-) -> None:
+def _say_changes(changed: list[str], unmet: list[Override]) -> None:
     if changed:
         print(f"Changed since the last run ({len(changed)}):")
         print("\n".join(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
@@ -347,6 +350,10 @@ def _say(
             print(f"  and {len(changed) - _SHOWN_CHANGES} more")
     for one in unmet:
         print(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
+
+
+def _say_who(sheets: list[Sheet], roster: dict[str, Student]) -> None:
+    """Who is missing, unknown, or not wholly graded."""
     missing = {s.submission.student for s in sheets if s.submission.cause == "missing"}
     if missing:
         print(f"Missing: {', '.join(sorted(missing))}.")
@@ -362,8 +369,6 @@ def _say(
     again = sum(row.rerun for sheet in sheets for row in sheet.rows)
     if again:
         print(f"Out of wall time, and tried again by the same command: {again} exercises.")
-    print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
-    print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
 
 
 def _status(sheets: list[Sheet], only: frozenset[str]) -> int:

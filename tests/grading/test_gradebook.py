@@ -1,15 +1,17 @@
 """Scores reach nbgrader's gradebook, where nbgrader itself reads them."""
 
+import copy
 import csv
+import json
 import subprocess
 import sys
 import warnings
 
 import pytest
-from handing_in import LAB, hand_in, small
+from handing_in import LAB, RIGHT_ULP, hand_in, small, with_answer
 from quick_grader import QuickGrader, answer
 
-from labkit.grading import command
+from labkit.grading import command, sandbox
 
 
 class Grader(QuickGrader):
@@ -82,3 +84,32 @@ def test_a_file_that_is_no_gradebook_is_one_sentence_and_the_grades_are_written(
     err = capsys.readouterr().err
     assert "cannot be used as a gradebook" in err and err.count("\n") == 1
     assert (tmp_path / "grades.csv").exists()
+
+
+@pytest.mark.slow
+def test_a_course_for_nbgrader_is_released_handed_in_graded_here_and_exported(tmp_path):
+    """What nbgrader hands out is what `labkit grade` takes, and what nbgrader then reports."""
+    from labkit.__main__ import main
+
+    def nbgrader(*words: str) -> None:
+        command = [sys.executable, "-m", "nbgrader", *words]
+        done = subprocess.run(command, cwd=tmp_path / "course", capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    course = tmp_path / "course"
+    assert main(["build", "--nbgrader", str(course), "--labs", "02"]) == 0
+    nbgrader("generate_assignment", LAB)
+    released = json.loads((course / "release" / LAB / f"{LAB}.ipynb").read_text(encoding="utf-8"))
+    answered = with_answer(copy.deepcopy(released), "ulp", RIGHT_ULP)
+    hand_in(course, ada=answered, bob=released)
+    words = [course, "-o", course / "marks.csv", "--gradebook", course / "gradebook.db"]
+    words += ["--no-sandbox"] if sandbox.why_not() else []
+    assert command.main([str(word) for word in words]) == command.ALL_GRADED
+    with open(course / "marks.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["repairs"] for row in rows} == {""}
+    assert {row["status"] for row in rows if row["student"] == "bob"} == {"not attempted"}
+    nbgrader("export", "--to", "out.csv")
+    with open(course / "out.csv", encoding="utf-8", newline="") as file:
+        exported = {r["student_id"]: (r["score"], r["max_score"]) for r in csv.DictReader(file)}
+    assert exported == {"ada": ("2.0", "10.0"), "bob": ("0.0", "10.0")}
