@@ -24,7 +24,7 @@ def feedback(sheets: Sequence[Sheet], course: Mapping[str, CourseLab]) -> str:
     body = [f"<h1>Feedback for {text(of.name or of.student)}</h1>"]
     if len(sheets) > 1:
         parts = [
-            f'<li><a href="#{text(s.submission.lab)}">{text(_title(s, course))}</a>:'
+            f'<li><a href="#{text(s.submission.lab or "no-lab")}">{text(_title(s, course))}</a>:'
             f" {points(s.points, s.possible)}</li>"
             for s in sheets
         ]
@@ -40,7 +40,10 @@ def _title(sheet: Sheet, course: Mapping[str, CourseLab]) -> str:
 
 def _lab(sheet: Sheet, course: Mapping[str, CourseLab]) -> str:
     of = sheet.submission
-    parts = [f'<section id="{text(of.lab)}">', f"<h2>{text(_title(sheet, course))}</h2>"]
+    parts = [
+        f'<section id="{text(of.lab or "no-lab")}">',
+        f"<h2>{text(_title(sheet, course))}</h2>",
+    ]
     late = " Handed in late." if of.late else ""
     parts.append(
         f'<p class="score">{points(sheet.points, sheet.possible)} points.{late}</p>'

@@ -10,6 +10,9 @@ import hashlib
 from collections.abc import Iterable
 from html import escape
 
+LIGHT, DARK = "xcode", "github-dark"
+"""Pygments' styles for code: of those tried the ones whose words all have a contrast of 4.5."""
+
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1e; --soft: #54545a; --paper: #fff; --tint: #f3f4f6;
   --line: #c9ccd1; --link: #0b57d0; --good: #14692f; --bad: #b3261e; --open: #54545a;
@@ -142,9 +145,11 @@ def points(value: float | None, possible: float) -> str:
 def _style() -> str:
     from pygments.formatters import HtmlFormatter
 
-    light = _rules(HtmlFormatter(style="vs"))
-    dark = _rules(HtmlFormatter(style="github-dark"))
-    return f"{_STYLE}{light}\n@media (prefers-color-scheme: dark) {{ {dark} }}\n"
+    light, dark = (_rules(HtmlFormatter(style=style)) for style in (LIGHT, DARK))
+    return (
+        f"{_STYLE}@media not all and (prefers-color-scheme: dark) {{ {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ {dark} }}\n"
+    )
 
 
 def _rules(formatter) -> str:
