@@ -80,7 +80,10 @@ TABLE = {
         f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
         "torch numpy IPython",
     ),
-    "grading": May("paths progress misconceptions lab_source build checks", "nbformat nbclient"),
+    "grading": May(
+        "paths progress misconceptions lab_source build checks",
+        "nbformat nbclient cloudpickle IPython",
+    ),
     "__init__": May(),
     "__main__": May(
         "build my_labs doctor progress widgets questions drills interview sittings terminal anki "

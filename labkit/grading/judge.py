@@ -6,6 +6,7 @@ Its own crash or hang costs one verdict: ``Judge``, the other end, ends it and s
     python -m labkit.grading.judge [EXTRA.py]
 """
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -60,6 +61,10 @@ class Judge:
         self.extra = extra
         self.process: subprocess.Popen | None = None
 
+    def load(self) -> None:
+        """Load all checks; raises JudgeError with the reason where that fails."""
+        self._ask({"do": "load"})
+
     def cargo(self, lab: str) -> Cargo:
         """What goes into the sandbox for a lab."""
         listed, public, *blobs = self._ask({"do": "ship", "lab": lab})
@@ -83,7 +88,8 @@ class Judge:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(OSError):  # what was not sent yet has no reader any more
+                self.process.stdin.close()
             self.process.stdout.close()
             self.process = None
 
@@ -139,11 +145,8 @@ class _Bench:
     """Every check, by lab, exercise and whether it is the instructor's own."""
 
     def __init__(self, extra: str | None):
-        import torch
-
         from labkit.grading import shipping
 
-        torch.set_num_threads(1)
         self.modules = shipping.check_modules()
         self.own = [shipping.load_extra(extra)] if extra else []
         self.shipping = shipping
@@ -219,9 +222,10 @@ def main(args: list[str]) -> None:
         try:
             if bench is None:
                 raise JudgeError(trouble)
+            got = []
             if asked["do"] == "ship":
                 got = bench.cargo(asked["lab"])
-            else:
+            elif asked["do"] == "verdict":
                 got = [json.dumps(bench.verdict(asked, content)).encode()]
         except Exception as error:  # said to the grader; the next request may be a good one
             said = (

@@ -161,7 +161,12 @@ class Worker:
         """A snapshot of the server, or of a new one; raises ServerGone."""
         if self.server is None or not self.server.alive:
             self.server = self.start()
-        return self.server.snapshot()
+        try:
+            return self.server.snapshot()
+        except ServerGone:
+            self.server.close()
+            self.server = None
+            raise
 
     def close(self) -> None:
         """End both processes; the next submission starts new ones."""
