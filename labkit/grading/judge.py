@@ -15,6 +15,7 @@ import os
 import select
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ from labkit.grading import frames
 
 VERDICT_SECONDS = 120
 """Wall time of one verdict; explaining a failure runs the known wrong answers again."""
+
+MESSAGE_LIMIT = 1_000
+"""Characters of a verdict's message: it may quote what the answer returned."""
 
 REPLY_BYTES = 2**27
 ANSWER_BYTES = 2**26 + 2**10  # the codec's limit, and room for its cover
@@ -186,7 +190,7 @@ class _Bench:
         result = check.verdict(collected)
         return {
             "status": result.status,
-            "message": result.message,
+            "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),
             "misconceptions": list(result.misconceptions),
         }
 

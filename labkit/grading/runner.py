@@ -4,6 +4,7 @@ with Grader(Settings(jobs=2, secret=secret)) as grader:
     outcomes = grader.grade(work)
 """
 
+import os
 import queue
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,8 @@ class Grader:
             self._idle.put(worker)
 
     def __enter__(self) -> "Grader":
+        if os.name == "nt":
+            raise GraderError("the grader does not run on Windows itself: use WSL or a container")
         if self.settings.sandboxed and (why := sandbox.why_not()):
             raise GraderError(f"{why}. Without a sandbox: --no-sandbox, for code that you trust")
         if self.settings.extra:

@@ -32,6 +32,7 @@ from pathlib import Path
 from labkit.grading import cells, confine, frames, standin
 
 REQUEST_BYTES = 2**28
+ORPHAN_SECONDS = 3600
 PRELOADED = (
     "numpy pandas matplotlib.pyplot torch torch.nn.functional torch.utils.flop_counter "
     "torch.utils.data torch.optim cloudpickle IPython.core.inputtransformer2 asyncio "
@@ -147,6 +148,8 @@ def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
     if how == "sandbox":
         confine.limit(data_bytes=asked["data_bytes"], disk_bytes=asked["disk_bytes"])
         confine.lock()
+    else:  # a loop ends even if nobody is left to end it
+        resource.setrlimit(resource.RLIMIT_CPU, (ORPHAN_SECONDS, ORPHAN_SECONDS))
     running, loads = beside["labkit.checks.running"], json.dumps
     fork, leave, waitpid, take = os.fork, os._exit, os.waitpid, socket.recv_fds
     names = cells.namespace()
