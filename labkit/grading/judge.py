@@ -6,7 +6,6 @@ Its own crash or hang costs one verdict: ``Judge``, the other end, ends it and s
     python -m labkit.grading.judge [EXTRA.py]
 """
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -92,31 +91,39 @@ class Judge:
         if self.process:
             self.process.kill()
             self.process.wait()
-            with contextlib.suppress(OSError):  # what was not sent yet has no reader any more
-                self.process.stdin.close()
+            self.process.stdin.close()
             self.process.stdout.close()
             self.process = None
 
     def _ask(self, asked: dict, content: bytes = b"") -> list[bytes]:
         if self.process is None:
             self.process = self._start()
+        end = time.monotonic() + VERDICT_SECONDS
         try:
-            self.process.stdin.write(frames.framed(json.dumps(asked).encode()))
-            self.process.stdin.write(frames.framed(content))
-            self.process.stdin.flush()
-            return self._replies()
+            self._send(frames.framed(json.dumps(asked).encode()) + frames.framed(content), end)
+            return self._replies(end)
         except (OSError, EOFError, frames.TooLong, TimeoutError) as error:
             self.close()
             raise JudgeError(f"the judge ended: {error or type(error).__name__}") from None
 
-    def _replies(self) -> list[bytes]:
+    def _send(self, data: bytes, end: float) -> None:
+        """Write without blocking for ever: a judge that hangs does not read either."""
+        into, left = self.process.stdin.fileno(), memoryview(data)
+        os.set_blocking(into, False)
+        while left:
+            self._wait([], [into], end)
+            left = left[os.write(into, left[: 2**16]) :]
+
+    def _wait(self, readable: list[int], writable: list[int], end: float) -> None:
+        if not any(select.select(readable, writable, [], max(0, end - time.monotonic()))):
+            raise TimeoutError(f"no verdict within {VERDICT_SECONDS} seconds")
+
+    def _replies(self, end: float) -> list[bytes]:
         """The frames of one reply: how many follow, then they."""
         incoming, wanted, got = frames.Incoming(REPLY_BYTES), None, []
-        end = time.monotonic() + VERDICT_SECONDS
         out = self.process.stdout.fileno()
         while wanted is None or len(got) < wanted:
-            if not select.select([out], [], [], max(0, end - time.monotonic()))[0]:
-                raise TimeoutError(f"no verdict within {VERDICT_SECONDS} seconds")
+            self._wait([out], [], end)
             data = os.read(out, 2**20)
             if not data:
                 raise EOFError("it closed its pipe")
