@@ -14,6 +14,7 @@ import os
 import select
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from labkit.grading import frames
 
 VERDICT_SECONDS = 120
 """Wall time of one verdict; explaining a failure runs the known wrong answers again."""
+
+MESSAGE_LIMIT = 1_000
+"""Characters of a verdict's message: it may quote what the answer returned."""
 
 REPLY_BYTES = 2**27
 ANSWER_BYTES = 2**26 + 2**10  # the codec's limit, and room for its cover
@@ -60,6 +64,10 @@ class Judge:
         self.extra = extra
         self.process: subprocess.Popen | None = None
 
+    def load(self) -> None:
+        """Load all checks; raises JudgeError with the reason where that fails."""
+        self._ask({"do": "load"})
+
     def cargo(self, lab: str) -> Cargo:
         """What goes into the sandbox for a lab."""
         listed, public, *blobs = self._ask({"do": "ship", "lab": lab})
@@ -90,23 +98,32 @@ class Judge:
     def _ask(self, asked: dict, content: bytes = b"") -> list[bytes]:
         if self.process is None:
             self.process = self._start()
+        end = time.monotonic() + VERDICT_SECONDS
         try:
-            self.process.stdin.write(frames.framed(json.dumps(asked).encode()))
-            self.process.stdin.write(frames.framed(content))
-            self.process.stdin.flush()
-            return self._replies()
+            self._send(frames.framed(json.dumps(asked).encode()) + frames.framed(content), end)
+            return self._replies(end)
         except (OSError, EOFError, frames.TooLong, TimeoutError) as error:
             self.close()
             raise JudgeError(f"the judge ended: {error or type(error).__name__}") from None
 
-    def _replies(self) -> list[bytes]:
+    def _send(self, data: bytes, end: float) -> None:
+        """Write without blocking for ever: a judge that hangs does not read either."""
+        into, left = self.process.stdin.fileno(), memoryview(data)
+        os.set_blocking(into, False)
+        while left:
+            self._wait([], [into], end)
+            left = left[os.write(into, left[: 2**16]) :]
+
+    def _wait(self, readable: list[int], writable: list[int], end: float) -> None:
+        if not any(select.select(readable, writable, [], max(0, end - time.monotonic()))):
+            raise TimeoutError(f"no verdict within {VERDICT_SECONDS} seconds")
+
+    def _replies(self, end: float) -> list[bytes]:
         """The frames of one reply: how many follow, then they."""
         incoming, wanted, got = frames.Incoming(REPLY_BYTES), None, []
-        end = time.monotonic() + VERDICT_SECONDS
         out = self.process.stdout.fileno()
         while wanted is None or len(got) < wanted:
-            if not select.select([out], [], [], max(0, end - time.monotonic()))[0]:
-                raise TimeoutError(f"no verdict within {VERDICT_SECONDS} seconds")
+            self._wait([out], [], end)
             data = os.read(out, 2**20)
             if not data:
                 raise EOFError("it closed its pipe")
@@ -139,11 +156,8 @@ class _Bench:
     """Every check, by lab, exercise and whether it is the instructor's own."""
 
     def __init__(self, extra: str | None):
-        import torch
-
         from labkit.grading import shipping
 
-        torch.set_num_threads(1)
         self.modules = shipping.check_modules()
         self.own = [shipping.load_extra(extra)] if extra else []
         self.shipping = shipping
@@ -183,7 +197,7 @@ class _Bench:
         result = check.verdict(collected)
         return {
             "status": result.status,
-            "message": result.message,
+            "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),
             "misconceptions": list(result.misconceptions),
         }
 
@@ -219,9 +233,10 @@ def main(args: list[str]) -> None:
         try:
             if bench is None:
                 raise JudgeError(trouble)
+            got = []
             if asked["do"] == "ship":
                 got = bench.cargo(asked["lab"])
-            else:
+            elif asked["do"] == "verdict":
                 got = [json.dumps(bench.verdict(asked, content)).encode()]
         except Exception as error:  # said to the grader; the next request may be a good one
             said = (

@@ -4,11 +4,13 @@ with Grader(Settings(jobs=2, secret=secret)) as grader:
     outcomes = grader.grade(work)
 """
 
+import os
 import queue
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 from labkit.grading import sandbox
+from labkit.grading.judge import JudgeError
 from labkit.grading.records import Outcome, Settings, Work
 from labkit.grading.worker import Server, ServerGone, Worker, not_graded
 
@@ -20,7 +22,8 @@ class GraderError(RuntimeError):
 class Grader:
     """A pool of workers, each with a warm server in a sandbox and a judge outside of it.
 
-    Raises GraderError on entering where bubblewrap cannot be used and the settings ask for it.
+    Raises GraderError on entering where bubblewrap cannot be used and the settings ask for it, and
+    where the instructor's own checks cannot be loaded.
     """
 
     def __init__(self, settings: Settings):
@@ -33,8 +36,16 @@ class Grader:
             self._idle.put(worker)
 
     def __enter__(self) -> "Grader":
+        if os.name == "nt":
+            raise GraderError("the grader does not run on Windows itself: use WSL or a container")
         if self.settings.sandboxed and (why := sandbox.why_not()):
             raise GraderError(f"{why}. Without a sandbox: --no-sandbox, for code that you trust")
+        if self.settings.extra:
+            try:
+                self._workers[0].judge.load()
+            except JudgeError as error:
+                self.close()
+                raise GraderError(f"{self.settings.extra}: {error}") from None
         return self
 
     def __exit__(self, *error) -> None:

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-import labkit
 from labkit import paths
 
 DISK_BYTES = 64 * 2**20
@@ -186,7 +185,7 @@ def _python() -> list[str]:
 
 def _labkit() -> list[str]:
     """labkit without checks, questions, notebooks and the grader's outer half."""
-    package = Path(labkit.__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     bound = [path for path in sorted(package.iterdir()) if path.name not in _KEPT_OUT]
     bound += [package / "grading" / name for name in _INSIDE]
     bound += [package / "checks" / name for name in ("codec.py", "running.py")]

@@ -26,7 +26,7 @@ _NONCE_BYTES = 32
 
 
 class CellStopped(Stopped):
-    """Cell ``number`` was running when it happened; None where none had begun."""
+    """Cell ``number`` was running: -1 before the first, None where all together took too much."""
 
     def __init__(self, number: int | None, stopped: Stopped):
         super().__init__(stopped.cause, rerun=stopped.rerun)
@@ -57,10 +57,9 @@ class Snapshot:
 
     def run_cells(self, asked: dict, public: bytes, limits: Limits) -> list[CellError]:
         """Have the cells run; returns what they raised. Raises CellStopped."""
-        number = None
-        whole = Meter(
-            self.tree, Limits(seconds=metering.CELLS_SECONDS, memory_bytes=limits.memory_bytes)
-        )
+        number = -1
+        together = Limits(seconds=metering.CELLS_SECONDS, memory_bytes=limits.memory_bytes)
+        whole = Meter(self.tree, together)
         try:
             question = json.dumps(asked).encode()
             self._send(self.sock, frames.framed(question) + frames.framed(public))
@@ -69,11 +68,12 @@ class Snapshot:
                 told = _report(self._frame(self.sock, self.incoming, meter))
                 if type(told.get("cell")) is not int:
                     break
-                number = told["cell"]
-                if not 0 <= number < len(asked["cells"]):
+                if not number < told["cell"] < len(asked["cells"]):
                     raise Stopped("protocol")
-                if whole.spent() > metering.CELLS_SECONDS:
-                    raise Stopped("time")
+                number = told["cell"]
+                _look_at_all(whole)
+        except CellStopped:
+            raise
         except Stopped as stopped:
             raise CellStopped(number, stopped) from None
         if self.tree:
@@ -130,7 +130,7 @@ class Snapshot:
     def _end(self, sock: socket.socket, incoming: frames.Incoming) -> None:
         """Read to the end of an exercise's socket: a second answer is none."""
         end = time.monotonic() + GRACE_SECONDS
-        with contextlib.suppress(Stopped):  # the end of the stream
+        with contextlib.suppress(Stopped, frames.TooLong):  # the end of the stream, or no frame
             while not incoming.kept and self._more(sock, incoming, end - time.monotonic()):
                 pass
         if incoming.kept:
@@ -164,6 +164,13 @@ class Snapshot:
             raise Stopped("crashed")
         incoming.feed(data)
         return True
+
+
+def _look_at_all(whole: Meter) -> None:
+    try:
+        whole.look()
+    except Stopped as stopped:
+        raise CellStopped(None, stopped) from None
 
 
 def _report(frame: bytes) -> dict:

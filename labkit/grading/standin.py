@@ -73,13 +73,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def install() -> None:
     """Let ``labkit.checks`` and everything below it be stand-ins from now on."""
-    import labkit
-
     for name in [name for name in sys.modules if name.startswith("labkit.checks")]:
         del sys.modules[name]
     package = StandIn("labkit.checks")
     package.__spec__ = importlib.machinery.ModuleSpec("labkit.checks", None, is_package=True)
-    sys.modules["labkit.checks"] = labkit.checks = package
+    sys.modules["labkit.checks"] = package
+    sys.modules["labkit"].checks = package
     sys.meta_path.insert(0, _Finder())
 
 

@@ -161,7 +161,12 @@ class Worker:
         """A snapshot of the server, or of a new one; raises ServerGone."""
         if self.server is None or not self.server.alive:
             self.server = self.start()
-        return self.server.snapshot()
+        try:
+            return self.server.snapshot()
+        except ServerGone:
+            self.server.close()
+            self.server = None
+            raise
 
     def close(self) -> None:
         """End both processes; the next submission starts new ones."""
@@ -282,7 +287,7 @@ class _Submission:
         number, here = stopped.number, range(len(self.work.cells))
         if number in here and number not in self.stopped and len(self.stopped) < STOPPED_CELLS:
             self.stopped[number] = stopped
-        elif number is None and not self.failures:
+        elif number == -1 and not self.failures:
             self.failures += 1  # it ended before its first cell: once more
         else:
             for task in self.open:

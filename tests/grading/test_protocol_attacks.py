@@ -11,6 +11,7 @@ import pytest
 import submissions
 from attacks import LAB, ONLY, attack, honest
 
+from labkit.grading import metering
 from labkit.grading.frames import framed
 
 SEND = """
@@ -126,6 +127,42 @@ def test_answering_before_being_asked(grader, said):
     outcomes = attack(grader, cell=cell)
     assert outcomes["ulp"].status in ("failed", "error", "not attempted")
     assert outcomes["e2m1-value"].status in ("passed", "error", "not attempted")
+
+
+def test_noise_after_a_right_answer_spoils_it(grader):
+    """The answer that the grader itself sends, and in its wake what is no frame."""
+    cell = """
+        import time
+        right = e2m1_value
+        def e2m1_value(code):
+            if code == 8:
+                sock = caller("answer")["sock"]
+                dup = socket.socket(fileno=os.dup(sock.fileno()))
+                if not os.fork():
+                    time.sleep(0.3)
+                    dup.sendall(b"\\xff" * 16)
+                    os._exit(0)
+            return right(code)
+    """
+    cells = [attacks.SETUP, textwrap.dedent(SEND), attacks.E2M1, textwrap.dedent(cell), attacks.ULP]
+    first, second = grader.grade(submissions.work(LAB, cells, only=ONLY, seconds=2))
+    assert (first.status, first.cause, second.status) == ("error", "protocol", "passed")
+
+
+def test_counting_cells_for_ever_has_an_end(grader, monkeypatch):
+    monkeypatch.setattr(metering, "CELLS_SECONDS", 0.2)
+    cell = """
+        number, held = 1, sockets()
+        while True:
+            number += 1
+            for sock in held:
+                sock.send(frame(b'{"cell": %d}' % number))
+            time.sleep(0.01)
+    """
+    sources = [attacks.SETUP, textwrap.dedent(SEND), "import time\n" + textwrap.dedent(cell)]
+    sources += ["pass"] * 10_000
+    outcomes = grader.grade(submissions.work(LAB, sources, only=ONLY))
+    assert {(o.status, o.cause) for o in outcomes} == {("error", "time")}
 
 
 def test_answering_for_another_exercise(grader):
