@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import chain
 
 from labkit.grading.course import CourseLab
 from labkit.grading.intake import Handed
@@ -202,7 +201,7 @@ def grade(left: list[Work], engine: Engine, ledger: Ledger, stop: Stop) -> int:
 def by_exercise(work: Work, outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
     """The outcomes of each exercise that was asked for: its check's first, then hidden ones."""
     found = {one.exercise: [] for one in work.exercises}
-    for outcome in chain(outcomes):
+    for outcome in outcomes:
         if outcome.exercise in found:
             found[outcome.exercise].append(outcome)
     for exercise, of_it in found.items():

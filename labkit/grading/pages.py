@@ -117,7 +117,9 @@ def table(
 
     ``numbers`` are the places of columns set to the right, ``wide`` that of long sentences.
     """
-    kinds = {place: ' class="number"' for place in numbers} | {wide: ' class="wide"'}
+    kinds = {place: ' class="number"' for place in numbers}
+    if wide is not None:
+        kinds[wide] = ' class="wide"'
     head = "".join(f'<th scope="col"{kinds.get(p, "")}>{text(h)}</th>' for p, h in enumerate(heads))
     body = "\n".join(
         "<tr>"

@@ -93,9 +93,7 @@ def sheet(
 
 
 def _row(name: str, possible: float, outcomes: list[Outcome]) -> Row:
-    if not outcomes:
-        outcomes = [not_graded(name, "The grader gave no verdict.")]
-    (outcome,) = outcomes[:1]
+    outcome = outcomes[0] if outcomes else not_graded(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
     if outcome.status == "passed":
         points = float(possible)

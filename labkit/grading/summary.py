@@ -60,14 +60,9 @@ def clusters(sheets: Sequence[Sheet], secret: bytes) -> list[Cluster]:
                 found[row.exercise, template].append(sheet.submission.student)
     merged: dict[tuple[str, str], list[str]] = {}
     by_size = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    for place, ((exercise, template), students) in enumerate(by_size):
-        twin = next(
-            (key for key in merged if key[0] == exercise and _alike(key[1], template)), None
-        )
-        if twin and place < _MOST_COMPARED:
-            merged[twin] += students
-        else:
-            merged[exercise, template] = list(students)
+    for place, (key, students) in enumerate(by_size):
+        twin = _twin(key, merged) if place < _MOST_COMPARED else None
+        merged.setdefault(twin or key, []).extend(students)
     return sorted(
         (
             Cluster(
@@ -79,6 +74,12 @@ def clusters(sheets: Sequence[Sheet], secret: bytes) -> list[Cluster]:
         ),
         key=lambda one: (-len(one.students), one.exercise, one.message),
     )
+
+
+def _twin(key: tuple[str, str], merged: Mapping) -> tuple[str, str] | None:
+    """The cluster of the same exercise whose message reads like this one's."""
+    exercise, template = key
+    return next((k for k in merged if k[0] == exercise and _alike(k[1], template)), None)
 
 
 def _template(message: str) -> str:

@@ -317,6 +317,18 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path, grader, capsys, words,
     assert said in err and err.count("\n") == 1
 
 
+def test_an_output_that_cannot_be_written_is_found_before_grading(
+    tmp_path, grader, capsys, monkeypatch
+):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert (grade(grader, tmp_path), grader.graded) == (CANNOT_START, [])
+    assert "grades.csv cannot be written (Permission denied)" in capsys.readouterr().err
+
+
 def test_ctrl_c_keeps_what_was_graded(tmp_path, grader, capsys):
     hand_in(tmp_path, **{f"s{n}": small(answer("passes") + f"  # {n}") for n in range(6)})
 
