@@ -6,7 +6,6 @@ to the runner; ``ledger`` keeps what comes back; ``scores`` makes points of it; 
 ``feedback`` and ``summary`` write them down; ``command`` is what an instructor types.
 """
 
-import os
 import queue
 import sys
 from collections import defaultdict
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from labkit import progress
 from labkit.grading.course import CourseLab
 from labkit.grading.intake import Handed
 from labkit.grading.ledger import Ledger
@@ -227,7 +227,7 @@ def safely(grade_one: Grade, work: Work) -> list[Outcome]:
 
 def with_bar(results: Iterable, total: int) -> Iterable:
     """The results with a progress bar, unless nobody watches or LABKIT_PROGRESS=off."""
-    if os.environ.get("LABKIT_PROGRESS", "").lower() == "off" or not sys.stderr.isatty():
+    if progress.is_off() or not sys.stderr.isatty():
         return results
     from tqdm import tqdm
 

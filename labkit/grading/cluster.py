@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from labkit.grading.batch import Engine, Stop, as_they_end, not_graded, safely
-from labkit.grading.course import read_course
+from labkit.grading.course import read_course, rest_of_labkit
 from labkit.grading.records import Outcome, Settings, Work
 
 _CONNECT_SECONDS = 30
@@ -111,7 +111,7 @@ def _bench(settings: Settings, make_grader: Callable):
         def setup(self, worker):
             if facts() != self.facts:
                 raise RuntimeError(
-                    f"{worker.address} has other labs, checks or torch than this machine; install"
+                    f"{worker.address} has another labkit or torch than this machine; install"
                     " the same labkit and the same requirements there."
                 )
             self.folder = tempfile.TemporaryDirectory(prefix="labkit-extra-")
@@ -131,7 +131,7 @@ def _bench(settings: Settings, make_grader: Callable):
 
 
 def facts() -> str:
-    """A digest of what grades depend on and a machine has: labs, checks and torch."""
+    """A digest of what grades depend on and a machine has: labs, checks, labkit and torch."""
     course = {lab.lab: [lab.version, lab.check_versions] for lab in read_course().values()}
-    known = json.dumps([course, metadata.version("torch")], sort_keys=True)
+    known = json.dumps([course, rest_of_labkit(), metadata.version("torch")], sort_keys=True)
     return hashlib.sha256(known.encode()).hexdigest()

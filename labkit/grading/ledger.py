@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from labkit.grading.course import CourseLab
+from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.records import Outcome, Settings, Work
 from labkit.grading.roster import Override
 
@@ -51,6 +51,7 @@ class Basis:
             "secret": hashlib.sha256(b"labkit grade" + settings.secret).hexdigest(),
             "sandboxed": settings.sandboxed,
             "memory": settings.memory_bytes,
+            "labkit": rest_of_labkit(),
             # Rounding in torch is what many checks are about.
             "torch": metadata.version("torch"),
         }

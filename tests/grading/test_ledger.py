@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from labkit.grading import course
 from labkit.grading.course import read_course
 from labkit.grading.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import Outcome, Settings, Work
@@ -66,6 +67,24 @@ def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
         assert ledger.known(WORK) == {}
     with Ledger(tmp_path / "l.db", Basis.of([checked], Settings())) as ledger:
         assert list(ledger.known(WORK)) == ["snap"]
+
+
+def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
+    package = tmp_path / "labkit"
+    (package / "checks").mkdir(parents=True)
+    (package / "widgets").mkdir()
+    for name in ("__init__.py", "formats.py", "checks/ours.py", "checks/lab.py", "widgets/w.py"):
+        (package / name).write_text("LAB = 'x'" if name == "checks/lab.py" else "")
+    monkeypatch.setattr(course.paths, "__file__", str(package / "__init__.py"))
+    digest = course.rest_of_labkit.__wrapped__
+    before = digest()
+    for name in ("checks/lab.py", "widgets/w.py"):  # with versions of their own, or of no matter
+        (package / name).write_text("LAB = 'y'")
+    assert digest() == before
+    for name in ("formats.py", "checks/ours.py"):
+        (package / name).write_text("edited")
+        assert digest() != before
+        before = digest()
 
 
 def test_an_edited_extra_file_grades_again(tmp_path):
