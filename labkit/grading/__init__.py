@@ -1,7 +1,7 @@
 """The grader: students' code in a sandbox, the judge outside of it.
 
-``records`` says what is graded and what comes back; ``runner.Grader`` does it. In reading order:
-``records``, ``frames``, ``sandbox`` and ``watching``; then what runs inside, ``standin``,
-``cells``, ``confine`` and ``server``; then what runs outside, ``shipping``, ``judge``, ``worker``
-and ``runner``.
+``records`` says what is graded and what comes back; ``runner.Grader`` does it. In reading order,
+inside the sandbox: ``frames``, ``standin``, ``cells``, ``confine``, ``server``; around it:
+``sandbox``, ``watching``, ``metering``; outside: ``shipping``, ``judge``, ``snapshot``, ``worker``,
+``runner``.
 """
