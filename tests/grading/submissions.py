@@ -3,8 +3,8 @@
 import hashlib
 import json
 
+from labkit.grading.needed import needed
 from labkit.grading.records import Exercise, Work
-from labkit.lab_source import names_assigned, names_loaded
 from labkit.paths import NOTEBOOKS
 
 
@@ -28,16 +28,10 @@ def cells(lab: str, *, solved: bool) -> list[str]:
     folder = NOTEBOOKS / "solutions" if solved else NOTEBOOKS
     notebook = json.loads((folder / f"{lab}.ipynb").read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    code = [cell for cell in code if not cell["metadata"].get("nbgrader", {}).get("grade")]
+    answers = {i for i, c in enumerate(code) if c["metadata"].get("nbgrader", {}).get("solution")}
     sources = ["".join(cell["source"]) for cell in code]
-    kept = {0} | {
-        i for i, c in enumerate(code) if c["metadata"].get("nbgrader", {}).get("solution")
-    }
-    wanted: set[str] = set()
-    for i in reversed(range(len(sources))):
-        if i in kept or names_assigned(sources[i]) & wanted:
-            kept.add(i)
-            wanted |= set(names_loaded(sources[i]))
-    return [sources[i] for i in sorted(kept)]
+    return [sources[i] for i in needed(sources, {*range(1, len(code))} - answers)]
 
 
 def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None = None) -> Work:

@@ -152,7 +152,7 @@ def test_noise_after_a_right_answer_spoils_it(grader):
 def test_counting_cells_for_ever_has_an_end(grader, monkeypatch):
     monkeypatch.setattr(metering, "CELLS_SECONDS", 0.2)
     cell = """
-        number, held = 1, sockets()
+        number, held = 2, sockets()
         while True:
             number += 1
             for sock in held:

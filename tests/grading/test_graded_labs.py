@@ -70,3 +70,48 @@ def test_known_wrong_answers_fail(grader, check, wrong):
     assert outcome.status == "failed", outcome
     assert wrong.misconception in outcome.misconceptions
     assert outcome.message == check.result(wrong.answer).message
+
+
+def test_labkit_s_own_answers_are_no_answers(grader):
+    """A check module's own answer is lent to later exercises, never to the one it answers."""
+    lab = "04_loss_scaling"
+    setup, *_ = submissions.cells(lab, solved=True)
+    taken = """
+from labkit.checks import loss_scaling as part, master_weights as weights
+fate, Masters = weights.fate, weights.Masters
+transition, scaled_step, Scaler = part.transition, part.scaled_step, part.Scaler
+"""
+    only = ("fate", "masters", "transition", "scaled-step", "scaler")
+    outcomes = grader.grade(submissions.work(lab, [setup, taken], only=only))
+    assert [o.exercise for o in outcomes] == list(only)
+    assert not [o for o in outcomes if o.status == "passed"]
+
+
+def test_a_run_beside_the_answer_cannot_be_forged(grader):
+    """Lab 01's pardon is a setting; what a training run with it gives, the judge finds out."""
+    lab = "01_three_crimes"
+    forged = """
+import functools, labkit.suspects as suspects
+from dataclasses import replace
+honest = suspects.run
+fp32 = honest(replace(suspects.SUSPECTS["D"], precision="fp32"))
+suspects.run = functools.lru_cache(lambda trial: fp32)
+pardon = {"precision": "pure_fp16"}
+"""
+    (outcome,) = grader.grade(submissions.work(lab, [forged], only=("pardon",)))
+    assert (outcome.status, outcome.misconceptions) == (
+        "failed",
+        ("more-mantissa-bits-are-enough",),
+    )
+
+
+def test_one_exercise_of_a_lab_is_graded_as_among_all(grader):
+    """``scaler`` builds on ``scaled-step``, which is not asked for here, nor answered."""
+    lab = "04_loss_scaling"
+    sources = submissions.cells(lab, solved=True)
+    unsolved = submissions.cells(lab, solved=False)
+    (stub,) = (source for source in unsolved if "def scaled_step" in source)
+    mixed = [stub if "def scaled_step" in source else source for source in sources]
+    assert mixed != sources
+    (outcome,) = grader.grade(submissions.work(lab, mixed, only=("scaler",)))
+    assert outcome.status == "passed"
