@@ -43,8 +43,8 @@ class HiddenCheck:
 
     @property
     def takes_seed(self) -> bool:
-        """Whether the run function asks for a seed."""
-        return _takes_seed(self.check.run)
+        """Whether one of its two functions asks for a seed."""
+        return _takes_seed(self.check.run) or _takes_seed(self.check.judge)
 
 
 def load(text: str, name: str) -> dict[str, HiddenCheck]:
@@ -55,9 +55,14 @@ def load(text: str, name: str) -> dict[str, HiddenCheck]:
     module = types.ModuleType("hidden_checks")
     try:
         exec(compile(text, f"<{name}>", "exec"), vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, KeyError) and error.args == ("LAB",):
+            raise HiddenCheckError(
+                f'{name} does not name its lab: write LAB = "02_number_formats", for one, above the'
+                " checks"
+            ) from None
         raise HiddenCheckError(
-            f"{name} cannot be imported: {type(error).__name__}: {error}"
+            f"{name} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
     own = [v for v in vars(module).values() if isinstance(v, Check)]
     own = [check for check in own if check.judge.__globals__ is vars(module)]
@@ -65,8 +70,15 @@ def load(text: str, name: str) -> dict[str, HiddenCheck]:
         raise HiddenCheckError(
             f"{name} holds no check: write `@check(run)` above a function `check_<exercise>`"
         )
-    points = getattr(module, "POINTS", {})
-    return {check.exercise: HiddenCheck(check, points.get(check.exercise, 1)) for check in own}
+    points = dict.fromkeys((check.exercise for check in own), 1) | getattr(module, "POINTS", {})
+    for exercise, granted in points.items():
+        if exercise not in [check.exercise for check in own]:
+            raise HiddenCheckError(f"{name} gives points to {exercise!r}, which it does not check")
+        if not isinstance(granted, int | float) or granted < 0:
+            raise HiddenCheckError(
+                f"{name} gives {exercise!r} {granted!r} points: give a number from 0 on"
+            )
+    return {check.exercise: HiddenCheck(check, points[check.exercise]) for check in own}
 
 
 def with_seed(check: Check, seed: int) -> Check:
@@ -99,7 +111,7 @@ def must_have_passed(exercise: str, answer) -> None:
         raise CheckFailed(f"{exercise}: its check has not passed this answer, so it earns nothing.")
 
 
-def run_hidden(exercise: str, answer, *, seed: int | None, text: str) -> None:
+def run_hidden(exercise: str, answer, *, text: str, seed: int | None = None) -> None:
     """Run the hidden check of one exercise; raise CheckFailed with one line unless it passes."""
     hidden = load(text, "hidden checks")[exercise]
     check = hidden.check

@@ -19,6 +19,7 @@ import ast
 import copy
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -39,8 +40,8 @@ SECRET = "labkit_secret"
 CHECK = "check-"
 HIDDEN = "hidden-"
 """How the grade_ids of a lab's check and of a hidden check begin; the exercise follows."""
-NO_SEED = "seed=None"
-"""What stands in a hidden cell until the student is known."""
+NO_SEED = "\n    seed=None,"
+"""What stands in the code of a hidden check until the student is known."""
 
 # nbgrader ends or begins a region at such a line, wherever it stands.
 _MARKS = re.compile(r"(BEGIN|END) (SOLUTION|HIDDEN TESTS|MARK SCHEME)|AUTOTEST")
@@ -87,9 +88,11 @@ def write_course(
     texts["labkit_config.py"] = labkit_config(
         _limits(read.values()), other=CELL_SECONDS, by_student=variants, secret=SECRET
     )
-    for name in texts:
-        _refuse_edited(course / name, record["files"].get(name))
+    for name, text in texts.items():
+        _refuse_edited(course / name, {record["files"].get(name), digest(text)})
 
+    if not (course / RECORD).exists():  # first, so that a run that was broken off can go on
+        _write(course / RECORD, json.dumps({"schema": 1, **record}))
     written = [name for name, text in texts.items() if _write(course / name, text)]
     own = course / "nbgrader_config.py"
     if not own.exists() and _write(own, own_config(course.resolve().name)):
@@ -112,9 +115,8 @@ def write_course(
 
 def judged_name(exercise: str, source: str) -> str | None:
     """The name that an exercise's check cell judges; None where it does not end in such a call."""
-    last = ast.parse(source).body[-1]
-    match last:
-        case ast.Expr(ast.Call(func, [ast.Name(id=name)])):
+    match ast.parse(source).body:
+        case [*_, ast.Expr(ast.Call(func, [ast.Name(id=name)]))]:
             called = func.attr if isinstance(func, ast.Attribute) else ast.unparse(func)
             return name if called == _call(exercise) else None
     return None
@@ -173,9 +175,9 @@ def _record(course: Path) -> dict[str, Any]:
         ) from None
 
 
-def _refuse_edited(path: Path, written: str | None) -> None:
-    """Raise CourseError where the file is not what labkit wrote there."""
-    if path.exists() and digest(path.read_text(encoding="utf-8")) != written:
+def _refuse_edited(path: Path, ours: set[str | None]) -> None:
+    """Raise CourseError where the file's digest is not among ``ours``."""
+    if path.exists() and digest(path.read_text(encoding="utf-8", errors="replace")) not in ours:
         raise CourseError(
             f"{path} was edited after labkit wrote it: move your version away and run this again"
         )
@@ -186,7 +188,9 @@ def _write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
     return True
 
 
@@ -256,7 +260,7 @@ def _hidden_cell(exercise: str, answer: str, check: HiddenCheck, text: str) -> A
     from nbformat import v4
 
     visible = f"# Your instructor's own check of {answer} runs here when your work is graded."
-    seed = f"\n    {NO_SEED}," if check.takes_seed else ""
+    seed = NO_SEED if check.takes_seed else ""
     lines = "\n".join(f"        {line!r}" for line in text.splitlines(keepends=True))
     cell = v4.new_code_cell(
         visible

@@ -48,6 +48,13 @@ c.GenerateAssignment.preprocessors = [
     steps.ComputeChecksums,
     steps.CheckCellMetadata,
 ]
+c.Autograde.sanitize_preprocessors = [
+    steps.ClearOutput,
+    ours.DropCopies,
+    steps.OverwriteKernelspec,
+    ours.RestoreChecks,
+    steps.CheckCellMetadata,
+]
 c.Autograde.autograde_preprocessors = [
     ours.GuardChecks,
     ours.FillSeeds,
@@ -79,6 +86,11 @@ c.Execute.timeout = {other}
 c.Execute.timeout_func = lambda cell: SECONDS.get(
     cell.metadata.get("nbgrader", {{}}).get("grade_id"), {other}
 )
+c.Execute.error_on_timeout = {{
+    "ename": "CellTimeoutError",
+    "evalue": "This cell took longer than it may, so it was stopped.",
+    "traceback": [],
+}}
 c.Execute.iopub_timeout = 30  # the usual 4 s are too short for a figure on a busy machine
 c.Execute.kernel_name = "python3"
 '''

@@ -6,7 +6,13 @@ This module believes that nbgrader does the work, and completes single steps of 
 import os
 from pathlib import Path
 
-from nbgrader.preprocessors import ClearSolutions, Execute, NbGraderPreprocessor
+from nbgrader.preprocessors import (
+    ClearSolutions,
+    DeduplicateIds,
+    Execute,
+    NbGraderPreprocessor,
+    OverwriteCells,
+)
 from nbgrader.utils import is_grade, is_solution
 from traitlets import Bool, Dict, Unicode
 
@@ -25,6 +31,40 @@ class ClearLabSolutions(ClearSolutions):
         if is_solution(cell):
             cell.source = without_bare_stub(cell.source)
         return cell, resources
+
+
+class DropCopies(DeduplicateIds):
+    """Of a cell that was copied, the last one counts, and the others are cells like any.
+
+    nbgrader leaves them metadata without a version, and stops there with all later submissions.
+    """
+
+    def preprocess_cell(self, cell, resources, cell_index):
+        cell, resources = super().preprocess_cell(cell, resources, cell_index)
+        if cell.metadata.get("nbgrader") == {}:
+            del cell.metadata["nbgrader"]
+        return cell, resources
+
+
+class RestoreChecks(OverwriteCells):
+    """Adds the checks that a submission lacks at its end, where every answer is defined.
+
+    nbgrader looks for a place beside the exercise, and fails where that is missing too.
+    """
+
+    add_missing_cells = Bool(True, help=OverwriteCells.add_missing_cells.help).tag(config=True)
+
+    def add_missing_grade_cells(self, nb, resources):
+        lab = self.gradebook.find_notebook(self.notebook_id, self.assignment_id)
+        points = {cell.name: cell.max_score for cell in lab.grade_cells}
+        there = {cell.metadata.get("nbgrader", {}).get("grade_id") for cell in nb.cells}
+        for cell in lab.source_cells:
+            if cell.name in points and cell.name not in there:
+                nb.cells.append(self.missing_cell_transform(cell, points[cell.name]))
+        return nb, resources
+
+    def add_missing_task_cells(self, nb, resources):
+        return nb, resources  # a lab has none
 
 
 class GuardChecks(NbGraderPreprocessor):
@@ -64,7 +104,7 @@ class FillSeeds(NbGraderPreprocessor):
                 grade_id.removeprefix(HIDDEN),
                 facts["student"] if self.by_student else "",
             )
-            cell.source = cell.source.replace(NO_SEED, f"seed={seed}", 1)
+            cell.source = cell.source.replace(NO_SEED, NO_SEED.replace("None", str(seed)))
         return cell, resources
 
 
@@ -87,5 +127,5 @@ class SetAsideStderr(NbGraderPreprocessor):
             if output.output_type == "stream":
                 output.name = "stdout"
             elif output.output_type == "error":
-                output.traceback = [f"{output.ename}: {output.evalue}"]
+                output.traceback = [f"{output.ename}: {output.evalue}".removesuffix(": ")]
         return cell, resources

@@ -1,0 +1,351 @@
+"""nbgrader's own commands on a course of ours: what each kind of submission earns."""
+
+import copy
+import csv
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit import paths
+from labkit.checks.number_formats import check_e2m1_value, check_eight_bits, check_ulp
+from labkit.checks.start_here import check_fp16_bytes
+from labkit.grading.nbgrader_course import write_course
+from labkit.grading.seeds import derive_seed, read_secret
+from labkit.lab_source import read_lab
+from tests.grading.cut_lab import CUT, EXTRA
+
+LAB, FIRST = "02_number_formats", "00_start_here"
+ANSWERS = {"e2m1-value": check_e2m1_value, "ulp": check_ulp, "eight-bits": check_eight_bits}
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A course after nbgrader's four commands, and its grades: (student, lab) -> score, maximum."""
+
+    course: Path
+    grades: dict[tuple[str, str], tuple[float, float]]
+    home: Path
+
+    def cell(self, student: str, grade_id: str):
+        path = self.course / "autograded" / student / LAB / f"{LAB}.ipynb"
+        return by_id(nbformat.read(path, as_version=4))[grade_id]
+
+    def points(self, student: str, lab: str = LAB) -> float:
+        return self.grades[student, lab][0]
+
+
+def by_id(notebook) -> dict:
+    cells = [cell for cell in notebook.cells if "nbgrader" in cell.metadata]
+    return {cell.metadata.nbgrader["grade_id"]: cell for cell in cells}
+
+
+def released(course: Path, lab: str):
+    return nbformat.read(course / "release" / lab / f"{lab}.ipynb", as_version=4)
+
+
+def nbgrader(course: Path, home: Path, *args: str) -> str:
+    """Run one command of nbgrader in the course; returns what it logged."""
+    # nbgrader starts alembic by name.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "LABKIT_HOME": str(home)}
+    environment.pop("LABKIT_PROGRESS", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", *args],
+        cwd=course,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+def grade(course: Path, home: Path, submissions: dict) -> Graded:
+    """Hand in ``submissions``, (student, lab) -> notebook, and let nbgrader grade them."""
+    for (student, lab), notebook in submissions.items():
+        path = course / "submitted" / student / lab / f"{lab}.ipynb"
+        path.parent.mkdir(parents=True)
+        nbformat.write(notebook, path)
+    for lab in {lab: None for _, lab in submissions}:
+        nbgrader(course, home, "autograde", lab)
+        nbgrader(course, home, "generate_feedback", lab)
+    nbgrader(course, home, "export")
+    with open(course / "grades.csv", newline="") as file:
+        grades = {
+            (row["student_id"], row["assignment"]): (float(row["score"]), float(row["max_score"]))
+            for row in csv.DictReader(file)
+        }
+    return Graded(course, grades, home)
+
+
+def with_answers(notebook, answers: dict[str, str]):
+    """A copy of the notebook with cells replaced by grade_id."""
+    notebook = copy.deepcopy(notebook)
+    for grade_id, source in answers.items():
+        by_id(notebook)[grade_id].source = source
+    return notebook
+
+
+def known_wrong(module: str, exercise: str, number: int) -> str:
+    """An answer cell that takes a known wrong answer; the last one where there are fewer."""
+    name = exercise.replace("-", "_")
+    number = min(number, len(ANSWERS.get(exercise, check_fp16_bytes).known_wrong) - 1)
+    return (
+        f"from labkit.checks.{module} import check_{name} as known\n"
+        f"{name} = known.known_wrong[{number}].answer"
+    )
+
+
+# Lab 00, whole
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory) -> Graded:
+    home = tmp_path_factory.mktemp("home")
+    course = tmp_path_factory.mktemp("first") / "course"
+    write_course(course, ["00"])
+    nbgrader(course, home, "generate_assignment", FIRST)
+    handed_out = released(course, FIRST)
+    solved = by_id(read_lab(paths.NOTEBOOKS / "source" / f"{FIRST}.py").solution)
+    wrong = with_answers(handed_out, {"fp16-bytes": known_wrong("start_here", "fp16-bytes", 0)})
+    submissions = {
+        ("untouched", FIRST): handed_out,
+        ("solved", FIRST): with_answers(handed_out, {"fp16-bytes": solved["fp16-bytes"].source}),
+        ("wrong", FIRST): wrong,
+    }
+    return grade(course, home, submissions)
+
+
+def test_lab_00_untouched_solved_and_wrong(first):
+    assert first.grades == {
+        ("untouched", FIRST): (0, 1),
+        ("solved", FIRST): (1, 1),
+        ("wrong", FIRST): (0, 1),
+    }
+
+
+def test_a_release_is_a_header_and_the_learners_notebook(first):
+    cells = released(first.course, FIRST).cells
+    learner = nbformat.read(paths.NOTEBOOKS / f"{FIRST}.ipynb", as_version=4).cells
+    assert cells[0].source.startswith("Before you hand in") and "NAME" in cells[1].source
+    assert [(c.id, c.cell_type, c.source) for c in cells[2:]] == [
+        (c.id, c.cell_type, c.source) for c in learner
+    ]
+
+
+def test_grading_leaves_no_progress(first):
+    assert list(first.home.iterdir()) == []
+
+
+# A cut of lab 02, with a hidden check
+
+
+def solutions() -> dict[str, str]:
+    return {
+        "e2m1-value": "from labkit.formats import E2M1, decode\n"
+        "def e2m1_value(code):\n    return decode(code, E2M1)",
+        "ulp": "def ulp(x):\n    return spacing(x, FP16)",
+        "eight-bits": "eight_bits = dict(exponent_bits=5, mantissa_bits=2, bias=38)",
+    }
+
+
+def submissions(handed_out) -> dict:
+    right = solutions()
+    made = {
+        "untouched": {},
+        "solved": right,
+        "partly": {"ulp": right["ulp"]},
+        "stretch": {"eight-bits": right["eight-bits"]},
+        "warns": right
+        | {
+            # The check sets aside the first two; a handler of logging keeps its own way to stderr.
+            "ulp": "import logging, sys, warnings\n"
+            "logging.basicConfig()\n"
+            "def ulp(x):\n"
+            "    warnings.warn('old')\n"
+            "    print('oh', file=sys.stderr)\n"
+            "    logging.warning('logged')\n"
+            "    return spacing(x, FP16)"
+        },
+        # Passes by display alone: the check's name is taken, the answer is wrong.
+        "shows": right | {"ulp": "def ulp(x):\n    return 1.0\ncheck_ulp = print"},
+        "loops": right | {"ulp": "def ulp(x):\n    while True:\n        pass"},
+        "crashes": right | {"ulp": "def ulp(x) return 1.0"},
+        "knows-the-inputs": right
+        | {
+            "ulp": "def ulp(x):\n"
+            "    seen = [1.0, 3.0, 2.0, 1024.0, 2048.0, 40000.0, 0.5, -3.0, -1024.0]\n"
+            "    small = abs(x) < 2\n"
+            "    return spacing(x, FP16) if small or x in seen else 1.0"
+        },
+    }
+    most = max(len(check.known_wrong) for check in ANSWERS.values())
+    for number in range(most):
+        made[f"wrong-{number}"] = {
+            exercise: known_wrong("number_formats", exercise, number) for exercise in ANSWERS
+        }
+    handed_in = {
+        (student, LAB): with_answers(handed_out, answers) for student, answers in made.items()
+    }
+    # Above nbgrader's own limit of 30 s for a cell.
+    slow = copy.deepcopy(handed_in["solved", LAB])
+    slow.cells.insert(4, nbformat.v4.new_code_cell("import time; time.sleep(32)"))
+    copied = copy.deepcopy(handed_in["solved", LAB])
+    copied.cells.insert(4, copy.deepcopy(by_id(handed_out)["ulp"]))
+    copied.cells[4]["id"] = "a-copy"
+    gone = {"check-ulp", "hidden-ulp", "eight-bits", "check-eight-bits"}
+    deleted = copy.deepcopy(handed_in["solved", LAB])
+    deleted.cells = [
+        c for c in deleted.cells if c.metadata.get("nbgrader", {}).get("grade_id") not in gone
+    ]
+    return handed_in | {("slow", LAB): slow, ("copied", LAB): copied, ("deleted", LAB): deleted}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory) -> Graded:
+    folder = tmp_path_factory.mktemp("graded")
+    (folder / "notebooks" / "source").mkdir(parents=True)
+    (folder / "notebooks" / "source" / f"{LAB}.py").write_text(CUT, encoding="utf-8")
+    (folder / "extra.py").write_text(EXTRA, encoding="utf-8")
+    (folder / "home").mkdir()
+    write_course(
+        folder / "course",
+        extra=[folder / "extra.py"],
+        variants=True,
+        notebooks=folder / "notebooks",
+    )
+    nbgrader(folder / "course", folder / "home", "generate_assignment", LAB)
+    return grade(folder / "course", folder / "home", submissions(released(folder / "course", LAB)))
+
+
+SCORES = {
+    "untouched": 0,
+    "solved": 6,
+    "partly": 5,
+    "stretch": 0,
+    "warns": 6,
+    "shows": 1,
+    "loops": 1,
+    "crashes": 1,
+    "knows-the-inputs": 3,
+    "slow": 6,
+    "copied": 6,
+    "deleted": 6,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("student", SCORES)
+def test_scores(graded, student):
+    assert graded.grades[student, LAB] == (SCORES[student], 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(max(len(check.known_wrong) for check in ANSWERS.values())))
+def test_every_known_wrong_answer_earns_nothing(graded, number):
+    assert graded.points(f"wrong-{number}") == 0
+
+
+@pytest.mark.slow
+def test_a_stretch_is_checked_and_carries_no_marks(graded):
+    cell = graded.cell("stretch", "check-eight-bits")
+    assert cell.metadata.nbgrader["points"] == 0
+    (shown,) = [o.data["text/plain"] for o in cell.outputs if o.output_type == "display_data"]
+    assert shown.startswith("✓ eight-bits: passed.")
+    (error,) = graded.cell("untouched", "check-eight-bits").outputs
+    assert "eight-bits: not attempted" in error.evalue
+
+
+@pytest.mark.slow
+def test_a_check_that_only_shows_says_why_it_earns_nothing(graded):
+    outputs = graded.cell("shows", "check-ulp").outputs
+    assert [o.output_type for o in outputs] == ["stream", "error"]
+    assert "ulp: its check has not passed this answer" in outputs[1].evalue
+
+
+@pytest.mark.slow
+def test_what_an_answer_warned_is_kept(graded):
+    cell = graded.cell("warns", "check-ulp")
+    streams = [output for output in cell.outputs if output.output_type == "stream"]
+    assert {output.name for output in streams} == {"stdout"}
+    text = "".join(output.text for output in streams)
+    assert all(said in text for said in ("\nold\n", "\noh\n", "WARNING:root:logged\n"))
+
+
+@pytest.mark.slow
+def test_a_loop_ends_at_the_checks_limit(graded):
+    (error,) = [o for o in graded.cell("loops", "check-ulp").outputs if "Timeout" in o.ename]
+    assert error.evalue == "This cell took longer than it may, so it was stopped."
+
+
+@pytest.mark.slow
+def test_a_release_shows_nothing_of_solutions_or_hidden_checks(graded, tmp_path):
+    text = (graded.course / "release" / LAB / f"{LAB}.ipynb").read_text(encoding="utf-8")
+    for secret in ("run_hidden", "random", "SOLUTION", "HIDDEN", "math.frexp", "bias=38"):
+        assert secret not in text
+    path = tmp_path / f"{LAB}.py"
+    path.write_text(CUT, encoding="utf-8")
+    learner = [(c.cell_type, c.source) for c in read_lab(path).learner.cells]
+    cells = released(graded.course, LAB).cells
+    own = "# Your instructor's own check of ulp runs here when your work is graded."
+    assert [(c.cell_type, c.source) for c in cells[2:] if c.source != own] == learner
+    hidden = by_id(released(graded.course, LAB))["hidden-ulp"]
+    assert hidden.source == own
+    assert hidden.metadata.editable is hidden.metadata.deletable is False
+
+
+@pytest.mark.slow
+def test_feedback_shows_a_hidden_checks_sentence_and_not_its_code(graded):
+    for student, said in {"solved": "passed", "knows-the-inputs": "failed"}.items():
+        page = (graded.course / "feedback" / student / LAB / f"{LAB}.html").read_text("utf-8")
+        assert f"hidden check: {said}" in page
+        for secret in ("run_hidden", "must_have_passed", "Random", "uniform", "seed="):
+            assert secret not in page
+
+
+@pytest.mark.slow
+def test_each_student_has_a_seed_of_their_own(graded):
+    secret = read_secret(graded.course / "labkit_secret")
+    for student in ("solved", "partly"):
+        seed = derive_seed(secret, LAB, "ulp", student)
+        assert f"    seed={seed},\n" in graded.cell(student, "hidden-ulp").source
+    for path in (graded.course / "autograded").rglob("*.ipynb"):
+        assert secret not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_grading_the_cut_leaves_no_progress(graded):
+    assert list(graded.home.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_course_brought_up_to_date_keeps_the_grades(graded, tmp_path):
+    notebooks = tmp_path / "notebooks" / "source"
+    notebooks.mkdir(parents=True)
+    changed = CUT.replace("gap above 3", "gap above three")
+    (notebooks / f"{LAB}.py").write_text(changed, encoding="utf-8")
+    (tmp_path / "extra.py").write_text(EXTRA, encoding="utf-8")
+    said = write_course(
+        graded.course,
+        extra=[tmp_path / "extra.py"],
+        variants=True,
+        notebooks=notebooks.parent,
+    )
+    assert said == [
+        f"wrote {graded.course / 'source' / LAB / f'{LAB}.ipynb'}",
+        f"release it, in {graded.course}: nbgrader generate_assignment {LAB} --force",
+    ]
+    nbgrader(graded.course, graded.home, "generate_assignment", LAB, "--force")
+    nbgrader(graded.course, graded.home, "autograde", LAB, "--student", "solved", "--force")
+    nbgrader(graded.course, graded.home, "export")
+    with open(graded.course / "grades.csv", newline="") as file:
+        rows = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert rows == {student: score for (student, _), (score, _) in graded.grades.items()}
+    text = (graded.course / "release" / LAB / f"{LAB}.ipynb").read_text(encoding="utf-8")
+    assert "gap above three" in text
