@@ -41,13 +41,27 @@ def _doctor(arguments: list[str]) -> int:
     """Will the course run on this machine? Says what is missing and how to mend it."""
     parser = _parser("doctor", _doctor)
     parser.add_argument("--json", action="store_true", help="the findings for programs")
+    parser.add_argument(
+        "--grader", action="store_true", help="for instructors: can you grade here?"
+    )
     options = parser.parse_args(arguments)
+    if options.grader:
+        return _examine_grader(as_json=options.json)
     from labkit.doctor import examine
 
     report = examine()
     findings = {"runs": report.runs, **dataclasses.asdict(report)}
     print(json.dumps(findings, indent=1) if options.json else report)
     return 0 if report.runs else 1
+
+
+def _examine_grader(*, as_json: bool) -> int:
+    from labkit.grading import readiness
+
+    found = readiness.examine()
+    facts = {"ready": found.ready, **dataclasses.asdict(found)}
+    print(json.dumps(facts, indent=1) if as_json else found)
+    return 0 if found.ready else 1
 
 
 def _start(arguments: list[str]) -> int:
@@ -218,6 +232,13 @@ def _mock(arguments: list[str]) -> int:
     return 0
 
 
+def _grade(arguments: list[str]) -> int:
+    """Grade what a class handed in, in a sandbox. For instructors."""
+    from labkit.grading import command
+
+    return command.main(arguments)
+
+
 _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "doctor": _doctor,
     "start": _start,
@@ -225,6 +246,7 @@ _COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "drill": _drill,
     "mock": _mock,
     "build": _build,
+    "grade": _grade,
     "record": _record,
 }
 

@@ -90,7 +90,8 @@ TABLE = {
     ),
     "grading": May(
         "paths progress misconceptions lab_source build checks",
-        "nbformat nbclient nbgrader traitlets",
+        "nbformat nbclient nbgrader traitlets sqlalchemy pygments tqdm distributed cloudpickle "
+        "IPython",
     ),
     "__init__": May(),
     "__main__": May(

@@ -65,6 +65,7 @@ def test_without_a_command_every_command_has_a_line(capsys):
         "drill",
         "mock",
         "build",
+        "grade",
         "record",
     ]
     assert all(len(words) > 3 for words in listed)
@@ -85,7 +86,7 @@ def test_an_unknown_command_names_those_there_are(capsys):
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert "'doctr'" in said
-    assert "'doctor', 'start', 'progress', 'drill', 'mock', 'build', 'record'" in said
+    assert "'doctor', 'start', 'progress', 'drill', 'mock', 'build', 'grade', 'record'" in said
 
 
 @pytest.mark.parametrize("command", ["doctor", "progress"])

@@ -11,7 +11,7 @@ from labkit.checks import Mistake, attempt, calls, check, predict
 from labkit.checks.codec import Raised
 from labkit.checks.comparing import AnswerError
 from labkit.emulation import emulate_gpu
-from labkit.suspects import SUSPECTS, Outcome, run
+from labkit.suspects import SUSPECTS, run
 
 LAB = "01_three_crimes"
 
@@ -68,11 +68,18 @@ ROLES = ("parameter", "activation", "loss", "gradient", "state")
 _FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
 # Scene -> the dtype of the model, of autocast (None: off), the observed layer, the right answer.
 _SCENES = {
-    "FP32": (_FP32, None, 0, (_FP32,) * 5),
-    "FP16 autocast, the first layer": (_FP32, _FP16, 0, (_FP32, _FP16, _FP32, _FP32, _FP32)),
-    "FP16 autocast, the LayerNorm": (_FP32, _FP16, 1, (_FP32,) * 5),
-    "BF16 autocast, the last layer": (_FP32, _BF16, 2, (_FP32, _BF16, _FP32, _FP32, _FP32)),
-    "pure BF16": (_BF16, None, 0, (_BF16,) * 5),
+    "FP32": (_FP32, None, 0),
+    "FP16 autocast, the first layer": (_FP32, _FP16, 0),
+    "FP16 autocast, the LayerNorm": (_FP32, _FP16, 1),
+    "BF16 autocast, the last layer": (_FP32, _BF16, 2),
+    "pure BF16": (_BF16, None, 0),
+}
+_WITNESSED = {  # stays with the judge
+    "FP32": (_FP32,) * 5,
+    "FP16 autocast, the first layer": (_FP32, _FP16, _FP32, _FP32, _FP32),
+    "FP16 autocast, the LayerNorm": (_FP32,) * 5,
+    "BF16 autocast, the last layer": (_FP32, _BF16, _FP32, _FP32, _FP32),
+    "pure BF16": (_BF16,) * 5,
 }
 
 
@@ -113,7 +120,7 @@ def run_witness(witness):
     """`witness` in each scene: its report, its steps, the hooks it left, outputs it replaced."""
     seen = {}
     with emulate_gpu():
-        for name, (dtype, autocast, place, _) in _SCENES.items():
+        for name, (dtype, autocast, place) in _SCENES.items():
             layer, optimizer, step, steps, replaced = _scene(dtype, autocast, place)
             report = attempt(witness, layer, optimizer, step)
             seen[name] = [report, len(steps), len(layer._forward_hooks), replaced()]
@@ -123,7 +130,7 @@ def run_witness(witness):
 @check(run_witness)
 def check_witness(seen):
     """Parameters, gradients and Adam's moments stay FP32 under autocast; activations do not."""
-    for name, (_, _, _, wanted) in _SCENES.items():
+    for name, wanted in _WITNESSED.items():
         report, steps, hooks, replaced = seen[name]
         if replaced:
             raise Mistake(
@@ -502,18 +509,11 @@ SETTINGS = ("precision", "lr", "eps", "loss_weight")
 
 
 def run_pardon(pardon):
-    """The stalled run with what the pardon changes; what it is, of which type, and how it ends."""
+    """What the pardon is, and of which type; the judge runs it, for a run can be forged."""
     kind = type(pardon).__name__
     if type(pardon) is not dict:
-        return [pardon if type(pardon) in (str, int, float, list) else None, kind, None]
-    pardon = {setting: _lower(value) for setting, value in pardon.items()}
-    if _refusal(pardon, kind):
-        return [pardon, kind, None]
-    # The stall shows up on the numbers of a run, never on a name that is no setting.
-    outcome = attempt(lambda: run(replace(STALLED, **pardon)))
-    if type(outcome) is Outcome:
-        outcome = {"loss": float(outcome.final_loss), "moved": float(outcome.usual_move)}
-    return [pardon, kind, outcome]
+        return [pardon if type(pardon) in (str, int, float, list) else None, kind]
+    return [{setting: _lower(value) for setting, value in pardon.items()}, kind]
 
 
 def _refusal(pardon, kind):
@@ -535,11 +535,13 @@ def _refusal(pardon, kind):
 
 
 @check(run_pardon)
-def check_pardon(tried):
+def check_pardon(given):
     """One setting, and the run follows FP32 with its own small steps."""
-    pardon, kind, outcome = tried
+    pardon, kind = given
     if refusal := _refusal(pardon, kind):
         raise Mistake(refusal)
+    # The stall shows up on the numbers of a run, never on a name that is no setting.
+    outcome = attempt(lambda: run(replace(STALLED, **pardon)))
     if type(outcome) is Raised:
         raise AnswerError(f"The run refuses {pardon}: {outcome.message}.")
     ((setting, value),) = pardon.items()
@@ -547,12 +549,12 @@ def check_pardon(tried):
         raise Mistake(f"{pardon} is what the run has already. What do you change?")
     twin = run(replace(STALLED, precision="fp32"))
     shown = (
-        f"With {pardon} the loss ends at {outcome['loss']:.2f}, and {outcome['moved']:.0%} of the "
-        f"weights move in a step. FP32: {twin.final_loss:.2f} and {twin.usual_move:.0%}."
+        f"With {pardon} the loss ends at {outcome.final_loss:.2f}, and {outcome.usual_move:.0%} of "
+        f"the weights move in a step. FP32: {twin.final_loss:.2f} and {twin.usual_move:.0%}."
     )
     if value in ("fp32", "tf32"):
         raise Mistake(shown, misconception="sixteen-bits-must-go")
-    if abs(outcome["loss"] - twin.final_loss) <= CHANCE and setting == "precision":
+    if abs(outcome.final_loss - twin.final_loss) <= CHANCE and setting == "precision":
         return
     raise Mistake(shown, misconception=_pardon_idea(setting, value))
 

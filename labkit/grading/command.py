@@ -1,0 +1,379 @@
+"""``labkit grade``: from a folder or a zip to grades, feedback pages and a class summary."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.grading import batch, cluster, feedback, gradebook, scores, summary, tables
+from labkit.grading.batch import Engine, Submission
+from labkit.grading.cluster import ClusterError
+from labkit.grading.course import CourseLab, read_course
+from labkit.grading.gradebook import GradebookError
+from labkit.grading.intake import IntakeError, collect
+from labkit.grading.ledger import Basis, Ledger, LedgerError
+from labkit.grading.records import Settings
+from labkit.grading.roster import Override, Student, TableError, read_overrides, read_roster
+from labkit.grading.runner import Grader, GraderError
+from labkit.grading.scores import Sheet
+from labkit.grading.seeds import make_secret
+
+ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
+_SHOWN_CHANGES = 40
+
+
+class CannotStart(Exception):
+    """Why nothing was graded, in a sentence with what to do."""
+
+
+_REASONS = (CannotStart, IntakeError, TableError, LedgerError, ClusterError, GraderError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Where everything is written: the table that -o names, and what stands beside it."""
+
+    grades: Path
+    totals: Path
+    everything: Path
+    summary: Path
+    feedback: Path
+    ledger: Path
+    secret: Path
+
+    @classmethod
+    def beside(cls, grades: Path) -> "Outputs":
+        """The outputs of a table; `grades.csv` has `grades.json` beside it, and so on."""
+
+        def named(ending: str) -> Path:
+            return grades.with_name(f"{grades.stem}.{ending}")
+
+        return cls(
+            grades=grades,
+            totals=named("totals.csv"),
+            everything=named("json"),
+            summary=named("summary.html"),
+            feedback=named("feedback"),
+            ledger=named("ledger.db"),
+            secret=named("secret"),
+        )
+
+
+def main(arguments: list[str], make_grader: Callable | None = None) -> int:
+    """Run the command and return its exit status.
+
+    0: every exercise of every submission was graded. 1: something was not, and the tables say what.
+    2: it could not start. 130: it was stopped, and what was graded is kept.
+
+    ``make_grader(settings)`` gives a context manager with ``grade(work)``; by default the runner's
+    ``Grader``.
+    """
+    options = _options(arguments)
+    try:
+        if options.self_test:
+            from labkit.grading import selftest
+
+            lab = _lab(options.lab, read_course())
+            return selftest.run(_settings(options, b"self-test"), make_grader or Grader, lab)
+        if options.submissions is None or options.out is None:
+            raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
+        return _grade(options, make_grader)
+    except _REASONS as problem:
+        print(problem, file=sys.stderr)
+        return CANNOT_START
+    except GradebookError as problem:
+        print(problem, file=sys.stderr)
+        return SOME_UNGRADED
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="labkit grade", description="Grade what a class handed in, in a sandbox."
+    )
+    add = parser.add_argument
+    add("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="a folder or an LMS's zip")
+    add("-o", dest="out", type=Path, metavar="grades.csv", help="the table to write")
+    add("--lab", help="one lab, such as 02_number_formats or 02")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="submissions at a time")
+    add("--extra", type=Path, metavar="checks.py", help="hidden checks of your own")
+    add("--gradebook", type=Path, metavar="nbgrader.db", help="write the scores there too")
+    add("--roster", type=Path, metavar="roster.csv", help="columns id, name, lms_id and maybe due")
+    add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
+    add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
+    add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
+    add(
+        "--self-test", action="store_true", help="do right and wrong answers earn what they should?"
+    )
+    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler, such as tcp://10.0.0.5:8786")
+    add("--secret-file", type=Path, metavar="FILE", help="seeds the checks; made if it is absent")
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs is {options.jobs}; it is at least 1")
+    return options
+
+
+def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
+    course = read_course()
+    lab = _lab(options.lab, course)
+    only = _only(options.only, course, lab)
+    outputs = Outputs.beside(options.out)
+    _try_to_write(outputs)
+    roster = read_roster(options.roster) if options.roster else {}
+    overrides = read_overrides(options.overrides) if options.overrides else None
+    hidden = _hidden_points(options.extra, course)
+    if options.gradebook:
+        gradebook.require()
+    settings = _settings(options, _secret(options.secret_file or outputs.secret))
+
+    chosen = batch.choose(_submissions(options.submissions, course, lab), roster)
+    with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
+        overrides = _overrides(overrides, ledger)
+        left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
+        print(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
+        with _engine(options.scheduler, settings, make_grader or Grader) as engine:
+            if not _run(left, engine, ledger):
+                return INTERRUPTED
+        wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
+        chosen += batch.missing(chosen, roster, wanted)
+        sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
+        _write(outputs, sheets, course, settings.secret)
+        before, now = ledger.reported(), scores.scores_of(sheets)
+        ledger.report(now)
+
+    _say_changes(scores.changes(before, now), unmet)
+    _say_who(sheets, roster)
+    print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
+    print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
+    if options.gradebook:
+        gradebook.write(options.gradebook, sheets, course)
+    return _status(sheets, only)
+
+
+def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:
+    if name is None or name in course:
+        return name
+    numbered = [lab for lab in course if lab.split("_")[0] == name]
+    if not numbered:
+        raise CannotStart(f"There is no lab {name!r}; there are {', '.join(course)}.")
+    return numbered[0]
+
+
+def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> frozenset[str]:
+    labs = [course[lab]] if lab else list(course.values())
+    there = [one.exercise for each in labs for one in each.exercises]
+    for name in names:
+        if name not in there:
+            raise CannotStart(f"There is no exercise {name!r}; there are {', '.join(there)}.")
+    return frozenset(names)
+
+
+def _hidden_points(file: Path | None, course: dict[str, CourseLab]) -> dict[str, dict[str, float]]:
+    """What the instructor's own checks grant, by lab and exercise."""
+    if file is None:
+        return {}
+    from labkit.grading import hidden_checks
+
+    points: dict[str, dict[str, float]] = {}
+    try:
+        text = file.read_text(encoding="utf-8")
+        for exercise, one in hidden_checks.load(text, file.name).items():
+            lab = course.get(one.check.lab)
+            if lab is None or exercise not in lab.check_versions:
+                raise CannotStart(
+                    f"{file.name} checks {exercise!r} of {one.check.lab!r}, which the course does"
+                    " not have; a check is called check_<exercise>, and LAB names its lab."
+                )
+            points.setdefault(lab.lab, {})[exercise] = one.points
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotStart(f"{file} cannot be read: {error}.") from None
+    except hidden_checks.HiddenCheckError as error:
+        raise CannotStart(f"{error}{_line_of(error.__cause__, file.name)}") from None
+    return points
+
+
+def _line_of(error: BaseException | None, name: str) -> str:
+    """Where in the instructor's file an exception arose: `, line 7`."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f" (line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    lines = [frame.lineno for frame in frames if frame.filename == f"<{name}>"]
+    return f" (line {lines[-1]})" if lines else ""
+
+
+def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
+    return Settings(
+        jobs=options.jobs,
+        secret=secret,
+        extra=str(options.extra.resolve()) if options.extra else None,
+        sandboxed=not options.no_sandbox,
+    )
+
+
+def _try_to_write(outputs: Outputs) -> None:
+    """Fail before an hour of grading, not after it."""
+    folder = outputs.grades.parent
+    if outputs.grades.is_dir():
+        raise CannotStart(f"{outputs.grades} is a folder; name a file, such as grades.csv.")
+    if not folder.is_dir():
+        raise CannotStart(f"{folder} is no folder; make it, or write somewhere else with -o.")
+    trial = folder / f".labkit-{os.getpid()}"
+    try:
+        trial.touch()
+        trial.unlink()
+        outputs.feedback.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CannotStart(
+            f"{outputs.grades} cannot be written ({error.strerror}); name another file with -o."
+        ) from None
+
+
+def _secret(file: Path) -> bytes:
+    """What seeds the checks, made on the first run."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            make_secret(file)
+        secret = file.read_bytes().strip()
+    except OSError as error:
+        raise CannotStart(f"{file} cannot be used ({error.strerror}).") from None
+    if len(secret) < 16:
+        raise CannotStart(f"{file} holds {len(secret)} characters; a secret needs 16 at least.")
+    return secret
+
+
+def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> list[Submission]:
+    read, elsewhere = [], 0
+    for handed in collect(where, course):
+        one = batch.read(handed, course, lab)
+        if one:
+            read.append(one)
+        else:
+            elsewhere += 1
+    if elsewhere:
+        print(f"Left out, because they are of other labs than {lab}: {elsewhere} notebooks.")
+    if not read:
+        raise IntakeError(f"{where} holds no submissions of {lab}.")
+    return read
+
+
+def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
+    """The points set by hand: those given now, else those of an earlier run."""
+    if given is not None:
+        ledger.keep_overrides(given)
+        return given
+    kept = ledger.overrides()
+    if kept:
+        print(
+            f"Kept from an earlier run: {len(kept)} overrides. --overrides with another file"
+            " replaces them."
+        )
+    return kept
+
+
+@contextlib.contextmanager
+def _engine(address: str | None, settings: Settings, make_grader: Callable) -> Iterator[Engine]:
+    if address:
+        with cluster.engine(address, settings, make_grader) as engine:
+            yield engine
+    else:
+        with make_grader(settings) as grader:
+            yield batch.on_this_machine(grader.grade, settings.jobs)
+
+
+def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
+    """Grade what is left; False where somebody stopped it."""
+    with _asked_to_stop() as stop:
+        done = batch.grade(left, engine, ledger, stop) if left else 0
+    if done < len(left):
+        print(
+            f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
+            file=sys.stderr,
+        )
+    return done == len(left)
+
+
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C asks to stop between two submissions; a second one stops at once."""
+    asked = threading.Event()
+
+    def ask(number, frame) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _sheets(
+    chosen: list[Submission], course: dict[str, CourseLab], ledger: Ledger, hidden: dict[str, dict]
+) -> list[Sheet]:
+    """A sheet for each submission, sorted, whatever the order in which they were graded."""
+    return [
+        scores.sheet(
+            one,
+            course.get(one.lab),
+            ledger.found(one.work) if one.work else {},
+            hidden.get(one.lab, {}),
+        )
+        for one in sorted(chosen, key=lambda one: (one.student, one.lab))
+    ]
+
+
+def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:
+    versions = {lab.lab: lab.version for lab in course.values()}
+    tables.write(outputs.grades, tables.grades_csv(sheets, secret))
+    tables.write(outputs.totals, tables.totals_csv(sheets))
+    tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
+    tables.write(outputs.summary, summary.summary(sheets, course, secret))
+    of_student: dict[str, list[Sheet]] = {}
+    for sheet in sheets:
+        of_student.setdefault(sheet.submission.student, []).append(sheet)
+    for student, theirs in of_student.items():
+        page = feedback.feedback(theirs, course)
+        tables.write(outputs.feedback / feedback.file_name(student), page)
+
+
+def _say_changes(changed: list[str], unmet: list[Override]) -> None:
+    if changed:
+        print(f"Changed since the last run ({len(changed)}):")
+        print("\n".join(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
+        if changed[_SHOWN_CHANGES:]:
+            print(f"  and {len(changed) - _SHOWN_CHANGES} more")
+    for one in unmet:
+        print(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
+
+
+def _say_who(sheets: list[Sheet], roster: dict[str, Student]) -> None:
+    """Who is missing, unknown, or not wholly graded."""
+    missing = {s.submission.student for s in sheets if s.submission.cause == "missing"}
+    if missing:
+        print(f"Missing: {', '.join(sorted(missing))}.")
+    strangers = {s.submission.student for s in sheets if not s.submission.is_listed}
+    if roster and strangers:
+        print(f"Not in the roster: {', '.join(sorted(strangers))}.")
+    for sheet in sheets:
+        rows = [row for row in sheet.rows if row.points is None]
+        if rows:
+            of, causes = sheet.submission, sorted({row.cause for row in rows})
+            exercises = ", ".join(row.exercise for row in rows if row.exercise) or of.file
+            print(f"Not graded: {of.student} {of.lab} {exercises} ({', '.join(causes)})")
+    again = sum(row.rerun for sheet in sheets for row in sheet.rows)
+    if again:
+        print(f"Out of wall time, and tried again by the same command: {again} exercises.")
+
+
+def _status(sheets: list[Sheet], only: frozenset[str]) -> int:
+    rows = [row for sheet in sheets for row in sheet.rows]
+    if only:
+        rows = [row for row in rows if row.exercise in only or not row.exercise]
+    ungraded = any(row.points is None or row.rerun for row in rows)
+    return SOME_UNGRADED if ungraded else ALL_GRADED

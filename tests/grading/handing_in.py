@@ -1,0 +1,73 @@
+"""Notebooks as students hand them in, made from lab 02's own, and a class of them on the disk."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from labkit.paths import NOTEBOOKS
+
+LAB = "02_number_formats"
+POINTS = {
+    "e2m1-value": 1,
+    "decode": 2,
+    "ulp": 2,
+    "snap": 3,
+    "window": 2,
+    "eight-bits": 0,
+    "tf32": 0,
+}
+RIGHT_ULP = """\
+def ulp(x):
+    return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -14, -14) - 10)
+"""
+WRONG_ULP = "def ulp(x):\n    return 2.0**-10 * abs(x)\n"
+
+
+def unsolved() -> dict:
+    return json.loads((NOTEBOOKS / f"{LAB}.ipynb").read_text(encoding="utf-8"))
+
+
+def solved() -> dict:
+    return json.loads((NOTEBOOKS / "solutions" / f"{LAB}.ipynb").read_text(encoding="utf-8"))
+
+
+def with_answer(notebook: dict, name: str, source: str) -> dict:
+    """The notebook with the cell that defines the function ``name`` replaced."""
+    (cell,) = [c for c in notebook["cells"] if f"def {name}(" in "".join(c["source"])]
+    cell["source"] = source
+    return notebook
+
+
+def code(source: str, **metadata) -> dict:
+    return {
+        "cell_type": "code",
+        "id": hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8],
+        "metadata": metadata,
+        "source": source,
+        "outputs": [],
+        "execution_count": None,
+    }
+
+
+def as_bytes(notebook: dict) -> bytes:
+    return json.dumps(notebook).encode()
+
+
+def hand_in(root: Path, **notebooks: dict | bytes) -> Path:
+    """A folder in nbgrader's layout; the argument names are the students."""
+    for student, notebook in notebooks.items():
+        folder = root / "submitted" / student / LAB
+        folder.mkdir(parents=True)
+        content = notebook if isinstance(notebook, bytes) else as_bytes(notebook)
+        (folder / f"{LAB}.ipynb").write_bytes(content)
+    return root
+
+
+def small(answer: str) -> dict:
+    """A notebook of the lab's metadata and one cell: quick to grade."""
+    return {
+        "cells": [code("import math"), code(answer)],
+        "metadata": unsolved()["metadata"],
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }

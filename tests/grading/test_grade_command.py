@@ -1,0 +1,420 @@
+"""``labkit grade`` from end to end, with a grader that needs no sandbox."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
+from quick_grader import QuickGrader, answer
+
+from labkit.grading import command, sandbox
+from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
+
+
+@pytest.fixture
+def grader():
+    class Grader(QuickGrader):
+        graded = []  # noqa: RUF012 - this test's own
+
+    return Grader
+
+
+def grade(grader, root: Path, *more: object) -> int:
+    words = [root, "-o", root / "grades.csv", "--jobs", "2", *more]
+    return command.main([str(word) for word in words], grader)
+
+
+def rows(root: Path, name: str = "grades.csv") -> list[dict]:
+    with open(root / name, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def row(root: Path, student: str, exercise: str = "ulp") -> dict:
+    (one,) = [r for r in rows(root) if (r["student"], r["exercise"]) == (student, exercise)]
+    return one
+
+
+def outputs(root: Path) -> dict[str, bytes]:
+    files = sorted(path for path in root.rglob("grades.*") if path.is_file())
+    files += sorted((root / "grades.feedback").iterdir())
+    return {path.name: path.read_bytes() for path in files if path.suffix != ".db"}
+
+
+def test_a_class_is_graded_by_its_checks(tmp_path, capsys):
+    """With the runner itself, in the sandbox where there is one."""
+    hand_in(tmp_path, ada=solved(), bob=unsolved(), cy=as_bytes(solved())[:-99], di=small(""))
+    assert grade(None, tmp_path, *(["--no-sandbox"] if sandbox.why_not() else [])) == SOME_UNGRADED
+    earned = {(r["student"], r["exercise"]): (r["status"], r["points"]) for r in rows(tmp_path)}
+    assert len(earned) == 4 * len(POINTS)
+    for exercise, points in POINTS.items():
+        assert earned["ada", exercise] == ("passed", str(points))
+        assert earned["bob", exercise] == ("not attempted", "0")
+        assert earned["cy", exercise] == ("not graded", "")
+        assert earned["di", exercise] == ("not attempted", "0")
+    totals = {r["student"]: r[f"{LAB} (10)"] for r in rows(tmp_path, "grades.totals.csv")}
+    assert totals == {"ada": "10", "bob": "0", "cy": "", "di": "0"}
+    said = capsys.readouterr().out
+    assert f"Not graded: cy {LAB} e2m1-value, decode, ulp" in said and "(corrupt)" in said
+
+
+def test_a_rerun_grades_only_what_changed(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=small(answer("fails")))
+    assert grade(grader, tmp_path) == ALL_GRADED
+    first = outputs(tmp_path)
+    assert len(grader.graded) == 2
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) == 2
+    assert outputs(tmp_path) == first
+    file = tmp_path / "submitted" / "bob" / LAB / f"{LAB}.ipynb"
+    file.write_bytes(as_bytes(small(answer("passes") + "  # now")))
+    capsys.readouterr()
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) == 3
+    said = capsys.readouterr().out
+    assert f"Changed since the last run (1):\n  bob {LAB} ulp: 0 -> 2 (failed -> passed)" in said
+
+
+def test_a_new_check_version_grades_that_exercise_again(tmp_path, grader, monkeypatch):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    grade(grader, tmp_path)
+    course = command.read_course()
+    course[LAB].check_versions["snap"] = "new"
+    monkeypatch.setattr(command, "read_course", lambda: course)
+    grade(grader, tmp_path)
+    _, again = grader.graded
+    assert [one.exercise for one in again.exercises] == ["snap"]
+
+
+@pytest.mark.parametrize("change", ["secret", "sandbox", "extra"])
+def test_a_setting_that_matters_grades_again(tmp_path, grader, change):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    grade(grader, tmp_path)
+    more = {
+        "secret": ["--secret-file", "s"],
+        "sandbox": ["--no-sandbox"],
+        "extra": ["--extra", "x"],
+    }
+    (tmp_path / "s").write_text("0123456789abcdef")
+    (tmp_path / "x").write_text(EXTRA)
+    words = [tmp_path / w if w in ("s", "x") else w for w in more[change]]
+    grade(grader, tmp_path, *words)
+    assert len(grader.graded) == 2
+
+
+EXTRA = f"""
+from labkit.checks import calls, check
+LAB = "{LAB}"
+POINTS = {{"ulp": 3}}
+@check(calls([1.0]))
+def check_ulp(gaps):
+    '''Mine.'''
+"""
+
+
+def test_a_hidden_check_is_a_row_of_its_own_and_its_source_is_nowhere(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=b"")
+    (tmp_path / "mine.py").write_text(EXTRA)
+    assert grade(grader, tmp_path, "--extra", tmp_path / "mine.py") == SOME_UNGRADED
+    hidden = row(tmp_path, "ada", "hidden-ulp")
+    assert (hidden["points"], hidden["possible"], hidden["hidden"]) == ("3", "3", "yes")
+    assert row(tmp_path, "bob", "hidden-ulp")["points"] == ""
+    assert list(rows(tmp_path, "grades.totals.csv")[0])[3] == f"{LAB} (13)"
+    for name, content in outputs(tmp_path).items():
+        assert b"calls([1.0])" not in content, name
+
+
+def test_only_grades_one_exercise_again_and_keeps_the_others(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes") + "\n" + answer("fails", "snap")))
+    assert grade(grader, tmp_path, "--only", "ulp") == ALL_GRADED
+    assert row(tmp_path, "ada")["status"] == "passed"
+    assert row(tmp_path, "ada", "snap")["cause"] == "not asked for"
+    grade(grader, tmp_path)
+    assert grade(grader, tmp_path, "--only", "ulp") == ALL_GRADED
+    asked = [[one.exercise for one in work.exercises] for work in grader.graded]
+    assert asked == [["ulp"], [e for e in POINTS if e != "ulp"], ["ulp"]]
+    assert row(tmp_path, "ada", "snap")["status"] == "failed"
+
+
+def test_the_graders_own_fault_stops_nothing_and_is_tried_again(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("breaks")), bob=small(answer("passes")))
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    assert row(tmp_path, "bob")["status"] == "passed"
+    broken = row(tmp_path, "ada")
+    assert (broken["status"], broken["cause"], broken["points"]) == ("not graded", "grader", "")
+    assert "RuntimeError: the grader's own fault" in broken["message"]
+    assert len(grader.graded) == 2
+    grade(grader, tmp_path)
+    (again,) = grader.graded[2:]
+    assert "breaks" in again.cells[-1]
+
+
+def test_wall_time_marks_the_row_for_another_run(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("again")))
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    assert row(tmp_path, "ada")["rerun"] == "yes"
+    assert "tried again by the same command: 1 exercises" in capsys.readouterr().out
+    grade(grader, tmp_path)
+    assert [[one.exercise for one in work.exercises] for work in grader.graded[1:]] == [["ulp"]]
+
+
+def test_an_exercise_that_ran_out_of_time_is_graded(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("stops")))
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert (row(tmp_path, "ada")["cause"], row(tmp_path, "ada")["points"]) == ("time", "0")
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path, grader):
+    words = ["passes", "fails", "believes", "stops"]
+    made = {f"s{n}": small(answer(words[n % 4]) + f"  # {n}") for n in range(12)}
+    for name, jobs in (("one", 1), ("four", 4)):
+        root = hand_in(tmp_path / name, **made)
+        (root / "grades.secret").write_text("0123456789abcdef")
+        grader.seconds = 0.01
+        assert grade(grader, root, "--jobs", jobs) == ALL_GRADED
+    assert outputs(tmp_path / "one") == outputs(tmp_path / "four")
+
+
+def test_the_same_file_of_two_students_is_graded_once(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=small(answer("passes")))
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) == 1
+    assert row(tmp_path, "ada")["points"] == row(tmp_path, "bob")["points"] == "2"
+
+
+ROSTER = """\
+id,name,lms_id,due
+ada,Ada Lovelace,7,2026-10-02T00:00+00:00
+bob,Bob,8,2026-10-02T00:00+00:00
+eve,Eve,9,
+"""
+
+
+def test_a_roster_brings_names_lateness_and_the_missing(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=small(answer("passes")), zed=small(""))
+    (tmp_path / "roster.csv").write_text(ROSTER)
+    for student, at in (("ada", "2026-10-01"), ("bob", "2026-10-03")):
+        stamp = tmp_path / "submitted" / student / LAB / "timestamp.txt"
+        stamp.write_text(f"{at} 12:00:00 UTC")
+    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == ALL_GRADED
+    ada, bob, eve = (row(tmp_path, student) for student in ("ada", "bob", "eve"))
+    assert (ada["name"], ada["lms_id"], ada["late"]) == ("Ada Lovelace", "7", "")
+    assert bob["late"] == "yes"
+    assert (eve["status"], eve["points"]) == ("missing", "0")
+    said = capsys.readouterr().out
+    assert "Missing: eve." in said and "Not in the roster: zed." in said
+
+
+def test_the_last_attempt_in_time_counts_and_the_others_are_named(tmp_path, grader):
+    (tmp_path / "roster.csv").write_text(ROSTER)
+    hand_in(tmp_path, ada=small(answer("fails")))
+    folder = tmp_path / "submitted" / "ada" / LAB
+    for name, word, at in (("b", "passes", 1759300000), ("c", "fails", 1859300000)):
+        (folder / f"{name}.ipynb").write_bytes(as_bytes(small(answer(word))))
+        os.utime(folder / f"{name}.ipynb", (at, at))
+    os.utime(folder / f"{LAB}.ipynb", (1659300000, 1659300000))
+    grade(grader, tmp_path, "--roster", tmp_path / "roster.csv")
+    ada = row(tmp_path, "ada")
+    assert (ada["status"], ada["late"], ada["file"]) == ("passed", "", f"ada/{LAB}/b.ipynb")
+    assert f"`ada/{LAB}/c.ipynb` is another attempt and does not count." in ada["repairs"]
+
+
+def test_overrides_are_kept_by_a_regrade(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("fails")))
+    table = tmp_path / "overrides.csv"
+    head = "student,lab,exercise,points,reason\n"
+    table.write_text(f"{head}ada,{LAB},ulp,1.5,oral answer\nnoone,{LAB},ulp,1,x\n")
+    assert grade(grader, tmp_path, "--overrides", table) == ALL_GRADED
+    assert f"An override meets nothing: noone, {LAB}, ulp." in capsys.readouterr().out
+    for more in ([], ["--only", "ulp"]):
+        grade(grader, tmp_path, *more)
+        ada = row(tmp_path, "ada")
+        assert (ada["points"], ada["checked"], ada["override"]) == ("1.5", "0", "oral answer")
+    table.write_text(head)
+    grade(grader, tmp_path, "--overrides", table)
+    assert row(tmp_path, "ada")["points"] == "0"
+
+
+def test_a_file_of_no_lab_is_named_and_does_not_hide_the_lab(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=b"{}")
+    (tmp_path / "submitted" / "ada" / "notes.ipynb").write_bytes(b'{"cells": []}')
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    assert {r["lab"] for r in rows(tmp_path)} == {LAB}
+    assert "`ada/notes.ipynb` was left out" in row(tmp_path, "ada")["repairs"]
+
+
+def test_notebooks_of_other_labs_are_left_out_with_lab(tmp_path, grader, capsys):
+    other = small(answer("passes"))
+    other["metadata"]["labkit"] = {"lab": "04_loss_scaling", "version": "x"}
+    other["cells"] = []
+    hand_in(tmp_path, ada=small(answer("passes")), bob=other)
+    assert grade(grader, tmp_path, "--lab", "02") == ALL_GRADED
+    assert {r["student"] for r in rows(tmp_path)} == {"ada"}
+    assert f"because they are of other labs than {LAB}: 1 notebooks." in capsys.readouterr().out
+
+
+def test_nothing_of_a_student_becomes_a_formula_or_a_tag(tmp_path, grader):
+    evil = '=HYPERLINK("http://x")<script>alert(1)</script>'
+    (tmp_path / f"{evil.replace('/', '_')}.ipynb").write_bytes(
+        as_bytes(small(answer("fails") + '  # </code><img src=x onerror="alert(1)">'))
+    )
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert all(r["student"].startswith("'=HYPERLINK") for r in rows(tmp_path))
+    (page,) = (tmp_path / "grades.feedback").iterdir()
+    text = page.read_text()
+    assert "&lt;script&gt;" in text and "&lt;/code&gt;&lt;img" in text.replace("</span>", "")
+    for hostile in ("<script", "<img", 'http://x"'):
+        assert hostile not in text
+
+
+CANNOT = {
+    "no submissions": (["{root}/none", "-o", "{root}/g.csv"], "does not exist"),
+    "an empty folder": (["{root}/empty", "-o", "{root}/g.csv"], "holds no submissions"),
+    "an unknown lab": (["{root}", "-o", "{root}/g.csv", "--lab", "77"], "There is no lab '77'"),
+    "an unknown exercise": (["{root}", "-o", "{root}/g.csv", "--only", "x"], "no exercise 'x'"),
+    "no folder to write": (["{root}", "-o", "{root}/no/g.csv"], "is no folder"),
+    "a folder as output": (["{root}", "-o", "{root}/empty"], "is a folder"),
+    "no output": (["{root}"], "Name the submissions and the table"),
+    "no extra file": (["{root}", "-o", "{root}/g.csv", "--extra", "{root}/x.py"], "x.py"),
+    "a broken extra file": (["{root}", "-o", "{root}/g.csv", "--extra", "{root}/bad.py"], "line 3"),
+    "a misspelt extra file": (
+        ["{root}", "-o", "{root}/g.csv", "--extra", "{root}/typo.py"],
+        "(line 2)",
+    ),
+    "an extra file of no exercise": (
+        ["{root}", "-o", "{root}/g.csv", "--extra", "{root}/other.py"],
+        "checks 'upl'",
+    ),
+    "a roster without columns": (
+        ["{root}", "-o", "{root}/g.csv", "--roster", "{root}/bad.py"],
+        "lacks the column 'id'",
+    ),
+    "a short secret": (["{root}", "-o", "{root}/g.csv", "--secret-file", "{root}/short"], "16"),
+    "a ledger that is none": (["{root}", "-o", "{root}/spoilt.csv"], "spoilt.ledger.db"),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), CANNOT.values(), ids=CANNOT)
+def test_what_cannot_start_says_why_in_one_line(tmp_path, grader, capsys, words, said):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "short").write_text("abc")
+    (tmp_path / "bad.py").write_text("LAB = 'x'\n\nprint(1 / 0)\n")
+    (tmp_path / "typo.py").write_text("LAB = 'x'\ndef (\n")
+    (tmp_path / "other.py").write_text(EXTRA.replace("ulp", "upl"))
+    (tmp_path / "spoilt.ledger.db").write_text("not a database, and long enough to be read so")
+    status = command.main([word.format(root=tmp_path) for word in words], grader)
+    err = capsys.readouterr().err
+    assert (status, grader.graded) == (CANNOT_START, [])
+    assert said in err and err.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_is_found_before_grading(
+    tmp_path, grader, capsys, monkeypatch
+):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert (grade(grader, tmp_path), grader.graded) == (CANNOT_START, [])
+    assert "grades.csv cannot be written (Permission denied)" in capsys.readouterr().err
+
+
+def test_ctrl_c_keeps_what_was_graded(tmp_path, grader, capsys):
+    hand_in(tmp_path, **{f"s{n}": small(answer("passes") + f"  # {n}") for n in range(6)})
+
+    class Stopped(grader):
+        def grade(self, work):
+            if len(self.graded) == 3:
+                signal.raise_signal(signal.SIGINT)
+                time.sleep(0.5)
+            return super().grade(work)
+
+    assert grade(Stopped, tmp_path, "--jobs", "1") == INTERRUPTED
+    said = re.search(r"(\d) of 6 are graded and kept; the same command", capsys.readouterr().err)
+    assert not (tmp_path / "grades.csv").exists()
+    time.sleep(1)  # for the thread that was stopped in the middle
+    before = len(grader.graded)
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) - before == 6 - int(said[1])
+    assert {r["points"] for r in rows(tmp_path) if r["exercise"] == "ulp"} == {"2"}
+
+
+SLOW = """
+import sys
+sys.path.insert(0, {folder!r})
+from quick_grader import QuickGrader
+from labkit.grading import command, sandbox
+QuickGrader.seconds = 0.2
+sys.exit(command.main({words!r}, QuickGrader))
+"""
+
+
+def test_a_kill_in_the_middle_is_resumed_with_no_row_lost_or_doubled(tmp_path, grader):
+    made = {f"s{n}": small(answer("passes") + f"  # {n}") for n in range(12)}
+    hand_in(tmp_path / "killed", **made)
+    hand_in(tmp_path / "whole", **made)
+    for root in ("killed", "whole"):
+        (tmp_path / root / "grades.secret").write_text("0123456789abcdef")
+    root = tmp_path / "killed"
+    words = [str(root), "-o", str(root / "grades.csv"), "--jobs", "2"]
+    code = SLOW.format(folder=str(Path(__file__).parent), words=words)
+
+    def graded() -> int:
+        try:
+            with sqlite3.connect(f"file:{root / 'grades.ledger.db'}?mode=ro", uri=True) as log:
+                return log.execute("SELECT count(DISTINCT digest) FROM graded").fetchone()[0]
+        except sqlite3.Error:  # not there yet, or just being written
+            return 0
+
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while graded() < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    kept = graded()
+    assert 4 <= kept < 12, "it was killed in the middle"
+    assert not (root / "grades.csv").exists()
+
+    assert grade(grader, root) == ALL_GRADED
+    assert len(grader.graded) == 12 - kept
+    assert grade(grader, tmp_path / "whole") == ALL_GRADED
+    assert outputs(root) == outputs(tmp_path / "whole")
+    places = [(r["student"], r["exercise"]) for r in rows(root)]
+    assert len(places) == len(set(places)) == 12 * len(POINTS)
+
+
+def test_a_zip_of_an_lms_is_graded(tmp_path, grader):
+    hand_in(tmp_path / "in", **{"Ada Lovelace_7_assignsubmission_file_": small(answer("passes"))})
+    shutil.make_archive(str(tmp_path / "class"), "zip", tmp_path / "in" / "submitted")
+    words = [tmp_path / "class.zip", "-o", tmp_path / "grades.csv"]
+    assert command.main([str(word) for word in words], grader) == ALL_GRADED
+    ada = row(tmp_path, "Ada Lovelace")
+    assert (ada["lms_id"], ada["points"]) == ("7", "2")
+
+
+def test_without_bubblewrap_it_refuses_and_says_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sandbox, "why_not", lambda: "bubblewrap is not installed")
+    hand_in(tmp_path, ada=small(answer("passes")))
+    assert grade(None, tmp_path) == CANNOT_START
+    err = capsys.readouterr().err
+    assert "bubblewrap is not installed" in err and "--no-sandbox" in err
+    assert not (tmp_path / "grades.csv").exists()
+
+
+def test_no_times_are_in_the_json(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    grade(grader, tmp_path)
+    (one,) = json.loads((tmp_path / "grades.json").read_text())["submissions"]
+    assert one["points"] == 2.0
+    assert "cpu_seconds" not in json.dumps(one)

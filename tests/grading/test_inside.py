@@ -1,0 +1,152 @@
+"""What runs inside the sandbox, tried here: frames, cells, the stand-in, watching."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.grading import cells, frames, watching
+from labkit.grading.needed import needed
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(1, 7))
+def test_frames_come_out_as_they_went_in(contents, step):
+    data = b"".join(frames.framed(content) for content in contents)
+    incoming, got = frames.Incoming(50), []
+    for at in range(0, len(data), step):
+        incoming.feed(data[at : at + step])
+        while (frame := incoming.frame()) is not None:
+            got.append(frame)
+    assert got == contents
+    stream = io.BytesIO(data)
+    assert [frames.read(stream, most=50) for _ in contents] == contents
+
+
+def test_a_long_frame_is_refused_before_it_arrives():
+    incoming = frames.Incoming(50)
+    with pytest.raises(frames.TooLong, match="51 bytes; at most 50"):
+        incoming.feed(frames.framed(bytes(51))[:8])
+    with pytest.raises(EOFError):
+        frames.read(io.BytesIO(frames.framed(b"half")[:9]), most=50)
+
+
+@pytest.fixture
+def names(monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    return cells.namespace()
+
+
+def test_cells_share_their_names_and_an_exception_costs_its_cell(names):
+    assert cells.run_cell(0, "x = 1", names) is None
+    assert type(cells.run_cell(1, "x = 2\n1 / 0\nx = 3", names)) is ZeroDivisionError
+    assert type(cells.run_cell(2, "raise SystemExit", names)) is SystemExit
+    assert type(cells.run_cell(3, "x = = 1", names)) is SyntaxError
+    assert names["x"] == 2
+    assert names["__name__"] == "__main__"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "%matplotlib inline\nx = 1",
+        "!pip install torch\nx = 1",
+        "files = !ls\nx = 1",
+        "%%time\nx = 1",
+        "  %%capture out\nx = 1",
+        "import asyncio\nasync def f():\n    return 1\nx = await f()",
+        "get_ipython().run_line_magic('time', '')\ndisplay(3)\nx = 1",
+    ],
+)
+def test_what_ipython_adds(names, source):
+    assert cells.run_cell(0, source, names) is None
+    assert names["x"] == 1
+
+
+def test_other_languages_are_refused(names):
+    error = cells.run_cell(0, "%%javascript\nalert(1)", names)
+    assert type(error) is cells.Refused and "%%javascript" in str(error)
+    assert cells.run_cell(0, "x = 1\0", names) is not None
+
+
+STANDIN = """
+from labkit.grading import standin
+standin.install()
+import labkit.checks
+from labkit.checks import claim, reveal, whose, yours, amp_loops as part
+from labkit.checks.number_formats import check_ulp, anything_at_all, near_the_top
+from labkit.checks import number_formats as court
+
+claim("never looked at", False)
+check_ulp(lambda x: x)
+court.check_decode(1)
+assert yours(1, 2) == 2 and whose(1) == "labkit's"
+
+@reveal(..., 2, near_the_top)
+def unguessed(): raise AssertionError
+
+@reveal(5, 2, near_the_top)
+def guessed(): return 6
+
+assert unguessed is None and guessed == 6
+try: pass
+except labkit.checks.CheckFailed: pass
+standin.furnish({"labkit.checks.number_formats": {"LOW": {1}}})
+assert court.LOW == {1}
+step = yours(None, part.step)
+assert step(3) is None
+standin.lend({"labkit.checks.amp_loops.step": lambda x: x + 1})
+assert step(3) == 4
+"""
+
+
+def test_the_stand_in_takes_what_a_notebook_does():
+    subprocess.run([sys.executable, "-c", STANDIN], check=True, timeout=60)
+
+
+BURN = """
+import os, time
+pids = [os.fork() for _ in range(1)]
+end = time.process_time() + 0.4
+while time.process_time() < end: pass
+kept = bytearray(b"x") * 50_000_000
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
+def test_a_tree_is_summed():
+    with subprocess.Popen([sys.executable, "-c", BURN], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.readline()
+        tree = watching.Tree(process.pid)
+        usage = tree.usage()
+        assert usage.processes == len(watching.members(process.pid)) == 2
+        assert usage.cpu_seconds >= 0.8 - 4 / watching.TICKS
+        assert usage.memory_bytes > 100_000_000
+        for pid in reversed(watching.members(process.pid)):
+            os.kill(pid, 9)
+        process.wait()
+        time.sleep(0.05)
+        assert tree.usage().processes == 0
+        assert tree.usage().cpu_seconds == usage.cpu_seconds, "it never runs backwards"
+
+
+def test_demonstrations_that_bind_a_name_that_is_read_are_needed():
+    sources = [
+        "import math",
+        "from labkit.formats import spacing",
+        "scale = 2.0",
+        "def double(x):\n    return scale * x",
+        "def answer(x):\n    return double(spacing(x))",
+        "from math import pi",
+        "spacing = None",
+    ]
+    assert needed(sources, {1, 2, 3, 5, 6}) == [0, 1, 2, 3, 4]
+    assert needed(sources, set(range(7))) == []
+    assert needed(["x = 1", "print(x))"], {0}) == [0, 1], "what cannot be parsed reads its words"

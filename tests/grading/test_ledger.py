@@ -1,0 +1,115 @@
+"""The ledger: what is kept is whole, and what it cannot be used for it says."""
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from labkit.grading import course
+from labkit.grading.course import read_course
+from labkit.grading.ledger import Basis, Ledger, LedgerError
+from labkit.grading.records import Outcome, Settings, Work
+
+COURSE = read_course()
+LAB = COURSE["02_number_formats"]
+WORK = Work(lab=LAB.lab, digest="ab" * 32, cells=("x",), exercises=LAB.exercises)
+BASIS = Basis.of(COURSE.values(), Settings())
+
+
+def outcome(exercise: str, **facts) -> Outcome:
+    return Outcome(**{"exercise": exercise, "status": "passed", "message": "Right.", **facts})
+
+
+def test_what_was_kept_is_known_again_field_by_field(tmp_path):
+    found = {
+        "ulp": [
+            outcome("ulp", misconceptions=("a", "b"), cpu_seconds=1.5),
+            outcome("ulp", hidden=True, cause="time"),
+        ]
+    }
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, found)
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert ledger.known(WORK) == found
+        assert ledger.known(replace(WORK, digest="cd" * 32)) == {}
+
+
+@pytest.mark.parametrize("facts", [{"rerun": True}, {"cause": "grader", "status": "not graded"}])
+def test_what_is_to_be_tried_again_is_found_and_not_known(tmp_path, facts):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp", **facts)]})
+        assert ledger.known(WORK) == {}
+        assert list(ledger.found(WORK)) == ["ulp"]
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+        assert list(ledger.known(WORK)) == ["ulp"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(secret=b"other"), Settings(sandboxed=False), Settings(memory_bytes=1)],
+    ids=["secret", "sandbox", "memory"],
+)
+def test_a_grade_holds_under_the_settings_it_was_made_with(tmp_path, settings):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+    with Ledger(tmp_path / "l.db", Basis.of(COURSE.values(), settings)) as ledger:
+        assert ledger.known(WORK) == {}
+    with Ledger(tmp_path / "l.db", Basis.of(COURSE.values(), Settings(jobs=7))) as ledger:
+        assert list(ledger.known(WORK)) == ["ulp"]
+
+
+def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
+    newer = replace(LAB, version="newer")
+    checked = replace(LAB, check_versions={**LAB.check_versions, "ulp": "newer"})
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")], "snap": [outcome("snap")]})
+    with Ledger(tmp_path / "l.db", Basis.of([newer], Settings())) as ledger:
+        assert ledger.known(WORK) == {}
+    with Ledger(tmp_path / "l.db", Basis.of([checked], Settings())) as ledger:
+        assert list(ledger.known(WORK)) == ["snap"]
+
+
+def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
+    package = tmp_path / "labkit"
+    (package / "checks").mkdir(parents=True)
+    (package / "widgets").mkdir()
+    for name in ("__init__.py", "formats.py", "checks/ours.py", "checks/lab.py", "widgets/w.py"):
+        (package / name).write_text("LAB = 'x'" if name == "checks/lab.py" else "")
+    monkeypatch.setattr(course.paths, "__file__", str(package / "__init__.py"))
+    digest = course.rest_of_labkit.__wrapped__
+    before = digest()
+    for name in ("checks/lab.py", "widgets/w.py"):  # with versions of their own, or of no matter
+        (package / name).write_text("LAB = 'y'")
+    assert digest() == before
+    for name in ("formats.py", "checks/ours.py"):
+        (package / name).write_text("edited")
+        assert digest() != before
+        before = digest()
+
+
+def test_an_edited_extra_file_grades_again(tmp_path):
+    extra = tmp_path / "mine.py"
+    extra.write_text("a")
+    settings = Settings(extra=str(extra))
+    one = Basis.of(COURSE.values(), settings)
+    extra.write_text("b")
+    assert one.keys.keys() == Basis.of(COURSE.values(), settings).keys.keys()
+    assert set(one.keys.values()).isdisjoint(Basis.of(COURSE.values(), settings).keys.values())
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+        with pytest.raises(KeyError):
+            ledger.keep(WORK, {"snap": [outcome("snap")], "no-exercise": []})
+        assert list(ledger.known(WORK)) == ["ulp"]
+
+
+def test_a_ledger_of_a_newer_labkit_is_left_alone(tmp_path):
+    with sqlite3.connect(tmp_path / "l.db") as log:
+        log.execute("PRAGMA user_version = 99")
+    log.close()
+    before = (tmp_path / "l.db").read_bytes()
+    with pytest.raises(LedgerError, match="written by a newer labkit"):
+        Ledger(tmp_path / "l.db", BASIS)
+    assert (tmp_path / "l.db").read_bytes() == before

@@ -1,0 +1,262 @@
+"""The runner: order, seeds, the instructor's own checks, several jobs, and faults of our own."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import attacks
+import pytest
+import submissions
+from attacks import HONEST, LAB, ONLY
+
+from labkit.grading import judge as judging
+from labkit.grading import sandbox
+from labkit.grading.records import Exercise, Settings, Work
+from labkit.grading.runner import Grader, GraderError
+
+EXTRA = '''
+"""The instructor's own checks."""
+
+import random
+
+from labkit.checks import Mistake, attempt, check
+
+LAB = "02_number_formats"
+SECRET = [3.0, 1024.0]
+ANSWERS = [2.0**-9, 1.0]
+
+
+def run_ulp_hidden(ulp):
+    return [attempt(ulp, x) for x in SECRET]
+
+
+@check(run_ulp_hidden)
+def check_ulp_hidden(got):
+    """Two more gaps."""
+    if got != ANSWERS:
+        raise Mistake(f"the hidden inputs gave {got}.")
+
+
+def run_variant(ulp, seed):
+    return [seed, random.random(), attempt(ulp, 1.0 + seed % 7)]
+
+
+@check(run_variant)
+def check_ulp_variant(got, seed):
+    """A variant of one's own."""
+    if got[0] != seed:
+        raise Mistake("another seed")
+    raise Mistake(f"{seed} {got[1]}")
+'''
+
+
+@pytest.fixture
+def extra(tmp_path):
+    path = tmp_path / "extra.py"
+    path.write_text(EXTRA)
+    return str(path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _here():
+    if why := sandbox.why_not():
+        pytest.skip(why)
+
+
+def statuses(outcomes) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def test_the_instructor_s_checks_are_hidden_and_seeded(extra):
+    with Grader(Settings(secret=b"one", extra=extra)) as one:
+        public, hidden = one.grade(HONEST)[:2], one.grade(HONEST)[2:]
+        again = one.grade(HONEST)
+    assert statuses(public) == ["passed", "passed"]
+    assert [(o.exercise, o.status, o.hidden) for o in hidden] == [
+        ("ulp-hidden", "passed", True),
+        ("ulp-variant", "failed", True),
+    ]
+    assert [o.message for o in again] == [o.message for o in public + hidden], "deterministic"
+    with Grader(Settings(secret=b"two", extra=extra)) as two:
+        other = two.grade(HONEST)
+    assert other[3].message != hidden[1].message, "another secret, another variant"
+    assert other[3].message != "another seed"
+
+
+def test_the_file_of_extra_checks_is_not_in_reach(extra):
+    look = f"""
+        import gc, os
+        found = os.path.exists({extra!r}), [
+            name for name in ("ANSWERS", "check_ulp_hidden")
+            for thing in gc.get_objects() if type(thing) is dict and name in thing
+        ]
+    """
+    with Grader(Settings(extra=extra)) as grader:
+        sources = [attacks.SETUP, attacks.ulp(look, end="raise ValueError(repr(found))")]
+        outcomes = grader.grade(submissions.work(LAB, sources, only=("ulp",)))
+    assert "(False, [])" in outcomes[0].message
+    assert "hidden inputs gave" in outcomes[1].message
+    assert "(False, [])" in outcomes[1].message
+
+
+def test_extra_checks_that_cannot_be_loaded_are_said(tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("LAB = ")
+    with (
+        pytest.raises(GraderError, match="cannot be loaded: SyntaxError"),
+        Grader(Settings(extra=str(path))),
+    ):
+        pass
+
+
+def test_jobs_work_side_by_side_and_agree():
+    bad = [attacks.SETUP, attacks.E2M1, attacks.ulp("import os\nwhile 1: os.fork()")]
+    bomb = submissions.work(LAB, bad, only=ONLY, seconds=1)
+    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(grader.grade, [HONEST, bomb] * 3 + [HONEST] * 6))
+    assert all(statuses(outcomes) == ["passed", "passed"] for outcomes in got[::2] + got[6:])
+    assert all(statuses(outcomes) == ["passed", "error"] for outcomes in got[1:6:2])
+
+
+def test_a_submission_cannot_reach_the_one_beside_it():
+    """One kills, floods and looks for whatever it can while the other is graded."""
+    hunt = """
+        import os, signal, time
+        end = time.process_time() + 0.5
+        while time.process_time() < end:
+            for pid in range(2, 300):
+                if pid != os.getpid():
+                    try: os.kill(pid, signal.SIGKILL)
+                    except OSError: pass
+    """
+    hunter = submissions.work(LAB, [attacks.SETUP, attacks.ulp(hunt)], only=("ulp",), seconds=2)
+    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
+        grader.grade(HONEST)
+        hunting = pool.submit(grader.grade, hunter)
+        beside = [grader.grade(HONEST) for _ in range(4)]
+        assert statuses(hunting.result()) == ["error"]
+    assert all(statuses(outcomes) == ["passed", "passed"] for outcomes in beside)
+
+
+def test_an_exercise_without_a_check_is_not_graded(grader):
+    unknown = Exercise(exercise="unheard-of", names=("x",), points=1, seconds=1)
+    work = Work(lab=LAB, digest="0", cells=HONEST.cells, exercises=(unknown, *HONEST.exercises))
+    outcomes = grader.grade(work)
+    assert statuses(outcomes) == ["not graded", "passed", "passed"]
+    assert outcomes[0].cause == "grader"
+
+
+def test_a_lab_that_does_not_exist_is_not_graded(grader):
+    work = Work(lab="99_none", digest="0", cells=(), exercises=HONEST.exercises)
+    assert statuses(grader.grade(work)) == ["not graded", "not graded"]
+
+
+def test_a_name_that_nothing_defines_is_not_attempted(grader):
+    (outcome,) = grader.grade(submissions.work(LAB, [attacks.SETUP], only=("ulp",)))
+    assert (outcome.status, outcome.cause) == ("not attempted", "")
+
+
+@pytest.mark.parametrize(
+    ("cell", "told"),
+    [
+        ("def ulp(x)\n    return 1.0", "SyntaxError: expected ':' (<cell 1>, line 1)"),
+        ("1 / 0\ndef ulp(x):\n    return 1.0", "ZeroDivisionError: division by zero in your line"),
+        ("!ls\ndef ulp(x):\n    return 1.0 / nothing", "NameError"),
+        ("%%bash\ndef ulp(x):\n    return 1.0", "does not run a cell under `%%bash`"),
+    ],
+)
+def test_a_cell_that_fails_is_the_cause(grader, cell, told):
+    (outcome,) = grader.grade(submissions.work(LAB, [attacks.SETUP, cell], only=("ulp",)))
+    assert outcome.status == "error"
+    assert told in outcome.message
+
+
+@pytest.mark.parametrize("before", ["%matplotlib inline\n", "!pip install x\n", "%%time\n"])
+def test_magics_cost_nothing(grader, before):
+    sources = [attacks.SETUP, before + attacks.ULP, "import asyncio\nawait asyncio.sleep(0)"]
+    (outcome,) = grader.grade(submissions.work(LAB, sources, only=("ulp",)))
+    assert outcome.status == "passed"
+
+
+def test_the_same_submission_always_gets_the_same_row():
+    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
+        work = submissions.work(LAB, [attacks.SETUP, attacks.E2M1, attacks.ulp("")], only=ONLY)
+        rows = {
+            tuple((o.exercise, o.status, o.message, o.misconceptions) for o in outcomes)
+            for outcomes in pool.map(grader.grade, [work] * 8)
+        }
+    assert len(rows) == 1
+
+
+# Faults of our own
+
+
+def test_a_judge_that_dies_costs_one_verdict():
+    with Grader(Settings()) as grader:
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+        os.kill(grader._workers[0].judge.process.pid, signal.SIGKILL)
+        after = grader.grade(HONEST)
+        assert statuses(after) == ["not graded", "passed"]
+        assert after[0].cause == "grader"
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+
+
+def test_a_judge_that_hangs_costs_one_verdict(monkeypatch):
+    monkeypatch.setattr(judging, "VERDICT_SECONDS", 15)
+    with Grader(Settings()) as grader:
+        grader.grade(HONEST)
+        monkeypatch.setattr(judging, "VERDICT_SECONDS", 1)
+        os.kill(grader._workers[0].judge.process.pid, signal.SIGSTOP)
+        restored = threading.Timer(1.5, monkeypatch.setattr, (judging, "VERDICT_SECONDS", 60))
+        restored.start()
+        after = grader.grade(HONEST)
+        assert after[0].status == "not graded"
+        assert "no verdict within 1 seconds" in after[0].message
+        restored.join()
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+
+
+def test_a_server_that_dies_is_replaced():
+    with Grader(Settings()) as grader:
+        grader.grade(HONEST)
+        os.kill(grader._workers[0].server.root, signal.SIGKILL)
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+
+
+def test_a_server_that_dies_in_the_middle_costs_nothing():
+    slow = attacks.ulp("import time; time.sleep(0.02)", end="return 1.0")
+    work = submissions.work(LAB, [attacks.SETUP, attacks.E2M1, slow], only=ONLY)
+    with Grader(Settings()) as grader, ThreadPoolExecutor(1) as pool:
+        grader.grade(HONEST)
+        running = pool.submit(grader.grade, work)
+        time.sleep(0.15)
+        os.kill(grader._workers[0].server.root, signal.SIGKILL)
+        assert statuses(running.result())[0] == "passed"
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+
+
+def test_closing_leaves_no_process():
+    with Grader(Settings()) as grader:
+        grader.grade(HONEST)
+        pids = [grader._workers[0].server.root, grader._workers[0].judge.process.pid]
+    end = time.monotonic() + 10
+    while time.monotonic() < end and any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        time.sleep(0.05)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+# Without a sandbox
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_without_a_sandbox_the_verdicts_are_the_same(monkeypatch, forks):
+    monkeypatch.setattr(sandbox, "CAN_FORK", forks)
+    wrong = [attacks.SETUP, attacks.E2M1, attacks.ulp("while x == 3.0: pass")]
+    work = submissions.work(LAB, wrong, only=ONLY, seconds=2)
+    with Grader(Settings(sandboxed=False)) as grader:
+        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+        first, second = grader.grade(work)
+    assert first.status == "passed"
+    assert (second.status, second.cause) == ("error", "time")

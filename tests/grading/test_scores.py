@@ -1,0 +1,267 @@
+"""Points, tables and pages: what a spreadsheet, a browser and a student make of them."""
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from labkit.grading.batch import Submission
+from labkit.grading.course import read_course
+from labkit.grading.feedback import feedback, file_name
+from labkit.grading.records import Outcome, Work
+from labkit.grading.roster import Override
+from labkit.grading.scores import Sheet, changes, plain, pseudonym, sheet, with_overrides
+from labkit.grading.summary import clusters, histogram, summary
+from labkit.grading.tables import grades_csv, safe, totals_csv, write
+
+COURSE = read_course()
+LAB = COURSE["02_number_formats"]
+SECRET = b"0123456789abcdef"
+EVIL = "<script>alert(1)</script>"
+
+
+def outcomes(**words: str) -> dict[str, list[Outcome]]:
+    """An outcome an exercise: "passed", or a status and a message; others are not attempted."""
+    found = {}
+    for one in LAB.exercises:
+        status, _, message = words.get(one.exercise, "not attempted").partition(": ")
+        ideas = ("ulp-is-relative",) if message == "believes" else ()
+        found[one.exercise] = [
+            Outcome(exercise=one.exercise, status=status, message=message, misconceptions=ideas)
+        ]
+    return found
+
+
+def made(student: str = "ada", *, hidden: dict | None = None, facts: dict | None = None, **words):
+    work = Work(lab=LAB.lab, digest="ab" * 32, cells=(), exercises=LAB.exercises)
+    submission = Submission(
+        **{"student": student, "file": "x.ipynb", "lab": LAB.lab, "work": work, **(facts or {})}
+    )
+    return sheet(submission, LAB, outcomes(**words), hidden or {})
+
+
+def test_an_exercise_earns_all_or_nothing():
+    one = made(ulp="passed", snap="failed: no")
+    assert {row.exercise: row.points for row in one.rows if row.points} == {"ulp": 2.0}
+    assert (one.points, one.possible) == (2.0, 10.0)
+
+
+def test_what_is_not_graded_leaves_no_total():
+    one = made(ulp="not graded: the grader failed", snap="passed")
+    assert one.points is None
+    (line,) = list(csv.DictReader(io.StringIO(totals_csv([one]))))
+    assert (line["02_number_formats (10)"], line["total (10)"]) == ("", "")
+
+
+def test_a_lab_that_was_not_handed_in_adds_nothing():
+    other = Sheet(submission=Submission(student="bob", file="", lab="04"), rows=made().rows[:1])
+    lines = list(csv.DictReader(io.StringIO(totals_csv([made(ulp="passed"), other]))))
+    assert [list(line.values())[3:] for line in lines] == [["2", "", "2"], ["", "0", "0"]]
+
+
+def test_an_override_sets_points_keeps_the_others_and_names_what_it_missed():
+    def override(exercise: str) -> Override:
+        return Override(student="ada", lab=LAB.lab, exercise=exercise, points=1.5, reason="oral")
+
+    (one,), unmet = with_overrides([made(snap="passed")], [override("ulp"), override("none")])
+    assert one.points == 4.5
+    (ulp,) = [row for row in one.rows if row.override]
+    assert (ulp.exercise, ulp.points, ulp.checked, ulp.status) == (
+        "ulp",
+        1.5,
+        0.0,
+        "not attempted",
+    )
+    assert [each.exercise for each in unmet] == ["none"]
+
+
+def test_an_override_grades_what_could_not_be_graded():
+    broken = sheet(
+        Submission(student="ada", file="x", lab=LAB.lab, cause="corrupt", trouble="cut off"),
+        LAB,
+        {},
+        {},
+    )
+    overrides = [
+        Override(student="ada", lab=LAB.lab, exercise=row.exercise, points=1, reason="on paper")
+        for row in broken.rows
+    ]
+    (one,), _ = with_overrides([broken], overrides)
+    assert (broken.points, one.points) == (None, 7)
+
+
+def test_changes_name_what_was_and_what_is():
+    before = {("ada", "02", "ulp"): (0.0, "failed"), ("bob", "02", "ulp"): (2.0, "passed")}
+    now = {("ada", "02", "ulp"): (2.0, "passed"), ("eve", "02", "ulp"): (2.0, "passed")}
+    assert changes(before, now) == ["ada 02 ulp: 0 -> 2 (failed -> passed)"]
+    assert changes(now, now) == []
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", " =", "＝"])
+def test_no_cell_is_a_formula(start):
+    assert safe(f"{start}1+1").startswith("'")
+    table = grades_csv([made(f"{start}1+1", ulp=f"failed: {start}1+1")], SECRET)
+    for line in csv.reader(io.StringIO(table)):
+        assert not [cell for cell in line if cell.lstrip(" ").startswith(tuple("=+-@\t\r＝"))]
+
+
+def test_numbers_stay_numbers():
+    assert [safe(value) for value in (1.5, 2.0, -1.0, None, True, False)] == [
+        "1.5",
+        "2",
+        "-1",
+        "",
+        "yes",
+        "",
+    ]
+
+
+def test_a_message_is_one_line_of_visible_text():
+    assert plain("a\n b\x1b[31m\u202ec\ud800") == "a b?[31m?c?"
+    assert len(plain("x" * 10_000)) == 1_000
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left(tmp_path):
+    write(tmp_path / "a.csv", "one")
+    write(tmp_path / "a.csv", "two \ud800")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.csv", "two ?")]
+
+
+class Page(HTMLParser):
+    """The tags of a page, their attributes, and its style."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        (self.style,) = re.findall("<style>(.*?)</style>", text, re.DOTALL)
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def ids(self) -> list[str]:
+        return [attributes["id"] for _, attributes in self.tags if "id" in attributes]
+
+
+def hostile() -> Sheet:
+    facts = {
+        "name": EVIL,
+        "file": EVIL,
+        "repairs": (EVIL, f"`{EVIL}` is defined twice"),
+        "code": {"ulp": f"def ulp(x):\n    return '{EVIL}'  # \u202e \x00"},
+    }
+    return made(EVIL, ulp=f"failed: `{EVIL}`", snap=f"failed: {EVIL}", facts=facts)
+
+
+PAGES = {
+    "feedback": lambda: feedback([hostile()], COURSE),
+    "summary": lambda: summary([hostile(), made("bob", ulp=f"failed: {EVIL}")], COURSE, SECRET),
+}
+
+
+@pytest.mark.parametrize("render", PAGES.values(), ids=PAGES)
+def test_a_page_runs_nothing_and_loads_nothing(render):
+    text = render()
+    page = Page(text)
+    assert EVIL not in text
+    assert not {"script", "img", "iframe", "link", "object"} & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+        assert attributes.get("href", "#").startswith("#")
+    (policy,) = [a["content"] for _, a in page.tags if "http-equiv" in a]
+    digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
+
+
+@pytest.mark.parametrize("render", PAGES.values(), ids=PAGES)
+def test_a_page_can_be_read_by_ear_on_a_phone_and_in_the_dark(render):
+    page = Page(render())
+    tags = dict(page.tags)
+    assert tags["html"] == {"lang": "en"}
+    assert (
+        "width=device-width"
+        in next(a for _, a in page.tags if a.get("name") == "viewport")["content"]
+    )
+    assert "prefers-color-scheme: dark" in page.style
+    assert len(page.ids()) == len(set(page.ids()))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    heads = [attributes for tag, attributes in page.tags if tag == "th"]
+    assert heads and all(attributes["scope"] == "col" for attributes in heads)
+    # What scrolls sideways is reached by the keyboard.
+    assert all(a["tabindex"] == "0" for tag, a in page.tags if a.get("class") == "scroll")
+
+
+def test_the_feedback_has_the_sentence_the_idea_and_the_code():
+    one = made(
+        ulp="failed: believes",
+        facts={"code": {"ulp": "def ulp(x): return x"}, "late": True, "repairs": ("Mended.",)},
+    )
+    text = feedback([one], COURSE)
+    assert "The gap above x is eps * x." in text
+    assert "0 of 10 points. Handed in late." in text
+    assert "<li>Mended.</li>" in text
+    assert re.sub("<[^>]*>", "", text).count("def ulp(x): return x") == 1
+
+
+def test_the_feedback_of_a_hidden_check_shows_its_sentence():
+    one = made(hidden={"ulp": 3.0}, ulp="passed")
+    assert one.possible == 13.0
+    assert [row.status for row in one.rows if row.exercise == "hidden-ulp"] == ["not graded"]
+    text = feedback([one], COURSE)
+    assert ">ulp, your instructor's check</a>" in text
+
+
+def test_each_student_has_a_file_of_a_safe_name():
+    names = [
+        file_name(student) for student in ("ada", "Ada", "../ada", "=a", "李雷", "韩", "x" * 300)
+    ]
+    assert names[0] == "ada.html"
+    assert len(set(map(str.lower, names))) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,70}\.html", name) for name in names)
+
+
+def test_the_summary_counts_ideas_and_names_nobody():
+    sheets = [made(f"student-{n}", ulp="failed: believes", snap="passed") for n in range(4)]
+    sheets.append(made("student-4", ulp="passed"))
+    text = summary(sheets, COURSE, SECRET)
+    words = re.sub(r"<[^>]*>", " ", text)
+    assert re.search(r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats, The gap", words)
+    assert re.search(r"snap\s+80 %\s+4\s+1", words)
+    assert "student-" not in text
+    assert "5 submissions, 0 missing, 0 late, 0 not wholly graded." in words
+    assert "Median 3 of 10 points, from 2 to 3." in words
+
+
+def test_failures_that_read_alike_are_one_cluster():
+    messages = [
+        "`f(1)` raised TypeError: 'float' object is not subscriptable.",
+        "`f(22.5)` raised TypeError: 'int' object is not subscriptable.",
+        "`f(-3e-5)` raised TypeError: 'Ada' object is not subscriptable in your line `x`.",
+        "Something quite different happened to it.",
+    ]
+    sheets = [made(f"s{n}", snap=f"error: {said}") for n, said in enumerate(messages)]
+    sheets.append(made("s9", snap="failed: believes"))  # a listed misconception is no cluster
+    first, second = clusters(sheets, SECRET)
+    assert len(first.students) == 3 and len(second.students) == 1
+    assert first.message == "… raised TypeError: … object is not subscriptable."
+    assert set(second.students) == {pseudonym("s3", SECRET)}
+
+
+def test_a_pseudonym_needs_the_secret():
+    assert pseudonym("ada", SECRET) == pseudonym("ada", SECRET) != pseudonym("bob", SECRET)
+    assert pseudonym("ada", SECRET) != pseudonym("ada", b"another secret..")
+
+
+def test_the_picture_says_in_words_what_it_shows():
+    svg = histogram([0, 5, 5, 10], 10)
+    (said,) = re.findall('role="img" aria-label="([^"]*)"', svg)
+    assert said.endswith("0–9 %: 1; 50–59 %: 2; 100 %: 1.")
+    heights = [int(h) for h in re.findall(r'<rect[^>]* height="(\d+)"', svg)]
+    assert heights == [75, 0, 0, 0, 0, 150, 0, 0, 0, 0, 75]

@@ -1,0 +1,173 @@
+"""What goes into the sandbox: first halves and their inputs, no judge and no right answer."""
+
+import pickle
+import pickletools
+import sys
+from types import FunctionType, MethodType, ModuleType
+
+import pytest
+
+from labkit.checks import Check, KnownWrong, check
+from labkit.grading import shipping
+
+MODULES = shipping.check_modules()
+CHECKS = [c for module in MODULES for c in shipping.checks_in(module)]
+
+
+def globals_read(function) -> set[str]:
+    """The globals that a function of a check module reads, through other functions of it too."""
+    found, open_ = set(), [function.__code__]
+    for code in open_:
+        open_ += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
+        for name in set(code.co_names) & function.__globals__.keys() - found:
+            found.add(name)
+            value = function.__globals__[name]
+            if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+                open_.append(value.__code__)
+    return found
+
+
+def place(function: FunctionType) -> tuple:
+    """Which text a function was written in: equal for a function and its copy."""
+    code = function.__code__
+    return code.co_filename, code.co_firstlineno, code.co_code
+
+
+def reachable(thing) -> list:
+    """Every object that what was shipped holds on to: closures, globals, defaults, containers."""
+    seen, found, open_ = set(), [], [thing]
+    for item in open_:
+        if id(item) in seen or isinstance(item, ModuleType):
+            continue
+        seen.add(id(item))
+        found.append(item)
+        if isinstance(item, FunctionType):
+            if item.__name__ == "attempt":
+                continue  # by reference: it is in the sandbox anyway
+            own = [] if item.__globals__.get("__spec__") else list(item.__globals__.values())
+            cells = [cell.cell_contents for cell in item.__closure__ or ()]
+            open_ += [*own, *cells, *(item.__defaults__ or ()), *item.__code__.co_consts]
+        elif isinstance(item, MethodType):
+            open_ += [item.__func__, item.__self__]
+        elif isinstance(item, dict):
+            open_ += [*item.keys(), *item.values()]
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            open_ += list(item)
+        elif isinstance(item, type) and item.__module__.startswith("labkit.checks."):
+            open_ += list(vars(item).values())
+    return found
+
+
+# What both halves of a check read. Each was looked at: inputs, settings, and what builds or drives
+# them; no answers. A name that is new here may be a table of answers: split it.
+BOTH = {
+    "penalized-loss": "_CASES _TARGETS _X _network _seeded",
+    "mini-autocast": "_CASES _network _seeded",
+    "dtypes": "_seeded",
+    "sensitivity": "_network _x filled seeded",
+    "first-bad-module": "",
+    "zero-share": "_HALF _gradients",
+    "three-facts": "_DTYPES",
+    "speedup": "_STEPS",
+    "timed": "_KERNEL _LAUNCH _SCENES",
+    "transition": "_FLAGS",
+    "scaled-step": "_SCENES _large _parameters _set",
+    "scaler": "_SCRIPTS _drive _overflow _parameters",
+    "masters": "_RUNS",
+    "window": "_WINDOW_DTYPES _edges",
+    "tf32": "_TF32_INPUTS",
+    "logsumexp": "_LSE_INPUTS",
+    "masked-softmax": "_SCORES _scores",
+    "unit-rms": "_RMS_ROWS",
+    "rescue": "_products _uniform",
+    "total": "_sums _uniform",
+    "fair-round": "_COINS _FAIR_INPUTS",
+    "kahan": "_additions _uniform",
+    "tolerance": "_pairs_to_bound _uniform",
+    "welford": "_STREAMS",
+    "to-e4m3": "_SCALED",
+    "fake-quantize": "_FAKE",
+    "quantize-uint8": "_AFFINE",
+    "softmax": "_ROWS",
+    "online-softmax": "_blocks _through",
+    "witness": "_BF16 _FP16 _FP32 _SCENES",
+    "first-nonfinite": "_STATES",
+    "pardon": "_lower",
+}
+
+
+@pytest.mark.parametrize("one", CHECKS, ids=lambda c: f"{c.lab}-{c.exercise}")
+def test_no_judge_no_known_answer_is_shipped(one):
+    shipped = shipping.ship(one, MODULES)
+    # None of these names is even mentioned.
+    words = {arg for _, arg, _ in pickletools.genops(shipped) if isinstance(arg, str)}
+    assert not any(word.startswith("check_") for word in words)
+    assert not words & {"Check", "KnownWrong", "same_value", "same_bits", "Mistake"}
+    kept = {place(c.judge) for c in CHECKS}
+    kept |= {
+        place(w.answer) for c in CHECKS for w in c.known_wrong if isinstance(w.answer, FunctionType)
+    }
+    for item in reachable(pickle.loads(shipped)):
+        assert not isinstance(item, (Check, KnownWrong))
+        if isinstance(item, FunctionType):
+            assert place(item) not in kept, item
+
+
+@pytest.mark.parametrize("one", CHECKS, ids=lambda c: f"{c.lab}-{c.exercise}")
+def test_no_oracle_table_is_shipped(one):
+    """A table that the judge reads goes along only where it was seen to hold inputs alone."""
+    shipped = pickle.loads(shipping.ship(one, MODULES))
+    words = {
+        name
+        for item in reachable(shipped)
+        if isinstance(item, FunctionType) and not item.__globals__.get("__spec__")
+        for name in item.__globals__
+        if not name.startswith("__")
+    }
+    both = {
+        name
+        for name in words & globals_read(one.judge)
+        if not _is_elsewhere(one.judge.__globals__[name])
+    }
+    assert both <= set(BOTH.get(one.exercise, "").split())
+
+
+def _is_elsewhere(value) -> bool:
+    """Whether the name stands for something that is in the sandbox anyway: torch, labkit.models."""
+    module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return module is not None and (
+        module in shipping.BESIDE or not module.startswith("labkit.checks")
+    )
+
+
+def test_the_guard_can_fail(monkeypatch):
+    module = ModuleType("labkit.checks.leaky")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    source = """
+LAB = "02_number_formats"
+ANSWERS = {1: 2}
+def run_leak(answer):
+    return [answer(x) for x in ANSWERS]
+def check_leak(got):
+    "Nothing."
+    assert got == list(ANSWERS.values())
+def run_worse(answer):
+    return check_leak([answer(1)])
+"""
+    exec(compile(source, "leaky.py", "exec"), vars(module))
+    one = check(module.run_leak)(module.check_leak)
+    shipped = shipping.ship(one, [*MODULES, module])
+    assert {1: 2} in [x for x in reachable(pickle.loads(shipped)) if isinstance(x, dict)]
+    module.check_leak.__module__ = module.run_worse.__module__ = module.__name__
+    module.leak = one
+    worse = Check(module.run_worse, module.check_leak)
+    with pytest.raises(shipping.ShippingError, match="refers to check_leak, which stays with"):
+        shipping.ship(worse, [*MODULES, module])
+
+
+def test_constants_of_the_notebook_are_shipped_and_no_other():
+    found = pickle.loads(shipping.public_data("05_automatic_mixed_precision", MODULES))
+    assert set(found["labkit.checks.automatic_mixed_precision"]) == {"LOW", "WIDE"}
+    assert pickle.loads(shipping.public_data("02_number_formats", MODULES)) == {
+        "labkit.checks.number_formats": {}
+    }
