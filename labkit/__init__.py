@@ -35,6 +35,7 @@ Read the package in this order, each module in one sitting:
 - ``labkit.my_labs``: the learner's own copies of the labs.
 - ``labkit.hardware``: what each device does with a dtype, which precision to use, how fast it is.
 - ``labkit.doctor``: will the course run on this machine?
+- ``labkit.grading``: a class's notebooks, run in a sandbox and judged outside of it.
 - ``labkit.build``: from a source file to a learner notebook and a solved one.
   ``labkit.lab_source``: what a source file says. ``labkit.paths``: where all of it lies.
 
