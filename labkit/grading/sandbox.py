@@ -31,8 +31,10 @@ NOT_PROTECTED = """\
 Not promised: a fault of the Linux kernel or of bubblewrap is a way out. The first half of a check,
 your own --extra checks included, runs beside the student's code, which can read its inputs; the
 right answers stay outside. A student can compute a right answer by any means that is in the
-sandbox, labkit and torch included. Limits on memory and CPU time are read 20 times a second. The
-environment of Python is readable, so keep no secret in its folders."""
+sandbox, labkit and torch included. Where one exercise builds on another, labkit's own answer to the
+earlier one is lent to the later one, after the earlier one was judged. Limits on memory and CPU
+time are read 20 times a second. System calls are filtered on x86-64 and ARM64 only. The environment
+of Python is readable, so keep no secret in its folders."""
 
 NOT_PROTECTED_UNSANDBOXED = """\
 With --no-sandbox a student's code runs as you, in a process of its own for each exercise. It can

@@ -101,10 +101,10 @@ class Snapshot:
             self._send(ours, b"".join(frames.framed(part) for part in sent))
             incoming = frames.Incoming(ANSWER_BYTES)
             content = self._frame(ours, incoming, meter)
+            spent = meter.spent()  # what goes on after the answer is not the exercise's
             if not secrets.compare_digest(content[:_NONCE_BYTES], nonce):
                 raise Stopped("protocol")
             self._end(ours, incoming)
-        spent = meter.spent()
         if spent > limits.seconds:
             raise Stopped("time")
         return content[_NONCE_BYTES:], spent

@@ -15,7 +15,9 @@ from labkit.grading.runner import Grader
 LAB = "02_number_formats"
 ONLY = ("e2m1-value", "ulp")
 
-SETUP, E2M1, _, ULP, *_ = submissions.cells(LAB, solved=True)
+SETUP, *CELLS = submissions.cells(LAB, solved=True)
+(E2M1,) = (cell for cell in CELLS if cell.startswith("def e2m1_value("))
+(ULP,) = (cell for cell in CELLS if cell.startswith("def ulp("))
 HONEST = submissions.work(LAB, [SETUP, E2M1, ULP], only=ONLY)
 
 WRONG = "return 2.0**-10 * abs(x)"
