@@ -216,8 +216,8 @@ def _mock(arguments: list[str]) -> int:
         bank = questions.load()
         if options.language:
             interview.set_language(options.language)
-        fresh = options.new or options.seed is not None
-        sitting = None if fresh else sittings.resumed(bank)
+        broken_off = sittings.resumed(bank, seed=options.seed, length=options.length)
+        sitting = None if options.new else broken_off
         if sitting:
             print(f"Resumed at question {sitting.place + 1}; --new begins another.")
         else:

@@ -332,7 +332,7 @@ def right_answer(card: Card) -> Text:
     question = card.question
     if hasattr(question, "options"):
         right = [option for option in question.options if option.right]
-        said = Text(en="; ".join(o.en for o in right), zh="；".join(o.zh for o in right))
+        said = _joined([(option.en, option.zh) for option in right])
     elif question.kind == "numeric":
         parts = list(zip(question.parts, card.expected, strict=True))
         en = [_labelled(part, card, value, "en") for part, value in parts]
@@ -364,6 +364,14 @@ def right_answer(card: Card) -> Text:
     return Text(en=card.fill(said.en), zh=card.fill(said.zh))
 
 
+def _joined(entries: list[tuple[str, str]]) -> Text:
+    """Some options in a line; sentences among them lose their full stops but the last."""
+    if len(entries) == 1:
+        return Text(en=entries[0][0], zh=entries[0][1])
+    en = "; ".join(text.rstrip(".") for text, _ in entries)
+    return Text(en=en, zh="；".join(text.rstrip("。") for _, text in entries))
+
+
 def given_answer(card: Card, answer) -> Text:
     """What was answered, in words; of what was typed at most ``GIVEN_LIMIT`` characters.
 
@@ -378,9 +386,14 @@ def given_answer(card: Card, answer) -> Text:
     named = {entry.key: entry for entry in named or getattr(question, "rights", ())}
     if named:
         chosen = [named[key] for key in ([answer] if isinstance(answer, str) else answer)]
-        en, zh = (" → ", " → ") if question.kind == "order" else ("; ", "；")
-        said = en.join(entry.en for entry in chosen), zh.join(entry.zh for entry in chosen)
-        return Text(en=card.fill(said[0]) or "–", zh=card.fill(said[1]) or "–")
+        if not chosen:
+            return Text(en="–", zh="–")
+        if question.kind == "order":
+            link = " → "
+            said = Text(en=link.join(e.en for e in chosen), zh=link.join(e.zh for e in chosen))
+        else:
+            said = _joined([(entry.en, entry.zh) for entry in chosen])
+        return Text(en=card.fill(said.en), zh=card.fill(said.zh))
     typed = answer if isinstance(answer, str) else "; ".join(map(str, answer))
     if len(typed) > GIVEN_LIMIT:
         typed = typed[:GIVEN_LIMIT] + " ..."

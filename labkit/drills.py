@@ -19,6 +19,8 @@ from labkit.misconceptions import misconceptions
 from labkit.questions import Bank, Question, wrong_ideas
 
 GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
+NOT_SAID = 0
+"""The confidence of "I do not know", and of free speech, which its speaker judges."""
 
 _SLOW = 2.0
 _QUICK = 0.5
@@ -33,8 +35,9 @@ _CLOCK_SLACK = timedelta(hours=1)
 class Review:
     """One answered card.
 
-    ``seed`` drew its numbers, ``score`` lies in 0 to 1, ``sure`` is 1 guessing to 3 certain,
-    ``seconds`` is how long it took, ``mode`` where it was asked ("drill", "mock", "diagnostic").
+    ``seed`` drew its numbers, ``score`` lies in 0 to 1, ``sure`` is 1 guessing to 3 certain or
+    ``NOT_SAID``, ``seconds`` is how long it took, ``mode`` where it was asked ("drill", "mock",
+    "diagnostic").
     """
 
     at: datetime
@@ -359,7 +362,8 @@ def calibration(reviews: Iterable[Review]) -> list[Confidence]:
     """
     by_sure: dict[int, list[bool]] = {sure: [] for sure in (GUESSING, FAIRLY_SURE, CERTAIN)}
     for review in reviews:
-        by_sure[review.sure].append(review.correct)
+        if review.sure != NOT_SAID:
+            by_sure[review.sure].append(review.correct)
     return [
         Confidence(sure, len(given), sum(given) / len(given) if given else math.nan)
         for sure, given in by_sure.items()

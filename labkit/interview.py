@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit import mock, progress
 from labkit.answers import Judgement
-from labkit.drills import Mistake, Review
+from labkit.drills import NOT_SAID, Mistake, Review
 from labkit.mock import Mock, Turn
 from labkit.progress import Event, ProgressError
 from labkit.questions import LANGUAGES, Bank, Card
@@ -174,7 +174,7 @@ def _imported(row: object, name: str) -> Review:
         at.tzinfo is not None
         and isinstance(review.question, str)
         and isinstance(review.correct, bool)
-        and review.sure in (1, 2, 3)
+        and review.sure in (NOT_SAID, 1, 2, 3)
         and 0 <= review.score <= 1
     )
     if not rightly:

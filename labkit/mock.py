@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from labkit.answers import Judgement, judge
-from labkit.drills import Confidence, Review, calibration, to_revisit
+from labkit.drills import NOT_SAID, Confidence, Review, calibration, to_revisit
 from labkit.questions import Bank, Card, Question, Text, draw
 
 LENGTHS = (5, 10, 15)
@@ -121,8 +121,11 @@ def following(mock: Mock, bank: Bank) -> Asked | None:
         return None
     place = len(mock.turns)
     source = random.Random(f"{mock.seed}:{place}")
-    planned = _plan(mock).get(place)
-    if planned == CONSTRAINT:
+    plan = _plan(mock)
+    planned = plan.get(place)
+    # Where nothing asked so far has numbers to change, the constraint waits for a free place.
+    waits = any(plan.get(before) == CONSTRAINT for before in range(place + 1))
+    if waits and planned in (None, CONSTRAINT) and not _met(mock, CONSTRAINT):
         again = _to_ask_again(mock, bank)
         if again:
             return Asked(draw(again, _seed(mock, place)), CONSTRAINT)
@@ -135,6 +138,8 @@ def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float 
     question = asked.card.question
     if question.kind != "free":
         judge(asked.card, answer)
+    if question.kind == "free" or answer is None:
+        sure = NOT_SAID
     turn = Turn(
         question=question.id,
         seed=asked.card.seed,
@@ -182,6 +187,10 @@ def _planned(mock: Mock, bank: Bank, move: str | None, source: random.Random):
     return (_one_of(fits, source), move) if fits else None
 
 
+def _met(mock: Mock, move: str) -> bool:
+    return any(turn.move == move for turn in mock.turns)
+
+
 def _to_ask_again(mock: Mock, bank: Bank) -> Question | None:
     """The newest question so far whose numbers can be drawn anew."""
     for turn in reversed(mock.turns):
@@ -195,7 +204,8 @@ def _branched(mock: Mock, bank: Bank, source: random.Random):
     fresh = [q for q in _fresh(mock, bank) if is_objective(q)]
     last = next((turn for turn in reversed(mock.turns) if _decides(turn, bank)), None)
     if last is None:
-        return _one_of([q for q in fresh if q.level == 2], source), OPENING
+        usual = [q for q in fresh if "core" in q.tags and q.level <= 2]
+        return _one_of(usual or fresh, source), OPENING
     question = bank.questions[last.question]
     right = _judged(last, bank).correct
     if _run_length(mock, bank) < _ON_ONE_MATTER:
@@ -293,12 +303,10 @@ def report(mock: Mock, bank: Bank) -> Report:
         rows[item.card.question.topic].append(item)
     topics = tuple(_topic_row(topic, rows[topic]) for topic in bank.topics if topic in rows)
     scores = [item.judgement.score for item in items if item.judgement]
-    told = [review for review in reviews(mock, bank, None) if review.sure]
-    known = [item for item in items if item.turn.answer is not None]
-    stated = [r for r in told if r.question in {item.card.question.id for item in known}]
+    told = reviews(mock, bank, None)
     return Report(
         topics=topics,
-        confidence=tuple(calibration(stated)),
+        confidence=tuple(calibration(told)),
         labs=_labs(items, told, bank),
         items=items,
         score=sum(scores) / len(scores) if scores else 0.0,

@@ -77,6 +77,7 @@ class DrillSitting(Sitting):
         self.mode = mode
         self._past = list(reviews)
         self._seconds = 0.0
+        self._unknown = False
         self._sure = drills.FAIRLY_SURE
         self.place = -1
         self.next()
@@ -97,7 +98,8 @@ class DrillSitting(Sitting):
 
     def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
         """Answer the card; free speech goes on to its rubric. Raises ``labkit.answers.Unclear``."""
-        self._seconds, self._sure = self._clock() - self._begun, sure
+        said = answer is not None and self.card.question.kind != "free"
+        self._seconds, self._sure = self._clock() - self._begun, sure if said else drills.NOT_SAID
         if self.card.question.kind == "free" and answer is not None:
             self.speech, self.state = str(answer), TICKING
             return
@@ -109,11 +111,12 @@ class DrillSitting(Sitting):
 
     def _judged(self, answer) -> None:
         judgement = judge(self.card, answer)
+        self._unknown = answer is None
         review = interview.reviewed(
             self.card,
             judgement,
             at=datetime.now(UTC),
-            sure=drills.GUESSING if answer is None else self._sure,
+            sure=self._sure,
             hints=self.hints,
             seconds=self._seconds,
             mode=self.mode,
@@ -121,6 +124,11 @@ class DrillSitting(Sitting):
         self.judgement, self.state = judgement, ANSWERED
         self.reviews.append(review)
         self.trouble = interview.keep(review)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the newest answer was "I do not know"."""
+        return self._unknown
 
     def sections(self) -> list[str]:
         """Sections of labs in which two cards or more were missed."""
@@ -147,6 +155,7 @@ class MockSitting(Sitting):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(bank, clock)
+        self._finished = False
         self.mock = settings
         self.asked: Asked | None = None
         self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
@@ -173,6 +182,8 @@ class MockSitting(Sitting):
 
     def next(self) -> None:
         """Show the next card, or the next free speech to tick; "done" after all."""
+        if self._finished:
+            return
         self.asked = mock.following(self.mock, self.bank)
         if self.asked:
             self.place = len(self.mock.turns)
@@ -184,6 +195,7 @@ class MockSitting(Sitting):
                 self._show(draw(question, turn.seed))
                 self.place, self.speech, self.state = place, turn.answer, TICKING
                 return
+        self._finished = True
         interview.finish_mock(self._kept, self.mock, self.bank, datetime.now(UTC))
         self.state, self.card = DONE, None
 
@@ -265,10 +277,17 @@ def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:
     return sitting
 
 
-def resumed(bank: Bank) -> MockSitting | None:
-    """The mock interview that was broken off, where it was; None where there is none."""
+def resumed(
+    bank: Bank, *, seed: int | None = None, length: int | None = None
+) -> MockSitting | None:
+    """The mock interview that was broken off, where it was; None where there is none.
+
+    With a seed, only if it has that seed, and that length.
+    """
     found = interview.unfinished_mock(bank)
-    return MockSitting(bank, found[1], kept=found[0]) if found else None
+    if not found or (seed is not None and (found[1].seed, found[1].length) != (seed, length)):
+        return None
+    return MockSitting(bank, found[1], kept=found[0])
 
 
 def new_mock(

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from textwrap import fill
 
 from labkit import drills, interview, mock, plans
-from labkit.answers import Judgement, Unclear, given_answer, judge, read, right_answer
+from labkit.answers import Judgement, Unclear, given_answer, judge, read
 from labkit.drills import FAIRLY_SURE
 from labkit.questions import Bank, Card, Question
 from labkit.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
-from labkit.wording import FORMS, WORDS, sureness
+from labkit.wording import FORMS, WORDS, stated, sureness
 
 LETTERS = "abcdefghij"
 
@@ -78,7 +78,8 @@ def hold(
     if sitting.state == DONE:
         say(WORDS["nothing due"][language])
         return
-    say(WORDS["terminal keys"][language])
+    mock_too = isinstance(sitting, MockSitting)
+    say(WORDS["mock keys" if mock_too else "terminal keys"][language])
     try:
         while sitting.state != DONE:
             _step(sitting, language, ask, say)
@@ -86,7 +87,7 @@ def hold(
                 say(sitting.trouble)
     except (Stopped, EOFError, KeyboardInterrupt):
         say("")
-    if isinstance(sitting, MockSitting):
+    if mock_too:
         if sitting.state == DONE:
             say(report_text(sitting.report(), sitting.bank, language))
         return
@@ -107,7 +108,7 @@ def ending(
     if not sitting.questions:
         return [WORDS["nothing due"][language]]
     right = sum(review.correct for review in sitting.reviews)
-    lines = [f"{right}/{len(sitting.reviews)}"]
+    lines = [WORDS["right of"][language].format(right=right, all=len(sitting.reviews))]
     if sitting.mode == "diagnostic":
         rows = drills.by_lab(sitting.bank, sitting.reviews)
         lines += [f"- {link(row.lab, language)}: {row.right}/{row.asked}" for row in rows]
@@ -134,7 +135,7 @@ def _step(sitting, language, ask, say) -> None:
             say(f"\n{card_text(card, language)}\n\n> {sitting.speech}\n")
         say(card.fill(card.question.model[language]))
         for place, point in enumerate(card.question.rubric, start=1):
-            say(f"  {place}. {getattr(point, language)} ({point.weight})")
+            say(f"  {place}. {getattr(point, language)}")
         _understood(
             lambda: sitting.tick(
                 read(card, _line(f"{WORDS['made'][language]}> ", ask) or "0") or []
@@ -143,7 +144,7 @@ def _step(sitting, language, ask, say) -> None:
             say,
         )
     else:
-        say(verdict_text(card, sitting.judgement, language))
+        say(verdict_text(card, sitting.judgement, language, unknown=sitting.unknown))
         say(fill(card.fill(card.question.explanation[language]), 96, replace_whitespace=False))
         sitting.next()
 
@@ -152,12 +153,14 @@ def _answered(sitting, language, ask, say) -> bool:
     """Take one line: a hint, or an answer with its confidence; whether the card is answered."""
     question = sitting.card.question
     line = _line(f"{how(question, language)}> ", ask)
+    if not line.strip():
+        return False  # a stray Enter is no answer
     if line.strip().lower() in ("h", "hint"):
         hint = sitting.hint()
         told = f"{WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
         say(told or WORDS["no more hints"][language])
         return False
-    unknown = line.strip() in ("", "?", "？")
+    unknown = line.strip() in ("?", "？")
     if question.kind == "code" and not unknown:
         line = "\n".join([line, *iter(lambda: ask("... "), ".")])
 
@@ -193,13 +196,22 @@ def _sure(language: str, ask) -> int:
     return int(said) if said in ("1", "2", "3") else FAIRLY_SURE
 
 
-def verdict_text(card: Card, judgement: Judgement, language: str) -> str:
-    """Right or not, what the mistake was, and the right answer."""
-    lines = [WORDS["right" if judgement.correct else "wrong"][language]]
+def verdict(card: Card, judgement: Judgement, language: str, *, unknown: bool) -> str:
+    """Right or not in a word; for free speech the share of the rubric's points."""
+    if unknown:
+        return WORDS["noted"][language]
+    if card.question.kind == "free":
+        return f"{100 * judgement.score:.0f} %"
+    return WORDS["right" if judgement.correct else "wrong"][language]
+
+
+def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bool = False) -> str:
+    """Right or not, what the mistake was, and the right answer; "I do not know" is no mistake."""
+    lines = [verdict(card, judgement, language, unknown=unknown)]
     if judgement.said:
         lines[0] += " " + judgement.said[language]
-    if card.question.kind != "free":
-        lines.append(f"{WORDS['answer'][language]}: {judgement.right[language]}")
+    label = "model" if card.question.kind == "free" else "answer"
+    lines.append(f"{WORDS[label][language]}: {judgement.right[language]}")
     return "\n".join(lines)
 
 
@@ -232,16 +244,15 @@ def _transcript(item: mock.ItemRow, language: str) -> list[str]:
     question, turn = item.card.question, item.turn
     pace = f"{turn.seconds:.0f} / {question.seconds} {WORDS['seconds'][language]}"
     given = given_answer(item.card, turn.answer)[language]
-    sure = sureness(language)[turn.sure - 1]
-    lines = [f"{WORDS['given'][language]} ({pace}, {sure}): {given}"]
+    lines = [f"{WORDS['given'][language]} ({pace}{stated(turn.sure, language)}): {given}"]
     if item.judgement:
-        lines.append(verdict_text(item.card, item.judgement, language))
+        unknown = turn.answer is None
+        lines.append(verdict_text(item.card, item.judgement, language, unknown=unknown))
     if question.kind == "free" and turn.ticked is not None:
         lines += [
-            f"  {'x' if number in turn.ticked else '-'} {getattr(point, language)}"
+            f"  {'[x]' if number in turn.ticked else '[ ]'} {getattr(point, language)}"
             for number, point in enumerate(question.rubric, start=1)
         ]
-        lines.append(f"{WORDS['model'][language]}: {right_answer(item.card)[language]}")
     return [*lines, item.card.fill(question.explanation[language])]
 
 

@@ -7,11 +7,12 @@ and for the terminal.
 WORDS = {
     "submit": {"en": "Answer", "zh": "提交"},
     "hint": {"en": "Hint", "zh": "提示"},
-    "no more hints": {"en": "There are no more hints.", "zh": "没有更多提示了。"},
+    "no more hints": {"en": "There is no hint left here.", "zh": "这里没有提示了。"},
     "unknown": {"en": "I do not know", "zh": "不知道"},
     "next": {"en": "Next", "zh": "下一题"},
     "right": {"en": "Right.", "zh": "正确。"},
     "wrong": {"en": "Not so.", "zh": "不对。"},
+    "noted": {"en": "Noted; it comes again.", "zh": "记下了，还会再问。"},
     "answer": {"en": "Answer", "zh": "答案"},
     "given": {"en": "You", "zh": "你"},
     "see": {"en": "See for yourself", "zh": "自己验证"},
@@ -38,6 +39,11 @@ WORDS = {
         "en": "Enter: answer. h: hint. ?: I do not know. q: stop.",
         "zh": "回车：提交。h：提示。?：不知道。q：结束。",
     },
+    "mock keys": {
+        "en": "?: I do not know. q: stop; it goes on where it was.",
+        "zh": "?：不知道。q：结束，之后可从这里继续。",
+    },
+    "right of": {"en": "{right} of {all} right", "zh": "答对 {right} / {all}"},
     "minutes left": {"en": "minutes left", "zh": "分钟剩余"},
     "nothing due": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
     "read again": {"en": "Read again", "zh": "建议重读"},
@@ -83,3 +89,8 @@ def sureness(language: str) -> tuple[str, str, str]:
     """The three confidences, from guessing (1) to certain (3)."""
     said = words(language)
     return said["guessing"], said["fairly sure"], said["certain"]
+
+
+def stated(sure: int, language: str) -> str:
+    """A stated confidence, 1 to 3, in words after a comma; nothing where none was said (0)."""
+    return f", {sureness(language)[sure - 1]}" if sure else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit import sittings
+from labkit import drills, interview, sittings
 from labkit.answers import Unclear
 from labkit.sittings import DrillSitting
 from labkit.widgets import rendered
@@ -43,7 +43,7 @@ def test_a_card_is_answered_and_the_next_one_comes(bank):
     view = send(card, "next")
     assert (view["state"], view["card"]) == ("asking", "1:easy")
     assert send(card, "answer", ["2"])["correct"]
-    assert "1/2" in send(card, "next")["report"]
+    assert "1 of 2 right" in send(card, "next")["report"]
 
 
 def test_what_is_unclear_is_said_and_may_be_answered_again(bank):
@@ -168,7 +168,11 @@ def test_the_report_is_a_timed_transcript_and_what_was_typed_is_only_shown(bank)
     while card.numbers["state"] == "ticking":
         send(card, "tick", [1])
     html = card.numbers["report"]
-    assert "You (0 / " in html and "I do not know" in html
+    assert "You (0 / " in html and "I do not know" in html and "Not so." not in html
+    before = len(interview.reviews())
+    card.next()
+    assert len(interview.reviews()) == before == 5, "a report read twice is kept once"
+    assert {review.sure for review in interview.reviews()} == {drills.NOT_SAID}
     assert "<img" not in html and "<strong>bold" not in html and "onerror=alert(1)&gt;" in html
     assert "<li>✓ this</li>" in html.replace("\n", "") and "– that" in html
     assert "What we would say: Because of this and that." in html

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from labkit import interview, sittings, terminal
+from labkit import drills, interview, sittings, terminal
 from labkit.__main__ import main
 from labkit.sittings import DONE, DrillSitting
 from tests.questions.small_bank import small_bank
@@ -44,31 +44,52 @@ def test_a_card_with_a_hint_a_slip_and_a_wrong_answer(bank):
     sitting = DrillSitting(bank, [bank.questions["pick"]])
     said = hold(sitting, "h", "h", "9", number_of(sitting, "that"), "3")
     assert "Hint 1: Not the first that comes to mind." in said
-    assert "There are no more hints." in said
+    assert "There is no hint left here." in said
     assert "Give numbers from 1 to 3." in said
     assert "Not so. That has an implied one." in said
     assert "Answer: This." in said
-    assert said.endswith("0/1")
+    assert said.endswith("0 of 1 right")
     (kept,) = interview.reviews()
     assert (kept.correct, kept.sure, kept.hints) == (False, 3, 1)
 
 
 def test_free_speech_is_ticked_beside_the_model(bank):
     said = hold(DrillSitting(bank, [bank.questions["speak"]]), "it is this", "1 2")
-    assert said.index("Because of this and that.") < said.index("1. this (3)")
+    assert said.index("Because of this and that.") < said.index("1. this")
     assert interview.reviews()[0].score == 1.0
 
 
 def test_i_do_not_know_needs_no_confidence(bank):
     said = hold(DrillSitting(bank, [bank.questions["easy"]]), "?")
-    assert "How sure" not in said
+    assert "How sure" not in said and "Not so." not in said
+    assert interview.reviews()[0].sure == drills.NOT_SAID
     assert "Answer: 2" in said
+
+
+def test_a_stray_enter_is_no_answer(bank):
+    said = hold(DrillSitting(bank, [bank.questions["easy"]]), "", " ", "2", "")
+    assert said.count("a number>") == 3 and "1 of 1 right" in said
+
+
+def test_a_question_of_speech_that_is_not_known_shows_what_we_would_say(bank):
+    said = hold(DrillSitting(bank, [bank.questions["speak"]]), "?")
+    assert "What we would say: Because of this and that." in said
+
+
+def test_a_mock_with_a_seed_goes_on_where_it_was(monkeypatch, capsys):
+    for typed, asked in (("?\nq\n", "--- 1/5"), ("q\n", "--- 2/5")):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        assert main(["mock", "--length", "5", "--seed", "7"]) == 0
+        assert asked in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", "--length", "5", "--seed", "8"]) == 0
+    assert "Seed 8" in capsys.readouterr().out, "another seed is another interview"
 
 
 def test_q_stops_and_keeps_what_was_answered(bank):
     sitting = DrillSitting(bank, [bank.questions["easy"], bank.questions["pick"]])
     said = hold(sitting, "2", "2", "q")
-    assert "Right." in said and said.endswith("1/1")
+    assert "Right." in said and said.endswith("1 of 1 right")
     assert [r.question for r in interview.reviews()] == ["easy"]
 
 
@@ -82,15 +103,15 @@ def test_a_mock_says_nothing_of_right_and_wrong_before_its_end(bank):
     sitting = sittings.new_mock(bank, length=5, seed=1)
     said = hold(sitting, *["?"] * 5)
     assert sitting.state == DONE
-    report = said.index("Not so.")
-    assert said.count("Not so.") == 5
+    report = said.index("Noted;")
+    assert said.count("Noted;") == 5
     assert said.index("--- 5/5") < report
     assert "Labs to revisit: 02_number_formats" in said
 
 
 def test_a_mock_broken_off_has_no_report(bank):
     sitting = sittings.new_mock(bank, length=5, seed=1)
-    assert "Not so." not in hold(sitting, "?", "q")
+    assert "Noted;" not in hold(sitting, "?", "q")
     assert len(sittings.resumed(bank).mock.turns) == 1
 
 

@@ -129,10 +129,10 @@ function render({ model, el }) {
   }
 
   function answered(view) {
-    const parts = [node("p", { class: "dc-verdict", "data-correct": String(view.correct) },
-      view.correct ? words().right : words().wrong)];
+    const correct = view.mark ? String(view.correct) : "unmarked";
+    const parts = [node("p", { class: "dc-verdict", "data-correct": correct }, view.verdict)];
     if (view.said) parts.push(html("p", "dc-said", view.said));
-    if (view.form !== "free") parts.push(node("div", { class: "dc-right" }, node("b", {}, `${words().answer}: `), html("span", "", view.right)));
+    parts.push(node("div", { class: "dc-right" }, node("b", {}, `${view.label}: `), html("span", "", view.right)));
     parts.push(html("div", "dc-explanation", view.explanation));
     if (view.again) parts.push(html("p", "dc-again", view.again));
     if (view.cell) {

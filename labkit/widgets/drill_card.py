@@ -16,7 +16,7 @@ from labkit.questions import LANGUAGES, Bank, Card, load
 from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
 from labkit.widgets import page, rendered
 from labkit.widgets.described import DescribedWidget
-from labkit.wording import WORDS, sureness, words
+from labkit.wording import WORDS, stated, sureness, words
 
 
 class DrillCard(DescribedWidget):
@@ -138,7 +138,7 @@ class DrillCard(DescribedWidget):
             view["model"] = rendered.text(card.fill(question.model[language]))
             view["rubric"] = [rendered.line(getattr(point, language)) for point in question.rubric]
         if sitting.state == ANSWERED:
-            view |= _verdict(card, sitting.judgement, language)
+            view |= _verdict(card, sitting.judgement, language, unknown=sitting.unknown)
             view["again"] = self._again()
         return view
 
@@ -162,14 +162,18 @@ class DrillCard(DescribedWidget):
         sitting, language = self.sitting, self.language
         if sitting.state == DONE:
             return self._ending()
-        lines = [self.numbers["where"], terminal.card_text(sitting.card, language)]
+        lines = [self.numbers["where"], self.numbers.get("introduction", "")]
+        lines = [line for line in (*lines, terminal.card_text(sitting.card, language)) if line]
         lines += [hint[language] for hint in sitting.shown_hints()]
         if sitting.state == TICKING:
             question = sitting.card.question
             lines.append(sitting.card.fill(question.model[language]))
             lines += [f"{i}. {getattr(p, language)}" for i, p in enumerate(question.rubric, 1)]
         if sitting.state == ANSWERED:
-            lines.append(terminal.verdict_text(sitting.card, sitting.judgement, language))
+            said = terminal.verdict_text(
+                sitting.card, sitting.judgement, language, unknown=sitting.unknown
+            )
+            lines.append(said)
             lines.append(sitting.card.fill(sitting.card.question.explanation[language]))
         return "\n\n".join(lines)
 
@@ -219,11 +223,14 @@ def _asked(card: Card, language: str) -> dict:
     return view
 
 
-def _verdict(card: Card, judgement, language: str) -> dict:
+def _verdict(card: Card, judgement, language: str, *, unknown: bool) -> dict:
     question = card.question
     shown = rendered.code if question.kind in ("code", "predict") else rendered.line
     return {
         "correct": judgement.correct,
+        "mark": not unknown and question.kind != "free",
+        "verdict": terminal.verdict(card, judgement, language, unknown=unknown),
+        "label": WORDS["model" if question.kind == "free" else "answer"][language],
         "said": rendered.line(judgement.said[language]) if judgement.said else "",
         "right": shown(judgement.right[language]),
         "explanation": rendered.text(card.fill(question.explanation[language])),
@@ -271,13 +278,15 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
     """One turn in Markdown: what was answered and how fast, the verdict, and why it is so."""
     question, turn, said = item.card.question, item.turn, words(language)
     given = given_answer(item.card, turn.answer)[language]
-    if question.kind not in ("choice", "select", "order", "match", "spot"):
-        given = _as_typed(given)
+    if turn.answer is not None and not hasattr(question, "options"):
+        given = given if question.kind in ("order", "match") else _as_typed(given)
     pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
-    lines = [f"{said['given']} ({pace}, {sureness(language)[turn.sure - 1]}): {given}", ""]
+    lines = [f"{said['given']} ({pace}{stated(turn.sure, language)}): {given}", ""]
     if item.judgement:
         why = item.judgement.said[language] if item.judgement.said else ""
-        lines += [f"{said['right' if item.judgement.correct else 'wrong']} {why}", ""]
+        unknown = turn.answer is None
+        verdict = terminal.verdict(item.card, item.judgement, language, unknown=unknown)
+        lines += [f"{verdict} {why}", ""]
     if question.kind == "free" and turn.ticked is not None:
         lines += [
             f"- {'✓' if number in turn.ticked else '–'} {getattr(point, language)}"
@@ -293,8 +302,10 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
 
 
 def _as_typed(text: str) -> str:
-    """What a learner typed, as Markdown that shows it letter by letter."""
-    return re.sub(r"([^\w\s])", r"\\\1", " ".join(text.split()))
+    """What a learner typed, as code in Markdown, in which nothing means anything."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{' '.join(text.split())}{pad}{fence}"
 
 
 def drill(
@@ -318,7 +329,7 @@ def mock_interview(
 ) -> DrillCard:
     """A mock interview as cards: the one that was broken off, or a new one for a seed."""
     bank = load()
-    sitting = None if seed is not None else sittings.resumed(bank)
+    sitting = sittings.resumed(bank, seed=seed, length=length)
     sitting = sitting or sittings.new_mock(bank, length=length, minutes=minutes, seed=seed)
     return DrillCard(sitting, language=language)
 
