@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from labkit.drills import Review, due_dates, moment, readiness, unseen
+from labkit.drills import Review, due_dates, moment, unseen
 from labkit.questions import Bank
 
 _RECENT = timedelta(days=7)
@@ -37,34 +37,46 @@ class Step:
     def command(self) -> str:
         """What to run for it in a terminal."""
         if self.action == "drill":
-            return f"labkit drill --topic {self.topic} --count {_CARDS}"
-        return {"diagnostic": "labkit drill --diagnostic", "mock": "labkit mock"}[self.action]
+            return f"python -m labkit drill --topic {self.topic} --count {_CARDS}"
+        return {
+            "diagnostic": "python -m labkit drill --diagnostic",
+            "mock": "python -m labkit mock",
+        }[self.action]
 
 
 def friday(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
     """What is left to do when the interview is days away: diagnostic, five topics, two mocks.
 
-    A diagnostic of the last seven days counts. The topics are those of the core forty in which
-    least is known now, each for ten minutes; the list follows what was answered since.
+    What was done in the last seven days counts. The topics are those of the core forty: first where
+    most was missed, then what was never asked, the most asked first. All done is an empty list.
     """
     now = moment(reviews, now)
+    recent = [review for review in reviews if now - review.at < _RECENT]
     steps = []
-    if not any(r.mode == "diagnostic" and now - r.at < _RECENT for r in reviews):
-        steps.append(Step("the diagnostic, to find the gaps", 10, "diagnostic"))
+    if not any(review.mode == "diagnostic" for review in recent):
+        steps.append(Step("the diagnostic, to find the gaps in labs 01 to 06", 10, "diagnostic"))
+    topic_of = {question.id: question.topic for question in bank.questions.values()}
+    drilled = Counter(topic_of.get(r.question) for r in recent if r.mode == "drill")
+    done = [topic for topic in bank.topics if drilled[topic] >= _CARDS]
+    open_ = [row for row in _by_need(bank, reviews) if row[0] not in done]
+    for topic, right, seen in open_[: max(0, _TOPICS - len(done))]:
+        so_far = f"{right} of {seen} right so far" if seen else "never asked"
+        steps.append(Step(f"{bank.topics[topic].title.en}: {so_far}", 10, "drill", topic))
+    # The answers of one mock are kept at one moment, its end.
+    held = len({review.at for review in recent if review.mode == "mock"})
+    return steps + [Step(f"mock interview {k}", 20, "mock") for k in range(held + 1, _MOCKS + 1)]
+
+
+def _by_need(bank: Bank, reviews: Sequence[Review]) -> list[tuple[str, int, int]]:
+    """(topic, right, seen) for each topic of the core, the one that needs most work first."""
     core = Counter(q.topic for q in bank.questions.values() if "core" in q.tags)
-    rows = [row for row in readiness(bank, reviews, now) if core[row.topic]]
-    rows.sort(key=lambda row: (row.ready, -core[row.topic]))
-    steps += [
-        Step(
-            f"{bank.topics[row.topic].title.en}: {100 * row.ready:.0f} % ready",
-            10,
-            "drill",
-            row.topic,
-        )
-        for row in rows[:_TOPICS]
-    ]
-    mocks = [f"mock interview {place}" for place in range(1, _MOCKS + 1)]
-    return steps + [Step(mock, 20, "mock") for mock in mocks]
+    newest = {review.question: review for review in reviews}
+    rows = []
+    for topic in core:
+        known = [newest[q.id] for q in bank.topics[topic].questions if q.id in newest]
+        rows.append((topic, sum(review.correct for review in known), len(known)))
+    # Laplace's rule of succession: nothing seen is a half.
+    return sorted(rows, key=lambda row: ((row[1] + 1) / (row[2] + 2), -core[row[0]]))
 
 
 @dataclass(frozen=True)

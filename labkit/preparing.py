@@ -21,6 +21,17 @@ def friday_plan() -> pd.DataFrame:
     """What is left to do when the interview is days away, with the cell to run for each line."""
     steps = plans.friday(load(), interview.reviews(), datetime.now(UTC))
     rows = [{"do": step.what, "minutes": step.minutes, "run": step.cell} for step in steps]
+    if not rows:
+        rows = [{"do": "all done; sleep well", "minutes": 0, "run": ""}]
+    return pd.DataFrame(rows, index=range(1, len(rows) + 1))
+
+
+def topics() -> pd.DataFrame:
+    """Every topic of the bank: its name for ``drill``, its title, how many questions it holds."""
+    rows = [
+        {"name": topic.topic, "title": topic.title.en, "questions": len(topic.questions)}
+        for topic in load().topics.values()
+    ]
     return pd.DataFrame(rows, index=range(1, len(rows) + 1))
 
 
@@ -31,7 +42,7 @@ def weeks_plan() -> Picture:
     ahead = plans.weeks(load(), interview.reviews(), now, day or now + _FOUR_WEEKS)
     rows = [(f"{at.day} {at:%b}", count) for at, count in ahead.due]
     until = f"until the interview on {ahead.interview}" if day else "in four weeks (no date is set)"
-    pace = f"{ahead.unseen} core questions are unseen: {ahead.new_a_day} new ones a day {until}."
+    pace = f"{ahead.unseen} core questions are unseen; new ones a day {until}: {ahead.new_a_day}."
     return plots.due_by_day(rows, pace=pace)
 
 

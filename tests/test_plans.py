@@ -33,20 +33,36 @@ def test_friday_is_a_diagnostic_five_topics_and_two_mocks():
     assert steps[1].topic not in {step.topic for step in plans.friday(load(), known, NOW)}
 
 
-def test_a_diagnostic_counts_for_a_week(bank):
-    taken = [review("pick", NOW - DAY, mode="diagnostic")]
+def test_what_was_missed_comes_before_what_was_never_asked():
+    bank = load()
+    missed = [q for q in bank.topics["quantization"].questions][:2]
+    known = [review(q.id, mode="diagnostic") for q in bank.topics["formats"].questions[:2]]
+    taken = [review(q.id, correct=False, mode="diagnostic") for q in missed] + known
     steps = plans.friday(bank, taken, NOW)
-    assert [step.action for step in steps] == ["drill", "mock", "mock"]
-    assert steps[0].topic == "small", "the only topic with a core question"
-    old = [review("pick", NOW - 8 * DAY, mode="diagnostic")]
-    assert plans.friday(bank, old, NOW)[0].action == "diagnostic"
+    assert (steps[0].topic, steps[0].what) == (
+        "quantization",
+        "Quantization: 0 of 2 right so far",
+    )
+    assert "never asked" in steps[1].what
+    assert "formats" not in {step.topic for step in steps}
+
+
+def test_the_plan_ends():
+    bank, reviews, done = load(), [], 0
+    while steps := plans.friday(bank, reviews, NOW + done * timedelta(minutes=20)):
+        step, at = steps[0], NOW + done * timedelta(minutes=20)
+        asked = bank.topics[step.topic or "formats"].questions[:8]
+        reviews += [review(q.id, at, mode=step.action) for q in asked]
+        done += 1
+    assert done == 8, "a diagnostic, five topics, two mocks"
+    assert plans.friday(bank, reviews, NOW + 9 * DAY), "a week later it begins again"
 
 
 def test_a_step_says_what_to_run_in_a_notebook_and_in_a_terminal():
     drill = plans.Step("FP8", 10, "drill", "fp8")
     assert drill.cell == 'drill(topics=("fp8",), count=8)'
-    assert drill.command == "labkit drill --topic fp8 --count 8"
-    assert plans.Step("a mock", 20, "mock").command == "labkit mock"
+    assert drill.command == "python -m labkit drill --topic fp8 --count 8"
+    assert plans.Step("a mock", 20, "mock").command == "python -m labkit mock"
 
 
 def test_the_weeks_count_what_falls_due_and_share_out_the_new(bank):

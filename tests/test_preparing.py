@@ -37,11 +37,17 @@ def test_the_weeks_follow_the_date():
     interview.set_interview_date((datetime.now(UTC) + timedelta(days=10)).date().isoformat())
     keep("largest-finite", correct=False, days_ago=2)
     picture = preparing.weeks_plan()
-    assert "39 core questions are unseen: 4 new ones a day until the interview" in picture.caption
+    assert "39 core questions are unseen; new ones a day until the interview" in picture.caption
+    assert picture.caption.endswith(": 4.")
     today = datetime.now(UTC)
     assert f"{today.day} {today:%b}: 1" in picture.alt
     with pytest.raises(ValueError, match="2027"):
         interview.set_interview_date("15.01.2027")
+
+
+def test_the_topics_are_named_for_a_drill():
+    names = list(preparing.topics()["name"])
+    assert "fp8" in names and len(names) == len(load().topics)
 
 
 def test_readiness_and_confidence_are_shown_and_said():

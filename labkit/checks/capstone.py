@@ -29,20 +29,33 @@ first_break = predict(
     form=("nothing", "NaN", "an error", "a wrong number"),
     usual={
         "nothing": ("Autocast protects what is on its lists.", "unlisted-ops-run-in-fp32"),
-        "NaN": "NaN would come from a row that is masked whole; here each token sees itself.",
+        "NaN": "NaN needs a row that is masked whole or queries of zero; torch stops before that.",
         "a wrong number": "That comes too, from the squares: with queries above 255.",
     },
 )
 
 # The model
 
-_CASES = ("float32", "FP16", "FP16, queries near 1000", "FP16, a token of zeros")
+_CASES = (
+    "float32",
+    "float32, tiny weights",
+    "FP16",
+    "FP16, queries near 1000",
+    "FP16, far logits",
+    "FP16, a token of zeros",
+)
+_LINEAR = ("query_key_value", "attention_out", "feed_forward.0", "feed_forward.2", "head")
 
 
 def _prepared(network, case):
-    """Weights of its own for a case: large queries, or a first token whose queries are 0."""
+    """Weights of its own for a case: tiny, large queries, far logits, or a first token of zeros."""
     filled(network, 3)
     with torch.no_grad():
+        if "tiny" in case:  # mean squares near 1e-8: a changed eps shows
+            for weights in (network.token, network.position, network.query_key_value):
+                weights.weight *= 1e-4
+        if "far" in case:  # probabilities below 1e-8: a guarded logarithm shows
+            network.head.weight *= 12
         if "1000" in case:
             network.query_key_value.weight *= 1000
         if "zeros" in case:
@@ -66,16 +79,27 @@ def run_gpt16(gpt16):
 def _one_pass(gpt16, case, tokens, targets):
     network = _prepared(gpt16(_VOCABULARY, _CONTEXT), case)
     met = set()
-    network.feed_forward[0].register_forward_hook(lambda *call: met.add(str(call[-1].dtype)))
-    with torch.autocast("cpu", dtype=torch.float16, enabled=case != "float32"):
+    for name in _LINEAR:
+        network.get_submodule(name).register_forward_hook(
+            lambda module, inputs, output, name=name: met.add(f"{name} {_plain(output.dtype)}")
+        )
+    with torch.autocast("cpu", dtype=torch.float16, enabled=case.startswith("FP16")):
         logits = network(tokens)
         loss = network.loss(logits, targets)
     loss.backward()
     gradients = torch.cat([p.grad.flatten() for p in network.parameters()])
     if "zeros" in case:  # 1e4 times 1e4 times larger than any other: only whether they exist
         gradients = gradients.isfinite().all()
-    return {"logits": logits.detach().float(), "loss": loss.item(), "gradients": gradients,
-            "met": sorted(met)}  # fmt: skip
+    return {
+        "logits": logits.detach().float(),
+        "loss": loss.item(),
+        "gradients": gradients,
+        "met": [f"the loss {_plain(loss.dtype)}", *sorted(met)],
+    }
+
+
+def _plain(dtype):
+    return str(dtype).removeprefix("torch.")
 
 
 class GPT16(HandmadeGPT):
@@ -131,10 +155,11 @@ def _model_evidence(got, want):
         if not torch.isfinite(end["logits"]).all():
             return f"{case}: the logits are not finite."
         if end["met"] != ours["met"]:
-            return f"{case}: the feed-forward products gave {' and '.join(end['met'])}."
+            other = next(iter(set(end["met"]) - set(ours["met"])), "not all of the model's layers")
+            return f"{case}: {other} was met."
         if not same_end(end["logits"], ours["logits"]):
             away = (end["logits"] - ours["logits"]).norm() / ours["logits"].norm()
-            return f"{case}: the logits are {100 * away:.0f} % off those of float32."
+            return f"{case}: the logits are {100 * away:.0f} % off those of HandmadeGPT."
         if not same_end(end["loss"], ours["loss"]):
             return f"{case}: the loss is {brief(end['loss'])}; {brief(ours['loss'])} is wanted."
         return f"{case}: logits and loss are right, the gradients are not."
@@ -153,7 +178,7 @@ MODEL = Loop(
         "eps-fits-every-format": "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is "
         "0 times inf?",
         "a-larger-eps-costs-nothing": "In float32 the logits changed: eps is part of the model. "
-        "What else keeps it from vanishing?",
+        "What else keeps 1e-8 from vanishing?",
         "a-clamp-repairs-an-overflow": "Clamped queries are other queries. Which dtype holds the "
         "true ones?",
         "masked-means-score-zero": "exp(0) is 1: the future is read. Which score has weight 0?",
@@ -191,11 +216,21 @@ def _optimizer(network):
 
 
 def run_train_amp(train_amp):
-    """Ten micro-batches at one go, then again with a restart after the first step."""
+    """Ten micro-batches at one go, then again with a restart after the first step.
+
+    ``ran`` is the dtype of the logits, ``first`` the largest gradient that the first of them got.
+    """
     batches = [(_tokens(30 + i, 1, 5), _tokens(60 + i, 1, 5)) for i in range(10)]
-    shown = {}
+    shown = {"ran": "", "first": 0.0}
+
+    def seen(module, inputs, output):
+        if output.requires_grad and not shown["ran"]:
+            shown["ran"] = _plain(output.dtype)
+            output.register_hook(lambda g: shown.update(first=g.float().abs().max().item()))
+
     with emulate_gpu():
         network = _trained()
+        network.register_forward_hook(seen)
         start, optimizer = flat(network), _optimizer(network)
         rest = network, batches, optimizer, "cpu", _EVERY, _LIMIT
         shown["whole"] = _without_state(attempt(train_amp, *rest))
@@ -277,6 +312,8 @@ def _clipped(model, optimizer, scaler, limit, mistake):
 
 
 def _loop_evidence(got, want):
+    if got["ran"] and got["ran"] != want["ran"]:
+        return f"The network trained in {got['ran']}; FP16 is asked for."
     for name, where in (("whole", "Ten micro-batches"), ("restarted", "After the restart")):
         end, ours = got[name], want[name]
         moved, wanted = got[f"{name} moved"], want[f"{name} moved"]
@@ -288,13 +325,23 @@ def _loop_evidence(got, want):
             return "Three things are wanted: losses, norms, and a state to go on from."
         if not isinstance(end[0], (list, tuple)) or len(end[0]) != len(ours[0]):
             return f"{where}: {len(ours[0])} losses are wanted, one a step of {_EVERY}."
+        if not isinstance(end[1], (list, tuple)) or len(end[1]) != len(ours[1]):
+            return f"{where}: {len(ours[1])} norms are wanted, inf for a step that overflowed."
         for what, told, right in zip(("loss", "norm"), end, ours, strict=True):
             other = first_other(told, right)
             if other:
                 place, a, b = other
-                return f"{where}: the {what} of step {place} is {brief(a)}; {brief(b)} is wanted."
+                scale = 65536 * got["first"] / want["first"]
+                hint = "" if abs(scale / 65536 - 1) < 0.1 else f" (first scale {scale:.0f})"
+                told = f"the {what} of step {place} is {brief(a)}; {brief(b)} is wanted"
+                return f"{where}{hint}: {told}."
         return f"{where}: losses and norms are right, the weights end elsewhere."
     return "The ends differ."
+
+
+def _steps(end):
+    """How many losses a run returned; 0 where it returned none."""
+    return len(end[0]) if isinstance(end, list) and isinstance(end[0], (list, tuple)) else 0
 
 
 LOOP = Loop(
@@ -320,11 +367,16 @@ LOOP = Loop(
         "besides every fourth?",
         "the-scale-adjusts-itself": "The first step overflows and so do all others. Which call "
         "lowers the scale?",
-        "autocast-alone-trains-fp16": "No step was skipped and no scale was used. What protects "
-        "small gradients in FP16?",
+        "autocast-alone-trains-fp16": "No step was skipped, though at a scale of 65536 the first "
+        "one overflows. What protects small gradients in FP16?",
     },
     _loop_evidence,
-    lambda shown: [shown["whole moved"], shown["restarted moved"]],
+    lambda shown: [
+        shown["ran"],
+        _steps(shown["whole"]),
+        shown["whole moved"],
+        shown["restarted moved"],
+    ],
 )
 
 

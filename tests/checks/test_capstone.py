@@ -125,7 +125,50 @@ class ScaledScores(GPT16):
         return super().attend(query / math.sqrt(query.shape[-1]), key, 2 * value)
 
 
-@pytest.mark.parametrize("wrong", [Halved, NoMask, ScaledScores, HandmadeGPT, lambda *_: None])
+class HalfLoss(GPT16):
+    def loss(self, logits, following):
+        return super().loss(logits, following).half()
+
+
+class GuardedLogarithm(GPT16):
+    def loss(self, logits, following):
+        p = logits.float().softmax(dim=-1).gather(-1, following.unsqueeze(-1))
+        return -torch.log(p + 1e-8).mean()
+
+
+class LargerEps(GPT16):
+    def norm(self, x):
+        return F.rms_norm(x.float(), x.shape[-1:], eps=1e-6)
+
+
+class OnlyFeedForward(GPT16):
+    """FP16 in one place, for the check to see."""
+
+    def forward(self, tokens):
+        with torch.autocast("cpu", enabled=False):
+            feed = self.feed_forward.forward
+            self.feed_forward.forward = lambda x: self._narrow(feed, x)
+            return super().forward(tokens)
+
+    def _narrow(self, feed, x):
+        with torch.autocast("cpu", torch.float16):
+            return feed(x)
+
+
+OTHER_WRONG = [
+    Halved,
+    NoMask,
+    ScaledScores,
+    HalfLoss,
+    GuardedLogarithm,
+    LargerEps,
+    OnlyFeedForward,
+    HandmadeGPT,
+    lambda *_: None,
+]
+
+
+@pytest.mark.parametrize("wrong", OTHER_WRONG)
 def test_other_wrong_models_do_not_pass(wrong):
     assert check_gpt16.result(wrong).status in ("failed", "error")
 
@@ -160,7 +203,48 @@ def frozen_scale(model, batches, optimizer, device, every, limit, state=None):
     return capstone.train_amp(model, batches, optimizer, device, every, limit, halves[0])
 
 
-@pytest.mark.parametrize("wrong", [bf16, no_state, two_things, frozen_scale, lambda *a: None])
+def few_norms(*arguments, **rest):
+    losses, norms, state = capstone.train_amp(*arguments, **rest)
+    return losses, norms[-1:], state
+
+
+def a_scaler_each_step(model, batches, optimizer, device, every, limit, state=None):
+    losses, norms = [], []
+    for first in range(0, len(batches), every):
+        rest = model, batches[first : first + every], optimizer, device, every, limit
+        one, two, _ = capstone.train_amp(*rest)
+        losses, norms = losses + one, norms + two
+    return losses, norms, None
+
+
+def small_scale(model, batches, optimizer, device, every, limit, state=None):
+    state = state or torch.amp.GradScaler(device, init_scale=1024.0).state_dict()
+    return capstone.train_amp(model, batches, optimizer, device, every, limit, state)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (bf16, "The network trained in bfloat16"),
+        (few_norms, "3 norms are wanted"),
+        (small_scale, "(first scale 1024)"),
+        (two_things, "Three things are wanted"),
+    ],
+)
+def test_what_ran_and_how_it_was_scaled_is_said(wrong, said):
+    assert said in check_train_amp.result(wrong).message
+
+
+def test_a_scaler_each_step_is_not_called_a_dropped_tail():
+    assert (
+        "the-tail-may-be-dropped" not in check_train_amp.result(a_scaler_each_step).misconceptions
+    )
+
+
+OTHER_LOOPS = [bf16, no_state, two_things, frozen_scale, a_scaler_each_step, lambda *a: None]
+
+
+@pytest.mark.parametrize("wrong", OTHER_LOOPS)
 def test_other_wrong_loops_do_not_pass(wrong):
     assert check_train_amp.result(wrong).status in ("failed", "error")
 
