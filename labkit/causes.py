@@ -14,7 +14,7 @@ from types import MappingProxyType
 from labkit.broken_runs import Recipe
 
 # The findings of the instruments (labkit.instruments), in the words that a reader sees.
-NAN, FLAT = "the loss is not finite", "the loss stays where it was"
+NAN, FLAT = "the loss is not finite", "the loss hardly moves"
 
 SUDDEN, CLIMBS, LEVEL = "no climb before it broke", "a climb before it broke", "a flat line"
 
@@ -30,7 +30,7 @@ FALLS, BLIND = "a scale that only falls", "a scale that grows past every overflo
 SHARP_SCORES, FAR_LOGITS, HUGE = "scores above 11", "logits more than 11 apart", "huge values"
 
 NAN_PIXEL, NO_LABELS, WRONG_LABELS = "a NaN pixel", "no label at all", "labels of other digits"
-EMPTY_DIGIT, CLEAN = "a digit without a row", "nothing unusual"
+EMPTY_DIGIT, CLEAN = "a digit with every row masked", "nothing unusual"
 
 TRAINS, BREAKS_TOO, FLAT_TOO = "it trains", "it breaks too", "it is flat too"
 
@@ -42,7 +42,7 @@ OF_BAD = "updates of gradients that are not finite"
 
 # One thing is wrong with a run. So what is a fault by itself speaks against every other cause.
 _ONLY = (NAN_PIXEL, NO_LABELS, WRONG_LABELS, BLIND)
-# A digit without a row is no fault: under a sound mask it changes nothing.
+# A digit with every row masked is no fault: under a sound mask it changes nothing.
 _SOUND_BATCH = (CLEAN, EMPTY_DIGIT)
 # What the step before the first bad loss shows, where the forward pass breaks of itself. If the
 # very first loss is bad there is no such step.

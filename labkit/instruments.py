@@ -282,8 +282,9 @@ def _batch(recipe: Recipe, steps: list[Step]) -> Reading:
     agree = int((batch.labels == batch.true_labels).sum())
     count = len(batch.labels)
     text = (
-        f"Step {step.step}, {count} digits: {nans} NaN among the pixels, {empty} without a row, "
-        f"{int(labelled.sum())} with a label; {agree} labels agree with the data set."
+        f"Step {step.step}, {count} digits: {nans} NaN among the pixels, "
+        f"{empty} with every row masked, {int(labelled.sum())} with a label; "
+        f"{agree} labels agree with the data set."
     )
     finding = causes.EMPTY_DIGIT if empty else causes.CLEAN
     if nans:

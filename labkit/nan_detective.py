@@ -66,7 +66,7 @@ class Case:
     def symptom(self) -> str:
         """The complaint that opens the case."""
         if self.finding == FLAT:
-            return "A 16-bit run: every loss is finite, and the loss stays where it began."
+            return "A 16-bit run: every loss is finite, and the loss hardly moves."
         bad = first_bad_loss(self._steps)
         return f"A 16-bit run: at step {bad} the loss is not finite any more."
 
@@ -254,7 +254,7 @@ def shortest_chain(cause: Cause, symptom: str, readings: Mapping[str, Reading]) 
 def _cleared(other: Cause, case: Case, readings: Mapping[str, Reading]) -> str:
     """Which measurement rules a cause out: one that was made if there is any, else the broadest."""
     if not other.can_show("symptom", case.finding):
-        return f"The symptom alone clears “{_lower(other.name)}”: {case.finding}."
+        return f"Among these runs the symptom alone clears “{_lower(other.name)}”: {case.finding}."
     asked = [reading.instrument for reading in case.readings]
     for name in (*asked, *_BROADEST_FIRST):
         reading = readings[name]

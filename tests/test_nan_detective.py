@@ -153,7 +153,7 @@ def test_what_the_recipe_spoils_comes_at_its_step_and_is_read_there():
         assert words in readings["batch"].text
     case, readings = case_of("mask-overflow", 1)
     assert first_bad_loss(case._steps) == case._recipe.empty_steps[0]
-    assert "1 without a row" in readings["batch"].text
+    assert "1 with every row masked" in readings["batch"].text
 
 
 def test_scaled_gradients_that_are_clipped_shrink_by_the_scale():
@@ -280,7 +280,7 @@ def test_every_wrong_accusation_is_cleared_by_a_reading_that_contradicts_it(caus
     assert set(against) == set(CAUSES) - {cause}
     for other, sentence in against.items():
         if not CAUSES[other].can_show("symptom", case.finding):
-            assert sentence.startswith("The symptom alone clears")
+            assert sentence.startswith("Among these runs the symptom alone clears")
             continue
         (named,) = [i for i in INSTRUMENTS.values() if f"{i.name} shows" in sentence]
         assert readings[named.id].finding in sentence
