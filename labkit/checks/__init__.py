@@ -140,7 +140,7 @@ class Check:
             return self._result("error", f"The answer's data cannot be read: {error}")
         if outcome == "not attempted":
             return self._result(
-                "not attempted", f"Write `{self._name()}` in the cell above, then run it."
+                "not attempted", "Nothing is written yet: fill in its cell, then run that cell."
             )
         if outcome == "raised":
             return self._result("error", _crash(value))
@@ -230,9 +230,6 @@ class Check:
 
     def _result(self, status: str, message: str, ids: tuple[str, ...] = ()) -> CheckResult:
         return CheckResult(self.exercise, status, " ".join(message.split()), ids)
-
-    def _name(self) -> str:
-        return self.exercise.replace("-", "_")
 
 
 def yours(answer, ours):
