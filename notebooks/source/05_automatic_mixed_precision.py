@@ -246,8 +246,9 @@ claim("after it 3, and w is -3", (w.grad.item(), w.item()) == (3.0, -3.0))
 # %% [markdown]
 # ### Exercise: the whole loop
 #
-# *12 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. If the output
-# of the network is not of `dtype`, say so loudly: raise, or `warnings.warn`. The network may come in any mode.
+# *12 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. The
+# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`. It may come in
+# any mode.
 
 
 # %% exercise="fit"
