@@ -203,6 +203,16 @@ def test_prints_and_warnings_are_shown_as_text_and_never_reach_stderr(capsys):
     assert shown.err == ""
 
 
+def test_a_message_that_quotes_megabytes_is_cut():
+    @check(calls([1.0]))
+    def check_word(values):
+        """A word."""
+        raise Mistake(f"`word` is {values[0]}; one of two words is wanted.")
+
+    message = check_word.result(lambda x: "a " * 2**20).message
+    assert message.startswith("`word` is a a a") and len(message) <= 10_000
+
+
 def test_very_long_prints_are_cut():
     def chatty(x):
         print("x" * 100_000)
