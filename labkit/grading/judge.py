@@ -63,6 +63,7 @@ class Judge:
     def __init__(self, extra: str | None = None):
         self.extra = extra
         self.process: subprocess.Popen | None = None
+        self.stopped = False
 
     def load(self) -> None:
         """Load all checks; raises JudgeError with the reason where that fails."""
@@ -96,6 +97,8 @@ class Judge:
             self.process = None
 
     def _ask(self, asked: dict, content: bytes = b"") -> list[bytes]:
+        if self.stopped:
+            raise JudgeError("the grader was stopped")
         if self.process is None:
             self.process = self._start()
         end = time.monotonic() + VERDICT_SECONDS

@@ -247,6 +247,27 @@ def test_closing_leaves_no_process():
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
+def test_closing_in_the_middle_starts_nothing_more(monkeypatch):
+    started = []
+    start = sandbox.start
+
+    def counted(*args):
+        started.append(args)
+        return start(*args)
+
+    monkeypatch.setattr(sandbox, "start", counted)
+    endless = [attacks.SETUP, "while True: pass", attacks.E2M1]
+    work = submissions.work(LAB, endless, only=ONLY)
+    with ThreadPoolExecutor(1) as pool, Grader(Settings()) as grader:
+        grader.grade(HONEST)
+        running = pool.submit(grader.grade, work)
+        time.sleep(0.5)  # in the endless cell, whose limit is 30 s
+        grader.close()
+        assert {outcome.status for outcome in running.result()} == {"not graded"}
+    assert len(started) == 1
+    assert grader._workers[0].judge.process is None
+
+
 # Without a sandbox
 
 
