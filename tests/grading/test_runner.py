@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import attacks
 import pytest
 import submissions
+import torch
 from attacks import HONEST, LAB, ONLY
 
+from labkit.checks import codec
 from labkit.grading import judge as judging
 from labkit.grading import sandbox
 from labkit.grading.records import Exercise, Settings, Work
@@ -216,6 +218,22 @@ def test_a_judge_that_hangs_costs_one_verdict(monkeypatch):
         assert "no verdict within 1 seconds" in after[0].message
         restored.join()
         assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+
+
+def test_an_answer_made_to_grow_in_the_judge_has_an_end(grader):
+    """A forged report: 64 MB in one tensor, of which each element would become a tensor."""
+    value = torch.zeros(2**26 - 2**12, dtype=torch.uint8)
+    report = {"outcome": "value", "value": value, "printed": "", "warned": []}
+    judge = judging.Judge()
+    try:
+        (shipment,) = [s for s in judge.cargo(LAB).shipments if s.exercise == "ulp"]
+        told = judge.verdict(LAB, shipment, 0, codec.encode(report))
+        assert told["status"] == "error"
+        with open(f"/proc/{judge.process.pid}/status", encoding="ascii") as status:
+            (most,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+        assert most * 1024 < judging.MEMORY_BYTES + 2 * 2**30
+    finally:
+        judge.close()
 
 
 def test_a_server_that_dies_is_replaced():
