@@ -135,6 +135,14 @@ def test_an_error_shows_the_learners_own_line():
     assert "`ratio = x / 0`" in result.message
 
 
+def test_an_error_shows_no_address_in_memory():
+    def double(x):
+        raise ValueError(f"{object()} at {0xFF:#x}")
+
+    message = check_double.result(double).message
+    assert "<object object at 0x...> at 0xff in your line" in message
+
+
 def test_an_error_inside_a_library_shows_the_learners_line_too():
     def answer(x):
         return torch.ones(2) @ torch.ones(3)
