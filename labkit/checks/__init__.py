@@ -56,6 +56,9 @@ __all__ = [
     "yours",
 ]
 
+_LONGEST = 10_000
+"""Characters of a message."""
+
 _passed: dict[int, object] = {}
 _repeats: Counter = Counter()
 
@@ -229,7 +232,8 @@ class Check:
         return _behaviour(codec.decode(self.collect(wrong.answer))["value"])
 
     def _result(self, status: str, message: str, ids: tuple[str, ...] = ()) -> CheckResult:
-        return CheckResult(self.exercise, status, " ".join(message.split()), ids)
+        # An answer of 64 MB may be quoted in it: what nobody reads is cut before it is split.
+        return CheckResult(self.exercise, status, " ".join(message[:_LONGEST].split()), ids)
 
 
 def yours(answer, ours):

@@ -153,10 +153,20 @@ def check_mini_autocast(shown):
             for text, case in _CASES.items():
                 _judge_case(text, case, dtype, shown[text, dtype])
     _value(shown["loss"], "loss.backward()")
-    if any(g is None or g.dtype is not torch.float32 for g in shown["gradients"]):
+    weights = _network().parameters()
+    if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):
         raise Mistake("A weight has no float32 gradient. Does your cast cut the graph?")
-    if _value(shown["outside"], "network(x) after the block").dtype is not torch.float32:
+    outside = _value(shown["outside"], "network(x) after the block")
+    if outside.dtype is not torch.float32 or not outside.isfinite().all():
         raise Mistake("After the block the network still computes in 16 bits.")
+
+
+def _fits(gradient, weight):
+    return (
+        gradient is not None
+        and (gradient.shape, gradient.dtype) == (weight.shape, torch.float32)
+        and bool(gradient.isfinite().all())
+    )
 
 
 def _judge_case(text, case, dtype, got):

@@ -95,6 +95,8 @@ def check_transition(answers):
                     misconception=_transition_idea(before, flags[i], settings, pair, want),
                 )
             before = want
+        if len(answers[name]) != len(wanted):
+            raise Mistake(f"{name}: {len(answers[name])} pairs came back for {len(wanted)} flags.")
 
 
 def _transition_idea(before, flag, settings, pair, want):
@@ -341,6 +343,8 @@ def _judge_flags(flags, wanted, name):
 
 
 def _judge_skip(before, after, name):
+    if "parameter 0" not in before or not before.keys() <= after.keys():
+        raise Mistake(f"{name}: the optimizer's parameters did not come back.")
     for key, value in after.items():
         old = before.get(key, torch.zeros_like(value))
         if not torch.equal(old, value):

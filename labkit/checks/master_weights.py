@@ -187,6 +187,8 @@ def check_masters(answers):
             place = f" in your line `{got.line}`" if got.line else ""
             raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
         weight, idle = got
+        if (len(weight), len(idle)) != (len(weights), 2):
+            raise Mistake(f"{name}: after step() the parameters have another shape.")
         if weight.dtype != torch.bfloat16:
             raise Mistake(
                 f"{name}: after step() the model's weight is {weight.dtype}; it must stay "
@@ -198,7 +200,7 @@ def check_masters(answers):
         want = want - torch.stack(moves).sum(dim=0)
         # Half a BF16 gap, and per step two float32 roundings of at most 2**-24 of 4.
         slack = spacing(want, BF16) / 2 + steps * 2 * 2.0**-22
-        off = (weight.double() - want).abs() > slack
+        off = ~((weight.double() - want).abs() <= slack)
         if off.any():
             i = int(off.nonzero()[0])
             raise Mistake(

@@ -1185,9 +1185,9 @@ def check_welford(answers):
         right = np.mean(np.array(stream, dtype=np.longdouble)).item()
         spread = np.mean((np.array(stream) - right) ** 2).item()
         # float64 keeps 1e9 to 1e-7; a stable formula loses a few such steps and no more.
-        if abs(mean - right) > 1e-12 * abs(right):
+        if not abs(mean - right) <= 1e-12 * abs(right):
             raise Mistake(f"`{call}`: the mean is {mean!r}; {right!r} is wanted.")
-        if abs(variance - spread) > 1e-5 * spread:
+        if not abs(variance - spread) <= 1e-5 * spread:
             raise Mistake(
                 f"`{call}`: the variance is {variance:.7g}; {spread:.7g} is wanted.",
                 misconception=_welford_idea(variance, stream, spread),

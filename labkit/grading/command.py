@@ -32,6 +32,10 @@ class CannotStart(Exception):
     """Why nothing was graded, in a sentence with what to do."""
 
 
+class NotWritten(Exception):
+    """What could not be written after grading, with what to do."""
+
+
 _REASONS = (CannotStart, IntakeError, TableError, LedgerError, ClusterError, GraderError)
 
 
@@ -87,9 +91,12 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
     except _REASONS as problem:
         print(problem, file=sys.stderr)
         return CANNOT_START
-    except GradebookError as problem:
+    except (GradebookError, NotWritten) as problem:
         print(problem, file=sys.stderr)
         return SOME_UNGRADED
+    except KeyboardInterrupt:
+        print("\nStopped. What was graded is kept; the same command goes on.", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -142,7 +149,14 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
         sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
-        _write(outputs, sheets, course, settings.secret)
+        try:
+            _write(outputs, sheets, course, settings.secret)
+        except OSError as error:
+            raise NotWritten(
+                f"The tables and pages beside {outputs.grades} are not all written"
+                f" ({error.strerror}). What was graded is kept: make room, and run the same command"
+                " again."
+            ) from None
         before, now = ledger.reported(), scores.scores_of(sheets)
         ledger.report(now)
 

@@ -12,8 +12,9 @@ from labkit.misconceptions import misconceptions
 
 def file_name(student: str) -> str:
     """The name of a student's page: readable, and no two students share one."""
-    kept = re.sub(r"[^a-z0-9_-]+", "_", student.lower(), flags=re.ASCII)[:60].strip("_")
-    if kept == student:
+    kept = re.sub(r"[^a-z0-9_-]+", "_", student.lower(), flags=re.ASCII)[:60].strip("_-")
+    # What ends like a hash might be another student's page.
+    if kept == student and not re.search(r"-[0-9a-f]{8}\Z", kept):
         return f"{kept}.html"
     return f"{kept or 'student'}-{hashlib.sha256(student.encode()).hexdigest()[:8]}.html"
 

@@ -2,7 +2,8 @@
 
 Files are looked at one after the other and never unpacked to the disk. A name that leads out of
 the folder, a link, an entry that grows beyond its bound: each becomes a record that says so, and
-the next file follows.
+the next file follows. Whose a file is, the first part of its path says and no other: what stands
+below that a student may have named.
 """
 
 import os
@@ -75,8 +76,9 @@ def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
     """
     labs = sorted(labs, key=len, reverse=True)
     if where.is_dir():
-        inner = where / "submitted"
-        found = _in_folder(inner if inner.is_dir() and not inner.is_symlink() else where)
+        inner = [where / name for name in sorted(_DELIVERIES)]
+        inner = [folder for folder in inner if folder.is_dir() and not folder.is_symlink()]
+        found = _in_folder(inner[-1] if inner else where, labs)
     elif where.is_file() and zipfile.is_zipfile(where):
         found = _in_zip(where, labs)
     elif where.is_file() and where.suffix == ".ipynb":
@@ -114,34 +116,38 @@ def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
 def shown(text: str) -> str:
     """A name as it can be written anywhere: no control characters, no half characters."""
     text = text.encode("utf-8", "replace").decode("utf-8")
+    text = unicodedata.normalize("NFC", text)  # macOS writes an accent as a letter of its own
     kept = "".join(c if unicodedata.category(c)[0] != "C" else "?" for c in text)
     return kept.strip()[:200]
 
 
-def _in_folder(root: Path) -> Iterator[_Found]:
-    count = 0
+def _in_folder(root: Path, labs: list[str]) -> Iterator[_Found]:
+    files = [file for file in _walk(root) if file.name != "timestamp.txt"]  # nbgrader's
+    paths = [file.relative_to(root).as_posix() for file in files]
+    top = _common_top(paths, labs)
+    for file, path in zip(files, paths, strict=True):
+        path = path.removeprefix(top)
+        if file.is_symlink() and file.is_dir():
+            yield _refused(path, "link", "a link to a folder")
+        elif not path.lower().endswith(".ipynb"):
+            yield _Found(path=path, at=None)
+        else:
+            yield _read(file, path)
+
+
+def _walk(root: Path) -> list[Path]:
+    """Every file below a folder, and the links to folders, which are not followed."""
+    found: list[Path] = []
     for folder, folders, files in os.walk(root):
-        for name in [name for name in folders if (Path(folder) / name).is_symlink()]:
-            folders.remove(name)
-            yield _refused(_inside(root, folder, name), "link", "a link to a folder")
-        folders[:] = sorted(name for name in folders if not _is_noise(name))
-        for name in sorted(name for name in files if not _is_noise(name)):
-            count += 1
-            if count > MOST_FILES:
-                raise IntakeError(
-                    f"{root} holds more than {MOST_FILES} files; grade it in several parts."
-                )
-            path = _inside(root, folder, name)
-            if name == "timestamp.txt":  # nbgrader's, read with the notebook
-                continue
-            if not name.lower().endswith(".ipynb"):
-                yield _Found(path=path, at=None)
-            else:
-                yield _read(Path(folder) / name, path)
-
-
-def _inside(root: Path, folder: str, name: str) -> str:
-    return (Path(folder).relative_to(root) / name).as_posix()
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        folders[:] = sorted(name for name in folders if not _is_noise(name) and name not in links)
+        names = sorted(links) + sorted(name for name in files if not _is_noise(name))
+        found += [Path(folder) / name for name in names]
+        if len(found) > MOST_FILES:
+            raise IntakeError(
+                f"{root} holds more than {MOST_FILES} files; grade it in several parts."
+            )
+    return found
 
 
 def _is_noise(name: str) -> bool:
@@ -218,14 +224,34 @@ def _in_zip(where: Path, labs: list[str]) -> Iterator[_Found]:
 
 
 def _common_top(paths: list[str], labs: list[str]) -> str:
-    """The folder that was packed with the class in it: `class/` of `class/STUDENT/x.ipynb`."""
-    split = [path.split("/") for path in paths if path.lower().endswith(".ipynb")]
+    """The folders that were packed with the class in them: `class/` of `class/STUDENT/x.ipynb`.
+
+    What all notebooks agree on no single student has named.
+    """
+    paths = [path for path in paths if path.lower().endswith(".ipynb") and not _leads_out(path)]
+    split = [path.split("/") for path in paths]
     split = [parts for parts in split if not any(_is_noise(part) for part in parts)]
-    if not split or {len(parts) for parts in split} & {1, 2}:
-        return ""
-    first, second = ({parts[place] for parts in split} for place in (0, 1))
-    is_class = len(first) == 1 and len(second) > 1 and not second & set(labs)
-    return f"{first.pop()}/" if is_class and not first & _DELIVERIES else ""
+    top: list[str] = []
+    while split and _is_class(split, labs):
+        top.append(split[0][0])
+        split = [parts[1:] for parts in split]
+    return "".join(f"{part}/" for part in top)
+
+
+def _is_class(split: list[list[str]], labs: list[str]) -> bool:
+    """Whether the first folder is one around all students."""
+    if len({parts[0] for parts in split}) > 1 or min(map(len, split)) < 2:
+        return False
+    first, second = split[0][0], {parts[1] for parts in split}
+    if first in _DELIVERIES or second <= _DELIVERIES or all(map(_is_of_an_lms, second)):
+        return True
+    if min(map(len, split)) < 3 or second & set(labs):
+        return False
+    return len(second) > 1 or {parts[2] for parts in split} <= set(labs)
+
+
+def _is_of_an_lms(name: str) -> bool:
+    return bool(_MOODLE.fullmatch(name) or _CANVAS.fullmatch(name))
 
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, unpacked: int) -> _Found:
@@ -270,10 +296,6 @@ def _leads_out(path: str) -> bool:
 def _handed(found: _Found, labs: list[str]) -> Handed:
     """Whose file it is, from where it lies and how it is called."""
     parts = [part for part in PurePosixPath(found.path).parts if part not in ("/", ".")]
-    for place, part in enumerate(parts[:-1]):
-        if part in _DELIVERIES:
-            parts = parts[place + 1 :]
-            break
     student, assignment, facts = _whose(parts, labs)
     return Handed(
         student=shown(student) or "unnamed",
@@ -288,25 +310,22 @@ def _handed(found: _Found, labs: list[str]) -> Handed:
 
 
 def _whose(parts: list[str], labs: list[str]) -> tuple[str, str, dict]:
-    for part in parts:
-        if moodle := _MOODLE.fullmatch(part):
-            return moodle["name"], _lab_in(parts[-1], labs), {"lms_id": moodle["id"]}
-    if canvas := _CANVAS.fullmatch(parts[-1]):
+    first, *rest = parts
+    if moodle := _MOODLE.fullmatch(first):
+        return moodle["name"], _lab_in(parts[-1], labs), {"lms_id": moodle["id"]}
+    if len(rest) > 1:
+        return first, next((part for part in rest[:-1] if part in labs), rest[0]), {}
+    if rest:
+        return first, _lab_in(rest[0], labs), {}
+    if canvas := _CANVAS.fullmatch(first):
         facts = {
             "lms_id": canvas["id"],
             "attempt": int(canvas["attempt"]),
             "marked_late": bool(canvas["late"]),
         }
         return canvas["name"], _lab_in(canvas["file"], labs), facts
-    known = [place for place, part in enumerate(parts[:-1]) if part in labs and place]
-    if known:
-        return parts[known[0] - 1], parts[known[0]], {}
-    if len(parts) > 2:
-        return parts[0], parts[1], {}
-    if len(parts) == 2:
-        return parts[0], _lab_in(parts[1], labs), {}
-    stem = re.sub(r"\.ipynb$", "", parts[0], flags=re.IGNORECASE)
-    lab = _lab_in(parts[0], labs)
+    stem = re.sub(r"\.ipynb$", "", first, flags=re.IGNORECASE)
+    lab = _lab_in(first, labs)
     alone = re.sub(rf"[-_. ]*{re.escape(lab)}[-_. ]*", "", stem) if lab else stem
     return alone or stem, lab, {}
 

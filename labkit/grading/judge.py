@@ -18,13 +18,16 @@ import textwrap
 import time
 from dataclasses import dataclass
 
-from labkit.grading import frames
+from labkit.grading import frames, watching
 
 VERDICT_SECONDS = 120
 """Wall time of one verdict; explaining a failure runs the known wrong answers again."""
 
 MESSAGE_LIMIT = 1_000
 """Characters of a verdict's message: it may quote what the answer returned."""
+
+MEMORY_BYTES = 4 * 2**30
+"""Above what it holds once its checks are loaded: of 64 MB each byte may become a tensor."""
 
 REPLY_BYTES = 2**27
 ANSWER_BYTES = 2**26 + 2**10  # the codec's limit, and room for its cover
@@ -63,6 +66,7 @@ class Judge:
     def __init__(self, extra: str | None = None):
         self.extra = extra
         self.process: subprocess.Popen | None = None
+        self.stopped = False
 
     def load(self) -> None:
         """Load all checks; raises JudgeError with the reason where that fails."""
@@ -96,6 +100,8 @@ class Judge:
             self.process = None
 
     def _ask(self, asked: dict, content: bytes = b"") -> list[bytes]:
+        if self.stopped:
+            raise JudgeError("the grader was stopped")
         if self.process is None:
             self.process = self._start()
         end = time.monotonic() + VERDICT_SECONDS
@@ -215,6 +221,15 @@ def _seeded(check, seed: int):
     return twin
 
 
+def _bound_memory() -> None:
+    """Let an allocation fail here before the machine runs out; Linux only."""
+    if sys.platform.startswith("linux"):
+        import resource
+
+        most = watching.data_bytes(os.getpid()) + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
 def main(args: list[str]) -> None:
     """Answer until the input ends."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -224,6 +239,7 @@ def main(args: list[str]) -> None:
         bench = _Bench(args[0] if args else None)
     except Exception as error:  # the instructor's file may hold anything
         trouble = f"the checks cannot be loaded: {type(error).__name__}: {error}"
+    _bound_memory()
     while True:
         try:
             asked = json.loads(frames.read(requests, most=REPLY_BYTES))

@@ -116,7 +116,8 @@ class Ledger:
             ).fetchall()
         for exercise, key, text in rows:
             if key == self._basis.keys.get((work.lab, exercise)):
-                kept[exercise] = [_outcome(one) for one in json.loads(text)]
+                with _sentences(self.file):
+                    kept[exercise] = [_outcome(one) for one in json.loads(text)]
         return kept
 
     def keep(self, work: Work, outcomes: Mapping[str, list[Outcome]]) -> None:
@@ -185,7 +186,8 @@ class Ledger:
             try:
                 yield
             except BaseException:
-                self._log.execute("ROLLBACK")
+                if self._log.in_transaction:  # on a full disk SQLite has rolled back itself
+                    self._log.execute("ROLLBACK")
                 raise
             self._log.execute("COMMIT")
 
@@ -202,8 +204,8 @@ def _digest(facts: dict) -> str:
 def _sentences(file: Path):
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, KeyError, TypeError, json.JSONDecodeError) as error:
         raise LedgerError(
-            f"{file} cannot be used ({error}). Close what else uses it; if it is damaged, move it"
-            " away: everything is then graded again."
+            f"{file} cannot be used ({error}). Close what else uses it, and see that its disk has"
+            " room; if it is damaged, move it away: everything is then graded again."
         ) from error

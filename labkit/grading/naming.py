@@ -1,7 +1,8 @@
 """Which names a cell binds and which it needs, for code that nobody has run and may be hostile.
 
 ``labkit.lab_source`` asks IPython, whose transformation of magics takes seconds on some inputs;
-here a magic or shell line counts as nothing. What cannot be parsed is searched for definitions.
+here a magic or shell line counts as nothing. What cannot be parsed is searched for definitions, and
+every word of it counts as read.
 """
 
 import ast
@@ -48,7 +49,8 @@ def names_of(source: str) -> Names:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             pass
     found = frozenset(name for pair in _DEFINED.findall(plain) for name in pair if name)
-    return Names(bound=found, needed=frozenset(), magic=said, is_python=False)
+    words = frozenset(re.findall(r"[^\W\d]\w*", plain))
+    return Names(bound=found, needed=words, magic=said, is_python=False)
 
 
 def _bound_and_needed(

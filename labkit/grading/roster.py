@@ -7,6 +7,7 @@ one counts.** "Last" is by the time of the file, then by the LMS's number, then 
 
 import csv
 import io
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -149,6 +150,7 @@ def _rows(
         raise TableError(f"{file} is not in UTF-8; save it as `CSV UTF-8`.") from None
     except OSError as error:
         raise TableError(f"{file} cannot be read: {error.strerror}.") from None
+    text = unicodedata.normalize("NFC", text)  # as the names of what was handed in
     head = text.partition("\n")[0]
     # Where a comma is the decimal mark, spreadsheets part the columns by semicolons.
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if head.count(";") else ",")

@@ -6,6 +6,7 @@ with Grader(Settings(jobs=2, secret=secret)) as grader:
 
 import os
 import queue
+import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,6 +31,7 @@ class Grader:
         self.settings = settings
         # A sandbox dies with the thread that started it: this one lasts as long as the grader.
         self._starter = ThreadPoolExecutor(max_workers=1)
+        self._starting: subprocess.Popen | None = None
         self._workers = [Worker(settings, self._server) for _ in range(settings.jobs)]
         self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
         for worker in self._workers:
@@ -69,8 +71,10 @@ class Grader:
     def close(self) -> None:
         """End every process."""
         for worker in self._workers:
-            worker.close()
-        self._starter.shutdown()
+            worker.stop()
+        if self._starting:
+            self._starting.kill()
+        self._starter.shutdown(cancel_futures=True)
 
     def _server(self) -> Server:
         return self._starter.submit(self._start).result()
@@ -78,10 +82,12 @@ class Grader:
     def _start(self) -> Server:
         how = "sandbox" if self.settings.sandboxed else "bare" if sandbox.CAN_FORK else "alone"
         with tempfile.TemporaryFile() as said:
-            process, control = sandbox.start(how, said)
+            self._starting, control = sandbox.start(how, said)
             try:
-                return Server(process, control, how=how)
+                return Server(self._starting, control, how=how)
             except ServerGone as error:
                 said.seek(0)
                 words = said.read().decode(errors="replace").strip().splitlines() or [str(error)]
                 raise ServerGone(f"the grader's server does not start: {words[-1]}") from None
+            finally:
+                self._starting = None

@@ -14,8 +14,12 @@ from pathlib import Path
 def make_secret(path: Path) -> None:
     """Write a new secret to ``path``; raises FileExistsError where there is one."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "w", encoding="ascii") as opened:
-        opened.write(secrets.token_hex(32) + "\n")
+    try:
+        with os.fdopen(file, "w", encoding="ascii") as opened:
+            opened.write(secrets.token_hex(32) + "\n")
+    except OSError:  # a full disk: half a secret would stand in the way of the next try
+        path.unlink()
+        raise
 
 
 def read_secret(path: Path) -> str:

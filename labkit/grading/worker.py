@@ -159,6 +159,8 @@ class Worker:
 
     def snapshot(self) -> Snapshot:
         """A snapshot of the server, or of a new one; raises ServerGone."""
+        if self.judge.stopped:
+            raise ServerGone("the grader was stopped")
         if self.server is None or not self.server.alive:
             self.server = self.start()
         try:
@@ -167,6 +169,11 @@ class Worker:
             self.server.close()
             self.server = None
             raise
+
+    def stop(self) -> None:
+        """End both processes for good: a thread that still grades starts no others."""
+        self.judge.stopped = True
+        self.close()
 
     def close(self) -> None:
         """End both processes; the next submission starts new ones."""

@@ -135,6 +135,14 @@ def test_an_error_shows_the_learners_own_line():
     assert "`ratio = x / 0`" in result.message
 
 
+def test_an_error_shows_no_address_in_memory():
+    def double(x):
+        raise ValueError(f"{object()} at {0xFF:#x}")
+
+    message = check_double.result(double).message
+    assert "<object object at 0x...> at 0xff in your line" in message
+
+
 def test_an_error_inside_a_library_shows_the_learners_line_too():
     def answer(x):
         return torch.ones(2) @ torch.ones(3)
@@ -201,6 +209,16 @@ def test_prints_and_warnings_are_shown_as_text_and_never_reach_stderr(capsys):
     shown = capsys.readouterr()
     assert "hello from the answer" in shown.out and "look out" in shown.out
     assert shown.err == ""
+
+
+def test_a_message_that_quotes_megabytes_is_cut():
+    @check(calls([1.0]))
+    def check_word(values):
+        """A word."""
+        raise Mistake(f"`word` is {values[0]}; one of two words is wanted.")
+
+    message = check_word.result(lambda x: "a " * 2**20).message
+    assert message.startswith("`word` is a a a") and len(message) <= 10_000
 
 
 def test_very_long_prints_are_cut():

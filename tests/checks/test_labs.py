@@ -1011,7 +1011,7 @@ def test_right_answers_of_lab_06_in_other_words_pass(check, right):
     ("check", "wrong", "said"),
     [
         (check_speedup, speedup_in_place, "leaves `seconds` as {'matmul': 0.35"),
-        (check_timed, timed_by(min), "the median run takes 2 ms"),
+        (check_timed, timed_by(min), "the median run takes 4 ms"),
         (check_timed, timed_by(statistics.median, clock=time.perf_counter),
          "never read `device.clock()`"),
         (check_least_time, lambda m, n, k, *rest: least_time(m, n, k - 0.5, *rest),
@@ -1024,6 +1024,17 @@ def test_right_answers_of_lab_06_in_other_words_pass(check, right):
 )  # fmt: skip
 def test_what_is_said_of_a_wrong_answer_of_lab_06(check, wrong, said):
     assert said in check.result(wrong).message
+
+
+@pytest.mark.parametrize("seconds", [0.002, 0.0035, math.nan])
+def test_one_time_for_every_device_is_not_measured(seconds):
+    def timed(device, work, repeats):
+        device.clock()
+        for _ in range(repeats):
+            work()
+        return seconds
+
+    assert check_timed.result(timed).status == "failed"
 
 
 def test_ten_runs_in_one_interval_are_a_mean():

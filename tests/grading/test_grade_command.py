@@ -1,6 +1,7 @@
 """``labkit grade`` from end to end, with a grader that needs no sandbox."""
 
 import csv
+import errno
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
 from quick_grader import QuickGrader, answer
 
-from labkit.grading import command, sandbox
+from labkit.grading import command, sandbox, tables
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
 
 
@@ -347,6 +348,29 @@ def test_ctrl_c_keeps_what_was_graded(tmp_path, grader, capsys):
     assert grade(grader, tmp_path) == ALL_GRADED
     assert len(grader.graded) - before == 6 - int(said[1])
     assert {r["points"] for r in rows(tmp_path) if r["exercise"] == "ulp"} == {"2"}
+
+
+def test_ctrl_c_while_the_tables_are_written_is_one_sentence(tmp_path, grader, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    monkeypatch.setattr(tables, "write", interrupted)
+    assert grade(grader, tmp_path) == INTERRUPTED
+    assert "What was graded is kept" in capsys.readouterr().err
+
+
+def test_a_full_disk_after_grading_is_one_sentence(tmp_path, grader, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "write", full)
+        assert grade(grader, tmp_path) == SOME_UNGRADED
+    assert "No space left on device). What was graded is kept" in capsys.readouterr().err
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) == 1
 
 
 SLOW = """

@@ -14,6 +14,7 @@ LABS = [
     "04_loss_scaling",
     "05_automatic_mixed_precision",
     "06_hardware_and_benchmarks",
+    "16_interview",
 ]
 
 

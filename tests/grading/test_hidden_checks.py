@@ -1,5 +1,7 @@
 """Hidden checks and their seeds, beside a student's answer."""
 
+import secrets
+
 import pytest
 
 from labkit import checks
@@ -82,6 +84,18 @@ def test_seeds_differ_by_student_exercise_lab_and_secret():
     assert len(set(seeds)) == 8 and all(0 <= seed < 2**32 for seed in seeds)
     assert derive_seed("one", "02", "ulp", "ada") == seeds[0]
     assert derive_seed("one", "a", "bc") != derive_seed("one", "ab", "c")
+
+
+def test_half_a_secret_does_not_stand_in_the_way(tmp_path, monkeypatch):
+    def full(count):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(secrets, "token_hex", full)
+        with pytest.raises(OSError, match="No space left"):
+            make_secret(tmp_path / "secret")
+    make_secret(tmp_path / "secret")
+    assert len(read_secret(tmp_path / "secret")) == 64
 
 
 def test_a_secret_is_kept(tmp_path):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.grading import cells, frames, watching
-from labkit.grading.needed import needed
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(1, 7))
@@ -135,18 +134,3 @@ def test_a_tree_is_summed():
         time.sleep(0.05)
         assert tree.usage().processes == 0
         assert tree.usage().cpu_seconds == usage.cpu_seconds, "it never runs backwards"
-
-
-def test_demonstrations_that_bind_a_name_that_is_read_are_needed():
-    sources = [
-        "import math",
-        "from labkit.formats import spacing",
-        "scale = 2.0",
-        "def double(x):\n    return scale * x",
-        "def answer(x):\n    return double(spacing(x))",
-        "from math import pi",
-        "spacing = None",
-    ]
-    assert needed(sources, {1, 2, 3, 5, 6}) == [0, 1, 2, 3, 4]
-    assert needed(sources, set(range(7))) == []
-    assert needed(["x = 1", "print(x))"], {0}) == [0, 1], "what cannot be parsed reads its words"

@@ -194,6 +194,36 @@ def test_a_folder_around_the_class_is_nobody(tmp_path, names, students):
     assert [one.student for one in found(packed(tmp_path, *names))] == students
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "eve/02_number_formats/submitted/bob/02_number_formats/x.ipynb",
+        "eve/submissions/bob/02_number_formats/x.ipynb",
+        "eve/bob/02_number_formats/x.ipynb",
+        "eve/02_number_formats/bob_77_99_x.ipynb",
+        "eve/bob_77_99_x.ipynb",
+        "eve/02_number_formats/Bob_77_assignsubmission_file_x.ipynb",
+        "eve/Bob_77_assignsubmission_file_/x.ipynb",
+        "Eve_7_assignsubmission_file_/submitted/Bob_77_assignsubmission_file_/x.ipynb",
+    ],
+)
+def test_nobody_hands_in_for_another(tmp_path, name):
+    others = [f"{one}/02_number_formats/02_number_formats.ipynb" for one in ("ada", "bob")]
+    if name.startswith("Eve"):
+        others = [f"{one}_1_assignsubmission_file_/x.ipynb" for one in ("ada", "bob")]
+    of_zip = [(one.student.lower(), one.lms_id) for one in found(packed(tmp_path, name, *others))]
+    folder = write(tmp_path / "in", "submitted/" + name, *("submitted/" + one for one in others))
+    of_folder = [(one.student.lower(), one.lms_id) for one in found(folder)]
+    assert sorted(of_zip) == sorted(of_folder)
+    assert sorted(student for student, _ in of_zip) == ["ada", "bob", "eve"]
+    assert "77" not in dict(of_zip).values()
+
+
+def test_an_accent_is_the_same_however_it_is_written(tmp_path):
+    names = ["jose\u0301/x.ipynb", "ada/x.ipynb"]
+    assert [one.student for one in found(packed(tmp_path, *names))] == ["ada", "jos\u00e9"]
+
+
 def test_what_the_grader_wrote_into_the_folder_is_nobodys(tmp_path):
     write(tmp_path, "ada.ipynb", "grades.csv", "grades.feedback/ada.html")
     assert [one.student for one in found(tmp_path)] == ["ada"]

@@ -105,6 +105,22 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
         assert list(ledger.known(WORK)) == ["ulp"]
 
 
+def test_a_full_disk_is_said_as_such(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger._log.execute("PRAGMA max_page_count = 1")  # SQLite's own way to a full disk
+        with pytest.raises(LedgerError, match=r"disk is full.*see that its disk has room"):
+            for n in range(100):
+                ledger.keep(replace(WORK, digest=str(n)), {"ulp": [outcome("ulp")]})
+
+
+def test_a_row_that_somebody_has_changed_is_named(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+        ledger._log.execute("UPDATE graded SET outcomes = '[{}]'")
+        with pytest.raises(LedgerError, match="move it away"):
+            ledger.known(WORK)
+
+
 def test_a_ledger_of_a_newer_labkit_is_left_alone(tmp_path):
     with sqlite3.connect(tmp_path / "l.db") as log:
         log.execute("PRAGMA user_version = 99")

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import attacks
 import pytest
 import submissions
+import torch
 from attacks import HONEST, LAB, ONLY
 
+from labkit.checks import codec
 from labkit.grading import judge as judging
 from labkit.grading import sandbox
 from labkit.grading.records import Exercise, Settings, Work
@@ -218,6 +220,22 @@ def test_a_judge_that_hangs_costs_one_verdict(monkeypatch):
         assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
 
 
+def test_an_answer_made_to_grow_in_the_judge_has_an_end(grader):
+    """A forged report: 64 MB in one tensor, of which each element would become a tensor."""
+    value = torch.zeros(2**26 - 2**12, dtype=torch.uint8)
+    report = {"outcome": "value", "value": value, "printed": "", "warned": []}
+    judge = judging.Judge()
+    try:
+        (shipment,) = [s for s in judge.cargo(LAB).shipments if s.exercise == "ulp"]
+        told = judge.verdict(LAB, shipment, 0, codec.encode(report))
+        assert told["status"] == "error"
+        with open(f"/proc/{judge.process.pid}/status", encoding="ascii") as status:
+            (most,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+        assert most * 1024 < judging.MEMORY_BYTES + 2 * 2**30
+    finally:
+        judge.close()
+
+
 def test_a_server_that_dies_is_replaced():
     with Grader(Settings()) as grader:
         grader.grade(HONEST)
@@ -245,6 +263,27 @@ def test_closing_leaves_no_process():
     while time.monotonic() < end and any(os.path.exists(f"/proc/{pid}") for pid in pids):
         time.sleep(0.05)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_closing_in_the_middle_starts_nothing_more(monkeypatch):
+    started = []
+    start = sandbox.start
+
+    def counted(*args):
+        started.append(args)
+        return start(*args)
+
+    monkeypatch.setattr(sandbox, "start", counted)
+    endless = [attacks.SETUP, "while True: pass", attacks.E2M1]
+    work = submissions.work(LAB, endless, only=ONLY)
+    with ThreadPoolExecutor(1) as pool, Grader(Settings()) as grader:
+        grader.grade(HONEST)
+        running = pool.submit(grader.grade, work)
+        time.sleep(0.5)  # in the endless cell, whose limit is 30 s
+        grader.close()
+        assert {outcome.status for outcome in running.result()} == {"not graded"}
+    assert len(started) == 1
+    assert grader._workers[0].judge.process is None
 
 
 # Without a sandbox

@@ -219,9 +219,9 @@ def test_the_feedback_of_a_hidden_check_shows_its_sentence():
 
 
 def test_each_student_has_a_file_of_a_safe_name():
-    names = [
-        file_name(student) for student in ("ada", "Ada", "../ada", "=a", "李雷", "韩", "x" * 300)
-    ]
+    students = ["ada", "Ada", "../ada", "-rf", "rf", "=a", "李雷", "韩", "x" * 300]
+    taken = file_name("Ada").removesuffix(".html")
+    names = [file_name(student) for student in (*students, taken)]
     assert names[0] == "ada.html"
     assert len(set(map(str.lower, names))) == len(names)
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,70}\.html", name) for name in names)

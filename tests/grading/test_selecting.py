@@ -140,6 +140,13 @@ def test_a_demonstration_is_run_only_where_an_answer_takes_a_name_from_it():
     assert any("tensors = digits_mlp()" in source for source in added)
 
 
+def test_a_cell_that_only_ipython_can_read_gets_what_it_takes_from_a_demonstration():
+    notebook = solved()
+    notebook["cells"].append(code("my_own = tensors['gradients'].abs()\ntorch.abs?"))
+    chosen, _ = selected(notebook)
+    assert any("tensors = digits_mlp()" in source for source in chosen.work.cells)
+
+
 def test_a_changed_demonstration_is_run_as_the_learners_own():
     notebook = unsolved()
     cell = cell_of(notebook, "sample = torch.randn")
@@ -248,6 +255,7 @@ def test_a_cell_made_to_break_the_parser_is_kept_for_the_sandbox(source):
         ("class A(B):\n    c = D", {"A"}, {"B", "D"}),
         ("if t:\n    %time f()\n", set(), {"t"}),
         ("with a as b: b", {"b"}, {"a", "b"}),
+        ("y = f(x)\nf?", {"y"}, {"y", "f", "x"}),
     ],
 )
 def test_names_of_a_cell(source, bound, needed):

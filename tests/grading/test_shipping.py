@@ -69,7 +69,7 @@ BOTH = {
     "zero-share": "_HALF _gradients",
     "three-facts": "_DTYPES",
     "speedup": "_STEPS",
-    "timed": "_KERNEL _LAUNCH _SCENES",
+    "timed": "_LAUNCH _SCENES",
     "transition": "_FLAGS",
     "scaled-step": "_SCENES _large _parameters _set",
     "scaler": "_SCRIPTS _drive _overflow _parameters",
