@@ -79,7 +79,7 @@ def run_fit(fit):
             shown[name] = end if name != "unheard" else None
             shown[name + " met"] = sorted(set(met)) if name != "unheard" else None
             shown[name + " weights"] = flat(network) - start if name != "unheard" else None
-            shown[name + " loud"] = loud or type(end) is Raised if name == "unheard" else None
+            shown[name + " loud"] = loud or type(end) is Raised
     return shown
 
 
@@ -131,7 +131,8 @@ def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
 def _fit_evidence(got, want):
     for name in ("fp16", "bf16"):
         end = got[name]
-        if all(same_end(got[name + part], want[name + part]) for part in ("", " weights", " met")):
+        parts = ("", " weights", " met", " loud")
+        if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
             return f"In {name} your loop stopped: {brief(end)}."
@@ -146,6 +147,8 @@ def _fit_evidence(got, want):
             return f"In {name} loss {place} is {brief(a)}; {brief(b)} is wanted."
         if got[f"{name} weights"].dtype is not torch.float32:
             return f"After the run the weights are {got[f'{name} weights'].dtype}."
+        if got[f"{name} loud"] and same_end(got[f"{name} weights"], want[f"{name} weights"]):
+            return f"In {name} the output had the dtype that was asked for, and your loop warned."
         if got[f"{name} met"] != want[f"{name} met"]:
             met = " and ".join(got[f"{name} met"]).replace("torch.", "")
             return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."

@@ -33,8 +33,9 @@ your own --extra checks included, runs beside the student's code, which can read
 right answers stay outside. A student can compute a right answer by any means that is in the
 sandbox, labkit and torch included. Where one exercise builds on another, labkit's own answer to the
 earlier one is lent to the later one, after the earlier one was judged. Limits on memory and CPU
-time are read 20 times a second. System calls are filtered on x86-64 and ARM64 only. The environment
-of Python is readable, so keep no secret in its folders."""
+time are read 20 times a second. A check that forbids a way of computing, such as a cast, watches
+from beside the answer: who avoids the watch is not seen. System calls are filtered on x86-64 and
+ARM64 only. The environment of Python is readable, so keep no secret in its folders."""
 
 NOT_PROTECTED_UNSANDBOXED = """\
 With --no-sandbox a student's code runs as you, in a process of its own for each exercise. It can

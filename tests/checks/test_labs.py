@@ -8,6 +8,7 @@ import re
 import statistics
 import struct
 import time
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +24,7 @@ from labkit.checks.amp_loops import (
     check_clipped_step,
     check_fit,
     check_gan_step,
+    fit,
 )
 from labkit.checks.amp_review import check_review
 from labkit.checks.automatic_mixed_precision import LOW, WIDE, check_dtypes, check_mini_autocast
@@ -666,6 +668,15 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
 def test_differently_written_right_answers_pass(check, right):
     result = check.result(right)
     assert (result.status, result.misconceptions) == ("passed", ()), result.message
+
+
+def test_a_loop_that_warns_of_everything_does_not_pass():
+    def fit_that_always_warns(*arguments):
+        warnings.warn("the dtype may not be the one asked for", stacklevel=2)
+        return fit(*arguments)
+
+    message = check_fit.result(fit_that_always_warns).message
+    assert "the output had the dtype that was asked for, and your loop warned" in message
 
 
 @pytest.mark.parametrize(
