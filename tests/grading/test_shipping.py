@@ -67,7 +67,7 @@ BOTH = {
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",
     "zero-share": "_HALF _gradients",
-    "three-facts": "_DTYPES",
+    "three-facts": "_DEVICES _DTYPES",
     "speedup": "_STEPS",
     "timed": "_LAUNCH _SCENES",
     "transition": "_FLAGS",
