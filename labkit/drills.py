@@ -24,7 +24,7 @@ NOT_SAID = 0
 
 _SLOW = 2.0
 _QUICK = 0.5
-_SHORT = 60  # seconds; three such questions are a warm-up
+_SHORT = 45  # seconds at most: three are a warm-up, in 90 seconds or little more
 _START = "00_start_here"
 _LONG_KINDS = ("free", "code", "bits")
 _NEXT_DAY = timedelta(days=1)
