@@ -47,7 +47,7 @@ def _doctor(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.grader:
         return _examine_grader(as_json=options.json)
-    from labkit.doctor import examine
+    from labkit.course.doctor import examine
 
     report = examine()
     findings = {"runs": report.runs, **dataclasses.asdict(report)}
@@ -56,7 +56,7 @@ def _doctor(arguments: list[str]) -> int:
 
 
 def _examine_grader(*, as_json: bool) -> int:
-    from labkit.grading import readiness
+    from labkit.grading.sandbox import readiness
 
     found = readiness.examine()
     facts = {"ready": found.ready, **dataclasses.asdict(found)}
@@ -66,7 +66,7 @@ def _examine_grader(*, as_json: bool) -> int:
 
 def _start(arguments: list[str]) -> int:
     """Copy the labs to a folder of your own, or carry your answers into updated ones."""
-    from labkit import my_labs
+    from labkit.course import my_labs
 
     return my_labs.main(arguments)
 
@@ -77,8 +77,8 @@ def _show_progress(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="the same for programs")
     parser.add_argument("--lab", help="one lab, such as 02_number_formats or 02")
     options = parser.parse_args(arguments)
-    from labkit import progress
-    from labkit.widgets.progress_panel import as_text
+    from labkit.base import progress
+    from labkit.course.progress_panel import as_text
 
     try:
         manifest = progress.read_manifest()
@@ -101,11 +101,11 @@ def _show_progress(arguments: list[str]) -> int:
 def _build(arguments: list[str]) -> int:
     """Build the notebooks from their sources; --check says what is stale. For authors."""
     if any(argument.split("=")[0] == "--nbgrader" for argument in arguments):
-        from labkit.grading import nbgrader_course
+        from labkit.grading.nbgrader import exported_course as nbgrader_course
 
         return nbgrader_course.main(arguments)
     try:
-        from labkit import build
+        from labkit.course import build
 
         return build.main(arguments)
     except ModuleNotFoundError as error:
@@ -131,7 +131,7 @@ def _record(arguments: list[str]) -> int:
         return 2
     import torch
 
-    from labkit import recordings
+    from labkit.measuring import recordings
 
     device = options.device or str(torch.accelerator.current_accelerator(True) or "cpu")
     try:
@@ -161,7 +161,9 @@ def _drill(arguments: list[str]) -> int:
     parser.add_argument("--import", type=Path, metavar="IN.json", dest="take", help="add reviews")
     parser.add_argument("--anki", type=Path, metavar="OUT.apkg", help="the bank as an Anki deck")
     options = parser.parse_args(arguments)
-    from labkit import drills, interview, progress, questions, sittings, terminal
+    from labkit.base import progress
+    from labkit.interview import drills, questions, sittings, terminal
+    from labkit.interview import log as interview
 
     try:
         bank = questions.load()
@@ -176,7 +178,7 @@ def _drill(arguments: list[str]) -> int:
         if options.export:
             print(f"{options.export}: {interview.export_reviews(options.export)} reviews")
         if options.anki:
-            from labkit import anki
+            from labkit.interview import anki
 
             print(f"{options.anki}: {anki.export(bank, options.anki, language)} cards")
         if options.ready:
@@ -210,7 +212,9 @@ def _mock(arguments: list[str]) -> int:
     parser.add_argument("--new", action="store_true", help="do not resume one that was broken off")
     parser.add_argument("--language", choices=("en", "zh"), help="kept for the next time")
     options = parser.parse_args(arguments)
-    from labkit import interview, progress, questions, sittings, terminal
+    from labkit.base import progress
+    from labkit.interview import log as interview
+    from labkit.interview import questions, sittings, terminal
 
     try:
         bank = questions.load()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from labkit.formats import FloatFormat, decode
-from labkit.histograms import RangeReport
+from labkit.formats.histograms import RangeReport
 
 _COLORS = (
     "#0072b2",

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from labkit import accumulators
 from labkit.emulation import emulate_gpu
+from labkit.formats import accumulators
 
 STEPS = 200
 Tensors = dict[str, Tensor]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from labkit import data
 from labkit.downloads import PublishedFile
+from labkit.training import data
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB, some chunks
 

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from labkit import doctor, progress
 from labkit.__main__ import main
+from labkit.base import progress
+from labkit.course import doctor
 
 MANIFEST = {
     "labs": [
@@ -202,7 +203,7 @@ def test_doctor_returns_whether_the_course_will_run(capsys, monkeypatch, status,
 
 
 def test_start_and_build_hand_on_their_arguments(monkeypatch):
-    from labkit import build, my_labs
+    from labkit.course import build, my_labs
 
     monkeypatch.setattr(my_labs, "main", lambda arguments: ["start", *arguments])
     monkeypatch.setattr(build, "main", lambda arguments: ["build", *arguments])
@@ -215,7 +216,7 @@ def test_start_and_build_hand_on_their_arguments(monkeypatch):
 
 
 def test_build_without_the_authors_packages_says_what_to_install(capsys, monkeypatch):
-    from labkit import build
+    from labkit.course import build
 
     def without_jupytext(arguments):
         raise ModuleNotFoundError("No module named 'jupytext'", name="jupytext")
@@ -229,7 +230,7 @@ def test_build_without_the_authors_packages_says_what_to_install(capsys, monkeyp
 
 
 def test_a_module_of_labkit_that_is_missing_is_not_mistaken_for_a_package(monkeypatch):
-    from labkit import build
+    from labkit.course import build
 
     def broken(arguments):
         raise ModuleNotFoundError("No module named 'labkit.gone'", name="labkit.gone")

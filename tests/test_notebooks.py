@@ -16,9 +16,9 @@ from nbformat import v4
 from prose import plain, problems_of_prose, sentences, sittings, words
 from tiny_lab import TINY
 
-from labkit.build import build
-from labkit.lab_source import names_assigned, names_loaded, tree
-from labkit.paths import NOTEBOOKS
+from labkit.base.paths import NOTEBOOKS
+from labkit.course.build import build
+from labkit.course.lab_source import names_assigned, names_loaded, tree
 from tests.unsolved import problems_unsolved
 
 ROOT = NOTEBOOKS.parent
@@ -255,7 +255,7 @@ def test_notebook_uses_public_names_and_only_what_is_allowed(source):
         "import torch, requests",
         "import sys; sys.path.append('..')",
         "from labkit.formats import *",
-        "from labkit.formats import _round",
+        "from labkit.formats.tensors import _round",
         "import labkit.formats as f; f._round",
         "from .formats import E4M3",
         "!pip install torch",

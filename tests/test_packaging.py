@@ -145,9 +145,9 @@ def test_a_wheel_holds_what_the_course_shows_and_nothing_of_a_learner(wheel):
 
 
 OUTSIDE = """
-import labkit, labkit.paths as paths, labkit.my_labs as my_labs
-from labkit.misconceptions import misconceptions
-from labkit.widgets.format_explorer import FormatExplorer
+import labkit, labkit.base.paths as paths, labkit.course.my_labs as my_labs
+from labkit.base.misconceptions import misconceptions
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 print(labkit.__file__)
 print(paths.IN_CHECKOUT, sorted(p.name for p in paths.DATA.iterdir()))
 print(len(misconceptions()) > 10, len(FormatExplorer().describe()) > 10)

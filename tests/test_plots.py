@@ -5,9 +5,9 @@ import re
 import pytest
 
 from labkit import plots
-from labkit.data import digits_mlp
 from labkit.formats import BF16, E2M1, FP16, spacing
-from labkit.histograms import range_report
+from labkit.formats.histograms import range_report
+from labkit.training.data import digits_mlp
 
 
 def pictures():

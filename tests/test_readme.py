@@ -3,7 +3,7 @@
 import json
 import re
 
-from labkit.paths import NOTEBOOKS
+from labkit.base.paths import NOTEBOOKS
 
 ROOT = NOTEBOOKS.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

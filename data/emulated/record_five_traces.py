@@ -17,11 +17,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from labkit.data import digits
-from labkit.loss_scaler import LossScaler
-from labkit.models import Autoencoder
-from labkit.scaling import LossScale
 from labkit.training import train
+from labkit.training.data import digits
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.models import Autoencoder
+from labkit.training.scaling import LossScale
 
 HERE = Path(__file__).resolve().parent
 STEPS, NAN_FROM = 60, 20

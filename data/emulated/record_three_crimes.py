@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from labkit.suspects import SUSPECTS, run
+from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 TASKS = {
     "digits": (replace(SUSPECTS["D"], precision="fp32"), (1e-3, 5e-5, 1e-5)),

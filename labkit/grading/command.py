@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit.grading import batch, cluster, feedback, gradebook, scores, summary, tables
-from labkit.grading.batch import Engine, Submission
-from labkit.grading.cluster import ClusterError
 from labkit.grading.course import CourseLab, read_course
-from labkit.grading.gradebook import GradebookError
-from labkit.grading.intake import IntakeError, collect
-from labkit.grading.ledger import Basis, Ledger, LedgerError
+from labkit.grading.intake.deliveries import IntakeError, collect
+from labkit.grading.intake.roster import Override, Student, TableError, read_overrides, read_roster
+from labkit.grading.judge import batch, cluster
+from labkit.grading.judge.batch import Engine, Submission
+from labkit.grading.judge.cluster import ClusterError
+from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
+from labkit.grading.judge.runner import Grader, GraderError
+from labkit.grading.judge.seeds import make_secret
+from labkit.grading.nbgrader import gradebook
+from labkit.grading.nbgrader.gradebook import GradebookError
 from labkit.grading.records import Settings
-from labkit.grading.roster import Override, Student, TableError, read_overrides, read_roster
-from labkit.grading.runner import Grader, GraderError
-from labkit.grading.scores import Sheet
-from labkit.grading.seeds import make_secret
+from labkit.grading.report import feedback, scores, summary, tables
+from labkit.grading.report.scores import Sheet
 
 ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
 _SHOWN_CHANGES = 40
@@ -81,7 +83,7 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
     options = _options(arguments)
     try:
         if options.self_test:
-            from labkit.grading import selftest
+            from labkit.grading.judge import selftest
 
             lab = _lab(options.lab, read_course())
             return selftest.run(_settings(options, b"self-test"), make_grader or Grader, lab)
@@ -191,7 +193,7 @@ def _hidden_points(file: Path | None, course: dict[str, CourseLab]) -> dict[str,
     """What the instructor's own checks grant, by lab and exercise."""
     if file is None:
         return {}
-    from labkit.grading import hidden_checks
+    from labkit.grading.judge import hidden_checks
 
     points: dict[str, dict[str, float]] = {}
     try:

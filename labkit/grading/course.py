@@ -3,13 +3,13 @@
 import functools
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import paths
+from labkit.base import paths
+from labkit.base.paths import NOTEBOOKS
 from labkit.grading.records import Exercise
-from labkit.paths import NOTEBOOKS
+from labkit.grading.sandbox.standin import STOOD_FOR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +53,18 @@ def read_course(notebooks: Path = NOTEBOOKS) -> dict[str, CourseLab]:
 
 @functools.cache
 def rest_of_labkit() -> str:
-    """A digest of labkit without its widgets and the labs' checks, which have their own versions.
+    """A digest of labkit without the labs' checks, which have their own versions, and pages.
 
     Answers compute with it and the grader is part of it, so a grade holds for one state of it.
     """
-    package = Path(paths.__file__).parent
+    package = Path(paths.__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        folder = path.relative_to(package).parts[0]
-        content = path.read_bytes()
-        of_a_lab = folder == "checks" and re.search(rb"^LAB = ", content, re.MULTILINE)
-        if folder not in ("widgets", "_shipped") and not of_a_lab:
-            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + content)
+        inside = path.relative_to(package)
+        module = ".".join(("labkit", *inside.with_suffix("").parts))
+        engine = module.startswith("labkit.labs.engine.")
+        if inside.parts[0] != "_shipped" and (engine or not STOOD_FOR.match(module)):
+            digest.update(inside.as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -1,36 +1,10 @@
-"""Train in a precision, and compare precisions: how fast, how well.
+"""Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
-Read ``loop`` first: one visible loop for every precision. Then ``speed`` (times, memory, work and
-energy side by side; its records are in ``report``), ``quality`` (is the accuracy the same?),
-``efficiency`` (what a step needs, and where it loses) and ``energy`` (joules, and their price).
+Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
+machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``.
 """
 
-from labkit.precision import PRECISIONS, PrecisionWarning
-from labkit.training.efficiency import Casts, Misaligned, count_casts, misaligned, work_and_memory
-from labkit.training.energy import Cost, cost
 from labkit.training.loop import StepRecord, evaluate, train
-from labkit.training.quality import Impact, Verdict, accuracy_impact, verdict
-from labkit.training.report import Benchmark, ModeResult
-from labkit.training.speed import benchmark
+from labkit.training.precision import PRECISIONS, PrecisionWarning
 
-__all__ = [
-    "PRECISIONS",
-    "Benchmark",
-    "Casts",
-    "Cost",
-    "Impact",
-    "Misaligned",
-    "ModeResult",
-    "PrecisionWarning",
-    "StepRecord",
-    "Verdict",
-    "accuracy_impact",
-    "benchmark",
-    "cost",
-    "count_casts",
-    "evaluate",
-    "misaligned",
-    "train",
-    "verdict",
-    "work_and_memory",
-]
+__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "evaluate", "train"]

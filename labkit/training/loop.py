@@ -1,6 +1,6 @@
 """``train``: one visible loop for every precision of the course.
 
-This module believes that precisions differ around the loop, not in it: ``labkit.precision`` says
+This module believes that precisions differ around the loop, not in it: ``labkit.training.precision`` says
 what each one is and makes it hold, a scaler that is disabled does nothing, and every step is
 zero_grad, forward under autocast, scaled backward, unscale_, clip, step, update. ``train`` is that
 loop; above it stands what it returns, below it what it calls.
@@ -22,8 +22,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
-from labkit.loss_scaler import LossScaler
-from labkit.precision import (
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.precision import (
     Precision,
     PrecisionWarning,
     active,

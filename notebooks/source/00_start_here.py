@@ -12,7 +12,7 @@
 # and press Shift+Enter. It makes them, and brings them up to date whenever you run it again.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.my_labs import start
+from labkit.course.my_labs import start
 
 start()
 
@@ -23,7 +23,7 @@ start()
 # ### This machine
 
 # %% tags=["nbval-ignore-output"]
-from labkit.doctor import examine
+from labkit.course.doctor import examine
 
 examine()
 
@@ -52,7 +52,7 @@ examine()
 # both cells again. The solved labs stand in the course's folder `solutions`.
 
 # %%
-from labkit.checks.start_here import check_fp16_bytes
+from labkit.labs.start_here.checks import check_fp16_bytes
 
 # %% [markdown]
 # ### Exercise: bytes
@@ -92,7 +92,7 @@ check_fp16_bytes(fp16_bytes)
 # `python -m labkit progress` shows the same table.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 
@@ -104,7 +104,7 @@ progress_panel()
 # is explained, and what you missed comes back in later labs. New to all this? Skip the card and begin with lab 01.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import diagnostic
+from labkit.interview.widget_drill_card import diagnostic
 
 diagnostic()
 

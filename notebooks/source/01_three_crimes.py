@@ -18,15 +18,16 @@
 import torch
 from dataclasses import replace
 from torch.nn.functional import cross_entropy
-from labkit.checks import claim, reveal, three_crimes as court, whose, yours
-from labkit.suspects import SUSPECTS, run
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.three_crimes import checks as court
+from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
 # Three questions on lab 00, in 90 seconds: numbers choose, Enter answers, h gives a hint. From here on each lab
 # begins so, and first comes what you missed.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("01_three_crimes")
 
@@ -73,7 +74,7 @@ def fails():
 # Without the picture: `race.eps = "0.0001"` turns a dial, `race.step = 299` goes to the end, `print(race)` says the rest.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.run_race import RunRace
+from labkit.labs.three_crimes.widget_run_race import RunRace
 
 race = RunRace()
 race
@@ -137,10 +138,10 @@ court.check_witness(witness)
 # </details>
 
 # %%
-from labkit import suspects
-from labkit.data import digits
+from labkit.labs.three_crimes import suspects
+from labkit.training.data import digits
 from labkit.emulation import emulate_gpu
-from labkit.models import mlp
+from labkit.training.models import mlp
 
 data = digits()
 images, labels = data.train_images[:64].flatten(1), data.train_labels[:64]
@@ -313,9 +314,10 @@ claim("but 0.003 + 5e-5 is not 0.003", torch.tensor(0.003).bfloat16() + 5e-5 > w
 # %%
 from dataclasses import replace
 import torch
-from labkit import suspects
-from labkit.checks import claim, reveal, three_crimes as court, whose, yours
-from labkit.suspects import SUSPECTS, run
+from labkit.labs.three_crimes import suspects
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.three_crimes import checks as court
+from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
 # ### Pardon
@@ -575,12 +577,12 @@ court.check_kinds(kinds)
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("01_three_crimes")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

@@ -20,8 +20,8 @@
 
 # %%
 import math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks.number_formats import check_decode, check_e2m1_value, check_ulp
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, check_ulp
 from labkit.formats import BF16, E2M1, FORMATS, FP16, FloatFormat, spacing
 from labkit.formats import decode as labkit_decode
 
@@ -29,7 +29,7 @@ from labkit.formats import decode as labkit_decode
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("02_number_formats")
 
@@ -43,7 +43,7 @@ warm_up("02_number_formats")
 guess, sure = ..., 2  # a number; then 1 guessing, 2 fairly sure, 3 certain
 
 # %%
-from labkit.checks.number_formats import step_at_2048
+from labkit.labs.number_formats.checks import step_at_2048
 
 
 @reveal(guess, sure, step_at_2048)
@@ -71,7 +71,7 @@ def step():
 # The values other than zero among these are **subnormal** 非规格化数.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.format_explorer import FormatExplorer
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 
 FormatExplorer(fmt=E2M1, value=1.0)
 
@@ -134,7 +134,7 @@ plots.number_line([E2M1], limit=6)
 guess, sure = ..., 2  # whole percent, 0 to 100
 
 # %%
-from labkit.checks.number_formats import below_one
+from labkit.labs.number_formats.checks import below_one
 
 
 @reveal(guess, sure, below_one)
@@ -275,7 +275,7 @@ claim("the integers to 2048 survive FP16", torch.equal(integers.half().float(), 
 claim("BF16 has 3 bits fewer: from 256 to 512 its gap is 2", spacing(256.0, BF16) == 2)
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.format_explorer import FormatExplorer
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 
 FormatExplorer(fmt=FP16, value=2047.0)
 
@@ -292,8 +292,8 @@ FormatExplorer(fmt=FP16, value=2047.0)
 
 # %%
 import math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks.number_formats import check_eight_bits, check_snap, check_tf32, check_window
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.number_formats.checks import check_eight_bits, check_snap, check_tf32, check_window
 from labkit.formats import BF16, E4M3, E4M3FNUZ, E5M2, FP16, FP32, TF32, FloatFormat
 from labkit.formats import decode as labkit_decode, quantize, spacing
 
@@ -306,7 +306,7 @@ from labkit.formats import decode as labkit_decode, quantize, spacing
 guess, sure = ..., 2  # a number or "inf"
 
 # %%
-from labkit.checks.number_formats import near_the_top
+from labkit.labs.number_formats.checks import near_the_top
 
 
 @reveal(guess, sure, near_the_top)
@@ -368,7 +368,7 @@ claim("2**-25, half of the smallest value, becomes 0", nearest(2.0**-25) == 0)
 claim("a little more survives", nearest(1.01 * 2.0**-25) == 2.0**-24)
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.format_explorer import FormatExplorer
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 
 FormatExplorer(fmt=FP16, value=2049.0)
 
@@ -387,9 +387,9 @@ FormatExplorer(fmt=FP16, value=2049.0)
 guess, sure = ..., 2  # one of the three words
 
 # %%
-from labkit.checks.number_formats import loses_most
-from labkit.data import digits_mlp
-from labkit.histograms import range_report
+from labkit.labs.number_formats.checks import loses_most
+from labkit.training.data import digits_mlp
+from labkit.formats.histograms import range_report
 
 tensors = digits_mlp()
 reports = {name: range_report(tensor, FP16) for name, tensor in tensors.items()}
@@ -500,7 +500,7 @@ guess, sure = ..., 2  # a list of six: [True, False, ...]
 
 # %%
 import struct
-from labkit.checks.number_formats import published
+from labkit.labs.number_formats.checks import published
 
 
 def octaves(fmt):
@@ -650,12 +650,12 @@ claim(f"one name, two largest values: {E4M3.max} and {E4M3FNUZ.max}", E4M3.max !
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("02_number_formats")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

@@ -19,15 +19,15 @@
 
 # %%
 import math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks import overflow_underflow_rounding as clinic
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.overflow_underflow_rounding import checks as clinic
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("03_overflow_underflow_rounding")
 
@@ -244,8 +244,8 @@ claim("flushed, a - b is 0 although a is not b", flushed(a - b) == 0 and flushed
 
 # %%
 from labkit import plots
-from labkit.data import digits_mlp
-from labkit.histograms import range_report
+from labkit.training.data import digits_mlp
+from labkit.formats.histograms import range_report
 
 gradients = digits_mlp()["gradients"]
 report = range_report(gradients, FP16)
@@ -298,10 +298,10 @@ clinic.check_unit_rms(unit_rms)
 
 # %%
 import math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks import overflow_underflow_rounding as clinic
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.overflow_underflow_rounding import checks as clinic
 from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
-from labkit.matmul import mixed_matmul
+from labkit.formats.matmul import mixed_matmul
 
 # %% [markdown]
 # ### A late rescue
@@ -379,7 +379,7 @@ claim("FP16 output only: between the two", wide < error(out_dtype=torch.float16)
 
 
 # %%
-from labkit.accumulators import add_up
+from labkit.formats.accumulators import add_up
 
 terms = torch.rand(8, 2, 1024, generator=uniform).half().double().prod(dim=1)
 fourteen = FloatFormat("14 bits", exponent_bits=8, mantissa_bits=13)
@@ -448,7 +448,7 @@ claim(f"by {whose(bound)} E, each FP16 result lies in [round(S - E), round(S + E
 # Add ones by hand, first 1000 at once, then one by one. Where does FP16 stick, and where BF16?
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.reach_the_sum import ReachTheSum
+from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
 
 ReachTheSum()
 
@@ -685,12 +685,12 @@ claim("2: a class weight of 1e5 is inf in FP16", quantize(1e5, FP16) == math.inf
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("03_overflow_underflow_rounding")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

@@ -15,16 +15,16 @@
 
 # %%
 import math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks import master_weights as part
-from labkit.data import autoencoder_gradients, digits, digits_mlp
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.loss_scaling.checks import master_weights as part
+from labkit.training.data import autoencoder_gradients, digits, digits_mlp
 from labkit.formats import FP16, quantize
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("04_loss_scaling")
 
@@ -34,7 +34,7 @@ warm_up("04_loss_scaling")
 # This autoencoder copies digits. Its error is one of several terms of a loss, so somebody weighted it by 1e-3.
 
 # %%
-from labkit.models import Autoencoder
+from labkit.training.models import Autoencoder
 from labkit.training import train
 
 images, labels = digits().train_images.flatten(1), digits().train_labels
@@ -149,7 +149,7 @@ for lr in (1.0, 0.01):
 
 # %%
 from labkit.emulation import emulate_gpu
-from labkit.models import mlp
+from labkit.training.models import mlp
 
 
 def classify(dtype, make_optimizer, steps=60):
@@ -267,7 +267,7 @@ claim("to FP16 and back: 99 of 100 weights have changed", same.double().mean() <
 # below. Move the scale. Bring **lost** under 0.1 % with nothing overflowed. Which scales do it?
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.gradient_window import GradientWindow
+from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 
 window = GradientWindow(autoencoder_gradients()[:1])
 window
@@ -344,9 +344,9 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 
 # %%
 import copy, math, torch
-from labkit.checks import claim, reveal, whose, yours
-from labkit.checks import loss_scaling as part, scalers_read as review
-from labkit.scaling import LossScale, to_float32
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.loss_scaling.checks import loss_scaling as part, scalers_read as review
+from labkit.training.scaling import LossScale, to_float32
 
 # %% [markdown]
 # ### The scale chase
@@ -356,8 +356,8 @@ from labkit.scaling import LossScale, to_float32
 # **dynamic**.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.data import autoencoder_gradients, digits
-from labkit.widgets.gradient_window import GradientWindow
+from labkit.training.data import autoencoder_gradients, digits
+from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 
 chase = GradientWindow(autoencoder_gradients())
 chase
@@ -592,9 +592,9 @@ part.check_scaler(Scaler)
 
 # %%
 from labkit.emulation import emulate_gpu
-from labkit.models import Autoencoder
+from labkit.training.models import Autoencoder
 from labkit.training import StepRecord
-from labkit.widgets.scale_timeline import ScaleTimeline
+from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
 
 images, one = digits().train_images.flatten(1), torch.ones(())
 
@@ -664,12 +664,12 @@ review.check_diagnosis(diagnosis)
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("04_loss_scaling")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

@@ -19,14 +19,15 @@
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F, warnings
-from labkit.checks import amp_loops, automatic_mixed_precision as amp, claim, reveal, whose, yours
+from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as amp
+from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.emulation import emulate_gpu
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("05_automatic_mixed_precision")
 
@@ -37,13 +38,13 @@ warm_up("05_automatic_mixed_precision")
 # then run the step. It is a real step, **emulated** here, measured if `device` is a GPU.
 
 # %%
-from labkit.dtype_map import example
+from labkit.labs.automatic_mixed_precision.dtype_map import example
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 edges = example(device)
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.dtype_map import DtypeMap
+from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
 
 DtypeMap(edges)
 
@@ -291,7 +292,7 @@ amp_loops.check_fit(fit)
 # </details>
 
 # %%
-from labkit.data import batches, digits
+from labkit.training.data import batches, digits
 
 data = digits()
 train = data.train_images, data.train_labels
@@ -329,13 +330,13 @@ claim("torch.cuda.amp's scaler is live only on CUDA", old.is_enabled() == torch.
 
 # %%
 import math, torch, torch.nn as nn, torch.nn.functional as F
-from labkit.checks import amp_loops, amp_review, automatic_mixed_precision as amp
-from labkit.checks import claim, reveal, whose, yours
+from labkit.labs.automatic_mixed_precision.checks import amp_loops, amp_review, op_lists as amp
+from labkit.labs.engine import claim, reveal, whose, yours
 
 # %%
-from labkit.call_order import CALLS, faults, record_calls
+from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults, record_calls
 from labkit.emulation import emulate_gpu
-from labkit.widgets.call_order import CallOrder
+from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -555,8 +556,8 @@ amp_loops.check_gan_step(gan_step)
 # </details>
 
 # %%
-from labkit.data import batches, digits
-from labkit.models import Discriminator, Generator
+from labkit.training.data import batches, digits
+from labkit.training.models import Discriminator, Generator
 
 torch.manual_seed(0)
 G, D = Generator().to(device), Discriminator().to(device)
@@ -647,7 +648,7 @@ claim("one inf, then three good batches: still no finite gradient", not math.isf
 # number opens another case.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.nan_detective import NanDetective
+from labkit.labs.detective.widget_nan_detective import NanDetective
 
 NanDetective(5, lab="05_automatic_mixed_precision")
 
@@ -657,12 +658,12 @@ NanDetective(5, lab="05_automatic_mixed_precision")
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("05_automatic_mixed_precision")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

@@ -19,15 +19,19 @@
 
 # %%
 import pandas as pd, torch
-from labkit.checks import claim, device_facts as device, honest_benchmarks as bench, reveal
-from labkit.checks import whose, yours
-from labkit.hardware import Description, detect, device_of, recommend
+from labkit.labs.engine import claim, reveal
+from labkit.labs.hardware_and_benchmarks.checks import (
+    device_facts as device,
+    honest_benchmarks as bench,
+)
+from labkit.labs.engine import whose, yours
+from labkit.devices import Description, detect, device_of, recommend
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("06_hardware_and_benchmarks")
 
@@ -154,7 +158,7 @@ device.check_recipe(recipe)
 # Two cards of capability 7.5 get different recipes. What besides the capability do you have?
 # </details>
 #
-# `labkit.hardware.recommend` also gives the reasons, and lines to paste:
+# `labkit.devices.recommend` also gives the reasons, and lines to paste:
 
 # %%
 t4 = recommend(device_of(Description(name="Tesla T4", kind="cuda", capability="7.5")))
@@ -167,7 +171,7 @@ print(*t4.reasons, t4.code, sep="\n")
 # Press an answer on the card: is its evidence a **probe**, a table, a flag of the processor, or nothing at all?
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.device_card import DeviceCard
+from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
 
 DeviceCard(detect())
 
@@ -198,7 +202,7 @@ device.check_peak(peak)
 # </details>
 
 # %%
-from labkit.hardware.roofline import roofs
+from labkit.devices.roofline import roofs
 
 of = yours(peak, device.peak)
 h100 = next(roof for roof in roofs("fp16") if roof.device == "H100 SXM5 80GB")
@@ -220,7 +224,7 @@ claim(
 guess, sure = ..., 2  # "compute" or "memory"
 
 # %%
-from labkit.hardware.roofline import matmul_work
+from labkit.devices.roofline import matmul_work
 
 
 @reveal(guess, sure, device.small_matmul)
@@ -277,7 +281,7 @@ claim("Memory is the bound up to a batch of 344", bounds == ["memory", "compute"
 # help by being half as large, not by being multiplied faster. Move the slider: at which size do the units become the bound?
 
 # %%
-from labkit.widgets.roofline import Roofline
+from labkit.labs.hardware_and_benchmarks.widget_roofline import Roofline
 
 v100, a100 = roofs("fp16", devices=["V100 SXM2", "A100 SXM4 40GB"])
 claim("An A100's dense FP16 peak is 2.5 times a V100's", round(a100.flops / v100.flops, 1) == 2.5)
@@ -288,7 +292,7 @@ Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]))
 # same product timed twice. What differs by less is no difference.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.hardware import measure
+from labkit.measuring import measure
 
 here = measure(dtypes=("fp32", "bf16", "fp16"), sizes=(256, 512), seconds=3)
 print(here.describe())
@@ -305,7 +309,7 @@ Roofline([here.roof("fp32"), *roofs("fp32", devices=["T4", "A100 SXM4 40GB"])])
 # And **recorded**: the same measurement, made by `labkit record` on another day, on the device that it names.
 
 # %%
-from labkit.recordings import recordings
+from labkit.measuring.recordings import recordings
 
 for recording in recordings():
     rates = {d: recording.measurement.peak(d) / 1e9 for d in ("fp32", "bf16", "fp16")}
@@ -321,7 +325,8 @@ for recording in recordings():
 
 # %%
 import torch
-from labkit.checks import claim, honest_benchmarks as bench, reveal, whose, yours
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.hardware_and_benchmarks.checks import honest_benchmarks as bench
 
 # %% [markdown]
 # ### Amdahl's bet
@@ -391,7 +396,7 @@ for factor in (2, 8, 1000):
 guess, sure = ..., 2  # a number of ms
 
 # %%
-from labkit.hardware import AsyncDevice
+from labkit.devices import AsyncDevice
 
 
 @reveal(guess, sure, bench.launches)
@@ -460,9 +465,9 @@ print(f"{whose(timer)} timer: {1000 * seconds:.2f} ms")
 # turns in blocks, and runs the first arm **twice**.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.data import batches, digits
-from labkit.models import SmallCNN
-from labkit.training import benchmark
+from labkit.training.data import batches, digits
+from labkit.training.models import SmallCNN
+from labkit.measuring import benchmark
 
 data = digits()
 on = "cuda" if torch.cuda.is_available() else "cpu"
@@ -480,7 +485,7 @@ report = benchmark(("fp32", "bf16", "fp16"), make=fresh, batches=train_set, test
 print(report.describe())
 
 # %%
-from labkit.training import work_and_memory
+from labkit.measuring import work_and_memory
 
 low, _, high = report.noise
 kept = {
@@ -548,8 +553,8 @@ claim(
 # network. The control is FP32 against FP32 with its batches in another order, so it shows what chance does:
 
 # %% tags=["nbval-ignore-output"]
-from labkit.models import mlp
-from labkit.training import accuracy_impact
+from labkit.training.models import mlp
+from labkit.measuring import accuracy_impact
 
 
 def small():
@@ -572,7 +577,7 @@ print(impact.describe())
 
 # %%
 from labkit.emulation import emulate_gpu
-from labkit.training import count_casts, misaligned
+from labkit.measuring import count_casts, misaligned
 
 model, _ = fresh()
 for layer in misaligned(model):
@@ -592,12 +597,12 @@ claim("autocast casts inputs and weights in each forward pass", casts.count >= 6
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import say_it
+from labkit.interview.widget_drill_card import say_it
 
 say_it("06_hardware_and_benchmarks")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

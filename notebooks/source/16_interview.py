@@ -20,9 +20,10 @@
 
 # %%
 import inspect, math, torch
-from labkit.checks import capstone, claim, reveal, whose, yours
+from labkit.labs.interview import checks as capstone
+from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.emulation import emulate_gpu
-from labkit.models import HandmadeGPT
+from labkit.training.models import HandmadeGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -30,7 +31,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.drill_card import warm_up
+from labkit.interview.widget_drill_card import warm_up
 
 warm_up("16_interview")
 
@@ -180,7 +181,7 @@ capstone.check_train_amp(train_amp)
 # Both parts on Shakespeare, beside the FP32 originals: same weights, same batches. **Emulated** here, real on a GPU.
 
 # %%
-from labkit.data import character_batches, shakespeare
+from labkit.training.data import character_batches, shakespeare
 
 model, loop = yours(GPT16, capstone.GPT16), yours(train_amp, capstone.train_amp)
 text = shakespeare()[:20_000]
@@ -246,12 +247,12 @@ claim("at large queries it is over 20 times as far off", off[MaskOnly] > 20 * of
 # *You are here:* the code → the model → the loop → a real run → *stop* → **plans** → ready? → the detective → the mock
 #
 # All cards here work by keyboard: numbers choose, Enter answers, h gives a hint in a drill, where there is one. They come in English or in
-# Chinese: `set_language("zh")` from `labkit.interview` is kept. In a terminal the same cards come with
+# Chinese: `set_language("zh")` from `labkit.interview.log` is kept. In a terminal the same cards come with
 # `python -m labkit drill` and `python -m labkit mock`.
 
 # %%
-from labkit import preparing
-from labkit.widgets.drill_card import diagnostic, drill, mock_interview
+from labkit.interview import preparing
+from labkit.interview.widget_drill_card import diagnostic, drill, mock_interview
 
 # %% [markdown]
 # ### Three plans
@@ -271,7 +272,7 @@ diagnostic()  # or what the plan names
 # you would forget, and what you would have forgotten by the interview comes first. The picture shows the reviews to come.
 
 # %% tags=["nbval-ignore-output"]
-# from labkit.interview import set_interview_date; set_interview_date("2027-01-15")
+# from labkit.interview.log import set_interview_date; set_interview_date("2027-01-15")
 preparing.weeks_plan()
 
 # %% tags=["nbval-ignore-output"]
@@ -306,7 +307,7 @@ preparing.confidence()
 # what would have settled it, and the repair. Each number is another case.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.nan_detective import NanDetective
+from labkit.labs.detective.widget_nan_detective import NanDetective
 
 NanDetective(7, lab="16_interview")
 
@@ -334,7 +335,7 @@ mock_interview(length=10)
 # precision? What would you do with a week more? Your port above is an answer to all three.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.widgets.progress_panel import progress_panel
+from labkit.course.progress_panel import progress_panel
 
 progress_panel()
 

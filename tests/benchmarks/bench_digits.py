@@ -15,9 +15,9 @@ import time
 
 import torch
 
-from labkit.data import batches, digits
-from labkit.models import SmallCNN
 from labkit.training import evaluate, train
+from labkit.training.data import batches, digits
+from labkit.training.models import SmallCNN
 
 ARMS = {
     "fp32": ("fp32", 0),

@@ -23,9 +23,9 @@ from typing import Any
 
 import nbformat
 
-from labkit import paths
-from labkit.grading.nbgrader_course import write_course
-from labkit.lab_source import Lab, read_lab
+from labkit.base import paths
+from labkit.course.lab_source import Lab, read_lab
+from labkit.grading.nbgrader.exported_course import write_course
 
 LAB = "02_number_formats"
 _WRONG = "def ulp(x):\n    return 2.0**-10 * abs(x)"

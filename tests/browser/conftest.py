@@ -35,7 +35,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.paths import NOTEBOOKS
+from labkit.base.paths import NOTEBOOKS
 
 CHROMIUM = os.environ.get("LABKIT_CHROMIUM", "/usr/bin/chromium")
 CHROMIUM_ARGS = [

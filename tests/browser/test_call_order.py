@@ -14,7 +14,7 @@ PUBLISHED = (
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        f"from labkit.widgets.call_order import CallOrder\ncalls = CallOrder({PUBLISHED})\ncalls"
+        f"from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder\ncalls = CallOrder({PUBLISHED})\ncalls"
     )
 
 

@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.hardware import Description, device_of\n"
-        "from labkit.widgets.device_card import DeviceCard\n"
+        "from labkit.devices import Description, device_of\n"
+        "from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard\n"
         "t4 = Description(name='Tesla T4', kind='cuda', capability='7.5')\n"
         "m1 = Description(name='Apple M1', kind='mps')\n"
         "card = DeviceCard([device_of(t4), device_of(m1)])\ncard"

@@ -6,9 +6,9 @@ from tests.browser.contrast import contrasts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-DRILL = """from labkit.questions import load
-from labkit.sittings import DrillSitting
-from labkit.widgets.drill_card import DrillCard
+DRILL = """from labkit.interview.questions import load
+from labkit.interview.sittings import DrillSitting
+from labkit.interview.widget_drill_card import DrillCard
 bank = load()
 drilled = DrillCard(DrillSitting(bank, [bank.questions[id] for id in {ids}]), language="en")
 drilled"""
@@ -44,7 +44,7 @@ def type_answer(widget, page):
 def test_a_mock_of_ten_questions_by_keyboard(workbench):
     page = workbench.page
     widget = workbench.show(
-        "from labkit.widgets.drill_card import mock_interview\n"
+        "from labkit.interview.widget_drill_card import mock_interview\n"
         "asked = mock_interview(length=10, seed=5, language='en')\nasked"
     )
     page.locator(".jp-NotebookPanel").first.press("Escape")  # JupyterLab's command mode

@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.dtype_map import example\n"
-        "from labkit.widgets.dtype_map import DtypeMap\n"
+        "from labkit.labs.automatic_mixed_precision.dtype_map import example\n"
+        "from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap\n"
         "painting = DtypeMap(example())\npainting"
     )
 

@@ -6,8 +6,8 @@ import nbformat
 import pytest
 
 from labkit.formats import BF16, FP16, decode, encode
-from labkit.widgets.exact_numbers import in_full
-from labkit.widgets.format_explorer import FormatExplorer
+from labkit.labs.number_formats.exact_numbers import in_full
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from tests.browser.contrast import contrasts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -16,7 +16,7 @@ CELLS = [
     "import time\n"
     "from pathlib import Path\n"
     "from labkit.formats import FP16, FORMATS\n"
-    "from labkit.widgets.format_explorer import FormatExplorer",
+    "from labkit.labs.number_formats.widget_format_explorer import FormatExplorer",
     "explorer = FormatExplorer(FP16, '1')\nexplorer",
     "print(explorer.describe())",
     "while not Path('released').exists():\n    time.sleep(0.05)",

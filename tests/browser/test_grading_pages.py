@@ -2,12 +2,12 @@
 
 import pytest
 
-from labkit.grading.batch import Submission
 from labkit.grading.course import read_course
-from labkit.grading.feedback import feedback
+from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
-from labkit.grading.scores import sheet
-from labkit.grading.summary import summary
+from labkit.grading.report.feedback import feedback
+from labkit.grading.report.scores import sheet
+from labkit.grading.report.summary import summary
 from tests.browser.contrast import contrasts
 
 pytestmark = pytest.mark.browser

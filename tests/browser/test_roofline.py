@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.hardware.roofline import roofs\n"
-        "from labkit.widgets.roofline import Roofline\n"
+        "from labkit.devices.roofline import roofs\n"
+        "from labkit.labs.hardware_and_benchmarks.widget_roofline import Roofline\n"
         'roofline = Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB"]))\nroofline'
     )
 

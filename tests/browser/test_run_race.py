@@ -9,7 +9,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def widget(workbench):
-    return workbench.show("from labkit.widgets.run_race import RunRace\nrace = RunRace()\nrace")
+    return workbench.show(
+        "from labkit.labs.three_crimes.widget_run_race import RunRace\nrace = RunRace()\nrace"
+    )
 
 
 def dial(widget, name: str):

@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.checks.scalers_read import traces\n"
-        "from labkit.widgets.scale_timeline import ScaleTimeline\n"
+        "from labkit.labs.loss_scaling.checks.scalers_read import traces\n"
+        "from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline\n"
         "timeline = ScaleTimeline(traces())\ntimeline"
     )
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import submissions
 
+from labkit.grading.judge.runner import Grader
 from labkit.grading.records import Outcome
-from labkit.grading.runner import Grader
 
 LAB = "02_number_formats"
 ONLY = ("e2m1-value", "ulp")

@@ -2,9 +2,10 @@
 
 import pytest
 
-from labkit.grading import metering, sandbox
+from labkit.grading.judge.runner import Grader
 from labkit.grading.records import Settings
-from labkit.grading.runner import Grader
+from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.grading.sandbox import metering
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ CUT = '''\
 
 # %%
 import math, torch
-from labkit.checks import reveal, whose, yours
-from labkit.checks.number_formats import check_e2m1_value, check_eight_bits, check_ulp, step_at_2048
+from labkit.labs.engine import reveal, whose, yours
+from labkit.labs.number_formats.checks import (check_e2m1_value, check_eight_bits, check_ulp, step_at_2048)
 from labkit.formats import FP16, spacing
 
 # %% predict="step-at-2048"
@@ -66,7 +66,7 @@ EXTRA = '''\
 
 import random
 
-from labkit.checks import attempt, check, same_value
+from labkit.labs.engine import attempt, check, same_value
 from labkit.formats import FP16, spacing
 
 LAB = "02_number_formats"

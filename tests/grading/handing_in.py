@@ -4,7 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from labkit.paths import NOTEBOOKS
+from labkit.base.paths import NOTEBOOKS
 
 LAB = "02_number_formats"
 POINTS = {

@@ -2,11 +2,11 @@
 
 import hashlib
 
+from labkit.base.paths import NOTEBOOKS
 from labkit.grading.course import read_course
-from labkit.grading.reading import read_notebook
+from labkit.grading.intake.reading import read_notebook
+from labkit.grading.intake.selecting import select
 from labkit.grading.records import Exercise, Work
-from labkit.grading.selecting import select
-from labkit.paths import NOTEBOOKS
 
 
 def exercises(lab: str) -> tuple[Exercise, ...]:

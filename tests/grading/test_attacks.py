@@ -45,9 +45,9 @@ PATCHES = {
         "labkit.formats.quantize = lambda x, *a, **k: x"
     ),
     "the checks": (
-        "import labkit.checks.number_formats as checks\nimport labkit.checks\n"
+        "import labkit.labs.number_formats.checks as checks\nimport labkit.labs.engine\n"
         "checks.check_ulp = lambda answer: None\n"
-        "labkit.checks.Check = labkit.checks.same_value = lambda *a, **k: True"
+        "labkit.labs.engine.Check = labkit.labs.engine.same_value = lambda *a, **k: True"
     ),
     "IPython hooks": (
         "ip = get_ipython()\nip.events.register('pre_run_cell', print)\n"
@@ -56,7 +56,7 @@ PATCHES = {
     ),
     "sys.modules": (
         "import sys, types\n"
-        "fake = types.ModuleType('labkit.checks.running')\n"
+        "fake = types.ModuleType('labkit.labs.engine.running')\n"
         "fake.collect = lambda run, answer: b''\n"
         "for name in list(sys.modules):\n"
         "    if name.startswith('labkit'): sys.modules[name] = fake"
@@ -315,7 +315,7 @@ GONE = "FileNotFoundError"
 )
 def test_files_of_the_host_are_not_there(grader, canary, path):
     import labkit
-    from labkit import paths
+    from labkit.base import paths
 
     path = path.format(
         labkit=labkit.__path__[0], notebooks=paths.NOTEBOOKS, data=paths.DATA, canary=canary

@@ -72,7 +72,7 @@ def test_a_cluster_that_cannot_be_used_says_why(tmp_path, cluster, capsys):
 
 def test_an_address_without_a_scheduler_is_one_sentence(tmp_path, capsys, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("labkit.grading.cluster._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("labkit.grading.judge.cluster._CONNECT_SECONDS", 1)
     hand_in(tmp_path, ada=small(answer("passes")))
     assert grade(tmp_path, QuickGrader, "--scheduler", "tcp://127.0.0.1:9") == 2
     err = capsys.readouterr().err

@@ -17,8 +17,10 @@ import pytest
 from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
 from quick_grader import QuickGrader, answer
 
-from labkit.grading import command, sandbox, tables
+from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
+from labkit.grading.report import tables
+from labkit.grading.sandbox import bubblewrap as sandbox
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_a_setting_that_matters_grades_again(tmp_path, grader, change):
 
 
 EXTRA = f"""
-from labkit.checks import calls, check
+from labkit.labs.engine import calls, check
 LAB = "{LAB}"
 POINTS = {{"ulp": 3}}
 @check(calls([1.0]))
@@ -377,7 +379,8 @@ SLOW = """
 import sys
 sys.path.insert(0, {folder!r})
 from quick_grader import QuickGrader
-from labkit.grading import command, sandbox
+from labkit.grading import command
+from labkit.grading.sandbox import bubblewrap as sandbox
 QuickGrader.seconds = 0.2
 sys.exit(command.main({words!r}, QuickGrader))
 """

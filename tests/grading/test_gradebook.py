@@ -11,7 +11,8 @@ import pytest
 from handing_in import LAB, RIGHT_ULP, hand_in, small, with_answer
 from quick_grader import QuickGrader, answer
 
-from labkit.grading import command, sandbox
+from labkit.grading import command
+from labkit.grading.sandbox import bubblewrap as sandbox
 
 
 class Grader(QuickGrader):

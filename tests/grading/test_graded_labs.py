@@ -4,7 +4,7 @@ import cloudpickle
 import pytest
 import submissions
 
-from labkit.grading import shipping
+from labkit.grading.judge import shipping
 
 LABS = [
     "00_start_here",
@@ -78,7 +78,7 @@ def test_labkit_s_own_answers_are_no_answers(grader):
     lab = "04_loss_scaling"
     setup, *_ = submissions.cells(lab, solved=True)
     taken = """
-from labkit.checks import loss_scaling as part, master_weights as weights
+from labkit.labs.loss_scaling.checks import loss_scaling as part, master_weights as weights
 fate, Masters = weights.fate, weights.Masters
 transition, scaled_step, Scaler = part.transition, part.scaled_step, part.Scaler
 """
@@ -92,7 +92,7 @@ def test_a_run_beside_the_answer_cannot_be_forged(grader):
     """Lab 01's pardon is a setting; what a training run with it gives, the judge finds out."""
     lab = "01_three_crimes"
     forged = """
-import functools, labkit.suspects as suspects
+import functools, labkit.labs.three_crimes.suspects as suspects
 from dataclasses import replace
 honest = suspects.run
 fp32 = honest(replace(suspects.SUSPECTS["D"], precision="fp32"))

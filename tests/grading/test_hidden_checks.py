@@ -4,12 +4,12 @@ import secrets
 
 import pytest
 
-from labkit import checks
-from labkit.checks import CheckFailed
-from labkit.checks.number_formats import check_ulp
 from labkit.formats import FP16, spacing
-from labkit.grading.hidden_checks import load, must_have_passed, run_hidden, with_seed
-from labkit.grading.seeds import derive_seed, make_secret, read_secret
+from labkit.grading.judge.hidden_checks import load, must_have_passed, run_hidden, with_seed
+from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
+from labkit.labs import engine as checks
+from labkit.labs.engine import CheckFailed
+from labkit.labs.number_formats.checks import check_ulp
 from tests.grading.cut_lab import EXTRA
 
 

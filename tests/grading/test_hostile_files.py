@@ -16,7 +16,7 @@ from handing_in import LAB, POINTS, as_bytes, code, small
 from quick_grader import QuickGrader, answer
 
 from labkit.grading import command
-from labkit.grading.reading import LARGEST
+from labkit.grading.intake.reading import LARGEST
 
 
 class Grader(QuickGrader):

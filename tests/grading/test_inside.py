@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.grading import cells, frames, watching
+from labkit.grading.sandbox import cells, frames, watching
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(1, 7))
@@ -73,12 +73,13 @@ def test_other_languages_are_refused(names):
 
 
 STANDIN = """
-from labkit.grading import standin
+from labkit.grading.sandbox import standin
 standin.install()
-import labkit.checks
-from labkit.checks import claim, reveal, whose, yours, amp_loops as part
-from labkit.checks.number_formats import check_ulp, anything_at_all, near_the_top
-from labkit.checks import number_formats as court
+import labkit.labs.engine
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.automatic_mixed_precision.checks import amp_loops as part
+from labkit.labs.number_formats.checks import check_ulp, anything_at_all, near_the_top
+from labkit.labs.number_formats import checks as court
 
 claim("never looked at", False)
 check_ulp(lambda x: x)
@@ -93,12 +94,12 @@ def guessed(): return 6
 
 assert unguessed is None and guessed == 6
 try: pass
-except labkit.checks.CheckFailed: pass
-standin.furnish({"labkit.checks.number_formats": {"LOW": {1}}})
+except labkit.labs.engine.CheckFailed: pass
+standin.furnish({"labkit.labs.number_formats.checks": {"LOW": {1}}})
 assert court.LOW == {1}
 step = yours(None, part.step)
 assert step(3) is None
-standin.lend({"labkit.checks.amp_loops.step": lambda x: x + 1})
+standin.lend({"labkit.labs.automatic_mixed_precision.checks.amp_loops.step": lambda x: x + 1})
 assert step(3) == 4
 """
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from labkit.grading import intake
-from labkit.grading.intake import Handed, IntakeError, collect
-from labkit.grading.reading import LARGEST
+from labkit.grading.intake import deliveries as intake
+from labkit.grading.intake.deliveries import Handed, IntakeError, collect
+from labkit.grading.intake.reading import LARGEST
 
 LABS = ["02_number_formats", "04_loss_scaling"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from labkit.grading import course
 from labkit.grading.course import read_course
-from labkit.grading.ledger import Basis, Ledger, LedgerError
+from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import Outcome, Settings, Work
 
 COURSE = read_course()

@@ -9,12 +9,12 @@ import nbformat
 import pytest
 from tiny_lab import TINY
 
-from labkit import paths
-from labkit.build import CELL_SECONDS, BuildError
-from labkit.checks.number_formats import check_ulp
-from labkit.grading import nbgrader_course
-from labkit.grading.nbgrader_course import CourseError, judged_name, main, write_course
-from labkit.lab_source import read_lab
+from labkit.base import paths
+from labkit.course.build import CELL_SECONDS, BuildError
+from labkit.course.lab_source import read_lab
+from labkit.grading.nbgrader import exported_course as nbgrader_course
+from labkit.grading.nbgrader.exported_course import CourseError, judged_name, main, write_course
+from labkit.labs.number_formats.checks import check_ulp
 from tests.grading.cut_lab import CUT, EXTRA
 
 FIRST, CUT_LAB = "00_start_here", "02_number_formats"

@@ -11,12 +11,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit import paths
-from labkit.checks.number_formats import check_e2m1_value, check_eight_bits, check_ulp
-from labkit.checks.start_here import check_fp16_bytes
-from labkit.grading.nbgrader_course import write_course
-from labkit.grading.seeds import derive_seed, read_secret
-from labkit.lab_source import read_lab
+from labkit.base import paths
+from labkit.course.lab_source import read_lab
+from labkit.grading.judge.seeds import derive_seed, read_secret
+from labkit.grading.nbgrader.exported_course import write_course
+from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits, check_ulp
+from labkit.labs.start_here.checks import check_fp16_bytes
 from tests.grading.cut_lab import CUT, EXTRA
 
 LAB, FIRST = "02_number_formats", "00_start_here"
@@ -97,7 +97,7 @@ def known_wrong(module: str, exercise: str, number: int) -> str:
     name = exercise.replace("-", "_")
     number = min(number, len(ANSWERS.get(exercise, check_fp16_bytes).known_wrong) - 1)
     return (
-        f"from labkit.checks.{module} import check_{name} as known\n"
+        f"from labkit.labs.engine.{module} import check_{name} as known\n"
         f"{name} = known.known_wrong[{number}].answer"
     )
 

@@ -5,16 +5,11 @@ import copy
 import pytest
 from nbformat import v4
 
-from labkit import paths
-from labkit.grading.nbgrader_course import NO_SEED, source_notebook
-from labkit.grading.nbgrader_steps import (
-    ClearLabSolutions,
-    FillSeeds,
-    GuardChecks,
-    SetAsideStderr,
-)
-from labkit.grading.seeds import derive_seed, make_secret, read_secret
-from labkit.lab_source import read_lab
+from labkit.base import paths
+from labkit.course.lab_source import read_lab
+from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
+from labkit.grading.nbgrader.exported_course import NO_SEED, source_notebook
+from labkit.grading.nbgrader.steps import ClearLabSolutions, FillSeeds, GuardChecks, SetAsideStderr
 
 SOURCES = sorted((paths.NOTEBOOKS / "source").glob("*.py"))
 

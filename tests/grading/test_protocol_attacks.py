@@ -11,8 +11,8 @@ import pytest
 import submissions
 from attacks import LAB, ONLY, attack, honest
 
-from labkit.grading import metering
-from labkit.grading.frames import framed
+from labkit.grading.sandbox import metering
+from labkit.grading.sandbox.frames import framed
 
 SEND = """
     import os, socket, stat, struct, sys
@@ -62,7 +62,7 @@ def well(grader):
         ('everywhere(b"\\xff" * 4096)', "output"),
         (NONCE + 'everywhere(frame(nonce + b"passed") + frame(nonce + b"passed"))', "protocol"),
         (
-            NONCE + "from labkit.checks.codec import encode\n"
+            NONCE + "from labkit.labs.engine.codec import encode\n"
             'everywhere(frame(nonce + encode({"outcome": "passed", "value": None})))',
             "protocol",
         ),
@@ -93,7 +93,7 @@ def test_writing_to_the_socket_by_hand(grader, body, cause):
 def test_a_forged_answer_is_judged_as_data(grader, content):
     body = (
         NONCE
-        + "from labkit.checks.codec import encode\n"
+        + "from labkit.labs.engine.codec import encode\n"
         + f"everywhere(frame(nonce + {content}))\nos._exit(0)"
     )
     outcomes = attack(grader, cell=SEND, body=body)
@@ -103,7 +103,9 @@ def test_a_forged_answer_is_judged_as_data(grader, content):
 
 def test_claiming_that_nothing_was_attempted_earns_nothing(grader):
     forged = 'encode({"outcome": "not attempted", "value": None, "printed": "", "warned": []})'
-    body = NONCE + f"from labkit.checks.codec import encode\neverywhere(frame(nonce + {forged}))"
+    body = (
+        NONCE + f"from labkit.labs.engine.codec import encode\neverywhere(frame(nonce + {forged}))"
+    )
     outcomes = attack(grader, cell=SEND, body=body + "\nos._exit(0)")
     assert outcomes["ulp"].status == "not attempted"
 

@@ -7,8 +7,8 @@ from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, solved, unsolved
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.grading import reading
-from labkit.grading.reading import Unreadable, read_notebook
+from labkit.grading.intake import reading
+from labkit.grading.intake.reading import Unreadable, read_notebook
 
 
 def test_a_sound_notebook_is_read_whole():

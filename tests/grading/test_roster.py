@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from labkit.grading.roster import (
+from labkit.grading.intake.roster import (
     Override,
     Student,
     TableError,

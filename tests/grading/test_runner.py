@@ -12,18 +12,18 @@ import submissions
 import torch
 from attacks import HONEST, LAB, ONLY
 
-from labkit.checks import codec
-from labkit.grading import judge as judging
-from labkit.grading import sandbox
+from labkit.grading.judge import judging
+from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import Exercise, Settings, Work
-from labkit.grading.runner import Grader, GraderError
+from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.labs.engine import codec
 
 EXTRA = '''
 """The instructor's own checks."""
 
 import random
 
-from labkit.checks import Mistake, attempt, check
+from labkit.labs.engine import Mistake, attempt, check
 
 LAB = "02_number_formats"
 SECRET = [3.0, 1024.0]

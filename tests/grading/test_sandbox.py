@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from labkit.grading import sandbox
+from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import Settings
-from labkit.grading.runner import Grader, GraderError
+from labkit.grading.sandbox import bubblewrap as sandbox
 
 
 def test_it_says_that_bubblewrap_is_missing(monkeypatch):

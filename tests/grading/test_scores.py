@@ -10,14 +10,14 @@ from itertools import pairwise
 
 import pytest
 
-from labkit.grading.batch import Submission
 from labkit.grading.course import read_course
-from labkit.grading.feedback import feedback, file_name
+from labkit.grading.intake.roster import Override
+from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
-from labkit.grading.roster import Override
-from labkit.grading.scores import Sheet, changes, plain, pseudonym, sheet, with_overrides
-from labkit.grading.summary import clusters, histogram, summary
-from labkit.grading.tables import grades_csv, safe, totals_csv, write
+from labkit.grading.report.feedback import feedback, file_name
+from labkit.grading.report.scores import Sheet, changes, plain, pseudonym, sheet, with_overrides
+from labkit.grading.report.summary import clusters, histogram, summary
+from labkit.grading.report.tables import grades_csv, safe, totals_csv, write
 
 COURSE = read_course()
 LAB = COURSE["02_number_formats"]

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, solved, unsolved, with_answer
 
+from labkit.base.paths import NOTEBOOKS
 from labkit.grading.course import read_course
-from labkit.grading.naming import names_of
-from labkit.grading.reading import Unreadable, read_notebook
-from labkit.grading.selecting import select, which_lab
-from labkit.paths import NOTEBOOKS
+from labkit.grading.intake.naming import names_of
+from labkit.grading.intake.reading import Unreadable, read_notebook
+from labkit.grading.intake.selecting import select, which_lab
 
 COURSE = read_course()
 
@@ -187,7 +187,7 @@ def test_another_version_of_the_lab_is_graded_by_name_and_said():
 
 def test_unchanged_cells_of_an_older_version_are_known_by_their_ids():
     # An older lab's demonstration: its text is not in today's lab, its id is the hash of its text.
-    from labkit.lab_source import cell_id
+    from labkit.course.lab_source import cell_id
 
     notebook, text = solved(), "train_for_an_hour()"
     notebook["cells"].append({**code(text), "id": cell_id("code", text, 1)})

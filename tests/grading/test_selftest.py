@@ -6,9 +6,12 @@ import pytest
 from quick_grader import QuickGrader
 
 from labkit.__main__ import main
-from labkit.grading import command, readiness, sandbox, selftest
+from labkit.grading import command
 from labkit.grading.course import read_course
+from labkit.grading.judge import selftest
 from labkit.grading.records import Outcome
+from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.grading.sandbox import readiness
 
 
 def test_the_runner_grades_lab_00_as_it_should(capsys):
@@ -41,7 +44,7 @@ def test_a_grader_that_passes_everything_is_found_out(capsys):
 
 @pytest.mark.slow
 def test_every_known_wrong_answer_of_every_lab_is_a_case():
-    from labkit.grading.shipping import check_modules, checks_in
+    from labkit.grading.judge.shipping import check_modules, checks_in
 
     course = read_course()
     cases = [case for lab in course.values() for case in selftest._cases(lab)]

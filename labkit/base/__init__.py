@@ -1,0 +1,1 @@
+"""What everything stands on: paths, files, misconceptions and the progress log."""

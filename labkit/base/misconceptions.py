@@ -1,0 +1,37 @@
+"""The wrong ideas that the course knows by name, one list for checks, predictions and reports.
+
+``data/misconceptions.toml`` holds them. Each has an id that is never reused, one sentence in
+English and in Chinese, and the section of a lab that cures it.
+"""
+
+import functools
+import tomllib
+from dataclasses import dataclass
+
+from labkit.base.paths import DATA
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong idea: ``id`` (a slug), ``en`` and ``zh`` (what it holds), ``cure`` (lab#section)."""
+
+    id: str
+    en: str
+    zh: str
+    cure: str
+
+
+@functools.cache
+def misconceptions() -> dict[str, Misconception]:
+    """Every known wrong idea by its id, in the order of the file.
+
+    Raises:
+        ValueError: an id stands twice in the file.
+    """
+    with open(DATA / "misconceptions.toml", "rb") as file:
+        entries = [Misconception(**entry) for entry in tomllib.load(file)["misconception"]]
+    by_id = {entry.id: entry for entry in entries}
+    if len(by_id) != len(entries):
+        ids = [entry.id for entry in entries]
+        raise ValueError(f"ids that stand twice: {sorted({i for i in ids if ids.count(i) > 1})}")
+    return by_id

@@ -1,0 +1,1 @@
+"""The course as files: building notebooks, learners' copies, progress, the doctor."""

@@ -1,0 +1,314 @@
+"""The learner's own copies of the labs: made, brought up to date, never overwritten.
+
+This module believes that what a learner wrote is worth more than any update. Learners work in
+``my_labs/`` and the course's own notebooks stay as they are. ``start`` makes that folder and may be
+called any number of times:
+
+- a lab that is not there is copied;
+- a copy of another version in which the learner changed nothing is replaced;
+- a changed copy of another version is first kept as ``NN_topic.before-<version>.ipynb``; the new
+  notebook then gets the learner's answers (by nbgrader's ``grade_id``) and guesses (by
+  ``metadata.labkit.predict``). Cells that the learner added stay in the kept file;
+- whatever else is in the way is left alone, and the report says so.
+
+A copy shows by itself what was changed: a lab's cell carries the hash of its text in its id, see
+``labkit.course.lab_source.cell_id``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
+from labkit.course.lab_source import COMMENT, STUB, cell_id
+
+FOLDER = "my_labs"
+IMAGES = "images"  # what notebooks show from files; copied beside them, so that links hold
+
+
+@dataclass(frozen=True)
+class Started:
+    """Where the labs are: file names with titles, what ``start`` changed, and what it could not."""
+
+    folder: Path
+    labs: tuple[tuple[str, str], ...]
+    updates: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        width = max((len(name) for name, _ in self.labs), default=0)
+        lines = [f"Your labs are in {_shown(self.folder)}:"]
+        lines += [f"  {name:{width}}  {title}" for name, title in self.labs]
+        return "\n".join([*lines, *self.updates, *self.blocked])
+
+    def _repr_html_(self) -> str:
+        # A page resolves a link from the folder of its notebook, where the kernel runs.
+        start = os.path.relpath(self.folder).replace(os.sep, "/")
+        items = "".join(
+            f'<li><a href="{quote(f"{start}/{name}")}">{html.escape(title)}</a></li>'
+            for name, title in self.labs
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in (*self.updates, *self.blocked))
+        return f"<p>Your labs are in {html.escape(_shown(self.folder))}:</p><ul>{items}</ul>{notes}"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What moved from a learner's copy into a new notebook, and what did not."""
+
+    answers: tuple[str, ...]
+    guesses: tuple[str, ...]
+    gone: tuple[str, ...]
+    others: int
+
+
+def default_folder(*, notebooks: Path = NOTEBOOKS, in_checkout: bool = IN_CHECKOUT) -> Path:
+    """``my_labs`` beside the labs of a checkout, elsewhere in the current directory.
+
+    JupyterLab started on ``notebooks/00_start_here.ipynb`` shows ``notebooks/`` and nothing above.
+    """
+    if in_checkout:
+        return notebooks / FOLDER
+    here = Path.cwd()
+    return here if here.name == FOLDER else here / FOLDER
+
+
+def start(target: str | os.PathLike[str] | None = None, *, notebooks: Path = NOTEBOOKS) -> Started:
+    """Copy the labs into ``target`` and bring old copies up to date; default: ``default_folder()``.
+
+    Raises OSError, with a sentence, where the folder cannot be made or written.
+    """
+    folder = default_folder(notebooks=notebooks) if target is None else Path(target).expanduser()
+    labs = _manifest(notebooks)["labs"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reports = [_one(lab, notebooks=notebooks, folder=folder) for lab in labs]
+        _copy_images(notebooks / IMAGES, folder / IMAGES)
+    except OSError as error:
+        raise OSError(
+            f"The labs cannot be copied to {folder}: {error.strerror or error}. "
+            "Name a folder that you may write to: labkit start DIR"
+        ) from error
+    return Started(
+        folder=folder,
+        labs=tuple(
+            (f"{lab['lab']}.ipynb", f"{int(lab['lab'][:2])}. {lab['title']}") for lab in labs
+        ),
+        updates=tuple(said for kind, said in reports if kind == "updated"),
+        blocked=tuple(said for kind, said in reports if kind == "blocked"),
+    )
+
+
+def stale(path: str | os.PathLike[str], *, notebooks: Path = NOTEBOOKS) -> str | None:
+    """A sentence where the notebook's version is not the course's, else None.
+
+    A file that is no notebook of this course has no version, so the answer is None too.
+    """
+    try:
+        mine = _facts(json.loads(Path(path).read_bytes()))
+    except (OSError, ValueError):
+        return None
+    for lab in _manifest(notebooks)["labs"]:
+        if mine and mine["lab"] == lab["lab"] and mine["version"] != lab["version"]:
+            return (
+                f"This copy of {lab['lab']} is version {mine['version']}, the course now has "
+                f"{lab['version']}. `python -m labkit start` brings it up to date and keeps "
+                "your answers."
+            )
+    return None
+
+
+def carry(old: dict[str, Any], new: dict[str, Any]) -> Carried:
+    """Put the answers and guesses of the notebook ``old`` into the notebook ``new``, in place.
+
+    An exercise or a guess that is as it was handed out is not carried: the new text stands.
+    """
+    changed = _changed(old)
+    kept = {key: cell for cell in changed if (key := _key(cell)) and not _is_open(cell)}
+    places = {key: cell for cell in new["cells"] if (key := _key(cell))}
+    moved = []
+    for key, cell in places.items():
+        if key in kept:
+            cell["source"] = kept[key]["source"]
+            moved.append(key)
+    gone = [slug for kind, slug in kept if (kind, slug) not in places]
+    return Carried(
+        answers=tuple(slug for kind, slug in moved if kind == "answer"),
+        guesses=tuple(slug for kind, slug in moved if kind == "guess"),
+        gone=tuple(gone),
+        others=sum(1 for cell in changed if not _is_open(cell)) - len(kept),
+    )
+
+
+def _one(lab: dict[str, Any], *, notebooks: Path, folder: Path) -> tuple[str, str]:
+    """Bring one lab's copy up to date: ("copied" | "left" | "updated" | "blocked", a sentence)."""
+    name = f"{lab['lab']}.ipynb"
+    ours, path = (notebooks / name).read_bytes(), folder / name
+    if not path.exists() and not path.is_symlink():
+        _write(path, ours)
+        return "copied", ""
+    try:
+        theirs = path.read_bytes()
+        old = json.loads(theirs)
+        mine = _facts(old)
+        reason = None if mine and mine["lab"] == lab["lab"] else "it is not a copy of this lab"
+    except OSError as error:
+        reason = f"it cannot be read ({error.strerror})"
+    except ValueError as error:
+        reason = f"it is damaged ({error})"
+    if reason:
+        return "blocked", (
+            f"{name} is left as it is: {reason}. Rename it and start again to get the lab."
+        )
+    if mine["version"] == lab["version"]:
+        return "left", ""
+    if not _changed(old):
+        _write(path, ours)
+        return "updated", f"{name} is now the current version; you had changed nothing in it."
+    new = json.loads(ours)
+    carried = carry(old, new)
+    # Kept first: whatever stops us here, the learner's file is in one of the two places.
+    kept = _keep(path, theirs, mine["version"])
+    _write(path, (json.dumps(new, indent=1, ensure_ascii=False) + "\n").encode())
+    return "updated", _sentence(name, kept, carried)
+
+
+def _sentence(name: str, kept: str, carried: Carried) -> str:
+    work = [f"`{slug}`" for slug in (*carried.answers, *carried.guesses)]
+    said = [
+        f"{name} is now the current version.",
+        f"Carried over: {', '.join(work) or 'nothing'}.",
+        f"Your earlier file is {kept}.",
+    ]
+    if carried.gone:
+        gone = ", ".join(f"`{slug}`" for slug in carried.gone)
+        said.append(f"The lab no longer asks for {gone}; what you wrote is in that file.")
+    if carried.others:
+        said.append(f"Other cells that you added or changed ({carried.others}) stay in that file.")
+    return " ".join(said)
+
+
+def _facts(notebook: Any) -> dict[str, str] | None:
+    """The lab and version of a notebook of this course, else None."""
+    try:
+        facts = notebook["metadata"]["labkit"]
+        lab, version = facts["lab"], facts["version"]
+        sound = all(
+            isinstance(cell["metadata"], dict) and "source" in cell for cell in notebook["cells"]
+        )
+    except (KeyError, TypeError, IndexError):
+        return None
+    # The version becomes part of a file name.
+    if not sound or not re.fullmatch(r"[0-9a-f]{12}", str(version)):
+        return None
+    return {"lab": str(lab), "version": version}
+
+
+def _text(cell: dict[str, Any]) -> str:
+    source = cell["source"]
+    return source if isinstance(source, str) else "".join(source)
+
+
+def _changed(notebook: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells that the learner wrote in: neither empty nor with the text they came with."""
+    return [c for c in notebook["cells"] if _text(c).strip() and not _as_given(c)]
+
+
+def _as_given(cell: dict[str, Any]) -> bool:
+    """Whether the cell's id is the one that a lab's cell with its text has."""
+    given = str(cell.get("id"))
+    occurrence = given.rpartition("-")[2]
+    return occurrence.isdecimal() and given == cell_id(
+        str(cell.get("cell_type")), _text(cell), int(occurrence)
+    )
+
+
+def _key(cell: dict[str, Any]) -> tuple[str, str] | None:
+    """What a cell holds of the learner's: ("answer", slug), ("guess", slug), or None."""
+    graded, ours = cell["metadata"].get("nbgrader"), cell["metadata"].get("labkit")
+    if isinstance(graded, dict) and graded.get("solution") and graded.get("grade_id"):
+        return "answer", str(graded["grade_id"])
+    if isinstance(ours, dict) and ours.get("predict"):
+        return "guess", str(ours["predict"])
+    return None
+
+
+def _is_open(cell: dict[str, Any]) -> bool:
+    """Whether an exercise still ends in its stub, in a cell whose own id a tool has dropped."""
+    last = _text(cell).rstrip().splitlines()[-1].strip()
+    return last in (COMMENT, STUB) and not str(cell.get("id")).startswith("lab-")
+
+
+def _keep(path: Path, content: bytes, version: str) -> str:
+    """Write ``content`` beside ``path`` under a name that no other content has; return the name."""
+    number = 1
+    while True:
+        suffix = "" if number == 1 else f"-{number}"
+        kept = path.with_name(f"{path.stem}.before-{version}{suffix}.ipynb")
+        if not kept.exists():
+            _write(kept, content)
+        if kept.is_file() and kept.read_bytes() == content:
+            return kept.name
+        number += 1
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file in one step: after a crash it is the old one or the new one, whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy_images(source: Path, target: Path) -> None:
+    for image in sorted(source.rglob("*")):
+        copy = target / image.relative_to(source)
+        if image.is_file() and not (copy.exists() and copy.read_bytes() == image.read_bytes()):
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            _write(copy, image.read_bytes())
+
+
+def _manifest(notebooks: Path) -> dict[str, Any]:
+    path = notebooks / "manifest.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing. Make it with: python -m labkit build")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _shown(folder: Path) -> str:
+    """The folder as a reader of the course knows it: ``my_labs`` wherever that is its name."""
+    return f"{FOLDER}/" if folder.name == FOLDER else str(folder)
+
+
+def main(args: list[str]) -> int:
+    """``labkit start [DIR]``; returns the exit status: 1 where a lab could not be copied."""
+    parser = argparse.ArgumentParser(
+        prog="labkit start", description="Copy the labs to a folder of your own, or update it."
+    )
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="by default my_labs")
+    options = parser.parse_args(args)
+    try:
+        started = start(options.folder)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(started)
+    return 1 if started.blocked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

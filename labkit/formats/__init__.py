@@ -1,0 +1,63 @@
+"""A number format is data: which numbers exist, and what rounding to them does to a tensor.
+
+Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (``quantize``,
+``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``histograms`` (what a format does to a
+tensor, as a record), ``accumulators`` (sums of few bits), ``matmul`` (which dtypes a matmul reads,
+adds in and stores), ``exact`` (formats in fractions) and ``expressions`` (numbers as people type
+them). Only names that work on tensors import torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from labkit.base.lazy import lazily
+from labkit.formats.float_formats import (
+    BF16,
+    E2M1,
+    E2M3,
+    E3M2,
+    E3M4,
+    E4M3,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    E8M0,
+    FORMATS,
+    FP16,
+    FP32,
+    FP64,
+    SPECIALS,
+    TF32,
+    FloatFormat,
+)
+
+if TYPE_CHECKING:
+    from labkit.formats.rounding import ROUNDINGS
+    from labkit.formats.tensors import decode, encode, quantize, spacing
+
+__all__ = [
+    "BF16",
+    "E2M1",
+    "E2M3",
+    "E3M2",
+    "E3M4",
+    "E4M3",
+    "E4M3FNUZ",
+    "E5M2",
+    "E5M2FNUZ",
+    "E8M0",
+    "FORMATS",
+    "FP16",
+    "FP32",
+    "FP64",
+    "SPECIALS",
+    "TF32",
+    "FloatFormat",
+    "decode",
+    "encode",
+    "quantize",
+    "spacing",
+]
+
+__getattr__ = lazily(
+    __name__, {"rounding": "ROUNDINGS", "tensors": "decode encode quantize spacing"}
+)

@@ -1,0 +1,92 @@
+"""Matrix products that say in which dtype they read, add and store, and whether they overflowed.
+
+This module believes that "mixed precision" is three choices: the dtype of the inputs, that of the
+running sum and that of the result. Widening the result later undoes none of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from labkit.formats import BF16, FP16
+from labkit.formats.accumulators import Accumulator
+
+_NARROW = {torch.float16: FP16, torch.bfloat16: BF16}
+_ACCUMULATORS = (*_NARROW, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class MatmulResult:
+    """A product and what became of its range.
+
+    ``result`` has the output dtype. ``overflowed``: finite rows and columns gave something that is
+    not finite. ``has_nan``: some element is NaN, from a NaN of the inputs or from inf - inf.
+    """
+
+    result: Tensor
+    overflowed: bool
+    has_nan: bool
+
+
+def mixed_matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    in_dtype: torch.dtype = torch.float16,
+    accumulate: torch.dtype = torch.float32,
+    out_dtype: torch.dtype = torch.float32,
+) -> MatmulResult:
+    """Round the inputs to ``in_dtype``, add in ``accumulate``, round once to ``out_dtype``.
+
+    Args:
+        a, b: floating point tensors of shapes (n, k) and (k, m), on one device.
+        accumulate: in float32 and float64 torch multiplies and adds, in its own order; in float16
+            and bfloat16 the sum is rounded after every product (``labkit.formats.accumulators``).
+
+    Raises:
+        ValueError: an input is no floating point matrix, or the inner dimensions differ.
+
+    Source: Micikevicius et al., arXiv:1710.03740, section 3.3 (FP16 inputs, FP32 sums).
+
+    >>> a = torch.full((1, 512), 16.0)
+    >>> product = mixed_matmul(a, a.T, out_dtype=torch.float16)
+    >>> product.result.item(), product.overflowed
+    (inf, True)
+    >>> mixed_matmul(a, a.T).result.item()
+    131072.0
+    """
+    for name, dtype in {"in_dtype": in_dtype, "out_dtype": out_dtype}.items():
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise ValueError(f"{name} must be a floating point torch.dtype, got {dtype!r}")
+    if accumulate not in _ACCUMULATORS:
+        raise ValueError(f"accumulate must be one of {_ACCUMULATORS}, got {accumulate!r}")
+    for name, matrix in (("a", a), ("b", b)):
+        _require_matrix(name, matrix)
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"the inner dimensions must agree: a is {tuple(a.shape)}, b is {tuple(b.shape)}, "
+            f"so {a.shape[1]} meets {b.shape[0]}; did you mean b.T?"
+        )
+    wide = torch.float32 if accumulate in _NARROW else accumulate
+    left, right = a.detach().to(in_dtype).to(wide), b.detach().to(in_dtype).to(wide)
+    narrow = _NARROW.get(accumulate)
+    sums = left @ right if narrow is None else Accumulator(narrow).matmul(left, right)
+    result = sums.to(out_dtype)
+    spoilt = ~a.isfinite().all(dim=1)[:, None] | ~b.isfinite().all(dim=0)
+    return MatmulResult(
+        result=result,
+        overflowed=bool((~result.isfinite() & ~spoilt).any()),
+        has_nan=bool(result.isnan().any()),
+    )
+
+
+def _require_matrix(name: str, matrix: Tensor) -> None:
+    if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+        kind = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
+        raise ValueError(f"{name} must be a floating point tensor, got {kind}; use {name}.float()")
+    if matrix.ndim != 2:
+        raise ValueError(
+            f"{name} must have 2 dimensions, got shape {tuple(matrix.shape)}; "
+            f"a vector becomes a row by {name}[None, :] and a column by {name}[:, None]"
+        )

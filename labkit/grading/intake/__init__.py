@@ -1,0 +1,1 @@
+"""From what was handed in to submissions: archives, notebooks, the roster, who is who."""

@@ -1,0 +1,266 @@
+"""Grade what a class handed in: read each file, choose what counts, grade what is not known yet.
+
+The batch side of the grader in reading order: ``intake`` finds files, ``reading`` turns one into
+cells, ``naming`` and ``selecting`` keep what is run of it; here submissions become ``Work`` and go
+to the runner; ``ledger`` keeps what comes back; ``scores`` makes points of it; ``tables``,
+``feedback`` and ``summary`` write them down; ``command`` is what an instructor types.
+"""
+
+import queue
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+from labkit.base import progress
+from labkit.grading.course import CourseLab
+from labkit.grading.intake.deliveries import Handed
+from labkit.grading.intake.reading import Unreadable, read_notebook
+from labkit.grading.intake.roster import Student, counting, student_of
+from labkit.grading.intake.selecting import select, which_lab
+from labkit.grading.judge.ledger import Ledger
+from labkit.grading.records import Outcome, Work
+
+Grade = Callable[[Work], list[Outcome]]
+Stop = Callable[[], bool]
+"""Whether somebody asked to stop."""
+
+Engine = Callable[[list[Work], Stop], Iterator[tuple[Work, list[Outcome]]]]
+"""Grades each work once, in any order, and never raises because of one; ends early on ``Stop``."""
+
+_LOOK_SECONDS = 0.2  # how often a stop is looked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One file that was handed in, read. ``work`` is None where it cannot be graded.
+
+    ``cause`` and ``trouble`` then say why; ``code`` holds the learner's answer by exercise.
+    """
+
+    student: str
+    file: str
+    lab: str = ""
+    name: str = ""
+    lms_id: str = ""
+    at: datetime | None = None
+    attempt: int = 0
+    marked_late: bool = False
+    late: bool = False
+    is_listed: bool = False
+    work: Work | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    repairs: tuple[str, ...] = ()
+    cause: str = ""
+    trouble: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        return self.work is not None
+
+
+def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Submission | None:
+    """One file as a submission; None for a notebook of another lab than the one asked for."""
+    hint = lab or (handed.assignment if handed.assignment in course else "")
+    facts = {
+        name: getattr(handed, name)
+        for name in ("student", "file", "lms_id", "at", "attempt", "marked_late")
+    }
+    if handed.content is None:
+        return Submission(**facts, lab=hint, cause=handed.cause, trouble=handed.trouble)
+    try:
+        notebook = read_notebook(handed.content)
+        found, said = which_lab(notebook, course, hint)
+        if lab and found.lab != lab:
+            return None
+        selected = select(notebook, found)
+    except Unreadable as error:
+        return Submission(**facts, lab=hint, cause=error.cause, trouble=str(error))
+    return Submission(
+        **facts,
+        lab=found.lab,
+        work=selected.work,
+        code=selected.code,
+        repairs=(*said, *selected.repairs),
+    )
+
+
+def choose(submissions: Iterable[Submission], roster: Mapping[str, Student]) -> list[Submission]:
+    """The submission that counts of each student and lab, with their names of the roster.
+
+    What does not count is named among the repairs of what does. A file of no known lab stands for
+    itself unless the student handed in one that can be read.
+    """
+    groups: dict[tuple[str, str], list[Submission]] = defaultdict(list)
+    for one in _identified(list(submissions), roster):
+        groups[one.student, one.lab].append(one)
+    chosen = []
+    for (student, _), attempts in sorted(groups.items(), key=lambda item: item[0]):
+        due = roster[student].due if student in roster else None
+        best, late = counting(attempts, due)
+        others = sorted(one.file for one in attempts if one is not best)
+        said = [f"`{file}` is another attempt and does not count." for file in others]
+        chosen.append(replace(best, late=late, repairs=(*best.repairs, *said)))
+    return _without_strays(chosen)
+
+
+def _identified(submissions: list[Submission], roster: Mapping[str, Student]) -> list[Submission]:
+    ids: dict[str, set[str]] = defaultdict(set)
+    for one in submissions:
+        ids[one.student].add(one.lms_id)
+    identified = []
+    for one in submissions:
+        listed = student_of(one.student, one.lms_id, roster)
+        if listed:
+            one = replace(
+                one,
+                student=listed.id,
+                name=listed.name,
+                lms_id=listed.lms_id or one.lms_id,
+                is_listed=True,
+            )
+        elif len(ids[one.student]) > 1:  # two people of one name
+            one = replace(one, student=f"{one.student} ({one.lms_id})")
+        identified.append(one)
+    return identified
+
+
+def _without_strays(chosen: list[Submission]) -> list[Submission]:
+    """Without files of no lab by students who handed in a lab; these say so instead."""
+    readable = {one.student: one for one in chosen if one.is_readable}
+    strays: dict[str, list[str]] = defaultdict(list)
+    kept = []
+    for one in chosen:
+        if not one.lab and one.student in readable:
+            strays[one.student].append(f"`{one.file}` was left out: {one.trouble}")
+        else:
+            kept.append(one)
+    return [
+        replace(one, repairs=(*one.repairs, *strays.get(one.student, ())))
+        if readable.get(one.student) is one
+        else one
+        for one in kept
+    ]
+
+
+def missing(
+    chosen: Iterable[Submission], roster: Mapping[str, Student], labs: Iterable[str]
+) -> list[Submission]:
+    """An empty submission for each student of the roster and lab without one."""
+    there = {(one.student, one.lab) for one in chosen}
+    return [
+        Submission(
+            student=student.id,
+            name=student.name,
+            lms_id=student.lms_id,
+            lab=lab,
+            file="",
+            is_listed=True,
+            cause="missing",
+            trouble="Nothing was handed in.",
+        )
+        for student in roster.values()
+        for lab in labs
+        if (student.id, lab) not in there
+    ]
+
+
+def to_do(works: Iterable[Work], ledger: Ledger, only: frozenset[str]) -> list[Work]:
+    """What is left to grade: each digest and lab once, and of it what the ledger does not hold.
+
+    With ``only``, these exercises are graded again and no other is.
+    """
+    left = []
+    for work in {(work.digest, work.lab): work for work in works}.values():
+        known = ledger.known(work)
+        exercises = tuple(
+            one
+            for one in work.exercises
+            if (one.exercise in only if only else one.exercise not in known)
+        )
+        if exercises:
+            left.append(replace(work, exercises=exercises))
+    return left
+
+
+def grade(left: list[Work], engine: Engine, ledger: Ledger, stop: Stop) -> int:
+    """Grade what is left, with a progress bar; returns how many were graded and kept.
+
+    Each result is in the ledger before the next is waited for.
+    """
+    count = 0
+    for work, outcomes in with_bar(engine(left, stop), len(left)):
+        ledger.keep(work, by_exercise(work, outcomes))
+        count += 1
+    return count
+
+
+def by_exercise(work: Work, outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    """The outcomes of each exercise that was asked for: its check's first, then hidden ones."""
+    found = {one.exercise: [] for one in work.exercises}
+    for outcome in outcomes:
+        if outcome.exercise in found:
+            found[outcome.exercise].append(outcome)
+    for exercise, of_it in found.items():
+        of_it.sort(key=lambda one: one.hidden)
+        if not of_it or of_it[0].hidden:
+            of_it.insert(0, not_graded(exercise, "The grader gave no verdict."))
+    return found
+
+
+def not_graded(exercise: str, message: str) -> Outcome:
+    """The outcome of an exercise at which the grader itself failed."""
+    return Outcome(exercise=exercise, status="not graded", message=message, cause="grader")
+
+
+def safely(grade_one: Grade, work: Work) -> list[Outcome]:
+    """``grade_one(work)``; what it raises becomes outcomes, so that the batch goes on."""
+    try:
+        return grade_one(work)
+    except Exception as error:
+        said = f"The grader failed: {type(error).__name__}: {error}"
+        return [not_graded(one.exercise, said) for one in work.exercises]
+
+
+def with_bar(results: Iterable, total: int) -> Iterable:
+    """The results with a progress bar, unless nobody watches or LABKIT_PROGRESS=off."""
+    if progress.is_off() or not sys.stderr.isatty():
+        return results
+    from tqdm import tqdm
+
+    return tqdm(results, total=total, unit=" submissions", desc="grading", smoothing=0.05)
+
+
+def as_they_end(futures: Iterable, stop: Stop) -> Iterator:
+    """Futures in the order in which they end; once ``stop()``, those that have ended by then."""
+    ended: queue.SimpleQueue = queue.SimpleQueue()
+    for future in futures:
+        future.add_done_callback(ended.put)
+    left = len(futures)
+    while left:
+        try:
+            future = ended.get(timeout=0 if stop() else _LOOK_SECONDS)
+        except queue.Empty:
+            if stop():
+                return
+            continue
+        left -= 1
+        yield future
+
+
+def on_this_machine(grade_one: Grade, jobs: int) -> Engine:
+    """An engine of ``jobs`` threads; ``grade_one`` keeps students' code in processes of its own."""
+
+    def engine(works: list[Work], stop: Stop) -> Iterator[tuple[Work, list[Outcome]]]:
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            futures = {pool.submit(partial(safely, grade_one, work)): work for work in works}
+            for future in as_they_end(futures, stop):
+                yield futures[future], future.result()
+        finally:  # nothing more begins; what runs is stopped by the grader's end
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    return engine

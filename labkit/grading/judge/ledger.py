@@ -1,0 +1,211 @@
+"""What was graded already, kept so that nothing is graded twice and nothing is lost.
+
+One SQLite file beside the grades. A row is one exercise of one submission under everything that
+its grade depends on, and is on the disk before the next submission is counted as done: after Ctrl-C
+or ``kill -9`` a rerun goes on where the first run stopped. One process writes; a second one waits.
+"""
+
+import dataclasses
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from labkit.grading.course import CourseLab, rest_of_labkit
+from labkit.grading.intake.roster import Override
+from labkit.grading.records import Outcome, Settings, Work
+
+_VERSION = 1
+_BUSY_SECONDS = 30
+_TABLES = (
+    "CREATE TABLE graded (digest TEXT, lab TEXT, exercise TEXT, key TEXT, outcomes TEXT NOT NULL,"
+    " PRIMARY KEY (digest, lab, exercise, key)) WITHOUT ROWID",
+    # What the last run wrote into its tables, for the list of changes.
+    "CREATE TABLE reported (student TEXT, lab TEXT, exercise TEXT, points REAL, status TEXT,"
+    " PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID",
+    "CREATE TABLE overrides (student TEXT, lab TEXT, exercise TEXT, points REAL, reason TEXT,"
+    " PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID",
+)
+
+
+class LedgerError(Exception):
+    """A ledger that cannot be used, with what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Basis:
+    """What grades depend on besides the submission: the checks, the extra file, the settings."""
+
+    keys: Mapping[tuple[str, str], str]
+    """The key of each (lab, exercise)."""
+
+    @classmethod
+    def of(cls, course: Iterable[CourseLab], settings: Settings) -> "Basis":
+        """The basis of these labs under these settings; raises OSError without the extra file."""
+        extra = Path(settings.extra).read_bytes() if settings.extra else b""
+        common = {
+            "extra": hashlib.sha256(extra).hexdigest() if settings.extra else "",
+            "secret": hashlib.sha256(b"labkit grade" + settings.secret).hexdigest(),
+            "sandboxed": settings.sandboxed,
+            "memory": settings.memory_bytes,
+            "labkit": rest_of_labkit(),
+            # Rounding in torch is what many checks are about.
+            "torch": metadata.version("torch"),
+        }
+        return cls(
+            keys={
+                (lab.lab, one.exercise): _digest(
+                    {
+                        **common,
+                        "lab": lab.version,
+                        "check": lab.check_versions[one.exercise],
+                        "names": one.names,
+                        "seconds": one.seconds,
+                    }
+                )
+                for lab in course
+                for one in lab.exercises
+            }
+        )
+
+
+Scores = dict[tuple[str, str, str], tuple[float, str]]
+"""Points and status of each (student, lab, exercise)."""
+
+
+class Ledger:
+    """The open file; use it in a ``with`` block, from one thread."""
+
+    def __init__(self, file: Path, basis: Basis):
+        self.file = file
+        self._basis = basis
+        with _sentences(file):
+            self._log = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
+            # Never WAL: homes are often on NFS. FULL: what is said to be kept is on the disk.
+            self._log.execute("PRAGMA journal_mode = DELETE")
+            self._log.execute("PRAGMA synchronous = FULL")
+            self._prepare()
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._log.close()
+
+    def known(self, work: Work) -> dict[str, list[Outcome]]:
+        """The outcomes kept of this submission, by exercise, where they still hold.
+
+        One that ran into the limit of wall time, or that the grader itself failed at, does not.
+        """
+        return {
+            exercise: outcomes
+            for exercise, outcomes in self.found(work).items()
+            if not any(one.rerun or one.cause == "grader" for one in outcomes)
+        }
+
+    def found(self, work: Work) -> dict[str, list[Outcome]]:
+        """The outcomes kept of this submission, by exercise, also those to be tried again."""
+        kept: dict[str, list[Outcome]] = {}
+        with _sentences(self.file):
+            rows = self._log.execute(
+                "SELECT exercise, key, outcomes FROM graded WHERE digest = ? AND lab = ?",
+                (work.digest, work.lab),
+            ).fetchall()
+        for exercise, key, text in rows:
+            if key == self._basis.keys.get((work.lab, exercise)):
+                with _sentences(self.file):
+                    kept[exercise] = [_outcome(one) for one in json.loads(text)]
+        return kept
+
+    def keep(self, work: Work, outcomes: Mapping[str, list[Outcome]]) -> None:
+        """Write what was found; it is on the disk when this returns, all of it or nothing."""
+        rows = [
+            (
+                work.digest,
+                work.lab,
+                exercise,
+                self._basis.keys[work.lab, exercise],
+                json.dumps([dataclasses.asdict(one) for one in found]),
+            )
+            for exercise, found in outcomes.items()
+        ]
+        with self._transaction():
+            self._log.executemany("INSERT OR REPLACE INTO graded VALUES (?, ?, ?, ?, ?)", rows)
+
+    def reported(self) -> Scores:
+        """The scores that the run before this one wrote."""
+        with _sentences(self.file):
+            rows = self._log.execute("SELECT * FROM reported").fetchall()
+        return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
+
+    def report(self, scores: Scores) -> None:
+        """Remember the scores of this run, for the next one to compare with."""
+        with self._transaction():
+            self._log.execute("DELETE FROM reported")
+            self._log.executemany(
+                "INSERT INTO reported VALUES (?, ?, ?, ?, ?)",
+                [(*place, *score) for place, score in scores.items()],
+            )
+
+    def overrides(self) -> list[Override]:
+        """The points set by hand that an earlier run was given."""
+        with _sentences(self.file):
+            rows = self._log.execute("SELECT * FROM overrides").fetchall()
+        names = [field.name for field in dataclasses.fields(Override)]
+        return [Override(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def keep_overrides(self, overrides: Iterable[Override]) -> None:
+        """Put these in the place of those that are kept."""
+        with self._transaction():
+            self._log.execute("DELETE FROM overrides")
+            self._log.executemany(
+                "INSERT OR REPLACE INTO overrides VALUES (?, ?, ?, ?, ?)",
+                [dataclasses.astuple(override) for override in overrides],
+            )
+
+    def _prepare(self) -> None:
+        with self._transaction():
+            version = self._log.execute("PRAGMA user_version").fetchone()[0]
+            if version > _VERSION:
+                raise LedgerError(
+                    f"{self.file} was written by a newer labkit; update this one, or grade to"
+                    " another file."
+                )
+            if version == 0:
+                for statement in _TABLES:
+                    self._log.execute(statement)
+                self._log.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _transaction(self):
+        with _sentences(self.file):
+            self._log.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                if self._log.in_transaction:  # on a full disk SQLite has rolled back itself
+                    self._log.execute("ROLLBACK")
+                raise
+            self._log.execute("COMMIT")
+
+
+def _outcome(fields: dict) -> Outcome:
+    return Outcome(**{**fields, "misconceptions": tuple(fields["misconceptions"])})
+
+
+def _digest(facts: dict) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _sentences(file: Path):
+    try:
+        yield
+    except (sqlite3.Error, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise LedgerError(
+            f"{file} cannot be used ({error}). Close what else uses it, and see that its disk has"
+            " room; if it is damaged, move it away: everything is then graded again."
+        ) from error

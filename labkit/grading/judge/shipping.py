@@ -1,0 +1,148 @@
+"""The first half of a check as bytes for the sandbox: the function and what it refers to, no more.
+
+``cloudpickle`` takes a function of labkit.labs.engine by value, with those globals only that it reads.
+``labkit.labs.engine.codec`` and ``labkit.labs.engine.running`` stay references: they are in the sandbox. What
+would carry a right answer along is refused here, so that a mistake in a check never becomes a leak.
+"""
+
+import importlib
+import importlib.util
+import io
+import json
+import pickle
+import pkgutil
+import re
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import cloudpickle
+
+import labkit.labs
+from labkit.base import paths
+from labkit.labs.engine import Check, KnownWrong
+
+BESIDE = ("labkit.labs.engine.codec", "labkit.labs.engine.running")
+EXTRA = "labkit_extra_checks"
+_CHECKS = re.compile(r"labkit\.labs\.(engine\.|\w+\.checks(\.|$))")
+
+
+class ShippingError(Exception):
+    """A check's first half refers to something that must stay with the judge."""
+
+
+def check_modules() -> list[ModuleType]:
+    """The modules of the engine and of every lab's checks, imported."""
+    found = pkgutil.walk_packages(labkit.labs.__path__, "labkit.labs.")
+    return [importlib.import_module(module.name) for module in found if _CHECKS.match(module.name)]
+
+
+def checks_in(module: ModuleType) -> list[Check]:
+    """The checks that a module defines, in the order of its text."""
+    found = [value for value in vars(module).values() if type(value) is Check]
+    return [check for check in found if check.judge.__module__ == module.__name__]
+
+
+def load_extra(path: str) -> ModuleType:
+    """The instructor's own checks: a Python file, written as a lab's ``checks`` is."""
+    spec = importlib.util.spec_from_file_location(EXTRA, Path(path).resolve())
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[EXTRA] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def ship(check: Check, modules: list[ModuleType]) -> bytes:
+    """The first half of a check, pickled; ``modules`` are those whose content goes by value.
+
+    Raises ShippingError when the function refers to a check, a judge or a known wrong answer.
+    """
+    what = f"the first half of check {check.exercise} of {check.lab}"
+    return _by_value(check.run, modules, what)
+
+
+def ours(exercise: str, names: list[str], lab: str, modules: list[ModuleType]) -> bytes:
+    """labkit's own answer to an exercise, if the lab's notebook offers one for later exercises.
+
+    ``step = yours(scaled_step, part.scaled_step)`` lets an exercise that uses ``step`` depend on
+    ``scaled_step`` of a check module. It is lent to the exercises that come after, not to its own.
+    """
+    read = _names_read(lab)
+    found = {
+        f"{module.__name__}.{name}": vars(module)[name]
+        for module in modules
+        if getattr(module, "LAB", None) == lab
+        for name in names
+        if name in read and name in vars(module)
+    }
+    return _by_value(found, modules, f"labkit's own answer to {exercise} of {lab}")
+
+
+def _by_value(thing, modules: list[ModuleType], what: str) -> bytes:
+    by_value = [module for module in modules if module.__name__ not in BESIDE]
+    for module in by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        kept = [c for module in modules for c in checks_in(module)]
+        out = io.BytesIO()
+        _Pickler(out, what, kept).dump(thing)
+        return out.getvalue()
+    finally:
+        for module in by_value:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def public_data(lab: str, modules: list[ModuleType]) -> bytes:
+    """What the lab's own notebook reads from its checks' modules: constants, pickled by module.
+
+    An answer may use them (lab 05 reads its lists of operations so). The notebook shows them to
+    everyone, so nothing here is secret.
+    """
+    read = {name for name in _names_read(lab) if name.isupper()}
+    found = {}
+    for module in (m for m in modules if getattr(m, "LAB", None) == lab):
+        constants = {name: vars(module)[name] for name in read & vars(module).keys()}
+        found[module.__name__] = {
+            name: value for name, value in constants.items() if _is_plain(value)
+        }
+    return pickle.dumps(found)
+
+
+def exercises(lab: str) -> dict[str, list[str]]:
+    """The exercises of a lab and the names that each asks for, in the order of the notebook."""
+    manifest = json.loads((paths.NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))
+    listed = [e for entry in manifest["labs"] if entry["lab"] == lab for e in entry["exercises"]]
+    return {e["exercise"]: e["names"] for e in listed}
+
+
+def _names_read(lab: str) -> set[str]:
+    """The words of the lab's learner notebook that follow a dot or a space: names it may read."""
+    text = (paths.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
+    return set(re.findall(r"[.\s]([A-Za-z]\w*)", text))
+
+
+def _is_plain(value) -> bool:
+    if type(value) in (tuple, list, set, frozenset):
+        return all(_is_plain(item) for item in value)
+    return type(value) in (str, int, float, bool)
+
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file, what: str, kept: list[Check]):
+        super().__init__(file)
+        self.what = what
+        self.judges = {c.judge.__code__ for c in kept}
+        self.wrong = {id(w.answer) for c in kept for w in c.known_wrong if callable(w.answer)}
+
+    def reducer_override(self, obj):
+        if isinstance(obj, FunctionType):
+            kept = obj.__code__ in self.judges or id(obj) in self.wrong
+        else:
+            kept = isinstance(obj, (Check, KnownWrong)) or id(obj) in self.wrong
+        if kept:
+            name = getattr(obj, "__name__", type(obj).__name__)
+            raise ShippingError(
+                f"{self.what} refers to {name}, which stays with the judge; write what it needs "
+                "into a function apart"
+            )
+        return super().reducer_override(obj)

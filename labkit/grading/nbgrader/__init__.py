@@ -1,0 +1,1 @@
+"""The course for stock nbgrader: export, settings, its steps, its gradebook."""

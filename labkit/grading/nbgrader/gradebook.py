@@ -1,0 +1,100 @@
+"""Scores written into nbgrader's own gradebook, by its own interface.
+
+The names are those of the nbgrader course that ``labkit build --nbgrader`` writes: an assignment
+and its notebook are called as the lab, a grade cell ``check-<exercise>`` or ``hidden-<exercise>``.
+What the gradebook has of them stays; what is missing is added.
+"""
+
+import importlib.util
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from labkit.grading.course import CourseLab
+from labkit.grading.report.scores import HIDDEN, Row, Sheet
+
+_CHECK = "check-"
+
+
+class GradebookError(Exception):
+    """A gradebook that cannot be written, with what to do."""
+
+
+def require() -> None:
+    """Raise GradebookError where nbgrader is not installed: before grading, not after it."""
+    if importlib.util.find_spec("nbgrader") is None:
+        raise GradebookError(
+            "--gradebook needs nbgrader: pip install 'mixed-precision-labs[instructor]'"
+        )
+
+
+def write(file: Path, sheets: Iterable[Sheet], course: Mapping[str, CourseLab]) -> int:
+    """Write the scores of these sheets; returns the number of submissions written.
+
+    Points of a check become the automatic score; points set by hand the manual one. What was not
+    graded is marked as needing a grade by hand. A student without a submission gets none.
+
+    Raises GradebookError where the file is no gradebook.
+    """
+    from nbgrader.api import Gradebook
+    from sqlalchemy.exc import SQLAlchemyError
+
+    written = 0
+    try:
+        # nbgrader builds its records in an order that SQLAlchemy warns of.
+        with (
+            warnings.catch_warnings(action="ignore"),
+            Gradebook(f"sqlite:///{file.absolute()}") as book,
+        ):
+            for sheet in sheets:
+                if sheet.submission.lab in course and sheet.submission.cause != "missing":
+                    _write_sheet(book, sheet)
+                    written += 1
+    except SQLAlchemyError as error:
+        why = str(error.__cause__ or error).splitlines()[0]
+        raise GradebookError(f"{file} cannot be used as a gradebook of nbgrader: {why}.") from None
+    return written
+
+
+def _write_sheet(book, sheet: Sheet) -> None:
+    of = sheet.submission
+    first, _, last = of.name.rpartition(" ")
+    names = {"first_name": first, "last_name": last} if of.name else {}
+    book.update_or_create_student(of.student, **names)
+    book.update_or_create_assignment(of.lab)
+    book.update_or_create_notebook(of.lab, of.lab)
+    for row in sheet.rows:
+        book.update_or_create_grade_cell(
+            _cell(row), of.lab, of.lab, max_score=row.possible, cell_type="code"
+        )
+    # nbgrader keeps times without a zone, in UTC.
+    time = {"timestamp": of.at.replace(tzinfo=None)} if of.at else {}
+    submission = book.update_or_create_submission(of.lab, of.student, **time)
+    _add_grades(book, submission, of.lab)
+    for row in sheet.rows:
+        grade = book.find_grade(_cell(row), of.lab, of.lab, of.student)
+        grade.auto_score = row.checked
+        grade.manual_score = row.points if row.override else None
+        grade.needs_manual_grade = row.points is None
+    book.db.commit()
+
+
+def _add_grades(book, submission, lab: str) -> None:
+    """Give a submission that was there before the grades of cells that were not."""
+    from nbgrader.api import Grade, SubmittedNotebook
+
+    book.db.expire_all()  # the lists of cells were read before some were added
+    master = book.find_notebook(lab, lab)
+    notebook = next((one for one in submission.notebooks if one.name == lab), None)
+    if notebook is None:
+        notebook = SubmittedNotebook(notebook=master, assignment=submission)
+        book.db.add(notebook)
+    there = {grade.cell_id for grade in notebook.grades}
+    for cell in master.grade_cells:
+        if cell.id not in there:
+            book.db.add(Grade(cell_id=cell.id, notebook=notebook))
+    book.db.commit()
+
+
+def _cell(row: Row) -> str:
+    return row.exercise if row.exercise.startswith(HIDDEN) else f"{_CHECK}{row.exercise}"

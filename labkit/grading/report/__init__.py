@@ -1,0 +1,1 @@
+"""From verdicts to points, tables, feedback pages and the summary of a class."""

@@ -1,0 +1,124 @@
+"""The grades as tables: a row an exercise, a row a student for the LMS, and JSON with causes.
+
+Students wrote some of what stands here. A cell that a spreadsheet would take for a formula gets an
+apostrophe before it.
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from labkit.grading.report.scores import Sheet, pseudonym
+
+_COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
+_COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "hidden", "late"]
+_COLUMNS += ["override", "repairs", "file", "digest", "pseudonym"]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def grades_csv(sheets: Iterable[Sheet], secret: bytes) -> str:
+    """A row for each student and exercise; ``secret`` gives the class summary's pseudonyms."""
+    rows = []
+    for sheet in sheets:
+        of = sheet.submission
+        for row in sheet.rows:
+            facts = asdict(row) | {
+                "student": of.student,
+                "name": of.name,
+                "lms_id": of.lms_id,
+                "lab": of.lab,
+                "late": of.late,
+                "repairs": " ".join(of.repairs),
+                "file": of.file,
+                "digest": of.work.digest[:12] if of.work else "",
+                "misconceptions": " ".join(row.misconceptions),
+                "pseudonym": pseudonym(of.student, secret),
+            }
+            rows.append([facts[column] for column in _COLUMNS])
+    return _csv(_COLUMNS, rows)
+
+
+def totals_csv(sheets: Iterable[Sheet]) -> str:
+    """A row for each student and a column for each lab, for the gradebook of an LMS.
+
+    A lab that is not wholly graded leaves its cell and the total empty: no 0 that nobody gave. A
+    lab that was not handed in leaves its cell empty and adds nothing.
+    """
+    sheets = list(sheets)
+    labs = {s.submission.lab: s.possible for s in sheets if s.submission.lab}
+    students: dict[str, dict[str, Sheet]] = {}
+    for sheet in sheets:
+        students.setdefault(sheet.submission.student, {})[sheet.submission.lab] = sheet
+    rows = []
+    for student, by_lab in sorted(students.items()):
+        of = next(iter(by_lab.values())).submission
+        points = {lab: sheet.points for lab, sheet in by_lab.items()}
+        total = None if None in points.values() else sum(points.values())
+        cells = [points.get(lab) for lab in sorted(labs)]
+        rows.append([student, of.name, of.lms_id, *cells, total])
+    heads = [f"{lab} ({_number(labs[lab])})" for lab in sorted(labs)]
+    total = f"total ({_number(sum(labs.values()))})"
+    return _csv(["student", "name", "lms_id", *heads, total], rows)
+
+
+def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
+    """Everything, for programs; ``versions`` are those of the labs. No times: a rerun is equal."""
+    facts = [
+        {
+            "student": sheet.submission.student,
+            "name": sheet.submission.name,
+            "lms_id": sheet.submission.lms_id,
+            "lab": sheet.submission.lab,
+            "file": sheet.submission.file,
+            "digest": sheet.submission.work.digest if sheet.submission.work else None,
+            "late": sheet.submission.late,
+            "cause": sheet.submission.cause,
+            "repairs": list(sheet.submission.repairs),
+            "points": sheet.points,
+            "possible": sheet.possible,
+            "exercises": [asdict(row) for row in sheet.rows],
+        }
+        for sheet in sheets
+    ]
+    content = {"schema": 1, "labs": versions, "submissions": facts}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def write(file: Path, text: str) -> None:
+    """Put the text in place in one step: a reader sees the old file or the new one, whole."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace", newline="")
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def safe(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return _number(value)
+    text = str(value)
+    if text.lstrip(" ").startswith(_FORMULA):
+        text = f"'{text}"
+    return text.replace("\r", " ")  # which csv leaves bare, and spreadsheets take for a new row
+
+
+def _csv(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([safe(column) for column in columns])
+    writer.writerows([[safe(value) for value in row] for row in rows])
+    return out.getvalue()
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"

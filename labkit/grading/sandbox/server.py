@@ -1,0 +1,347 @@
+"""The warm server, inside the sandbox: forked once a submission, and from there once an exercise.
+
+It has imported what the labs import, has stand-ins for the engine and the checks, and never runs a
+student's code itself. For each submission a fork takes namespaces of its own, and in them a *snapshot*
+process runs the cells; for each exercise the snapshot forks, and that child runs the first half of
+the check and writes the codec's bytes. The judge is not here: whatever a student does to these
+processes, they can only send bytes.
+
+Sockets, in frames: ``control`` from the judge's side to the server; one a submission, which the
+judge gets from the server; one an exercise, which the snapshot gets from the judge.
+
+    python -m labkit.grading.sandbox.server CONTROL_FD sandbox   forks, in namespaces
+    python -m labkit.grading.sandbox.server CONTROL_FD bare      forks: no sandbox
+    python -m labkit.grading.sandbox.server CONTROL_FD alone     one exercise, then the end
+    python -m labkit.grading.sandbox.server probe                can namespaces be had here?
+"""
+
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import pkgutil
+import random
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from labkit.grading.sandbox import cells, confine, frames, standin
+
+REQUEST_BYTES = 2**28
+ORPHAN_SECONDS = 3600
+LEARNERS = ("formats", "devices", "emulation", "training", "measuring", "plots.py")
+"""What a learner imports of labkit, beside ``labs``."""
+
+PRELOADED = [
+    "numpy",
+    "pandas",
+    "matplotlib.pyplot",
+    "torch",
+    "torch.nn.functional",
+    "torch.utils.flop_counter",
+    "torch.utils.data",
+    "torch.optim",
+    "cloudpickle",
+    "IPython.core.inputtransformer2",
+    "asyncio",
+]
+SCRATCH = ("/tmp", "/dev/shm")
+
+
+def preload(names: Iterable[str] | None = None) -> dict:
+    """Import what labs need, on one thread; returns the modules that cross to an answer's side."""
+    torch = importlib.import_module("torch")
+    # A process that has run an operation on several threads cannot be forked.
+    torch.set_num_threads(1)
+    torch.set_num_threads = lambda count: None
+    for name in [*PRELOADED, *_labkit()] if names is None else names:
+        importlib.import_module(name)
+    if names is None:
+        _step(torch)
+    beside = {name: _beside(name) for name in ("codec", "running")}
+    standin.install()
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page it touches
+    return {f"labkit.labs.engine.{name}": module for name, module in beside.items()}
+
+
+def _labkit() -> Iterator[str]:
+    """What labs import of labkit, by full name: all that is here and has no stand-in."""
+    package = importlib.import_module("labkit")
+    for part in (*LEARNERS, "labs"):
+        path = Path(package.__path__[0]) / part
+        if path.is_dir():
+            for module in pkgutil.walk_packages([str(path)], f"labkit.{part}."):
+                if not standin.STOOD_FOR.match(module.name):
+                    yield module.name
+        else:
+            yield f"labkit.{path.stem}"
+
+
+def _step(torch) -> None:
+    """One training step: torch imports much of itself only when it is first used."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(torch.ones(1, 2)).float().sum()
+    torch.amp.GradScaler("cpu").scale(loss).backward()
+    optimizer.step()
+
+
+def _beside(name: str):
+    """One module of labkit.labs.engine without its package, which is not here."""
+    full = f"labkit.labs.engine.{name}"
+    path = Path(__file__).parents[2] / "labs" / "engine" / f"{name}.py"
+    package = sys.modules.setdefault("labkit.labs.engine", standin.StandIn("labkit.labs.engine"))
+    spec = importlib.util.spec_from_file_location(full, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    setattr(package, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def seed_everything(seed: int) -> None:
+    """Seed random, numpy and torch; ``seed`` fits into 32 bits, which is numpy's limit."""
+    random.seed(seed)
+    importlib.import_module("numpy").random.seed(seed)
+    importlib.import_module("torch").manual_seed(seed)
+
+
+def _say(sock: socket.socket, said: dict) -> None:
+    sock.sendall(frames.framed(json.dumps(said).encode()))
+
+
+# In the process of one exercise
+
+
+def answer(sock: socket.socket, names: dict, beside: dict) -> None:
+    """Read what is asked, run the first half of the check, write the bytes."""
+    request = sock.makefile("rb")
+    asked = json.loads(frames.read(request, most=REQUEST_BYTES))
+    shipped = frames.read(request, most=REQUEST_BYTES)
+    lent = [frames.read(request, most=REQUEST_BYTES) for _ in range(asked["lent"])]
+    sys.settrace(None)
+    sys.modules.update(beside)  # the names by which a shipped function finds these two
+    for blob in lent:
+        standin.lend(pickle.loads(blob))
+    encode, running = (
+        beside["labkit.labs.engine.codec"].encode,
+        beside["labkit.labs.engine.running"],
+    )
+    seed_everything(asked["seed"])
+    missing = [name for name in asked["names"] if name not in names]
+    if missing:
+        content = encode({"missing": missing})
+    else:
+        run = pickle.loads(shipped)
+        if asked["takes_seed"]:
+            run = _seeded(run, asked["seed"])
+        values = tuple(names[name] for name in asked["names"])
+        content = _collect(running, encode, run, values[0] if len(values) == 1 else values)
+    sock.sendall(frames.framed(bytes.fromhex(asked["nonce"]) + content))
+
+
+def _seeded(run: Callable, seed: int) -> Callable:
+    return lambda answer: run(answer, seed)
+
+
+def _collect(running, encode: Callable, run: Callable, value) -> bytes:
+    try:
+        return running.collect(run, value)
+    except BaseException as error:  # KeyboardInterrupt: nobody sits at this keyboard
+        report = {"outcome": "raised", "value": running.raised(error), "printed": "", "warned": []}
+        return encode(report)
+
+
+# In the process of one submission
+
+
+def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
+    """Run the cells, then serve exercises until the judge has had enough."""
+    request = sock.makefile("rb", buffering=0)
+    asked = json.loads(frames.read(request, most=REQUEST_BYTES))
+    standin.furnish(pickle.loads(frames.read(request, most=REQUEST_BYTES)))
+    forks = how != "alone"
+    if how == "sandbox":
+        confine.limit(data_bytes=asked["data_bytes"], disk_bytes=asked["disk_bytes"])
+        confine.lock()
+    else:  # a loop ends even if nobody is left to end it
+        resource.setrlimit(resource.RLIMIT_CPU, (ORPHAN_SECONDS, ORPHAN_SECONDS))
+    running, loads = beside["labkit.labs.engine.running"], json.dumps
+    fork, leave, waitpid, take = os.fork, os._exit, os.waitpid, socket.recv_fds
+    names = cells.namespace()
+    seed_everything(asked["seed"])
+    errors = []
+    for number, source in enumerate(asked["cells"]):
+        if number in asked["skipped"]:
+            continue
+        _say(sock, {"cell": number})
+        error = cells.run_cell(number, source, names)
+        if error is not None:
+            told = running.raised(error)
+            stub = type(error) is NotImplementedError and error.args == (running.STUB,)
+            errors.append([number, told.type_name, told.message, told.line, stub])
+    sock.sendall(frames.framed(loads({"errors": errors[:100]}).encode()))
+    while True:
+        byte, received, _, _ = take(sock, 1, 1)
+        if not byte:
+            leave(0)
+        if forks and (child := fork()):
+            os.close(received[0])
+            while waitpid(-1, 0)[0] != child:  # orphans end here too
+                pass
+            sock.sendall(frames.framed(b"done"))
+            continue
+        try:
+            request.close()
+            sock.close()
+            answer(socket.socket(fileno=received[0]), names, beside)
+        finally:
+            leave(0)
+
+
+# The server
+
+
+def submission(control: socket.socket, beside: dict, how: str) -> None:
+    """Fork a keeper, and from it the snapshot as the first process of its own namespaces.
+
+    The judge gets the snapshot's socket and a handle of its process, and kills it when it is done.
+    """
+    keeper = os.fork()
+    if keeper:
+        os.waitpid(keeper, 0)
+        return
+    try:
+        ours, theirs = socket.socketpair()
+        if how == "sandbox":
+            confine.unshare()
+        child = os.fork()
+        if child == 0:
+            _keep_only(ours.fileno())
+            os.setsid()  # a process group reaches across namespaces
+            _silence()
+            snapshot(ours, beside, how=how)
+        ours.close()
+        handles = [theirs.fileno(), os.pidfd_open(child)]
+        socket.send_fds(control, [b"s"], handles)
+        theirs.close()
+        os.waitpid(child, 0)
+    finally:
+        os._exit(0)
+
+
+def _keep_only(fd: int) -> None:
+    """Close every file but this one and the standard three: the server's sockets above all."""
+    os.closerange(3, fd)
+    os.closerange(fd + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _silence() -> None:
+    """Input is empty and output goes nowhere, whatever a student's code makes of sys.stdout."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+
+
+def _sweep(kept: dict[str, set]) -> bool:
+    """Remove what a submission has left in memory file systems; False where something stays.
+
+    A folder's folders are moved to the top before it goes: however deep a tree is, no path is long
+    and nothing recurs.
+    """
+    for folder, before in kept.items():
+        while left := sorted(set(os.listdir(folder)) - before):
+            for name in left:
+                try:
+                    _remove(folder, os.path.join(folder, name))
+                except OSError:
+                    return False
+    return True
+
+
+def _remove(top: str, path: str) -> None:
+    if not _is_folder(path):
+        os.unlink(path)
+        return
+    os.chmod(path, 0o700)
+    for name in os.listdir(path):
+        inner = os.path.join(path, name)
+        if _is_folder(inner):
+            os.chmod(inner, 0o700)  # its ".." is written
+            os.rename(inner, os.path.join(top, f"swept-{random.getrandbits(128):x}"))
+        else:
+            os.unlink(inner)
+    os.rmdir(path)
+
+
+def _is_folder(path: str) -> bool:
+    return os.path.isdir(path) and not os.path.islink(path)
+
+
+def serve_one(control: socket.socket) -> None:
+    """One submission and one exercise of it in this process: where nothing is forked."""
+    beside = preload(("torch", "cloudpickle"))
+    control.sendall(frames.framed(b"ready"))
+    _silence()
+    snapshot(control, beside, how="alone")
+
+
+def serve(control: socket.socket, how: str) -> None:
+    """Preload, say so, then one submission after the other."""
+    # Outside a sandbox these folders are the host's.
+    folders = SCRATCH if how == "sandbox" else ()
+    kept = {folder: set(os.listdir(folder)) for folder in folders}
+    beside = preload()
+    _sweep(kept)
+    control.sendall(frames.framed(b"ready"))
+    socket.send_fds(control, [b"s"], [os.pidfd_open(os.getpid())])
+    requests = control.makefile("rb", buffering=0)
+    while True:
+        try:
+            frames.read(requests, most=16)
+        except EOFError:
+            return
+        submission(control, beside, how)
+        control.sendall(frames.framed(b"clean" if _sweep(kept) else b"unclean"))
+
+
+def probe() -> None:
+    """Take the namespaces of a submission once; raises OSError where the kernel refuses."""
+    confine.drop_root()
+    confine.unshare()
+    child = os.fork()
+    if child == 0:
+        try:
+            confine.limit(data_bytes=2**34, disk_bytes=2**20)
+            confine.lock()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    if os.waitpid(child, 0)[1]:
+        raise OSError("a process in namespaces of its own could not lock itself in")
+    print("ok")
+
+
+def main(args: list[str]) -> None:
+    """See the module's text."""
+    if args == ["probe"]:
+        return probe()
+    control, how = socket.socket(fileno=int(args[0])), args[1]
+    if how == "alone":
+        return serve_one(control)
+    if how == "sandbox":
+        confine.drop_root()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
+    return serve(control, how)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

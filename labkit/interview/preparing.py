@@ -1,0 +1,63 @@
+"""Where a learner stands before an interview, as tables and pictures for a notebook.
+
+Everything is computed from the learner's own log by ``labkit.interview.drills`` and ``labkit.interview.plans``; this
+module only asks the log and the clock. Each function raises ``labkit.base.progress.ProgressError``
+where the log cannot be read.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+
+from labkit import plots
+from labkit.interview import drills, plans
+from labkit.interview import log as interview
+from labkit.interview.questions import load
+from labkit.interview.wording import sureness
+from labkit.plots import Picture
+
+_FOUR_WEEKS = timedelta(days=28)
+
+
+def friday_plan() -> pd.DataFrame:
+    """What is left to do when the interview is days away, with the cell to run for each line."""
+    steps = plans.friday(load(), interview.reviews(), datetime.now(UTC))
+    rows = [{"do": step.what, "minutes": step.minutes, "run": step.cell} for step in steps]
+    if not rows:
+        rows = [{"do": "all done; sleep well", "minutes": 0, "run": ""}]
+    return pd.DataFrame(rows, index=range(1, len(rows) + 1))
+
+
+def topics() -> pd.DataFrame:
+    """Every topic of the bank: its name for ``drill``, its title, how many questions it holds."""
+    rows = [
+        {"name": topic.topic, "title": topic.title.en, "questions": len(topic.questions)}
+        for topic in load().topics.values()
+    ]
+    return pd.DataFrame(rows, index=range(1, len(rows) + 1))
+
+
+def weeks_plan() -> Picture:
+    """The reviews to come until the interview, or of four weeks where no date is set."""
+    now = datetime.now(UTC)
+    day = interview.interview_date()
+    ahead = plans.weeks(load(), interview.reviews(), now, day or now + _FOUR_WEEKS)
+    rows = [(f"{at.day} {at:%b}", count) for at, count in ahead.due]
+    until = f"until the interview on {ahead.interview}" if day else "in four weeks (no date is set)"
+    pace = f"{ahead.unseen} core questions are unseen; new ones a day {until}: {ahead.new_a_day}."
+    return plots.due_by_day(rows, pace=pace)
+
+
+def ready() -> Picture:
+    """What would be answered rightly, topic by topic: on the day of the interview, if it is set."""
+    bank, day = load(), interview.interview_date()
+    rows = drills.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
+    titled = [(bank.topics[r.topic].title.en, r.ready, r.seen, r.questions) for r in rows]
+    return plots.readiness(titled, when=f"{day:%Y-%m-%d}" if day else "now")
+
+
+def confidence() -> Picture:
+    """The share of right answers at each stated confidence."""
+    words = sureness("en")
+    rows = drills.calibration(interview.reviews())
+    return plots.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])

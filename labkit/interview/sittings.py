@@ -1,0 +1,300 @@
+"""A sitting: one card after another, as a state that a notebook's widget and a terminal both drive.
+
+A sitting is in one of four states. In "asking" a card waits for an answer; in "ticking" a learner
+ticks the points made in free speech beside the model answer; in "answered" the verdict stands; in
+"done" there is nothing more to ask. What was answered is in the log before ``submit`` returns.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+from labkit.base.progress import ProgressError
+from labkit.interview import drills, mock
+from labkit.interview import log as interview
+from labkit.interview.answers import Judgement, judge
+from labkit.interview.drills import Review
+from labkit.interview.mock import Asked, Mock, Report
+from labkit.interview.questions import Bank, Card, Question, Text, draw
+
+ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
+
+
+class Sitting:
+    """What the two kinds of sittings share: the card that is shown, its hints, its clock."""
+
+    def __init__(self, bank: Bank, clock: Callable[[], float] = time.monotonic) -> None:
+        self.bank = bank
+        self.state = DONE
+        self.card: Card | None = None
+        self.place = 0
+        self.hints = 0
+        self.speech: str | None = None
+        self.judgement: Judgement | None = None
+        self.trouble: str | None = None
+        self._clock = clock
+        self._begun = clock()
+
+    def _show(self, card: Card) -> None:
+        self.card, self.state, self.hints = card, ASKING, 0
+        self.speech = self.judgement = None
+        self._begun = self._clock()
+
+    def hint(self) -> Text | None:
+        """The next hint of the card, None where there is no more. A mock gives none."""
+        hints = self.card.question.hints
+        if self.hints >= len(hints.en):
+            return None
+        self.hints += 1
+        return self.shown_hints()[-1]
+
+    def shown_hints(self) -> list[Text]:
+        """The hints that were asked for so far."""
+        hints, fill = self.card.question.hints, self.card.fill
+        pairs = list(zip(hints.en, hints.zh, strict=True))[: self.hints]
+        return [Text(en=fill(en), zh=fill(zh)) for en, zh in pairs]
+
+
+class DrillSitting(Sitting):
+    """Questions one after another, each with its verdict at once.
+
+    ``questions`` are asked in order; ``reviews`` are those so far, so that the numbers of a
+    question seen before are drawn anew.
+    """
+
+    def __init__(
+        self,
+        bank: Bank,
+        questions: Sequence[Question],
+        reviews: Sequence[Review] = (),
+        *,
+        mode: str = "drill",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(bank, clock)
+        self.questions = list(questions)
+        self.reviews: list[Review] = []
+        self.mode = mode
+        self._past = list(reviews)
+        self._seconds = 0.0
+        self._unknown = False
+        self._sure = drills.FAIRLY_SURE
+        self.place = -1
+        self.next()
+
+    @property
+    def length(self) -> int:
+        """How many questions this sitting has."""
+        return len(self.questions)
+
+    def next(self) -> None:
+        """Show the next card; "done" after the last."""
+        self.place += 1
+        if self.place >= len(self.questions):
+            self.state, self.card = DONE, None
+            return
+        question = self.questions[self.place]
+        self._show(draw(question, drills.next_seed(question, [*self._past, *self.reviews])))
+
+    def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
+        """Answer the card; free speech goes on to its rubric. Raises ``labkit.interview.answers.Unclear``."""
+        said = answer is not None and self.card.question.kind != "free"
+        self._seconds, self._sure = self._clock() - self._begun, sure if said else drills.NOT_SAID
+        if self.card.question.kind == "free" and answer is not None:
+            self.speech, self.state = str(answer), TICKING
+            return
+        self._judged(answer)
+
+    def tick(self, points: Iterable[int]) -> None:
+        """Tick the points that were made in free speech, counted from 1."""
+        self._judged(list(points))
+
+    def _judged(self, answer) -> None:
+        judgement = judge(self.card, answer)
+        self._unknown = answer is None
+        review = interview.reviewed(
+            self.card,
+            judgement,
+            at=datetime.now(UTC),
+            sure=self._sure,
+            hints=self.hints,
+            seconds=self._seconds,
+            mode=self.mode,
+        )
+        self.judgement, self.state = judgement, ANSWERED
+        self.reviews.append(review)
+        self.trouble = interview.keep(review)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the newest answer was "I do not know"."""
+        return self._unknown
+
+    def sections(self) -> list[str]:
+        """Sections of labs in which two cards or more were missed."""
+        return drills.to_revisit(self.bank, [*self._past, *self.reviews])
+
+    def missed_twice(self) -> list[str]:
+        """Those of ``sections`` that the newest answer, if it was wrong, belongs to."""
+        alone = drills.sections(self.card.question, self.reviews[-1])
+        return [section for section in self.sections() if section in alone]
+
+
+class MockSitting(Sitting):
+    """A mock interview: no hints, no verdicts; after the last turn free speech is ticked.
+
+    ``kept`` is the name under which the log keeps a mock that is resumed.
+    """
+
+    def __init__(
+        self,
+        bank: Bank,
+        settings: Mock,
+        *,
+        kept: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(bank, clock)
+        self._finished = False
+        self.mock = settings
+        self.asked: Asked | None = None
+        self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
+        self.next()
+
+    @property
+    def length(self) -> int:
+        """How many questions this interview has."""
+        return self.mock.length
+
+    @property
+    def minutes_left(self) -> float:
+        """Minutes that the answers so far have left."""
+        return max(0.0, self.mock.minutes - self.mock.seconds / 60)
+
+    @property
+    def introduction(self) -> Text:
+        """What the interviewer says before the card."""
+        return self.asked.introduction
+
+    def hint(self) -> None:
+        """An interviewer gives no hints here."""
+        return None
+
+    def next(self) -> None:
+        """Show the next card, or the next free speech to tick; "done" after all."""
+        if self._finished:
+            return
+        self.asked = mock.following(self.mock, self.bank)
+        if self.asked:
+            self.place = len(self.mock.turns)
+            self._show(self.asked.card)
+            return
+        for place, turn in enumerate(self.mock.turns):
+            question = self.bank.questions[turn.question]
+            if question.kind == "free" and turn.answer is not None and turn.ticked is None:
+                self._show(draw(question, turn.seed))
+                self.place, self.speech, self.state = place, turn.answer, TICKING
+                return
+        self._finished = True
+        interview.finish_mock(self._kept, self.mock, self.bank, datetime.now(UTC))
+        self.state, self.card = DONE, None
+
+    def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
+        """Answer the card and go on. Raises ``labkit.interview.answers.Unclear``; then nothing counts."""
+        seconds = self._clock() - self._begun
+        place = len(self.mock.turns)
+        self.mock = mock.answered(self.mock, self.asked, answer, sure=sure, seconds=seconds)
+        self._keep(place)
+        self.next()
+
+    def tick(self, points: Iterable[int]) -> None:
+        """Tick the points that were made in free speech, counted from 1, and go on."""
+        made = list(points)
+        judge(self.card, made)  # an unknown point is said before it counts
+        self.mock = mock.ticked(self.mock, self.place, made)
+        self._keep(self.place)
+        self.next()
+
+    def _keep(self, place: int) -> None:
+        turn = self.mock.turns[place]
+        self.trouble = interview.keep_turn(self._kept, turn, place, datetime.now(UTC))
+
+    def report(self) -> Report:
+        """The report of the interview as it stands."""
+        return mock.report(self.mock, self.bank)
+
+
+def todays(
+    bank: Bank, *, count: int = 10, topics: Sequence[str] = (), core: bool = False
+) -> DrillSitting:
+    """What is due for this learner now, then what is new. Raises as ``labkit.interview.drills.session``."""
+    past = interview.reviews()
+    questions = drills.session(
+        bank,
+        past,
+        datetime.now(UTC),
+        count=count,
+        mistakes=interview.mistakes(),
+        interview=interview.interview_date(),
+        topics=topics or None,
+        core=core,
+    )
+    return DrillSitting(bank, questions, past)
+
+
+def warm_up(bank: Bank, lab: str) -> DrillSitting:
+    """Three short questions to begin a lab with; see ``labkit.interview.drills.warm_up``.
+
+    A log that cannot be read never stops a lab: the sitting's ``trouble`` says what is the matter.
+    """
+    past, mistakes, trouble = _so_far()
+    questions = drills.warm_up(bank, past, datetime.now(UTC), lab=lab, mistakes=mistakes)
+    return _with_trouble(DrillSitting(bank, questions, past), trouble)
+
+
+def say_it(bank: Bank, lab: str) -> DrillSitting:
+    """What an interviewer asks after a lab; a log that cannot be read is a sentence, as above."""
+    past, _, trouble = _so_far()
+    return _with_trouble(DrillSitting(bank, drills.say_it(bank, lab=lab), past), trouble)
+
+
+def diagnostic(bank: Bank) -> DrillSitting:
+    """Two questions of every lab, to find where to start."""
+    past, _, trouble = _so_far()
+    questions = drills.diagnostic(bank, past)
+    return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
+
+
+def _so_far() -> tuple[list[Review], list[drills.Mistake], str | None]:
+    try:
+        return interview.reviews(), interview.mistakes(), None
+    except ProgressError as problem:
+        return [], [], str(problem)
+
+
+def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:
+    sitting.trouble = trouble
+    return sitting
+
+
+def resumed(
+    bank: Bank, *, seed: int | None = None, length: int | None = None
+) -> MockSitting | None:
+    """The mock interview that was broken off, where it was; None where there is none.
+
+    With a seed, only if it has that seed, and that length.
+    """
+    found = interview.unfinished_mock(bank)
+    if not found or (seed is not None and (found[1].seed, found[1].length) != (seed, length)):
+        return None
+    return MockSitting(bank, found[1], kept=found[0])
+
+
+def new_mock(
+    bank: Bank, *, length: int = 10, minutes: float | None = None, seed: int | None = None
+) -> MockSitting:
+    """A new mock interview; two minutes a question and a seed of its own where none are given."""
+    seed = random.randrange(10**6) if seed is None else seed
+    minutes = mock.SECONDS_A_TURN / 60 * length if minutes is None else minutes
+    return MockSitting(bank, Mock(seed=seed, length=length, minutes=minutes))

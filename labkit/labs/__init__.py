@@ -1,0 +1,1 @@
+"""A folder a lab, named as its notebook after the number; ``engine`` serves them all."""

@@ -1,0 +1,1 @@
+"""Checks of lab 05: op lists, loops, and the pull request."""

@@ -1,0 +1,447 @@
+"""Checks of lab 05, the first two: autocast by hand, and its lists read backwards.
+
+The loops of this lab are judged in ``labkit.labs.automatic_mixed_precision.checks.amp_loops``, the review in
+``labkit.labs.automatic_mixed_precision.checks.amp_review``.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from labkit.emulation import emulate_gpu
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
+from labkit.labs.engine.codec import Raised
+
+LAB = "05_automatic_mixed_precision"
+LOW = frozenset(["linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "einsum"])
+"""Names of functions that autocast runs in 16 bits: products."""
+
+WIDE = frozenset(
+    "softmax log_softmax nll_loss mse_loss layer_norm exp log pow sum norm cumsum".split()  # noqa: SIM905
+)
+"""Names of functions that autocast runs in float32: range or long sums."""
+
+
+# Predictions
+
+six_ops = predict(
+    "six-ops",
+    lab=LAB,
+    form=6,
+    usual={
+        (True,) * 6: ("Only products are on the 16-bit list.", "autocast-casts-every-op"),
+        (True, True, False, True, True, False): (
+            "x + x is on no list: float32 in, float32 out.",
+            "autocast-casts-every-op",
+        ),
+        (True, False, False, False, False, False): (
+            "relu and + are on no list: they take what comes, here 16 bits.",
+            "unlisted-ops-run-in-fp32",
+        ),
+    },
+)
+used_nine_times = predict(
+    "used-nine-times",
+    lab=LAB,
+    form="number",
+    usual={
+        2056: (
+            "So says float32. The cache made one 16-bit copy, and its gradient is summed in FP16.",
+            "gradients-are-summed-in-fp32",
+        ),
+        2057: "Eight ones and 2048 are 2056, and that is not what comes out either.",
+    },
+)
+clipped_inf = predict(
+    "clipped-inf",
+    lab=LAB,
+    form=("inf", "1", "0", "nan"),
+    usual={
+        "1": ("The factor is 1 / inf = 0, and inf times 0 is NaN.", "clipping-repairs-inf"),
+        "0": ("Its finite neighbours become 0. inf times 0 is NaN.", "clipping-repairs-inf"),
+        "inf": "The norm is inf, so the factor is 0, and inf times 0 is something else.",
+    },
+)
+only_d = predict(
+    "only-d",
+    lab=LAB,
+    form=("neither", "D", "G", "both"),
+    usual={
+        "neither": ("The inf check is kept apart for each optimizer.", "one-inf-stops-both"),
+        "both": "A step with an inf gradient is skipped.",
+        "D": "D has the inf.",
+    },
+)
+
+
+# Autocast by hand
+
+
+def _seeded(seed, *shape, scale=1.0):
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _network():
+    network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 3))
+    with torch.no_grad():
+        for seed, parameter in enumerate(network.parameters()):
+            parameter.copy_(_seeded(seed, *parameter.shape, scale=0.5))
+    return network
+
+
+_X = _seeded(10, 4, 6)
+_TARGETS = torch.tensor([0, 2, 1, 2])
+_WEIGHT = _seeded(11, 5, 6)
+_CASES = {
+    "x @ w": lambda: _X @ _WEIGHT.T,
+    "torch.mm(x, w)": lambda: torch.mm(_X, _WEIGHT.T),
+    "linear(x, w, bias=b)": lambda: F.linear(_X, _WEIGHT, bias=_seeded(12, 5)),
+    "conv2d(image, kernel)": lambda: F.conv2d(_seeded(13, 1, 2, 5, 5), _seeded(14, 3, 2, 3, 3)),
+    "(x @ w).relu()": lambda: (_X @ _WEIGHT.T).relu(),
+    "(20 * (x @ w)).exp()": lambda: (20 * (_X @ _WEIGHT.T).abs()).exp(),
+    "(x @ w).softmax(dim=1)": lambda: (_X @ _WEIGHT.T).softmax(dim=1),
+    "(100 * (x @ w)).pow(2).sum()": lambda: (100 * (_X @ _WEIGHT.T)).pow(2).sum(),
+    "nll_loss(x.log_softmax(dim=1), targets)": lambda: F.nll_loss(_X.log_softmax(1), _TARGETS),
+    "x + x": lambda: _X + _X,
+    "x.half() + x": lambda: _X.half() + _X,
+    "x.double() @ w.double()": lambda: _X.double() @ _WEIGHT.T.double(),
+    "sum of counts": lambda: _TARGETS.sum(),
+    "network(x)": lambda: _network()(_X),
+}
+
+
+def run_mini_autocast(mini):
+    """Each case inside `mini(dtype)`, and what a network and its gradients are afterwards."""
+    shown = {}
+    with emulate_gpu():
+        for dtype in (torch.float16, torch.bfloat16):
+            for text, case in _CASES.items():
+                shown[text, dtype] = attempt(_inside, mini, dtype, case)
+        network = _network()
+        shown["loss"] = attempt(_loss, mini, network)
+        shown["outside"] = attempt(network, _X)
+    shown["parameters"] = [p.detach().clone() for p in network.parameters()]
+    shown["gradients"] = [p.grad for p in network.parameters()]
+    return shown
+
+
+def _inside(mini, dtype, case):
+    with mini(dtype):
+        return case().detach()
+
+
+def _loss(mini, network):
+    with mini(torch.float16):
+        loss = F.nll_loss(network(_X).log_softmax(dim=1), _TARGETS)
+    loss.backward()
+    return loss.dtype
+
+
+@check(run_mini_autocast)
+def check_mini_autocast(shown):
+    """Autocast in a dozen lines: products in 16 bits, delicate functions in float32."""
+    for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
+        if now.dtype is not torch.float32 or not torch.equal(was, now):
+            raise Mistake(
+                f"After the block a weight is {_dtype(now.dtype)}"
+                + (", and rounded." if now.dtype is torch.float32 else "."),
+                misconception="autocast-casts-the-parameters",
+            )
+    with emulate_gpu():
+        for dtype in (torch.float16, torch.bfloat16):
+            for text, case in _CASES.items():
+                _judge_case(text, case, dtype, shown[text, dtype])
+    _value(shown["loss"], "loss.backward()")
+    weights = _network().parameters()
+    if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):
+        raise Mistake("A weight has no float32 gradient. Does your cast cut the graph?")
+    outside = _value(shown["outside"], "network(x) after the block")
+    if outside.dtype is not torch.float32 or not outside.isfinite().all():
+        raise Mistake("After the block the network still computes in 16 bits.")
+
+
+def _fits(gradient, weight):
+    return (
+        gradient is not None
+        and (gradient.shape, gradient.dtype) == (weight.shape, torch.float32)
+        and bool(gradient.isfinite().all())
+    )
+
+
+def _judge_case(text, case, dtype, got):
+    with torch.autocast("cpu", dtype=dtype):
+        want = case().detach()
+    call = f"`{text}` inside `mini_autocast({_dtype(dtype)})`"
+    if type(got) is Raised and "dtype" in got.message and "bias=b" in text:
+        raise Mistake(f"{call} raised: {got.message}.", misconception="keywords-need-no-cast")
+    if type(got) is Raised and text.startswith("nll_loss"):
+        raise Mistake(f"{call} raised: {got.message}.", misconception="every-tensor-is-cast")
+    got = _value(got, call)
+    if not isinstance(got, torch.Tensor):
+        raise Mistake(f"{call} gives a {type(got).__name__}. Do you return what func returns?")
+    if got.dtype is not want.dtype:
+        raise Mistake(
+            f"{call} is {_dtype(got.dtype)}; torch.autocast gives {_dtype(want.dtype)}.",
+            misconception=_idea(text, got),
+        )
+    if torch.equal(got.nan_to_num(), want.nan_to_num()):
+        return
+    said = f"{call} has the right dtype and other bits than torch.autocast's."
+    with torch.no_grad():
+        late = case().detach().to(want.dtype)
+    idea = "casting-the-output-is-enough" if torch.equal(got, late) else None
+    raise Mistake(said, misconception=idea)
+
+
+def _idea(text, got):
+    if "double" in text or "counts" in text:
+        return "every-tensor-is-cast"
+    if got.dtype is not torch.float32 and any(f in text for f in ("exp", "softmax", "sum", "ent")):
+        return "autocast-casts-every-op"
+    if text == "x + x":
+        return "autocast-casts-every-op"
+    return None
+
+
+def _value(got, call):
+    if type(got) is Raised:
+        place = f" in your line `{got.line}`" if got.line else ""
+        raise AnswerError(f"{call.strip('`')} raised {got.type_name}: {got.message}{place}.")
+    return got
+
+
+def _dtype(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def _cast(value, target, *, only_wide=True):
+    if target is None or not isinstance(value, torch.Tensor):
+        return value
+    if only_wide and (not value.is_floating_point() or value.dtype is torch.float64):
+        return value
+    return value.to(target)
+
+
+class _Mini(TorchFunctionMode):
+    """What the wrong answers share: ask the lists, then do one thing wrongly."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def target(self, func):
+        name = func.__name__
+        return self.dtype if name in LOW else torch.float32 if name in WIDE else None
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return self.run(func, args, kwargs or {}, self.target(func))
+
+    def run(self, func, args, kwargs, target):
+        args = [_cast(value, target) for value in args]
+        return func(*args, **{key: _cast(value, target) for key, value in kwargs.items()})
+
+
+class mini_autocast(_Mini):
+    """labkit's own answer to the exercise."""
+
+
+@check_mini_autocast.wrong(
+    "autocast-casts-the-parameters",
+    "You changed the tensor that the optimizer owns. What should only the function get?",
+)
+class _(_Mini):
+    def run(self, func, args, kwargs, target):
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, nn.Parameter) and target is not None:
+                value.data = value.data.to(target)
+        return super().run(func, args, kwargs, target)
+
+
+@check_mini_autocast.wrong(
+    "autocast-casts-every-op",
+    "Not every function may run in 16 bits. What does your code do with a name of `WIDE`, or of "
+    "no list?",
+)
+class _(_Mini):
+    def target(self, func):
+        return self.dtype if func.__name__ in LOW | WIDE else None
+
+
+@check_mini_autocast.wrong(
+    "casting-the-output-is-enough",
+    "The product saw float32 inputs, and a Tensor Core would not. What must be 16 bits before it?",
+)
+class _(_Mini):
+    def run(self, func, args, kwargs, target):
+        args = [_cast(value, torch.float32 if target else None) for value in args]
+        kwargs = {
+            key: _cast(value, torch.float32 if target else None) for key, value in kwargs.items()
+        }
+        result = func(*args, **kwargs)
+        return _cast(result, target if func.__name__ in LOW else None)
+
+
+@check_mini_autocast.wrong(
+    "keywords-need-no-cast",
+    "One argument kept its float32. Which arguments does your cast not see?",
+)
+class _(_Mini):
+    def run(self, func, args, kwargs, target):
+        return func(*[_cast(value, target) for value in args], **kwargs)
+
+
+@check_mini_autocast.wrong(
+    "every-tensor-is-cast",
+    "Labels are integers and float64 was asked for. Which dtypes may your cast touch?",
+)
+class _(_Mini):
+    def run(self, func, args, kwargs, target):
+        args = [_cast(value, target, only_wide=False) for value in args]
+        return func(*args, **kwargs) if not kwargs else super().run(func, args, kwargs, target)
+
+
+# The lists, read backwards
+
+
+class _Watch(TorchFunctionMode):
+    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.casts, self.met = [], []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name in _CASTS or "dtype" in kwargs:
+            self.casts.append(name)
+        result = func(*args, **kwargs)
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        dtypes = {a.dtype for a in tensors if a.is_floating_point()}
+        if len(dtypes) > 1 and isinstance(result, torch.Tensor):
+            self.met.append("product" if name in LOW else "promotion")
+        return result
+
+
+_CASTS = {
+    "to", "half", "float", "bfloat16", "double", "type", "type_as",
+    "tensor", "zeros", "ones", "full",
+}  # fmt: skip
+_NAMES = ("low", "wide", "both", "kept")
+
+
+def run_dtypes(dtypes):
+    """`dtypes` inside FP16 and BF16 autocast, on inputs that differ, with casts noted."""
+    shown = []
+    with emulate_gpu():
+        for dtype in (torch.float16, torch.bfloat16):
+            for x, h in ((1, 2), (3, 2), (1, 4)):
+                x, h = _seeded(x, 3, 3), _seeded(h, 3, 3).to(dtype)
+                with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
+                    values = attempt(dtypes, x, h)
+                shown.append({"values": values, "casts": watch.casts, "met": watch.met})
+    return shown
+
+
+@check(run_dtypes)
+def check_dtypes(shown):
+    """The dtype of a result under autocast, chosen by the operation alone."""
+    for dtype, entries in ((torch.float16, shown[:3]), (torch.bfloat16, shown[3:])):
+        lists = [_four(entry["values"]) for entry in entries]
+        wanted = dict.fromkeys(("low", "kept"), dtype) | dict.fromkeys(
+            ("wide", "both"), torch.float32
+        )
+        for name, got in zip(_NAMES, lists[0], strict=True):
+            if got.dtype is wanted[name]:
+                continue
+            raise Mistake(
+                f"Inside {_dtype(dtype)} autocast `{name}` is {_dtype(got.dtype)}; "
+                f"{_dtype(wanted[name])} is wanted.",
+                misconception=_why(name, got, entries[0]),
+            )
+        for entry in entries:
+            if entry["casts"]:
+                raise Mistake(
+                    f"You called `{entry['casts'][0]}`. No casts: let the operation decide."
+                )
+        _judge_sources(lists, entries[0], dtype)
+
+
+def _why(name, got, entry):
+    """The idea behind a wrong dtype; of `both`, by whether two dtypes ever met."""
+    if name == "both" and got.dtype is not torch.float32:
+        return "products-promote" if "product" in entry["met"] else "python-numbers-promote"
+    return {
+        "low": "autocast-casts-every-op",
+        "wide": "unlisted-ops-run-in-fp32",
+        "kept": "listed-ops-follow-their-input",
+    }.get(name)
+
+
+def _four(values):
+    values = _value(values, "dtypes(x, h)")
+    if type(values) not in (tuple, list) or len(values) != 4:
+        raise Mistake("Four tensors are wanted: low, wide, both, kept.")
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        raise Mistake("Each of the four is a tensor that an operation gives.")
+    return values
+
+
+def _judge_sources(lists, entry, dtype):
+    """Each result depends on what it should be made of: change x, then h, and look."""
+    first, other_x, other_h = lists
+    for place, (name, of_x, of_h) in enumerate(
+        (("low", True, False), ("wide", False, True), ("both", True, True), ("kept", False, True))
+    ):
+        for other, expected, source in ((other_x, of_x, "x"), (other_h, of_h, "h")):
+            changed = not torch.equal(first[place].float(), other[place].float())
+            if changed != expected:
+                raise Mistake(
+                    f"`{name}` {'does not change' if expected else 'changes'} with {source}. "
+                    "What is it to be made of?"
+                )
+    if "promotion" not in entry["met"]:
+        raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
+    if torch.equal(first[3].float(), _seeded(2, 3, 3).to(dtype).float()):
+        raise Mistake("`kept` is h itself. Combine h with a Python number.")
+
+
+@check_dtypes.wrong(
+    "python-numbers-promote",
+    "A Python number has no dtype to win with. What else is float32 here?",
+)
+def _(x, h):
+    return x @ x, h.exp(), 2.0 * h, h + 1
+
+
+@check_dtypes.wrong(
+    "autocast-casts-every-op",
+    "Addition is on no list: float32 in, float32 out. Which operations are products?",
+)
+def _(x, h):
+    return x + x, h.exp(), h + x, h * 2
+
+
+@check_dtypes.wrong(
+    "unlisted-ops-run-in-fp32",
+    "relu needs neither range nor sums, so it is on no list. Which functions of h are?",
+)
+def _(x, h):
+    return x @ x, h.relu(), h + x, h * 2
+
+
+@check_dtypes.wrong(
+    "products-promote",
+    "A product casts both sides down. Which operation is on no list, and meets both?",
+)
+def _(x, h):
+    return x @ x, h.exp(), h @ x, h * 2
+
+
+@check_dtypes.wrong(
+    "listed-ops-follow-their-input",
+    "exp is on the float32 list, whatever comes in. What keeps the dtype of h?",
+)
+def _(x, h):
+    return x @ x, h.softmax(0), h + x, (2.0 * h).exp()

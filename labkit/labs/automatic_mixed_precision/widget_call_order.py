@@ -1,0 +1,131 @@
+"""CallOrder: put the calls of one AMP step in order, and read at each call what it breaks.
+
+This module believes that Python judges and the page moves. ``labkit.labs.automatic_mixed_precision.call_order.faults`` says what
+an order does; ``numbers`` holds the rows as final text. An order may come from running code.
+"""
+
+from collections.abc import Sequence
+
+import traitlets
+
+from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults
+from labkit.labs.engine import page
+from labkit.labs.engine.described import DescribedWidget
+
+SHUFFLED = (
+    "update",
+    "backward",
+    "forward",
+    "clip",
+    "enter autocast",
+    "step",
+    "scale",
+    "exit autocast",
+    "zero_grad",
+    "unscale_",
+)
+"""Where an unordered widget begins."""
+
+_WORDS = {"raises": "raises: ", "wrong": "", "style": "works, but "}
+
+
+class CallOrder(DescribedWidget):
+    """A list of calls that can be moved, taken out and put back; each row says what goes wrong.
+
+    ``order`` (readable, observable) holds the calls, names of ``labkit.labs.automatic_mixed_precision.call_order.CALLS``; without
+    one it begins shuffled. ``move(place, to)``, ``take(place)`` and ``put(call)`` do what the page
+    does. Raises ValueError for an unknown call or place.
+
+    >>> CallOrder(["zero_grad", "forward", "backward", "step"]).numbers["rows"][1]["fault"]
+    'runs outside autocast: in float32, and nothing is mixed'
+    """
+
+    _esm = page.script("call_order")
+    _css = page.style("call_order")
+
+    order = traitlets.List(read_only=True)
+    request = traitlets.Dict().tag(sync=True)
+    numbers = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, order: Sequence[str] = SHUFFLED) -> None:
+        faults(order)  # refuses unknown calls before there is a widget
+        super().__init__()
+        self._first = list(order)
+        self._show(self._first)
+
+    def move(self, place: int, to: int) -> None:
+        """Move the call at ``place`` so that it stands at ``to``, both from 0."""
+        self._show(self._moved(place, to))
+
+    def take(self, place: int) -> None:
+        """Take the call at ``place`` out of the order."""
+        self._show(self._without(place))
+
+    def put(self, call: str) -> None:
+        """Put a call at the end of the order."""
+        faults([call])
+        self._show([*self.order, call])
+
+    def _moved(self, place: int, to: int) -> list[str]:
+        order = self._without(place)
+        if not 0 <= to <= len(order):
+            raise ValueError(f"place {to}: this order has places 0 to {len(order)}")
+        return [*order[:to], self.order[place], *order[to:]]
+
+    def _without(self, place: int) -> list[str]:
+        if not 0 <= place < len(self.order):
+            raise ValueError(f"place {place}: this order has places 0 to {len(self.order) - 1}")
+        return [call for i, call in enumerate(self.order) if i != place]
+
+    @traitlets.observe("request")
+    def _answer(self, change: dict) -> None:
+        """Take over the page's order: {seq, order}, whole, for requests may be merged."""
+        self._show(change["new"]["order"], seq=change["new"]["seq"])
+
+    def _show(self, order: list[str], *, seq: int | None = None) -> None:
+        self.set_trait("order", list(order))
+        seq = self.numbers.get("seq", 0) if seq is None else seq
+        said = {fault.place: fault for fault in faults(order)}
+        rows = []
+        for place, call in enumerate(order):
+            fault = said.get(place)
+            text = _WORDS[fault.kind] + fault.sentence if fault else ""
+            spoken = f"{place + 1} of {len(order)}: {call}" + (f", {text}" if text else "")
+            rows.append(
+                {
+                    "call": call,
+                    "kind": fault.kind if fault else "",
+                    "fault": text,
+                    "spoken": spoken,
+                }
+            )
+        self.numbers = {
+            "seq": seq,
+            "rows": rows,
+            "first": self._first,
+            "absent": [call for call in CALLS if call not in order],
+            "verdict": _verdict(said.values()),
+            "sentence": self._words(rows, _verdict(said.values())),
+        }
+
+    @staticmethod
+    def _words(rows: list[dict], verdict: str) -> str:
+        lines = [
+            f"{place}. {row['call']}" + (f"  <- {row['fault']}" if row["fault"] else "")
+            for place, row in enumerate(rows, start=1)
+        ]
+        return "\n".join(["The calls of one step, in order:", *lines, verdict])
+
+    def describe(self) -> str:
+        """Say in words all that the picture shows; also what print and a plain notebook show."""
+        return self.numbers["sentence"]
+
+
+def _verdict(said) -> str:
+    kinds = [fault.kind for fault in said]
+    if "raises" in kinds:
+        return "This loop raises."
+    wrong = kinds.count("wrong")
+    if wrong:
+        return f"This loop runs, and {'one call is' if wrong == 1 else f'{wrong} calls are'} wrong."
+    return "This loop is right." if "style" not in kinds else "This loop is right, but not neat."

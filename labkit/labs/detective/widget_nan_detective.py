@@ -1,0 +1,174 @@
+"""NanDetective: a run that fails, eight instruments, four queries, and whom to accuse.
+
+This module believes that a case is a ``labkit.labs.detective.nan_detective.Case`` and that the page only asks and
+accuses: each request says what to do, and ``numbers`` says all that is then to be seen.
+"""
+
+import traitlets
+
+from labkit.base import progress
+from labkit.base.misconceptions import misconceptions
+from labkit.labs.detective import nan_detective
+from labkit.labs.detective.causes import CAUSES
+from labkit.labs.detective.instruments import INSTRUMENTS, Reading
+from labkit.labs.detective.nan_detective import Case, Verdict
+from labkit.labs.detective.nan_pictures import drawn
+from labkit.labs.engine import page
+from labkit.labs.engine.described import DescribedWidget
+
+ITEM = "nan-detective"
+"""The item under which the log holds the verdicts."""
+
+
+class NanDetective(DescribedWidget):
+    """The file of one case: the symptom, the instruments, the readings, the suspects, the verdict.
+
+    ``ask(instrument)``, ``accuse(cause)`` and ``another()`` do what the page does. The verdict goes
+    to the learner's log, a wrong accusation with its misconception.
+
+    Args:
+        seed: which case.
+        lab: the lab that the log names.
+
+    Raises:
+        ValueError: from ``ask`` and ``accuse``: an unknown name, no query left, a closed case.
+    """
+
+    _esm = page.script("nan_detective")
+    _css = page.style("nan_detective")
+
+    request = traitlets.Dict().tag(sync=True)
+    numbers = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, seed: int = 0, *, lab: str = "interview") -> None:
+        super().__init__()
+        self.lab = lab
+        self._open(seed)
+
+    def _open(self, seed: int) -> None:
+        self.case: Case = nan_detective.new_case(seed)
+        self._trouble = ""
+        self._show()
+
+    def ask(self, instrument: str) -> str:
+        """Ask an instrument; returns what it says."""
+        reading = self.case.ask(instrument)
+        self._show()
+        return f"{INSTRUMENTS[instrument].name}: {reading.text}"
+
+    def accuse(self, cause: str) -> str:
+        """Accuse a cause and close the case; returns the verdict."""
+        verdict = nan_detective.accuse(self.case, cause)
+        self._trouble = self._log(verdict) or ""
+        self._show()
+        return str(verdict)
+
+    def another(self) -> None:
+        """Open the case of the next seed."""
+        self._open(self.case.seed + 1)
+
+    def _log(self, verdict: Verdict) -> str | None:
+        return progress.record(
+            "check",
+            lab=self.lab,
+            item=ITEM,
+            status="passed" if verdict.right else "failed",
+            message=str(verdict).splitlines()[0],
+            misconceptions=[verdict.misconception] if verdict.misconception else [],
+            seed=self.case.seed,
+            accused=verdict.accused,
+            cause=verdict.cause,
+            proved=verdict.proved,
+            queries=[reading.instrument for reading in self.case.readings],
+        )
+
+    @traitlets.observe("request")
+    def _do(self, change: dict) -> None:
+        """Do what the page asks: {seq, case, do, value}; of a case that has gone, nothing."""
+        asked, self._trouble = change["new"], ""
+        acts = {"ask": self.ask, "accuse": self.accuse, "another": lambda _: self.another()}
+        if asked.get("case") == self.case.seed:
+            try:
+                acts[asked["do"]](asked.get("value"))
+            except (ValueError, RuntimeError) as problem:
+                self._trouble = str(problem)
+        self._show(asked["seq"])
+
+    def _show(self, seq: int | None = None) -> None:
+        case, asked = self.case, {reading.instrument for reading in self.case.readings}
+        self.numbers = {
+            "seq": self.numbers.get("seq", 0) if seq is None else seq,
+            "case": case.seed,
+            "symptom": case.symptom,
+            "left": case.queries_left,
+            "left_words": _left_words(case),
+            "closed": case.verdict is not None,
+            "instruments": [
+                {"id": each.id, "name": each.name, "tells": each.tells, "asked": each.id in asked}
+                for each in INSTRUMENTS.values()
+            ],
+            "readings": [_reading(reading) for reading in case.readings],
+            "suspects": [{"id": cause.id, "name": cause.name} for cause in CAUSES.values()],
+            "verdict": case.verdict and _verdict(case.verdict, asked),
+            "trouble": self._trouble,
+        }
+
+    def describe(self) -> str:
+        """Say in words all that the page shows."""
+        case = self.case
+        asked = {reading.instrument for reading in case.readings}
+        lines = [f"NaN detective, case {case.seed}. {case.symptom}", _left_words(case)]
+        if case.readings:
+            lines += ["", "Readings:"]
+            lines += [f"- {INSTRUMENTS[r.instrument].name}: {r.text}" for r in case.readings]
+        if case.verdict:
+            return "\n".join([*lines, "", str(case.verdict), *_why_not(case.verdict)])
+        lines += ["", "Instruments, .ask(...):"]
+        lines += [
+            f"- {each.id!r}: {each.tells}" for each in INSTRUMENTS.values() if each.id not in asked
+        ]
+        lines += ["", "Suspects, .accuse(...):"]
+        lines += [f"- {cause.id!r}: {cause.name}" for cause in CAUSES.values()]
+        return "\n".join(lines)
+
+
+def _left_words(case: Case) -> str:
+    if case.verdict:
+        return "The case is closed."
+    if not case.queries_left:
+        return "No query is left: accuse one of the suspects."
+    return f"{case.queries_left} {'query' if case.queries_left == 1 else 'queries'} left."
+
+
+def _reading(reading: Reading) -> dict:
+    return {
+        "id": reading.instrument,
+        "name": INSTRUMENTS[reading.instrument].name,
+        "text": reading.text,
+        "picture": drawn(reading.picture),
+    }
+
+
+def _verdict(verdict: Verdict, asked: set[str]) -> dict:
+    opening, *_ = str(verdict).splitlines()
+    return {
+        "right": verdict.right,
+        "opening": opening,
+        "sign": f"{INSTRUMENTS[verdict.sign.instrument].name}: {verdict.sign.text}",
+        "evidence": [_reading(r) | {"asked": r.instrument in asked} for r in verdict.evidence],
+        "against": [
+            {"name": CAUSES[cause].name, "sentence": sentence}
+            for cause, sentence in verdict.against.items()
+        ],
+        "idea": _idea(verdict),
+        "repair": verdict.repair,
+    }
+
+
+def _idea(verdict: Verdict) -> str:
+    return misconceptions()[verdict.misconception].en if verdict.misconception else ""
+
+
+def _why_not(verdict: Verdict) -> list[str]:
+    lines = [f"The idea behind the accusation: {_idea(verdict)}"] if verdict.misconception else []
+    return [*lines, "What clears the others:", *(f"- {s}" for s in verdict.against.values())]

@@ -1,0 +1,154 @@
+"""How a training loop is judged: by where it ends, beside a run of the judge's own.
+
+This module believes that a loop is right when its losses and weights are. An answer's end is
+compared with the judge's; if they differ, the judge runs its own loop with one mistake at a time,
+and a mistake that ends where the answer ends is named. How an answer is written is never looked at.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch.nn.utils import parameters_to_vector
+
+from labkit.labs.engine import AnswerError, Mistake
+from labkit.labs.engine.codec import Raised
+
+# Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
+# has up to 8 steps: 2**-8 of the way that the weights went. Mistakes measured here are 2**-4 away
+# or more, so the limit stands between the two.
+NEAR = 2.0**-6
+
+
+def seeded(seed, *shape, scale=1.0):
+    """Normal numbers, the same on every machine."""
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def filled(network, seed):
+    """The network with weights of its own, the same on every machine."""
+    with torch.no_grad():
+        for place, parameter in enumerate(network.parameters()):
+            scale = 1 / math.sqrt(parameter.shape[-1]) if parameter.dim() > 1 else 0.1
+            parameter.copy_(seeded(100 * seed + place, *parameter.shape, scale=scale))
+    return network
+
+
+def labels(seed, count, classes=4):
+    """``count`` labels, the same on every machine."""
+    return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def flat(network):
+    """All weights in one vector, as they are now."""
+    return parameters_to_vector(network.parameters()).detach().clone()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One exercise: how a loop is run, which mistakes are known, and how an end is shown.
+
+    ``weights(shown)`` is the part of an end that no slip in reporting touches: where the weights
+    went; ``reported(got, want)`` may name such a slip by its size. ``ends`` keeps the judge's own
+    runs: one a mistake and process.
+    """
+
+    run: Callable
+    ours: Callable
+    mistakes: dict
+    evidence: Callable
+    weights: Callable
+    reported: Callable | None = None
+    ends: dict = field(default_factory=dict)
+
+    def end(self, mistake=""):
+        if mistake not in self.ends:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                end = self.run(partial(self.ours, mistake=mistake))
+            self.ends[mistake] = {k: end[k] for k in end if not k.endswith("at once")}
+        return self.ends[mistake]
+
+    def judge(self, got):
+        """Raise what is wrong with an answer's end; return when it is the judge's own."""
+        want = self.end()
+        if same_end(got, want):
+            return
+        fitting = [m for m in self.mistakes if same_end(got, self.end(m))]
+        went = self.weights(got)
+        if not fitting and not same_end(went, self.weights(want)) and _moves(went):
+            fitting = [m for m in self.mistakes if same_end(went, self.weights(self.end(m)))]
+        named = fitting[0] if len(fitting) == 1 else None
+        if named is None and self.reported:
+            named = self.reported(got, want)
+        _refuse_raised(got, named)
+        raise Mistake(self.evidence(got, want), misconception=named)
+
+    def ship(self, shipped):
+        """Ship each mistake as a known wrong answer of the check."""
+        for misconception, question in self.mistakes.items():
+            shipped.wrong(misconception, question)(partial(self.ours, mistake=misconception))
+
+
+def same_end(got, want):
+    """Whether two runs ended alike: tensors within NEAR of their movement, the rest as numbers."""
+    if type(got) is Raised or type(want) is Raised:
+        if type(got) is not type(want):
+            return False
+        return (got.type_name, got.message[:30]) == (want.type_name, want.message[:30])
+    if isinstance(want, dict):
+        return isinstance(got, dict) and all(same_end(got[key], want[key]) for key in want)
+    if isinstance(want, (list, tuple)):
+        same = isinstance(got, (list, tuple)) and len(got) == len(want)
+        return same and all(same_end(a, b) for a, b in zip(got, want, strict=True))
+    if isinstance(want, torch.Tensor):
+        if not isinstance(got, torch.Tensor) or (got.shape, got.dtype) != (want.shape, want.dtype):
+            return False
+        if want.dim():
+            return bool((got - want).norm() <= NEAR * want.norm())
+    if isinstance(want, (bool, str)) or want is None:
+        return got == want
+    try:
+        got, want = float(got), float(want)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    if not math.isfinite(want):
+        return not math.isfinite(got)
+    return abs(got - want) <= NEAR * abs(want)
+
+
+def _moves(weights):
+    """Whether any weight went anywhere: two loops that raise at once end alike."""
+    if isinstance(weights, torch.Tensor):
+        return bool(weights.any())
+    return isinstance(weights, list) and any(_moves(entry) for entry in weights)
+
+
+def _refuse_raised(got, named):
+    """An answer that raised, where no known mistake raises so, is an error with its line."""
+    for value in got.values() if isinstance(got, dict) else [got]:
+        if type(value) is Raised and named is None:
+            place = f" in your line `{value.line}`" if value.line else ""
+            raise AnswerError(f"{value.type_name}: {value.message}{place}.")
+
+
+def brief(value):
+    """A value as an evidence shows it: four digits, or an exception in a line."""
+    if type(value) is Raised:
+        first = value.message.split("\n")[0].split(". ")[0].rstrip(".")
+        return f"{value.type_name}: {first}"
+    try:
+        return f"{float(value):.4g}"
+    except (TypeError, ValueError, RuntimeError):
+        return repr(value)[:60]
+
+
+def first_other(got, want):
+    """(place, got, want) at the first entry of two lists that differs."""
+    if not isinstance(got, (list, tuple)) or len(got) != len(want):
+        return None
+    pairs = enumerate(zip(got, want, strict=True))
+    return next(((i, a, b) for i, (a, b) in pairs if not same_end(a, b)), None)

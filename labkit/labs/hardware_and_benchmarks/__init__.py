@@ -1,0 +1,1 @@
+"""Lab 06: hardware and benchmarks; checks, DeviceCard and Roofline."""

@@ -1,0 +1,146 @@
+"""Roofline: what bounds a square matmul on each device, as its size grows.
+
+Every number is Python's; the page draws lines, moves the slider and reports it.
+"""
+
+import math
+from collections.abc import Sequence
+
+import traitlets
+
+from labkit.devices.roofline import Roof, matmul_work
+from labkit.labs.engine import page
+from labkit.labs.engine.described import DescribedWidget
+
+SIZES = tuple(2**power for power in range(5, 15))
+_INTENSITIES = (-2, 13)  # powers of two of FLOP a byte
+_STYLES = ("solid", "dashed", "dotted", "dash-dot")
+
+
+class Roofline(DescribedWidget):
+    """The roofs of up to four devices and a square matmul that moves along them.
+
+    ``size`` can be read, set and observed.
+
+    Args:
+        roofs: what ``labkit.devices.roofline.roofs`` gives, or a ``Roof`` of what was measured
+            here; all of one dtype.
+
+    Raises:
+        ValueError: no roof, more than four, or several dtypes. TraitError: a size that is not one
+            of SIZES.
+
+    >>> from labkit.devices.roofline import Roof
+    >>> Roofline([Roof("A100", "fp16", 312e12, 1555e9, verified=True)]).describe()
+    'A 512 x 512 matmul in fp16, 170.7 FLOP a byte: on A100 bound by memory, at least 1.01 us.'
+    """
+
+    _esm = page.script("roofline")
+    _css = page.style("roofline")
+
+    size = traitlets.Enum(SIZES, 512)
+    request = traitlets.Dict().tag(sync=True)
+    numbers = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, roofs: Sequence[Roof]) -> None:
+        if not 1 <= len(roofs) <= len(_STYLES):
+            raise ValueError(f"{len(roofs)} roofs: pass one to {len(_STYLES)}")
+        if len({roof.dtype for roof in roofs}) > 1:
+            raise ValueError(f"dtypes {sorted({roof.dtype for roof in roofs})}: pass one dtype")
+        self._roofs = tuple(roofs)
+        super().__init__(numbers=self._picture(SIZES.index(512)))
+
+    def describe(self) -> str:
+        """Say in words all that the picture shows; also what print and a plain notebook show."""
+        return self.numbers["sentence"]
+
+    @traitlets.observe("size")
+    def _moved(self, change: dict) -> None:
+        self._show()
+
+    @traitlets.observe("request")
+    def _answer(self, change: dict) -> None:
+        """Do what the page asks for: {seq, index}, an index of SIZES."""
+        index = min(max(int(change["new"]["index"]), 0), len(SIZES) - 1)
+        self.size = SIZES[index]
+        self._show(seq=change["new"]["seq"])
+
+    def _show(self, *, seq: int | None = None) -> None:
+        seq = self.numbers["seq"] if seq is None else seq
+        self.numbers = self._picture(SIZES.index(self.size)) | {"seq": seq}
+
+    def _picture(self, index: int) -> dict:
+        size, dtype = SIZES[index], self._roofs[0].dtype
+        flop, moved = matmul_work(size, size, size, dtype)
+        intensity = flop / moved
+        top = max(roof.flops for roof in self._roofs)
+        bottom = min(roof.attainable(2.0 ** _INTENSITIES[0]) for roof in self._roofs)
+        powers = (math.floor(math.log10(bottom)), math.ceil(math.log10(top)))
+
+        def x(value: float) -> float:
+            low, high = _INTENSITIES
+            return (min(max(math.log2(value), low), high) - low) / (high - low)
+
+        def y(value: float) -> float:
+            return (math.log10(value) - powers[0]) / (powers[1] - powers[0])
+
+        lines, rows = [], []
+        for roof, style in zip(self._roofs, _STYLES, strict=False):
+            ends = [2.0 ** _INTENSITIES[0], roof.ridge, 2.0 ** _INTENSITIES[1]]
+            bound = roof.bound(flop=flop, bytes_moved=moved)
+            seconds = roof.seconds(flop=flop, bytes_moved=moved)
+            lines.append(
+                {
+                    "name": roof.device,
+                    "style": style,
+                    "points": [[x(end), y(roof.attainable(end))] for end in ends],
+                    "at": [x(intensity), y(roof.attainable(intensity))],
+                }
+            )
+            rows.append(
+                {
+                    "device": roof.device,
+                    "style": style,
+                    "bound": bound,
+                    "time": _time(seconds),
+                    "rate": _rate(roof.attainable(intensity)),
+                    "peak": _rate(roof.flops),
+                    "source": "" if roof.verified else "not read in the vendor's own document",
+                }
+            )
+        told = "; ".join(
+            f"on {row['device']} bound by {_BOUNDS[row['bound']]}, at least {row['time']}"
+            + (f" ({row['source']})" if row["source"] else "")
+            for row in rows
+        )
+        return {
+            "seq": 0,
+            "index": index,
+            "last": len(SIZES) - 1,
+            "size": f"{size} x {size}",
+            "dtype": dtype,
+            "intensity": f"{intensity:.4g} FLOP a byte",
+            "lines": lines,
+            "rows": rows,
+            "columns": [[x(2.0**power), f"2**{power}"] for power in range(_INTENSITIES[0], 14, 3)],
+            "levels": [[y(10.0**power), _rate(10.0**power)] for power in range(*powers)],
+            "sentence": f"A {size} x {size} matmul in {dtype}, "
+            f"{intensity:.4g} FLOP a byte: {told}.",
+        }
+
+
+_BOUNDS = {"memory": "memory", "compute": "its units"}
+
+
+def _time(seconds: float) -> str:
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _rate(flops: float) -> str:
+    for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
+        if flops >= factor:
+            return f"{flops / factor:.3g} {unit}FLOP/s"
+    return f"{flops / 1e6:.3g} MFLOP/s"

@@ -1,0 +1,390 @@
+"""Checks of lab 16's capstone: a GPT written for float32, and its loop, ported to FP16.
+
+Both are judged by where they end, under ``emulate_gpu()``; see ``labkit.labs.engine.loop_ends``.
+"""
+
+import math
+
+import torch
+from torch.nn.utils import clip_grad_norm_
+
+from labkit.emulation import emulate_gpu
+from labkit.labs.engine import attempt, check, predict
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
+from labkit.training.models import HandmadeGPT
+
+LAB = "16_interview"
+
+_VOCABULARY, _CONTEXT = 11, 8
+
+
+def _tokens(seed, *shape):
+    return torch.randint(_VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+first_break = predict(
+    "first-break",
+    lab=LAB,
+    form=("nothing", "NaN", "an error", "a wrong number"),
+    usual={
+        "nothing": ("Autocast protects what is on its lists.", "unlisted-ops-run-in-fp32"),
+        "NaN": "NaN needs a row that is masked whole or queries of zero; torch stops before that.",
+        "a wrong number": "That comes too, from the squares: with queries above 255.",
+    },
+)
+
+# The model
+
+_CASES = (
+    "float32",
+    "float32, tiny weights",
+    "FP16",
+    "FP16, queries near 1000",
+    "FP16, far logits",
+    "FP16, a token of zeros",
+)
+_LINEAR = ("query_key_value", "attention_out", "feed_forward.0", "feed_forward.2", "head")
+
+
+def _prepared(network, case):
+    """Weights of its own for a case: tiny, large queries, far logits, or a first token of zeros."""
+    filled(network, 3)
+    with torch.no_grad():
+        if "tiny" in case:  # mean squares near 1e-8: a changed eps shows
+            for weights in (network.token, network.position, network.query_key_value):
+                weights.weight *= 1e-4
+        if "far" in case:  # probabilities below 1e-8: a guarded logarithm shows
+            network.head.weight *= 12
+        if "1000" in case:
+            network.query_key_value.weight *= 1000
+        if "zeros" in case:
+            network.token.weight[0] = 0
+            network.position.weight[0] = 0
+    return network
+
+
+def run_gpt16(gpt16):
+    """Logits, loss and gradients of the port in float32 and under FP16 autocast."""
+    shown = {}
+    tokens = _tokens(1, 2, 6)
+    tokens[0, 0] = 0
+    targets = _tokens(2, 2, 6)
+    with emulate_gpu():
+        for case in _CASES:
+            shown[case] = attempt(_one_pass, gpt16, case, tokens, targets)
+    return shown
+
+
+def _one_pass(gpt16, case, tokens, targets):
+    network = _prepared(gpt16(_VOCABULARY, _CONTEXT), case)
+    met = set()
+    for name in _LINEAR:
+        network.get_submodule(name).register_forward_hook(
+            lambda module, inputs, output, name=name: met.add(f"{name} {_plain(output.dtype)}")
+        )
+    with torch.autocast("cpu", dtype=torch.float16, enabled=case.startswith("FP16")):
+        logits = network(tokens)
+        loss = network.loss(logits, targets)
+    loss.backward()
+    gradients = torch.cat([p.grad.flatten() for p in network.parameters()])
+    if "zeros" in case:  # 1e4 times 1e4 times larger than any other: only whether they exist
+        gradients = gradients.isfinite().all()
+    return {
+        "logits": logits.detach().float(),
+        "loss": loss.item(),
+        "gradients": gradients,
+        "met": [f"the loss {_plain(loss.dtype)}", *sorted(met)],
+    }
+
+
+def _plain(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+class GPT16(HandmadeGPT):
+    """labkit's own port; with a mistake on request."""
+
+    def __init__(self, vocabulary, context, *, mistake=""):
+        super().__init__(vocabulary, context)
+        self.mistake = mistake
+
+    def norm(self, x):
+        if self.mistake == "unlisted-ops-run-in-fp32":
+            return super().norm(x)
+        if self.mistake == "upcast-too-late":
+            return x * torch.rsqrt((x * x).float().mean(dim=-1, keepdim=True) + 1e-8)
+        if self.mistake == "eps-fits-every-format":
+            small = x / 256
+            return small * torch.rsqrt((small * small).mean(dim=-1, keepdim=True) + 1e-8)
+        if self.mistake == "a-larger-eps-costs-nothing":
+            x = x.float()
+            return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + 1e-2)
+        if self.mistake == "a-clamp-repairs-an-overflow":
+            x = x.clamp(-240, 240)
+            return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True).float() + 1e-8)
+        return super().norm(x.float())
+
+    def attend(self, query, key, value):
+        if self.mistake == "mask-constant-overflows":
+            return super().attend(query, key, value)
+        scores = self.norm(query) @ self.norm(key).transpose(-2, -1)
+        future = torch.ones(scores.shape[-2:], device=scores.device).triu(1).bool()
+        if self.mistake == "masked-means-score-zero":
+            scores = scores * ~future
+        elif self.mistake == "any-negative-number-masks":
+            scores = scores.masked_fill(future, -10.0)
+        else:
+            scores = scores.masked_fill(future, -math.inf)
+        return scores.softmax(dim=-1) @ value
+
+    def forward(self, tokens):
+        if self.mistake == "every-activation-needs-fp32":
+            with torch.autocast(tokens.device.type, enabled=False):
+                return super().forward(tokens)
+        return super().forward(tokens)
+
+
+def _model_evidence(got, want):
+    for case in _CASES:
+        end, ours = got[case], want[case]
+        if same_end(end, ours):
+            continue
+        if type(end) is Raised:
+            return f"{case}: {brief(end)}."
+        if not torch.isfinite(end["logits"]).all():
+            return f"{case}: the logits are not finite."
+        if end["met"] != ours["met"]:
+            others = sorted(set(end["met"]) - set(ours["met"]))
+            other = others[0] if others else "not every layer of the model"
+            return f"{case}: {other} was met."
+        if not same_end(end["logits"], ours["logits"]):
+            away = (end["logits"] - ours["logits"]).norm() / ours["logits"].norm()
+            return f"{case}: the logits are {100 * away:.0f} % off those of HandmadeGPT."
+        if not same_end(end["loss"], ours["loss"]):
+            return f"{case}: the loss is {brief(end['loss'])}; {brief(ours['loss'])} is wanted."
+        return f"{case}: logits and loss are right, the gradients are not."
+    return "The ends differ."
+
+
+MODEL = Loop(
+    run_gpt16,
+    GPT16,
+    {
+        "mask-constant-overflows": "FP16 ends at 65504. What masks in any format?",
+        "unlisted-ops-run-in-fp32": "A product of two FP16 tensors stays FP16: above 255 a square "
+        "overflows, and 1e-8 is 0. Which lines does no list of autocast hold?",
+        "upcast-too-late": "The square was infinite before your conversion. Which value must be "
+        "float32 first?",
+        "eps-fits-every-format": "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is "
+        "0 times inf?",
+        "a-larger-eps-costs-nothing": "In float32 the logits changed: eps is part of the model. "
+        "What else keeps 1e-8 from vanishing?",
+        "a-clamp-repairs-an-overflow": "Clamped queries are other queries. Which dtype holds the "
+        "true ones?",
+        "masked-means-score-zero": "exp(0) is 1: the future is read. Which score has weight 0?",
+        "any-negative-number-masks": "exp(-10) is small and not 0. Which score has weight 0?",
+        "every-activation-needs-fp32": "Nothing runs in 16 bits any more. Which products may?",
+    },
+    _model_evidence,
+    lambda shown: [end if type(end) is Raised else end["gradients"] for end in shown.values()],
+)
+
+
+@check(run_gpt16)
+def check_gpt16(got):
+    """The same model in float32, and one that FP16 autocast does not break."""
+    MODEL.judge(got)
+
+
+MODEL.ship(check_gpt16)
+
+
+# The loop
+
+_EVERY, _LIMIT = 4, 1.0
+
+
+def _trained(seed=5):
+    network = filled(GPT16(_VOCABULARY, _CONTEXT), seed)
+    with torch.no_grad():
+        network.head.weight *= 3  # so steep that 65536 overflows, and 32768 does not
+    return network
+
+
+def _optimizer(network):
+    return torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+
+
+def run_train_amp(train_amp):
+    """Ten micro-batches at one go, then again with a restart after the first step.
+
+    ``ran`` is the dtype of the logits, ``first`` the largest gradient that the first of them got.
+    """
+    batches = [(_tokens(30 + i, 1, 5), _tokens(60 + i, 1, 5)) for i in range(10)]
+    shown = {"ran": "", "first": 0.0}
+
+    def seen(module, inputs, output):
+        if output.requires_grad and not shown["ran"]:
+            shown["ran"] = _plain(output.dtype)
+            output.register_hook(lambda g: shown.update(first=g.float().abs().max().item()))
+
+    with emulate_gpu():
+        network = _trained()
+        network.register_forward_hook(seen)
+        start, optimizer = flat(network), _optimizer(network)
+        rest = network, batches, optimizer, "cpu", _EVERY, _LIMIT
+        shown["whole"] = _without_state(attempt(train_amp, *rest))
+        shown["whole moved"] = flat(network) - start
+        shown["restarted"], shown["restarted moved"] = _restarted(train_amp, batches)
+    return shown
+
+
+def _restarted(train_amp, batches):
+    network = _trained()
+    optimizer = _optimizer(network)
+    first = attempt(train_amp, network, batches[:_EVERY], optimizer, "cpu", _EVERY, _LIMIT)
+    if type(first) is Raised or not isinstance(first, (tuple, list)) or len(first) != 3:
+        return first if type(first) is Raised else None, torch.zeros(0)
+    fresh = _trained(seed=6)
+    fresh.load_state_dict(network.state_dict())
+    again, start = _optimizer(fresh), flat(fresh)
+    again.load_state_dict(optimizer.state_dict())
+    rest = fresh, batches[_EVERY:], again, "cpu", _EVERY, _LIMIT, first[2]
+    end = _without_state(attempt(train_amp, *rest))
+    return end, flat(fresh) - start
+
+
+def _without_state(end):
+    """Losses and norms; the state is anything that the answer itself can read."""
+    if isinstance(end, (tuple, list)) and len(end) == 3:
+        return [end[0], end[1]]
+    return end if type(end) is Raised else None
+
+
+def train_amp(model, batches, optimizer, device, every, limit, state=None, *, mistake=""):
+    """labkit's own port of the loop: (losses, norms, state); with a mistake on request."""
+    scaler = torch.amp.GradScaler(device, enabled=mistake != "autocast-alone-trains-fp16")
+    if state is not None and mistake != "scaler-state-is-disposable":
+        scaler.load_state_dict(state)
+    losses, norms = [], []
+    for first in range(0, len(batches), every):
+        group = batches[first : first + every]
+        if mistake == "the-tail-may-be-dropped" and len(group) < every:
+            break
+        share = 1 / len(group)
+        if mistake == "every-group-has-k":
+            share = 1 / every
+        elif mistake == "sums-need-no-division":
+            share = 1
+        if mistake != "gradients-reset-themselves":
+            optimizer.zero_grad()
+        losses.append(0.0)
+        for tokens, next_tokens in group:
+            if mistake == "zero-grad-each-micro-batch":
+                optimizer.zero_grad()
+            with torch.autocast(device, dtype=torch.float16):
+                loss = model.loss(model(tokens), next_tokens) * share
+            scaler.scale(loss).backward()
+            told = scaler.scale(loss) if mistake == "scaled-loss-is-the-loss" else loss
+            losses[-1] += told.item()
+            if mistake == "unscale-each-micro-batch":
+                scaler.unscale_(optimizer)
+        norms.append(_clipped(model, optimizer, scaler, limit, mistake).item())
+        scaler.step(optimizer)
+        if mistake != "the-scale-adjusts-itself":
+            scaler.update()
+    return losses, norms, scaler.state_dict()
+
+
+def _clipped(model, optimizer, scaler, limit, mistake):
+    """Clip the gradients' norm; return what is reported as the norm."""
+    parameters = list(model.parameters())
+    if mistake == "clip-before-unscale":
+        return clip_grad_norm_(parameters, limit) / scaler.get_scale()
+    if mistake == "reported-norm-is-true":
+        scaled = torch.stack([p.grad.norm() for p in parameters]).norm()
+    if mistake != "unscale-each-micro-batch":
+        scaler.unscale_(optimizer)
+    norm = clip_grad_norm_(parameters, limit)
+    if mistake == "norm-after-clipping":
+        return torch.stack([p.grad.norm() for p in parameters]).norm()
+    return scaled if mistake == "reported-norm-is-true" else norm
+
+
+def _loop_evidence(got, want):
+    if got["ran"] and got["ran"] != want["ran"]:
+        return f"The network trained in {got['ran']}; FP16 is asked for."
+    for name, where in (("whole", "Ten micro-batches"), ("restarted", "After the restart")):
+        end, ours = got[name], want[name]
+        moved, wanted = got[f"{name} moved"], want[f"{name} moved"]
+        if same_end(end, ours) and same_end(moved, wanted):
+            continue
+        if type(end) is Raised:
+            return f"{where}: {brief(end)}."
+        if end is None:
+            return "Three things are wanted: losses, norms, and a state to go on from."
+        if not isinstance(end[0], (list, tuple)) or len(end[0]) != len(ours[0]):
+            return f"{where}: {len(ours[0])} losses are wanted, one a step of {_EVERY}."
+        if not isinstance(end[1], (list, tuple)) or len(end[1]) != len(ours[1]):
+            return f"{where}: {len(ours[1])} norms are wanted, inf for a step that overflowed."
+        for what, told, right in zip(("loss", "norm"), end, ours, strict=True):
+            other = first_other(told, right)
+            if other:
+                place, a, b = other
+                scale = 65536 * got["first"] / want["first"]
+                hint = "" if abs(scale / 65536 - 1) < 0.1 else f" (first scale {scale:.0f})"
+                told = f"the {what} of step {place} is {brief(a)}; {brief(b)} is wanted"
+                return f"{where}{hint}: {told}."
+        return f"{where}: losses and norms are right, the weights end elsewhere."
+    return "The ends differ."
+
+
+def _steps(end):
+    """How many losses a run returned; 0 where it returned none."""
+    return len(end[0]) if isinstance(end, list) and isinstance(end[0], (list, tuple)) else 0
+
+
+LOOP = Loop(
+    run_train_amp,
+    train_amp,
+    {
+        "scaler-state-is-disposable": "The second run began with a scale of 65536 again. What did "
+        "the first run know that the weights do not hold?",
+        "clip-before-unscale": "You clipped scaled gradients: the real limit is 1/65536. What must "
+        "come before?",
+        "reported-norm-is-true": "That norm holds the scale. When is it taken?",
+        "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
+        "scaled-loss-is-the-loss": "That is the loss times the scale. Which one is logged?",
+        "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
+        "gradient be added to?",
+        "zero-grad-each-micro-batch": "Only the last micro-batch is left. When are the gradients "
+        "emptied?",
+        "gradients-reset-themselves": "Gradients of the step before are still there. Which line "
+        "empties them?",
+        "sums-need-no-division": "`backward` adds up. By what is each loss divided?",
+        "every-group-has-k": "The last group has two micro-batches. By what is divided there?",
+        "the-tail-may-be-dropped": "The last two micro-batches met no step. When does one come, "
+        "besides every fourth?",
+        "the-scale-adjusts-itself": "The first step overflows and so do all others. Which call "
+        "lowers the scale?",
+        "autocast-alone-trains-fp16": "No step was skipped, though at a scale of 65536 the first "
+        "one overflows. What protects small gradients in FP16?",
+    },
+    _loop_evidence,
+    lambda shown: [
+        shown["ran"],
+        _steps(shown["whole"]),
+        shown["whole moved"],
+        shown["restarted moved"],
+    ],
+)
+
+
+@check(run_train_amp)
+def check_train_amp(got):
+    """A loop in FP16 that accumulates, clips, logs what is true, and goes on after a restart."""
+    LOOP.judge(got)
+
+
+LOOP.ship(check_train_amp)

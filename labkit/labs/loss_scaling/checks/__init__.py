@@ -1,0 +1,1 @@
+"""Checks of lab 04: the scaler, master weights, and reading a scaler's code."""

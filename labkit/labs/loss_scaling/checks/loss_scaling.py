@@ -1,0 +1,638 @@
+"""Checks of lab 04, sitting B: the transition, unscale and step, the scaler."""
+
+import math
+import random
+
+import torch
+
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, predict
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.comparing import show
+from labkit.training.scaling import to_float32
+
+LAB = "04_loss_scaling"
+
+
+# Predictions
+
+doubling = predict(
+    "doubling",
+    lab=LAB,
+    form="number",
+    usual={
+        0: ("It grows into the overflow, again and again.", "growth-at-each-step"),
+        1: ("That is what an interval of 100 would give.", "growth-at-each-step"),
+        33: "One step to grow, one to overflow: the step after a backoff grows at once.",
+    },
+)
+zeroed_step = predict(
+    "zeroed-step",
+    lab=LAB,
+    form=("stand still", "move"),
+    usual={
+        "stand still": (
+            "SGD's would. Adam steps by its moments, which a gradient of 0 leaves alive.",
+            "zeroed-step-is-a-skip",
+        )
+    },
+)
+
+
+# The transition
+
+_RANDOM = random.Random(4)
+_FLAGS = {
+    "flags 1,1,0,0,0,0,1,0,0": (65536.0, [1, 1, 0, 0, 0, 0, 1, 0, 0], (2.0, 0.5, 3)),
+    "6 good steps, interval 2": (8.0, [0] * 6, (2.0, 0.5, 2)),
+    "good, overflow, good, good, interval 2": (8.0, [0, 1, 0, 0], (2.0, 0.5, 2)),
+    "300 random flags, factors 1.1 and 0.9": (
+        65536.0, [int(_RANDOM.random() < 0.2) for _ in range(300)], (1.1, 0.9, 3)
+    ),
+    "4 good steps from 2**126, interval 1": (2.0**126, [0] * 4, (2.0, 0.5, 1)),
+    "40 overflows from 2**-120": (2.0**-120, [1] * 40, (2.0, 0.5, 2000)),
+    "2001 good steps, the defaults": (65536.0, [0] * 2001, (2.0, 0.5, 2000)),
+}  # fmt: skip
+
+
+def run_transition(transition):
+    """`transition` along seven rows of flags: the pair after each step."""
+    return {name: _walk(transition, *script) for name, script in _FLAGS.items()}
+
+
+def _walk(transition, scale, flags, settings):
+    growth, backoff, interval = settings
+    settings = {"growth": growth, "backoff": backoff, "interval": interval}
+    count, pairs = 0, []
+    for flag in flags:
+        got = attempt(transition, scale, count, bool(flag), **settings)
+        pairs.append(got)
+        if type(got) not in (tuple, list) or len(got) != 2:
+            break
+        scale, count = got
+    return pairs
+
+
+@check(run_transition)
+def check_transition(answers):
+    """The same scale and count as torch.amp.GradScaler, step by step."""
+    for name, (scale, flags, settings) in _FLAGS.items():
+        wanted = _torch_walk(scale, flags, settings)
+        before = (scale, 0)
+        for i, (got, want) in enumerate(zip(answers[name], wanted, strict=False)):
+            call = (
+                f"transition({show(before[0])}, {before[1]}, {bool(flags[i])}) with growth "
+                f"{settings[0]}, backoff {settings[1]}, interval {settings[2]}"
+            )
+            if type(got) not in (tuple, list) or len(got) != 2:
+                number(got if type(got) is Raised else 0.0, call=call)
+                raise Mistake(f"`{call}` is {got!r}; a pair (scale, count) is wanted.")
+            pair = tuple(number(part, call=call) for part in got)
+            if pair != want:
+                raise Mistake(
+                    f"{name}, step {i + 1}: from scale {show(before[0])} and count {before[1]:g} "
+                    f"you go to {show(pair[0])} and {pair[1]:g}, GradScaler to {show(want[0])} "
+                    f"and {want[1]}.",
+                    misconception=_transition_idea(before, flags[i], settings, pair, want),
+                )
+            before = want
+        if len(answers[name]) != len(wanted):
+            raise Mistake(f"{name}: {len(answers[name])} pairs came back for {len(wanted)} flags.")
+
+
+def _transition_idea(before, flag, settings, pair, want):
+    """The idea that one wrong step from a right state isolates; None where it could be another."""
+    growth, _, interval = settings
+    (scale, count), (new_scale, new_count) = before, pair
+    grew, is_due = new_scale > scale, count + 1 == interval
+    if flag:
+        kept = new_scale == want[0] and new_count in (count, count + 1)
+        return "counter-survives-overflow" if kept and new_count else None
+    if math.isinf(new_scale):
+        return "the-scale-may-become-inf"
+    if new_count == want[1] and new_scale != want[0] == to_float32(new_scale):
+        return "scale-is-a-python-float"
+    if grew and not is_due:
+        return "growth-at-each-step" if new_scale == to_float32(scale * growth) else None
+    if is_due and new_count == count + 1:
+        return "counter-survives-growth" if grew else "growth-comes-one-step-later"
+    return None
+
+
+def _torch_walk(scale, flags, settings):
+    scale = torch.tensor([scale], dtype=torch.float32)
+    count = torch.tensor([0], dtype=torch.int32)
+    pairs = []
+    for flag in flags:
+        # The kernel that torch.amp.GradScaler.update() calls.
+        torch._amp_update_scale_(scale, count, torch.tensor([float(flag)]), *settings)
+        pairs.append((scale.item(), count.item()))
+    return pairs
+
+
+def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    """labkit's answer, where none has passed yet."""
+    return _step(scale, count, found_inf, growth, backoff, interval)
+
+
+def _step(scale, count, found_inf, growth, backoff, interval, *, f32=to_float32, **faults):
+    if found_inf:
+        return f32(scale * backoff), count if "counts_on" in faults else 0
+    count += 1
+    if count < interval + faults.get("late", 0) and "each_step" not in faults:
+        return scale, count
+    grown = f32(scale * growth)
+    kept = "unbounded" in faults or math.isfinite(grown)
+    return grown if kept else scale, count if "no_reset" in faults else 0
+
+
+def _known_transition(misconception, question, **faults):
+    def answer(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+        return _step(scale, count, found_inf, growth, backoff, interval, **faults)
+
+    check_transition.wrong(misconception, question)(answer)
+
+
+_known_transition(
+    "growth-at-each-step",
+    "You grow after a single good step. Which number counts how long the scale has lasted?",
+    each_step=True,
+)
+_known_transition(
+    "counter-survives-growth",
+    "The scale grew and your count went on. How many steps has the *new* scale lasted?",
+    no_reset=True,
+)
+_known_transition(
+    "counter-survives-overflow",
+    "A good step before the overflow was still counted. How many good steps *in a row* are there?",
+    counts_on=True,
+)
+_known_transition(
+    "scale-is-a-python-float",
+    "Your product has more bits than a float32 holds. Which rounding follows each change?",
+    f32=lambda x: x,
+)
+_known_transition(
+    "the-scale-may-become-inf",
+    "An infinite scale makes every gradient inf or NaN. What if the grown scale is not finite?",
+    unbounded=True,
+)
+_known_transition(
+    "growth-comes-one-step-later",
+    "You compare the count before this step is added. Does this good step count?",
+    late=1,
+)
+
+
+# Unscale and step
+
+
+def _parameters(*values):
+    return [torch.nn.Parameter(torch.tensor(value)) for value in values]
+
+
+def _set(parameters, gradients, scale):
+    for p, gradient in zip(parameters, gradients, strict=True):
+        p.grad = None if gradient is None else torch.tensor(gradient) * scale
+
+
+def _state(optimizer):
+    """Parameters and moments, by a name each."""
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    values = {f"parameter {i}": p.detach().clone() for i, p in enumerate(held)}
+    for i, p in enumerate(held):
+        for key, moment in optimizer.state[p].items():
+            if isinstance(moment, torch.Tensor):
+                values[f"{key} of parameter {i}"] = moment.clone()
+    return values
+
+
+def _good_then_bad(step, make, bad):
+    """One good step, then one whose gradients hold an inf or a NaN in the second group."""
+    first, second, idle = parameters = _parameters([1.0, -2.0, 0.5], [[3.0], [4.0]], [5.0])
+    optimizer = make([{"params": [first]}, {"params": [second, idle]}])
+    _set(parameters, [[1e-3, -2e-8, 3.0], [[-0.5], [0.25]], None], 2.0**20)
+    flags = [step(optimizer, 2.0**20)]
+    before = _state(optimizer)
+    _set(parameters, [[1.0, 1.0, 1.0], [[bad], [0.25]], None], 2.0**20)
+    flags.append(step(optimizer, 2.0**20))
+    return flags, before, _state(optimizer)
+
+
+def _sparse(step):
+    rows = torch.nn.Embedding(5, 2, sparse=True)
+    torch.nn.init.ones_(rows.weight)
+    optimizer, flags, states = torch.optim.SGD(rows.parameters(), lr=0.5), [], []
+    for factor in (1.0, math.inf):
+        optimizer.zero_grad()
+        (rows(torch.tensor([1, 3, 3])) * factor * 1024.0).sum().backward()
+        flags.append(step(optimizer, 1024.0))
+        states.append(_state(optimizer))
+    return flags, *states
+
+
+def _two_optimizers(step):
+    (generator,), (critic,) = _parameters([1.0]), _parameters([1.0])
+    both = [torch.optim.SGD([p], lr=0.5) for p in (generator, critic)]
+    _set([generator, critic], [[1.0], [math.nan]], 8.0)
+    before = _state(both[1])
+    flags = [step(optimizer, 8.0) for optimizer in both]
+    return flags, _state(both[0]), before, _state(both[1])
+
+
+def _large(step):
+    """Finite gradients whose sum is not: scaled, one element is 2e38."""
+    (weight,) = parameters = _parameters([0.0, 0.0])
+    optimizer = torch.optim.SGD(parameters, lr=2.0**-126)
+    _set(parameters, [[1e38, 1e38]], 2.0)
+    flags = [step(optimizer, 2.0)]
+    return flags, weight.detach().clone()
+
+
+def _sixteen_bit(step):
+    (weight,) = _parameters([1.0])
+    weight.data = weight.data.half()
+    weight.grad = torch.tensor([1e-3]).half()
+    step(torch.optim.SGD([weight], lr=1.0), 65536.0)
+    return weight.detach().clone()
+
+
+_SCENES = {
+    "SGD": lambda step: _good_then_bad(
+        step, lambda groups: torch.optim.SGD(groups, lr=0.5), math.inf
+    ),
+    "SGD with momentum": lambda step: _good_then_bad(
+        step, lambda groups: torch.optim.SGD(groups, lr=0.5, momentum=0.9), -math.inf
+    ),
+    "Adam": lambda step: _good_then_bad(
+        step, lambda groups: torch.optim.Adam(groups, lr=0.1), math.nan
+    ),
+    "fused AdamW": lambda step: _good_then_bad(
+        step, lambda groups: torch.optim.AdamW(groups, lr=0.1, fused=True), math.inf
+    ),
+    "SGD with sparse gradients": _sparse,
+}
+
+
+def run_scaled_step(scaled_step):
+    """`scaled_step` with eight optimizers: what it returned, and their states before and after."""
+    seen = {name: attempt(scene, scaled_step) for name, scene in _SCENES.items()}
+    seen["two optimizers"] = attempt(_two_optimizers, scaled_step)
+    seen["large gradients"] = attempt(_large, scaled_step)
+    seen["FP16 gradients"] = attempt(_sixteen_bit, scaled_step)
+    return seen
+
+
+@check(run_scaled_step)
+def check_scaled_step(seen):
+    """Unscaled in float32, all groups; a skipped step leaves every bit, moments included."""
+    for name, scene in _SCENES.items():
+        flags, good, after = _fetched(seen[name], name)
+        _, right, _ = scene(_torch_step)
+        _judge_flags(flags, [False, True], name)
+        for key, value in right.items():
+            if key.startswith("parameter") and not torch.equal(good[key], value):
+                raise Mistake(
+                    f"{name}, finite gradients: {key} becomes {_short(good[key])}; with GradScaler "
+                    f"{_short(value)}."
+                )
+        _judge_skip(good, after, name)
+    flags, free, before, after = _fetched(seen["two optimizers"], "two optimizers")
+    _judge_flags(flags, [False, True], "two optimizers, NaN in the second")
+    if free["parameter 0"].item() != 0.5:
+        raise Mistake("Two optimizers, NaN in the second: the first one did not take its step.")
+    _judge_skip(before, after, "two optimizers")
+    flags, moved = _fetched(seen["large gradients"], "scaled gradients of 2e38, twice")
+    if not torch.equal(moved, _large(_torch_step)[1]):
+        idea = "finite-terms-finite-sum" if not moved.any() else None
+        raise Mistake(
+            f"Scaled gradients of 2e38, twice: each is finite, and the weights go to "
+            f"{_short(moved)}; with GradScaler {_short(_large(_torch_step)[1])}.",
+            misconception=idea,
+        )
+    _judge_flags(flags, [False], "scaled gradients of 2e38, twice")
+    half = seen["FP16 gradients"]
+    if type(half) is not Raised or half.type_name != "ValueError":
+        said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
+        raise Mistake(
+            f"An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted.",
+            misconception="sixteen-bit-gradients-can-be-unscaled",
+        )
+
+
+def _torch_step(optimizer, scale):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scaler.scale(torch.zeros(()))  # GradScaler makes its scale at the first loss
+    scaler.step(optimizer)
+
+
+def _fetched(got, name):
+    if type(got) is Raised:
+        place = f" in your line `{got.line}`" if got.line else ""
+        raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+    return got
+
+
+def _judge_flags(flags, wanted, name):
+    for got, want in zip(flags, wanted, strict=True):
+        if not isinstance(got, (bool, torch.Tensor)):
+            raise Mistake(f"{name}: you return {got!r}; True (skipped) or False is wanted.")
+        if bool(got) != want:
+            kind = "hold an inf or a NaN" if want else "are all finite"
+            raise Mistake(f"{name}: the gradients {kind}, and you return {bool(got)}.")
+
+
+def _judge_skip(before, after, name):
+    if "parameter 0" not in before or not before.keys() <= after.keys():
+        raise Mistake(f"{name}: the optimizer's parameters did not come back.")
+    for key, value in after.items():
+        old = before.get(key, torch.zeros_like(value))
+        if not torch.equal(old, value):
+            raise Mistake(
+                f"{name}, a gradient is inf or NaN: {key} went from {_short(old)} to "
+                f"{_short(value)}; no bit may change."
+            )
+
+
+def _short(tensor):
+    return "[" + ", ".join(f"{x:.6g}" for x in tensor.detach().flatten().tolist()[:4]) + "]"
+
+
+def _unscaled(gradient, scale):
+    values = gradient._values() if gradient.is_sparse else gradient
+    finite = bool(values.isfinite().all())
+    values.mul_(1 / scale)
+    return finite
+
+
+def scaled_step(optimizer, scale):
+    """labkit's answer, where none has passed yet."""
+    return _scaled_step(optimizer, scale)
+
+
+def _scaled_step(
+    optimizer, scale, *, groups=None, refuse=True, finite=_unscaled, skip=lambda o, bad: None
+):
+    bad = []
+    for group in optimizer.param_groups[:groups]:
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            if refuse and p.grad.dtype == torch.float16:
+                raise ValueError("FP16 gradients")
+            if not finite(p.grad, scale):
+                bad.append(p)
+    if bad:
+        skip(optimizer, bad)
+        return True
+    optimizer.step()
+    return False
+
+
+def _known_step(misconception, question, **faults):
+    check_scaled_step.wrong(misconception, question)(
+        lambda optimizer, scale: _scaled_step(optimizer, scale, **faults)
+    )
+
+
+def _values(gradient):
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def _zeroed(optimizer, bad):
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                _values(p.grad).zero_()
+    optimizer.step()
+
+
+def _without_the_bad(optimizer, bad):
+    for p in bad:
+        p.grad = None
+    optimizer.step()
+
+
+def _only_inf(gradient, scale):
+    _unscaled(gradient, scale)
+    return not bool(_values(gradient).isinf().any())
+
+
+def _finite_sum(gradient, scale):
+    finite = bool(_values(gradient).sum().isfinite())
+    _unscaled(gradient, scale)
+    return finite
+
+
+def _by_half(gradient, scale):
+    finite = bool(_values(gradient).isfinite().all())
+    values = _values(gradient)
+    values.copy_(values.half() / scale)
+    return finite
+
+
+_known_step(
+    "zeroed-step-is-a-skip",
+    "A step with zero gradients is still a step: momentum and moments go on, and decay. "
+    "What must not be called at all?",
+    skip=_zeroed,
+)
+_known_step(
+    "first-group-is-all",
+    "The second group was neither unscaled nor looked at. Over what does your loop run?",
+    groups=1,
+)
+_known_step(
+    "only-inf-spoils-a-step",
+    "inf - inf is NaN, so an overflow often arrives as NaN. Which test refuses both?",
+    finite=_only_inf,
+)
+_known_step(
+    "an-overflow-spoils-one-tensor",
+    "You stepped the other parameters. One step of half of a network: is that what SGD would do?",
+    skip=_without_the_bad,
+)
+_known_step(
+    "unscaling-is-optional",
+    "The step is as many times too long as the scale is large. Who divides the gradients?",
+    finite=lambda gradient, scale: bool(_values(gradient).isfinite().all()),
+)
+_known_step(
+    "unscaling-may-be-sixteen-bit",
+    "The scaled gradient met FP16 before the division. In which dtype is it when you divide?",
+    finite=_by_half,
+)
+_known_step(
+    "finite-terms-finite-sum",
+    "2e38 + 2e38 is inf in FP32, though each gradient is finite. What can you ask each element?",
+    finite=_finite_sum,
+)
+_known_step(
+    "sixteen-bit-gradients-can-be-unscaled",
+    "Divided in FP16, 0.001 / 65536 is 0: the underflow is back. What should the caller hear?",
+    refuse=False,
+)
+
+
+# The scaler
+
+_SCRIPTS = {  # scale, interval, (first, second optimizer overflows) at each step, resumed before
+    "flags 1,1,0,0,0,0,1,0,0": (65536.0, 3, [(f, f) for f in (1, 1, 0, 0, 0, 0, 1, 0, 0)], None),
+    "only the second of two optimizers overflows": (
+        1024.0, 3, [(0, 0), (0, 1), (0, 0), (0, 0), (0, 0), (0, 0)], None
+    ),
+    "only the first of two optimizers overflows": (
+        1024.0, 3, [(0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 0)], None
+    ),
+    "saved and loaded after 2 good steps, interval 3": (512.0, 3, [(0, 0)] * 6, 2),
+    "saved and loaded after an overflow": (512.0, 3, [(0, 0), (1, 1), (0, 0), (0, 0)], 2),
+}  # fmt: skip
+
+
+def run_scaler(Scaler):
+    """`Scaler` drives two optimizers along five scripts: its scale and the weights at each step."""
+    return {name: attempt(_drive, Scaler, *script) for name, script in _SCRIPTS.items()}
+
+
+def _overflow(scaler):
+    (weight,) = _parameters(1.0)
+    scaler.scale(weight * math.inf).backward()
+    scaler.step(torch.optim.SGD([weight], lr=1.0))
+    scaler.update()
+
+
+def _drive(make, scale, interval, flags, resume):
+    weights = _parameters(1.0, 1.0)
+    optimizers = [torch.optim.SGD([weight], lr=2.0**-6) for weight in weights]
+    scaler, rows = make(scale, interval), []
+    for i, overflows in enumerate(flags):
+        if i == resume:
+            state = scaler.state_dict()
+            _overflow(scaler)  # training that goes on must not change what was saved
+            scaler = make(scale, interval)
+            scaler.load_state_dict(state)
+        for weight, optimizer, overflow in zip(weights, optimizers, overflows, strict=True):
+            optimizer.zero_grad()
+            scaler.scale(weight * (math.inf if overflow else 1.0)).backward()
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+        one = scaler.scale(torch.ones(()))
+        rows.append([one.item(), *(weight.item() for weight in weights)])
+    return rows
+
+
+@check(run_scaler)
+def check_scaler(answers):
+    """In step with torch.amp.GradScaler: two optimizers, one update, saved and resumed."""
+    for name, script in _SCRIPTS.items():
+        rows = _fetched(answers[name], name)
+        right = _drive(
+            lambda scale, interval: torch.amp.GradScaler(
+                "cpu", init_scale=scale, growth_interval=interval
+            ),
+            *script,
+        )
+        for i, (got, want) in enumerate(zip(rows, right, strict=True)):
+            for what, mine, theirs in zip(
+                ("the scale", "the first weight", "the second weight"), got, want, strict=True
+            ):
+                if mine != theirs:
+                    raise Mistake(
+                        f"{name}: after step {i + 1} {what} is {show(mine)}, with GradScaler "
+                        f"{show(theirs)}."
+                    )
+
+
+class Scaler:
+    """Dynamic loss scaling: labkit's answer, where none has passed yet."""
+
+    def __init__(self, scale=65536.0, interval=2000):
+        self.value, self.interval, self.count, self.found_inf = scale, interval, 0, False
+
+    def scale(self, loss):
+        return loss * self.value
+
+    def step(self, optimizer):
+        self.found_inf |= _scaled_step(optimizer, self.value)
+
+    def update(self):
+        self.value, self.count = _step(
+            self.value, self.count, self.found_inf, 2.0, 0.5, self.interval
+        )
+        self.found_inf = False
+
+    def state_dict(self):
+        return {"scale": self.value, "count": self.count}
+
+    def load_state_dict(self, state):
+        self.value, self.count = state["scale"], state["count"]
+
+
+@check_scaler.wrong(
+    "resuming-needs-the-scale-alone",
+    "After loading, the scale was right and grew too late. Which other number makes up the state?",
+)
+class _(Scaler):
+    def state_dict(self):
+        return {"scale": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["scale"]
+
+
+@check_scaler.wrong(
+    "saved-state-is-a-copy",
+    "The old scaler went on after it was saved, and what was saved changed with it. "
+    "What does `return self.__dict__` hand out?",
+)
+class _(Scaler):
+    def state_dict(self):
+        return self.__dict__
+
+    def load_state_dict(self, state):
+        self.__dict__.update(state)
+
+
+@check_scaler.wrong(
+    "step-updates-the-scale",
+    "With two optimizers your scale changes twice in one iteration. Who calls update, and when?",
+)
+class _(Scaler):
+    def step(self, optimizer):
+        super().step(optimizer)
+        super().update()
+
+    def update(self):
+        pass
+
+
+@check_scaler.wrong(
+    "the-last-optimizer-decides",
+    "The second optimizer was fine, and wiped out what the first had found. "
+    "How do two flags become one?",
+)
+class _(Scaler):
+    def step(self, optimizer):
+        self.found_inf = _scaled_step(optimizer, self.value)
+
+
+@check_scaler.wrong(
+    "an-overflow-is-never-forgiven",
+    "Every step after the first overflow counts as one. Which line forgets it?",
+)
+class _(Scaler):
+    def update(self):
+        found = self.found_inf
+        super().update()
+        self.found_inf = found
+
+
+@check_scaler.wrong(
+    "all-optimizers-wait-for-one",
+    "The second optimizer had finite gradients and must step. Which flag made it wait?",
+)
+class _(Scaler):
+    def step(self, optimizer):
+        if not self.found_inf:
+            super().step(optimizer)

@@ -1,0 +1,381 @@
+"""Checks of lab 04, sitting A: two ways to lose a gradient, master weights, a fixed loss scale."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+
+from labkit.formats import BF16, FP16, quantize, spacing
+from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, predict
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.comparing import show
+
+LAB = "04_loss_scaling"
+
+
+# Predictions
+
+zero_gradients = predict(
+    "zero-gradients",
+    lab=LAB,
+    form="number",
+    usual={
+        0: "Small is not enough to vanish; below 2**-25 is. Each of them is below.",
+        50: "A part would be lost if they straddled the window's edge. All of them lie below it.",
+        99: "Nearly. Not one is left.",
+    },
+)
+lost_updates = predict(
+    "lost-updates",
+    lab=LAB,
+    form=("under 10", "about half", "over 80"),
+    usual={
+        "under 10": ("Half a gap of BF16 is about 1/512 of a weight.", "bf16-needs-no-masters"),
+        "about half": "More. A typical update here is some thousandth of its weight.",
+    },
+)
+scaled_error = predict(
+    "scaled-error",
+    lab=LAB,
+    form=("smaller", "the same", "larger"),
+    usual={
+        "smaller": (
+            "A power of two moves the exponent only. The mantissa bits, and their error, stay.",
+            "scaling-rounds-better",
+        ),
+        "larger": "Nothing overflows at 41, and a power of two changes no mantissa.",
+    },
+)
+
+
+# Two losses
+
+FATES = ("underflowed", "swamped", "fine")
+_STEPS = [
+    (0.5, 0.25, 0.5), (1.0, 1e-8, 1.0), (1.0, 2.0**-20, 1.0), (2.0**-10, 2.0**-20, 1.0),
+    (0.5, 0.1, 1e-3), (1.0, 1e-8, 1e6), (1.0, 1e-2, 1e-6), (1.5, 1.5 / 2500, 1.0),
+    (1.0, 2.0**-11, 1.0), (1.0, -(2.0**-11), 1.0), (1 + 2.0**-10, -(2.0**-11), 1.0),
+    (100.0, 0.02, 1.0), (-100.0, 0.04, 1.0), (2.0**-7, 3e-8, 1.0), (2.0**-10, 2.0**-25, 1.0),
+    (2.0**-14, 2.0**-24, 1.0), (-3.0, -1e-3, 0.5), (60000.0, 100.0, 0.25),
+    # Here it shows whether the gradient is rounded, and whether lr * gradient is not.
+    (0.05712890625, 1.528176250451124e-05, 1.0),
+    (3.737211227416992e-05, 3.0983819818650453e-07, 0.1),
+]  # fmt: skip
+
+
+@check(calls(_STEPS))
+def check_fate(answers):
+    """What becomes of a gradient in FP16: underflowed, swamped, or fine."""
+    for (weight, gradient, lr), got in zip(_STEPS, answers, strict=True):
+        call = f"fate({show(weight)}, {show(gradient)}, {show(lr)})"
+        if type(got) is Raised:
+            raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}.")
+        if got not in FATES:
+            raise Mistake(f"`{call}` is {got!r}; one of {', '.join(FATES)} is wanted.")
+        stored = float(np.float16(gradient))
+        after = float(np.float16(weight - lr * stored))
+        want = FATES[0] if stored == 0 else FATES[1] if after == weight else FATES[2]
+        if got != want:
+            raise Mistake(
+                f"`{call}` is {got!r}. FP16 stores the gradient as {show(stored)}; the step then "
+                f"takes the weight from {show(weight)} to {show(after)}."
+            )
+
+
+def fate(weight, gradient, lr):
+    """labkit's answer, where none has passed yet."""
+    return _fate(weight, gradient, lr)
+
+
+def _fate(weight, gradient, lr, *, zero=None, stays=None):
+    stored = quantize(gradient, FP16)
+    if zero(gradient, lr) if zero else stored == 0:
+        return FATES[0]
+    same = stays(weight, stored, lr) if stays else quantize(weight - lr * stored, FP16) == weight
+    return FATES[1] if same else FATES[2]
+
+
+@check_fate.wrong(
+    "one-threshold-for-both-losses",
+    "One number decides both in your answer. The gradient meets the window's edge; "
+    "what does the update meet?",
+)
+def _(weight, gradient, lr):
+    return FATES[0] if abs(lr * gradient) <= 2.0**-25 else FATES[2]
+
+
+@check_fate.wrong(
+    "subnormals-become-zero",
+    "2**-14 is the smallest normal value. Which numbers below it does FP16 still hold?",
+)
+def _(weight, gradient, lr):
+    return _fate(weight, gradient, lr, zero=lambda g, lr: abs(g) < 2.0**-14)
+
+
+@check_fate.wrong(
+    "swamped-from-2048-times",
+    "A ratio of 2048 is right for powers of two. What is the gap of FP16 at this weight?",
+)
+def _(weight, gradient, lr):
+    return _fate(weight, gradient, lr, stays=lambda w, g, lr: abs(w) >= 2048 * abs(lr * g))
+
+
+@check_fate.wrong(
+    "gap-below-is-gap-above",
+    "Below a power of two the gap is half as wide, and a tie goes to the even side. "
+    "Which rounding could you let FP16 do itself?",
+)
+def _(weight, gradient, lr):
+    return _fate(weight, gradient, lr, stays=lambda w, g, lr: abs(lr * g) <= spacing(w, FP16) / 2)
+
+
+@check_fate.wrong(
+    "updates-are-gradients",
+    "The weight meets the update. What stands between a gradient and its update?",
+)
+def _(weight, gradient, lr):
+    return _fate(weight, gradient, lr, stays=lambda w, g, lr: quantize(w - g, FP16) == w)
+
+
+@check_fate.wrong(
+    "underflow-strikes-the-update",
+    "Here lr * gradient is tiny, but the gradient was stored in FP16 before lr came. "
+    "Which of the two must be 0?",
+)
+def _(weight, gradient, lr):
+    return _fate(weight, gradient, lr, zero=lambda g, lr: quantize(lr * g, FP16) == 0)
+
+
+# Master weights
+
+_RUNS = {
+    "a weight of 1, gradient 1, lr 2**-10": ([1.0], lambda i: [1.0], 2.0**-10, 300),
+    "weights 1 and -2, gradient 1 and -1, lr 0.003": (
+        [1.0, -2.0], lambda i: [1.0, -1.0], 3e-3, 300
+    ),
+    "40 weights, random gradients, lr 0.01": (
+        torch.linspace(-1.0, 1.0, 40).tolist(),
+        lambda i: torch.randn(40, generator=torch.Generator().manual_seed(i)).tolist(), 1e-2, 100,
+    ),
+}  # fmt: skip
+
+
+def run_masters(Masters):
+    """`Masters` takes the scripted steps on BF16 parameters; their values and dtypes."""
+    return {name: attempt(_with_masters, Masters, *run) for name, run in _RUNS.items()}
+
+
+def _with_masters(Masters, weights, gradient, lr, steps):
+    weight = torch.nn.Parameter(torch.tensor(weights).bfloat16())
+    idle = torch.nn.Parameter(torch.ones(2).bfloat16())  # a parameter without a gradient
+    optimizer = Masters([weight, idle], lr)
+    for i in range(steps):
+        weight.grad = torch.tensor(gradient(i)).bfloat16()
+        optimizer.step()
+        if weight.dtype != torch.bfloat16:
+            break
+    return weight.detach().clone(), idle.detach().clone()
+
+
+@check(run_masters)
+def check_masters(answers):
+    """SGD on BF16 weights that loses no update: float32 masters, rounded to BF16 at each step."""
+    for name, (weights, gradient, lr, steps) in _RUNS.items():
+        got = answers[name]
+        if type(got) is Raised:
+            place = f" in your line `{got.line}`" if got.line else ""
+            raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+        weight, idle = got
+        if (len(weight), len(idle)) != (len(weights), 2):
+            raise Mistake(f"{name}: after step() the parameters have another shape.")
+        if weight.dtype != torch.bfloat16:
+            raise Mistake(
+                f"{name}: after step() the model's weight is {weight.dtype}; it must stay "
+                "torch.bfloat16.",
+                misconception="the-model-becomes-the-master",
+            )
+        want = torch.tensor(weights).bfloat16().double()
+        moves = [torch.tensor(gradient(i)).bfloat16().double() * lr for i in range(steps)]
+        want = want - torch.stack(moves).sum(dim=0)
+        # Half a BF16 gap, and per step two float32 roundings of at most 2**-24 of 4.
+        slack = spacing(want, BF16) / 2 + steps * 2 * 2.0**-22
+        off = ~((weight.double() - want).abs() <= slack)
+        if off.any():
+            i = int(off.nonzero()[0])
+            raise Mistake(
+                f"{name}: after {steps} steps weight {i} is {weight[i].item():.6g}; exact "
+                f"arithmetic gives {want[i].item():.6g}, within half a BF16 gap."
+            )
+        if (idle != 1).any():
+            raise Mistake(f"{name}: a parameter without a gradient went to {idle.tolist()}.")
+
+
+class Masters:
+    """SGD on 16-bit parameters with float32 master weights: labkit's, where none has passed yet."""
+
+    def __init__(self, parameters, lr):
+        self.parameters, self.lr = list(parameters), lr
+        self.masters = [self.first(p) for p in self.parameters]
+
+    def first(self, p):
+        return p.detach().float()
+
+    def step(self):
+        with torch.no_grad():
+            for p, master in zip(self.parameters, self.masters, strict=True):
+                if p.grad is not None:
+                    self.move(p, master)
+
+    def move(self, p, master):
+        master -= self.lr * p.grad.float()
+        p.copy_(master)
+
+
+@check_masters.wrong(
+    "masters-are-a-cast",
+    "A float32 copy made from the BF16 weight has only BF16's bits. "
+    "From which step to the next must the other bits live on?",
+)
+class _(Masters):
+    def move(self, p, master):
+        p.copy_(p.float() - self.lr * p.grad.float())
+
+
+@check_masters.wrong(
+    "updates-may-be-sixteen-bit",
+    "The masters are float32, but lr * gradient was rounded to BF16 first. "
+    "Where must `.float()` stand?",
+)
+class _(Masters):
+    def move(self, p, master):
+        master -= self.lr * p.grad
+        p.copy_(master)
+
+
+@check_masters.wrong(
+    "masters-train-the-model",
+    "Your masters may have moved; the model computes with its own BF16 weights. "
+    "Who carries the new values there?",
+)
+class _(Masters):
+    def move(self, p, master):
+        master -= self.lr * p.grad.float()
+
+
+@check_masters.wrong(
+    "the-model-becomes-the-master",
+    "Now the model has float32 weights, and computes in float32. "
+    "Which method writes values into a tensor without changing its dtype?",
+)
+class _(Masters):
+    def move(self, p, master):
+        master -= self.lr * p.grad.float()
+        p.data = master
+
+
+@check_masters.wrong(
+    "masters-are-gradients",
+    "You saved up gradients. What does a weight need besides the sum of its updates?",
+)
+class _(Masters):
+    def first(self, p):
+        return torch.zeros_like(p, dtype=torch.float32)
+
+
+# A fixed scale
+
+
+def _gradients(seed, n=2000, spread=4.0, middle=-18.0):
+    drawn = torch.randn(n, generator=torch.Generator().manual_seed(seed))
+    return torch.exp2(spread * drawn + middle)
+
+
+_PICKS = {
+    "max|g| 0.01, headroom 1": (torch.tensor([0.01, -1e-9, 0.0]), 1),
+    "max|g| 0.01, headroom 16": (torch.tensor([-0.01, 1e-9, 3e-5]), 16),
+    "2000 gradients, headroom 1": (_gradients(0), 1),
+    "2000 gradients, headroom 16": (_gradients(1), 16),
+    "2000 tiny gradients, headroom 4": (_gradients(2, middle=-40.0), 4),
+    "max|g| 65504 * 2**-20, headroom 1": (torch.tensor([65504 * 2.0**-20, -1e-3]), 1),
+    "max|g| 2**-7, headroom 1": (torch.tensor([2.0**-7, 1e-6]), 1),
+    "max|g| just below 2**-7, headroom 2": (torch.tensor([2.0**-7 - 2.0**-31, 1e-6]), 2),
+    "max|g| 3, headroom 2**16": (torch.tensor([3.0, -1.0]), 2.0**16),
+}
+
+
+@check(calls(_PICKS.values()))
+def check_pick_scale(answers):
+    """The largest power of two that leaves the gradients room to grow."""
+    for (name, (gradients, headroom)), got in zip(_PICKS.items(), answers, strict=True):
+        value = number(got, call=f"pick_scale ({name})")
+        largest = Fraction(gradients.abs().max().item()) * Fraction(headroom)
+        power = 60
+        while largest * Fraction(2) ** power > 65504:
+            power -= 1
+        if value == 2.0**power:
+            continue
+        if not math.isfinite(value) or value <= 0 or math.frexp(value)[0] != 0.5:
+            raise Mistake(f"{name}: {value!r} is no power of two, so it would round the gradients.")
+        reach = float(largest) * value
+        verdict = (
+            f"{reach:.6g}, above FP16's largest value, 65504"
+            if reach > 65504
+            else f"{reach:.6g}; twice that is still at most 65504"
+        )
+        raise Mistake(
+            f"{name}: you pick {show(value)}. Headroom times S times the largest |g| is {verdict}."
+        )
+
+
+def pick_scale(gradients, headroom):
+    """labkit's answer, where none has passed yet."""
+    limit = 65504 / (headroom * gradients.abs().max().item())
+    return 2.0 ** (math.frexp(limit)[1] - 1)
+
+
+def _power(x, rounding=math.floor):
+    return 2.0 ** rounding(math.log2(x))
+
+
+@check_pick_scale.wrong(
+    "most-survivors-wins",
+    "That S keeps the most gradients from 0, and makes others inf. "
+    "What does one inf do to the whole step?",
+)
+def _(gradients, headroom):
+    powers = [2.0**k for k in range(-20, 61)]
+    return max(powers, key=lambda s: (int(((gradients * s).half() != 0).sum()), s))
+
+
+@check_pick_scale.wrong(
+    "headroom-is-waste",
+    "These gradients fit, exactly. Where does the next step's larger gradient go?",
+)
+def _(gradients, headroom):
+    return _power(65504 / gradients.abs().max().item())
+
+
+@check_pick_scale.wrong(
+    "the-average-gradient-decides",
+    "Most gradients are below the mean and some far above it. Which single one overflows first?",
+)
+def _(gradients, headroom):
+    return _power(65504 / gradients.abs().mean().item() / headroom)
+
+
+@check_pick_scale.wrong(
+    "the-nearest-power-is-safe",
+    "You rounded the exponent to the nearest whole number. Which direction is the safe one?",
+)
+def _(gradients, headroom):
+    return _power(65504 / gradients.abs().max().item() / headroom, round)
+
+
+@check_pick_scale.wrong(
+    "lift-the-smallest-gradient",
+    "You asked what the smallest gradient needs. Which gradient limits S?",
+)
+def _(gradients, headroom):
+    small = gradients[gradients != 0].abs().min().item()
+    return _power(2.0**-24 / small, math.ceil)

@@ -1,0 +1,174 @@
+"""Checks of lab 04, sitting B: five scalers reviewed, five traces read."""
+
+import json
+import math
+from itertools import pairwise
+
+from labkit.base.paths import DATA
+from labkit.labs.engine import Mistake, check
+from labkit.training import StepRecord
+
+LAB = "04_loss_scaling"
+
+
+# Which line?
+
+SCALERS = """\
+# A: called after each step
+1 def after_step(self, overflow):
+2     if overflow:
+3         self.scale = self.scale / 2
+4     else:
+5         self.scale = self.scale * 2
+
+# B: the gradients are unscaled already
+1 def step(self, optimizer):
+2     for p in optimizer.param_groups[0]["params"]:
+3         if p.grad is not None and not p.grad.isfinite().all():
+4             return False
+5     optimizer.step()
+
+# C: for a model that was made by model.half()
+1 def unscale(self, model):
+2     for p in model.parameters():
+3         if p.grad is not None:
+4             p.grad /= self.scale
+
+# D: called after each step
+1 def after_step(self, overflow):
+2     self.skips += 1
+3     if overflow:
+4         self.scale, self.skips = self.scale / 2, 0
+5     elif self.skips == 2000:
+6         self.scale, self.skips = self.scale * 2, 0
+
+# E: in a class
+1 class Scaler:
+2     def __init__(self, scale=65536.0):
+3         self.scale = scale
+4     def scale(self, loss):
+5         return loss * self.scale"""
+"""Five scalers to review, rewritten after published ones."""
+
+_LINES = {"A": 5, "B": 2, "C": 4, "D": 0, "E": 3}
+_SAID = {
+    "A": "on gradients that do not change, half of its steps are skipped",
+    "B": "a NaN in the second group goes into the weights",
+    "C": "an FP16 gradient of 0.001 at scale 65536 is 0 afterwards",
+    "D": "along any flags its scale is GradScaler's",
+    "E": "`scaler.scale(loss)` raises TypeError: 'float' object is not callable",
+}
+
+
+def run_which_line(which_line):
+    """A dict of numbers is data already."""
+    return which_line
+
+
+@check(run_which_line)
+def check_which_line(answer):
+    """Five scalers reviewed: four lines that fail, and one that only looks wrong."""
+    if type(answer) is not dict or set(answer) != set(_LINES):
+        raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
+    for name, line in _LINES.items():
+        if answer[name] != line:
+            raise Mistake(f"{name}: you point to line {answer[name]}. Run it: {_SAID[name]}.")
+
+
+check_which_line.wrong(
+    "growth-at-each-step",
+    "Halving after an overflow is right. How often does the other half run?",
+)(_LINES | {"A": 3})
+check_which_line.wrong(
+    "first-group-is-all", "What does an optimizer with two groups keep in `param_groups[1]`?"
+)(_LINES | {"B": 5})
+check_which_line.wrong(
+    "unscaling-may-be-sixteen-bit", "The model was `.half()`. What is 0.001 / 65536 in its dtype?"
+)(_LINES | {"C": 0})
+check_which_line.wrong(
+    "a-bad-name-is-a-bug", "Rename `skips` to `good_steps`. Which value does any line get wrong?"
+)(_LINES | {"D": 2})
+check_which_line.wrong(
+    "methods-and-attributes-live-apart",
+    "After `__init__` has run, what does `scaler.scale` find first?",
+)(_LINES | {"E": 5})
+
+
+# Five traces
+
+CAUSES = (
+    "calibration", "growth at each step", "NaN in the data", "underflow", "healthy", "divergence",
+)  # fmt: skip
+_TRACES = {
+    "A": "growth at each step",
+    "B": "underflow",
+    "C": "calibration",
+    "D": "healthy",
+    "E": "NaN in the data",
+}
+
+
+def traces():
+    """The five recorded runs of the exercise: a letter -> StepRecords."""
+    path = DATA / "emulated" / "five_traces.json"
+    recorded = json.loads(path.read_text(encoding="utf-8"))["traces"]
+    return {
+        name: [
+            StepRecord(i, float(loss), float(norm), float(scale), skipped)
+            for i, (loss, norm, scale, skipped) in enumerate(rows)
+        ]
+        for name, rows in recorded.items()
+    }
+
+
+def run_diagnosis(diagnosis):
+    """A dict of words is data already."""
+    return diagnosis
+
+
+@check(run_diagnosis)
+def check_diagnosis(answer):
+    """Five traces read: what is healthy, what is ill, and what only looks ill."""
+    if type(answer) is not dict or set(answer) != set(_TRACES):
+        raise Mistake(f"diagnosis is {answer!r}; a word for each of A to E is wanted.")
+    for name, cause in _TRACES.items():
+        if answer[name] not in CAUSES:
+            raise Mistake(f"{name}: {answer[name]!r} is none of {', '.join(CAUSES)}.")
+        if answer[name] != cause:
+            raise Mistake(f"{name} is not {answer[name]}: {_evidence(traces()[name])}.")
+
+
+def _evidence(records):
+    skipped = [record.step for record in records if record.skipped]
+    in_a_row = sum(after - before == 1 for before, after in pairwise(skipped))
+    first, last = records[0], records[-1]
+    where = (
+        f", the first {skipped[0]}, the last {skipped[-1]}, {in_a_row} in a row" if skipped else ""
+    )
+    return (
+        f"{len(skipped)} of {len(records)} steps are skipped{where}; the scale goes from "
+        f"2**{math.log2(first.loss_scale):.0f} to 2**{math.log2(last.loss_scale):.0f}, the loss "
+        f"from {first.loss:.3g} to {last.loss:.3g}"
+    )
+
+
+check_diagnosis.wrong(
+    "calibration-is-divergence",
+    "The skips end, and the loss falls afterwards. What was the scale looking for?",
+)(_TRACES | {"C": "divergence"})
+check_diagnosis.wrong(
+    "no-skip-means-healthy",
+    "No step is skipped, and nothing is learnt. Which gradients are finite and useless?",
+)(_TRACES | {"B": "healthy"})
+check_diagnosis.wrong(
+    "every-skip-is-a-fault",
+    "Count the steps between two skips. Which rule lets the scale try a larger value now and then?",
+)(_TRACES | {"D": "growth at each step"})
+check_diagnosis.wrong(
+    "a-falling-scale-will-settle",
+    "From one step on all are skipped, at any scale. Which number is not finite at any scale?",
+)(_TRACES | {"E": "calibration"})
+check_diagnosis.wrong(
+    "growth-at-each-step",
+    "Every second step is lost, to the end. How long does each scale last?",
+)(_TRACES | {"A": "healthy"})

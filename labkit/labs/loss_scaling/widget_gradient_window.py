@@ -1,0 +1,260 @@
+"""GradientWindow: gradients over FP16's window, and a loss scale that moves them.
+
+This module believes that loss scaling moves a histogram sideways and changes nothing else. A frame
+is a histogram by powers of two; the scale is 2**k, so k shifts it. Python says which part is lost,
+subnormal or overflowed; the page asks by ``request`` and draws ``numbers``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import traitlets
+from torch import Tensor
+
+from labkit.formats import FP16
+from labkit.formats.histograms import range_report
+from labkit.labs.engine import page
+from labkit.labs.engine.described import DescribedWidget
+
+SCALES = range(-10, 41)
+"""The scale is 2**k for k in this range."""
+
+GOAL_LOST = 0.001
+"""The share of gradients that may be lost: less than this."""
+
+# 2**-25 is the tie between 0 and the smallest subnormal: what is above it survives.
+_FIRST_KEPT = FP16.min_exponent - FP16.mantissa_bits - 1
+_OVERFLOW = 65520.0  # half a gap above 65504
+_AXIS = range(-60, 41)  # the powers of two that are drawn; what lies outside is drawn at the edge
+
+
+@dataclass(frozen=True)
+class GradientFrame:
+    """The gradients of one step: pairs (e, how many have 2**e <= abs(g) < 2**(e+1)), and max|g|."""
+
+    exponents: tuple[tuple[int, int], ...]
+    largest: float
+
+    @classmethod
+    def of(cls, gradients: Tensor) -> "GradientFrame":
+        """Count the finite gradients that are not 0; ValueError where there are none."""
+        report = range_report(gradients, FP16)
+        if not report.exponents:
+            raise ValueError("gradients are all 0, inf or NaN: a scale moves none of them")
+        finite = gradients.detach()[gradients.isfinite()]
+        return cls(report.exponents, finite.abs().max().item())
+
+    def shares(self, k: int) -> tuple[float, float, float]:
+        """The parts, 0 to 1, that are lost, subnormal and overflowed in FP16 with the scale 2**k.
+
+        By whole powers of two: a gradient of exactly 2**-25 counts as kept, and of those between
+        32768 and 65536 none as overflowed. ``overflows`` knows about the largest one.
+        """
+        total = sum(count for _, count in self.exponents)
+        lost = sum(c for e, c in self.exponents if e + k < _FIRST_KEPT)
+        low = sum(c for e, c in self.exponents if _FIRST_KEPT <= e + k < FP16.min_exponent)
+        high = sum(c for e, c in self.exponents if e + k > FP16.max_exponent)
+        return lost / total, low / total, high / total
+
+    def overflows(self, k: int) -> bool:
+        """Is the largest gradient inf?"""
+        return self.largest * 2.0**k >= _OVERFLOW
+
+    def holds(self, k: int) -> bool:
+        """Less than 0.1 % lost and nothing overflowed."""
+        return self.shares(k)[0] < GOAL_LOST and not self.overflows(k)
+
+
+class GradientWindow(DescribedWidget):
+    """A histogram of gradients over FP16's window; the loss scale moves it, by mouse or keyboard.
+
+    ``k`` can be read, set and observed: the scale is 2**k. With several frames it is a chase:
+    ``next_frame()`` judges one and goes on; ``frame``, ``held``, ``skipped`` and ``dynamic`` say
+    how it stands.
+
+    Args:
+        gradients: a tensor, or frames in order as ``labkit.training.data.autoencoder_gradients`` gives
+            them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
+
+    Raises:
+        ValueError: no frame, or gradients that are all 0, inf or NaN. TraitError: ``k`` outside
+            -10 to 40.
+
+    >>> window = GradientWindow(torch.tensor([1e-9, 1e-3, 0.5]))
+    >>> window.k = 12
+    >>> window.describe().split(": ")[1]
+    'of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. In the goal.'
+    """
+
+    _esm = page.script("gradient_window")
+    _css = page.style("gradient_window")
+
+    k = traitlets.Int(0, min=SCALES[0], max=SCALES[-1])
+    frame = traitlets.Int(0, read_only=True)
+    held = traitlets.Int(0, read_only=True)
+    skipped = traitlets.Int(0, read_only=True)
+    dynamic = traitlets.Bool(False)
+    request = traitlets.Dict().tag(sync=True)
+    numbers = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, gradients: Tensor | Sequence[tuple[Mapping[int, int], float]]) -> None:
+        if isinstance(gradients, Tensor):
+            self._frames = [GradientFrame.of(gradients)]
+        else:
+            self._frames = [
+                GradientFrame(tuple(sorted(counts.items())), largest)
+                for counts, largest in gradients
+            ]
+        if not self._frames:
+            raise ValueError("there is no frame: pass a tensor, or at least one recorded frame")
+        self._over = False
+        super().__init__()
+        self._show()
+
+    def frames_held(self, *, scale: float | None = None) -> int:
+        """In how many frames a fixed scale holds the goal; None: a dynamic one, from 2**16 on."""
+        if scale is not None:
+            k = torch.frexp(torch.tensor(scale, dtype=torch.float64)).exponent.item() - 1
+            return sum(frame.holds(k) for frame in self._frames)
+        k, held = 16, 0
+        for frame in self._frames:
+            k -= _backoffs(frame, k)
+            held += frame.holds(k)
+            k = min(k + 1, SCALES[-1])
+        return held
+
+    def next_frame(self) -> None:
+        """Judge this frame and go to the next; a dynamic scale backs off and grows by itself."""
+        if self._over:
+            return
+        now = self._frames[self.frame]
+        self.set_trait("held", self.held + now.holds(self.k))
+        if self.frame + 1 == len(self._frames):
+            self._over = True
+        else:
+            self.set_trait("frame", self.frame + 1)
+            if self.dynamic:
+                self.k = min(self.k + 1, SCALES[-1])  # a frame lasts a growth interval
+                self._back_off()
+        self._show()
+
+    def restart(self) -> None:
+        """Back to the first frame; the scale stays where it is."""
+        self._over = False
+        for name in ("frame", "held", "skipped"):
+            self.set_trait(name, 0)
+        if self.dynamic:
+            self._back_off()
+        self._show()
+
+    def describe(self) -> str:
+        """Say in words all that the picture shows; also what print and a plain notebook show."""
+        return self.numbers["sentence"]
+
+    def _back_off(self) -> None:
+        backoffs = _backoffs(self._frames[self.frame], self.k)
+        self.set_trait("skipped", self.skipped + backoffs)
+        self.k -= backoffs
+
+    @traitlets.observe("k", "dynamic")
+    def _moved(self, change: dict) -> None:
+        if change["name"] == "dynamic" and change["new"]:
+            self._back_off()
+        self._show()
+
+    @traitlets.observe("request")
+    def _answer(self, change: dict) -> None:
+        """Do what the page asks for: {seq, k}, {seq, dynamic}, {seq, next} or {seq, restart}."""
+        wanted = change["new"]
+        if "k" in wanted:
+            self.k = wanted["k"]
+        elif "dynamic" in wanted:
+            self.dynamic = wanted["dynamic"]
+        elif "next" in wanted:
+            self.next_frame()
+        else:
+            self.restart()
+        self._show(seq=wanted["seq"])
+
+    def _show(self, *, seq: int | None = None) -> None:
+        seq = self.numbers.get("seq", 0) if seq is None else seq
+        frame, chase = self._frames[self.frame], len(self._frames) > 1
+        story = self._story() if chase else ""
+        self.numbers = _picture(frame, self.k) | {
+            "seq": seq,
+            "chase": chase,
+            "dynamic": self.dynamic,
+            "over": self._over,
+            "story": story,
+            "sentence": " ".join(filter(None, [_sentence(frame, self.k), story])),
+        }
+
+    def _story(self) -> str:
+        frames = len(self._frames)
+        judged = frames if self._over else self.frame
+        mode = "dynamic" if self.dynamic else "fixed by you"
+        return (
+            f"Frame {self.frame + 1} of {frames}, scale {mode}: held in {self.held} of {judged} "
+            f"frames, {self.skipped} steps skipped by backoff."
+            + (f" The goal is {frames * 9 // 10}." if self._over else "")
+        )
+
+
+def _backoffs(frame: GradientFrame, k: int) -> int:
+    """How often the scale 2**k must be halved until nothing overflows, each a skipped step."""
+    return next(n for n in range(k - SCALES[0] + 1) if not frame.overflows(k - n))
+
+
+def _picture(frame: GradientFrame, k: int) -> dict:
+    """All that the page draws: bars by place on the axis, in percent, and texts."""
+    lost, low, high = frame.shares(k)
+    heights: dict[int, int] = {}
+    for e, count in frame.exponents:
+        place = min(max(e + k, _AXIS[0]), _AXIS[-1])
+        heights[place] = heights.get(place, 0) + count
+    tallest = max(heights.values())
+    return {
+        "k": k,
+        "scales": [SCALES[0], SCALES[-1]],
+        "axis": [_AXIS[0], _AXIS[-1]],
+        "zones": [
+            {"name": "lost", "from": _AXIS[0], "to": _FIRST_KEPT},
+            {"name": "subnormal", "from": _FIRST_KEPT, "to": FP16.min_exponent},
+            {"name": "normal", "from": FP16.min_exponent, "to": FP16.max_exponent + 1},
+            {"name": "overflowed", "from": FP16.max_exponent + 1, "to": _AXIS[-1] + 1},
+        ],
+        "bars": [[place, 100 * count / tallest] for place, count in sorted(heights.items())],
+        "scale": _power(k),
+        "shares": [
+            ["lost", _percent(lost)],
+            ["subnormal", _percent(low)],
+            ["overflowed", _overflowed(frame, k, high)],
+        ],
+        "holds": frame.holds(k),
+        "verdict": "In the goal." if frame.holds(k) else "Not in the goal.",
+    }
+
+
+def _sentence(frame: GradientFrame, k: int) -> str:
+    lost, low, high = frame.shares(k)
+    total = sum(count for _, count in frame.exponents)
+    return (
+        f"Loss scale {_power(k)}: of {total} gradients {_percent(lost)} are lost, "
+        f"{_percent(low)} subnormal, {_overflowed(frame, k, high)} overflowed. "
+        + ("In the goal." if frame.holds(k) else "Not in the goal.")
+    )
+
+
+def _overflowed(frame: GradientFrame, k: int, share: float) -> str:
+    return "at least one" if frame.overflows(k) and not share else _percent(share)
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.0001:
+        return "under 0.01 %"
+    return f"{100 * share:.3g} %" if share < 0.9995 or share == 1 else "over 99.9 %"
+
+
+def _power(k: int) -> str:
+    return f"2**{k} = {2.0**k:g}" if -4 <= k <= 19 else f"2**{k}"

@@ -1,0 +1,1 @@
+"""Lab 02: build a number system; checks and the FormatExplorer."""

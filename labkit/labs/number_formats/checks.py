@@ -1,0 +1,827 @@
+"""Checks of lab 02: codes, one rule for all, gaps, rounding, windows, eight bits, TF32."""
+
+import math
+import reprlib
+import struct
+
+import numpy as np
+import torch
+
+from labkit.formats import FP16, TF32, FloatFormat, quantize
+from labkit.formats.histograms import range_report
+from labkit.labs.engine import (
+    AnswerError,
+    Mistake,
+    attempt,
+    calls,
+    check,
+    number,
+    predict,
+    same_bits,
+    same_value,
+)
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.comparing import show
+from labkit.training.data import digits_mlp
+
+LAB = "02_number_formats"
+
+
+# Predictions
+
+step_at_2048 = predict(
+    "step-at-2048",
+    lab=LAB,
+    form="number",
+    usual={
+        2049: (
+            "FP16 holds no odd integer above 2048: the section on gaps says why.",
+            "integers-always-exact",
+        ),
+        2050: "2049 lies midway between 2048 and 2050; the even mantissa wins, that of 2048.",
+        "inf": "65504 is still far away. Not the range stops the sum but the gap.",
+    },
+)
+below_one = predict(
+    "below-one",
+    lab=LAB,
+    form="number",
+    usual={
+        0: (
+            "Fourteen full octaves and 1023 subnormals lie below 1.",
+            "range-is-spread-evenly",
+        ),
+        1: (
+            "Fourteen full octaves and 1023 subnormals lie below 1.",
+            "range-is-spread-evenly",
+        ),
+        50: "Close: 16 octaves lie at 1 and above; below it are 14, and 1023 subnormals.",
+    },
+)
+near_the_top = predict(
+    "near-the-top",
+    lab=LAB,
+    form="number",
+    usual={
+        "inf": (
+            "65519 is nearer to 65504 than to 65536, where the next value would be.",
+            "overflow-starts-at-max",
+        ),
+        65519: ("The gap up there is 32: FP16 holds no 65519.", "integers-always-exact"),
+    },
+)
+loses_most = predict(
+    "loses-most",
+    lab=LAB,
+    form=("weights", "activations", "gradients"),
+    usual={
+        "weights": "The smallest of these weights is about 2**-16: FP16 holds it as a subnormal.",
+        "activations": "Large values are safe up to 65504; small ones are in danger.",
+    },
+)
+published = predict(
+    "published",
+    lab=LAB,
+    form=6,
+    usual={
+        (True,) * 6: "Four of them fail.",
+        (False,) * 6: "Two of them hold.",
+    },
+)
+
+
+# Sixteen numbers
+
+# OCP Microscaling Formats (MX) v1.0, section 5.3.3: FP4 E2M1.
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+_E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged last
+
+
+@check(calls(_E2M1_CODES))
+def check_e2m1_value(values):
+    """All sixteen codes of E2M1 mean what the OCP specification says."""
+    for code, got in zip(_E2M1_CODES, values, strict=True):
+        sign = -1.0 if code & 8 else 1.0
+        same_value(
+            got,
+            sign * _E2M1[code & 7],
+            call=f"e2m1_value(0b{code:04b})",
+            why=f"Its fields: sign {code >> 3}, exponent {code >> 1 & 3}, mantissa {code & 1}.",
+        )
+
+
+def _e2m1(code, *, normal, subnormal):
+    sign, exponent, mantissa = -1.0 if code & 8 else 1.0, code >> 1 & 3, code & 1
+    return sign * (normal(exponent, mantissa) if exponent else subnormal(mantissa))
+
+
+@check_e2m1_value.wrong(
+    "implied-one-in-subnormals",
+    "With an exponent field of 0 the mantissa reads 0.m. What do you put before the point?",
+)
+def _(code):
+    return _e2m1(
+        code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: (1 + m / 2) / 2
+    )
+
+
+@check_e2m1_value.wrong(
+    "subnormal-exponent-minus-bias",
+    "Subnormals share the exponent of the smallest normal value, 1 - bias. Which do yours have?",
+)
+def _(code):
+    return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: m / 4)
+
+
+@check_e2m1_value.wrong(
+    "top-exponent-is-always-inf",
+    "E2M1 has no inf: 3 is an exponent like any other. Which branch of yours treats it apart?",
+)
+def _(code):
+    def normal(exponent, mantissa):
+        return (
+            (math.nan if mantissa else math.inf)
+            if exponent == 3
+            else (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+        )
+
+    return _e2m1(code, normal=normal, subnormal=lambda m: m / 2)
+
+
+@check_e2m1_value.wrong(
+    "sign-is-twos-complement",
+    "The top bit only flips the sign. Are codes 8 to 15 counted down from 16 in yours?",
+)
+def _(code):
+    magnitude = 16 - code if code & 8 else code
+    value = _E2M1[magnitude] if magnitude < 8 else 0.0
+    return -value if code & 8 else value
+
+
+@check_e2m1_value.wrong(
+    "mantissa-is-decimal",
+    "1.m is written in binary: what is the first digit after the point worth?",
+)
+def _(code):
+    return _e2m1(
+        code, normal=lambda e, m: (1 + m / 10) * 2.0 ** (e - 1), subnormal=lambda m: m / 10
+    )
+
+
+@check_e2m1_value.wrong(
+    "mantissa-bit-is-one",
+    "The mantissa bit stands behind the point of 1.m: what is it worth there?",
+)
+def _(code):
+    return _e2m1(code, normal=lambda e, m: (1 + m) * 2.0 ** (e - 1), subnormal=lambda m: float(m))
+
+
+@check_e2m1_value.wrong(
+    "exponent-has-no-bias",
+    "The field is stored with the bias added. Where does your exponent take it off?",
+)
+def _(code):
+    return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0**e, subnormal=lambda m: m / 2)
+
+
+# A longer ruler
+
+_LAYOUTS = {
+    "E2M1": (2, 1, 1),
+    "FP16": (5, 10, 15),
+    "BF16": (8, 7, 127),
+    "E4M3 fn": (4, 3, 7),
+    "E4M3 fnuz": (4, 3, 8),
+    "FP32": (8, 23, 127),
+}
+_DECODE_INPUTS = [
+    *((code, *_LAYOUTS["E2M1"]) for code in (0, 1, 2, 7, 8, 9, 15)),
+    *(
+        (code, *_LAYOUTS["FP16"])
+        for code in (0x3C00, 0x3C01, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xC000)
+    ),
+    *((code, *_LAYOUTS["BF16"]) for code in (0x3F80, 0x3DCD, 0x0001, 0x7F7F, 0x8000, 0xBF81)),
+    *((code, *_LAYOUTS["E4M3 fn"]) for code in (0x01, 0x38, 0x7E, 0xFE)),
+    *((code, *_LAYOUTS["E4M3 fnuz"]) for code in (0x01, 0x40, 0x7F, 0xC1)),
+    *((code, *_LAYOUTS["FP32"]) for code in (0x3DCCCCCD, 0x00000001, 0xFF7FFFFF)),
+]
+_DECODED_BY_TORCH = {
+    _LAYOUTS["FP16"]: (torch.int16, torch.float16),
+    _LAYOUTS["BF16"]: (torch.int16, torch.bfloat16),
+    _LAYOUTS["E4M3 fn"]: (torch.int8, torch.float8_e4m3fn),
+    _LAYOUTS["E4M3 fnuz"]: (torch.int8, torch.float8_e4m3fnuz),
+    _LAYOUTS["FP32"]: (torch.int32, torch.float32),
+}
+
+
+def _decoded(code: int, *layout: int) -> float:
+    """What torch, or for E2M1 the specification, says that a code means."""
+    if layout == _LAYOUTS["E2M1"]:
+        return math.copysign(_E2M1[code & 7], -1 if code & 8 else 1)
+    integer, floating = _DECODED_BY_TORCH[layout]
+    bits = torch.iinfo(integer).bits
+    signed = code - 2**bits if code >> (bits - 1) else code
+    return torch.tensor([signed], dtype=integer).view(floating).double().item()
+
+
+@check(calls(_DECODE_INPUTS))
+def check_decode(values):
+    """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""
+    for entry, got in zip(_DECODE_INPUTS, values, strict=True):
+        code, exponent_bits, mantissa_bits, bias = entry
+        width = 1 + exponent_bits + mantissa_bits
+        name = next(name for name, layout in _LAYOUTS.items() if layout == entry[1:])
+        same_value(
+            got,
+            _decoded(*entry),
+            call=f"decode(0b{code:0{width}b}, {exponent_bits}, {mantissa_bits}, {bias})",
+            why=f"The layout is that of {name}.",
+        )
+
+
+def _decode(code, exponent_bits, mantissa_bits, bias, *, least=1, scale=None, mask=True, hidden=1):
+    sign = -1.0 if code >> (exponent_bits + mantissa_bits) & 1 else 1.0
+    exponent = code >> mantissa_bits
+    exponent = exponent & (2**exponent_bits - 1) if mask else exponent
+    mantissa = (code & (2**mantissa_bits - 1)) / (scale or 2**mantissa_bits)
+    if exponent == 0:
+        return sign * (mantissa + 1 - hidden) * 2.0 ** (least - bias)
+    try:
+        return sign * (1 + mantissa) * 2.0 ** (exponent - bias)
+    except OverflowError:
+        return sign * math.inf
+
+
+@check_decode.wrong(
+    "subnormal-exponent-minus-bias",
+    "An exponent field of 0 uses the exponent of field 1. Which does your branch for 0 use?",
+)
+def _(code, exponent_bits, mantissa_bits, bias):
+    return _decode(code, exponent_bits, mantissa_bits, bias, least=0)
+
+
+@check_decode.wrong(
+    "implied-one-in-subnormals",
+    "Field 0 has no implied 1. Where does your formula tell field 0 from the others?",
+)
+def _(code, exponent_bits, mantissa_bits, bias):
+    return _decode(code, exponent_bits, mantissa_bits, bias, least=0, hidden=0)
+
+
+@check_decode.wrong(
+    "bias-is-always-ieee",
+    "This format has a bias of its own. Does your formula use the argument `bias`?",
+)
+def _(code, exponent_bits, mantissa_bits, bias):
+    return _decode(code, exponent_bits, mantissa_bits, 2 ** (exponent_bits - 1) - 1)
+
+
+@check_decode.wrong(
+    "sign-bit-left-in-exponent",
+    "The code is negative. After your shift, what stands to the left of the exponent field?",
+)
+def _(code, exponent_bits, mantissa_bits, bias):
+    return _decode(code, exponent_bits, mantissa_bits, bias, mask=False)
+
+
+@check_decode.wrong(
+    "mantissa-is-divided-by-largest",
+    "m bits cut an octave into 2**m steps. Into how many steps does your division cut it?",
+)
+def _(code, exponent_bits, mantissa_bits, bias):
+    return _decode(code, exponent_bits, mantissa_bits, bias, scale=2**mantissa_bits - 1)
+
+
+# The gap
+
+_GAP_INPUTS = [1.0, 3.0, 2.0, 1.9990234375, 1024.0, 2048.0, 40000.0, 0.1, 0.5, -3.0, -1024.0]
+_GAP_INPUTS = [float(np.float16(x)) for x in _GAP_INPUTS]
+_GAP_INPUTS += [2.0**-13, 2.0**-14, 2.0**-14 - 2.0**-24, 2.0**-15, 2.0**-24, 0.0, -0.0]
+_GAPS = [float(np.spacing(np.float16(abs(x)))) for x in _GAP_INPUTS]
+
+
+@check(calls(_GAP_INPUTS))
+def check_ulp(gaps):
+    """The gap above x in FP16, zero and subnormals included, as numpy's spacing has it."""
+    calls_of = [f"ulp({_typed(x)})" for x in _GAP_INPUTS]
+    gaps = [number(gap, call=call) for gap, call in zip(gaps, calls_of, strict=True)]
+    for gap, want, call in zip(gaps, _GAPS, calls_of, strict=True):
+        if gap != want:
+            times = f", {gap / want:.4g} times the right gap" if gap > 0 else ""
+            raise Mistake(
+                f"`{call}` is {gap}{times}; {show(want)} is wanted.", misconception=_gap_idea(gaps)
+            )
+
+
+def _typed(x: float) -> str:
+    """An FP16 value as a learner would type it: a subnormal in units of the smallest."""
+    return f"{x * 2**24:.0f} * 2**-24" if 0 < abs(x) < 2.0**-13 else str(x)
+
+
+def _gap_idea(gaps: list[float]) -> str | None:
+    """The idea that explains the gaps; what is special at zero is asked once the rest is right."""
+    rules = {
+        wrong.misconception: [wrong.answer(x) for x in _GAP_INPUTS]
+        for wrong in check_ulp.known_wrong
+    }
+    elsewhere = [place for place, x in enumerate(_GAP_INPUTS) if x]
+    if any(gaps[place] != _GAPS[place] for place in elsewhere):
+        return _idea(gaps, _GAPS, rules, places=elsewhere)
+    return _idea(gaps, _GAPS, rules, places=range(len(gaps)))
+
+
+def _idea(got, truth, rules, *, places) -> str | None:
+    """The one rule that gives every wrong value at these places, and is wrong mostly there."""
+    wrong = {place for place in places if got[place] != truth[place]}
+    fitting = []
+    for idea, values in rules.items():
+        differs = {place for place in places if values[place] != truth[place]}
+        explains = all(got[place] == values[place] for place in wrong)
+        if explains and 2 * len(differs & wrong) >= len(differs) > 0:
+            fitting.append(idea)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _exponent(x):
+    return math.frexp(x)[1] - 1 if x else -14
+
+
+@check_ulp.wrong(
+    "ulp-is-relative",
+    "That is eps * x. 2.0 and 3.0 share an exponent, so one gap, 2**-9. "
+    "Which quantity in your formula changes between them?",
+)
+def _(x):
+    return 2.0**-10 * abs(x)
+
+
+@check_ulp.wrong(
+    "ulp-is-constant", "eps is the gap above 1. What is the gap above 2, twice as far out?"
+)
+def _(x):
+    return 2.0**-10
+
+
+@check_ulp.wrong(
+    "gap-at-zero-is-smallest-normal",
+    "Between 0 and 2**-14 FP16 has 1023 subnormals. How far is the first one from 0?",
+)
+def _(x):
+    return 2.0 ** (max(_exponent(x), -14) - 10) if x else 2.0**-14
+
+
+@check_ulp.wrong(
+    "zero-has-exponent-zero",
+    "`math.frexp(0.0)` says exponent 0. Which octave's gap does zero share?",
+)
+def _(x):
+    return 2.0 ** (max(math.frexp(x)[1] - 1, -14) - 10)
+
+
+@check_ulp.wrong(
+    "gap-shrinks-below-normal",
+    "Subnormals all share the exponent -14. What keeps your exponent from falling below it?",
+)
+def _(x):
+    return 2.0 ** (_exponent(x) - 10)
+
+
+@check_ulp.wrong(
+    "frexp-starts-at-one",
+    "`math.frexp(1.0)` gives (0.5, 1). What is e for 1.0 when the mantissa starts at 1?",
+)
+def _(x):
+    return 2.0 ** (max(math.frexp(x)[1] if x else -14, -14) - 10)
+
+
+@check_ulp.wrong(
+    "gap-below-is-gap-above",
+    "At a power of two the gap below is half the gap above. Which of the two does yours measure?",
+)
+def _(x):
+    code = struct.unpack("<H", struct.pack("<e", abs(x)))[0]
+    return abs(x) - struct.unpack("<e", struct.pack("<H", code - 1))[0] if code else 2.0**-24
+
+
+# Snap
+
+_SNAP_INPUTS = [
+    1.0, 0.1, 1 + 2.0**-10 - 2.0**-13, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 2049.0,
+    2051.0, 2049.5, -2050.9, 5001.3, 20007.0, 40001.0, 65504.0, 65519.0, 65519.99, 65520.0,
+    -65520.0, 1e9, math.inf, -math.inf, math.nan, 2.0**-24, 1.5 * 2.0**-24, 2.0**-25,
+    0.51 * 2.0**-24, 2.0**-15 + 2.0**-26, 3e-6, 0.0, -0.0, -1e-9, 1 + 2.0**-11 + 2.0**-40,
+    2.0**-14 - 2.0**-26,
+]  # fmt: skip
+_SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
+
+
+@check(calls(_SNAP_INPUTS))
+def check_snap(values):
+    """Every input rounds to the FP16 value that IEEE 754 names: ties, subnormals, inf and -0.0."""
+    for x, got in zip(_SNAP_INPUTS, values, strict=True):
+        try:
+            same_bits(got, _nearest(x), at=x, fmt=FP16, call=f"snap({x!r})")
+        except Mistake as mistake:
+            raise Mistake(str(mistake), misconception=_snap_idea(values)) from None
+
+
+def _nearest(x: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float64(x).astype(np.float16))  # numpy rounds float64 to FP16 once
+
+
+def _snap_idea(values) -> str | None:
+    """The one wrong idea that explains the mismatches; a zero's sign may be lost along with it."""
+    try:
+        got = [number(value, call="snap") for value in values]
+    except (AnswerError, Mistake):
+        return None
+    places = [place for place, x in enumerate(_SNAP_INPUTS) if not math.isnan(x)]
+    truth = [_nearest(x) for x in _SNAP_INPUTS]
+    if all(got[place] == truth[place] for place in places):
+        return "zero-has-no-sign"
+    rules = {
+        idea: [rule(x, value) for x, value in zip(_SNAP_INPUTS, truth, strict=True)]
+        for idea, rule in _SNAP_IDEAS.items()
+    }
+    return _idea(got, truth, rules, places=places)
+
+
+_SNAP_IDEAS = {
+    "casts-truncate": lambda x, y: quantize(x, FP16, rounding="toward_zero"),
+    "ties-go-up": lambda x, y: quantize(x, FP16, rounding="nearest_away"),
+    "overflow-starts-at-max": lambda x, y: math.copysign(math.inf, x) if abs(x) > 65504 else y,
+    "overflow-saturates": lambda x, y: math.copysign(65504.0, x) if abs(x) > 65504 else y,
+    "subnormals-become-zero": lambda x, y: 0.0 if abs(y) < 2.0**-14 else y,
+    "rounding-twice-is-rounding-once": lambda x, y: torch.tensor(x).half().item(),
+}
+
+
+def _snap(x, *, rounded=round, cut=65520.0, beyond=math.inf, tiny=0.0):
+    if not math.isfinite(x):
+        return x
+    gap = 2.0 ** (max(_exponent(x), -14) - 10)
+    value = math.copysign(rounded(abs(x) / gap) * gap, x)
+    if abs(x) >= cut:
+        return math.copysign(beyond, x)
+    return math.copysign(0.0, x) if abs(value) < tiny else value
+
+
+@check_snap.wrong(
+    "overflow-starts-at-max",
+    "Your cut is the largest value itself. The gap is 32 there: what is still nearer to 65504?",
+)
+def _(x):
+    return _snap(x, cut=math.nextafter(65504, math.inf))
+
+
+@check_snap.wrong(
+    "overflow-saturates",
+    "FP16 has an inf, and IEEE 754 rounds to it. What does your last line return there?",
+)
+def _(x):
+    return 65504.0 * math.copysign(1, x) if math.isinf(x) else _snap(x, beyond=65504.0)
+
+
+@check_snap.wrong(
+    "ties-go-up",
+    "Ties go to the even multiple of the gap. What does adding a half do to every tie?",
+)
+def _(x):
+    return _snap(x, rounded=lambda n: math.floor(n + 0.5))
+
+
+@check_snap.wrong(
+    "casts-truncate", "`int` and `//` never ask which neighbour is nearer. Which function does?"
+)
+def _(x):
+    return _snap(x, rounded=int)
+
+
+@check_snap.wrong(
+    "subnormals-become-zero",
+    "FP16 goes on below 2**-14 with a fixed gap of 2**-24. Does yours stop there?",
+)
+def _(x):
+    return _snap(x, tiny=2.0**-14)
+
+
+@check_snap.wrong(
+    "rounding-twice-is-rounding-once",
+    "In float32 it becomes a tie, and torch's cast from float64 goes that way. Who rounds once?",
+)
+def _(x):
+    return torch.tensor(x, dtype=torch.float32).half().item()
+
+
+@check_snap.wrong(
+    "zero-has-no-sign",
+    "`round` returns an int, and an int 0 has no sign. Which function copies a sign?",
+)
+def _(x):
+    return _snap(x) + 0.0
+
+
+# Two windows
+
+
+def _edges() -> torch.Tensor:
+    """Values at the edges of both 16-bit formats, zeros among them."""
+    powers = 2.0 ** torch.arange(-30, -8).float()
+    edges = [0.0, -0.0, 2.0**-25, 1.01 * 2.0**-25, -(2.0**-24), 1.0, 3.0, 1000.1, 0.1, 7e-5]
+    below_bf16 = [1e-41, -2e-41, 3e-41]
+    return torch.cat([powers * 1.3, -powers, torch.tensor(edges + below_bf16), torch.zeros(25)])
+
+
+_WINDOW_DTYPES = (torch.float16, torch.bfloat16)
+
+
+def run_window(window):
+    """`window` on edge values and on recorded gradients, in both 16-bit formats."""
+    tensors = {"edges": _edges(), "gradients": digits_mlp()["gradients"]}
+    return {
+        name: [attempt(window, tensor.clone(), dtype) for dtype in _WINDOW_DTYPES]
+        for name, tensor in tensors.items()
+    }
+
+
+@check(run_window)
+def check_window(answers):
+    """The share lost and the error of the survivors, in FP16 and in BF16."""
+    for name, tensor in (("edges", _edges()), ("gradients", digits_mlp()["gradients"])):
+        for dtype, got in zip(_WINDOW_DTYPES, answers[name], strict=True):
+            _judge_window(
+                got, tensor, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"
+            )
+
+
+def _judge_window(got, tensor, dtype, *, call):
+    if isinstance(got, (torch.Tensor, np.ndarray)) and got.shape == (2,):
+        got = got.tolist()
+    if type(got) not in (list, tuple) or len(got) != 2:
+        number(0.0 if isinstance(got, (list, tuple, torch.Tensor, np.ndarray)) else got, call=call)
+        raise Mistake(f"`{call}` returns {reprlib.repr(got)}; two numbers are wanted: lost, error.")
+    lost, error = number(got[0], call=call + "[0]"), number(got[1], call=call + "[1]")
+    right, ideas = _shares(tensor, dtype)
+    # A share of at most 8,191 values, rounded once to float32: 2**-23 is ample.
+    if not abs(lost - right) <= 2.0**-23:
+        count = int((tensor != 0).sum())
+        raise Mistake(
+            f"`{call}`: lost is {lost:.4g}; {right * count:.0f} of {count} non-zero values become "
+            f"0, that is {right:.4g}.",
+            misconception=_only(idea for idea, share in ideas.items() if abs(lost - share) < 1e-6),
+        )
+    low, high, ideas = _errors(tensor, dtype)
+    if not _within(error, low, high):
+        raise Mistake(
+            f"`{call}`: the survivors' median relative error is {low:.4g}, yours {error:.4g}.",
+            misconception=_only(i for i, bounds in ideas.items() if _within(error, *bounds)),
+        )
+
+
+def _only(ideas) -> str | None:
+    """The idea that fits, if it is the only one."""
+    ideas = list(ideas)
+    return ideas[0] if len(ideas) == 1 else None
+
+
+def _within(error: float, low: float, high: float) -> bool:
+    """Between the middle values, with the slack of a quotient, or of a ratio - 1, in float32."""
+    return low * (1 - 1e-6) - 2.0**-23 <= error <= high * (1 + 1e-6) + 2.0**-23
+
+
+def _shares(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, dict[str, float]]:
+    """The share lost in the cast, and what it would be under wrong ideas."""
+    info, other = torch.finfo(dtype), torch.bfloat16 if dtype == torch.float16 else torch.float16
+    present = x != 0
+
+    def share(gone):
+        return gone[present].double().mean().item()
+
+    return share(x.to(dtype) == 0), {
+        "lost-means-below-normal": share(x.abs() < info.smallest_normal),
+        "lost-means-below-smallest": share(x.abs().double() < info.smallest_normal * info.eps),
+        "zeros-count-as-lost": (x.to(dtype) == 0).double().mean().item(),
+        "fp16-and-bf16-lose-alike": share(x.to(other) == 0),
+    }
+
+
+def _errors(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float, dict]:
+    """The two middle relative errors of the survivors, and where wrong ideas would put them."""
+    before = x[x != 0].double()
+    after = before.float().to(dtype).double()
+    kept, gap = after != 0, (after - before).abs()
+    return *_middle((gap / before.abs())[kept]), {
+        "range-and-rounding-are-one-error": _middle(gap / before.abs()),
+        "error-is-absolute": _middle(gap[kept]),
+    }
+
+
+def _middle(values: torch.Tensor) -> tuple[float, float]:
+    ordered = values.sort().values
+    return ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
+
+
+def _window(x, dtype, *, lost=None, relative=True, survivors_only=True):
+    x = x.double()
+    after, present = x.float().to(dtype).double(), x != 0
+    gone = lost(x, after) if lost else present & (after == 0)
+    error = (after - x).abs() / (x.abs() if relative else 1)
+    chosen = present & (after != 0) if survivors_only else present
+    return gone[present].double().mean().item(), error[chosen].median().item()
+
+
+@check_window.wrong(
+    "lost-means-below-normal",
+    "You count from 2**-14 down, where subnormals begin. Which of them does the cast make 0?",
+)
+def _(x, dtype):
+    return _window(x, dtype, lost=lambda x, after: x.abs() < torch.finfo(dtype).smallest_normal)
+
+
+@check_window.wrong(
+    "lost-means-below-smallest",
+    "You count below the smallest positive value. To which side does 0.51 times that value round?",
+)
+def _(x, dtype):
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    return _window(x, dtype, lost=lambda x, after: x.abs() < smallest)
+
+
+@check_window.wrong(
+    "zeros-count-as-lost",
+    "Some inputs are 0 before the cast. Should they count, above or below the line?",
+)
+def _(x, dtype):
+    return (x.to(dtype) == 0).double().mean().item(), _window(x, dtype)[1]
+
+
+@check_window.wrong(
+    "range-and-rounding-are-one-error",
+    "A lost value has relative error 1: it belongs to the range. Over which values is your median?",
+)
+def _(x, dtype):
+    return _window(x, dtype, survivors_only=False)
+
+
+@check_window.wrong(
+    "error-is-absolute", "Divide by what? A float format promises a relative error, not a distance."
+)
+def _(x, dtype):
+    return _window(x, dtype, relative=False)
+
+
+@check_window.wrong(
+    "fp16-and-bf16-lose-alike", "Both formats gave you the same numbers. Is `dtype` used?"
+)
+def _(x, dtype):
+    return _window(x, torch.float16)
+
+
+# Eight bits
+
+BUDGET_LOST = 0.01
+BUDGET_ERROR = 0.06
+
+
+def run_eight_bits(design):
+    """A design is data already."""
+    return design
+
+
+@check(run_eight_bits)
+def check_eight_bits(design):
+    """Your eight bits keep the gradients inside the budget."""
+    wanted = ["exponent_bits", "mantissa_bits", "bias"]
+    if type(design) is not dict or sorted(design) != sorted(wanted):
+        raise Mistake(
+            f"eight_bits is {reprlib.repr(design)}; a dict is wanted, "
+            f"with the keys {', '.join(wanted)}."
+        )
+    e, m, bias = (design[key] for key in wanted)
+    if not all(type(width) is int for width in (e, m, bias)):
+        raise Mistake(f"eight_bits is {design!r}; whole numbers are wanted.")
+    if 1 + e + m != 8:
+        raise Mistake(
+            f"1 sign + {e} exponent + {m} mantissa bits are {1 + e + m} bits; 8 are wanted.",
+            misconception="sign-bit-is-free" if e + m == 8 else None,
+        )
+    if e < 2 or m < 0:
+        raise Mistake(
+            f"{e} exponent and {m} mantissa bits: an IEEE format needs 2 exponent bits or more."
+        )
+    try:
+        fmt = FloatFormat("yours", exponent_bits=e, mantissa_bits=m, bias=bias)
+    except ValueError as error:
+        raise Mistake(f"No such format: {error}") from None
+    report = range_report(digits_mlp()["gradients"], fmt)
+    found = (
+        f"{report.overflowed} gradients overflow, {report.share_lost:.2%} are lost, "
+        f"the median error of the others is {report.error:.1%}."
+    )
+    lost, imprecise = report.share_lost > BUDGET_LOST, report.error > BUDGET_ERROR
+    if (lost or report.overflowed) and bias == 2 ** (e - 1) - 1 and e >= 5:
+        raise Mistake(found, misconception="default-bias-fits-all")
+    if report.overflowed:
+        raise Mistake(f"{found} To which side does a larger bias move the window?")
+    if lost and e < 4:
+        raise Mistake(found, misconception="precision-is-all-that-counts")
+    if lost:
+        raise Mistake(f"{found} Is the window too narrow, or does it lie too high?")
+    if imprecise:
+        raise Mistake(found, misconception="range-is-all-that-counts")
+
+
+check_eight_bits.wrong(
+    "precision-is-all-that-counts",
+    "Count the octaves between the largest and the smallest gradient. Who pays for them?",
+)({"exponent_bits": 2, "mantissa_bits": 5, "bias": 10})
+check_eight_bits.wrong(
+    "range-is-all-that-counts", "Nothing is lost now. Which bits could buy the error back?"
+)({"exponent_bits": 6, "mantissa_bits": 1, "bias": 60})
+check_eight_bits.wrong(
+    "default-bias-fits-all",
+    "The window is wide enough. Where does its upper end lie, and where the largest gradient?",
+)({"exponent_bits": 5, "mantissa_bits": 2, "bias": 15})
+check_eight_bits.wrong("sign-bit-is-free", "Gradients have signs. Who stores them?")(
+    {"exponent_bits": 5, "mantissa_bits": 3, "bias": 38}
+)
+
+
+# TF32 by hand
+
+_TF32_INPUTS = torch.tensor(
+    [
+        1.0, 1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 1 + 2.0**-12,
+        1 + 2.0**-11 - 2.0**-23, 0.1, -0.1, 3.14159274, 65519.0, 1e38, 2 - 2.0**-11, 0.0, -0.0,
+        math.inf, -math.inf, 1e-40, -3e-39,
+    ]
+)  # fmt: skip
+_TF32_INPUTS = torch.cat(
+    [_TF32_INPUTS, torch.randn(200, generator=torch.Generator().manual_seed(5))]
+)
+
+
+def run_tf32(tf32):
+    """`tf32` on edge values and random ones: its result, and the input afterwards."""
+    x = _TF32_INPUTS.clone()
+    return attempt(tf32, x), x
+
+
+@check(run_tf32)
+def check_tf32(outcome):
+    """float32 to TF32 with ties away from zero, bit for bit."""
+    values, afterwards = outcome
+    if values is None or type(values) is Raised:
+        number(values, call="tf32(x)")
+    if not isinstance(values, torch.Tensor) or values.shape != _TF32_INPUTS.shape:
+        raise Mistake("`tf32(x)` must be a tensor of the shape of x.")
+    if values.dtype != torch.float32:
+        raise Mistake(f"`tf32(x)` has dtype {values.dtype}; TF32 values live in torch.float32.")
+    if not torch.equal(_integers(afterwards), _integers(_TF32_INPUTS)):
+        raise Mistake(
+            "`tf32(x)` changed x itself: `+=` on a view writes into x. Return a new tensor."
+        )
+    wanted = quantize(_TF32_INPUTS, TF32, rounding="nearest_away")
+    for x, got, want in zip(_TF32_INPUTS.tolist(), values.tolist(), wanted.tolist(), strict=True):
+        if struct.pack("<f", got) != struct.pack("<f", want):
+            raise Mistake(f"`tf32` of {x!r} is {got!r}; {want!r} is wanted.")
+
+
+def _integers(x):
+    return x.view(torch.int32)
+
+
+@check_tf32.wrong(
+    "tf32-truncates", "Clearing bits alone always goes toward zero. What must be added first?"
+)
+def _(x):
+    return (_integers(x) & ~0x1FFF).view(torch.float32)
+
+
+@check_tf32.wrong(
+    "tf32-ties-to-even",
+    "Ties went to the even mantissa. Away from zero needs less: what do you add?",
+)
+def _(x):
+    code = _integers(x)
+    return ((code + 0xFFF + (code >> 13 & 1)) & ~0x1FFF).view(torch.float32)
+
+
+@check_tf32.wrong(
+    "tf32-has-19-bits-of-precision",
+    "19 is the whole width, sign and exponent included. How many bits go?",
+)
+def _(x):
+    return ((_integers(x) + 0x8) & ~0xF).view(torch.float32)
+
+
+@check_tf32.wrong(
+    "away-means-up",
+    "Away from zero is down for a negative tie. What does your code do to the sign?",
+)
+def _(x):
+    step = 0x1000 * (~(x.signbit() & (_integers(x) & 0x1FFF == 0x1000))).int()
+    return ((_integers(x) + step) & ~0x1FFF).view(torch.float32)

@@ -1,0 +1,1 @@
+"""Lab 03: overflow, underflow, rounding; checks and ReachTheSum."""

@@ -1,0 +1,1 @@
+"""Lab 00: the one check that shows how checks work."""

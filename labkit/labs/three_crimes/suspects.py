@@ -1,0 +1,259 @@
+"""The suspects of lab 01: five small runs in 16 bits. Three fail, each of another illness.
+
+This module believes that a run is a record of settings, so that a repair is the change of one of
+them, and that a run leaves evidence beside its losses: which gradients are 0, which weights move.
+Which run fails, and of what, was measured first: tests/test_three_crimes_runs.py. At its end stand
+the detective's three tools, which the lab uses until the learner's own have passed.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labkit.training import StepRecord, train
+from labkit.training.data import batches, digits
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.models import mlp
+from labkit.training.scaling import LossScale
+
+_BATCH = 64
+
+
+def _classifier() -> nn.Module:
+    return mlp(64, 256, 10)
+
+
+def _autoencoder() -> nn.Module:
+    # A sigmoid keeps each error below 1, and so each gradient of the mean below 2 / elements.
+    return nn.Sequential(mlp(64, 32, 64), nn.Sigmoid())
+
+
+_NETWORKS = {"digits": _classifier, "autoencoder": _autoencoder}
+
+# "adam" is one operator after the other on every device, so that its format is that of the weights.
+_OPTIMIZERS = {
+    "adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, foreach=False),
+    "fused adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, fused=True),
+    "sgd": lambda p, trial: torch.optim.SGD(p, lr=trial.lr),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The settings of one run.
+
+    Args:
+        precision: one of ``labkit.training.PRECISIONS``.
+        task: "digits" tells digits apart by a cross-entropy, 64 images a step; "autoencoder"
+            rebuilds all 1,438 training images at once, by a mean squared error.
+        optimizer: "adam", "fused adam" or "sgd". ``eps`` is Adam's. The fused form computes each
+            update in float32 and rounds only what it stores.
+        loss_weight: what the loss is multiplied by before anything else.
+        loss_scale: a static loss scale for "fp16"; None leaves ``train`` its dynamic one.
+    """
+
+    precision: str
+    task: str = "digits"
+    optimizer: str = "adam"
+    lr: float = 1e-3
+    eps: float = 1e-8
+    loss_weight: float = 1.0
+    loss_scale: float | None = None
+    steps: int = 60
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("task", tuple(_NETWORKS)), ("optimizer", tuple(_OPTIMIZERS))):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}: choose {' or '.join(map(repr, allowed))}")
+        if self.loss_scale is not None and self.precision != "fp16":
+            raise ValueError(
+                f"loss_scale={self.loss_scale!r} with precision={self.precision!r}: only 'fp16' "
+                "scales its loss; choose it, or leave loss_scale out"
+            )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves behind.
+
+    Args:
+        records: one a step. The losses are divided by ``loss_weight``, so that runs compare.
+        zero_gradients: share of the gradients of step 0 that are exactly 0.
+        moved: for each step, the share of the weights that it changed.
+        weights_finite: after the last step, no weight is inf or NaN.
+        test: on images not trained on: the share of right classes, or the mean squared error.
+    """
+
+    records: tuple[StepRecord, ...]
+    zero_gradients: float
+    moved: tuple[float, ...]
+    weights_finite: bool
+    test: float
+
+    @property
+    def usual_move(self) -> float:
+        """The share of the weights that changes in a usual step: the median of ``moved``."""
+        return median(self.moved)
+
+    @property
+    def losses(self) -> list[float]:
+        """The loss of each step."""
+        return [record.loss for record in self.records]
+
+    @property
+    def final_loss(self) -> float:
+        """The mean loss of the last 20 steps: one batch more or less does not show."""
+        last = self.losses[-20:]
+        return sum(last) / len(last)
+
+
+SUSPECTS = {
+    "A": Trial(precision="fp16_unscaled"),
+    "B": Trial(precision="pure_fp16", optimizer="sgd", lr=0.1),
+    "C": Trial(precision="pure_fp16"),
+    "D": Trial(precision="pure_bf16", lr=5e-5, steps=300),
+    "E": Trial(precision="fp16_unscaled", task="autoencoder", loss_weight=1e-3, lr=1e-2),
+}
+"""The five runs of the bet: A and B look risky and are well; C, D and E fail."""
+
+
+@lru_cache(maxsize=32)
+def run(trial: Trial, *, seed: int = 0) -> Outcome:
+    """Run a trial from the first weights that ``seed`` draws, and keep its evidence.
+
+    The same trial and seed give the same outcome, so a second call costs nothing. The global
+    random state is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _NETWORKS[trial.task]()
+    optimizer = _OPTIMIZERS[trial.optimizer](model.parameters(), trial)
+    before, zeros, moved = _values(model), [], []
+
+    def look(record: StepRecord) -> None:
+        nonlocal before
+        if record.step == 0:
+            gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+            zeros.append((gradients == 0).float().mean().item())
+            # `pure_*` casts the weights before the first step.
+            before = before.to(gradients.dtype)
+        after = _values(model)
+        moved.append((after != before).float().mean().item())
+        before = after
+
+    records = train(
+        model,
+        _Steps(trial, seed),
+        optimizer=optimizer,
+        loss_fn=lambda output, target: trial.loss_weight * _loss(trial, output, target),
+        precision=trial.precision,
+        scaler=LossScaler(LossScale.static(trial.loss_scale)) if trial.loss_scale else None,
+        on_step=look,
+        progress=False,
+    )
+    kept = [
+        StepRecord(r.step, r.loss / trial.loss_weight, r.grad_norm, r.loss_scale, r.skipped)
+        for r in records
+    ]
+    finite = bool(_values(model).isfinite().all())
+    return Outcome(tuple(kept), zeros[0], tuple(moved), finite, _test(trial, model))
+
+
+def _values(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def _loss(trial: Trial, output: Tensor, target: Tensor) -> Tensor:
+    return (F.cross_entropy if trial.task == "digits" else F.mse_loss)(output, target)
+
+
+class _Steps:
+    """As many batches as the trial has steps, read as one epoch."""
+
+    def __init__(self, trial: Trial, seed: int) -> None:
+        self.trial, self.seed = trial, seed
+
+    def __len__(self) -> int:
+        return self.trial.steps
+
+    def __iter__(self):
+        data = digits()
+        images = data.train_images.flatten(1)
+        if self.trial.task == "autoencoder":
+            for _ in range(self.trial.steps):
+                yield images, images
+            return
+        loader = batches(images, data.train_labels, _BATCH, seed=self.seed, drop_last=True)
+        left = self.trial.steps
+        while left > 0:
+            for batch in loader:
+                if left == 0:
+                    return
+                yield batch
+                left -= 1
+
+
+def _test(trial: Trial, model: nn.Module) -> float:
+    """The float32 view of the weights that came out, so that only training differs."""
+    data = digits()
+    images = data.test_images.flatten(1)
+    with torch.no_grad():
+        output = model.float()(images)
+    if trial.task == "digits":
+        return (output.argmax(dim=1) == data.test_labels).float().mean().item()
+    return F.mse_loss(output, images).item()
+
+
+# The detective's tools
+
+
+def dtypes_of_step(
+    layer: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[], Tensor]
+) -> dict[str, torch.dtype]:
+    """Run ``step()`` once, and say of which dtype its parts are.
+
+    Args:
+        layer: has a ``weight`` that ``optimizer``, an Adam, updates.
+        step: does forward, backward and update, and returns the loss.
+
+    Returns:
+        The dtypes of "activation" (the layer's output), "parameter", "gradient", "loss" and
+        "state" (Adam's running mean of the weight).
+    """
+    outputs = []
+    handle = layer.register_forward_hook(lambda layer, inputs, output: outputs.append(output.dtype))
+    try:
+        loss = step()
+    finally:
+        handle.remove()
+    weight = layer.weight
+    parts = {"parameter": weight, "gradient": weight.grad, "loss": loss}
+    parts["state"] = optimizer.state[weight]["exp_avg"]
+    return {"activation": outputs[0]} | {role: x.dtype for role, x in parts.items()}
+
+
+def first_nonfinite(named_tensors: Iterable[tuple[str, Tensor]]) -> str | None:
+    """Return the name of the first tensor with an inf or a NaN, None if all are finite.
+
+    >>> first_nonfinite([("loss", torch.ones(())), ("weight", torch.tensor([1.0, torch.inf]))])
+    'weight'
+    """
+    return next((name for name, x in named_tensors if not x.isfinite().all()), None)
+
+
+def bytes_of_step(parameters: int, activations: int) -> dict[str, int]:
+    """Return the bytes, role by role, in the middle of a step under FP16 autocast with Adam.
+
+    >>> sum(bytes_of_step(1, 0).values())
+    18
+    """
+    each = {"weights": 4, "gradients": 4, "adam": 2 * 4, "copies": 2}
+    return {role: size * parameters for role, size in each.items()} | {
+        "activations": 2 * activations
+    }

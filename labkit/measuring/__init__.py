@@ -1,0 +1,55 @@
+"""Measure: how fast a dtype or a precision is here, whether accuracy holds, and where a step loses.
+
+``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision (its records are
+in ``report``); ``quality`` asks whether the accuracy is the same, ``efficiency`` what a step needs,
+``energy`` for joules and their price. ``recordings`` are such results of named machines.
+"""
+
+from typing import TYPE_CHECKING
+
+from labkit.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from labkit.measuring.efficiency import (
+        Casts,
+        Misaligned,
+        count_casts,
+        misaligned,
+        work_and_memory,
+    )
+    from labkit.measuring.energy import Cost, cost
+    from labkit.measuring.quality import Impact, Verdict, accuracy_impact, verdict
+    from labkit.measuring.report import Benchmark, ModeResult
+    from labkit.measuring.speed import benchmark
+    from labkit.measuring.throughput import Measurement, measure
+
+__all__ = [
+    "Benchmark",
+    "Casts",
+    "Cost",
+    "Impact",
+    "Measurement",
+    "Misaligned",
+    "ModeResult",
+    "Verdict",
+    "accuracy_impact",
+    "benchmark",
+    "cost",
+    "count_casts",
+    "measure",
+    "misaligned",
+    "verdict",
+    "work_and_memory",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
+        "energy": "Cost cost",
+        "quality": "Impact Verdict accuracy_impact verdict",
+        "report": "Benchmark ModeResult",
+        "speed": "benchmark",
+        "throughput": "Measurement measure",
+    },
+)

@@ -1,0 +1,299 @@
+"""``benchmark``: precisions beside one another in a real training loop.
+
+This module believes that a speed-up is a claim about pairs. Every mode trains a model of its own
+from the same weights, the modes take turns in a shuffled order, and the first one runs twice: a
+ratio that lies among those of the first mode to itself is no difference (``report``).
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import fmean, median
+from time import perf_counter
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from tqdm.auto import tqdm
+
+from labkit.devices.probe import described
+from labkit.measuring.efficiency import work_and_memory
+from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
+from labkit.measuring.report import Benchmark, ModeResult, ratio
+from labkit.training.loop import Batch, StepRecord, check_batch, evaluate, train
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.precision import device_named, precision_named
+
+Make = Callable[[], tuple[nn.Module, Optimizer]]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+# Arms that take turns
+
+
+class _Arm:
+    """One model in training, and what its blocks of steps showed."""
+
+    def __init__(self, mode: str, make: Make, batches: Iterable[Batch], seed: int) -> None:
+        self.mode = mode
+        torch.manual_seed(seed)
+        self.model, self.optimizer = make()
+        self.scaler = LossScaler() if precision_named(mode).scaled else None
+        self.unread = _endless(batches)
+        self.steps = self.skipped = 0
+        self.losses: list[float] = []  # of the latest block
+        self.blocks: list[list[float]] = []  # seconds of its timed steps
+        self.waiting = self.joules = 0.0
+
+    def train(self, steps: int, loss_fn: Loss, device: torch.device) -> tuple[list, list]:
+        """Train a block: the clock after each step, and the seconds each waited for its batch."""
+        ends, waits = [], []
+
+        def read() -> Iterator[Batch]:
+            for _ in range(steps):
+                start = perf_counter()
+                batch = next(self.unread)
+                waits.append(perf_counter() - start)
+                yield batch
+
+        def look(record: StepRecord) -> None:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # the update may still be running
+            ends.append(perf_counter())
+
+        records = train(
+            self.model,
+            read(),
+            optimizer=self.optimizer,
+            loss_fn=loss_fn,
+            precision=self.mode,
+            device=device,
+            scaler=self.scaler,
+            on_step=look,
+            progress=False,
+        )
+        self.steps += len(records)
+        self.skipped += sum(record.skipped for record in records)
+        self.losses = [record.loss for record in records]
+        return ends, waits
+
+
+def _take_turns(
+    arms: Sequence[_Arm],
+    *,
+    steps: int,
+    rounds: int,
+    warm_up: int,
+    seed: int,
+    loss_fn: Loss,
+    device: torch.device,
+    counter: RaplCounter | NvmlCounter | None,
+    progress: bool,
+) -> None:
+    """Let every arm train a block a round, in a shuffled order."""
+    shuffle = random.Random(seed).shuffle
+    order, blocks = list(arms), (warm_up + rounds) * len(arms)
+    with tqdm(total=blocks, desc="benchmark", leave=False, disable=not progress) as bar:
+        for number in range(warm_up + rounds):
+            shuffle(order)
+            for arm in order:
+                # The same dropout, and the same shuffle of a loader, for every arm.
+                torch.manual_seed(seed + number)
+                before = counter.joules() if counter else 0.0
+                # The first step of a block finds the caches full of another arm: one step more.
+                ends, waits = arm.train(steps + 1, loss_fn, device)
+                if number >= warm_up:
+                    arm.joules += counter.joules() - before if counter else 0.0
+                    arm.blocks.append([end - start for start, end in pairwise(ends)])
+                    arm.waiting += sum(waits[1:])
+                bar.update()
+
+
+def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
+    while True:
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise ValueError(
+                f"batches, a {type(batches).__name__}, gave nothing when it was read again, and "
+                "every arm reads it: pass list(batches), or a DataLoader"
+            )
+
+
+def _peak_bytes(mode: str, make: Make, batch: Batch, loss_fn: Loss, device: torch.device) -> int:
+    """What CUDA allocates at most for a model, its optimizer and two of its steps."""
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    model, optimizer = make()
+    train(
+        model,
+        [batch, batch],
+        optimizer=optimizer,
+        loss_fn=loss_fn,
+        precision=mode,
+        device=device,
+        progress=False,
+    )
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def benchmark(
+    modes: Sequence[str] = ("fp32", "bf16", "fp16"),
+    *,
+    make: Make,
+    batches: Iterable[Batch],
+    test: Batch | None = None,
+    loss_fn: Loss = F.cross_entropy,
+    steps: int = 10,
+    rounds: int = 9,
+    warm_up: int = 1,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    progress: bool = True,
+) -> Benchmark:
+    """Train every mode in turns, the first one twice, and report what each step took and gave.
+
+    A round is a block of steps of every arm, in a shuffled order. The first step of a block is not
+    timed, nor are the first ``warm_up`` rounds. Every arm goes on with its own model, optimizer and
+    loss scale, ``(warm_up + rounds) * (steps + 1)`` steps in all. The global random state is left
+    as it was. An interrupt ends it without a report.
+
+    Args:
+        modes: some of PRECISIONS, each once; the others are compared with the first.
+        make: gives a fresh (model, optimizer). It is called after ``torch.manual_seed(seed)`` for
+            every arm, and must draw the weights from torch's global generator.
+        batches: read again and again by each arm: (inputs, targets). A list gives every arm the
+            same batches; a loader with a generator of its own goes on from where it was, so the
+            arms then see the same data in other orders.
+        test: (inputs, targets) for the test accuracy.
+        steps: timed steps of a block.
+        rounds: the more, the narrower the differences that can be told from noise.
+
+    Raises:
+        ValueError: an argument is not as described, or ``make`` gives unequal or shared models.
+    """
+    device = device_named(device)
+    _check(modes, batches, steps=steps, rounds=rounds, warm_up=warm_up)
+    counter = energy_counter(device)
+    if test is not None:
+        check_batch(test, "test")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        first_batch = _first(batches)
+        arms = [_Arm(mode, make, batches, seed) for mode in (*modes, modes[0])]
+        _check_equal([arm.model for arm in arms])
+        _take_turns(
+            arms,
+            steps=steps,
+            rounds=rounds,
+            warm_up=warm_up,
+            seed=seed,
+            loss_fn=loss_fn,
+            device=device,
+            counter=counter,
+            progress=progress,
+        )
+        results = []
+        for arm in arms[:-1]:
+            torch.manual_seed(seed)
+            model, _ = make()
+            flop, memory = work_and_memory(
+                model, first_batch, loss_fn=loss_fn, precision=arm.mode, device=device
+            )
+            if device.type == "cuda":
+                del model
+                memory = _peak_bytes(arm.mode, make, first_batch, loss_fn, device)
+            results.append(
+                ModeResult(
+                    mode=arm.mode,
+                    step_ms=tuple(1e3 * s for block in arm.blocks for s in block),
+                    time_ratios=_over(arm, arms[0]),
+                    steps=arm.steps,
+                    skipped_steps=arm.skipped,
+                    final_loss=fmean(arm.losses),
+                    test_accuracy=(
+                        None if test is None else evaluate(arm.model, *test, precision=arm.mode)
+                    ),
+                    memory_bytes=memory,
+                    flop_per_step=flop,
+                    waiting_share=_share(arm.waiting, sum(map(sum, arm.blocks))),
+                    joules_per_step=arm.joules / (rounds * (steps + 1)) if counter else None,
+                )
+            )
+    return Benchmark(
+        device=described(str(device)).name,
+        torch=torch.__version__,
+        measured=datetime.now(UTC).isoformat(timespec="seconds"),
+        emulated=device.type == "cpu",
+        results=tuple(results),
+        control=_over(arms[-1], arms[0]),
+        memory=(
+            "the most that CUDA allocates for the model, its optimizer and two steps"
+            if device.type == "cuda"
+            else "what autograd keeps for backward, without the parameters"
+        ),
+        energy=counter.source if counter else "not measured",
+    )
+
+
+def _over(arm: _Arm, first: _Arm) -> tuple[float, ...]:
+    """For each round the median step of an arm over that of the first one."""
+    return tuple(
+        ratio(median(mine), median(its)) for mine, its in zip(arm.blocks, first.blocks, strict=True)
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+# What is refused
+
+
+def _check(
+    modes: Sequence[str], batches: Iterable[Batch], *, steps: int, rounds: int, warm_up: int
+) -> None:
+    if isinstance(modes, str) or not modes:
+        raise ValueError(f"modes={modes!r}: pass one or more, such as ('fp32', 'bf16')")
+    for mode in modes:
+        precision_named(mode)
+    if len(set(modes)) != len(modes):
+        raise ValueError(
+            f"modes={modes!r}: name each mode once. The first one runs twice without being asked"
+        )
+    for name, value, least in (("steps", steps, 1), ("rounds", rounds, 1), ("warm_up", warm_up, 0)):
+        if value != int(value) or value < least:
+            raise ValueError(f"{name}={value!r}: pass a whole number from {least} on")
+    if isinstance(batches, Iterator):
+        raise ValueError(
+            f"batches is a {type(batches).__name__}, which can be read once, and every arm reads "
+            "it: pass list(batches), or a DataLoader"
+        )
+
+
+def _first(batches: Iterable[Batch]) -> Batch:
+    for batch in batches:
+        check_batch(batch, "the first batch")
+        return batch
+    raise ValueError(
+        "batches gave nothing: pass at least one (inputs, targets), in a list or a DataLoader"
+    )
+
+
+def _check_equal(models: Sequence[nn.Module]) -> None:
+    """ValueError unless the models have the same first weights in parameters of their own."""
+    first, *others = (list(model.parameters()) for model in models)
+    for call, other in enumerate(others, 2):
+        if any(a is b for a, b in zip(first, other, strict=True)):
+            raise ValueError(
+                "make() gave the same parameters twice, so the arms would train one another's "
+                "model: build the model inside make()"
+            )
+        if not all(torch.equal(a, b) for a, b in zip(first, other, strict=True)):
+            raise ValueError(
+                f"make() gave other first weights at call {call}, after the same seed: draw "
+                "them from torch's global generator"
+            )

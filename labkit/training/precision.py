@@ -1,0 +1,164 @@
+"""What a precision is, asked for by name, and whether a device really computes in it.
+
+This module believes that a precision is four facts: the dtype autocast computes in, the dtype of
+the parameters, whether the loss is scaled, and what a float32 product means. ``active`` makes them
+hold for a block and tries a product before anything is trained: a dtype that was asked for and is
+not in force is the mistake that no loss curve shows.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from labkit.devices.fp32_products import fp32_products_pinned
+from labkit.devices.probe import described
+from labkit.devices.rules import device_of
+from labkit.emulation import emulate_gpu
+from labkit.formats import accumulators
+
+
+class PrecisionWarning(UserWarning):
+    """The run does not compute, or not by units of its own, in the precision asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """One row of the table below."""
+
+    name: str
+    autocast: torch.dtype | None = None  # None: no autocast
+    parameters: torch.dtype = torch.float32
+    scaled: bool = False  # a dynamic loss scale unless another is given
+    fp32_products: str = "ieee"  # or "tf32", on devices that have it
+
+    @property
+    def products(self) -> torch.dtype:
+        """The dtype in which a matmul comes back."""
+        return self.autocast or self.parameters
+
+
+_TABLE = {
+    row.name: row
+    for row in (
+        Precision(name="fp32"),
+        Precision(name="tf32", fp32_products="tf32"),
+        Precision(name="bf16", autocast=torch.bfloat16),
+        Precision(name="fp16", autocast=torch.float16, scaled=True),
+        Precision(name="fp16_unscaled", autocast=torch.float16),
+        Precision(name="pure_bf16", parameters=torch.bfloat16),
+        Precision(name="pure_fp16", parameters=torch.float16),
+    )
+}
+PRECISIONS = tuple(_TABLE)
+
+
+def precision_named(name: str) -> Precision:
+    if name not in _TABLE:
+        raise ValueError(f"precision={name!r}: pass one of {', '.join(map(repr, PRECISIONS))}")
+    return _TABLE[name]
+
+
+def device_named(device: str | torch.device) -> torch.device:
+    """The device, if it is there and has autocast; else a ValueError that says why not."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        why = "finds no device" if torch.version.cuda else "was built without CUDA"
+        raise ValueError(
+            f"device={device!r}: this torch {why}. Pass device='cpu', where the run is emulated"
+        )
+    if not torch.amp.is_autocast_available(found.type):
+        raise ValueError(f"device={device!r} has no autocast: pass 'cpu' or 'cuda'")
+    return found
+
+
+def check_parameters(model: nn.Module, precision: Precision) -> None:
+    """ValueError for a model whose parameters are kept in another dtype."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype is not precision.parameters:
+            raise ValueError(
+                f"precision={precision.name!r} needs parameters of {precision.parameters}, and "
+                f"{name} is {parameter.dtype}: call model.to({precision.parameters}), or ask for "
+                "the precision the model was trained in"
+            )
+
+
+@contextmanager
+def active(precision: Precision, device: torch.device) -> Iterator[Callable[[], torch.autocast]]:
+    """A block in which the device computes in the precision; yields what opens autocast.
+
+    A CPU is inside ``emulate_gpu()``, unless one is open already. On CUDA float32 products are
+    pinned, afterwards as before.
+
+    Raises:
+        RuntimeError: a product comes back in another dtype, or float32 loses the bits of TF32.
+
+    Warns:
+        PrecisionWarning: TF32 was asked for and products are IEEE float32; or the GPU has no units
+            of its own for the dtype.
+    """
+    with ExitStack() as stack:
+        # One that is open may add in a narrower format: it stays.
+        if device.type == "cpu" and not accumulators.in_force:
+            stack.enter_context(emulate_gpu())
+        if device.type == "cuda":
+            stack.enter_context(fp32_products_pinned(precision.fp32_products))
+
+        def autocast() -> torch.autocast:
+            enabled = precision.autocast is not None
+            return torch.autocast(device.type, dtype=precision.autocast, enabled=enabled)
+
+        if said := _try_product(precision, device, autocast):
+            # Four frames up: past contextlib, to whoever called train or evaluate.
+            warnings.warn(said, PrecisionWarning, stacklevel=4)
+        yield autocast
+
+
+def _try_product(
+    precision: Precision, device: torch.device, autocast: Callable[[], torch.autocast]
+) -> str | None:
+    """Multiply by the identity and look at the dtype and the bits; what there is to warn of."""
+    # 1 + 2**-12 has more bits than TF32's 10 behind the point; float32 keeps them.
+    x = torch.full((64, 64), 1 + 2.0**-12, device=device, dtype=precision.parameters)
+    with autocast():
+        product = x @ torch.eye(64, device=device, dtype=precision.parameters)
+    not_active = f"precision={precision.name!r} is not active on {device}"
+    if product.dtype is not precision.products:
+        raise RuntimeError(
+            f"{not_active}: a matmul gives {product.dtype} instead of {precision.products}. "
+            f"Ask for another of {', '.join(map(repr, PRECISIONS))}"
+        )
+    if precision.products is not torch.float32:
+        return _slow(precision, device)
+    found = "ieee" if torch.equal(product, x) else "tf32"
+    if found == precision.fp32_products:
+        return None
+    if found == "tf32":
+        raise RuntimeError(
+            f"{not_active}: its float32 products lose the bits that TF32 loses. Ask for 'tf32', or "
+            "look who sets fp32_precision"
+        )
+    return (
+        f"{not_active}: its float32 products are IEEE float32, so this run is one of 'fp32'. TF32 "
+        "needs a CUDA device of compute capability 8.0 or more"
+    )
+
+
+def _slow(precision: Precision, device: torch.device) -> str | None:
+    """What to say of a GPU without units for the dtype. A CPU emulates, and that is meant."""
+    if device.type == "cpu":
+        return None
+    name = {torch.float16: "fp16", torch.bfloat16: "bf16"}[precision.products]
+    units = device_of(described(str(device))).dtypes[name].accelerated
+    if units.answer is not False:
+        return None
+    return (
+        f"precision={precision.name!r}: {device} computes {name} without units of its own "
+        f"({units.why}), so expect the rounding and no speed"
+    )

@@ -1,0 +1,336 @@
+"""Numbers as people write them, and the language in which questions state theirs."""
+
+import math
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labkit.formats.expressions import (
+    NAMES,
+    UNITS,
+    ExpressionError,
+    Written,
+    evaluate,
+    format_named,
+    read_number,
+    same_unit,
+)
+from labkit.formats.float_formats import FORMATS
+
+UNDERFLOW = Fraction(1, 16384)
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("65504", 65504),
+        ("  65504 ", 65504),
+        ("65504.0", 65504),
+        ("65504.", 65504),
+        (".5", Fraction(1, 2)),
+        ("007", 7),
+        ("6.1e-5", Fraction(61, 10**6)),
+        ("6.1E-05", Fraction(61, 10**6)),
+        ("6.1e−5", Fraction(61, 10**6)),
+        ("6.1 x 10^-5", Fraction(61, 10**6)),
+        ("6.1 × 10^-5", Fraction(61, 10**6)),
+        ("6.1·10⁻⁵", Fraction(61, 10**6)),
+        ("6.10x10^-5", Fraction(61, 10**6)),
+        ("10x5", 50),
+        ("2**-14", UNDERFLOW),
+        ("2 ** -14", UNDERFLOW),
+        ("2^-14", UNDERFLOW),
+        ("2^(-14)", UNDERFLOW),
+        ("2^−14", UNDERFLOW),
+        ("2⁻¹⁴", UNDERFLOW),
+        ("2¹⁰", 1024),
+        ("1/16384", UNDERFLOW),
+        ("(2 - 2**-10) * 2**15", 65504),
+        ("0x1p-14", UNDERFLOW),
+        ("0x1.8p3", 12),
+        ("0X.8P+1", 1),
+        ("-0x1p-1074", Fraction(-1, 2**1074)),
+        ("0x1p2000", 2**2000),
+        ("0x1p-2000", Fraction(1, 2**2000)),
+        ("0x7bff", 0x7BFF),
+        ("0X7BFF", 0x7BFF),
+        ("0x1b", 27),
+        ("65,504", 65504),
+        ("1,000,000", 10**6),
+        ("-1,234.5", Fraction(-2469, 2)),
+        ("1_000", 1000),
+        ("-5", -5),
+        ("−5", -5),
+        ("–5", -5),
+        ("+5", 5),
+        ("－５", -5),
+        ("65，504", 65504),
+        ("３．５", Fraction(7, 2)),
+        ("1。5", Fraction(3, 2)),
+        ("（1／2）", Fraction(1, 2)),
+        ("2＾－14", UNDERFLOW),
+        ("0.1", Fraction(1, 10)),
+        ("1e-400", Fraction(1, 10**400)),
+        ("1e400", 10**400),
+        ("0.30000000000000004441", Fraction(30000000000000004441, 10**20)),
+        ("inf", INF),
+        ("Infinity", INF),
+        ("+INF", INF),
+        ("-inf", -INF),
+        ("∞", INF),
+        ("−∞", -INF),
+        ("9" * 200, 10**200 - 1),
+    ],
+)
+def test_every_way_to_write_a_number_is_that_number(text, value):
+    assert read_number(text) == Written(value, None)
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN", "-nan", " NAN "])
+def test_nan_is_a_number_that_one_may_answer(text):
+    found = read_number(text)
+    assert math.isnan(found.value) and found.unit is None
+
+
+@settings(deadline=None)
+@given(x=st.floats(allow_nan=False))
+def test_every_float_is_read_back_exactly_from_its_digits(x):
+    assert read_number(repr(x)).value == (Fraction(repr(x)) if math.isfinite(x) else x)
+    assert read_number(x.hex()).value == x
+
+
+@settings(deadline=None)
+@given(n=st.integers(-(10**40), 10**40))
+def test_thousands_separators_change_nothing(n):
+    assert read_number(f"{n:,}").value == read_number(f"{n:_}").value == n
+    assert read_number(hex(n)).value == n
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit"),
+    [
+        ("1.6 GB", Fraction(8, 5), "GB"),
+        ("1.6GB", Fraction(8, 5), "GB"),
+        ("1.6　ＧＢ", Fraction(8, 5), "GB"),
+        ("80 gb", 80, "GB"),
+        ("2^10 KiB", 1024, "KiB"),
+        ("16 位", 16, "bits"),
+        ("16b", 16, "bits"),
+        ("3 ms", 3, "ms"),
+        ("3 μs", 3, "us"),
+        ("3 µs", 3, "us"),
+        ("12 %", 12, "%"),
+        ("12%", 12, "%"),
+        ("１２％", 12, "%"),
+        ("12 percent", 12, "%"),
+        ("2x", 2, "x"),
+        ("2×", 2, "x"),
+        ("1.5 倍", Fraction(3, 2), "x"),
+        ("989 TFLOPS", 989, "TFLOP/s"),
+        ("989 TFLOP", 989, "TFLOP"),
+        ("3.35 TB/s", Fraction(67, 20), "TB/s"),
+        ("295 FLOP/byte", 295, "FLOP/B"),
+        ("1e-8x", Fraction(1, 10**8), "x"),
+        ("0x10 MiB", 16, "MiB"),
+    ],
+)
+def test_a_unit_is_told_apart_from_the_number(text, value, unit):
+    assert read_number(text) == Written(value, unit)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_reads_back_and_is_itself(unit):
+    found = read_number(f"3/4 {unit}")
+    assert found == Written(Fraction(3, 4), unit)
+    assert same_unit(found, unit) == Fraction(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("1.6 GB", "GB", Fraction(8, 5)),
+        ("1.6 GB", "MB", 1600),
+        ("1600 MB", "GB", Fraction(8, 5)),
+        ("1 GiB", "MB", Fraction(2**30, 10**6)),
+        ("1 GiB", "MiB", 1024),
+        ("32 bits", "B", 4),
+        ("4 B", "bits", 32),
+        ("250 us", "ms", Fraction(1, 4)),
+        ("0.989 PFLOP/s", "TFLOP/s", 989),
+        ("3350 GB/s", "TB/s", Fraction(67, 20)),
+        ("12 %", None, Fraction(3, 25)),
+        ("2x", None, 2),
+        ("12", "%", 12),
+        ("1.6", "GB", Fraction(8, 5)),
+        ("7", None, 7),
+        ("inf", "GB", INF),
+    ],
+)
+def test_units_are_converted(text, unit, value):
+    assert same_unit(read_number(text), unit) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "words"),
+    [
+        ("3 s", "GB", "asked for in GB, not in s"),
+        ("12 %", "GB", "asked for in GB, not in %"),
+        ("5 GB", None, "a plain number is asked for, not GB"),
+        ("3 GB/s", "GB", "asked for in GB, not in GB/s"),
+        ("3 TFLOP", "TFLOP/s", "asked for in TFLOP/s, not in TFLOP"),
+    ],
+)
+def test_units_of_something_else_are_refused(text, unit, words):
+    with pytest.raises(ExpressionError, match=words):
+        same_unit(read_number(text), unit)
+
+
+NO_NUMBERS = [
+    "", "   ", "abc", "?", "-", "()", "x", "e", "GB", "12 apples", "½", "$5", "~5", "1 000", "1 2",
+    "1,00", "0,005", "1.000,5", "1,2", "1;2", "1\n2", "1:2", "5 .", "1.5e", "1e5e5", "0xp0",
+    "0x.p0", "0x1gh", "1/0", "0**-1", "1j", "(-2)**0.5", "'7'", "b'7'", "[7]", "(7,)", "{7}",
+    "True", "True + 1", "not 7", "1 == 1", "1 < 2", "7 if 1 else 8", "7 and 8", "(x := 7)", "~7",
+    "lambda: 7", "print(7)", "sum([7])", "largest('FP16')", "__import__('os').getcwd()", "(7).real",
+    "inf.real", "abs", "import os", "exec('1')", "f'{7}'", "[x for x in [7]]", "*7", "None", "...",
+    "<b>7</b>", "7\0", "\ud800", "7\u202e", "\\", '"', "9" * 201, "1" * 100_000, "(" * 100_000,
+    "9**9**9", "2**4097", "2^-4097", "(9**4096)**4096", "9**4096*9**4096*9**4096", "1e5000",
+    "1e999999999", "1e-999999999", "0x1p9999", "0x1p99999999", "(2**0.5)**4000", "inf GB",
+    "1" + "+1" * 99 + "+", "9**(9**(9**9))", "2**2**2**2**2**2", "10^10^10",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS, ids=lambda text: ascii(text[:24]))
+def test_what_is_no_number_is_refused_within_a_second(text):
+    started = time.process_time()
+    with pytest.raises(ExpressionError) as refused:
+        read_number(text)
+    assert time.process_time() - started < 1
+    assert len(str(refused.value)) < 250
+    assert "no number here" in str(refused.value) or "too long for a number" in str(refused.value)
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=st.text(max_size=60) | st.text("0123456789.,-+*/^()xXeEpGB% _infa", max_size=40))
+def test_any_text_is_a_number_or_refused(text):
+    try:
+        found = read_number(text)
+    except ExpressionError:
+        return
+    assert isinstance(found.value, int | Fraction | float) and not isinstance(found.value, bool)
+    assert found.unit is None or found.unit in UNITS
+
+
+NAMED = {"n": 3, "fmt": "FP16", "gpu": {"name": "H100", "memory": 80}, "flags": [0, 1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 2 * 3", 7),
+        ("7 / 2", Fraction(7, 2)),
+        ("6 / 2", 3),
+        ("7 // 2 + 7 % 4", 6),
+        ("-2**2", -4),
+        ("2**0.5 * 0", 0),
+        ("0.1 + 0.2", Fraction(3, 10)),
+        ("1e3", 1000),
+        ("n * gpu.memory", 240),
+        ("gpu.name + '!'", "H100!"),
+        ("flags[1] + flags[-1]", 1),
+        ("sum(flags) + len(flags)", 4),
+        ("sum(range(1, 101))", 5050),
+        ("[0] * 3 + [1]", [0, 0, 0, 1]),
+        ("n > 2 and not n > 5", True),
+        ("1 < n < 3 or fmt in ['FP16']", True),
+        ("n not in [1, 2]", True),
+        ("'a' if n == 4 else 'b'", "b"),
+        ("min(4, 2, 3) + max([4, 2, 3])", 6),
+        ("abs(-n) + floor(7/2) + ceil(7/2)", 10),
+        ("round(5/2) + round(7/2)", 6),  # ties to even
+        ("round(1/3, 2)", Fraction(33, 100)),
+        ("log2(1/1024)", -10),
+        ("log10(1000)", 3),
+        ("sqrt(9/4)", Fraction(3, 2)),
+        ("exp(0) + log(1)", 1),
+        ("largest(fmt)", 65504),
+        ("largest('e4m3') * 2**-3", 56),
+        ("eps('BF16')", Fraction(1, 128)),
+        ("smallest_normal(fmt)", Fraction(1, 2**14)),
+        ("smallest_subnormal(fmt)", Fraction(1, 2**24)),
+        ("[bits('TF32'), storage_bits('TF32')]", [19, 32]),
+        ("[exponent_bits(fmt), mantissa_bits(fmt), bias(fmt)]", [5, 10, 15]),
+        ("[min_exponent(fmt), max_exponent(fmt)]", [-14, 15]),
+        ("ulp(2049, fmt)", 2),
+        ("nearest(2049, fmt) + toward_zero(2051, fmt)", 4098),
+        ("code(0.1, fmt)", 0x2E66),
+        ("value(31743, fmt)", 65504),
+        ("nearest(65520, fmt)", INF),
+        ("count_up(1, 5000, 'BF16')", 256),
+        ("loss_scale([1, 0, 0, 0], 1024, 3)", 1024),
+        ("inf", INF),
+    ],
+)
+def test_expressions_have_exact_values(expression, value):
+    assert evaluate(expression, NAMED) == value
+
+
+def test_nan_and_the_formats_by_name():
+    assert math.isnan(evaluate("nan")) and math.isnan(evaluate("nearest(1000, 'E4M3')"))
+    assert [name.lower() for name in NAMES] == list(FORMATS)
+    assert format_named("Fp16") is FORMATS["fp16"]
+    for wrong in ("fp17", "", 5, None):
+        with pytest.raises(ExpressionError, match=r"is no format; there are FP64, .*E2M1"):
+            format_named(wrong)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x", "n.real", "gpu.__class__", "gpu.keys", "gpu.items()", "fmt.upper()", "().__class__",
+        "'{0.__class__}'.format(1)", "__import__('os')", "__builtins__", "open('x')", "eval('1')",
+        "lambda: 1", "(lambda: 1)()", "[x for x in [1]]", "sum(x for x in [1])", "{1: 2}", "{1}",
+        "f'{n}'", "round(1, digits=2)", "min(*[1, 2])", "min(**gpu)", "gpu.name()", "abs.real",
+        "[abs][0](1)", "1j", "b'a'", "None", "...", "(y := 1)", "n = 4", "import os", "1; 2", "",
+        "await n", "yield", "1 @ 2", "1 << 3", "1 & 1", "~1", "n is 3", "n[0:1]", "flags[:]",
+    ],
+)  # fmt: skip
+def test_the_language_has_nothing_but_arithmetic(expression):
+    with pytest.raises(ExpressionError):
+        evaluate(expression, NAMED)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 / 0", "n % 0", "log2(0)", "log(-1)", "sqrt(-1)", "exp(10000)", "(-2) ** 0.5", "0 ** -1",
+        "'a' + 1", "'a' * 3", "'5' ** 2", "[1] + 2", "[1][5]", "flags['a']", "floor(inf)",
+        "round(nan)", "min()", "abs(1, 2)", "largest(5)", "ulp(1)", "value(-1, fmt)",
+        "code(nan, 'E2M1')", "2 +", "(", "'", "1 2", "gpu < 2",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_computed_says_so(expression):
+    with pytest.raises(ExpressionError):
+        evaluate(expression, NAMED)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "9**9**9", "2**4097", "(9**4096)**4096", "(1/9)**4096 ** 2", "1e5000", "1e-999999999",
+        "[0] * 10**9", "range(10**9)", "range(10**30)", "[1] * 6000 + [1] * 6000",
+        "round(1/3, 10**9)", "round(1/3, -(10**9))", "sum([[1]], [])",
+        "count_up(1, 10001, 'FP16')", "*".join(["9**4096"] * 9),
+        "-" * 1900 + "1", "(" * 300 + "1" + ")" * 300, "1" * 2001,
+    ],
+    ids=lambda expression: expression[:24],
+)  # fmt: skip
+def test_bounds_hold(expression):
+    started = time.process_time()
+    with pytest.raises(ExpressionError) as refused:
+        evaluate(expression)
+    assert time.process_time() - started < 2
+    assert len(str(refused.value)) < 2500

@@ -1,0 +1,469 @@
+"""What answers to small questions of every kind are worth, and how a typed line is read."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from labkit.interview.answers import (
+    LONGEST,
+    Unclear,
+    judge,
+    read,
+    right_answer,
+    run_code,
+    same_output,
+)
+from labkit.interview.questions import _question, draw
+
+IDEA = {
+    "feedback": {"en": "Said {n}.", "zh": "说了 {n}。"},
+    "misconception": "implied-one-in-subnormals",
+}
+OTHER = {
+    "feedback": {"en": "Other.", "zh": "另外。"},
+    "misconception": "subnormal-exponent-minus-bias",
+}
+SCRIPT = "<script>alert(1)</script>"
+
+
+def both(text: str) -> dict:
+    return {"en": text, "zh": f"{text}。"}
+
+
+def card(kind: str, seed: int = 0, **answer):
+    """A card of a question of that kind; its numbers come in as n = 24."""
+    asked = {
+        "id": "small",
+        "kind": kind,
+        "level": 1,
+        "seconds": 30,
+        "prompt": both("What?"),
+        "explanation": both("So."),
+        "verified": "reasoned",
+        "parameters": {"n": [24]},
+    }
+    return draw(_question(asked | answer, topic="small", lab=None), seed)
+
+
+def option(key: str, said: dict | None, **more) -> dict:
+    return {"key": key, **both(key.upper()), **(said or {"right": True}), **more}
+
+
+def number(answer: str, *wrong: str, **part):
+    known = [{"answer": each, **IDEA} for each in wrong or ("-1",)]
+    return card("numeric", answer=answer, wrong=known, **part)
+
+
+CHOICE = card("choice", options=[option("a", None), option("b", IDEA), option("c", OTHER)])
+CLAIM = card(
+    "spot",
+    claim=both("It holds."),
+    holds=False,
+    cell="holds = False",
+    options=[option("a", None), option("b", IDEA), option("c", OTHER)],
+)
+SELECT = card(
+    "select",
+    options=[
+        option("a", None, missed=both("A too.")),
+        option("b", None),
+        option("c", IDEA),
+        option("d", OTHER),
+    ],
+)
+ORDER = card(
+    "order",
+    items=[{"key": key, **both(key.upper())} for key in "abc"],
+    also=[["b", "a", "c"]],
+    wrong=[{"order": ["c", "b", "a"], **IDEA}],
+)
+MATCH = card(
+    "match",
+    pairs=[{"left": both(str(i)), "right": key} for i, key in enumerate("xyx", 1)],
+    rights=[{"key": key, **both(key.upper())} for key in "xyz"],
+    wrong=[{"pair": 1, "right": "y", **IDEA}, {"pair": 3, "right": "z", **OTHER}],
+)
+BITS = card("bits", width=16, answer="code(2**-n, 'FP16')", wrong=[{"answer": "0x3c00", **IDEA}])
+NIBBLE = card("bits", width=4, answer="0b0110", wrong=[{"answer": "7", **IDEA}])
+PREDICT = card(
+    "predict",
+    code="print(2**-{n}, 'inf')",
+    answer="5.960464477539063e-08 inf",
+    wrong=[{"answer": "0.0 inf", **IDEA}],
+)
+LINE = card(
+    "spot",
+    code="a = 1\nb = 2\nc = 3\n",
+    line=2,
+    holds=False,
+    cell="holds = False",
+    wrong=[{"line": 0, **IDEA}, {"line": 3, **OTHER}],
+)
+FREE = card(
+    "free",
+    model=both("All of it, {n} times."),
+    rubric=[
+        {**both("One."), "weight": 5},
+        {**both("Two."), "weight": 3},
+        {**both("3"), "weight": 2},
+    ],
+)
+PARTS = card(
+    "numeric",
+    parts=[
+        {"label": both("normal"), "answer": "2**-14"},
+        {"label": both("subnormal"), "answer": "2**-n"},
+        {"label": both("size"), "answer": "80", "unit": "GB"},
+    ],
+    wrong=[{"answer": "2**-15", **IDEA}, {"answer": "2**-25", "part": 2, **OTHER}],
+)
+CODE = card(
+    "code",
+    stub="def largest(e, m):\n    raise NotImplementedError('your code here')",
+    solution="def largest(e, m): return 1",
+    check="number_formats.check_ulp",
+    wrong=[{"code": "def largest(e, m): return 0", **IDEA}],
+)
+CARDS = {
+    "choice": CHOICE, "claim": CLAIM, "select": SELECT, "order": ORDER, "match": MATCH,
+    "bits": BITS, "predict": PREDICT, "line": LINE, "free": FREE, "parts": PARTS, "code": CODE,
+    "number": number("3"),
+}  # fmt: skip
+FIRST, SECOND = IDEA["misconception"], OTHER["misconception"]
+
+
+@pytest.mark.parametrize(
+    ("card", "answer"),
+    [
+        (CHOICE, "a"), (CLAIM, "a"), (SELECT, ["b", "a"]), (SELECT, ("a", "b")),
+        (ORDER, ["a", "b", "c"]), (ORDER, ["b", "a", "c"]), (MATCH, ["x", "y", "x"]),
+        (BITS, "0x0001"), (BITS, "0b0000000000000001"), (BITS, "0 00000 0000000001"),
+        (BITS, "0_00000_0000000001"), (BITS, "0001"), (BITS, "0X1"), (NIBBLE, "0110"),
+        (NIBBLE, "0x6"), (NIBBLE, "0b0110"), (PREDICT, "5.960464477539063e-08 inf"),
+        (PREDICT, " 5.960464477539063E-8,  INF\n"), (LINE, 2), (LINE, "2"), (LINE, " 2 "),
+        (FREE, [1, 2, 3]), (FREE, (1, 2)), (number("3"), "3"), (number("3"), ["3"]),
+        (PARTS, ["2**-14", "2^-24", "80 GB"]), (PARTS, ["6.1e-5", "5.96e-8", "80"]),
+        (PARTS, ["1/16384", "0x1p-24", "80000 MB"]),
+    ],
+)  # fmt: skip
+def test_right_answers(card, answer):
+    found = judge(card, answer)
+    assert found.correct and found.score >= 0.8
+    assert found.said is None and found.misconceptions == ()
+    if card.question.kind != "free":
+        assert found.score == 1
+
+
+@pytest.mark.parametrize(
+    ("card", "answer", "score", "said", "ideas"),
+    [
+        (CHOICE, "b", 0, "Said 24.", [FIRST]),
+        (CLAIM, "c", 0, "Other.", [SECOND]),
+        (SELECT, ["a"], 3 / 4, "1 more is right.", []),
+        (SELECT, ["b"], 3 / 4, "A too.", []),
+        (SELECT, ["a", "b", "c"], 3 / 4, "Said 24.", [FIRST]),
+        (SELECT, ["b", "c"], 1 / 2, "Said 24. A too.", [FIRST]),
+        (SELECT, ["c", "d"], 0, "Said 24. Other. A too.", [FIRST, SECOND]),
+        (SELECT, [], 0, "A too.", []),
+        (ORDER, ["c", "b", "a"], 0, "Said 24.", [FIRST]),
+        (ORDER, ["a", "c", "b"], 0, None, []),
+        (MATCH, ["y", "y", "x"], 2 / 3, "Said 24.", [FIRST]),
+        (MATCH, ["y", "x", "z"], 0, "Said 24.", [FIRST, SECOND]),
+        (MATCH, ["x", "x", "x"], 2 / 3, None, []),
+        (BITS, "0x3c00", 0, "Said 24.", [FIRST]),
+        (BITS, "0x3c01", 0, None, []),
+        (PREDICT, "0 inf", 0, "Said 24.", [FIRST]),
+        (PREDICT, "0 inf inf", 0, None, []),
+        (PREDICT, SCRIPT, 0, None, []),
+        (LINE, 0, 0, "Said 24.", [FIRST]),
+        (LINE, "3", 0, "Other.", [SECOND]),
+        (LINE, 1, 0, None, []),
+        (FREE, [1, 3], 0.7, None, []),
+        (FREE, [], 0, None, []),
+        (PARTS, ["2**-15", "2^-24", "80"], 2 / 3, "Said 24.", [FIRST]),
+        (PARTS, ["2**-15", "2^-25", "8"], 0, "Said 24.", [FIRST, SECOND]),
+        (PARTS, ["2**-14", "2^-24", "8"], 2 / 3, None, []),
+        (number("3"), "4", 0, None, []),
+        (number("3", "4"), "4.0", 0, "Said 24.", [FIRST]),
+        (number("3"), "10^400", 0, None, []),
+        (number("3"), "-1e400", 0, None, []),
+        (number("3"), "0x1p2000", 0, None, []),
+        (number("3"), "inf", 0, None, []),
+        (number("3"), "nan", 0, None, []),
+    ],
+)
+def test_wrong_answers_get_what_is_known_of_them(card, answer, score, said, ideas):
+    found = judge(card, answer)
+    assert not found.correct and found.score == pytest.approx(score, abs=1e-12)
+    assert (found.said and found.said.en) == said
+    assert found.misconceptions == tuple(ideas)
+    if said:
+        assert found.said.zh
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_i_do_not_know_is_wrong_and_tells_the_right_answer(kind):
+    found = judge(CARDS[kind], None)
+    assert (found.correct, found.score, found.said, found.misconceptions) == (False, 0, None, ())
+    assert found.right == right_answer(CARDS[kind]) and found.right.en and found.right.zh
+
+
+@pytest.mark.parametrize(
+    ("card", "right"),
+    [
+        (CHOICE, "A"),
+        (SELECT, "A; B"),
+        (ORDER, "A → B → C"),
+        (MATCH, "1: X; 2: Y; 3: X"),
+        (BITS, "0x0001 = 0000000000000001"),
+        (NIBBLE, "0x6 = 0110"),
+        (LINE, "line 2"),
+        (FREE, "All of it, 24 times."),
+        (PARTS, "normal: 2**-14 = 6.10352e-05; subnormal: 2**-24 = 5.96046e-08; size: 80 GB"),
+    ],
+)
+def test_the_right_answer_in_words(card, right):
+    assert right_answer(card).en == right
+
+
+@pytest.mark.parametrize(
+    ("card", "answer"),
+    [
+        (CHOICE, "z"), (CHOICE, ""), (CHOICE, "A"), (CHOICE, SCRIPT), (SELECT, ["a", "z"]),
+        (SELECT, "ab z"), (ORDER, ["a", "b"]), (ORDER, ["a", "b", "b"]), (ORDER, []),
+        (MATCH, ["x", "y"]), (MATCH, ["x", "y", "w"]), (BITS, "1"), (BITS, "0x10000"),
+        (BITS, "2" * 16), (BITS, "0b1"), (BITS, SCRIPT), (NIBBLE, "6"), (NIBBLE, "0x10"),
+        (LINE, 4), (LINE, -1), (LINE, "two"), (LINE, ""), (LINE, "9" * 5000), (LINE, SCRIPT),
+        (FREE, [4]), (FREE, [0]), (number("3"), "three"), (number("3"), ""), (number("3"), SCRIPT),
+        (number("3"), "3 GB"), (number("3", unit="GB"), "3 s"), (number("3"), ["3", "3"]),
+        (number("3"), "9**9**9"), (number("3"), "__import__('os').abort()"),
+        (number("65504"), "largest('FP16')"), (PARTS, ["2**-14", "?", "80"]), (PARTS, ["1", "2"]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_understood_is_no_wrong_answer(card, answer):
+    with pytest.raises(Unclear) as unclear:
+        judge(card, answer)
+    assert unclear.value.said.en == str(unclear.value) and unclear.value.said.zh
+    assert len(unclear.value.said.en) < 300
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "right"),
+    [
+        ("2**-24", "5.96e-8", True),
+        ("2**-24", "6.0e-8", True),
+        ("2**-24", "5.960e-8", True),
+        ("2**-24", "5.960464477539063e-8", True),  # the float's shortest digits
+        ("2**-24", "0.0000000596", True),
+        ("2**-24", "5.96 × 10⁻⁸", True),
+        ("2**-24", "5.96x10^-8", True),
+        ("2**-24", "6e-8", False),  # one digit says too little
+        ("2**-24", "5.9e-8", False),  # cut, not rounded
+        ("2**-24", "5.97e-8", False),
+        ("2**-24", "5.961e-8", False),
+        ("-2**-24", "-5.96e-8", True),
+        ("-2**-24", "−5.96e−8", True),
+        ("-2**-24", "－５．９６e－８", True),
+        ("-2**-24", "5.96e-8", False),
+        ("1234567.125", "1,234,567", True),
+        ("1234567.125", "1,234,568", False),
+        ("1/3", "0.33", True),
+        ("1/3", "0.34", False),
+        ("2/3", "0.6666666666666666", True),  # what Python prints
+        ("2/3", "0.666666", False),
+        ("1/3", "1/3", True),
+        ("0.25", "0.3", False),  # few digits are asked for as they are
+        ("65504", "6.55e4", False),
+        ("65504", "65504.0", True),
+        ("0", "0", True),
+        ("0", "0.001", False),
+        ("inf", "∞", True),
+        ("-inf", "inf", False),
+        ("inf", "65504", False),
+        ("nan", "NaN", True),
+        ("nan", "0", False),
+        ("2**1024 / 3", "5.99e307", True),
+    ],
+)
+def test_numbers_are_right_as_far_as_they_are_written(value, text, right):
+    assert judge(number(value), text).correct is right
+
+
+def test_a_known_wrong_number_is_known_when_it_is_rounded_too():
+    found = judge(number("2**-24", "2**-25"), "2.98e-8")
+    assert not found.correct and found.misconceptions == (FIRST,)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "value", "text", "right"),
+    [
+        ({"relative": Fraction(1, 50)}, "100", "102", True),
+        ({"relative": Fraction(1, 50)}, "100", "98", True),
+        ({"relative": Fraction(1, 50)}, "100", "102.0001", False),
+        ({"relative": Fraction(1, 50)}, "-100", "−98", True),
+        ({"relative": Fraction(1, 50)}, "100", "inf", False),
+        ({"relative": Fraction(1, 50)}, "100", "1e400", False),
+        ({"ulps": 1, "format": "FP16"}, "2048", "2050", True),
+        ({"ulps": 1, "format": "FP16"}, "2048", "2051", False),
+        ({"ulps": 0, "format": "FP16"}, "2**-24", "5.96e-8", False),
+    ],
+)
+def test_tolerances(tolerance, value, text, right):
+    tolerance = tolerance | {"because": both("Read off.")}
+    assert judge(number(value, tolerance=tolerance), text).correct is right
+
+
+def test_units_are_converted_before_a_number_is_judged():
+    size = number("1.6", unit="GB")
+    for text in (
+        "1.6",
+        "1.6 GB",
+        "1600MB",
+        "1,600,000,000 B",
+    ):
+        assert judge(size, text).correct, text
+    assert not judge(size, "1.6 GiB").correct
+    assert judge(number("12", unit="%"), "12 %").correct
+    assert judge(number("0.12"), "12 %").correct
+
+
+@pytest.mark.parametrize("kind", CARDS)
+def test_an_answer_of_100_000_characters_is_refused_unread(kind):
+    long = "1" * 100_000
+    wanted = [long] if kind in ("select", "order", "match", "free", "parts") else long
+    for answer in (wanted, ["1"] * 100_000):
+        with pytest.raises(Unclear) as unclear:
+            judge(CARDS[kind], answer)
+        assert unclear.value.said.en == (
+            f"The answer has 100000 characters; at most {LONGEST} are read."
+        )
+
+
+def test_markup_in_an_answer_comes_back_as_text():
+    with pytest.raises(Unclear) as unclear:
+        judge(number("3"), SCRIPT)
+    assert repr(SCRIPT) in unclear.value.said.en and repr(SCRIPT) in unclear.value.said.zh
+    with pytest.raises(Unclear) as unclear:
+        judge(number("3"), "{n} {0.__class__}")
+    assert "{n} {0.__class__}" in unclear.value.said.en
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "agree"),
+    [
+        ("1.0", "1", True), ("tensor([1., 2.])", "tensor([1, 2])", True), ("True", "true", True),
+        ("nan inf", "NaN Inf", True), ("-inf", "inf", False), ("−1", "-1", True), ("", " \n", True),
+        ("1 2", "12", False), ("1e-08", "1e-8", True), ("0.1", "0.10000000000000001", False),
+        ("1/0", "1", False), ("a", "b", False), ("torch.float16", "torch.float32", False),
+        ("-0.0", "0.0", True),
+    ],
+)  # fmt: skip
+def test_outputs_agree_token_by_token(one, other, agree):
+    assert same_output(one, other) is agree and same_output(other, one) is agree
+
+
+@pytest.mark.parametrize("kind", CARDS)
+@pytest.mark.parametrize("text", ["", "  ", "?", " ？ "])
+def test_an_empty_line_or_a_question_mark_is_i_do_not_know(kind, text):
+    assert read(CARDS[kind], text) is None
+
+
+def test_numbers_choose_options_as_they_are_shown():
+    for seed in range(5):
+        shown = draw(CHOICE.question, seed)
+        assert [read(shown, str(place)) for place in (1, 2, 3)] == list(shown.keys)
+        shown = draw(SELECT.question, seed)
+        assert read(shown, "1 3") == read(shown, "1,3") == [shown.keys[0], shown.keys[2]]
+        shown = draw(CLAIM.question, seed)
+        assert judge(shown, read(shown, "2")).correct is (shown.keys[1] == "a")
+
+
+def test_letters_stand_for_items_as_they_are_shown():
+    for seed in range(5):
+        for question in (ORDER.question, MATCH.question):
+            shown = draw(question, seed)
+            wanted = [shown.keys[1], shown.keys[0], shown.keys[2]]
+            assert read(shown, "b a c") == read(shown, "BAC") == read(shown, "b, a; c") == wanted
+
+
+@pytest.mark.parametrize(
+    ("card", "text", "answer"),
+    [
+        (LINE, "2", "2"),
+        (BITS, " 0x2e66 ", "0x2e66"),
+        (PREDICT, "nan", "nan"),
+        (number("3"), "65,504", ["65,504"]),
+        (number("3"), "2^-14 ", ["2^-14"]),
+        (PARTS, "1; 2; 80 GB", ["1", "2", "80 GB"]),
+        (PARTS, "1, 2, 3", ["1", "2", "3"]),
+        (PARTS, "1；2，3", ["1", "2", "3"]),
+        (PARTS, "65,504; 2; 3", ["65,504", "2", "3"]),
+        (PARTS, "1,2345,6", ["1", "2345", "6"]),
+        (FREE, "1 3", [1, 3]),
+        (FREE, "1,2,3", [1, 2, 3]),
+        (FREE, "0", []),
+        (FREE, "-", []),
+    ],
+)
+def test_typed_lines(card, text, answer):
+    assert read(card, text) == answer
+
+
+@pytest.mark.parametrize(
+    ("card", "text"),
+    [
+        (CHOICE, "a"), (CHOICE, "0"), (CHOICE, "4"), (CHOICE, "1 2"), (CLAIM, "99"),
+        (SELECT, "1 5"), (SELECT, "none"), (ORDER, "a b d"), (MATCH, "x y x"), (FREE, "4"),
+        (FREE, "all"),
+    ],
+)  # fmt: skip
+def test_lines_that_cannot_be_understood(card, text):
+    with pytest.raises(Unclear) as unclear:
+        read(card, text)
+    assert unclear.value.said.zh
+
+
+# A check of the labs stands in for a question's own: the gap above a float16.
+ULP = card(
+    "code",
+    stub="def ulp(x):\n    raise NotImplementedError('your code here')",
+    solution="import numpy as np\ndef ulp(x): return float(np.spacing(np.float16(abs(x))))",
+    check="number_formats.check_ulp",
+    wrong=[{"code": "def ulp(x): return 2**-10", **IDEA}],
+)
+
+
+def test_code_is_run_and_checked():
+    found = judge(ULP, ULP.question.solution)
+    assert found.correct and found.score == 1 and found.said is None
+    found = judge(ULP, "def ulp(x):\n    return 2.0**-10")
+    assert not found.correct and found.score == 0 and found.said.en
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("def ulp(x:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("raise SystemExit(3)", "SystemExit"),
+        ("gap = 1", "The answer defines no ulp."),
+        ("", "The answer defines no ulp."),
+        ("x = '\0'", "SyntaxError"),
+        (f"raise ValueError({SCRIPT!r})", SCRIPT),
+        (ULP.question.stub, "your code"),
+    ],
+)
+def test_code_that_does_not_run_says_why(answer, words):
+    result = run_code(ULP.question, answer)
+    found = judge(ULP, answer)
+    assert result.status in ("error", "not attempted")
+    assert not found.correct and found.score == 0
+    if result.status == "error":
+        assert words in found.said.en
+
+
+def test_scores_lie_between_0_and_1():
+    for many in (["a"], ["a", "b"], ["a", "b", "c", "d"], ["c"], ["a", "a", "b"]):
+        score = judge(SELECT, many).score
+        assert 0 <= score <= 1 and math.isfinite(score)

@@ -1,0 +1,178 @@
+"""DrillCard without a browser: what it shows, what a request does, and that nothing is executed."""
+
+import pytest
+from tests.interview.prove import right_answer
+from tests.interview.small_bank import small_bank
+
+from labkit.interview import drills, rendered, sittings
+from labkit.interview import log as interview
+from labkit.interview.answers import Unclear
+from labkit.interview.sittings import DrillSitting
+from labkit.interview.widget_drill_card import DrillCard, diagnostic, say_it, warm_up
+
+
+@pytest.fixture(autouse=True)
+def log(tmp_path, monkeypatch):
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def bank(tmp_path):
+    return small_bank(tmp_path)
+
+
+def drill_card(bank, *ids):
+    return DrillCard(DrillSitting(bank, [bank.questions[id] for id in ids]), language="en")
+
+
+def send(shown, do, value=None, **changed):
+    seq = shown.numbers["seq"] + 1
+    asked = {"seq": seq, "do": do, "card": shown.numbers["card"], "value": value, "sure": 2}
+    shown.request = asked | changed
+    return shown.numbers
+
+
+def test_a_card_is_answered_and_the_next_one_comes(bank):
+    card = drill_card(bank, "pick", "easy")
+    assert card.numbers["form"] == "choice" and card.numbers["where"] == "1/2 · Small"
+    view = send(card, "answer", "that")
+    assert (view["state"], view["correct"]) == ("answered", False)
+    assert view["said"] == "That has an implied one."
+    assert "<msup>" in view["explanation"], "a formula is MathML"
+    view = send(card, "next")
+    assert (view["state"], view["card"]) == ("asking", "1:easy")
+    assert send(card, "answer", ["2"])["correct"]
+    assert "1 of 2 right" in send(card, "next")["report"]
+
+
+def test_what_is_unclear_is_said_and_may_be_answered_again(bank):
+    card = drill_card(bank, "easy")
+    view = send(card, "answer", ["two"])
+    assert view["state"] == "asking" and "'two' is no number here" in view["unclear"]
+    assert send(card, "answer", ["2"])["unclear"] == ""
+    with pytest.raises(Unclear):
+        drill_card(bank, "easy").answer("two")
+
+
+def test_a_request_for_a_card_that_has_gone_does_nothing(bank):
+    card = drill_card(bank, "pick", "easy")
+    gone = card.numbers["card"]
+    send(card, "answer", "this")
+    send(card, "next")
+    view = send(card, "answer", "this", card=gone)
+    assert (view["state"], view["card"]) == ("asking", "1:easy")
+
+
+def test_hints_and_free_speech(bank):
+    card = drill_card(bank, "pick", "speak")
+    assert card.numbers["more_hints"]
+    view = send(card, "hint")
+    assert view["hints"] == ["Not the first that comes to mind."] and not view["more_hints"]
+    send(card, "answer", None)
+    assert card.numbers["right"] == "This."
+    send(card, "next")
+    view = send(card, "answer", "<b>because</b>")
+    assert view["state"] == "ticking" and view["speech"] == "<b>because</b>", "text, never HTML"
+    assert view["rubric"] == ["this", "that"]
+    assert send(card, "tick", [1, 2])["correct"]
+
+
+def test_the_banks_own_markup_is_shown_as_text(bank):
+    choices = drill_card(bank, "pick").numbers["choices"]
+    assert "That &lt;b&gt;bold&lt;/b&gt;." in [choice["html"] for choice in choices]
+
+
+def test_the_language_changes_the_card_that_stands(bank):
+    card = drill_card(bank, "pick")
+    card.language = "zh"
+    assert "哪一个?" in card.numbers["prompt"]
+    assert card.numbers["words"]["submit"] == "提交"
+    assert "哪一个?" in card.describe()
+
+
+def test_a_mock_gives_no_verdict_and_no_hints_before_its_end(bank):
+    card = DrillCard(sittings.new_mock(bank, length=5, seed=1), language="en")
+    while card.sitting.state == "asking":
+        assert not card.numbers["more_hints"] and "correct" not in card.numbers
+        assert "introduction" in card.numbers
+        free = card.sitting.card.question.kind == "free"
+        send(card, "answer", "in a line" if free else right_answer(card.sitting.card))
+    view = send(card, "tick", [1, 2])
+    assert view["state"] == "done"
+    assert "<strong>100 %</strong>" in view["report"] and "<table>" in view["report"]
+
+
+def test_its_words_say_what_it_shows(bank):
+    card = drill_card(bank, "pick")
+    shown = card.describe()
+    assert repr(card) == shown
+    assert "Which?" in shown and "1. " in shown and "That <b>bold</b>." in shown
+    card.answer(str(card.sitting.card.keys.index("this") + 1))
+    assert "Right." in card.describe()
+
+
+def test_a_formula_that_cannot_be_read_stays_as_written():
+    assert rendered.text("$\\frac{1$").strip() == "<p><code>\\frac{1</code></p>" or (
+        "<math" in rendered.text("$\\frac{1$")
+    )
+
+
+def test_a_second_miss_links_to_its_section_at_once(bank):
+    card = drill_card(bank, "pick", "double")
+    assert send(card, "answer", "that")["again"] == ""
+    send(card, "next")
+    view = send(card, "answer", None)
+    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in view["again"]
+    assert "lab 02, Sixteen numbers" in view["again"]
+    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in send(card, "next")["report"]
+
+
+def test_a_diagnostic_ends_with_the_lab_to_start_with(bank):
+    asked = [bank.questions[id] for id in ("easy", "pick")]
+    card = DrillCard(DrillSitting(bank, asked, mode="diagnostic"), language="en")
+    card.answer("2")
+    card.next()
+    card.answer("?")
+    card.next()
+    assert "lab 02](<02_number_formats.ipynb>): 1/2" in card.describe()
+    assert card.describe().endswith("Start with: [lab 02](<02_number_formats.ipynb>)")
+    all_right = DrillCard(DrillSitting(bank, asked[:1], mode="diagnostic"), language="zh")
+    all_right.answer("2")
+    all_right.next()
+    assert "实验 16" in all_right.describe()
+
+
+def test_a_log_that_cannot_be_read_never_stops_a_lab(tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    (tmp_path / "progress.db").write_text("no database")
+    for card in (warm_up("02_number_formats"), say_it("02_number_formats"), diagnostic()):
+        assert card.sitting.state == "asking"
+        assert "progress.db" in card.numbers["trouble"]
+
+
+def test_a_lab_opens_with_three_short_questions_of_earlier_labs():
+    card = warm_up("01_three_crimes")
+    assert card.sitting.length == 3
+    assert {question.lab for question in card.sitting.questions} == {"00_start_here"}
+    assert 3 <= say_it("06_hardware_and_benchmarks").sitting.length <= 6
+    assert diagnostic().sitting.length == 12
+
+
+def test_the_report_is_a_timed_transcript_and_what_was_typed_is_only_shown(bank):
+    card = DrillCard(sittings.new_mock(bank, length=5, seed=3), language="en")
+    typed = "<img src=x onerror=alert(1)> ![a](http://x.y/z) `code` **bold**"
+    while card.numbers["state"] == "asking":
+        free = card.sitting.card.question.kind == "free"
+        send(card, "answer", typed if free else None, sure=3)
+    while card.numbers["state"] == "ticking":
+        send(card, "tick", [1])
+    html = card.numbers["report"]
+    assert "You (0 / " in html and "I do not know" in html and "Not so." not in html
+    before = len(interview.reviews())
+    card.next()
+    assert len(interview.reviews()) == before == 5, "a report read twice is kept once"
+    assert {review.sure for review in interview.reviews()} == {drills.NOT_SAID}
+    assert "<img" not in html and "<strong>bold" not in html and "onerror=alert(1)&gt;" in html
+    assert "<li>✓ this</li>" in html.replace("\n", "") and "– that" in html
+    assert "What we would say: Because of this and that." in html

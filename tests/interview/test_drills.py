@@ -1,0 +1,202 @@
+"""What is due, and how ready somebody is, follow from reviews, a bank and a moment."""
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+import fsrs
+import pytest
+from tests.interview.small_bank import SMALL, small_bank
+
+from labkit.interview import drills
+from labkit.interview.drills import Mistake, Review
+from labkit.interview.questions import load
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    return small_bank(tmp_path_factory.mktemp("bank"))
+
+
+def review(question="pick", at=NOW, correct=True, **rest):
+    return Review(at=at, question=question, seed=0, correct=correct, score=float(correct), **rest)
+
+
+@pytest.mark.parametrize(
+    ("said", "rated"),
+    [
+        ({"correct": False, "sure": 3}, fsrs.Rating.Again),
+        ({"seconds": 30.0}, fsrs.Rating.Good),
+        ({"seconds": 30.0, "hints": 1}, fsrs.Rating.Hard),
+        ({"seconds": 30.0, "sure": 1}, fsrs.Rating.Hard),
+        ({"seconds": 61.0, "sure": 3}, fsrs.Rating.Hard),
+        ({"seconds": 15.0, "sure": 3}, fsrs.Rating.Easy),
+        ({"seconds": 15.0, "sure": 2}, fsrs.Rating.Good),
+    ],
+)
+def test_a_rating_follows_from_what_was_seen(said, rated):
+    assert drills.rating(review(**said), expected_seconds=30) == rated
+
+
+def test_the_dates_are_those_of_fsrs(bank):
+    reviews = [review(at=NOW, seconds=30.0), review(at=NOW + DAY, seconds=30.0)]
+    card, scheduler = fsrs.Card(card_id=1, due=NOW), fsrs.Scheduler(enable_fuzzing=False)
+    for each in reviews:
+        card, _ = scheduler.review_card(card, fsrs.Rating.Good, each.at)
+    just_before, then = card.due - timedelta(seconds=1), card.due
+    assert drills.due(bank, reviews, just_before) == []
+    (entry,) = drills.due(bank, reviews, then)
+    assert entry.question.id == "pick"
+    assert entry.since == card.due
+    assert entry.recall == pytest.approx(scheduler.get_card_retrievability(card, then))
+
+
+def test_a_missed_card_comes_back_within_minutes(bank):
+    reviews = [review(correct=False)]
+    assert drills.due(bank, reviews, NOW) == []
+    assert [d.question.id for d in drills.due(bank, reviews, NOW + timedelta(minutes=10))] == [
+        "pick"
+    ]
+
+
+def test_a_mistake_in_a_lab_makes_its_cards_due_the_day_after(bank):
+    mistakes = [Mistake("exponent-has-no-bias", NOW)]
+    assert drills.due(bank, [], NOW + DAY - timedelta(seconds=1), mistakes=mistakes) == []
+    (entry,) = drills.due(bank, [], NOW + DAY, mistakes=mistakes)
+    assert (entry.question.id, entry.why) == ("false-claim", "exponent-has-no-bias")
+    answered = [review("false-claim", NOW + DAY, seconds=45.0)]
+    assert drills.due(bank, answered, NOW + DAY, mistakes=mistakes) == []
+
+
+def test_no_interval_reaches_beyond_the_interview(bank):
+    reviews = [review(at=NOW - 30 * DAY, seconds=10.0, sure=3)]
+    reviews += [
+        review(at=NOW - 20 * DAY, seconds=10.0, sure=3),
+        review(at=NOW, seconds=10.0, sure=3),
+    ]
+    assert drills.due(bank, reviews, NOW + 3 * DAY) == []
+    soon = drills.due(bank, reviews, NOW + 3 * DAY, interview=NOW + 4 * DAY)
+    assert [d.question.id for d in soon] == ["pick"]
+
+
+def test_what_is_forgotten_first_by_the_interview_comes_first(bank):
+    weak = [review("easy", NOW - 2 * DAY, correct=False)]
+    firm = [review("pick", NOW - (9 - i) * DAY, seconds=30.0) for i in range(3)]
+    late = NOW + 300 * DAY
+    order = [d.question.id for d in drills.due(bank, firm + weak, late, interview=late + DAY)]
+    assert order == ["easy", "pick"]
+
+
+def test_a_sitting_takes_what_is_due_then_what_is_asked_most(bank):
+    reviews = [review("easy-3", NOW - DAY, correct=False)]
+    chosen = drills.session(bank, reviews, NOW, count=3)
+    assert [q.id for q in chosen[:2]] == ["easy-3", "pick"], "due first, then tagged core"
+    assert len(chosen) == 3
+    assert {q.topic for q in drills.session(bank, [], NOW, count=9, topics=["other"])} == {"other"}
+    with pytest.raises(ValueError, match="no topic 'sums'; there are"):
+        drills.session(bank, [], NOW, topics=["sums"])
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        drills.session(bank, [], NOW, count=0)
+
+
+def test_reviews_of_a_clock_that_went_backwards_lose_nothing(bank):
+    reviews = [review(at=NOW + 400 * DAY, seconds=30.0), review(at=NOW, seconds=30.0)]
+    said = drills.clock_trouble(reviews, NOW)
+    assert "2026-11-22 09:00" in said and "Nothing is lost" in said
+    assert drills.clock_trouble([review()], NOW) is None
+    assert drills.due(bank, reviews, NOW) == []
+    rows = {row.topic: row for row in drills.readiness(bank, reviews, NOW)}
+    assert rows["small"].seen == 1
+
+
+def test_readiness_counts_what_is_known_now(bank):
+    rows = {row.topic: row for row in drills.readiness(bank, [review(seconds=30.0)], NOW)}
+    assert rows["small"].questions == 5
+    assert rows["small"].ready == pytest.approx(1 / 5), "known for certain at once"
+    assert rows["other"].ready == 0
+    wrong = {r.topic: r for r in drills.readiness(bank, [review(correct=False)], NOW)}
+    assert (wrong["small"].ready, wrong["small"].missed) == (0, 1)
+    later = {r.topic: r for r in drills.readiness(bank, [review(seconds=30.0)], NOW + 90 * DAY)}
+    assert 0 < later["small"].ready < rows["small"].ready
+
+
+def test_calibration_is_the_share_of_right_answers_at_each_confidence():
+    reviews = [review(sure=3), review(sure=3, correct=False), review(sure=1)]
+    guessing, fairly, certain = drills.calibration(reviews)
+    assert (guessing.answers, guessing.right) == (1, 1.0)
+    assert fairly.answers == 0 and math.isnan(fairly.right)
+    assert (certain.answers, certain.right) == (2, 0.5)
+
+
+def test_two_missed_cards_lead_back_to_their_section(bank):
+    section = "02_number_formats#Sixteen-numbers"
+    one = [review("pick", correct=False)]
+    assert drills.to_revisit(bank, one) == []
+    two = [*one, review("double", correct=False)]
+    assert drills.to_revisit(bank, two) == [section]
+    mended = [*two, review("double", NOW + DAY)]
+    assert drills.to_revisit(bank, mended) == []
+
+
+def test_the_wrong_ideas_of_an_answer_count_for_the_sections_that_cure_them(bank):
+    ideas = ("implied-one-in-subnormals",)
+    missed = [review(id, correct=False, misconceptions=ideas) for id in ("easy", "easy-1")]
+    assert drills.to_revisit(bank, missed) == ["02_number_formats#Sixteen-numbers"]
+
+
+def in_labs(tmp_path):
+    """The small bank three times over: a topic each for labs 00, 02 and 04."""
+    text = SMALL
+    for lab, topic in (("00_start_here", "one"), ("02_number_formats", "two"), ("04_x", "four")):
+        said = text.replace('topic = "small"', f'topic = "{topic}"').replace(
+            'lab = "02_number_formats"', f'lab = "{lab}"'
+        )
+        said = re.sub(r'(id = "|follow_ups = \[")', rf"\g<1>{topic}-", said)
+        (tmp_path / f"{topic}.toml").write_text(said, encoding="utf-8")
+    return load(tmp_path)
+
+
+def ids(questions):
+    return [question.id for question in questions]
+
+
+def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_path):
+    bank = in_labs(tmp_path)
+    assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats")) == [
+        "one-pick",
+        "one-easy",
+        "one-false-claim",
+    ], "core first, then by level; no free speech"
+    assert ids(drills.warm_up(bank, [], NOW, lab="04_x"))[0] == "two-pick", "the newest lab first"
+    missed = [review("one-double", NOW - 5 * DAY, correct=False)]
+    later = review("four-easy", NOW - 5 * DAY, correct=False)
+    assert ids(drills.warm_up(bank, [*missed, later], NOW, lab="04_x"))[0] == "one-double"
+    mistake = Mistake("exponent-has-no-bias", NOW - 2 * DAY)
+    warm = drills.warm_up(bank, [], NOW, lab="04_x", mistakes=[mistake])
+    assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
+    assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []
+
+
+def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):
+    bank = in_labs(tmp_path)
+    asked = ids(drills.say_it(bank, lab="02_number_formats", count=3))
+    assert asked == ["two-speak", "two-pick", "two-easy"]
+
+
+def test_a_diagnostic_asks_each_lab_and_names_the_first_with_a_gap(tmp_path):
+    bank = in_labs(tmp_path)
+    asked = ids(drills.diagnostic(bank, []))
+    assert asked == ["two-pick", "two-easy", "four-pick", "four-easy"], "none of lab 00"
+    again = ids(drills.diagnostic(bank, [review(id) for id in asked]))
+    assert set(again).isdisjoint(asked), "what was asked least comes first"
+    one_gap = [review("two-pick"), review("four-pick", correct=False), review("two-easy")]
+    assert drills.where_to_start(bank, one_gap) == "04_x"
+    rows = drills.by_lab(bank, one_gap)
+    assert [(row.lab, row.right, row.asked) for row in rows] == [
+        ("02_number_formats", 2, 2),
+        ("04_x", 0, 1),
+    ]
+    assert drills.where_to_start(bank, [review("two-pick")]) is None

@@ -1,0 +1,84 @@
+"""Plans: what is left to do by Friday, and what the weeks until an interview hold."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.interview.small_bank import small_bank
+
+from labkit.interview import drills, plans
+from labkit.interview.drills import Review
+from labkit.interview.questions import load
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def bank(tmp_path):
+    return small_bank(tmp_path)
+
+
+def review(question, at=NOW, correct=True, mode="drill"):
+    return Review(
+        at=at, question=question, seed=0, correct=correct, score=float(correct), mode=mode
+    )
+
+
+def test_friday_is_a_diagnostic_five_topics_and_two_mocks():
+    steps = plans.friday(load(), [], NOW)
+    assert [step.action for step in steps] == ["diagnostic"] + ["drill"] * 5 + ["mock"] * 2
+    assert sum(step.minutes for step in steps) == 100
+    assert len({step.topic for step in steps if step.topic}) == 5
+    known = [review(q.id) for q in load().topics[steps[1].topic].questions]
+    assert steps[1].topic not in {step.topic for step in plans.friday(load(), known, NOW)}
+
+
+def test_what_was_missed_comes_before_what_was_never_asked():
+    bank = load()
+    missed = [q for q in bank.topics["quantization"].questions][:2]
+    known = [review(q.id, mode="diagnostic") for q in bank.topics["formats"].questions[:2]]
+    taken = [review(q.id, correct=False, mode="diagnostic") for q in missed] + known
+    steps = plans.friday(bank, taken, NOW)
+    assert (steps[0].topic, steps[0].what) == (
+        "quantization",
+        "Quantization: 0 of 2 right so far",
+    )
+    assert "never asked" in steps[1].what
+    assert "formats" not in {step.topic for step in steps}
+
+
+def test_the_plan_ends():
+    bank, reviews, done = load(), [], 0
+    while steps := plans.friday(bank, reviews, NOW + done * timedelta(minutes=20)):
+        step, at = steps[0], NOW + done * timedelta(minutes=20)
+        asked = bank.topics[step.topic or "formats"].questions[:8]
+        reviews += [review(q.id, at, mode=step.action) for q in asked]
+        done += 1
+    assert done == 8, "a diagnostic, five topics, two mocks"
+    assert plans.friday(bank, reviews, NOW + 9 * DAY), "a week later it begins again"
+
+
+def test_a_step_says_what_to_run_in_a_notebook_and_in_a_terminal():
+    drill = plans.Step("FP8", 10, "drill", "fp8")
+    assert drill.cell == 'drill(topics=("fp8",), count=8)'
+    assert drill.command == "python -m labkit drill --topic fp8 --count 8"
+    assert plans.Step("a mock", 20, "mock").command == "python -m labkit mock"
+
+
+def test_the_weeks_count_what_falls_due_and_share_out_the_new(bank):
+    known = [review("easy", NOW - 3 * DAY), review("pick", NOW - 9 * DAY, correct=False)]
+    held = plans.weeks(bank, known, NOW, NOW + 4 * DAY)
+    assert [day for day, _ in held.due] == [(NOW + k * DAY).date() for k in range(4)]
+    assert sum(count for _, count in held.due) <= 2
+    assert held.due[0][1] >= 1, "the missed card is overdue: it counts today"
+    core = sum("core" in q.tags for q in drills.unseen(bank, known))
+    assert held.unseen == core
+    assert held.new_a_day == -(-core // 4)
+    with pytest.raises(ValueError, match="after today"):
+        plans.weeks(bank, known, NOW, NOW)
+
+
+def test_a_drill_of_the_core_asks_core_questions_only(bank):
+    chosen = drills.session(bank, [], NOW, count=100, core=True)
+    assert chosen and all("core" in question.tags for question in chosen)
+    assert len(drills.session(load(), [], NOW, count=100, core=True)) == 40

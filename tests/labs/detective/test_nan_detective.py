@@ -1,0 +1,340 @@
+"""The NaN detective: every cause really breaks, can be told from all others, and can be repaired.
+
+What is compared here are findings, which are coarse; the losses behind them differ by processor.
+"""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from labkit.base.misconceptions import misconceptions
+from labkit.labs.detective import causes, nan_detective
+from labkit.labs.detective.broken_runs import PRECISIONS, Recipe, run
+from labkit.labs.detective.causes import CAUSES
+from labkit.labs.detective.instruments import INSTRUMENTS, Reading, first_bad_loss, learns
+from labkit.labs.detective.nan_detective import (
+    QUERIES,
+    Case,
+    accuse,
+    left,
+    new_case,
+    shortest_chain,
+)
+
+SEEDS = range(5)
+# Seed 0 of each cause takes seconds, all of them take minutes.
+EVERY = [
+    pytest.param(cause, seed, marks=pytest.mark.slow if seed else ())
+    for cause in CAUSES
+    for seed in SEEDS
+]
+
+
+@cache
+def case_of(cause: str, seed: int) -> tuple[Case, dict[str, Reading]]:
+    """A closed case and all of its readings; a case takes up to two seconds."""
+    case = Case(CAUSES[cause], seed)
+    accuse(case, cause)
+    return case, case.all_readings()
+
+
+def fake(instrument: str, finding: str) -> Reading:
+    return Reading(instrument, finding, "text", {"kind": "chain"})
+
+
+# The runs
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_sound_run_trains_in_every_precision(precision):
+    losses = [step.loss for step in run(Recipe(precision=precision, empty_steps=(4, 11)))]
+    assert all(map(math.isfinite, losses)) and learns(losses)
+
+
+@pytest.mark.parametrize(("cause", "seed"), EVERY)
+def test_every_case_breaks_as_its_cause_allows(cause, seed):
+    case, readings = case_of(cause, seed)
+    losses = [step.loss for step in case._steps]
+    assert not all(map(math.isfinite, losses)) or not learns(losses)
+    assert CAUSES[cause].can_show("symptom", case.finding)
+    shown = {name: reading.finding for name, reading in readings.items()}
+    contradicting = {n: f for n, f in shown.items() if not CAUSES[cause].can_show(n, f)}
+    assert contradicting == {}
+
+
+@pytest.mark.parametrize(("cause", "seed"), EVERY)
+def test_every_case_can_be_proved_with_the_queries_there_are(cause, seed):
+    case, readings = case_of(cause, seed)
+    chain = shortest_chain(CAUSES[cause], case.finding, readings)
+    assert len(chain) <= QUERIES
+    assert left(case.finding, [readings[name] for name in chain]) == [cause]
+
+
+@pytest.mark.parametrize(("cause", "seed"), EVERY)
+def test_every_case_trains_once_its_cause_is_repaired(cause, seed):
+    case, _ = case_of(cause, seed)
+    repaired = CAUSES[cause].repaired(case._recipe)
+    changed = {k for k, v in vars(repaired).items() if v != getattr(case._recipe, k)}
+    assert changed == set(CAUSES[cause].repair), "the repair is the change of that and no more"
+    losses = [step.loss for step in run(repaired)]
+    assert all(map(math.isfinite, losses)) and learns(losses)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_float32_is_spared_where_the_cause_is_one_of_precision(cause):
+    _, readings = case_of(cause, 0)
+    assert (readings["fp32"].finding == causes.TRAINS) == CAUSES[cause].precision
+
+
+def test_the_same_seed_gives_the_same_words_and_leaves_the_random_state_alone():
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    first, second = new_case(4), new_case(4)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert repr(first) == repr(second)
+    assert [first.ask(n) for n in ("first", "updates")] == [
+        second.ask(n) for n in ("first", "updates")
+    ]
+
+
+def test_seeds_in_a_row_give_every_cause_once(monkeypatch):
+    class Drawn:
+        def __init__(self, cause, seed, *, draw):
+            self.cause, self.draw = cause.id, draw
+
+        def is_fair(self):
+            return self.draw == 2
+
+    monkeypatch.setattr(nan_detective, "Case", Drawn)
+    for start in (0, len(CAUSES)):
+        drawn = [new_case(start + i).cause for i in range(len(CAUSES))]
+        assert sorted(drawn) == sorted(CAUSES)
+    first, second = ([new_case(start + i).cause for i in range(13)] for start in (0, 13))
+    assert first != second
+    assert new_case(0).draw == 2, "what is not fair is drawn anew"
+
+
+def test_a_run_that_has_not_broken_makes_no_case(monkeypatch):
+    sound = replace(CAUSES["nan-pixel"], broken=lambda source: {})
+    assert not Case(sound, 0).is_fair()
+    assert Case(CAUSES["nan-pixel"], 0).is_fair()
+    monkeypatch.setattr(nan_detective, "CAUSES", {"nan-pixel": sound})
+    with pytest.raises(RuntimeError, match="case 0: none of 5 runs"):
+        new_case(0)
+
+
+def test_a_cause_breaks_in_other_settings_for_other_seeds():
+    for cause in CAUSES.values():
+        settings = {replace(cause.recipe(seed), seed=0) for seed in range(8)}
+        assert len(settings) > 1, cause.id
+
+
+# The measurements
+
+
+def test_the_first_bad_value_is_where_the_mistake_is():
+    where = {
+        "adam-eps": (causes.WEIGHTS, "the weights after the update"),
+        "softmax-overflow": (causes.ATTENTION, "the output of attention"),
+        "mask-overflow": (causes.ATTENTION, "the output of attention"),
+        "nan-pixel": (causes.EMBED, "the output of embed"),
+        "mean-of-nothing": (causes.LOSS, "the loss: NaN"),
+        "root-of-zero": (causes.GRADIENTS, "the gradient of embed.weight: NaN"),
+        "underflow": (causes.NOTHING, "finite"),
+    }
+    for cause, (finding, words) in where.items():
+        _, readings = case_of(cause, 0)
+        assert readings["first"].finding == finding, cause
+        assert words in readings["first"].text, cause
+
+
+def test_what_the_recipe_spoils_comes_at_its_step_and_is_read_there():
+    for cause, words in (("nan-pixel", "1 NaN among the pixels"), ("mean-of-nothing", "0 with a")):
+        case, readings = case_of(cause, 1)
+        assert first_bad_loss(case._steps) == case._recipe.bad_step
+        assert f"Step {case._recipe.bad_step}" in readings["batch"].text
+        assert words in readings["batch"].text
+    case, readings = case_of("mask-overflow", 1)
+    assert first_bad_loss(case._steps) == case._recipe.empty_steps[0]
+    assert "1 with every row masked" in readings["batch"].text
+
+
+def test_scaled_gradients_that_are_clipped_shrink_by_the_scale():
+    case, readings = case_of("clip-before-unscale", 0)
+    last = case._steps[-1]
+    norm = torch.cat([g.flatten() for g in last.gradients.values()]).double().norm().item()
+    # The limit of 1 was put on the gradients times 2**16.
+    assert last.loss_scale == 2.0**16
+    assert last.reached == pytest.approx(2.0**-16, rel=1e-2)
+    assert norm > 0.1
+    part = f"2**{round(math.log2(last.reached / norm))} times the gradient"
+    assert part in readings["updates"].text
+
+
+def test_underflow_is_every_gradient_and_a_stall_is_none():
+    _, lost = case_of("underflow", 0)
+    _, stuck = case_of("bf16-stall", 0)
+    assert "100% of the gradients are exactly 0" in lost["gradients"].text
+    assert stuck["gradients"].finding == causes.ORDINARY
+    assert stuck["updates"].finding == causes.STUCK
+
+
+def test_a_scale_that_nobody_checks_doubles_on_time():
+    case, _ = case_of("unchecked-scale", 0)
+    interval = case._recipe.growth_interval
+    assert [s.loss_scale for s in case._steps] == [2.0 ** (16 + s // interval) for s in range(60)]
+
+
+def test_the_square_root_skips_every_step_and_moves_no_weight():
+    case, _ = case_of("root-of-zero", 0)
+    assert all(step.skipped for step in case._steps)
+    assert torch.equal(case._steps[0].before, case._steps[-1].after)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_readings_are_plain_data(cause):
+    _, readings = case_of(cause, 0)
+    for reading in readings.values():
+        assert json.loads(json.dumps(reading.picture, allow_nan=False)) == reading.picture
+        assert reading.text.endswith(".") and "nan" not in reading.text
+
+
+# The table
+
+
+def test_the_table_speaks_of_instruments_that_exist_and_findings_that_are_made():
+    findings = {value for value in vars(causes).values() if type(value) is str}
+    for cause in CAUSES.values():
+        assert set(cause.allows) <= {"symptom", *INSTRUMENTS}, cause.id
+        assert {f for allowed in cause.allows.values() for f in allowed} <= findings, cause.id
+
+
+def test_a_fault_of_its_own_speaks_against_all_but_its_cause():
+    for instrument, finding, cause in (
+        ("batch", causes.NAN_PIXEL, "nan-pixel"),
+        ("batch", causes.NO_LABELS, "mean-of-nothing"),
+        ("scaler", causes.BLIND, "unchecked-scale"),
+    ):
+        assert left(causes.NAN, [fake(instrument, finding)]) == [cause]
+
+
+def test_what_is_left_without_a_reading_follows_from_the_symptom():
+    flat, bad = left(causes.FLAT, []), left(causes.NAN, [])
+    assert len(flat) == 5 and len(bad) == 9
+    assert set(flat) | set(bad) == set(CAUSES)
+    assert set(flat) & set(bad) == {"root-of-zero"}
+
+
+def test_a_chain_that_is_not_there_is_said():
+    readings = {"loss": fake("loss", causes.SUDDEN)}
+    with pytest.raises(LookupError, match="no 4 instruments"):
+        shortest_chain(CAUSES["adam-eps"], causes.NAN, readings)
+
+
+# Queries and verdicts
+
+
+def test_four_queries_and_no_more_and_a_repeated_one_is_free():
+    case = Case(CAUSES["nan-pixel"], 0)
+    for name in ("loss", "first", "loss", "scaler", "updates"):
+        case.ask(name)
+    assert case.queries_left == 0 and len(case.readings) == QUERIES
+    assert case.ask("first") == case.readings[1]
+    with pytest.raises(ValueError, match="all 4 queries are used"):
+        case.ask("batch")
+
+
+def test_what_is_unknown_or_too_late_is_refused():
+    case = Case(CAUSES["nan-pixel"], 0)
+    with pytest.raises(ValueError, match="instrument 'x-ray': ask one of loss, first"):
+        case.ask("x-ray")
+    with pytest.raises(ValueError, match="cause 'gremlins': accuse one of adam-eps"):
+        accuse(case, "gremlins")
+    with pytest.raises(ValueError, match="is open"):
+        case.all_readings()
+    accuse(case, "nan-pixel")
+    for late in (lambda: case.ask("loss"), lambda: accuse(case, "underflow")):
+        with pytest.raises(ValueError, match="is closed"):
+            late()
+
+
+def test_right_and_proved():
+    case = Case(CAUSES["nan-pixel"], 0)
+    case.ask("batch")
+    verdict = accuse(case, "nan-pixel")
+    assert verdict.right and verdict.proved and verdict.misconception is None
+    assert str(verdict).startswith("Proved: there is a NaN in the data.")
+    assert verdict.repair in str(verdict)
+
+
+def test_right_and_guessed():
+    case = Case(CAUSES["mask-overflow"], 0)
+    case.ask("first")
+    verdict = accuse(case, "mask-overflow")
+    assert verdict.right and not verdict.proved
+    assert set(verdict.left) == {"mask-overflow", "softmax-overflow", "learning-rate"}
+    assert "Right, but not proved" in str(verdict) and "softmax without" in str(verdict)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_wrong_accusation_is_cleared_by_a_reading_that_contradicts_it(cause):
+    case, readings = case_of(cause, 0)
+    against = case.verdict.against
+    assert set(against) == set(CAUSES) - {cause}
+    for other, sentence in against.items():
+        if not CAUSES[other].can_show("symptom", case.finding):
+            assert sentence.startswith("Among these runs the symptom alone clears")
+            continue
+        (named,) = [i for i in INSTRUMENTS.values() if f"{i.name} shows" in sentence]
+        assert readings[named.id].finding in sentence
+        assert not CAUSES[other].can_show(named.id, readings[named.id].finding)
+
+
+@pytest.mark.parametrize(
+    ("cause", "asked", "accused", "idea"),
+    [
+        ("nan-pixel", [], "underflow", "nan-and-stall-are-one-illness"),
+        ("nan-pixel", ["fp32"], "mask-overflow", "a-hunch-outweighs-a-reading"),
+        ("nan-pixel", [], "mask-overflow", "sixteen-bits-are-to-blame"),
+        ("mask-overflow", [], "learning-rate", "formats-are-innocent"),
+        ("bf16-stall", [], "underflow", "a-stall-is-underflow"),
+        ("mask-overflow", [], "unchecked-scale", "the-loss-scale-rules-the-forward-pass"),
+        ("adam-eps", [], "softmax-overflow", "nan-means-overflow"),
+        ("mask-overflow", ["first"], "softmax-overflow", "one-symptom-one-cause"),
+    ],
+)
+def test_a_wrong_accusation_names_its_idea(cause, asked, accused, idea):
+    case = Case(CAUSES[cause], 0)
+    for name in asked:
+        case.ask(name)
+    verdict = accuse(case, accused)
+    assert not verdict.right and str(verdict).startswith("Not so.")
+    assert verdict.misconception == idea and idea in misconceptions()
+    if idea == "a-hunch-outweighs-a-reading":
+        assert "Your own reading clears" in str(verdict)
+
+
+def test_the_sign_is_a_reading_that_shows_what_the_cause_does():
+    signs = {
+        "adam-eps": causes.WRECKED,
+        "softmax-overflow": causes.SHARP_SCORES,
+        "mask-overflow": causes.EMPTY_DIGIT,
+        "log-of-zero": causes.FAR_LOGITS,
+        "unchecked-scale": causes.BLIND,
+        "learning-rate": causes.CLIMBS,
+        "root-of-zero": causes.BAD,
+        "clip-before-unscale": causes.SHRUNK,
+    }
+    for cause, finding in signs.items():
+        case, _ = case_of(cause, 0)
+        assert case.verdict.sign.finding == finding, cause
+        assert f"The sign of it: {INSTRUMENTS[CAUSES[cause].sign].name}" in str(case.verdict)
+
+
+def test_an_open_case_does_not_give_its_cause_away():
+    case = new_case(0)
+    assert not any(cause in repr(case) for cause in CAUSES)

@@ -1,0 +1,412 @@
+"""The machinery of a check: outcomes, sentences, records, and what never reaches the learner."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.base import progress
+from labkit.formats import FP16
+from labkit.labs.engine import (
+    CheckFailed,
+    Mistake,
+    attempt,
+    calls,
+    check,
+    claim,
+    codec,
+    number,
+    predict,
+    reveal,
+    same_bits,
+    same_value,
+    whose,
+    yours,
+)
+from labkit.labs.engine.running import ITEMS_LIMIT, STUB
+
+LAB = "99_test"
+
+
+@check(calls([1.0, 3.0]))
+def check_double(values):
+    """Twice the input.
+
+    More words that no learner sees.
+    """
+    for x, got in zip([1.0, 3.0], values, strict=True):
+        same_value(got, 2 * x, call=f"double({x})")
+
+
+@check_double.wrong("ulp-is-constant", "What is added to 1, and what to 3?")
+def _(x):
+    return x + 1
+
+
+@check_double.wrong("ties-go-up", "Is it a square?")
+def _(x):
+    return x * x + 1
+
+
+@check_double.wrong("casts-truncate", "Or this?")
+def _(x):
+    return float(int(x)) ** 2 + 1
+
+
+def double(x):
+    return 2 * x
+
+
+def stub(x):
+    raise NotImplementedError(STUB)
+
+
+@pytest.fixture
+def log(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+    return lambda: [(e.kind, e.item, e.status) for e in progress.events()]
+
+
+def test_a_right_answer_passes_with_the_first_line_of_the_judges_docstring():
+    result = check_double.result(double)
+    assert (result.exercise, result.status, result.message) == (
+        "double",
+        "passed",
+        "Twice the input.",
+    )
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        lambda x: x + x,
+        lambda x: torch.tensor(2 * x),
+        lambda x: np.float32(2 * x),
+        lambda x: int(2 * x),
+    ],
+)
+def test_other_types_of_a_right_number_pass(right):
+    assert check_double.result(right).status == "passed"
+
+
+def test_a_known_wrong_answer_is_told_which():
+    result = check_double.result(lambda x: 1 + x)
+    assert result.status == "failed"
+    assert result.misconceptions == ("ulp-is-constant",)
+    assert result.message == "`double(3.0)` is 4; 6 is wanted. What is added to 1, and what to 3?"
+
+
+def test_two_ideas_that_fit_are_both_named():
+    result = check_double.result(lambda x: 1 + x**2)
+    assert result.misconceptions == ("ties-go-up", "casts-truncate")
+    assert "One of 2 ideas" in result.message
+
+
+def test_an_unknown_wrong_answer_is_not_told_an_idea():
+    result = check_double.result(lambda x: 3 * x)
+    assert result.misconceptions == ()
+    assert result.message == "`double(1.0)` is 3; 2 is wanted."
+
+
+@pytest.mark.parametrize("answer", [stub, ..., [1, ...], {"a": ...}])
+def test_the_stub_and_the_placeholder_are_not_attempted(answer):
+    assert check_double.result(answer).status == "not attempted"
+
+
+@pytest.mark.parametrize("words", [(), ("not implemented for 'Float8_e4m3fn'",)])
+def test_any_other_not_implemented_error_is_an_error(words):
+    def answer(x):
+        raise NotImplementedError(*words)
+
+    assert check_double.result(answer).status == "error"
+
+
+def test_an_error_shows_the_learners_own_line():
+    def answer(x):
+        ratio = x / 0
+        return ratio
+
+    result = check_double.result(answer)
+    assert result.status == "error"
+    assert "ZeroDivisionError" in result.message
+    assert "`ratio = x / 0`" in result.message
+
+
+def test_an_error_shows_no_address_in_memory():
+    def double(x):
+        raise ValueError(f"{object()} at {0xFF:#x}")
+
+    message = check_double.result(double).message
+    assert "<object object at 0x...> at 0xff in your line" in message
+
+
+def test_an_error_inside_a_library_shows_the_learners_line_too():
+    def answer(x):
+        return torch.ones(2) @ torch.ones(3)
+
+    assert "`return torch.ones(2) @ torch.ones(3)`" in check_double.result(answer).message
+
+
+def test_a_call_with_too_many_arguments_is_an_error_and_no_traceback():
+    result = check_double.result(lambda: 1)
+    assert result.status == "error"
+    assert "TypeError" in result.message and "\n" not in result.message
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 1, {1, 2}, 1j, type("F", (float,), {})(2.0)])
+def test_what_the_codec_refuses_is_an_error_with_its_reason(value):
+    result = check_double.result(lambda x: value)
+    assert result.status == "error"
+    assert "cannot be judged" in result.message
+
+
+@pytest.mark.parametrize("value", [None, "2", [2.0], torch.ones(3), math.nan, True])
+def test_values_that_are_not_the_number_fail_with_a_sentence(value):
+    result = check_double.result(lambda x: value)
+    assert result.status in ("failed", "error")
+    assert "double(1.0)" in result.message
+
+
+def test_a_generator_is_drained_to_a_bound():
+    def endless(x):
+        while True:
+            yield x
+
+    assert len(attempt(endless, 1)) == ITEMS_LIMIT
+    assert check_double.result(endless).status == "failed"
+
+
+def test_exit_is_an_error_and_an_interrupt_passes_through():
+    def leave(x):
+        raise SystemExit(3)
+
+    def interrupt(x):
+        raise KeyboardInterrupt
+
+    assert check_double.result(leave).status == "error"
+    with pytest.raises(KeyboardInterrupt):
+        check_double.result(interrupt)
+
+
+def test_a_recursion_without_end_is_an_error():
+    def deeper(x):
+        return deeper(x)
+
+    result = check_double.result(deeper)
+    assert result.status == "error" and "RecursionError" in result.message
+
+
+def test_prints_and_warnings_are_shown_as_text_and_never_reach_stderr(capsys):
+    def chatty(x):
+        print("hello from the answer")
+        warnings.warn("look out", stacklevel=1)
+        return 2 * x
+
+    check_double(chatty)
+    shown = capsys.readouterr()
+    assert "hello from the answer" in shown.out and "look out" in shown.out
+    assert shown.err == ""
+
+
+def test_a_message_that_quotes_megabytes_is_cut():
+    @check(calls([1.0]))
+    def check_word(values):
+        """A word."""
+        raise Mistake(f"`word` is {values[0]}; one of two words is wanted.")
+
+    message = check_word.result(lambda x: "a " * 2**20).message
+    assert message.startswith("`word` is a a a") and len(message) <= 10_000
+
+
+def test_very_long_prints_are_cut():
+    def chatty(x):
+        print("x" * 100_000)
+        return 2 * x
+
+    assert len(check_double.collect(chatty)) < 10_000
+
+
+def test_a_failed_check_raises_one_line_without_a_traceback(log):
+    with pytest.raises(CheckFailed) as raised:
+        check_double(lambda x: x)
+    assert "\n" not in str(raised.value)
+    assert raised.value._render_traceback_() == [str(raised.value)]
+
+
+def test_checks_are_recorded_and_not_attempted_is_not(log):
+    check_double(double)
+    for answer in (stub, lambda x: 1 + x):
+        with pytest.raises(CheckFailed):
+            check_double(answer)
+    assert log() == [("check", "double", "passed"), ("check", "double", "failed")]
+    assert progress.events()[1].detail["misconceptions"] == ["ulp-is-constant"]
+
+
+def test_result_shows_and_records_nothing(log, capsys):
+    check_double.result(double)
+    assert log() == [] and capsys.readouterr().out == ""
+
+
+def test_three_identical_failures_point_to_the_next_hint():
+    said = []
+    for _ in range(6):
+        with pytest.raises(CheckFailed) as raised:
+            check_double(lambda x: 7 * x)
+        said.append("open the next hint" in str(raised.value))
+    assert said == [False, False, True, False, False, True]
+
+
+def test_yours_is_ours_until_the_check_has_passed():
+    mine, ours = (lambda x: x + x), object()
+    assert yours(mine, ours) is ours and whose(ours) == "labkit's"
+    check_double(mine)
+    assert yours(mine, ours) is mine and whose(mine) == "your"
+    assert yours(lambda x: x + x, ours) is ours
+
+
+def test_the_two_halves_work_apart():
+    collected = check_double.collect(double)
+    assert type(collected) is bytes
+    assert check_double.verdict(collected).status == "passed"
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"",
+        b"\xff" * 40,
+        codec.encode([]),
+        codec.encode({}),
+        codec.encode({"outcome": "passed", "value": None}),
+        codec.encode({"outcome": "raised", "value": 3, "printed": "", "warned": []}),
+        codec.encode({"outcome": "value", "value": [2.0], "printed": "", "warned": []}),
+        codec.encode({"outcome": "value", "value": {"a": 1}, "printed": "", "warned": []}),
+        codec.encode({"outcome": ["value"], "value": [2.0, 6.0], "printed": "", "warned": []}),
+    ],
+)
+def test_hostile_bytes_never_pass_and_never_raise(hostile):
+    assert check_double.verdict(hostile).status in ("failed", "error")
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "at", "words"),
+    [
+        (0.0, -0.0, -0.0, "sign is lost"),
+        (2050.0, 2048.0, 2049.0, "You went up; the even mantissa wins: 2048."),
+        (2050.0, 2052.0, 2051.0, "You went down; the even mantissa wins: 2052."),
+        (math.inf, 65504.0, 65519.0, "Where does the cut lie?"),
+        (65504.0, math.inf, 65520.0, "From 65520 on, half a gap above"),
+        (0.0, 2.0**-24, 2.0**-24, "which FP16 holds as a subnormal"),
+        (0.1, 0.0999755859375, 0.1, "That is no FP16 value"),
+        (1.0, 1.0009765625, 1 + 2.0**-11 + 2.0**-40, "You went down"),
+        (1.5, 1.0, 1.0, "off by 512 ulp"),
+        (-1.0, 1.0, 1.0, "keeps its sign"),
+        (1.0, math.nan, math.nan, "NaN stays NaN"),
+        (math.nan, 1.0, 1.0, "NaN is not the answer"),
+    ],
+)
+def test_same_bits_names_the_kind_of_the_difference(got, want, at, words):
+    same_bits(want, want, at=at, fmt=FP16, call="f(x)")
+    with pytest.raises(Mistake, match=None) as raised:
+        same_bits(got, want, at=at, fmt=FP16, call="f(x)")
+    assert words in str(raised.value)
+
+
+def test_number_takes_one_number_and_nothing_else():
+    assert number(torch.tensor([2.5]), call="f()") == 2.5
+    assert number(np.float16(0.5), call="f()") == 0.5
+    for wrong in (None, "1", [1.0], torch.ones(2), np.ones(2), True):
+        with pytest.raises(Mistake, match=r"f\(\)"):
+            number(wrong, call="f()")
+
+
+def test_claim_prints_a_tick_or_raises_the_sentence(capsys):
+    claim("one is one", 1 == 1)
+    assert capsys.readouterr().out == "✓ one is one\n"
+    with pytest.raises(AssertionError, match="one is two"):
+        claim("one is two", 1 == 2)
+
+
+USUAL = {5000: ("every +1 landed", "ulp-is-constant"), "inf": "no."}
+QUESTION = predict("a-question", lab=LAB, form="number", usual=USUAL)
+PICK = predict("a-question", lab=LAB, form=("weights", "gradients"), usual={})
+THREE = predict("a-question", lab=LAB, form=3, usual={})
+
+
+def test_no_guess_runs_nothing(log, capsys):
+    assert reveal(..., 2, QUESTION)(lambda: 1 / 0) is None
+    assert "No guess yet" in capsys.readouterr().out
+    assert log() == []
+
+
+def test_skip_shows_the_truth_unrecorded(log, capsys):
+    assert reveal("skip", 2, QUESTION)(lambda: 2048.0) == 2048.0
+    assert "2048" in capsys.readouterr().out
+    assert log() == []
+
+
+@pytest.mark.parametrize(
+    ("question", "guess", "truth", "status", "words"),
+    [
+        (QUESTION, 5000, 2048.0, "wrong", "every +1 landed"),
+        (QUESTION, 2048, torch.tensor(2048.0), "right", "You were right"),
+        (QUESTION, "inf", 65504.0, "wrong", "no."),
+        (QUESTION, " INF ", math.inf, "right", "You were right"),
+        (QUESTION, math.nan, math.nan, "right", "You were right"),
+        (THREE, [True, False, True], [True, False, True], "right", "You were right"),
+        (THREE, [True, True, True], [True, False, False], "wrong", "Look again at number 2, 3."),
+        (PICK, " Gradients", "weights", "wrong", "You said"),
+    ],
+)
+def test_a_guess_is_set_beside_the_truth_and_recorded(
+    log, capsys, question, guess, truth, status, words
+):
+    reveal(guess, 3, question)(lambda: truth)
+    shown = capsys.readouterr().out
+    assert words in shown and "certain" in shown
+    assert log() == [("prediction", "a-question", status)]
+
+
+@pytest.mark.parametrize(
+    ("question", "guess", "wanted"),
+    [
+        (QUESTION, "half", "a number"),
+        (QUESTION, [1], "a number"),
+        (PICK, "biases", "one of weights, gradients"),
+        (THREE, [True], "a list of 3"),
+        (THREE, "TFT", "a list of 3"),
+        (THREE, [1, 0, 1], "each True or False"),
+    ],
+)
+def test_a_guess_of_another_form_is_told_so_and_nothing_runs(log, capsys, question, guess, wanted):
+    assert reveal(guess, 2, question)(lambda: 1 / 0) is None
+    assert wanted in capsys.readouterr().out
+    assert log() == []
+
+
+def test_a_guess_is_used_once():
+    notebook = {}
+    exec("guess, sure = 5, 1\ndef body(): return 5", notebook)
+    reveal(5, 1, QUESTION)(notebook["body"])
+    assert notebook["guess"] is ...
+
+
+def test_a_wrong_guess_leads_to_its_misconception(log):
+    reveal(5000, 3, QUESTION)(lambda: 2048)
+    detail = progress.events()[0].detail
+    assert detail["misconceptions"] == ["ulp-is-constant"]
+    assert (detail["guess"], detail["truth"], detail["sure"], detail["correct"]) == (
+        "5000",
+        "2048",
+        3,
+        False,
+    )
+
+
+def test_sure_is_one_two_or_three(log, capsys):
+    assert reveal(5, "very", QUESTION)(lambda: 5) is None
+    assert "1 (guessing)" in capsys.readouterr().out
+    assert log() == []

@@ -1,0 +1,59 @@
+"""Roofline without a browser: places, words, and what the page may ask for."""
+
+import json
+
+import pytest
+from traitlets import TraitError
+
+from labkit.devices.roofline import Roof, roofs
+from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
+
+A100 = Roof("A100", "fp16", 312e12, 1555e9, verified=True)
+T4 = Roof("T4", "fp16", 65e12, 320e9)
+
+
+def test_the_words_say_all_that_is_drawn():
+    widget = Roofline([A100, T4])
+    said = widget.describe()
+    assert repr(widget) == said
+    assert "170.7 FLOP a byte" in said
+    # 3 * 2 * 512**2 bytes / 1555e9 and / 320e9
+    assert "on A100 bound by memory, at least 1.01 us;" in said
+    assert "on T4 bound by memory, at least 4.92 us (not read in" in said
+    widget.size = 4096
+    # 2 * 4096**3 / 65e12 = 2.11 ms
+    assert "on T4 bound by its units, at least 2.11 ms" in widget.describe()
+    assert [row["bound"] for row in widget.numbers["rows"]] == ["compute", "compute"]
+
+
+def test_the_dot_lies_on_its_roof_and_everything_inside_the_picture():
+    widget = Roofline(roofs("bf16", devices=["A10", "A100 SXM4 40GB", "H100 SXM5 80GB"]))
+    for size in SIZES:
+        widget.size = size
+        for line in widget.numbers["lines"]:
+            (x0, y0), (x1, y1), (x2, y2) = line["points"]
+            x, y = line["at"]
+            assert 0 <= x0 < x1 < x2 <= 1 and 0 <= y0 < y1 <= 1 and y1 == pytest.approx(y2)
+            on_slope = y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+            assert y == pytest.approx(min(on_slope, y2))
+    json.dumps(widget.numbers, allow_nan=False)
+
+
+def test_the_page_asks_by_index_and_gets_its_number_back():
+    widget = Roofline([A100])
+    widget.request = {"seq": 1, "index": 0}
+    assert (widget.size, widget.numbers["seq"]) == (32, 1)
+    widget.request = {"seq": 2, "index": 99}
+    assert (widget.size, widget.numbers["seq"]) == (SIZES[-1], 2)
+    assert "ms" in widget.numbers["rows"][0]["time"]
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="0 roofs"):
+        Roofline([])
+    with pytest.raises(ValueError, match="5 roofs"):
+        Roofline([A100] * 5)
+    with pytest.raises(ValueError, match="one dtype"):
+        Roofline([A100, Roof("A100", "bf16", 312e12, 1555e9)])
+    with pytest.raises(TraitError):
+        Roofline([A100]).size = 100

@@ -1,0 +1,141 @@
+"""GradientWindow without a browser: frames, traits, the chase, and the words of its text twin."""
+
+import json
+import math
+
+import pytest
+import torch
+from traitlets import TraitError
+
+from labkit.labs.loss_scaling.widget_gradient_window import SCALES, GradientFrame, GradientWindow
+from labkit.training.data import autoencoder_gradients
+
+
+def press(widget: GradientWindow, **wanted) -> dict:
+    """What the page does: a request one number higher than the last answer."""
+    widget.request = {"seq": widget.numbers["seq"] + 1, **wanted}
+    return widget.numbers
+
+
+@pytest.fixture(scope="module")
+def run():
+    return autoencoder_gradients()
+
+
+def test_the_shares_are_those_of_torchs_cast():
+    torch.manual_seed(0)
+    gradients = torch.exp2(6 * torch.randn(5000) - 16)
+    frame = GradientFrame.of(gradients)
+    for k in (-8, 0, 7, 16, 30):
+        after = (gradients * 2.0**k).half()
+        lost, low, high = frame.shares(k)
+        assert lost == pytest.approx((after == 0).double().mean().item(), abs=1e-9)
+        assert high == pytest.approx(after.isinf().double().mean().item(), abs=1e-9)
+        subnormal = (after != 0) & (after.abs() < 2.0**-14)
+        # A value just below 2**-14 rounds up to it: at most one in 2048 of its power of two.
+        assert low == pytest.approx(subnormal.double().mean().item(), abs=1e-3)
+        assert frame.overflows(k) == after.isinf().any().item()
+
+
+def test_overflow_begins_at_65520_also_inside_a_power_of_two():
+    assert not GradientFrame.of(torch.tensor([65519.0])).overflows(0)
+    assert GradientFrame.of(torch.tensor([65520.0])).overflows(0)
+    widget = GradientWindow(torch.tensor([65520.0, 1.0]))
+    assert "at least one overflowed" in widget.describe()
+
+
+def test_the_scale_moves_every_bar_by_its_exponent():
+    widget = GradientWindow(torch.tensor([1e-6, 1e-3, 1e-3]))
+    before = widget.numbers["bars"]
+    widget.k = 12
+    assert [[place + 12, height] for place, height in before] == widget.numbers["bars"]
+    assert [height for _, height in before] == [50, 100]
+
+
+def test_bars_outside_the_axis_are_drawn_at_its_ends():
+    widget = GradientWindow(torch.tensor([2.0**-100, 2.0**20]))
+    widget.k = 40
+    low, high = widget.numbers["axis"]
+    assert [place for place, _ in widget.numbers["bars"]] == [low, high]
+
+
+def test_a_recorded_run_has_sixty_frames_of_whole_counts(run):
+    assert len(run) == 60
+    for counts, largest in run:
+        assert all(type(e) is int and count > 0 for e, count in counts.items())
+        assert math.frexp(largest)[1] - 1 == max(counts)
+
+
+def test_no_fixed_scale_holds_the_goal_and_a_dynamic_one_does(run):
+    chase = GradientWindow(run)
+    assert max(chase.frames_held(scale=2.0**k) for k in SCALES) == 46 < 54
+    assert chase.frames_held() == 60
+
+
+def test_the_chase_played_frame_by_frame_counts_as_frames_held_does(run):
+    fixed = GradientWindow(run)
+    fixed.k = 20
+    while not fixed.numbers["over"]:
+        fixed.next_frame()
+    assert fixed.held == fixed.frames_held(scale=2.0**20) and fixed.skipped == 0
+    assert "Frame 60 of 60" in fixed.describe() and "The goal is 54." in fixed.describe()
+    fixed.next_frame()  # after the end nothing moves
+    assert (fixed.frame, fixed.held) == (59, 46)
+    fixed.restart()
+    assert (fixed.frame, fixed.held, fixed.k, fixed.numbers["over"]) == (0, 0, 20, False)
+    fixed.dynamic = True
+    while not fixed.numbers["over"]:
+        assert not fixed._frames[fixed.frame].overflows(fixed.k)
+        fixed.next_frame()
+    assert fixed.held == 60 and fixed.skipped > 20
+
+
+def test_dynamic_backs_off_at_once_where_the_scale_is_too_large(run):
+    chase = GradientWindow(run)
+    chase.k = 40
+    assert "overflowed" in chase.describe() and not chase.numbers["holds"]
+    shown = press(chase, dynamic=True)
+    assert (chase.k, chase.skipped, shown["holds"], shown["dynamic"]) == (31, 9, True, True)
+
+
+def test_a_press_is_answered_with_its_number(run):
+    widget = GradientWindow(run)
+    shown = press(widget, k=5)
+    assert (shown["seq"], shown["k"], widget.k, shown["scale"]) == (1, 5, 5, "2**5 = 32")
+    shown = press(widget, next=True)
+    assert (shown["seq"], widget.frame) == (2, 1)
+    shown = press(widget, restart=True)
+    assert (shown["seq"], widget.frame) == (3, 0)
+
+
+def test_one_frame_is_no_chase():
+    assert not GradientWindow(torch.ones(3)).numbers["chase"]
+
+
+def test_what_is_not_possible_is_refused():
+    with pytest.raises(ValueError, match="all 0, inf or NaN"):
+        GradientWindow(torch.tensor([0.0, math.nan]))
+    with pytest.raises(ValueError, match="there is no frame"):
+        GradientWindow([])
+    with pytest.raises(TraitError):
+        GradientWindow(torch.ones(1)).k = 41
+    with pytest.raises(TraitError):
+        GradientWindow(torch.ones(1)).held = 60
+
+
+def test_the_words_say_what_the_picture_shows(run):
+    widget = GradientWindow(run[:1])
+    widget.k = 16
+    assert widget.describe() == (
+        "Loss scale 2**16 = 65536: of 108200 gradients 0.086 % are lost, 27.8 % "
+        "subnormal, 0 % overflowed. In the goal."
+    )
+    data, _ = widget._repr_mimebundle_()
+    assert repr(widget) == data["text/plain"] == widget.describe() == widget.numbers["sentence"]
+    for name, share in widget.numbers["shares"]:
+        assert share in widget.describe(), name
+
+
+def test_what_crosses_to_the_page_is_json(run):
+    widget = GradientWindow(run)
+    assert json.loads(json.dumps(widget.numbers)) == widget.numbers

@@ -1,0 +1,285 @@
+"""Lab 04's checks: other right answers pass, and other wrong ones are told their idea."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from labkit.labs.loss_scaling.checks.loss_scaling import (
+    check_scaled_step,
+    check_scaler,
+    check_transition,
+)
+from labkit.labs.loss_scaling.checks.master_weights import (
+    check_fate,
+    check_masters,
+    check_pick_scale,
+)
+from labkit.labs.loss_scaling.checks.scalers_read import check_diagnosis, check_which_line, traces
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.scaling import LossScale
+
+# Right answers, written in other ways than the solution.
+
+
+def fate_by_numpy(weight, gradient, lr):
+    stored = np.float16(gradient)
+    after = np.float16(weight - lr * float(stored))
+    return "underflowed" if stored == 0 else "fine" if after != weight else "swamped"
+
+
+def fate_by_torch(weight, gradient, lr):
+    stored = torch.tensor(gradient, dtype=torch.float64).half()
+    if not stored:
+        return "underflowed"
+    moved = torch.tensor(weight - lr * stored.item(), dtype=torch.float64).half()
+    return "fine" if moved.item() != weight else "swamped"
+
+
+class MastersInSGD:
+    """torch's own SGD over float32 copies."""
+
+    def __init__(self, parameters, lr):
+        self.pairs = [(p, torch.nn.Parameter(p.detach().float())) for p in parameters]
+        self.sgd = torch.optim.SGD([master for _, master in self.pairs], lr=lr)
+
+    def step(self):
+        for p, master in self.pairs:
+            master.grad = None if p.grad is None else p.grad.float()
+        self.sgd.step()
+        for p, master in self.pairs:
+            p.data.copy_(master.data)
+
+
+class MastersInFloat64:
+    def __init__(self, parameters, lr):
+        self.lr, self.master = lr, {p: p.detach().double() for p in parameters}
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.master:
+            if p.grad is not None:
+                self.master[p] = self.master[p] - self.lr * p.grad.double()
+                p.copy_(self.master[p].float())
+
+
+def pick_by_doubling(gradients, headroom):
+    scale, largest = 2.0**-40, gradients.abs().max().item()
+    while 2 * scale * largest * headroom <= 65504:
+        scale *= 2
+    return scale
+
+
+def pick_by_fractions(gradients, headroom):
+    limit = Fraction(65504) / Fraction(gradients.abs().max().item()) / Fraction(headroom)
+    powers = [k for k in range(-60, 61) if Fraction(2) ** k <= limit]
+    return torch.tensor(2.0 ** powers[-1], dtype=torch.float64)
+
+
+def transition_by_numpy(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    with np.errstate(over="ignore", under="ignore"):
+        count = 0 if found_inf else count + 1
+        if found_inf:
+            scale = float(np.float32(scale * backoff))
+        elif count == interval:
+            count = 0
+            if np.isfinite(np.float32(scale * growth)):
+                scale = float(np.float32(scale * growth))
+    return [scale, count]
+
+
+def transition_by_torch(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    scale, count = torch.tensor([scale]), torch.tensor([count], dtype=torch.int32)
+    found = torch.tensor([float(found_inf)])
+    torch._amp_update_scale_(scale, count, found, growth, backoff, interval)
+    return scale.item(), count.item()
+
+
+def step_by_grad_scaler(optimizer, scale):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scaler.scale(torch.zeros(()))
+    scaler.unscale_(optimizer)
+    before = [p.detach().clone() for g in optimizer.param_groups for p in g["params"]]
+    scaler.step(optimizer)
+    after = [p.detach() for g in optimizer.param_groups for p in g["params"]]
+    return all(map(torch.equal, before, after))
+
+
+@torch.no_grad()
+def step_looking_first(optimizer, scale):
+    gradients = [
+        p.grad.coalesce().values() if p.grad.is_sparse else p.grad
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if p.grad is not None
+    ]
+    if any(gradient.dtype == torch.float16 for gradient in gradients):
+        raise ValueError("FP16 gradients")
+    if not all(math.isfinite(gradient.abs().max().item()) for gradient in gradients):
+        return torch.tensor(True)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                p.grad.mul_(1 / scale)
+    optimizer.step()
+    return torch.tensor(False)
+
+
+def labkits_scaler(scale=65536.0, interval=2000):
+    return LossScaler(LossScale(scale, growth_interval=interval))
+
+
+def torchs_scaler(scale=65536.0, interval=2000):
+    return torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=interval)
+
+
+LINES = {"E": 3, "D": 0, "C": 4, "B": 2, "A": 5}
+CAUSES = {
+    "E": "NaN in the data", "D": "healthy", "C": "calibration", "B": "underflow",
+    "A": "growth at each step",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("check", "right"),
+    [
+        (check_fate, fate_by_numpy),
+        (check_fate, fate_by_torch),
+        (check_masters, MastersInSGD),
+        (check_masters, MastersInFloat64),
+        (check_pick_scale, pick_by_doubling),
+        (check_pick_scale, pick_by_fractions),
+        (check_transition, transition_by_numpy),
+        (check_transition, transition_by_torch),
+        (check_scaled_step, step_by_grad_scaler),
+        (check_scaled_step, step_looking_first),
+        (check_scaler, labkits_scaler),
+        (check_scaler, torchs_scaler),
+        (check_which_line, LINES),
+        (check_which_line, dict(sorted(LINES.items()))),
+        (check_diagnosis, CAUSES),
+        (check_diagnosis, dict(sorted(CAUSES.items()))),
+    ],
+)
+def test_right_answers_written_in_other_ways_pass(check, right):
+    result = check.result(right)
+    assert result.status == "passed", result.message
+
+
+# Wrong answers that no check was written for.
+
+
+def doubling_each_time(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    return (scale * backoff, 0) if found_inf else (scale * growth, 0)
+
+
+def in_float64(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    if found_inf:
+        return max(scale * backoff, 0.0), 0
+    return (scale * growth, 0) if count == interval - 1 else (scale, count + 1)
+
+
+def without_reset(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    if found_inf:
+        return scale * backoff, count
+    return transition_by_numpy(scale, count, False, growth, backoff, interval)
+
+
+class Weights16:
+    """The update is made in BF16, by the parameters' own dtype."""
+
+    def __init__(self, parameters, lr):
+        self.parameters, self.lr = parameters, lr
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.parameters:
+            if p.grad is not None:
+                p.sub_(self.lr * p.grad)
+
+
+class Rebuilt:
+    def __init__(self, parameters, lr):
+        self.parameters, self.lr = parameters, lr
+
+    def step(self):
+        for p in self.parameters:
+            if p.grad is not None:
+                master = p.data.to(torch.float32)
+                master.sub_(p.grad.to(torch.float32), alpha=self.lr)
+                p.data.copy_(master)
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "idea"),
+    [
+        (check_transition, doubling_each_time, "growth-at-each-step"),
+        (check_transition, in_float64, "scale-is-a-python-float"),
+        (check_transition, without_reset, "counter-survives-overflow"),
+        (check_masters, Rebuilt, "masters-are-a-cast"),
+    ],
+)
+def test_wrong_answers_written_in_another_way_are_told_their_idea_too(check, wrong, idea):
+    result = check.result(wrong)
+    assert (result.status, result.misconceptions) == ("failed", (idea,)), result.message
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong"),
+    [
+        (check_fate, lambda weight, gradient, lr: "fine"),
+        (check_fate, lambda weight, gradient, lr: None),
+        (check_pick_scale, lambda gradients, headroom: 65536.0),
+        (check_pick_scale, lambda gradients, headroom: 65504 / gradients.abs().max().item()),
+        (check_transition, lambda *state, **settings: 65536.0),
+        (check_transition, lambda scale, count, *rest, **settings: (scale, count)),
+        (check_scaled_step, lambda optimizer, scale: None),
+        (check_scaled_step, lambda optimizer, scale: False),
+        (check_masters, Weights16),
+        (check_which_line, {"A": 5}),
+        (check_diagnosis, CAUSES | {"A": "too large a scale"}),
+        (check_diagnosis, [1, 2, 3]),
+    ],
+)
+def test_other_wrong_answers_fail_with_a_sentence(check, wrong):
+    result = check.result(wrong)
+    assert result.status == "failed" and len(result.message) > 20
+
+
+def test_an_answer_that_raises_is_an_error_with_its_own_line():
+    def without_none(optimizer, scale):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                p.grad /= scale
+        optimizer.step()
+        return False
+
+    result = check_scaled_step.result(without_none)
+    assert result.status == "error" and "p.grad /= scale" in result.message
+
+
+def test_a_number_under_the_name_of_the_method_is_an_error_that_says_so():
+    class Shadowed:
+        def __init__(self, scale=65536.0, interval=2000):
+            self.scale = scale
+
+        def scale(self, loss):
+            return loss * self.scale
+
+    result = check_scaler.result(Shadowed)
+    assert result.status == "error" and "'float' object is not callable" in result.message
+
+
+def test_the_five_traces_show_what_their_names_say():
+    runs = traces()
+    skipped = {name: [r.step for r in records if r.skipped] for name, records in runs.items()}
+    fell = {name: records[-1].loss < records[0].loss / 3 for name, records in runs.items()}
+    assert 20 < len(skipped["A"]) < 40 and max(skipped["A"]) > 50  # growth at each step
+    assert skipped["B"] == [] and not fell["B"] and runs["B"][0].grad_norm == 0  # underflow
+    assert skipped["C"] == list(range(len(skipped["C"]))) and fell["C"]  # calibration
+    gaps = [b - a for a, b in zip(skipped["D"], skipped["D"][1:], strict=False)]
+    assert 0 < len(skipped["D"]) < 10 and min(gaps) > 6 and fell["D"]  # healthy
+    first = skipped["E"][0]
+    assert skipped["E"] == list(range(first, 60)) and math.isnan(runs["E"][first].loss)  # NaN

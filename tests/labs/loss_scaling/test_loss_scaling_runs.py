@@ -1,0 +1,142 @@
+"""The networks of lab 04 fail for the reason that the lab teaches, and its repairs repair them.
+
+Three seeds. Two float32 runs that differ in their seed alone say how much a last loss may differ:
+a repaired run must be nearer to float32's run of its own seed than such two runs are to each other.
+"""
+
+from itertools import combinations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from labkit.emulation import emulate_gpu
+from labkit.labs.loss_scaling.checks.master_weights import Masters
+from labkit.training import train
+from labkit.training.data import digits
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.models import Autoencoder, mlp
+from labkit.training.scaling import LossScale
+
+pytestmark = pytest.mark.slow
+
+SEEDS = (0, 1, 2)
+CONTROL = range(5)  # seeds of the float32 runs that are compared with each other
+STEPS = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return digits().train_images.flatten(1)
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return digits().train_labels
+
+
+def spread(losses):
+    """How far two float32 runs of different seeds may end from each other."""
+    return max(abs(a - b) for a, b in combinations(losses, 2))
+
+
+def autoencoder(seed, images, **settings):
+    torch.manual_seed(seed)
+    model = Autoencoder()
+    start = [p.detach().clone() for p in model.parameters()]
+    records = train(
+        model,
+        [(images, images)] * STEPS,
+        optimizer=torch.optim.Adam(model.parameters(), lr=5e-3),
+        loss_fn=lambda output, images: 1e-3 * F.mse_loss(output, images),
+        progress=False,
+        **settings,
+    )
+    return model, start, records
+
+
+@pytest.fixture(scope="module")
+def in_float32(images):
+    return [autoencoder(seed, images, precision="fp32")[2] for seed in CONTROL]
+
+
+def test_the_weighted_autoencoder_learns_in_float32(in_float32):
+    for records in in_float32:
+        assert records[-1].loss < records[0].loss / 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_unscaled_every_gradient_is_zero_and_no_bit_moves(seed, images):
+    model, start, records = autoencoder(seed, images, precision="fp16_unscaled")
+    assert all(record.grad_norm == 0 for record in records)
+    assert all(map(torch.equal, model.parameters(), start))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_reason_is_underflow_at_the_output(seed, images, in_float32):
+    torch.manual_seed(seed)
+    output = Autoencoder()(images)
+    output.retain_grad()
+    (1e-3 * F.mse_loss(output, images)).backward()
+    assert output.grad.abs().max() < 2.0**-25 and (output.grad != 0).float().mean() > 0.9
+    # With BF16's range and fewer mantissa bits it learns.
+    records = autoencoder(seed, images, precision="bf16")[2]
+    assert records[-1].loss < records[0].loss / 3
+
+
+@pytest.mark.parametrize(
+    "start", [LossScale.static(256.0), LossScale()], ids=["S = 256", "dynamic"]
+)
+def test_a_scale_repairs_it_in_every_seed(start, images, in_float32):
+    allowed = spread([records[-1].loss for records in in_float32])
+    for seed, wanted in zip(SEEDS, in_float32, strict=False):
+        scaler = LossScaler(start)
+        records = autoencoder(seed, images, precision="fp16", scaler=scaler)[2]
+        assert abs(records[-1].loss - wanted[-1].loss) < allowed
+        assert not any(record.skipped for record in records)
+
+
+def classifier(seed, images, labels, dtype, make_optimizer):
+    """First and last loss, and the shares of zero gradients and of swallowed updates at first."""
+    torch.manual_seed(seed)
+    model, losses, lr = mlp(64, 32, 10).to(dtype), [], 0.003
+    optimizer = make_optimizer(list(model.parameters()), lr)
+    with emulate_gpu():
+        for step in range(STEPS):
+            loss = F.cross_entropy(model(images.to(dtype)).float(), labels)
+            model.zero_grad()
+            loss.backward()
+            if step == 0:
+                zeros = torch.cat([p.grad.flatten() == 0 for p in model.parameters()])
+                same = torch.cat([(p - lr * p.grad == p).flatten() for p in model.parameters()])
+            optimizer.step()
+            losses.append(loss.item())
+    swallowed = same[~zeros].double().mean().item()
+    return losses[0], losses[-1], zeros.double().mean().item(), swallowed
+
+
+def test_bf16_weights_swallow_their_updates_and_masters_do_not(images, labels):
+    wide, narrow, kept = (
+        [classifier(seed, images, labels, dtype, optimizer) for seed in SEEDS]
+        for dtype, optimizer in (
+            (torch.float32, torch.optim.SGD),
+            (torch.bfloat16, torch.optim.SGD),
+            (torch.bfloat16, Masters),
+        )
+    )
+    progress = [first - last for first, last, *_ in wide]
+    allowed = spread(progress)
+    for full, stalled, repaired, control in zip(progress, narrow, kept, wide, strict=True):
+        assert full > 0 and stalled[0] - stalled[1] < full / 3
+        assert abs(repaired[0] - repaired[1] - full) < allowed
+        # By swamping: BF16 makes no gradient 0 that float32 has, and float32 swallows few updates.
+        assert abs(stalled[2] - control[2]) < 0.02
+        assert stalled[3] > 0.9 and control[3] < 0.05

@@ -1,0 +1,687 @@
+"""Who trains when and what is timed, what a difference is, and what a report says of it.
+
+Rules about time are tested on a clock that only the test moves; no test asserts a time.
+"""
+
+import dataclasses
+import math
+import sys
+from itertools import combinations
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from labkit.measuring import (
+    Benchmark,
+    ModeResult,
+    accuracy_impact,
+    benchmark,
+    cost,
+    energy,
+    quality,
+    speed,
+    verdict,
+)
+from labkit.training import PrecisionWarning, StepRecord, evaluate, train
+from labkit.training.data import digits
+from labkit.training.models import mlp
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def images():
+    data = digits()
+    return data.train_images.flatten(1), data.train_labels
+
+
+def held_out():
+    data = digits()
+    return data.test_images.flatten(1), data.test_labels
+
+
+def listed(count=8, size=32):
+    inputs, targets = images()
+    return list(zip(inputs.split(size)[:count], targets.split(size)[:count], strict=True))
+
+
+def make(*widths, lr=1e-2):
+    def fresh():
+        model = mlp(*(widths or (64, 16, 10)))
+        return model, torch.optim.SGD(model.parameters(), lr=lr)
+
+    return fresh
+
+
+def compare(modes=("fp32", "bf16"), **settings):
+    given = {"make": make(), "batches": listed(), "steps": 3, "rounds": 2, "progress": False}
+    return benchmark(modes, **(given | settings))
+
+
+# A clock that the test moves, and a train() that takes as long as the test says
+
+
+class Simulation:
+    """Stands in for the clock and for ``train``; notes each block as (mode, model, steps)."""
+
+    def __init__(self, seconds):
+        self.now, self.blocks, self.seconds = 0.0, [], seconds
+
+    def clock(self):
+        return self.now
+
+    def train(self, model, batches, *, optimizer, precision, on_step, **settings):
+        block, records = len(self.blocks), []
+        self.blocks.append([precision, model, 0])
+        for step, _ in enumerate(batches):
+            self.now += self.seconds(precision, block, step)
+            records.append(StepRecord(step, 1.0, 1.0, 1.0, False))
+            on_step(records[-1])
+            self.blocks[-1][2] += 1
+        return records
+
+
+@pytest.fixture
+def simulate(monkeypatch):
+    def start(seconds):
+        simulation = Simulation(seconds)
+        monkeypatch.setattr(speed, "perf_counter", simulation.clock)
+        monkeypatch.setattr(speed, "train", simulation.train)
+        return simulation
+
+    return start
+
+
+def test_each_round_every_arm_trains_a_block_in_a_shuffled_order(simulate):
+    simulation = simulate(lambda mode, block, step: 1.0)
+    compare(("fp32", "bf16", "fp16"), steps=2, rounds=8, warm_up=1)
+    rounds = [simulation.blocks[i : i + 4] for i in range(0, 36, 4)]
+    assert len(simulation.blocks) == 36
+    for blocks in rounds:
+        assert sorted(mode for mode, _, _ in blocks) == ["bf16", "fp16", "fp32", "fp32"]
+        assert {id(model) for _, model, _ in blocks} == {id(model) for _, model, _ in rounds[0]}
+        assert [steps for _, _, steps in blocks] == [3] * 4
+    assert len({tuple(id(model) for _, model, _ in blocks) for blocks in rounds}) > 1
+
+
+def test_warm_up_rounds_and_the_first_step_of_a_block_are_not_timed(simulate):
+    def seconds(mode, block, step):
+        return 512.0 if block < 6 or step == 0 else 0.25
+
+    simulate(seconds)
+    found = compare(steps=3, rounds=4, warm_up=2)
+    for result in found.results:
+        assert result.step_ms == (250.0,) * 12
+        assert (result.steps, result.skipped_steps) == (24, 0)
+
+
+def test_ratios_are_paired_so_a_machine_that_slows_down_changes_none(simulate):
+    simulate(lambda mode, block, step: 2.0 ** (block // 3) * (0.5 if mode == "bf16" else 1.0))
+    found = compare(rounds=5)
+    bf16 = found.result("bf16")
+    assert bf16.time_ratios == (0.5,) * 5
+    assert found.result("fp32").time_ratios == found.control == (1.0,) * 5
+    assert max(bf16.step_ms) == 16 * min(bf16.step_ms)
+    assert found.verdict("bf16").startswith("faster: a step takes 0.500 of fp32's time")
+    assert found.verdict("fp32") == "the others are compared with it"
+
+
+def test_the_median_of_a_block_counts_not_its_one_slow_step(simulate):
+    simulate(lambda mode, block, step: 100.0 if step == 2 else 1.0)
+    assert compare(steps=3).control == (1.0, 1.0)
+
+
+def test_an_effect_of_order_is_in_the_control_and_makes_no_verdict(simulate):
+    def seconds(mode, block, step):
+        earlier = [other for other, _, _ in simulation.blocks[block // 3 * 3 : block]]
+        return 2.0 if mode == "fp32" and "fp32" in earlier else 1.0
+
+    simulation = simulate(seconds)
+    found = compare(rounds=9, warm_up=0)
+    assert set(found.control) == {0.5, 2.0}
+    assert set(found.result("bf16").time_ratios) == {0.5, 1.0}
+    assert found.verdict("bf16").startswith("no measurable difference")
+    assert found.verdict("bf16") in found.describe()
+
+
+def test_a_clock_that_shows_no_time_divides_nothing_by_zero(simulate):
+    simulate(lambda mode, block, step: 0.0)
+    found = compare()
+    bf16 = found.result("bf16")
+    assert found.verdict("bf16").startswith("not measurable")
+    assert math.isnan(bf16.ratio[1]) and math.isnan(found.noise[0])
+    assert math.isnan(bf16.flop_per_second) and math.isnan(bf16.mfu(1e12))
+    assert bf16.waiting_share == 0.0
+    assert "not measurable" in found.describe()
+
+
+class SlowLoader:
+    """Takes three seconds of the simulated clock for a batch."""
+
+    def __init__(self, batches):
+        self.batches, self.simulation = batches, None
+
+    def __iter__(self):
+        for batch in self.batches:
+            self.simulation.now += 3.0
+            yield batch
+
+
+def test_the_share_of_a_step_that_waits_for_its_batch(simulate):
+    loader = SlowLoader(listed())
+    loader.simulation = simulate(lambda mode, block, step: 1.0)
+    found = compare(batches=loader)
+    assert found.result("bf16").step_ms == (4000.0,) * 6
+    assert found.result("bf16").waiting_share == 0.75
+    assert "75.0 % of a step waited for its batch: input bound" in found.describe()
+
+
+# What the report says
+
+
+def result(mode, ratios=(1.0,), **facts):
+    given = {
+        "step_ms": (1.0, 2.0, 4.0),
+        "steps": 3,
+        "skipped_steps": 0,
+        "final_loss": 0.5,
+        "test_accuracy": None,
+        "memory_bytes": 0,
+        "flop_per_step": 6_000,
+        "waiting_share": 0.0,
+        "joules_per_step": None,
+    }
+    return ModeResult(mode=mode, time_ratios=ratios, **(given | facts))
+
+
+def report(ratios, control):
+    return Benchmark(
+        device="a device",
+        torch="2.13",
+        measured="2026-11-22T00:00:00",
+        emulated=False,
+        results=(result("fp32", (1.0,) * len(control)), result("bf16", tuple(ratios))),
+        control=tuple(control),
+        memory="bytes",
+        energy="not measured",
+    )
+
+
+def test_rates_follow_from_the_median_step():
+    found = result("bf16")
+    assert found.quartiles_ms == (1.5, 2.0, 3.0)
+    assert found.flop_per_second == 3e6
+    assert found.mfu(12e6) == 0.25
+    with pytest.raises(ValueError, match=r"peak=0: pass the FLOP/s"):
+        found.mfu(0)
+
+
+def test_a_report_says_what_is_missing_and_knows_its_modes():
+    found = report([0.5], [1.0])
+    assert "test accuracy not tested" in found.describe()
+    assert "energy not measured" in found.describe()
+    assert "emulated" not in found.describe()
+    measured = result("bf16", joules_per_step=0.125, test_accuracy=0.75)
+    assert "energy 0.125 J a step" in measured.describe()
+    assert "test accuracy 0.7500" in measured.describe()
+    with pytest.raises(KeyError, match="fp16 did not take part; these did: fp32, bf16"):
+        found.result("fp16")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "control", "word"),
+    [
+        ([0.9, 0.8, 0.7], [0.8, 1.0, 1.1], "no"),  # 0.8 is the edge
+        ([0.9, 0.79, 0.7], [0.8, 1.0, 1.1], "faster"),
+        ([1.2, 1.11, 1.0], [0.8, 1.0, 1.1], "slower"),
+        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "no"),
+        ([1.0, math.nan, 1.0], [1.0, 1.0, 1.0], "not"),
+        ([1.0, 1.0, 1.0], [1.0, math.nan, 1.0], "not"),
+    ],
+)
+def test_the_verdict_by_the_spread_of_the_control(ratios, control, word):
+    assert report(ratios, control).verdict("bf16").split()[0].rstrip(":") == word
+
+
+def test_how_often_equal_arms_are_told_apart_is_as_documented():
+    def by_formula(n):
+        """The middle one of n outside the others: the top (or bottom) ranks are all its own."""
+        top = (n + 1) // 2
+        return 2 * math.comb(2 * n - top, n - top) / math.comb(2 * n, n)
+
+    for n in (3, 5):
+        orders = list(combinations(range(1, 2 * n + 1), n))
+        outside = 0
+        for ranks in orders:
+            others = [rank for rank in range(1, 2 * n + 1) if rank not in ranks]
+            outside += not report(map(float, ranks), others).verdict("bf16").startswith("no ")
+        assert outside / len(orders) == pytest.approx(by_formula(n))
+    assert [round(100 * by_formula(n)) for n in (9, 5, 3)] == [3, 17, 40]
+
+
+# Real training
+
+
+def test_taking_turns_changes_no_run():
+    found = compare(("fp32", "bf16", "fp16"), test=held_out())
+    for mode in ("fp32", "bf16", "fp16"):
+        torch.manual_seed(0)
+        model, optimizer = make()()
+        batches = (listed() * 2)[:12]  # three blocks of 4
+        records = train(model, batches, optimizer=optimizer, precision=mode, progress=False)
+        result = found.result(mode)
+        assert result.final_loss == pytest.approx(sum(r.loss for r in records[-4:]) / 4, rel=1e-12)
+        assert result.test_accuracy == evaluate(model, *held_out(), precision=mode)
+        assert result.steps == 12
+    losses = {result.final_loss for result in found.results}
+    assert len(losses) == 3, "the modes compute in three precisions"
+    assert found.emulated and "16 bits are emulated" in found.describe()
+
+
+def test_the_loss_scale_goes_on_from_block_to_block():
+    def loss_fn(output, target):
+        return 1e5 * F.cross_entropy(output, target)
+
+    torch.manual_seed(0)
+    model, optimizer = make(lr=1e-7)()
+    records = train(
+        model,
+        (listed() * 2)[:12],
+        optimizer=optimizer,
+        loss_fn=loss_fn,
+        precision="fp16",
+        progress=False,
+    )
+    skipped = sum(record.skipped for record in records)
+    found = compare(("fp32", "fp16"), make=make(lr=1e-7), loss_fn=loss_fn)
+    assert found.result("fp16").skipped_steps == skipped > 4
+    assert found.result("fp32").skipped_steps == 0
+
+
+def test_arms_draw_the_same_dropout_and_the_same_shuffle():
+    def fresh():
+        model = nn.Sequential(nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    loader = DataLoader(TensorDataset(*(t[:96] for t in images())), batch_size=32, shuffle=True)
+    # On a CPU "tf32" is a run of "fp32", and says so.
+    with pytest.warns(PrecisionWarning, match="one of 'fp32'"):
+        found = compare(("fp32", "tf32"), make=fresh, batches=loader)
+    assert found.result("tf32").final_loss == found.result("fp32").final_loss
+    other = compare(("fp32",), make=fresh, batches=loader, seed=1)
+    assert other.result("fp32").final_loss != found.result("fp32").final_loss
+
+
+def test_the_global_random_state_is_left_as_it_was():
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    loader = DataLoader(TensorDataset(*(t[:96] for t in images())), batch_size=32, shuffle=True)
+    compare(steps=1, rounds=1, batches=loader)
+    accuracy_impact(
+        make=make(),
+        train_data=tuple(t[:32] for t in images()),
+        test_data=held_out(),
+        epochs=1,
+        seeds=(0, 1),
+        progress=False,
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_work_and_memory_are_in_the_report():
+    found = compare(make=make(64, 32, 16), rounds=1)
+    fp32, bf16 = found.result("fp32"), found.result("bf16")
+    # Forward, and for backward every product again for its weight and the second for its input.
+    forward = 2 * 32 * (64 * 32 + 32 * 16)
+    assert fp32.flop_per_step == bf16.flop_per_step == 2 * forward + 2 * 32 * 32 * 16
+    assert 0 < bf16.memory_bytes < fp32.memory_bytes
+
+
+@needs_cuda
+def test_on_cuda_memory_is_what_it_allocates():
+    found = compare(device="cuda", make=make(64, 512, 10), test=held_out())
+    parameters = 4 * (64 * 512 + 512 + 512 * 10 + 10)
+    for result in found.results:
+        assert result.memory_bytes > 2 * parameters  # weights and gradients
+    assert not found.emulated and "CUDA allocates" in found.describe()
+
+
+def test_shared_or_unequal_models_are_refused():
+    model, optimizer = make()()
+    with pytest.raises(ValueError, match=r"same parameters twice.*inside make"):
+        compare(make=lambda: (model, optimizer))
+    own = torch.Generator().manual_seed(0)
+
+    def unequal():
+        model, optimizer = make()()
+        nn.init.normal_(model[1].weight, generator=own)
+        return model, optimizer
+
+    with pytest.raises(ValueError, match=r"other first weights at call 2.*global generator"):
+        compare(make=unequal)
+
+
+class OnceReadable:
+    """No iterator, and yet empty when it is read again."""
+
+    def __init__(self, batches):
+        self.batches = iter(batches)
+
+    def __iter__(self):
+        yield from self.batches
+
+
+def test_a_loader_that_cannot_be_read_again_is_refused_and_not_waited_for():
+    with pytest.raises(ValueError, match="a OnceReadable, gave nothing when it was read again"):
+        compare(batches=OnceReadable(listed(count=2)))
+
+
+def test_work_is_that_of_the_first_batch_also_if_another_is_short():
+    inputs, targets = listed(count=1)[0]
+    uneven = [(inputs, targets), (inputs[:1], targets[:1])]
+    whole, found = (compare(("fp32",), batches=b, rounds=1) for b in (listed(count=1), uneven))
+    assert found.result("fp32").flop_per_step == whole.result("fp32").flop_per_step
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"modes": ("fp32", "fp12")}, "precision='fp12': pass one of 'fp32'"),
+        ({"modes": ("fp32", "fp32")}, "name each mode once"),
+        ({"modes": ()}, "pass one or more"),
+        ({"modes": "fp32"}, "pass one or more"),
+        ({"steps": 0}, "steps=0: pass a whole number from 1"),
+        ({"steps": -1}, "steps=-1"),
+        ({"steps": 1.5}, "steps=1.5"),
+        ({"rounds": 0}, "rounds=0"),
+        ({"warm_up": -1}, "warm_up=-1: pass a whole number from 0"),
+        ({"batches": []}, "batches gave nothing"),
+        ({"batches": [torch.zeros(3, 64)]}, "the first batch is a Tensor"),
+        ({"batches": iter([])}, r"read once.*list\(batches\)"),
+        ({"batches": (batch for batch in ())}, "batches is a generator"),
+        ({"test": (torch.zeros(3, 64), torch.zeros(2))}, "same number of samples"),
+        ({"device": "gpu"}, "device='gpu'"),
+    ],
+)
+def test_bad_input_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        compare(**wrong)
+
+
+# Energy and money
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """A processor of two packages, a part of one, and "psys", which counts both once more."""
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path)
+
+    def write(zone, name, microjoules, size=1_000_000):
+        folder = tmp_path / zone
+        folder.mkdir(exist_ok=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "energy_uj").write_text(f"{microjoules}\n")
+        (folder / "max_energy_range_uj").write_text(f"{size}\n")
+
+    write("intel-rapl:0", "package-0", 100)
+    write("intel-rapl:1", "package-1", 900_000)
+    write("intel-rapl:0:0", "core", 5)
+    write("intel-rapl:2", "psys", 7)
+    return write
+
+
+def test_rapl_adds_the_packages_and_sees_through_the_wrap(packages):
+    counter = energy.energy_counter(torch.device("cpu"))
+    assert counter.joules() == 0.0
+    packages("intel-rapl:0", "package-0", 200_100)
+    packages("intel-rapl:1", "package-1", 150_000)  # 100,000 to the range and 150,000 more
+    packages("intel-rapl:0:0", "core", 999)
+    packages("intel-rapl:2", "psys", 999)
+    assert counter.joules() == 0.45
+    packages("intel-rapl:0", "package-0", 200_000)
+    assert counter.joules() == pytest.approx(0.45 + 0.9999)
+
+
+def test_energy_of_a_step_leaves_the_warm_up_out(packages, simulate):
+    used = [0]
+
+    def seconds(mode, block, step):
+        used[0] += 500_000 if block < 3 else {"fp32": 20, "bf16": 10}[mode]
+        packages("intel-rapl:0", "package-0", used[0] % 1_000_000)
+        return 1.0
+
+    simulate(seconds)
+    packages("intel-rapl:0", "package-0", 0)
+    found = compare(steps=1, rounds=2, warm_up=1)
+    assert found.result("fp32").joules_per_step == pytest.approx(20e-6)
+    assert found.result("bf16").joules_per_step == pytest.approx(10e-6)
+    assert found.energy.startswith("RAPL")
+
+
+def test_without_a_counter_energy_is_not_measured(packages, tmp_path, monkeypatch):
+    (tmp_path / "intel-rapl:1" / "energy_uj").unlink()
+    assert energy.energy_counter(torch.device("cpu")) is None
+    monkeypatch.setattr(energy, "POWERCAP", tmp_path / "nowhere")
+    assert energy.energy_counter(torch.device("cpu")) is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert energy.energy_counter(torch.device("cuda")) is None
+    found = compare(steps=1, rounds=1)
+    assert found.energy == "not measured"
+    assert found.result("fp32").joules_per_step is None
+
+
+def test_nvml_is_asked_for_the_device_by_its_uuid(monkeypatch):
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID={"GPU-abc": "handle"}.__getitem__,
+        nvmlDeviceGetTotalEnergyConsumption={"handle": 2500}.__getitem__,  # millijoules
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc")
+    )
+    counter = energy.energy_counter(torch.device("cuda"))
+    assert counter.joules() == 2.5
+    assert counter.source.startswith("NVML")
+
+
+def test_cost_is_arithmetic_on_declared_inputs():
+    found = cost(24, watts=500, price_per_kwh=0.5)
+    assert (found.energy_kwh, found.price) == (12.0, 6.0)
+    assert cost(0, watts=500, price_per_kwh=0.5).price == 0.0
+    for wrong in ({"watts": -1}, {"hours": math.nan}, {"price_per_kwh": math.inf}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.*from 0 on"):
+            cost(**({"hours": 1, "watts": 1, "price_per_kwh": 1} | wrong))
+
+
+# A verdict on differences
+
+
+def spread_over(mean, half):
+    """Two differences whose 95 % interval is mean - half to mean + half: t is 12.706 for one."""
+    return [mean - half / 12.706, mean + half / 12.706]
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "margin", "answer"),
+    [
+        (-0.1, 0.7, 0.5, "inconclusive"),  # -0.8 to +0.6
+        (-0.1, 0.7, 0.9, "equivalent"),
+        (-0.1, 0.7, 0.75, "inconclusive"),  # only the low end is out
+        (-0.2, 0.1, 0.5, "equivalent"),  # it leaves 0 out, and is too small to matter
+        (-1.0, 0.4, 0.5, "worse"),
+        (-1.0, 0.6, 0.5, "inconclusive"),
+        (1.0, 0.4, 0.5, "better"),
+        (1.0, 0.6, 0.5, "inconclusive"),
+        (0.0, 0.0, 0.001, "equivalent"),  # A/A, bit by bit
+    ],
+)
+def test_verdicts_by_hand(mean, half, margin, answer):
+    found = verdict(spread_over(mean, half), margin)
+    assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=1e-12)
+    assert found.answer == answer
+    assert found.describe().endswith(f"a margin of {margin:g}: {answer}")
+
+
+def test_an_interval_of_five_pairs():
+    # Deviations 2, 1, 0, -1, -2 from the mean 3: s = sqrt(10 / 4), half = 2.776 s / sqrt(5).
+    found = verdict([5, 4, 3, 2, 1], margin=10)
+    half = 2.776 * math.sqrt(2.5) / math.sqrt(5)
+    assert (found.mean, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_difference_that_is_no_number_decides_nothing(bad):
+    found = verdict([0.0, bad, 0.0], margin=0.5)
+    assert found.answer == "inconclusive"
+    assert math.isnan(found.mean) and math.isnan(found.low) and math.isnan(found.high)
+
+
+@pytest.mark.parametrize(
+    ("differences", "margin", "said"),
+    [
+        ([], 0.5, "0 paired differences"),
+        ([0.1], 0.5, "1 paired differences have no spread: pass 2 or more"),
+        ([0.1, 0.2], 0, "margin=0: pass a difference above 0"),
+        ([0.1, 0.2], -0.5, "margin=-0.5"),
+        ([0.1, 0.2], math.nan, "margin=nan"),
+        ([0.1, 0.2], math.inf, "margin=inf"),
+    ],
+)
+def test_no_verdict_without_pairs_and_a_margin(differences, margin, said):
+    with pytest.raises(ValueError, match=said):
+        verdict(differences, margin)
+
+
+def student_below(t, freedom, slices=4000):
+    """P(T <= t) by Simpson's rule: x = sqrt(v) tan(a) makes the density cos(a)**(v - 1)."""
+    end = math.atan(t / math.sqrt(freedom))
+    width = end / slices
+    weights = [1] + [4, 2] * (slices // 2 - 1) + [4, 1]
+    area = sum(w * math.cos(i * width) ** (freedom - 1) for i, w in enumerate(weights)) * width / 3
+    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(math.pi) * math.gamma(freedom / 2))
+    return 0.5 + scale * area
+
+
+def test_the_table_of_student_is_right_to_its_last_digit():
+    for freedom, t in enumerate(quality._T, 1):
+        assert student_below(t - 0.0005, freedom) < 0.975 < student_below(t + 0.0005, freedom)
+    many = [1.0, -1.0] * 50
+    deviation = math.sqrt(100 / 99)
+    assert verdict(many, 1.0).high == pytest.approx(2.042 * deviation / 10)
+
+
+# Accuracy
+
+
+def impact(modes=("fp32", "bf16"), **settings):
+    inputs, targets = images()
+    given = {
+        "make": make(lr=0.1),
+        "train_data": (inputs[:256], targets[:256]),
+        "test_data": held_out(),
+        "epochs": 1,
+        "seeds": (0, 1, 2),
+        "progress": False,
+    }
+    return accuracy_impact(modes, **(given | settings))
+
+
+def test_every_mode_sees_the_same_weights_and_batches_and_the_control_another_order():
+    runs = []
+
+    def noted():
+        model, optimizer = make(lr=0.1)()
+        runs.append(([p.detach().clone() for p in model.parameters()], []))
+        return model, optimizer
+
+    def loss_fn(output, target):
+        runs[-1][1].append(target)
+        return F.cross_entropy(output, target)
+
+    impact(make=noted, loss_fn=loss_fn, seeds=(3, 5), epochs=2)
+    weights, orders = ([torch.cat([t.flatten() for t in run[i]]) for run in runs] for i in (0, 1))
+    fp32, bf16, again = (slice(i, i + 2) for i in (0, 2, 4))
+    for pair in zip(weights[fp32], weights[bf16], weights[again], strict=True):
+        assert torch.equal(pair[0], pair[1]) and torch.equal(pair[0], pair[2])
+    for pair in zip(orders[fp32], orders[bf16], orders[again], strict=True):
+        assert torch.equal(pair[0], pair[1]) and not torch.equal(pair[0], pair[2])
+        assert torch.equal(pair[0].sort().values, pair[2].sort().values)
+    assert not torch.equal(weights[0], weights[1])
+    epochs = orders[0].split(256)
+    assert not torch.equal(*epochs), "another order each epoch"
+
+
+def test_the_same_arithmetic_twice_is_equivalent():
+    with pytest.warns(PrecisionWarning, match="one of 'fp32'"):
+        # On a CPU both are float32.
+        found = impact(("fp32", "tf32"), make=make(lr=0.5), epochs=10, batch_size=32)
+    assert found.comparisons["tf32"].differences == (0.0, 0.0, 0.0)
+    assert found.comparisons["tf32"].answer == "equivalent"
+    assert found.accuracies["tf32"] == found.accuracies["fp32"]
+    assert min(found.accuracies["fp32"]) > 0.5, "they learned something"
+
+
+def test_a_control_that_is_not_equivalent_is_said():
+    found = impact(margin=1e-6)
+    assert found.control.answer == "inconclusive"
+    assert "The control is inconclusive: these pairs cannot even show" in found.describe()
+    assert "not equivalent" not in found.describe()
+    for differences, answer in (([-0.3, -0.3], "worse"), ([0.3, 0.3], "better")):
+        off = dataclasses.replace(found, control=verdict(differences, margin=0.1))
+        assert f"The control is {answer}, and both of its arms are fp32" in off.describe()
+    sure = impact(margin=0.9)
+    assert sure.control.answer == sure.comparisons["bf16"].answer == "equivalent"
+    assert "The control is" not in sure.describe()
+    assert sure.seeds == (0, 1, 2) and len(sure.accuracies["bf16"]) == 3
+
+
+def test_differences_are_those_of_the_accuracies():
+    found = impact()
+    pairs = zip(found.accuracies["bf16"], found.accuracies["fp32"], strict=True)
+    assert found.comparisons["bf16"].differences == tuple(b - a for b, a in pairs)
+
+
+@pytest.mark.slow
+def test_pure_bf16_at_a_small_learning_rate_is_worse():
+    """Suspect D of lab 01: most updates are below half an ulp of bfloat16, and nothing learns."""
+
+    def fresh():
+        model = mlp(64, 256, 10)
+        return model, torch.optim.Adam(model.parameters(), lr=5e-5, foreach=False)
+
+    found = impact(
+        ("fp32", "bf16", "pure_bf16"),
+        make=fresh,
+        train_data=images(),
+        epochs=13,
+        seeds=range(5),
+        margin=0.02,
+    )
+    assert found.comparisons["pure_bf16"].answer == "worse", found.describe()
+    assert found.comparisons["bf16"].answer == "equivalent", found.describe()
+    assert found.control.answer == "equivalent", found.describe()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"modes": ("fp32",)}, "two or more different ones"),
+        ({"modes": ("fp32", "fp32")}, "control of the first is made without being asked"),
+        ({"modes": ("fp32", "fp12")}, "precision='fp12'"),
+        ({"seeds": (0,)}, "2 or more, each once"),
+        ({"seeds": (0, 0)}, "2 or more, each once"),
+        ({"margin": 0}, "margin=0"),
+        ({"epochs": 0}, "epochs=0: pass a whole number from 1"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"train_data": (torch.zeros(3, 64), torch.zeros(2).long())}, "train_data has inputs"),
+        ({"test_data": (torch.zeros(3, 64), torch.zeros(2).long())}, "test_data has inputs"),
+        ({"test_data": (torch.zeros(0, 64), torch.zeros(0).long())}, "1 or more"),
+    ],
+)
+def test_an_impact_that_would_mean_nothing_is_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        impact(**wrong)

@@ -1,0 +1,159 @@
+"""A recording keeps every bit of what was measured, and says where it comes from."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from labkit.__main__ import main
+from labkit.measuring import Benchmark, ModeResult, recordings
+from labkit.measuring.recordings import (
+    PRECISIONS,
+    RUNS,
+    RecordedRun,
+    Recording,
+    load,
+    record_run,
+    save,
+)
+from labkit.measuring.throughput import Measurement, Timing
+from labkit.training import StepRecord
+
+STEPS = (
+    StepRecord(0, 0.1 + 0.2, math.inf, 65536.0, True),
+    StepRecord(1, math.nan, math.nan, 32768.0, True),
+    StepRecord(2, 1e-45, 5e-324, 1.0, False),
+)
+TIMINGS = (
+    Timing("matmul", "fp16", 64, (0.1, 0.30000000000000004), work=524288.0),
+    Timing("matmul", "fp8", 64, why_not="no fp8 here"),
+)
+RESULT = ModeResult(
+    mode="fp32",
+    step_ms=(1.0, 2.0),
+    time_ratios=(1.0, math.nan),
+    steps=4,
+    skipped_steps=0,
+    final_loss=0.1,
+    test_accuracy=None,
+    memory_bytes=12,
+    flop_per_step=100,
+    waiting_share=0.25,
+    joules_per_step=None,
+)
+MADE_UP = Recording(
+    device="NVIDIA H200",
+    driver="580.1",
+    cuda="13.0",
+    torch="2.13.0",
+    python="3.12.1",
+    system="Linux 6.8",
+    recorded="2026-11-21T10:00:00+00:00",
+    command="labkit record out.json",
+    measurement=Measurement("NVIDIA H200", "2.13.0", "2026-11-21", TIMINGS, (1.0, 1.1)),
+    benchmarks={
+        "digits-cnn": Benchmark(
+            device="NVIDIA H200",
+            torch="2.13.0",
+            measured="2026-11-21",
+            emulated=False,
+            results=(RESULT,),
+            control=(1.0, 0.9),
+            memory="peak",
+            energy="not measured",
+        )
+    },
+    runs=(RecordedRun("digits-cnn", "fp16", False, STEPS),),
+)
+
+
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
+    path = tmp_path / "recordings" / "h200.json"
+    save(MADE_UP, path)
+    json.loads(path.read_text(), parse_constant=pytest.fail)  # no NaN: other languages read it too
+    back = load(path)
+    assert repr(back) == repr(MADE_UP)  # NaN is not equal to itself
+    (run,) = back.runs
+    types = [type(value) for value in vars(run.steps[0]).values()]
+    assert types == [int, float, float, float, bool]
+    assert back.source == "recorded on NVIDIA H200, torch 2.13.0, 2026-11-21"
+    assert repr(recordings.recordings(tmp_path / "recordings")) == repr([back])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"columns": [], "runs": []}'])
+def test_another_file_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"other\.json"):
+        load(path)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    def run():
+        model = torch.nn.Linear(2, 2)
+        batch = torch.ones(4, 2), torch.tensor([0, 1, 0, 1])
+        return model, [batch], torch.optim.SGD(model.parameters(), lr=0.1), 3
+
+    for name in RUNS:
+        monkeypatch.setitem(RUNS, name, run)
+
+
+def test_a_run_here_says_that_it_is_emulated(short):
+    done = record_run("digits-cnn", "fp16", "cpu", progress=False)
+    assert (done.emulated, len(done.steps)) == (True, 3)
+    assert done.steps[0].loss_scale == 65536.0
+
+
+def test_an_unknown_run_is_refused():
+    with pytest.raises(ValueError, match=r"'digits-cnn', 'character-gpt'"):
+        record_run("bert", "fp16", "cpu")
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_each_run_has_about_200_steps(run):
+    model, loader, optimizer, epochs = RUNS[run]()
+    assert 200 <= epochs * len(loader) <= 210
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert held == {id(p) for p in model.parameters()}
+
+
+def test_the_command_records_this_machine(short, tmp_path, capsys):
+    out = tmp_path / "here.json"
+    assert main(["record", "--quick", "--device", "cpu", str(out)]) == 0
+    assert "training steps of character-gpt" in capsys.readouterr().out
+    done = load(out)
+    assert done.command == f"labkit record --quick --device cpu {out}"
+    assert (done.cuda, done.driver, done.runs) == (None, None, ())
+    assert done.measurement.matmul("fp32", 64).seconds
+    assert set(done.benchmarks) == set(RUNS)
+    assert [r.mode for r in done.benchmarks["digits-cnn"].results] == ["fp32", "bf16", "fp16"]
+    assert done.benchmarks["digits-cnn"].emulated
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_measured(tmp_path, capsys):
+    assert main(["record", str(tmp_path / "no" / "out.json")]) == 2
+    assert main(["record", str(tmp_path)]) == 2
+    assert "name a file in a folder that exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_the_command_says_that_there_is_no_gpu(tmp_path, capsys):
+    assert main(["record", "--quick", "--device", "cuda", str(tmp_path / "x.json")]) == 1
+    assert "CUDA" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_trains_in_its_own_units():
+    done = record_run("character-gpt", "bf16", "cuda", progress=False)
+    assert not done.emulated
+    assert all(math.isfinite(step.loss) for step in done.steps)
+
+
+def test_what_the_course_ships_can_be_read():
+    shipped = recordings.recordings()
+    for recording in shipped:
+        assert recording.measurement.peak("fp32") > 0
+        assert all(run.precision in PRECISIONS for run in recording.runs)
