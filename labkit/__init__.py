@@ -6,7 +6,7 @@ Read the package in this order, each module in one sitting:
   ``decode``, ``spacing`` for tensors.
   ``labkit.rounding`` below it rounds to whole multiples of a step.
 - ``labkit.histograms``: what a format does to a tensor, as a record. ``labkit.data``: digits,
-  text and recorded tensors, in seeded splits and batches; ``labkit.downloads`` below it fetches.
+  text and recorded tensors, in seeded splits and batches.
 - ``labkit.matmul``: a product that says in which dtypes it reads, adds and stores; below it
   ``labkit.accumulators``: sums in a format of few bits.
 - ``labkit.emulation``: ``emulate_gpu()``, under which a CPU computes as a Tensor Core GPU does.

@@ -36,7 +36,7 @@ ORPHAN_SECONDS = 3600
 PRELOADED = (
     "numpy pandas matplotlib.pyplot torch torch.nn.functional torch.utils.flop_counter "
     "torch.utils.data torch.optim cloudpickle IPython.core.inputtransformer2 asyncio "
-    "labkit.formats labkit.blocks labkit.histograms labkit.accumulators labkit.matmul "
+    "labkit.formats labkit.histograms labkit.accumulators labkit.matmul "
     "labkit.autocast_lists labkit.flash_attention labkit.tensor_core labkit.emulation "
     "labkit.call_order labkit.dtype_map labkit.models labkit.scaling labkit.loss_scaler "
     "labkit.data labkit.precision labkit.training labkit.recordings labkit.suspects labkit.plots "
