@@ -73,23 +73,6 @@ LEFT_ALONE = (
     "stft.center svd trace triangular_solve view_as_complex"
 )
 
-# Lists on which CPU and CUDA agree: nothing is registered, torch's own CPU kernel stays.
-SHARED_LOW_PRECISION = (
-    "_convolution.deprecated addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_tbc "
-    "conv_transpose1d conv_transpose2d.input conv_transpose3d.input linalg_vecdot linear matmul "
-    "mm prelu scaled_dot_product_attention"
-)
-SHARED_FP32 = (
-    "binary_cross_entropy_with_logits cdist cosine_embedding_loss hinge_embedding_loss huber_loss "
-    "kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss "
-    "nll_loss2d poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss"
-)
-# On CPU's list alone, and yet right: inside they are linear layers and convolutions, which CUDA
-# runs in 16 bits one by one.
-SAME_BY_ANOTHER_WAY = (
-    "_addmm_activation _native_multi_head_attention conv1d.padding conv2d.padding conv3d.padding"
-)
-
 
 def operator(name: str) -> Callable[..., Any]:
     """``"sum.dim_IntList"`` -> ``torch.ops.aten.sum.dim_IntList``."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
-EVIDENCE = ("probe", "capability table", "ISA flag", "unknown")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """An answer, True, False or None for unknown, what kind of evidence it has, and which."""
+    """An answer, True, False or None for unknown, what kind of evidence it has, and which.
+
+    ``evidence`` is "probe", "capability table", "ISA flag" or "unknown".
+    """
 
     answer: bool | None
     evidence: str

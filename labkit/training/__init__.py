@@ -2,12 +2,11 @@
 
 Read ``loop`` first: one visible loop for every precision. Then ``speed`` (times, memory, work and
 energy side by side; its records are in ``report``), ``quality`` (is the accuracy the same?),
-``efficiency`` (what a step needs, and where it loses) and ``energy`` (joules, and their price).
+``efficiency`` (what a step needs, and where it loses) and ``energy`` (joules).
 """
 
 from labkit.precision import PRECISIONS, PrecisionWarning
 from labkit.training.efficiency import Casts, Misaligned, count_casts, misaligned, work_and_memory
-from labkit.training.energy import Cost, cost
 from labkit.training.loop import StepRecord, evaluate, train
 from labkit.training.quality import Impact, Verdict, accuracy_impact, verdict
 from labkit.training.report import Benchmark, ModeResult
@@ -17,7 +16,6 @@ __all__ = [
     "PRECISIONS",
     "Benchmark",
     "Casts",
-    "Cost",
     "Impact",
     "Misaligned",
     "ModeResult",
@@ -26,7 +24,6 @@ __all__ = [
     "Verdict",
     "accuracy_impact",
     "benchmark",
-    "cost",
     "count_casts",
     "evaluate",
     "misaligned",

@@ -58,20 +58,6 @@ class ModeResult:
         """At the median step; NaN where that took no time."""
         return ratio(1e3 * self.flop_per_step, self.quartiles_ms[1])
 
-    def mfu(self, peak: float) -> float:
-        """Model FLOPs utilisation: ``flop_per_second`` as a share of a peak in FLOP/s.
-
-        It is not the "GPU utilisation" of nvidia-smi, the share of time with any kernel running.
-
-        Raises:
-            ValueError: the peak is not above 0.
-
-        Source: Chowdhery et al., PaLM (arXiv:2204.02311), appendix B.
-        """
-        if not peak > 0:
-            raise ValueError(f"peak={peak!r}: pass the FLOP/s of the device in this dtype, dense")
-        return self.flop_per_second / peak
-
     def describe(self) -> str:
         """All of it as lines of text, but for what needs the other modes."""
         low, middle, high = self.quartiles_ms
