@@ -1,6 +1,6 @@
 """Which operators run in which dtype inside ``torch.autocast``: CUDA's lists, for CPU tensors.
 
-This module believes four things, and says them in this order:
+It follows four rules:
 
 1. CUDA's autocast is data: lists of operators under a handful of policies. They stand in
    ``ATen/autocast_mode.h`` of torch 2.13 (``AT_FORALL_LOWER_PRECISION_FP``, ``_FP32``,

@@ -1,9 +1,8 @@
-"""What the labs train on: small data that ships with the course.
+"""Datasets: the small data that the labs train on, which ships with the course.
 
-This module believes that data is tensors: images N x channels x height x width, float32 in [0, 1],
-with labels N, int64; text is a row of int64 tokens. The rest of the file splits them and serves
-them in batches, seeded, so that the same call gives the same numbers on every machine. Origins and
-licences stand in data/README.md.
+Images are N x channels x height x width, float32 in [0, 1]; labels are N, int64; text is a string,
+and its tokens int64. Everything is split and served in batches, seeded, so that the same call gives
+the same numbers on every machine. Origins and licences stand in data/README.md.
 """
 
 import json

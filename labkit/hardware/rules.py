@@ -1,9 +1,9 @@
 """What a device does with a dtype, by rules over its description.
 
-This module believes that "supports bf16" is three questions: can a tensor of it be **stored**, can
-torch **compute** with it, and is that computation **accelerated**, by units that take it at no less
-than the rate of fp32. Each answer names its evidence. The rules are pure: the description of a
-device that nobody here has gives the same answers as the device itself.
+"Supports bf16" is three questions: can a tensor of it be **stored**, can torch **compute** with it,
+and is that computation **accelerated**, by units that take it at no less than the rate of fp32.
+Each answer names its evidence. The rules are pure: the description of a device that nobody here has
+gives the same answers as the device itself.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What ``benchmark`` reports, and when two times differ.
 
-This module believes that a report has units in its names, says beside each ratio what chance alone
-does, and says "not measured" where nothing was.
+Names carry their units, each ratio stands beside what chance alone does, and "not measured" stands
+where nothing was.
 """
 
 from collections.abc import Sequence
