@@ -45,7 +45,11 @@ def python(code: str, cwd: Path, *args: str) -> str:
 
 @pytest.mark.parametrize(
     "module",
-    ["labkit"] + [f"labkit.{m}" for m in ("__main__", "base.paths", "base.progress", "course.my_labs", "course.build")],
+    ["labkit"]
+    + [
+        f"labkit.{m}"
+        for m in ("__main__", "base.paths", "base.progress", "course.my_labs", "course.build")
+    ],
 )
 def test_import_is_light(module, tmp_path):
     code = (

@@ -38,7 +38,3 @@ def test_the_first_screen_gives_exactly_the_two_lines():
 def test_every_file_the_readme_points_to_is_there():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).is_file(), target
-
-
-def test_contributing_is_one_page():
-    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 90

@@ -1,10 +1,9 @@
 """The learner's log: what was tried, when, and how it ended.
 
-This module believes that a log must never cost a learner anything. One SQLite file holds events,
-and events are only ever added. An event is on the disk before ``record`` returns, so a killed
-kernel loses nothing it was told is kept. Kernels may write at once: each call opens the file,
-takes the write lock first, adds its row and closes. A log that cannot be written is said once, in
-a sentence, and the check goes on.
+One SQLite file holds events, and events are only ever added. An event is on the disk before
+``record`` returns, so a killed kernel loses nothing it was told is kept. Kernels may write at once:
+each call opens the file, takes the write lock first, adds its row and closes. A log that cannot be
+written is said once, in a sentence, and the check goes on.
 
 Homes on shared hubs are often network file systems, where a write-ahead log is unsafe. Hence the
 rollback journal.

@@ -1,6 +1,6 @@
 """Build the notebooks: from a source file to a learner notebook, a solved one and the manifest.
 
-This module believes that everything in ``notebooks/`` but ``source/`` can be made again:
+Everything in ``notebooks/`` but ``source/`` is generated:
 
 - ``notebooks/NN_topic.ipynb``, for the learner: no solutions, no outputs;
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;

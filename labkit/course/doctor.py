@@ -1,8 +1,7 @@
 """The doctor: will the course run on this machine, and what can its device compute with?
 
-This module believes that whoever runs it may have nothing installed: it starts with the standard
-library alone, and torch may be what is missing. It reads versions, asks the machine, and tells each
-finding with what was wanted and what mends it.
+It reads versions and asks the machine, and gives each finding with what was wanted and how to fix
+it. It needs the standard library alone, because torch may be what is missing.
 """
 
 import importlib.util

@@ -1,7 +1,6 @@
 """A lab's source: what its author wrote, checked, and turned into two notebooks.
 
-This module believes that an author marks cells and nothing else. ``notebooks/source/NN_topic.py``
-is a jupytext py:percent file whose cells carry options:
+``notebooks/source/NN_topic.py`` is a jupytext py:percent file whose cells carry options:
 
 - ``exercise="slug"``: the learner's cell. ``### BEGIN SOLUTION`` and ``### END SOLUTION`` enclose
   what the learner has to write.

@@ -1,8 +1,7 @@
 """The learner's own copies of the labs: made, brought up to date, never overwritten.
 
-This module believes that what a learner wrote is worth more than any update. Learners work in
-``my_labs/`` and the course's own notebooks stay as they are. ``start`` makes that folder and may be
-called any number of times:
+Learners work in ``my_labs/`` and the course's own notebooks stay as they are. ``start`` makes that
+folder and may be called any number of times:
 
 - a lab that is not there is copied;
 - a copy of another version in which the learner changed nothing is replaced;

@@ -1,8 +1,7 @@
 """A device that computes while the program goes on, simulated, with a clock of its own.
 
-This module believes that one learns why a timer must synchronise by being wrong once, also without
-a GPU. Nothing here waits: time is a number that launching and synchronising move forward, so the
-same program reads the same times on every machine.
+It shows without a GPU why a timer must synchronise. Nothing here waits: time is a number that
+launching and synchronising move forward, so the same program reads the same times on every machine.
 """
 
 

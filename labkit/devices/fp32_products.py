@@ -1,8 +1,8 @@
 """What a float32 product means on CUDA: IEEE float32, or TF32.
 
-This module believes that a run called fp32 must not be TF32 unnoticed: cuDNN's convolutions and
-RNNs are TF32 unless told otherwise. Only ``fp32_precision`` is used: once it was written, torch
-refuses to read the older flags.
+It keeps a run called fp32 from being TF32 unnoticed: cuDNN's convolutions and RNNs are TF32 unless
+told otherwise. Only ``fp32_precision`` is used: once it was written, torch refuses to read the
+older flags.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Look at this machine's devices and try each dtype, in a process of its own.
 
-This module believes that a trial may crash or hang: a driver that aborts takes its process along,
-not the learner's kernel. ``python -m labkit.devices.probe`` writes a JSON line before and after
-each trial, so that whoever reads them knows what it died of.
+A trial may crash or hang: a driver that aborts then ends that process and not the learner's kernel.
+``python -m labkit.devices.probe`` writes a JSON line before and after each trial, so that whoever
+reads them knows what it died of.
 """
 
 import json

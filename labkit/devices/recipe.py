@@ -1,8 +1,8 @@
 """Which precision to train in on a device, with the reasons and the lines of code.
 
-This module believes that a recipe follows from the three facts and can be defended from them. It
-recommends what is accelerated, BF16 before FP16 because BF16 needs no loss scale, and it says
-"measure" where nobody published an answer.
+A recipe follows from the three facts of ``labkit.devices.rules``. It recommends what is
+accelerated, BF16 before FP16 because BF16 needs no loss scale, and it says "measure" where nobody
+published an answer.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """The roofline: what bounds a piece of work on a device, and how long it takes at least.
 
-This module believes that a peak alone predicts nothing. Work is FLOP and bytes; a device does both
-at a rate, at once; the slower of the two is the time. Peaks are dense, and a figure that was not
-read in the vendor's own document says so.
+Work is FLOP and bytes. A device computes and moves bytes at the same time, each at its peak rate,
+so the least time is that of the slower of the two. Peaks are dense, and a figure that was not read
+in the vendor's own document says so.
 """
 
 import csv

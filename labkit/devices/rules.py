@@ -1,9 +1,9 @@
 """What a device does with a dtype, by rules over its description.
 
-This module believes that "supports bf16" is three questions: can a tensor of it be **stored**, can
-torch **compute** with it, and is that computation **accelerated**, by units that take it at no less
-than the rate of fp32. Each answer names its evidence. The rules are pure: the description of a
-device that nobody here has gives the same answers as the device itself.
+"Supports bf16" is three questions: can a tensor of it be **stored**, can torch **compute** with it,
+and is that computation **accelerated**, by units that take it at no less than the rate of fp32.
+Each answer names its evidence. The rules are pure: the description of a device that nobody here has
+gives the same answers as the device itself.
 """
 
 import re
@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 KINDS = ("cuda", "rocm", "xpu", "mps", "cpu")
-EVIDENCE = ("probe", "capability table", "ISA flag", "unknown")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """An answer, True, False or None for unknown, what kind of evidence it has, and which."""
+    """An answer, True, False or None for unknown, what kind of evidence it has, and which.
+
+    ``evidence`` is "probe", "capability table", "ISA flag" or "unknown".
+    """
 
     answer: bool | None
     evidence: str

@@ -1,6 +1,6 @@
 """Which operators run in which dtype inside ``torch.autocast``: CUDA's lists, for CPU tensors.
 
-This module believes four things, and says them in this order:
+It follows four rules:
 
 1. CUDA's autocast is data: lists of operators under a handful of policies. They stand in
    ``ATen/autocast_mode.h`` of torch 2.13 (``AT_FORALL_LOWER_PRECISION_FP``, ``_FP32``,
@@ -71,23 +71,6 @@ LEFT_ALONE = (
     "nanquantile.scalar orgqr ormqr pinverse polar qr quantile quantile.scalar reflection_pad1d "
     "reflection_pad2d replication_pad1d replication_pad2d replication_pad3d stack stft "
     "stft.center svd trace triangular_solve view_as_complex"
-)
-
-# Lists on which CPU and CUDA agree: nothing is registered, torch's own CPU kernel stays.
-SHARED_LOW_PRECISION = (
-    "_convolution.deprecated addbmm addmm baddbmm bmm conv1d conv2d conv3d conv_tbc "
-    "conv_transpose1d conv_transpose2d.input conv_transpose3d.input linalg_vecdot linear matmul "
-    "mm prelu scaled_dot_product_attention"
-)
-SHARED_FP32 = (
-    "binary_cross_entropy_with_logits cdist cosine_embedding_loss hinge_embedding_loss huber_loss "
-    "kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss multilabel_margin_loss nll_loss "
-    "nll_loss2d poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss"
-)
-# On CPU's list alone, and yet right: inside they are linear layers and convolutions, which CUDA
-# runs in 16 bits one by one.
-SAME_BY_ANOTHER_WAY = (
-    "_addmm_activation _native_multi_head_attention conv1d.padding conv2d.padding conv3d.padding"
 )
 
 

@@ -1,9 +1,8 @@
 """``emulate_gpu()``: ordinary ``torch.amp`` code on a CPU behaves as on a Tensor Core GPU.
 
-This module believes that mixed precision is two facts about each operator: the dtype in which it
-runs, and what it rounds. ``labkit.emulation.autocast_lists`` holds the first and ``labkit.emulation.tensor_core`` the
-second, both as data. What is left to do here is to put them into torch's dispatcher while at
-least one block is open, and to take them out again.
+It puts two tables into torch's dispatcher while at least one block is open, and takes them out
+again: ``labkit.emulation.autocast_lists`` says in which dtype each operator runs, ``labkit.emulation.tensor_core`` what
+it rounds.
 """
 
 import threading

@@ -1,9 +1,9 @@
 """Attention with the roundings of FlashAttention-2, computed with float32 kernels.
 
-This module believes that a fused attention kernel keeps everything in float32 except what it hands
-to a Tensor Core. A Tensor Core takes 16-bit factors, so two intermediates are rounded: P, the
-exponentials before they are divided by their sum, and dS in backward, where P is rounded once more
-after that division (Dao, arXiv:2307.08691, algorithms 1 and 2).
+A fused attention kernel keeps everything in float32 except what it hands to a Tensor Core. A Tensor
+Core takes 16-bit factors, so two intermediates are rounded: P, the exponentials before they are
+divided by their sum, and dS in backward, where P is rounded once more after that division (Dao,
+arXiv:2307.08691, algorithms 1 and 2).
 
 A GPU sees the keys block by block and rounds P against the largest score so far; here P is rounded
 against the largest score of the row. Heads are taken a few at a time: their scores stay in the

@@ -1,6 +1,6 @@
 """What a Tensor Core GPU rounds, operator by operator, done with float32 kernels of a CPU.
 
-This module believes four things, and says them in this order:
+It rests on four facts:
 
 1. A 16-bit product is exact in float32 (11 + 11 significant bits, or 8 + 8), and Tensor Cores add
    such products in float32. So a 16-bit operator is its float32 operator on the same values, and

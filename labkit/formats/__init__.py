@@ -49,6 +49,7 @@ __all__ = [
     "FP16",
     "FP32",
     "FP64",
+    "ROUNDINGS",
     "SPECIALS",
     "TF32",
     "FloatFormat",

@@ -1,8 +1,8 @@
 """Sums with an accumulator of few bits: a model, addend by addend.
 
-This module believes that an accumulator is a number format and a habit. The running sum is rounded
-to the format after every addition; every ``promote_every`` addends it is added to one in float32
-and starts again from zero. The product of two 16-bit values is exact before it is added.
+An accumulator is a number format and an interval, ``promote_every``. The running sum is rounded to
+the format after every addition; every ``promote_every`` addends it is added to a float32 sum and
+starts again from zero. The product of two 16-bit values is exact before it is added.
 
 It is a model and no machine. A Tensor Core adds 4 to 16 products at a time and truncates where it
 aligns them (Fasi et al., PeerJ CS-330); here each is added alone. DeepSeek-V3 (arXiv:2412.19437,

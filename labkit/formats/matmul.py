@@ -1,7 +1,7 @@
 """Matrix products that say in which dtype they read, add and store, and whether they overflowed.
 
-This module believes that "mixed precision" is three choices: the dtype of the inputs, that of the
-running sum and that of the result. Widening the result later undoes none of them.
+A mixed precision matmul is three choices: the dtype of the inputs, that of the running sum and that
+of the result. Widening the result later undoes none of them.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,9 @@
 """Rounding to a grid: the whole multiples of a step that grows with the number.
 
-This module believes that a floating point format is a ruler. Between two powers of two its marks
-are equally far apart, by a step; the step doubles with each power of two and stops shrinking near
-zero. To round is then three operations: divide by the step, round to a whole number, multiply
-back. Steps are powers of two, so the division and the product are exact and only the middle one
-rounds.
+The values of a floating point format are the marks of a ruler. Between two powers of two they are
+one step apart; the step doubles with each power of two and stops shrinking near zero. To round is
+then three operations: divide by the step, round to a whole number, multiply back. Steps are powers
+of two, so the division and the product are exact and only the middle one rounds.
 
 What no rounding can settle comes last: values beyond the ends of the ruler, and signs and zeros
 that a format lacks. ``labkit.formats.quantize`` says what becomes of them.

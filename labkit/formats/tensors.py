@@ -1,6 +1,6 @@
-"""A number format is data: a handful of widths decides which numbers exist.
+"""``quantize``, ``encode``, ``decode`` and ``spacing``: what a number format does to a tensor.
 
-This module believes two things, and says them in this order:
+It has two parts:
 
 1. ``quantize`` rounds to a format's values as ``labkit.formats.rounding`` does, then settles what no
    rounding can: values beyond the largest, and zeros and signs that the format lacks.

@@ -1,10 +1,9 @@
 """What to ask next, and how ready somebody is: pure functions over a bank, reviews and a moment.
 
-This module believes that a schedule is a consequence of what was answered, so it is computed from
-the reviews each time and stored nowhere. The fsrs package turns ratings into dates (its default
-parameters; no random shift, so that equal reviews give equal dates). A rating follows from what can
-be seen: correct or not, hints, time, stated confidence. Moments are aware datetimes, given by the
-caller.
+The schedule is computed from the reviews each time and stored nowhere. The fsrs package turns
+ratings into dates (its default parameters; no random shift, so that equal reviews give equal
+dates). A rating follows from what can be seen: correct or not, hints, time, stated confidence.
+Moments are aware datetimes, given by the caller.
 """
 
 import math

@@ -1,7 +1,7 @@
 """DrillCard: one question after another, by keyboard alone if one likes.
 
-This module believes that a sitting decides and the page moves: ``labkit.interview.sittings`` holds the state,
-Python sends what to show as final HTML in ``numbers``, and the page sends what was answered.
+``labkit.interview.sittings`` holds the state, Python sends what to show as final HTML in ``numbers``, and the
+page sends what was answered.
 """
 
 import re

@@ -1,7 +1,7 @@
 """What a step needs, and where 16 bits lose their speed: odd dimensions, casts back and forth.
 
-This module believes that such things can be counted without a GPU: a dimension is a multiple of 8
-or not, a product has so many FLOP, and a cast reads and writes so many bytes, wherever it runs.
+All of it is counted, so no GPU is needed: whether a dimension is a multiple of 8, the FLOP of a
+matmul, the bytes that a cast reads and writes.
 """
 
 from collections import Counter

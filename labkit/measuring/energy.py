@@ -1,13 +1,10 @@
-"""What training costs in energy and in money: counted where a machine counts, else declared.
+"""The joules that training takes, read from a machine's own counter, or not known.
 
-This module believes that energy is read from a counter or not known. A name-plate power is no
-measurement: ``cost`` takes it as an input that its caller declares.
+A name-plate power is no measurement, so nothing here is computed from one.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
 import torch
@@ -87,47 +84,6 @@ def energy_counter(device: torch.device) -> RaplCounter | NvmlCounter | None:
         return RaplCounter(packages) if packages else None
     except (OSError, ValueError):
         return None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What ``cost`` returns: the declared inputs, and what follows from them.
-
-    Args:
-        hours, watts, price_per_kwh: as declared.
-        energy_kwh: hours times watts.
-        price: in the currency of ``price_per_kwh``.
-    """
-
-    hours: float
-    watts: float
-    price_per_kwh: float
-    energy_kwh: float
-    price: float
-
-    def describe(self) -> str:
-        """The sum as a sentence."""
-        return (
-            f"{self.hours:g} h at {self.watts:g} W (declared) are {self.energy_kwh:.4g} kWh; at "
-            f"{self.price_per_kwh:g} per kWh (declared) they cost {self.price:.4g}"
-        )
-
-
-def cost(hours: float, *, watts: float, price_per_kwh: float) -> Cost:
-    """The energy and its price if the power is as declared; nothing is measured.
-
-    Raises:
-        ValueError: an input is negative or not finite.
-
-    >>> cost(8, watts=700, price_per_kwh=0.25).describe()
-    '8 h at 700 W (declared) are 5.6 kWh; at 0.25 per kWh (declared) they cost 1.4'
-    """
-    declared = {"hours": hours, "watts": watts, "price_per_kwh": price_per_kwh}
-    for name, value in declared.items():
-        if not (isfinite(value) and value >= 0):
-            raise ValueError(f"{name}={value!r}: pass a finite number from 0 on")
-    energy_kwh = hours * watts / 1000
-    return Cost(hours, watts, price_per_kwh, energy_kwh, energy_kwh * price_per_kwh)
 
 
 def _number(path: Path) -> int:

@@ -1,9 +1,8 @@
 """Whether a precision costs accuracy: paired runs, an interval, and a margin named beforehand.
 
-This module believes that "no significant difference" is not "no difference". Two precisions are
-equivalent when a confidence interval of their difference fits inside a margin; an interval that
-does not is an honest "inconclusive". ``verdict`` says that of any differences; ``accuracy_impact``
-trains the pairs.
+"No significant difference" is not "no difference". Two precisions are equivalent when a confidence
+interval of their difference fits inside a margin; an interval that does not is an honest
+"inconclusive". ``verdict`` says that of any differences; ``accuracy_impact`` trains the pairs.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,9 +1,8 @@
 """What was measured on a machine, kept with its provenance.
 
-This module believes that a figure is measured here, emulated, or recorded on a device that has a
-name. ``labkit record`` makes the last kind: products by dtype, training steps by precision, and, on
-a GPU, whole runs by real and by emulated AMP. A recording is one JSON file, those of the course are
-in data/recordings.
+``labkit record`` measures matmuls by dtype, training steps by precision, and, on a GPU, whole runs
+by real and by emulated AMP. A recording is one JSON file, those of the course are in
+data/recordings.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What ``benchmark`` reports, and when two times differ.
 
-This module believes that a report has units in its names, says beside each ratio what chance alone
-does, and says "not measured" where nothing was.
+Names carry their units, each ratio stands beside what chance alone does, and "not measured" stands
+where nothing was.
 """
 
 from collections.abc import Sequence
@@ -57,20 +57,6 @@ class ModeResult:
     def flop_per_second(self) -> float:
         """At the median step; NaN where that took no time."""
         return ratio(1e3 * self.flop_per_step, self.quartiles_ms[1])
-
-    def mfu(self, peak: float) -> float:
-        """Model FLOPs utilisation: ``flop_per_second`` as a share of a peak in FLOP/s.
-
-        It is not the "GPU utilisation" of nvidia-smi, the share of time with any kernel running.
-
-        Raises:
-            ValueError: the peak is not above 0.
-
-        Source: Chowdhery et al., PaLM (arXiv:2204.02311), appendix B.
-        """
-        if not peak > 0:
-            raise ValueError(f"peak={peak!r}: pass the FLOP/s of the device in this dtype, dense")
-        return self.flop_per_second / peak
 
     def describe(self) -> str:
         """All of it as lines of text, but for what needs the other modes."""

@@ -1,8 +1,8 @@
 """``benchmark``: precisions beside one another in a real training loop.
 
-This module believes that a speed-up is a claim about pairs. Every mode trains a model of its own
-from the same weights, the modes take turns in a shuffled order, and the first one runs twice: a
-ratio that lies among those of the first mode to itself is no difference (``report``).
+Every mode trains a model of its own from the same weights, the modes take turns in a shuffled
+order, and the first one runs twice: a ratio that lies among those of the first mode to itself is no
+difference (``report``).
 """
 
 import random

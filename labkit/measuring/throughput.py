@@ -1,9 +1,8 @@
 """How fast this machine multiplies matrices, moves memory and casts, measured.
 
-This module believes that a time is an interval with a cause: every arm is warmed up, the device is
-synchronised before the clock is read, arms take turns in a shuffled order, and the same arm runs
-twice to show what chance alone does. A dtype that the device lacks is an entry with a reason, never
-an exception.
+Every arm is warmed up, the device is synchronised before the clock is read, arms take turns in a
+shuffled order, and the same arm runs twice to show what chance alone does. A dtype that the device
+lacks is an entry with a reason, never an exception.
 """
 
 import random

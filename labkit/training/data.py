@@ -1,17 +1,13 @@
-"""What the labs train on: data that ships with the course, and larger sets where you have them.
+"""Datasets: the small data that the labs train on, which ships with the course.
 
-This module believes that data is tensors: images N x channels x height x width, float32 in [0, 1],
-with labels N, int64; text is a row of int64 tokens. The rest of the file splits them and serves
-them in batches, seeded, so that the same call gives the same numbers on every machine. Origins and
-licences stand in data/README.md.
+Images are N x channels x height x width, float32 in [0, 1]; labels are N, int64; text is a string,
+and its tokens int64. Everything is split and served in batches, seeded, so that the same call gives
+the same numbers on every machine. Origins and licences stand in data/README.md.
 """
 
-import gzip
 import json
-import tarfile
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,41 +15,6 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, TensorDataset
 
 from labkit.base.paths import DATA
-from labkit.downloads import PublishedFile
-
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-MNIST = (
-    PublishedFile(
-        _MNIST + "train-images-idx3-ubyte.gz",
-        9_912_422,
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    ),
-    PublishedFile(
-        _MNIST + "train-labels-idx1-ubyte.gz",
-        28_881,
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-    ),
-    PublishedFile(
-        _MNIST + "t10k-images-idx3-ubyte.gz",
-        1_648_877,
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    ),
-    PublishedFile(
-        _MNIST + "t10k-labels-idx1-ubyte.gz",
-        4_542,
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    ),
-)
-"""Training images and labels, test images and labels, at torchvision's first address. The sums are
-those of torchvision/prototype/datasets/_builtin/mnist.py, the sizes those of the authors' page."""
-
-CIFAR10 = PublishedFile(
-    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    170_052_171,
-    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-)
-"""The binary version at the author's page, which gives its MD5 (c32a1d4ab5d03f1284b67883e8d87530);
-the SHA-256 is that of MLDatasets.jl, src/datasets/vision/cifar10.jl."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,68 +49,6 @@ def digits(seed: int = 0) -> ImageSplit:
         drawn = torch.randperm(len(places), generator=generator)[: round(0.2 * len(places))]
         test[places[drawn]] = True
     return ImageSplit(images[~test], labels[~test], images[test], labels[test])
-
-
-def mnist(folder: str | Path, *, download: bool = False) -> ImageSplit:
-    """60,000 handwritten digits of 28 x 28 pixels to train on and 10,000 to test on.
-
-    Reads the four ``.gz`` files of MNIST from the folder (torchvision keeps them in MNIST/raw).
-    ``download=True`` first fetches those that are missing, 11 MB. Takes 220 MB of memory.
-
-    Raises:
-        FileNotFoundError: a file is missing, and ``download`` was not asked for.
-        ValueError: a file is truncated or another one.
-        ConnectionError: the download failed.
-    """
-    train_images, train_labels, test_images, test_labels = (
-        _read_idx(_published(file, folder, download)) for file in MNIST
-    )
-    return ImageSplit(
-        train_images.unsqueeze(1) / 255,
-        train_labels.long(),
-        test_images.unsqueeze(1) / 255,
-        test_labels.long(),
-    )
-
-
-def cifar10(folder: str | Path, *, download: bool = False) -> ImageSplit:
-    """50,000 colour photographs of 32 x 32 pixels to train on and 10,000 to test on, of 10 things.
-
-    Reads ``cifar-10-binary.tar.gz`` from the folder: the binary version, because the Python version
-    is a pickle, which may run any program. ``download=True`` first fetches it if it is missing,
-    170 MB. Takes 740 MB of memory.
-
-    Raises:
-        FileNotFoundError: the file is missing, and ``download`` was not asked for.
-        ValueError: the file is truncated or another one.
-        ConnectionError: the download failed.
-    """
-    with tarfile.open(_published(CIFAR10, folder, download)) as archive:
-        parts = [f"data_batch_{number}" for number in (1, 2, 3, 4, 5)]
-        train_images, train_labels = _read_cifar(archive, parts)
-        test_images, test_labels = _read_cifar(archive, ["test_batch"])
-    return ImageSplit(train_images, train_labels, test_images, test_labels)
-
-
-def _published(file: PublishedFile, folder: str | Path, download: bool) -> Path:
-    return file.fetch(Path(folder)) if download else file.find(Path(folder))
-
-
-def _read_idx(path: Path) -> Tensor:
-    """The uint8 tensor of an IDX file: two zeros, its type and rank, its sizes, its bytes."""
-    with gzip.open(path) as file:
-        content = bytearray(file.read())
-    sizes = np.frombuffer(content, ">i4", count=content[3], offset=4)
-    return torch.frombuffer(content, dtype=torch.uint8, offset=4 + sizes.nbytes).view(*sizes)
-
-
-def _read_cifar(archive: tarfile.TarFile, parts: list[str]) -> tuple[Tensor, Tensor]:
-    """Images and labels of these files: a byte of label, then 1,024 of red, green and blue each."""
-    content = bytearray()
-    for part in parts:
-        content += archive.extractfile(f"cifar-10-batches-bin/{part}.bin").read()
-    records = torch.frombuffer(content, dtype=torch.uint8).view(-1, 1 + 3 * 32 * 32)
-    return records[:, 1:].reshape(-1, 3, 32, 32) / 255, records[:, 0].long()
 
 
 def digits_mlp() -> dict[str, Tensor]:

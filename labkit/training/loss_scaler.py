@@ -1,9 +1,9 @@
 """``LossScaler``: ``torch.amp.GradScaler`` to be read in one sitting.
 
-This module believes that a loss scaler is four moves. ``scale`` multiplies the loss, so that small
-gradients survive in fp16. ``unscale_`` looks for inf and NaN, then divides the gradients again.
-``step`` runs the optimizer unless something was found, and ``update`` chooses the next scale by the
-rule of ``labkit.training.scaling``. The rest is the order of the moves: each once a step, per optimizer.
+A loss scaler has four methods. ``scale`` multiplies the loss, so that small gradients survive in
+fp16. ``unscale_`` looks for inf and NaN, then divides the gradients again. ``step`` runs the
+optimizer unless something was found, and ``update`` chooses the next scale by the rule of
+``labkit.training.scaling``. The rest of the module holds their order: each once a step, per optimizer.
 """
 
 from collections.abc import Mapping

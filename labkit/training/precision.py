@@ -1,9 +1,9 @@
 """What a precision is, asked for by name, and whether a device really computes in it.
 
-This module believes that a precision is four facts: the dtype autocast computes in, the dtype of
-the parameters, whether the loss is scaled, and what a float32 product means. ``active`` makes them
-hold for a block and tries a product before anything is trained: a dtype that was asked for and is
-not in force is the mistake that no loss curve shows.
+A precision is four facts: the dtype autocast computes in, the dtype of the parameters, whether the
+loss is scaled, and what a float32 product means. ``active`` makes them hold for a block and tries a
+product before anything is trained: a dtype that was asked for and is not in force is the mistake
+that no loss curve shows.
 """
 
 import warnings

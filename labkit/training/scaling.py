@@ -1,9 +1,9 @@
 """Loss scaling as a small state machine: what the loss is multiplied by, and what is next.
 
-This module believes that dynamic loss scaling is two numbers, the scale and how many good steps it
-has lasted, and one rule. A step whose gradients held an inf or a NaN shrinks the scale; a long run
-of good steps grows it. That needs no tensor. The scale is a float32 in ``torch.amp.GradScaler``,
-and so it is here, to the bit: in float64, factors such as 1.1 and 0.9 part company at step 2.
+The state is two numbers, the scale and how many good steps it has lasted. A step whose gradients
+held an inf or a NaN shrinks the scale; a long run of good steps grows it. That needs no tensor. The
+scale is a float32 in ``torch.amp.GradScaler``, and so it is here, to the bit: in float64, factors
+such as 1.1 and 0.9 part company at step 2.
 """
 
 import math

@@ -1,14 +1,14 @@
 """DrillCard without a browser: what it shows, what a request does, and that nothing is executed."""
 
 import pytest
-from tests.interview.prove import right_answer
-from tests.interview.small_bank import small_bank
 
 from labkit.interview import drills, rendered, sittings
 from labkit.interview import log as interview
 from labkit.interview.answers import Unclear
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard, diagnostic, say_it, warm_up
+from tests.interview.prove import right_answer
+from tests.interview.small_bank import small_bank
 
 
 @pytest.fixture(autouse=True)

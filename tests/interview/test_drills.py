@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import fsrs
 import pytest
-from tests.interview.small_bank import SMALL, small_bank
 
 from labkit.interview import drills
 from labkit.interview.drills import Mistake, Review
 from labkit.interview.questions import load
+from tests.interview.small_bank import SMALL, small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 DAY = timedelta(days=1)

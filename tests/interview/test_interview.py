@@ -4,8 +4,6 @@ import json
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from tests.interview.prove import right_answer
-from tests.interview.small_bank import small_bank
 
 from labkit.base import progress
 from labkit.base.progress import ProgressError
@@ -13,6 +11,8 @@ from labkit.interview import log as interview
 from labkit.interview import sittings
 from labkit.interview.drills import Review
 from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, DrillSitting, MockSitting
+from tests.interview.prove import right_answer
+from tests.interview.small_bank import small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 

@@ -1,12 +1,12 @@
 """The path of a mock interview follows from its seed and the answers."""
 
 import pytest
-from tests.interview.prove import right_answer
-from tests.interview.small_bank import small_bank
 
 from labkit.interview import mock
 from labkit.interview.answers import Unclear
 from labkit.interview.mock import Mock, answered, following, report, ticked
+from tests.interview.prove import right_answer
+from tests.interview.small_bank import small_bank
 
 
 @pytest.fixture(scope="module")

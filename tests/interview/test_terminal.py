@@ -3,12 +3,12 @@
 import io
 
 import pytest
-from tests.interview.small_bank import small_bank
 
 from labkit.__main__ import main
 from labkit.interview import drills, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.sittings import DONE, DrillSitting
+from tests.interview.small_bank import small_bank
 
 
 @pytest.fixture(autouse=True)

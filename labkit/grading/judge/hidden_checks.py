@@ -1,7 +1,6 @@
 """An instructor's own checks: a file of check functions, written as those of ``labkit.labs.engine``.
 
-This module believes that an instructor writes a check as the course's authors do, and edits no
-notebook::
+Such a file needs no edit of a notebook::
 
     from labkit.labs.engine import attempt, check, same_value
 

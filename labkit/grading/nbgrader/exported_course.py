@@ -1,7 +1,6 @@
 """An nbgrader course from the labs' sources: ``labkit build --nbgrader COURSE_DIR``.
 
-This module believes that instructors know nbgrader, so what it writes is an ordinary course on
-which nbgrader's own commands work:
+The result is an ordinary course on which nbgrader's own commands work:
 
 - ``source/LAB/LAB.ipynb``: the learner's notebook with the solutions in place. An instructor's own
   checks (``--extra``) become locked grade cells whose whole code is hidden.

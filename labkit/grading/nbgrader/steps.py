@@ -1,6 +1,6 @@
 """Steps beside nbgrader's own, a preprocessor each; a course's labkit_config.py lists them.
 
-This module believes that nbgrader does the work, and completes single steps of it.
+Each completes a single step of nbgrader, which does the rest.
 """
 
 import os

@@ -1,7 +1,7 @@
 """In which order a loop makes its AMP calls, and what an order breaks.
 
-This module believes that a training step under AMP is nine calls and a state: are there gradients,
-are they scaled, has the scaler seen them. ``record_calls`` writes down the calls of code that runs;
+A training step under AMP is modelled as nine calls and a state: are there gradients, are they
+scaled, has the scaler seen them. ``record_calls`` writes down the calls of code that runs;
 ``faults`` walks an order, call by call, through that state, and says at each call what goes wrong.
 A walk goes round twice, because some orders break only in the second iteration.
 

@@ -1,8 +1,7 @@
 """The dtype of every value of one training step, edge by edge.
 
-This module believes that the question "what is mixed about mixed precision" is answered by a list:
-each value of a step, who makes it, who takes it, and its dtype. ``record_step`` runs a real step
-under autocast and writes the list down; nothing here knows an autocast list.
+An edge is a value of the step: what makes it, what takes it, and its dtype. ``record_step`` runs a
+real step under autocast and writes the list down; nothing here knows an autocast list.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """CallOrder: put the calls of one AMP step in order, and read at each call what it breaks.
 
-This module believes that Python judges and the page moves. ``labkit.labs.automatic_mixed_precision.call_order.faults`` says what
-an order does; ``numbers`` holds the rows as final text. An order may come from running code.
+Python judges and the page moves the calls: ``labkit.labs.automatic_mixed_precision.call_order.faults`` says what an order does;
+``numbers`` holds the rows as final text. An order may come from running code.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """DtypeMap: paint each value of a training step fp16 or fp32, then run the step and compare.
 
-This module believes that a truth worth guessing stays in Python until it is asked for. The page
-gets names and what is painted; only after ``run`` do ``numbers`` hold what the step recorded.
+The recorded dtypes stay in Python until they are asked for: the page gets names and what is
+painted, and only after ``run`` do ``numbers`` hold what the step recorded.
 """
 
 from collections.abc import Sequence

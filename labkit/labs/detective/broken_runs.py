@@ -1,10 +1,9 @@
 """Small training runs with one mistake in them, and all that a run leaves behind.
 
-This module believes that a mistake is a setting: each of them stands in code that really runs, and
-its repair is the change of that setting, no more. The network reads a digit row by row, as a
-sentence is read word by word; digits of fewer than 8 rows are filled up with rows of zeros, and
-the attention must not look there. ``run`` writes every step down, so that measurements can be made
-afterwards, at the step that they need.
+Each mistake is a setting of code that really runs, and its repair changes that setting and nothing
+else. The network reads a digit row by row, as a sentence is read word by word; digits of fewer than
+8 rows are filled up with rows of zeros, and the attention must not look there. ``run`` writes every
+step down, so that measurements can be made afterwards, at the step that they need.
 """
 
 from collections.abc import Iterable, Iterator

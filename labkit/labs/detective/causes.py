@@ -1,9 +1,9 @@
 """The thirteen causes of the NaN detective: how each is built, and what it can show.
 
-This module believes that a cause is known by what it can never show. For each instrument the table
-holds the findings that the cause allows, for reasons that stand beside it; where nothing is said,
-any finding may be seen. A reading rules a cause out when its finding is not among those allowed.
-So the table errs to one side only: a cause may survive a reading, but never wrongly fall to it.
+For each cause and instrument, the table holds the findings that the cause allows, for reasons that
+stand beside it; where nothing is said, any finding may be seen. A reading rules a cause out when
+its finding is not among those allowed. So the table errs to one side only: a cause may survive a
+reading, but never wrongly fall to it.
 """
 
 import random

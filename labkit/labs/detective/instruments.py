@@ -1,8 +1,8 @@
 """Eight instruments for a run that fails: each is one measurement, in words and as a picture.
 
-This module believes that a measurement says what it saw and at which step it looked. It looks
-where the evidence still is: at the first loss that is not finite, or at the step before it, for
-after that all is NaN. Where every loss is finite, it looks at the last step.
+A measurement says what it saw and at which step it looked. It looks where the evidence still is: at
+the first loss that is not finite, or at the step before it, for after that all is NaN. Where every
+loss is finite, it looks at the last step.
 
 Numbers in the texts are rounded: magnitudes to powers of two, shares to ten percent. So other
 processors give the same words, but for a number that lies at an edge between two, and but for a

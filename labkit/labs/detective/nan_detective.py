@@ -1,10 +1,8 @@
 """The NaN detective: a run that fails, eight instruments, four queries, one cause.
 
-This module believes that a diagnosis is what is left when all else is ruled out. A case really
-runs; an instrument really measures it; and the table in ``labkit.labs.detective.causes`` says which findings each
-cause can show. A suspect falls when a reading shows what it cannot show. The detective's art is to
-ask for the reading that fells the most: ``accuse`` sets the queries that were made beside the
-fewest that settle the case.
+A case is a real training run, and each instrument measures it. The table in ``labkit.labs.detective.causes`` says
+which findings each cause can show, so a reading rules out every cause that cannot show it.
+``accuse`` compares the queries that were made with the fewest that settle the case.
 
 >>> case = new_case(2)
 >>> case.ask("fp32").finding

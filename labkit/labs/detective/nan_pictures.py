@@ -1,7 +1,7 @@
 """The small pictures of the NaN detective, ready to be drawn: places in percent, labels as text.
 
-This module believes that a page should not know what a loss is. Each function takes the plain data
-of a ``labkit.labs.detective.instruments.Reading`` and returns where to draw; from the left and from the top.
+Each function takes the plain data of a ``labkit.labs.detective.instruments.Reading`` and returns where to draw;
+from the left and from the top.
 """
 
 

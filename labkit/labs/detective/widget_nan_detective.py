@@ -1,7 +1,7 @@
 """NanDetective: a run that fails, eight instruments, four queries, and whom to accuse.
 
-This module believes that a case is a ``labkit.labs.detective.nan_detective.Case`` and that the page only asks and
-accuses: each request says what to do, and ``numbers`` says all that is then to be seen.
+A case is a ``labkit.labs.detective.nan_detective.Case``. The page only asks and accuses: each request says what to
+do, and ``numbers`` holds everything that is then shown.
 """
 
 import traitlets

@@ -1,8 +1,8 @@
 """How a training loop is judged: by where it ends, beside a run of the judge's own.
 
-This module believes that a loop is right when its losses and weights are. An answer's end is
-compared with the judge's; if they differ, the judge runs its own loop with one mistake at a time,
-and a mistake that ends where the answer ends is named. How an answer is written is never looked at.
+A loop is right when its losses and weights are. An answer's end is compared with the judge's; if
+they differ, the judge runs its own loop with one mistake at a time, and a mistake that ends where
+the answer ends is named. How an answer is written is never looked at.
 """
 
 import math

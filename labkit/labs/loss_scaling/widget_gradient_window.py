@@ -1,8 +1,8 @@
 """GradientWindow: gradients over FP16's window, and a loss scale that moves them.
 
-This module believes that loss scaling moves a histogram sideways and changes nothing else. A frame
-is a histogram by powers of two; the scale is 2**k, so k shifts it. Python says which part is lost,
-subnormal or overflowed; the page asks by ``request`` and draws ``numbers``.
+A frame is a histogram by powers of two. The scale is 2**k, so k moves it sideways and changes
+nothing else. Python says which part is lost, subnormal or overflowed; the page asks by ``request``
+and draws ``numbers``.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """ScaleTimeline: the loss scale of a run, step by step, and which steps were skipped.
 
-This module believes that a run is its StepRecords: nothing is measured again here. Python turns
-them into points and final text once; the page moves a cursor over them and reports the step.
+A run is its StepRecords; nothing is measured again here. Python turns them into points and final
+text once; the page moves a cursor over them and reports the step.
 """
 
 import math

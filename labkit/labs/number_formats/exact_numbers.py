@@ -1,7 +1,7 @@
 """Exact numbers, in and out: what may be typed, and how many digits are shown.
 
-This module believes that a typed number is exact: "0.1" is the fraction 1/10 until a format
-rounds it, and a value of a format has a last decimal digit.
+A typed number is exact: "0.1" is the fraction 1/10 until a format rounds it, and a value of a
+format has a last decimal digit.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What there is to see of one number in a format, as plain data that a page can draw.
 
-This module believes that a picture is a record. ``picture`` says everything about a ``Look``: its
-fields, its neighbours, every rounding, every format. ``described`` says the same in words.
+``picture`` says everything about a ``Look``: its fields, its neighbours, every rounding, every
+format. ``described`` says the same in words.
 """
 
 import math

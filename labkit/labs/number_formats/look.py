@@ -1,7 +1,7 @@
-"""What is looked at: an exact number, and the code that a format gives it.
+"""A ``Look``: an exact number, and the code that a format gives it.
 
-This module believes that the values of a format lie on a line, and that a code is a place on it.
-``labkit.formats`` does all rounding; fractions only measure what it did.
+The values of a format lie on a line, and a code is a place on it. ``labkit.formats`` does all
+rounding; fractions only measure what it did.
 """
 
 import math

@@ -1,8 +1,8 @@
 """FormatExplorer: one number, its bits, its neighbours, and what every format makes of it.
 
-This module believes that Python computes and the page draws. What there is to see comes from
-``labkit.labs.number_formats.format_picture``; ``format_explorer.js`` draws it, moves at once what a key
-moved, and sends a request. Each answer carries the request's number, so a late one is ignored.
+Python computes and the page draws. The numbers come from ``labkit.labs.number_formats.format_picture``;
+``format_explorer.js`` draws it, moves at once what a key moved, and sends a request. Each answer
+carries the request's number, so a late one is ignored.
 """
 
 import traitlets

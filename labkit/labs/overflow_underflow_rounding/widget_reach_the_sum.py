@@ -1,8 +1,8 @@
 """ReachTheSum: add 1 and again 1 in a 16-bit format, and watch the sum stick.
 
-This module believes that Python computes and the page draws. Each add is ``quantize(sum + 1)``;
-``numbers`` holds what that gives as final text, and the lengths of the two bars. The page asks by
-``request``; each answer carries the request's number, so a late one is ignored.
+Python computes and the page draws. Each add is ``quantize(sum + 1)``; ``numbers`` holds what that
+gives as final text, and the lengths of the two bars. The page asks by ``request``; each answer
+carries the request's number, so a late one is ignored.
 """
 
 import math

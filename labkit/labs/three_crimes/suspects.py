@@ -1,9 +1,9 @@
 """The suspects of lab 01: five small runs in 16 bits. Three fail, each of another illness.
 
-This module believes that a run is a record of settings, so that a repair is the change of one of
-them, and that a run leaves evidence beside its losses: which gradients are 0, which weights move.
-Which run fails, and of what, was measured first: tests/test_three_crimes_runs.py. At its end stand
-the detective's three tools, which the lab uses until the learner's own have passed.
+A run is a record of settings, and a repair changes one of them. Beside its losses it leaves
+evidence: which gradients are 0, which weights move. Which run fails, and of what, was measured
+first: tests/test_three_crimes_runs.py. At its end stand the detective's three tools, which the lab
+uses until the learner's own have passed.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,9 +1,9 @@
 """RunRace: three runs from the same first weights, side by side: FP32, all in 16 bits, and mixed.
 
-This module believes that a race is three recorded runs and a step. The dials choose among the runs
-of data/emulated/three_crimes.json; ``picture`` holds what the page draws, each number as final
-text. The page asks by ``request``; each answer carries the request's number. Which step is shown
-the page decides alone and tells in ``step``.
+A race is three recorded runs and a step. The dials choose among the runs of
+data/emulated/three_crimes.json; ``picture`` holds what the page draws, each number as final text.
+The page asks by ``request``; each answer carries the request's number. Which step is shown the page
+decides alone and tells in ``step``.
 """
 
 import json

@@ -73,16 +73,15 @@ def test_what_is_not_possible_is_refused():
 def test_the_words_say_what_the_picture_shows():
     widget = ReachTheSum()
     widget.add(3000)
-    assert widget.describe() == (
-        "FP16: 3000 ones added, the sum is 2048, 952 are missing. The gap above it is 2, "
-        "the addend is 1. Stuck: 2048 + 1 lies midway to 2050, and the even 2048 wins."
-    )
+    words = widget.describe()
+    facts = "FP16", "3000 ones", "sum is 2048", "952 are missing", "gap above it is 2"
+    assert [fact for fact in facts if fact not in words] == []
+    assert "Stuck" in words and "midway to 2050" in words and "even 2048" in words
     data, _ = widget._repr_mimebundle_()
     assert repr(widget) == data["text/plain"] == widget.describe()
-    fresh = ReachTheSum()
-    assert fresh.describe().startswith(
-        "FP16: 0 ones added, the sum is 0. The gap above it is 2**-24"
-    )
+    fresh = ReachTheSum().describe()
+    assert "0 ones added" in fresh and "sum is 0" in fresh and "gap above it is 2**-24" in fresh
+    assert "missing" not in fresh and "Stuck" not in fresh
 
 
 def test_what_crosses_to_the_page_is_json_and_holds_the_steps():

@@ -163,9 +163,9 @@ def test_the_words_say_what_the_picture_shows():
     race.step = 1
     words = race.describe()
     setting = "digits, Adam at 0.001, eps 1e-8"
-    assert words.startswith(f"Race on {setting}. Loss at step 1 of 299: FP32 2.")
-    assert "; all in FP16 not finite; mixed, FP16, dynamic loss scale 2." in words
-    assert f" Recorded: {RECORDED['provenance']}. From Python: " in words
+    assert setting in words and "step 1 of 299" in words and "FP32 2." in words
+    assert "all in FP16 not finite" in words and "mixed, FP16, dynamic loss scale 2." in words
+    assert RECORDED["provenance"] in words and "From Python" in words
     assert "emulated" in words and "keeps up" not in words
     race.step = 299
     assert "all in FP16 not finite, not finite from step 1" in race.describe()
