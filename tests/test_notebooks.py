@@ -194,21 +194,6 @@ def test_solution_notebook_stores_clean_results(source):
             assert not re.search(r"<[\w.]+ object at 0x", str(output.get("data", ""))), cell.source
 
 
-@pytest.mark.slow
-@each_lab
-def test_solutions_hold_on_the_plainest_processor(source):
-    plainest = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **plainest, "LABKIT_PROGRESS": "off"}
-    environment.pop("PYTEST_ADDOPTS", None)  # the outer run's report file, for one
-    path = NOTEBOOKS / "solutions" / f"{source.stem}.ipynb"
-    command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", str(path)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert re.search(r"\d+ passed", done.stdout)
-
-
 # --- What a notebook may use ----------------------------------------------------------------------
 
 

@@ -11,3 +11,6 @@ IN_CHECKOUT = not _SHIPPED.is_dir()
 _ROOT = _PACKAGE.parent if IN_CHECKOUT else _SHIPPED
 DATA = _ROOT / "data"
 NOTEBOOKS = _ROOT / "notebooks"
+
+LEARNERS = ("formats", "devices", "emulation", "training", "measuring", "plots.py")
+"""The part of labkit that learners import and read; the sandbox holds it whole."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labkit.base import paths
-from labkit.grading.sandbox import server, standin
+from labkit.grading.sandbox import standin
 
 DISK_BYTES = 64 * 2**20
 """The size of /tmp and of /dev/shm inside, and of any one file."""
@@ -192,7 +192,7 @@ def _python() -> list[str]:
 def _labkit() -> list[str]:
     """labkit's own part of the sandbox, by name: what learners import, and the inner half."""
     package = Path(paths.__file__).resolve().parents[1]
-    bound = [package / "__init__.py", *(package / name for name in server.LEARNERS)]
+    bound = [package / "__init__.py", *(package / name for name in paths.LEARNERS)]
     bound += [path for name in _BASE if (path := package / "base" / name).exists()]
     bound += [package / "labs" / "engine" / name for name in _ENGINE]
     bound += [package / "labs" / "__init__.py", *_of_labs(package)]

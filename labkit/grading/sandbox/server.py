@@ -30,13 +30,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from labkit.base.paths import LEARNERS
 from labkit.grading.sandbox import cells, confine, frames, standin
 
 REQUEST_BYTES = 2**28
 ORPHAN_SECONDS = 3600
-LEARNERS = ("formats", "devices", "emulation", "training", "measuring", "plots.py")
-"""What a learner imports of labkit, beside ``labs``."""
-
 PRELOADED = [
     "numpy",
     "pandas",
