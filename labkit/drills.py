@@ -209,7 +209,7 @@ def session(
 ) -> list[Question]:
     """The questions of one sitting: what is due, then new ones, at most ``count``.
 
-    With ``core`` only the forty that interviewers ask most. Raises ValueError for a count below 1
+    With ``core`` only what interviewers ask most. Raises ValueError for a count below 1
     and for a topic that the bank does not have.
     """
     if count < 1:

@@ -212,10 +212,13 @@ def finish_mock(name: str, done: Mock, bank: Bank, now: datetime) -> None:
         keep(review)
 
 
-def unfinished_mock(bank: Bank, log: Sequence[Event] | None = None) -> tuple[str, Mock] | None:
+def unfinished_mock(
+    bank: Bank, log: Sequence[Event] | None = None, **settings: float
+) -> tuple[str, Mock] | None:
     """The newest mock that was broken off, as it stood; None where there is none.
 
-    One whose questions the bank no longer has cannot be resumed and is left out.
+    ``settings`` are values of ``Mock``'s fields that it must have, such as ``length=5``. One whose
+    questions the bank no longer has cannot be resumed and is left out.
     """
     log = progress.events(kind="mock") if log is None else log
     started: dict[str, Mock] = {}
@@ -231,6 +234,7 @@ def unfinished_mock(bank: Bank, log: Sequence[Event] | None = None) -> tuple[str
         name: found
         for name, found in started.items()
         if all(turn.question in bank.questions for turn in found.turns)
+        and all(getattr(found, field) == value for field, value in settings.items())
     }
     return next(reversed(whole.items()), None)
 

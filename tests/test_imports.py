@@ -95,7 +95,7 @@ TABLE = {
     ),
     "__init__": May(),
     "__main__": May(
-        "build my_labs doctor progress widgets questions drills interview sittings terminal anki "
+        "build lab_source my_labs doctor progress widgets questions drills interview sittings terminal anki "
         "grading hardware recordings",
         "torch",
     ),

@@ -1,6 +1,7 @@
 """Drills and mocks in a terminal: typed lines in, plain text out."""
 
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -155,3 +156,66 @@ def test_an_anki_deck_keeps_its_ids(tmp_path, capsys):
     english, chinese = notes("en.apkg", "en"), notes("zh.apkg", "zh")
     assert set(english) == set(chinese) and len(english) >= 220
     assert not any("<script" in text for text in english.values())
+
+
+def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    interview.keep(drills.Review(at=ahead, question="any", seed=0, correct=True, score=1.0))
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["drill", "--count", "1"]) == 0
+    said = capsys.readouterr().out
+    trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
+    assert trouble and f"{trouble}\n" in said
+
+
+def broken_off(length, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(["mock", "--new", "--length", str(length)]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ([], True),
+        (["--length", "15"], True),
+        (["--minutes", "30"], True),
+        (["--length", "5"], False),
+        (["--minutes", "7"], False),
+    ],
+)
+def test_a_mock_goes_on_only_as_it_was_asked_for(monkeypatch, capsys, typed, goes_on):
+    broken_off(15, monkeypatch, capsys)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", *typed]) == 0
+    said = capsys.readouterr().out
+    assert ("Resumed at question 2" in said) is goes_on
+    assert ("--- 1/5 " in said) is ("5" in typed)
+
+
+def test_of_two_mocks_broken_off_the_one_of_that_length_goes_on(monkeypatch, capsys):
+    for length in (15, 5):
+        broken_off(length, monkeypatch, capsys)
+    for length in (15, 5):
+        monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+        assert main(["mock", "--length", str(length)]) == 0
+        assert f"--- 2/{length} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (["--ready", "--diagnostic"], ["--ready", "--diagnostic"]),
+        (["--ready", "--count", "3"], ["--ready", "--count"]),
+        (["--friday", "--topic", "fp8"], ["--friday", "--topic"]),
+        (["--diagnostic", "--core"], ["--diagnostic", "--core"]),
+        (["--export", "a.json", "--import", "b.json"], ["--export", "--import"]),
+        (["--anki", "a.apkg", "--friday"], ["--anki", "--friday"]),
+    ],
+)
+def test_flags_that_ask_for_different_things_are_refused(typed, named, capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["drill", *typed])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and all(flag in err.splitlines()[-1] for flag in named)

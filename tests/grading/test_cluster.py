@@ -42,7 +42,7 @@ def cluster(tmp_path, monkeypatch):
 
 def grade(root: Path, grader: type, *more: str) -> int:
     (root / "grades.secret").write_text(SECRET)
-    return command.main([str(root), "-o", str(root / "grades.csv"), *more], grader)
+    return grade_command([root, "-o", root / "grades.csv", *more], grader)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def book(tmp_path):
 
 def grade(root, *more):
     words = [root, "-o", root / "grades.csv", "--gradebook", root / "nbgrader.db", *more]
-    return command.main([str(word) for word in words], Grader)
+    return grade_command(words, Grader)
 
 
 def test_scores_are_those_of_the_table_and_nbgrader_exports_them(tmp_path, book):
@@ -104,7 +104,7 @@ def test_a_course_for_nbgrader_is_released_handed_in_graded_here_and_exported(tm
     hand_in(course, ada=answered, bob=released)
     words = [course, "-o", course / "marks.csv", "--gradebook", course / "gradebook.db"]
     words += ["--no-sandbox"] if sandbox.why_not() else []
-    assert command.main([str(word) for word in words]) == command.ALL_GRADED
+    assert grade_command(words) == command.ALL_GRADED
     with open(course / "marks.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["repairs"] for row in rows} == {""}
