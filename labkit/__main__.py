@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+_HELP = functools.partial(argparse.HelpFormatter, max_help_position=32)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status; without a command, list the commands."""
@@ -31,7 +33,11 @@ def parse(arguments: list[str]) -> Namespace:
 
     Raises SystemExit with status 2, after a sentence on stderr, for what no command takes.
     """
-    parser = ArgumentParser(prog="labkit", description="The commands of the mixed precision labs.")
+    parser = ArgumentParser(
+        prog="labkit",
+        description="The commands of the mixed precision labs.",
+        formatter_class=_HELP,
+    )
     _add(parser, _COMMANDS)
     return parser.parse_args(arguments, Namespace(typed=arguments))
 
@@ -59,9 +65,12 @@ class _Group:
 def _add(parser: ArgumentParser, commands: dict[str, "_Command | _Group"]) -> None:
     """Give the parser subcommands; without one of them it shows its help."""
     parser.set_defaults(run=lambda _: parser.print_help() or 0)
+    name = "COMMAND [...]"
+    parser.usage = f"{parser.prog} {name}"
     parsers = parser.add_subparsers(
         title="commands",
-        metavar="COMMAND",
+        prog=parser.prog,
+        metavar=name,
         description=f"`{parser.prog} COMMAND --help` tells more.",
     )
     for name, entry in commands.items():
@@ -69,7 +78,7 @@ def _add(parser: ArgumentParser, commands: dict[str, "_Command | _Group"]) -> No
             name,
             help=entry.promise,
             description=entry.promise,
-            formatter_class=functools.partial(argparse.HelpFormatter, max_help_position=32),
+            formatter_class=_HELP,
         )
         if isinstance(entry, _Group):
             _add(one, entry.commands)
@@ -479,7 +488,7 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--roster", type=Path, metavar="FILE", help="columns id, name, lms_id and maybe due")
     add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
     add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
-    add("--no-sandbox", action="store_true", help="run students' code as yourself")
+    add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
     add("--scheduler", metavar="ADDRESS", help="of Dask, such as tcp://10.0.0.5:8786")
     add("--secret-file", type=Path, metavar="FILE", help="seeds the checks; made if absent")
@@ -550,7 +559,7 @@ _COMMANDS: dict[str, _Command | _Group] = {
     "drill": _Command(_drill_or_flag, _declare_drill_and_its_flags),
     "mock": _Command(_mock, _declare_mock),
     "interview": _Group(
-        "Prepare for an interview: a plan, how ready you are, its date.",
+        "Prepare for an interview: plan, readiness, date, questions.",
         {
             "plan": _Command(_plan),
             "ready": _Command(_ready, _declare_language),

@@ -11,7 +11,8 @@ import pytest
 from tiny_lab import TINY
 
 from labkit import build as build_module
-from labkit.build import BuildError, build, main
+from labkit.__main__ import main
+from labkit.build import BuildError, build
 from labkit.lab_source import (
     LabError,
     cell_id,
@@ -463,7 +464,7 @@ def test_the_command(copy, monkeypatch, capsys):
     monkeypatch.setattr("labkit.build.build", functools.partial(build, notebooks=copy))
 
     def run(*args: str) -> tuple[int, str, str]:
-        return main(list(args)), *capsys.readouterr()
+        return main(["build", *args]), *capsys.readouterr()
 
     assert run("--check") == (0, "Every notebook is current.\n", "")
     (copy / "02_tiny.ipynb").unlink()

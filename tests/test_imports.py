@@ -95,8 +95,8 @@ TABLE = {
     ),
     "__init__": May(),
     "__main__": May(
-        "build lab_source my_labs doctor progress widgets questions drills interview sittings terminal anki "
-        "grading hardware recordings",
+        "build lab_source my_labs doctor progress widgets questions drills interview sittings "
+        "terminal anki grading hardware recordings",
         "torch",
     ),
 }

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from labkit import drills, interview, sittings, terminal
-from labkit.__main__ import main
+from labkit.__main__ import main, parse
 from labkit.sittings import DONE, DrillSitting
 from tests.questions.small_bank import small_bank
 
@@ -131,29 +131,81 @@ def test_the_commands(capsys, monkeypatch, tmp_path):
     assert "--- 1/2" in capsys.readouterr().out
     assert main(["drill", "--topic", "sums"]) == 1
     assert "there is no topic 'sums'" in capsys.readouterr().err
-    assert main(["drill", "--ready", "--language", "zh"]) == 0
-    assert "数值格式" in capsys.readouterr().out
-    assert main(["drill", "--export", str(tmp_path / "r.json")]) == 0
-    assert main(["drill", "--import", str(tmp_path / "r.json")]) == 0
-    assert "0 added, 0 known" in capsys.readouterr().out
     assert main(["mock", "--length", "5", "--seed", "7"]) == 0
     assert "Seed 7" in capsys.readouterr().out
     assert main(["mock"]) == 0
     assert "Resumed at question 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["interview ready", "drill --ready"])
+def test_readiness_in_chinese_which_is_kept(capsys, command):
+    assert main([*command.split(), "--language", "zh"]) == 0
+    assert "数值格式" in capsys.readouterr().out
+    assert interview.language() == "zh"
+
+
+@pytest.mark.parametrize("command", ["interview plan", "drill --friday"])
+def test_the_plan_gives_commands_that_there_are(capsys, command):
+    assert main(command.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line.split("labkit ")[1] for line in lines if "python -m labkit" in line]
+    assert len(commands) == 8 and "interview diagnostic" in commands
+    assert all(parse(words.split()).run for words in commands)
+
+
+def test_a_plan_of_which_nothing_is_left_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("labkit.plans.friday", lambda *_: [])
+    assert main(["interview", "plan"]) == 0
+    assert "nothing is left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["interview diagnostic", "drill --diagnostic"])
+def test_the_diagnostic(capsys, monkeypatch, command):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(command.split()) == 0
+    assert "--- 1/12 " in capsys.readouterr().out
+    assert [review.mode for review in interview.reviews()] == ["diagnostic"]
+
+
+@pytest.mark.parametrize("way", ["reviews {}", "drill --{}"])
+def test_reviews_are_carried(capsys, monkeypatch, tmp_path, way):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(["interview", "drill", "--count", "1", "--core"]) == 0
+    file = str(tmp_path / "r.json")
+    assert main([*way.format("export").split(), file]) == 0
+    assert main([*way.format("import").split(), file]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: 1 reviews" in said and f"{file}: 0 added, 1 known before" in said
+
+
+def test_the_date_of_the_interview(capsys, monkeypatch):
+    day = (datetime.now(UTC) + timedelta(days=9)).date()
+    assert main(["interview", "date"]) == 0
+    assert main(["interview", "date", str(day)]) == 0
+    assert main(["interview", "date"]) == 0
+    none, *two = capsys.readouterr().out.splitlines()
+    assert "No interview" in none and all(str(day) in line for line in two)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["drill", "--interview", str(day + timedelta(days=1)), "--count", "1"]) == 0
+    assert interview.interview_date().date() == day + timedelta(days=1)
+    assert "--- 1/1 " in capsys.readouterr().out, "the drill goes on"
+
+
 def test_an_anki_deck_keeps_its_ids(tmp_path, capsys):
     import sqlite3
     import zipfile
 
-    def notes(name, language):
-        assert main(["drill", "--anki", str(tmp_path / name), "--language", language]) == 0
+    def notes(command, name, language):
+        assert main([*command, str(tmp_path / name), "--language", language]) == 0
         with zipfile.ZipFile(tmp_path / name) as deck:
             deck.extract("collection.anki2", tmp_path / language)
         with sqlite3.connect(tmp_path / language / "collection.anki2") as base:
             return dict(base.execute("select guid, flds from notes"))
 
-    english, chinese = notes("en.apkg", "en"), notes("zh.apkg", "zh")
+    english, chinese = (
+        notes(["anki"], "en.apkg", "en"),
+        notes(["drill", "--anki"], "zh.apkg", "zh"),
+    )
     assert set(english) == set(chinese) and len(english) >= 220
     assert not any("<script" in text for text in english.values())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from handing_in import POINTS, hand_in, small
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 from test_grade_command import outputs, rows
 
 from labkit.grading import command

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 from handing_in import LAB, RIGHT_ULP, hand_in, small, with_answer
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command, sandbox
 
@@ -97,7 +97,7 @@ def test_a_course_for_nbgrader_is_released_handed_in_graded_here_and_exported(tm
         assert done.returncode == 0, done.stderr
 
     course = tmp_path / "course"
-    assert main(["build", "--nbgrader", str(course), "--labs", "02"]) == 0
+    assert main(["nbgrader", str(course), "--labs", "02"]) == 0
     nbgrader("generate_assignment", LAB)
     released = json.loads((course / "release" / LAB / f"{LAB}.ipynb").read_text(encoding="utf-8"))
     answered = with_answer(copy.deepcopy(released), "ulp", RIGHT_ULP)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from handing_in import LAB, POINTS, as_bytes, code, small
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.reading import LARGEST
