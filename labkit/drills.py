@@ -12,8 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import fsrs
+from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
 from labkit.misconceptions import misconceptions
 from labkit.questions import Bank, Question, wrong_ideas
@@ -40,12 +42,14 @@ class Review:
     "diagnostic").
     """
 
-    at: datetime
+    __pydantic_config__ = ConfigDict(extra="forbid")  # for reviews that come out of a file
+
+    at: AwareDatetime
     question: str
     seed: int
-    correct: bool
-    score: float
-    sure: int = FAIRLY_SURE
+    correct: StrictBool
+    score: Annotated[float, Field(ge=0, le=1)]
+    sure: Annotated[int, Field(ge=NOT_SAID, le=CERTAIN)] = FAIRLY_SURE
     hints: int = 0
     seconds: float = 0.0
     mode: str = "drill"

@@ -13,9 +13,11 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from labkit import mock, progress
 from labkit.answers import Judgement
-from labkit.drills import NOT_SAID, Mistake, Review
+from labkit.drills import Mistake, Review
 from labkit.mock import Mock, Turn
 from labkit.progress import Event, ProgressError
 from labkit.questions import LANGUAGES, Bank, Card
@@ -154,7 +156,13 @@ def import_reviews(file: Path) -> tuple[int, int]:
         found = None
     if not isinstance(found, list):
         raise ValueError(f"{file} is no export of reviews by labkit (format {FORMAT})")
-    told = [_imported(row, f"{file}: review {place}") for place, row in enumerate(found, 1)]
+    try:
+        told = TypeAdapter(list[Review]).validate_python(found)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place, *field = wrong["loc"]
+        where = ": ".join([f"review {place + 1}", *map(str, field)])
+        raise ValueError(f"{file}: {where}: {wrong['msg']}") from None
     known = {(review.at, review.question) for review in reviews()}
     added = [review for review in told if (review.at, review.question) not in known]
     for review in sorted(added, key=lambda review: review.at):
@@ -162,24 +170,6 @@ def import_reviews(file: Path) -> tuple[int, int]:
         if trouble:
             raise progress.ProgressError(trouble)
     return len(added), len(told) - len(added)
-
-
-def _imported(row: object, name: str) -> Review:
-    try:
-        at = datetime.fromisoformat(row["at"])
-        review = Review(**{**row, "at": at, "misconceptions": tuple(row["misconceptions"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from None
-    rightly = (
-        at.tzinfo is not None
-        and isinstance(review.question, str)
-        and isinstance(review.correct, bool)
-        and review.sure in (NOT_SAID, 1, 2, 3)
-        and 0 <= review.score <= 1
-    )
-    if not rightly:
-        raise ValueError(f"{name}: a field is out of its range")
-    return review
 
 
 def start_mock(settings: Mock, now: datetime) -> str:

@@ -52,9 +52,9 @@ TABLE = {
     "questions": May("paths exact expressions misconceptions", "pydantic"),
     # An answer of kind code imports its check when it is judged.
     "answers": May("expressions questions checks"),
-    "drills": May("questions misconceptions", "fsrs"),
+    "drills": May("questions misconceptions", "fsrs pydantic"),
     "mock": May("questions answers drills"),
-    "interview": May("questions answers drills mock progress"),
+    "interview": May("questions answers drills mock progress", "pydantic"),
     "sittings": May("questions answers drills mock interview progress"),
     "plans": May("questions drills"),
     "preparing": May("questions drills interview plans plots wording", "pandas"),
