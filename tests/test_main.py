@@ -1,9 +1,11 @@
 """The commands: what they print, what they return, and what they do not load."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -54,40 +56,91 @@ def loaded_by(code):
     return set(out.stdout.splitlines()[-1].split())
 
 
-def test_without_a_command_every_command_has_a_line(capsys):
-    assert main([]) == 0
+COMMANDS = [
+    "doctor",
+    "start",
+    "progress",
+    "drill",
+    "mock",
+    "interview",
+    "reviews",
+    "anki",
+    "grade",
+    "nbgrader",
+    "build",
+    "record",
+]
+UNDER = {
+    "interview": ["plan", "ready", "date", "diagnostic", "drill", "mock"],
+    "reviews": ["export", "import"],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"), [([], COMMANDS), *(([g], n) for g, n in UNDER.items())]
+)
+def test_without_a_command_every_command_has_a_line(capsys, words, names):
+    assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    start = lines.index("commands:") + 1
-    listed = [line.split() for line in lines[start:] if line.startswith("  ")]
-    assert [words[0] for words in listed] == [
-        "doctor",
-        "start",
-        "progress",
-        "drill",
-        "mock",
-        "build",
-        "grade",
-        "record",
-    ]
+    listed = [line.split() for line in lines[lines.index("  COMMAND [...]") + 1 :]]
+    assert [words[0] for words in listed] == names
     assert all(len(words) > 3 for words in listed)
 
 
 def test_help_is_the_same_list(capsys):
     main([])
     listed = capsys.readouterr().out
+    assert help_of(capsys) == listed
+
+
+def help_of(capsys, *words):
     with pytest.raises(SystemExit) as ended:
-        main(["--help"])
+        main([*words, "--help"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == listed
+    return capsys.readouterr().out
 
 
-def test_an_unknown_command_names_those_there_are(capsys):
+@pytest.mark.parametrize(
+    "words", [[], *([c] for c in COMMANDS), *([g, c] for g, names in UNDER.items() for c in names)]
+)
+def test_help_fits_a_screen(capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = help_of(capsys, *words).splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    assert lines[0].startswith(" ".join(["usage: labkit", *words]))
+
+
+@pytest.mark.parametrize(
+    ("words", "names"), [(["doctr"], COMMANDS), (["interview", "raedy"], UNDER["interview"])]
+)
+def test_an_unknown_command_names_those_there_are(capsys, words, names):
     with pytest.raises(SystemExit) as ended:
-        main(["doctr"])
+        main(words)
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert "'doctr'" in said
-    assert "'doctor', 'start', 'progress', 'drill', 'mock', 'build', 'grade', 'record'" in said
+    assert f"'{words[-1]}'" in said and all(name in said for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("build --check --execute", "--check"),
+        ("build --check --nbgrader course", "--check"),
+        ("build 02 --variants", "labkit nbgrader"),
+        ("build --extra checks.py", "labkit nbgrader"),
+        ("grade --self-test submissions -o grades.csv", "SUBMISSIONS, -o"),
+        ("grade --self-test --only ulp", "--only"),
+        ("grade in -o out.csv --scheduler tcp://a:1 --jobs 2", "--jobs"),
+        ("grade in -o out.csv --jobs 0", "at least 1"),
+        ("interview date tomorrow", "2026-12-01"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_a_sentence(capsys, words, named):
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and named in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["doctor", "progress"])
@@ -107,9 +160,10 @@ def test_importing_labkit_loads_nothing_of_it_and_none_of_what_it_stands_on():
 
 def test_the_list_of_commands_and_progress_load_no_numerics_and_no_widgets():
     heavy = {"torch", "numpy", "matplotlib", "pandas", "IPython", "ipywidgets", "anywidget"}
-    for arguments in ([], ["progress"]):
-        loaded = loaded_by(f"from labkit.__main__ import main; main({arguments})")
-        assert "labkit.__main__" in loaded
+    help_too = "try: main({})\nexcept SystemExit: pass"
+    for code in (help_too.format(["grade", "--help"]), "main([])", "main(['progress'])"):
+        loaded = loaded_by(f"from labkit.__main__ import main\n{code}")
+        assert "labkit.__main__" in loaded and "labkit.grading.command" not in loaded
         assert loaded & heavy == set()
 
 
@@ -199,42 +253,25 @@ def test_doctor_returns_whether_the_course_will_run(capsys, monkeypatch, status,
     assert said["findings"][0]["status"] == status
 
 
-# What other modules do
+# start and build
 
 
-def test_start_and_build_hand_on_their_arguments(monkeypatch):
+def test_start_and_build_hand_on_what_was_said(monkeypatch, capsys):
     from labkit.course import build, my_labs
 
-    monkeypatch.setattr(my_labs, "main", lambda arguments: ["start", *arguments])
-    monkeypatch.setattr(build, "main", lambda arguments: ["build", *arguments])
-    assert main(["start", "here"]) == ["start", "here"]
-    assert main(["build", "--check", "02_number_formats"]) == [
-        "build",
-        "--check",
-        "02_number_formats",
-    ]
+    monkeypatch.setattr(my_labs, "start", lambda folder: my_labs.Started(Path(folder), ()))
+    monkeypatch.setattr(build, "build", lambda labs, **how: [f"{labs} {how}"])
+    assert main(["start", "here"]) == 0
+    assert "here" in capsys.readouterr().out
+    assert main(["build", "--check", "02_number_formats"]) == 1, "something is stale"
+    said = capsys.readouterr().err
+    assert "['02_number_formats'] {'check': True, 'execute': False}" in said
 
 
 def test_build_without_the_authors_packages_says_what_to_install(capsys, monkeypatch):
-    from labkit.course import build
-
-    def without_jupytext(arguments):
-        raise ModuleNotFoundError("No module named 'jupytext'", name="jupytext")
-
-    monkeypatch.setattr(build, "main", without_jupytext)
-    assert main(["build"]) == 1
-    assert capsys.readouterr().err == (
-        "labkit build needs jupytext, which is not installed. Run"
-        " `pip install -e '.[dev]'` in the checkout.\n"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "jupytext" else "there"
     )
-
-
-def test_a_module_of_labkit_that_is_missing_is_not_mistaken_for_a_package(monkeypatch):
-    from labkit.course import build
-
-    def broken(arguments):
-        raise ModuleNotFoundError("No module named 'labkit.gone'", name="labkit.gone")
-
-    monkeypatch.setattr(build, "main", broken)
-    with pytest.raises(ModuleNotFoundError, match=r"labkit\.gone"):
-        main(["build"])
+    assert main(["build"]) == 1
+    said = capsys.readouterr().err
+    assert "jupytext is not installed" in said and "pip install -e '.[dev]'" in said

@@ -14,19 +14,17 @@ of labkit changes what a lab prints, ``pytest --nbval`` says so; ``build --execu
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from labkit.base.paths import NOTEBOOKS
-from labkit.course.lab_source import Lab, LabError, digest, read_lab
+from labkit.course.lab_source import Lab, digest, read_lab
 
 # The longest a cell may take. A lab runs in under 60 s, but a machine under load has been seen to
 # take minutes over `import torch`; a kernel that died is noticed at once.
@@ -254,31 +252,3 @@ def _replace(path: Path, text: str) -> str:
 def _name(path: Path) -> str:
     """The path as typed from the top of the repository."""
     return os.path.relpath(path).replace(os.sep, "/")
-
-
-def main(args: list[str]) -> int:
-    """``labkit build [--check | --execute] [LAB ...]``; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="labkit build",
-        description="Build the notebooks from notebooks/source.",
-        epilog="For a class: labkit build --nbgrader COURSE_DIR; its --help tells more.",
-    )
-    parser.add_argument("labs", nargs="*", metavar="LAB", help="such as 02_number_formats")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="say what is stale, change nothing")
-    mode.add_argument("--execute", action="store_true", help="execute current solutions again")
-    options = parser.parse_args(args)
-    try:
-        said = build(options.labs or None, check=options.check, execute=options.execute)
-    except (LabError, BuildError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    for sentence in said:
-        print(sentence, file=sys.stderr if options.check else sys.stdout)
-    if not said:
-        print("Every notebook is current.")
-    return 1 if options.check and said else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -16,12 +16,10 @@ A copy shows by itself what was changed: a lab's cell carries the hash of its te
 
 from __future__ import annotations
 
-import argparse
 import html
 import json
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -291,23 +289,3 @@ def _manifest(notebooks: Path) -> dict[str, Any]:
 def _shown(folder: Path) -> str:
     """The folder as a reader of the course knows it: ``my_labs`` wherever that is its name."""
     return f"{FOLDER}/" if folder.name == FOLDER else str(folder)
-
-
-def main(args: list[str]) -> int:
-    """``labkit start [DIR]``; returns the exit status: 1 where a lab could not be copied."""
-    parser = argparse.ArgumentParser(
-        prog="labkit start", description="Copy the labs to a folder of your own, or update it."
-    )
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="by default my_labs")
-    options = parser.parse_args(args)
-    try:
-        started = start(options.folder)
-    except OSError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(started)
-    return 1 if started.blocked else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -71,8 +71,8 @@ class Outputs:
         )
 
 
-def main(arguments: list[str], make_grader: Callable | None = None) -> int:
-    """Run the command and return its exit status.
+def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int:
+    """Grade as the options of ``labkit grade`` say, and return the exit status.
 
     0: every exercise of every submission was graded. 1: something was not, and the tables say what.
     2: it could not start. 130: it was stopped, and what was graded is kept.
@@ -80,7 +80,6 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
     ``make_grader(settings)`` gives a context manager with ``grade(work)``; by default the runner's
     ``Grader``.
     """
-    options = _options(arguments)
     try:
         if options.self_test:
             from labkit.grading.judge import selftest
@@ -99,32 +98,6 @@ def main(arguments: list[str], make_grader: Callable | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped. What was graded is kept; the same command goes on.", file=sys.stderr)
         return INTERRUPTED
-
-
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="labkit grade", description="Grade what a class handed in, in a sandbox."
-    )
-    add = parser.add_argument
-    add("submissions", nargs="?", type=Path, metavar="SUBMISSIONS", help="a folder or an LMS's zip")
-    add("-o", dest="out", type=Path, metavar="grades.csv", help="the table to write")
-    add("--lab", help="one lab, such as 02_number_formats or 02")
-    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="submissions at a time")
-    add("--extra", type=Path, metavar="checks.py", help="hidden checks of your own")
-    add("--gradebook", type=Path, metavar="nbgrader.db", help="write the scores there too")
-    add("--roster", type=Path, metavar="roster.csv", help="columns id, name, lms_id and maybe due")
-    add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
-    add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
-    add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
-    add(
-        "--self-test", action="store_true", help="do right and wrong answers earn what they should?"
-    )
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler, such as tcp://10.0.0.5:8786")
-    add("--secret-file", type=Path, metavar="FILE", help="seeds the checks; made if it is absent")
-    options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error(f"--jobs is {options.jobs}; it is at least 1")
-    return options
 
 
 def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
@@ -224,7 +197,7 @@ def _line_of(error: BaseException | None, name: str) -> str:
 
 def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
     return Settings(
-        jobs=options.jobs,
+        jobs=options.jobs or os.cpu_count() or 1,
         secret=secret,
         extra=str(options.extra.resolve()) if options.extra else None,
         sandboxed=not options.no_sandbox,

@@ -11,8 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import fsrs
+from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
 from labkit.base.misconceptions import misconceptions
 from labkit.interview.questions import Bank, Question, wrong_ideas
@@ -39,12 +41,14 @@ class Review:
     "diagnostic").
     """
 
-    at: datetime
+    __pydantic_config__ = ConfigDict(extra="forbid")  # for reviews that come out of a file
+
+    at: AwareDatetime
     question: str
     seed: int
-    correct: bool
-    score: float
-    sure: int = FAIRLY_SURE
+    correct: StrictBool
+    score: Annotated[float, Field(ge=0, le=1)]
+    sure: Annotated[int, Field(ge=NOT_SAID, le=CERTAIN)] = FAIRLY_SURE
     hints: int = 0
     seconds: float = 0.0
     mode: str = "drill"
@@ -208,7 +212,7 @@ def session(
 ) -> list[Question]:
     """The questions of one sitting: what is due, then new ones, at most ``count``.
 
-    With ``core`` only the forty that interviewers ask most. Raises ValueError for a count below 1
+    With ``core`` only what interviewers ask most. Raises ValueError for a count below 1
     and for a topic that the bank does not have.
     """
     if count < 1:

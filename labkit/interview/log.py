@@ -13,11 +13,13 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from labkit.base import progress
 from labkit.base.progress import Event, ProgressError
 from labkit.interview import mock
 from labkit.interview.answers import Judgement
-from labkit.interview.drills import NOT_SAID, Mistake, Review
+from labkit.interview.drills import Mistake, Review
 from labkit.interview.mock import Mock, Turn
 from labkit.interview.questions import LANGUAGES, Bank, Card
 
@@ -155,7 +157,13 @@ def import_reviews(file: Path) -> tuple[int, int]:
         found = None
     if not isinstance(found, list):
         raise ValueError(f"{file} is no export of reviews by labkit (format {FORMAT})")
-    told = [_imported(row, f"{file}: review {place}") for place, row in enumerate(found, 1)]
+    try:
+        told = TypeAdapter(list[Review]).validate_python(found)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        place, *field = wrong["loc"]
+        where = ": ".join([f"review {place + 1}", *map(str, field)])
+        raise ValueError(f"{file}: {where}: {wrong['msg']}") from None
     known = {(review.at, review.question) for review in reviews()}
     added = [review for review in told if (review.at, review.question) not in known]
     for review in sorted(added, key=lambda review: review.at):
@@ -163,24 +171,6 @@ def import_reviews(file: Path) -> tuple[int, int]:
         if trouble:
             raise progress.ProgressError(trouble)
     return len(added), len(told) - len(added)
-
-
-def _imported(row: object, name: str) -> Review:
-    try:
-        at = datetime.fromisoformat(row["at"])
-        review = Review(**{**row, "at": at, "misconceptions": tuple(row["misconceptions"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from None
-    rightly = (
-        at.tzinfo is not None
-        and isinstance(review.question, str)
-        and isinstance(review.correct, bool)
-        and review.sure in (NOT_SAID, 1, 2, 3)
-        and 0 <= review.score <= 1
-    )
-    if not rightly:
-        raise ValueError(f"{name}: a field is out of its range")
-    return review
 
 
 def start_mock(settings: Mock, now: datetime) -> str:
@@ -213,10 +203,13 @@ def finish_mock(name: str, done: Mock, bank: Bank, now: datetime) -> None:
         keep(review)
 
 
-def unfinished_mock(bank: Bank, log: Sequence[Event] | None = None) -> tuple[str, Mock] | None:
+def unfinished_mock(
+    bank: Bank, log: Sequence[Event] | None = None, **settings: float
+) -> tuple[str, Mock] | None:
     """The newest mock that was broken off, as it stood; None where there is none.
 
-    One whose questions the bank no longer has cannot be resumed and is left out.
+    ``settings`` are values of ``Mock``'s fields that it must have, such as ``length=5``. One whose
+    questions the bank no longer has cannot be resumed and is left out.
     """
     log = progress.events(kind="mock") if log is None else log
     started: dict[str, Mock] = {}
@@ -232,6 +225,7 @@ def unfinished_mock(bank: Bank, log: Sequence[Event] | None = None) -> tuple[str
         name: found
         for name, found in started.items()
         if all(turn.question in bank.questions for turn in found.turns)
+        and all(getattr(found, field) == value for field, value in settings.items())
     }
     return next(reversed(whole.items()), None)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from labkit.interview.drills import Review, due_dates, moment, unseen
+from labkit.interview.drills import Review, diagnostic, due_dates, moment, unseen
 from labkit.interview.questions import Bank
 
 _RECENT = timedelta(days=7)
@@ -39,7 +39,7 @@ class Step:
         if self.action == "drill":
             return f"python -m labkit drill --topic {self.topic} --count {_CARDS}"
         return {
-            "diagnostic": "python -m labkit drill --diagnostic",
+            "diagnostic": "python -m labkit interview diagnostic",
             "mock": "python -m labkit mock",
         }[self.action]
 
@@ -47,14 +47,18 @@ class Step:
 def friday(bank: Bank, reviews: Sequence[Review], now: datetime) -> list[Step]:
     """What is left to do when the interview is days away: diagnostic, five topics, two mocks.
 
-    What was done in the last seven days counts. The topics are those of the core forty: first where
+    What was done in the last seven days counts. The topics are those of the core: first where
     most was missed, then what was never asked, the most asked first. All done is an empty list.
     """
     now = moment(reviews, now)
     recent = [review for review in reviews if now - review.at < _RECENT]
     steps = []
     if not any(review.mode == "diagnostic" for review in recent):
-        steps.append(Step("the diagnostic, to find the gaps in labs 01 to 06", 10, "diagnostic"))
+        asked = diagnostic(bank, reviews)
+        labs = len({question.lab for question in asked})
+        minutes = -(-sum(question.seconds for question in asked) // 60)
+        what = f"the diagnostic: {len(asked)} questions on {labs} labs, to find the gaps"
+        steps.append(Step(what, minutes, "diagnostic"))
     topic_of = {question.id: question.topic for question in bank.questions.values()}
     drilled = Counter(topic_of.get(r.question) for r in recent if r.mode == "drill")
     done = [topic for topic in bank.topics if drilled[topic] >= _CARDS]

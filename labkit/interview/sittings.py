@@ -279,22 +279,31 @@ def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:
 
 
 def resumed(
-    bank: Bank, *, seed: int | None = None, length: int | None = None
+    bank: Bank,
+    *,
+    length: int | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
 ) -> MockSitting | None:
     """The mock interview that was broken off, where it was; None where there is none.
 
-    With a seed, only if it has that seed, and that length.
+    Of several the newest that has the length, minutes and seed which are given.
     """
-    found = interview.unfinished_mock(bank)
-    if not found or (seed is not None and (found[1].seed, found[1].length) != (seed, length)):
-        return None
-    return MockSitting(bank, found[1], kept=found[0])
+    given = {"length": length, "minutes": minutes, "seed": seed}
+    given = {field: value for field, value in given.items() if value is not None}
+    found = interview.unfinished_mock(bank, **given)
+    return MockSitting(bank, found[1], kept=found[0]) if found else None
 
 
 def new_mock(
-    bank: Bank, *, length: int = 10, minutes: float | None = None, seed: int | None = None
+    bank: Bank,
+    *,
+    length: int | None = None,
+    minutes: float | None = None,
+    seed: int | None = None,
 ) -> MockSitting:
-    """A new mock interview; two minutes a question and a seed of its own where none are given."""
+    """A new mock interview: 10 questions, two minutes each and any seed, where none are given."""
+    length = 10 if length is None else length
     seed = random.randrange(10**6) if seed is None else seed
     minutes = mock.SECONDS_A_TURN / 60 * length if minutes is None else minutes
     return MockSitting(bank, Mock(seed=seed, length=length, minutes=minutes))

@@ -276,6 +276,8 @@ def readiness_text(bank: Bank, language: str) -> str:
 def friday_text(bank: Bank) -> str:
     """The plan for an interview that is days away, with the commands to run."""
     steps = plans.friday(bank, interview.reviews(), datetime.now(UTC))
+    if not steps:
+        return "All done: nothing is left before the interview."
     return "\n".join(
         f"{step.minutes:3} min  {step.what}\n         {step.command}" for step in steps
     )

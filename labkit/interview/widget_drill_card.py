@@ -323,15 +323,17 @@ def drill(
 
 def mock_interview(
     *,
-    length: int = 10,
+    length: int | None = None,
     minutes: float | None = None,
     seed: int | None = None,
     language: str | None = None,
 ) -> DrillCard:
-    """A mock interview as cards: the one that was broken off, or a new one for a seed."""
-    bank = load()
-    sitting = sittings.resumed(bank, seed=seed, length=length)
-    sitting = sitting or sittings.new_mock(bank, length=length, minutes=minutes, seed=seed)
+    """A mock interview as cards: the one that was broken off, or a new one of 10 questions.
+
+    What is given of length, minutes and seed, the one that was broken off must have.
+    """
+    bank, asked = load(), {"length": length, "minutes": minutes, "seed": seed}
+    sitting = sittings.resumed(bank, **asked) or sittings.new_mock(bank, **asked)
     return DrillCard(sitting, language=language)
 
 

@@ -10,8 +10,9 @@ import nbformat
 import pytest
 from tiny_lab import TINY
 
+from labkit.__main__ import main
 from labkit.course import build as build_module
-from labkit.course.build import BuildError, build, main
+from labkit.course.build import BuildError, build
 from labkit.course.lab_source import (
     LabError,
     cell_id,
@@ -463,7 +464,7 @@ def test_the_command(copy, monkeypatch, capsys):
     monkeypatch.setattr("labkit.course.build.build", functools.partial(build, notebooks=copy))
 
     def run(*args: str) -> tuple[int, str, str]:
-        return main(list(args)), *capsys.readouterr()
+        return main(["build", *args]), *capsys.readouterr()
 
     assert run("--check") == (0, "Every notebook is current.\n", "")
     (copy / "02_tiny.ipynb").unlink()

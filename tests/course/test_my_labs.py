@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from tiny_lab import TINY
 
+from labkit.__main__ import main
 from labkit.course import my_labs
 from labkit.course.build import build
 from labkit.course.lab_source import digest
-from labkit.course.my_labs import Started, default_folder, main, stale, start
+from labkit.course.my_labs import Started, default_folder, stale, start
 
 NAME = "02_tiny.ipynb"
 OLD = digest(TINY)[:12]
@@ -344,12 +345,12 @@ def test_a_course_that_is_not_built_says_so(tmp_path):
 def test_the_command(notebooks, mine, monkeypatch, capsys):
     real = my_labs.start
     monkeypatch.setattr(my_labs, "start", lambda folder: real(folder, notebooks=notebooks))
-    assert main([str(mine)]) == 0
+    assert main(["start", str(mine)]) == 0
     assert capsys.readouterr().out == f"Your labs are in {mine}:\n  {NAME}  2. Tiny numbers\n"
     (mine / NAME).write_text("{")
-    assert main([str(mine)]) == 1
+    assert main(["start", str(mine)]) == 1
     assert "is left as it is: it is damaged" in capsys.readouterr().out
-    assert main([str(mine / NAME)]) == 1
+    assert main(["start", str(mine / NAME)]) == 1
     assert "cannot be copied" in capsys.readouterr().err
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from handing_in import POINTS, hand_in, small
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 from test_grade_command import outputs, rows
 
 from labkit.grading import command
@@ -42,7 +42,7 @@ def cluster(tmp_path, monkeypatch):
 
 def grade(root: Path, grader: type, *more: str) -> int:
     (root / "grades.secret").write_text(SECRET)
-    return command.main([str(root), "-o", str(root / "grades.csv"), *more], grader)
+    return grade_command([root, "-o", root / "grades.csv", *more], grader)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
@@ -33,7 +33,7 @@ def grader():
 
 def grade(grader, root: Path, *more: object) -> int:
     words = [root, "-o", root / "grades.csv", "--jobs", "2", *more]
-    return command.main([str(word) for word in words], grader)
+    return grade_command(words, grader)
 
 
 def rows(root: Path, name: str = "grades.csv") -> list[dict]:
@@ -314,7 +314,7 @@ def test_what_cannot_start_says_why_in_one_line(tmp_path, grader, capsys, words,
     (tmp_path / "typo.py").write_text("LAB = 'x'\ndef (\n")
     (tmp_path / "other.py").write_text(EXTRA.replace("ulp", "upl"))
     (tmp_path / "spoilt.ledger.db").write_text("not a database, and long enough to be read so")
-    status = command.main([word.format(root=tmp_path) for word in words], grader)
+    status = grade_command([word.format(root=tmp_path) for word in words], grader)
     err = capsys.readouterr().err
     assert (status, grader.graded) == (CANNOT_START, [])
     assert said in err and err.count("\n") == 1
@@ -378,11 +378,9 @@ def test_a_full_disk_after_grading_is_one_sentence(tmp_path, grader, monkeypatch
 SLOW = """
 import sys
 sys.path.insert(0, {folder!r})
-from quick_grader import QuickGrader
-from labkit.grading import command
-from labkit.grading.sandbox import bubblewrap as sandbox
+from quick_grader import QuickGrader, grade_command
 QuickGrader.seconds = 0.2
-sys.exit(command.main({words!r}, QuickGrader))
+sys.exit(grade_command({words!r}, QuickGrader))
 """
 
 
@@ -425,7 +423,7 @@ def test_a_zip_of_an_lms_is_graded(tmp_path, grader):
     hand_in(tmp_path / "in", **{"Ada Lovelace_7_assignsubmission_file_": small(answer("passes"))})
     shutil.make_archive(str(tmp_path / "class"), "zip", tmp_path / "in" / "submitted")
     words = [tmp_path / "class.zip", "-o", tmp_path / "grades.csv"]
-    assert command.main([str(word) for word in words], grader) == ALL_GRADED
+    assert grade_command(words, grader) == ALL_GRADED
     ada = row(tmp_path, "Ada Lovelace")
     assert (ada["lms_id"], ada["points"]) == ("7", "2")
 

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 from handing_in import LAB, RIGHT_ULP, hand_in, small, with_answer
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.sandbox import bubblewrap as sandbox
@@ -29,7 +29,7 @@ def book(tmp_path):
 
 def grade(root, *more):
     words = [root, "-o", root / "grades.csv", "--gradebook", root / "nbgrader.db", *more]
-    return command.main([str(word) for word in words], Grader)
+    return grade_command(words, Grader)
 
 
 def test_scores_are_those_of_the_table_and_nbgrader_exports_them(tmp_path, book):
@@ -98,14 +98,14 @@ def test_a_course_for_nbgrader_is_released_handed_in_graded_here_and_exported(tm
         assert done.returncode == 0, done.stderr
 
     course = tmp_path / "course"
-    assert main(["build", "--nbgrader", str(course), "--labs", "02"]) == 0
+    assert main(["nbgrader", str(course), "--labs", "02"]) == 0
     nbgrader("generate_assignment", LAB)
     released = json.loads((course / "release" / LAB / f"{LAB}.ipynb").read_text(encoding="utf-8"))
     answered = with_answer(copy.deepcopy(released), "ulp", RIGHT_ULP)
     hand_in(course, ada=answered, bob=released)
     words = [course, "-o", course / "marks.csv", "--gradebook", course / "gradebook.db"]
     words += ["--no-sandbox"] if sandbox.why_not() else []
-    assert command.main([str(word) for word in words]) == command.ALL_GRADED
+    assert grade_command(words) == command.ALL_GRADED
     with open(course / "marks.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["repairs"] for row in rows} == {""}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from handing_in import LAB, POINTS, as_bytes, code, small
-from quick_grader import QuickGrader, answer
+from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.intake.reading import LARGEST
@@ -100,7 +100,7 @@ def graded(tmp_path_factory) -> dict[str, list[dict]]:
         archive.writestr("bomb_1_assignsubmission_file_/x.ipynb", b"0" * (LARGEST + 1))
         archive.writestr("word_1_assignsubmission_file_/lab.docx", b"PK")
     words = [root / "class.zip", "-o", root / "grades.csv", "--lab", "02"]
-    assert command.main([str(word) for word in words], Grader) == command.SOME_UNGRADED
+    assert grade_command(words, Grader) == command.SOME_UNGRADED
     assert {path.name.partition(".")[0] for path in root.iterdir()} == {"class", "grades"}
     with open(root / "grades.csv", encoding="utf-8", newline="") as file:
         rows: dict[str, list[dict]] = {}
@@ -161,7 +161,7 @@ def test_a_folder_of_links_and_pipes_is_graded_beside_an_honest_file(tmp_path: P
     os.mkfifo(root / "cy" / LAB / "x.ipynb")
     (root / "loop").symlink_to(root)
     words = [str(root), "-o", str(tmp_path / "grades.csv"), "--lab", LAB]
-    assert command.main(words, Grader) == command.SOME_UNGRADED
+    assert grade_command(words, Grader) == command.SOME_UNGRADED
     with open(tmp_path / "grades.csv", encoding="utf-8", newline="") as file:
         causes = {row["student"]: row["cause"] for row in csv.DictReader(file)}
     assert causes == {"ada": "", "bob": "link", "cy": "unreadable", "loop": "link"}

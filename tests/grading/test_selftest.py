@@ -3,10 +3,9 @@
 import json
 
 import pytest
-from quick_grader import QuickGrader
+from quick_grader import QuickGrader, grade_command
 
 from labkit.__main__ import main
-from labkit.grading import command
 from labkit.grading.course import read_course
 from labkit.grading.judge import selftest
 from labkit.grading.records import Outcome
@@ -16,7 +15,7 @@ from labkit.grading.sandbox import readiness
 
 def test_the_runner_grades_lab_00_as_it_should(capsys):
     words = ["--self-test", "--lab", "00", "--jobs", "1"]
-    assert command.main(words + ["--no-sandbox"] * bool(sandbox.why_not())) == 0
+    assert grade_command(words + ["--no-sandbox"] * bool(sandbox.why_not())) == 0
     said = capsys.readouterr().out
     assert "The grader is in order." in said
     assert said.count(" as expected, 0 not") == 3
@@ -34,7 +33,7 @@ class Generous(QuickGrader):
 
 
 def test_a_grader_that_passes_everything_is_found_out(capsys):
-    assert command.main(["--self-test", "--lab", "02"], Generous) == 1
+    assert grade_command(["--self-test", "--lab", "02"], Generous) == 1
     said = capsys.readouterr().out
     assert "02_number_formats, solution 02_number_formats.ipynb: snap is not graded" in said
     assert "unsolved notebook 02_number_formats.ipynb: ulp is passed" in said

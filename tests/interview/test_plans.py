@@ -1,12 +1,13 @@
 """Plans: what is left to do by Friday, and what the weeks until an interview hold."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from labkit.interview import drills, plans
 from labkit.interview.drills import Review
-from labkit.interview.questions import load
+from labkit.interview.questions import Bank, load
 from tests.interview.small_bank import small_bank
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -31,6 +32,27 @@ def test_friday_is_a_diagnostic_five_topics_and_two_mocks():
     assert len({step.topic for step in steps if step.topic}) == 5
     known = [review(q.id) for q in load().topics[steps[1].topic].questions]
     assert steps[1].topic not in {step.topic for step in plans.friday(load(), known, NOW)}
+
+
+def with_lab_07(bank):
+    """The bank with a topic whose questions are those of lab 06, asked of a lab 07."""
+    topic = bank.topics["hardware"]
+    moved = [
+        q.model_copy(update={"id": f"{q.id}-7", "lab": "07_memory"})
+        for q in bank.questions.values()
+        if q.lab == "06_hardware_and_benchmarks"
+    ]
+    more = replace(topic, topic="memory-7", questions=tuple(moved))
+    return Bank({**bank.topics, "memory-7": more}, {**bank.questions, **{q.id: q for q in moved}})
+
+
+def test_the_diagnostic_says_how_much_it_asks_also_with_a_lab_more():
+    for bank, labs in ((load(), 6), (with_lab_07(load()), 7)):
+        step = plans.friday(bank, [], NOW)[0]
+        asked = drills.diagnostic(bank, [])
+        assert len({question.lab for question in asked}) == labs
+        assert f"{2 * labs} questions" in step.what and f"{labs} labs" in step.what
+        assert step.minutes == -(-sum(question.seconds for question in asked) // 60)
 
 
 def test_what_was_missed_comes_before_what_was_never_asked():

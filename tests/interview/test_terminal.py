@@ -1,10 +1,11 @@
 """Drills and mocks in a terminal: typed lines in, plain text out."""
 
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from labkit.__main__ import main
+from labkit.__main__ import main, parse
 from labkit.interview import drills, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.sittings import DONE, DrillSitting
@@ -131,28 +132,143 @@ def test_the_commands(capsys, monkeypatch, tmp_path):
     assert "--- 1/2" in capsys.readouterr().out
     assert main(["drill", "--topic", "sums"]) == 1
     assert "there is no topic 'sums'" in capsys.readouterr().err
-    assert main(["drill", "--ready", "--language", "zh"]) == 0
-    assert "数值格式" in capsys.readouterr().out
-    assert main(["drill", "--export", str(tmp_path / "r.json")]) == 0
-    assert main(["drill", "--import", str(tmp_path / "r.json")]) == 0
-    assert "0 added, 0 known" in capsys.readouterr().out
     assert main(["mock", "--length", "5", "--seed", "7"]) == 0
     assert "Seed 7" in capsys.readouterr().out
     assert main(["mock"]) == 0
     assert "Resumed at question 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["interview ready", "drill --ready"])
+def test_readiness_in_chinese_which_is_kept(capsys, command):
+    assert main([*command.split(), "--language", "zh"]) == 0
+    assert "数值格式" in capsys.readouterr().out
+    assert interview.language() == "zh"
+
+
+@pytest.mark.parametrize("command", ["interview plan", "drill --friday"])
+def test_the_plan_gives_commands_that_there_are(capsys, command):
+    assert main(command.split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line.split("labkit ")[1] for line in lines if "python -m labkit" in line]
+    assert len(commands) == 8 and "interview diagnostic" in commands
+    assert all(parse(words.split()).run for words in commands)
+
+
+def test_a_plan_of_which_nothing_is_left_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("labkit.interview.plans.friday", lambda *_: [])
+    assert main(["interview", "plan"]) == 0
+    assert "nothing is left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["interview diagnostic", "drill --diagnostic"])
+def test_the_diagnostic(capsys, monkeypatch, command):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(command.split()) == 0
+    assert "--- 1/12 " in capsys.readouterr().out
+    assert [review.mode for review in interview.reviews()] == ["diagnostic"]
+
+
+@pytest.mark.parametrize("way", ["reviews {}", "drill --{}"])
+def test_reviews_are_carried(capsys, monkeypatch, tmp_path, way):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(["interview", "drill", "--count", "1", "--core"]) == 0
+    file = str(tmp_path / "r.json")
+    assert main([*way.format("export").split(), file]) == 0
+    assert main([*way.format("import").split(), file]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}: 1 reviews" in said and f"{file}: 0 added, 1 known before" in said
+
+
+def test_the_date_of_the_interview(capsys, monkeypatch):
+    day = (datetime.now(UTC) + timedelta(days=9)).date()
+    assert main(["interview", "date"]) == 0
+    assert main(["interview", "date", str(day)]) == 0
+    assert main(["interview", "date"]) == 0
+    none, *two = capsys.readouterr().out.splitlines()
+    assert "No interview" in none and all(str(day) in line for line in two)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["drill", "--interview", str(day + timedelta(days=1)), "--count", "1"]) == 0
+    assert interview.interview_date().date() == day + timedelta(days=1)
+    assert "--- 1/1 " in capsys.readouterr().out, "the drill goes on"
+
+
 def test_an_anki_deck_keeps_its_ids(tmp_path, capsys):
     import sqlite3
     import zipfile
 
-    def notes(name, language):
-        assert main(["drill", "--anki", str(tmp_path / name), "--language", language]) == 0
+    def notes(command, name, language):
+        assert main([*command, str(tmp_path / name), "--language", language]) == 0
         with zipfile.ZipFile(tmp_path / name) as deck:
             deck.extract("collection.anki2", tmp_path / language)
         with sqlite3.connect(tmp_path / language / "collection.anki2") as base:
             return dict(base.execute("select guid, flds from notes"))
 
-    english, chinese = notes("en.apkg", "en"), notes("zh.apkg", "zh")
+    english, chinese = (
+        notes(["anki"], "en.apkg", "en"),
+        notes(["drill", "--anki"], "zh.apkg", "zh"),
+    )
     assert set(english) == set(chinese) and len(english) >= 220
     assert not any("<script" in text for text in english.values())
+
+
+def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    interview.keep(drills.Review(at=ahead, question="any", seed=0, correct=True, score=1.0))
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["drill", "--count", "1"]) == 0
+    said = capsys.readouterr().out
+    trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
+    assert trouble and f"{trouble}\n" in said
+
+
+def broken_off(length, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
+    assert main(["mock", "--new", "--length", str(length)]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ([], True),
+        (["--length", "15"], True),
+        (["--minutes", "30"], True),
+        (["--length", "5"], False),
+        (["--minutes", "7"], False),
+    ],
+)
+def test_a_mock_goes_on_only_as_it_was_asked_for(monkeypatch, capsys, typed, goes_on):
+    broken_off(15, monkeypatch, capsys)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", *typed]) == 0
+    said = capsys.readouterr().out
+    assert ("Resumed at question 2" in said) is goes_on
+    assert ("--- 1/5 " in said) is ("5" in typed)
+
+
+def test_of_two_mocks_broken_off_the_one_of_that_length_goes_on(monkeypatch, capsys):
+    for length in (15, 5):
+        broken_off(length, monkeypatch, capsys)
+    for length in (15, 5):
+        monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+        assert main(["mock", "--length", str(length)]) == 0
+        assert f"--- 2/{length} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (["--ready", "--diagnostic"], ["--ready", "--diagnostic"]),
+        (["--ready", "--count", "3"], ["--ready", "--count"]),
+        (["--friday", "--topic", "fp8"], ["--friday", "--topic"]),
+        (["--diagnostic", "--core"], ["--diagnostic", "--core"]),
+        (["--export", "a.json", "--import", "b.json"], ["--export", "--import"]),
+        (["--anki", "a.apkg", "--friday"], ["--anki", "--friday"]),
+    ],
+)
+def test_flags_that_ask_for_different_things_are_refused(typed, named, capsys, tmp_path):
+    with pytest.raises(SystemExit) as ended:
+        main(["drill", *typed])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == "" and all(flag in err.splitlines()[-1] for flag in named)

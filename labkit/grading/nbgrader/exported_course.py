@@ -1,4 +1,4 @@
-"""An nbgrader course from the labs' sources: ``labkit build --nbgrader COURSE_DIR``.
+"""An nbgrader course from the labs' sources: ``labkit nbgrader DIR``.
 
 The result is an ordinary course on which nbgrader's own commands work:
 
@@ -13,21 +13,18 @@ The result is an ordinary course on which nbgrader's own commands work:
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
-import importlib.util
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.base.paths import NOTEBOOKS
-from labkit.course.build import CELL_SECONDS, BuildError, choose
-from labkit.course.lab_source import Lab, LabError, cell_id, digest, read_lab
+from labkit.course.build import CELL_SECONDS, choose
+from labkit.course.lab_source import Lab, cell_id, digest, read_lab
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader.settings import labkit_config, own_config
 
@@ -315,40 +312,3 @@ def _limits(labs: Iterable[Lab]) -> dict[str, float]:
                 name = f"{begin}{exercise.exercise}"
                 limits[name] = max(limits.get(name, 0), exercise.seconds)
     return limits
-
-
-def main(args: list[str]) -> int:
-    """``labkit build --nbgrader COURSE_DIR [...]``; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="labkit build", description="Write an nbgrader course from notebooks/source."
-    )
-    parser.add_argument("--nbgrader", type=Path, required=True, metavar="COURSE_DIR")
-    parser.add_argument("--labs", nargs="+", metavar="LAB", help="such as 02; all by default")
-    parser.add_argument(
-        "--extra",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="checks.py",
-        help="hidden checks of your own; may be repeated",
-    )
-    parser.add_argument(
-        "--variants", action="store_true", help="a seed for each student, not one for the class"
-    )
-    options = parser.parse_args(args)
-    for package in ("nbgrader", "jupytext"):
-        if importlib.util.find_spec(package) is None:
-            print(
-                f"{package} is not installed: run `pip install -e '.[instructor]'` in the checkout",
-                file=sys.stderr,
-            )
-            return 1
-    try:
-        said = write_course(
-            options.nbgrader, options.labs, extra=options.extra, variants=options.variants
-        )
-    except (CourseError, BuildError, LabError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print("\n".join(said) or "The course is current.")
-    return 0

@@ -1,6 +1,6 @@
 """Scores written into nbgrader's own gradebook, by its own interface.
 
-The names are those of the nbgrader course that ``labkit build --nbgrader`` writes: an assignment
+The names are those of the nbgrader course that ``labkit nbgrader`` writes: an assignment
 and its notebook are called as the lab, a grade cell ``check-<exercise>`` or ``hidden-<exercise>``.
 What the gradebook has of them stays; what is missing is added.
 """

@@ -20,7 +20,7 @@ c.CourseDirectory.course_id = {course_id!r}
 '''
 
 _LABKIT = '''\
-"""What the labs need of nbgrader. `labkit build --nbgrader` writes this file anew each time."""
+"""What the labs need of nbgrader. `labkit nbgrader` writes this file anew each time."""
 
 from pathlib import Path
 
