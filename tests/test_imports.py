@@ -25,7 +25,7 @@ class May:
 NUMERICS = (
     "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
     "tensor_core emulation call_order dtype_map models scaling loss_scaler hardware data precision "
-    "training"
+    "training measuring"
 )
 TABLE = {
     "paths": May(),
@@ -61,11 +61,12 @@ TABLE = {
     "wording": May(),
     "terminal": May("questions answers drills mock interview sittings plans wording"),
     "anki": May("questions answers terminal", "genanki markdown_it mdit_py_plugins"),
-    "hardware": May("paths", "torch tqdm"),
+    "measuring": May(others="torch"),
+    "hardware": May("paths measuring", "torch tqdm"),
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
     "precision": May("accumulators emulation hardware", "torch"),
-    "training": May("precision loss_scaler hardware", "torch tqdm pynvml"),
+    "training": May("precision loss_scaler hardware measuring", "torch tqdm pynvml"),
     "recordings": May("data hardware models precision training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
     "broken_runs": May("data emulation formats loss_scaler models scaling", "torch"),

@@ -1,0 +1,1 @@
+"""How fast, how well and at what price: times in paired rounds, accuracy, memory and energy."""
