@@ -21,13 +21,12 @@ from pathlib import Path
 from types import ModuleType
 
 from labkit.hardware.probe import look, processor
-from labkit.hardware.rules import TELLING_FLAGS, Description, Device, device_of
+from labkit.hardware.rules import TELLING_FLAGS, Description, Device, device_of, in_gib
 from labkit.paths import NOTEBOOKS
 
 _DISTRIBUTION = "mixed-precision-labs"
 _MODULES = {"markdown-it-py": "markdown_it"}  # packages that are imported by another name
 _REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
-_GIB = 2**30
 _DRIVER = "Update the device's driver; the labs run without the device"
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
@@ -350,7 +349,6 @@ def _full_name(device: Device) -> str:
 
 
 def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
-    answers = {True: "yes", False: "no", None: "unknown"}
     rows = []
     for dtype, support in device.dtypes.items():
         computable = support.computable
@@ -359,9 +357,9 @@ def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
         rows.append(
             (
                 dtype,
-                answers[support.storable.answer],
-                tried or answers[computable.answer],
-                answers[support.accelerated.answer],
+                support.storable.word,
+                tried or computable.word,
+                support.accelerated.word,
                 support.accelerated.why,
             )
         )
@@ -369,7 +367,7 @@ def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
 
 
 def _gib(memory: int | None) -> str:
-    return f"{memory / _GIB:.1f} GiB" if memory else "unknown"
+    return in_gib(memory) if memory else "unknown"
 
 
 def _first_line(error: Exception) -> str:
