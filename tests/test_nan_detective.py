@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from labkit import causes, nan_detective
-from labkit.broken_runs import PRECISIONS, Recipe, run
+from labkit.broken_runs import Recipe, run
 from labkit.causes import CAUSES
 from labkit.instruments import INSTRUMENTS, Reading, first_bad_loss, learns
 from labkit.misconceptions import misconceptions
 from labkit.nan_detective import QUERIES, Case, accuse, left, new_case, shortest_chain
+from labkit.precision import PRECISIONS
 
 SEEDS = range(5)
 # Seed 0 of each cause takes seconds, all of them take minutes.
@@ -42,7 +43,8 @@ def fake(instrument: str, finding: str) -> Reading:
 # The runs
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+# On a CPU a run in TF32 is one in FP32, and says so.
+@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "tf32"])
 def test_the_sound_run_trains_in_every_precision(precision):
     losses = [step.loss for step in run(Recipe(precision=precision, empty_steps=(4, 11)))]
     assert all(map(math.isfinite, losses)) and learns(losses)
