@@ -21,12 +21,11 @@ from types import ModuleType
 
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.probe import look, processor
-from labkit.devices.rules import TELLING_FLAGS, Description, Device, device_of
+from labkit.devices.rules import TELLING_FLAGS, Description, Device, device_of, in_gib
 
 _DISTRIBUTION = "mixed-precision-labs"
 _MODULES = {"markdown-it-py": "markdown_it"}  # packages that are imported by another name
 _REQUIREMENTS = NOTEBOOKS.parent / "requirements.txt"  # in a checkout; a wheel carries none
-_GIB = 2**30
 _DRIVER = "Update the device's driver; the labs run without the device"
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
@@ -349,7 +348,6 @@ def _full_name(device: Device) -> str:
 
 
 def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
-    answers = {True: "yes", False: "no", None: "unknown"}
     rows = []
     for dtype, support in device.dtypes.items():
         computable = support.computable
@@ -358,9 +356,9 @@ def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
         rows.append(
             (
                 dtype,
-                answers[support.storable.answer],
-                tried or answers[computable.answer],
-                answers[support.accelerated.answer],
+                support.storable.word,
+                tried or computable.word,
+                support.accelerated.word,
                 support.accelerated.why,
             )
         )
@@ -368,7 +366,7 @@ def _dtype_rows(device: Device) -> list[tuple[str, ...]]:
 
 
 def _gib(memory: int | None) -> str:
-    return f"{memory / _GIB:.1f} GiB" if memory else "unknown"
+    return in_gib(memory) if memory else "unknown"
 
 
 def _first_line(error: Exception) -> str:

@@ -15,8 +15,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.devices.rules import DTYPES, Description, Tried
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TORCH_NAMES = {
     "fp64": "float64",
@@ -208,6 +212,20 @@ def described(device: str) -> Description:
     return processor()
 
 
+def scaled_product(x: "Tensor") -> "Callable[[], Tensor]":
+    """What multiplies x by its transpose with the matmul made for fp8, a scale of 1 beside each.
+
+    The scales are made now, so that the call is the product alone. The second operand lies column
+    by column, as the kernel asks for.
+    """
+    import torch
+    from torch.nn.functional import ScalingType, scaled_mm
+
+    one, by_column = torch.ones((), device=x.device), x.t()
+    kind = ScalingType.TensorWise
+    return lambda: scaled_mm(x, by_column, one, kind, one, kind, output_dtype=torch.bfloat16)
+
+
 # In the child
 
 
@@ -241,7 +259,7 @@ def _try(device: str, dtype: str) -> Tried:
         "add": (lambda: ones + ones, 2),
         "matmul": (lambda: ones @ ones, 16),
         "int8 matmul": (lambda: torch._int_mm(torch.cat([ones, ones]), ones), 16),
-        "scaled matmul": (lambda: _scaled_matmul(ones), 16),
+        "scaled matmul": (lambda: scaled_product(ones)(), 16),
     }
     if dtype != "fp8":
         del tries["scaled matmul"]
@@ -256,17 +274,6 @@ def _gives(compute: Callable, result: float) -> bool:
         return bool((compute().float() == result).all())
     except Exception:  # as above
         return False
-
-
-def _scaled_matmul(ones):
-    """The matmul made for fp8: scales beside the operands, the second one column by column."""
-    import torch
-    from torch.nn.functional import ScalingType, scaled_mm
-
-    one = torch.ones((), device=ones.device)
-    tensorwise = ScalingType.TensorWise
-    second = ones.t().contiguous().t()
-    return scaled_mm(ones, second, one, tensorwise, one, tensorwise, output_dtype=torch.bfloat16)
 
 
 def _main(skip: Sequence[str]) -> None:

@@ -25,6 +25,11 @@ class Fact:
     evidence: str
     why: str
 
+    @property
+    def word(self) -> str:
+        """The answer: "yes", "no" or "unknown"."""
+        return {True: "yes", False: "no", None: "unknown"}[self.answer]
+
 
 @dataclass(frozen=True)
 class Support:
@@ -106,13 +111,13 @@ class Device:
 
     def describe(self) -> str:
         """All facts as lines of text."""
-        memory = f", {self.memory / 2**30:.1f} GiB" if self.memory else ""
+        memory = f", {in_gib(self.memory)}" if self.memory else ""
         lines = [" ".join(filter(None, [self.name, f"({self.kind}{memory})", self.capability]))]
-        lines.append(f"matrix units: {_said(self.matrix_units)} ({self.matrix_units.why})")
+        lines.append(f"matrix units: {self.matrix_units.word} ({self.matrix_units.why})")
         lines.append("dtype  storable  computable  accelerated  why")
         for dtype, support in self.dtypes.items():
             facts = (support.storable, support.computable, support.accelerated)
-            storable, computable, accelerated = map(_said, facts)
+            storable, computable, accelerated = (fact.word for fact in facts)
             lines.append(
                 f"{dtype:<5}  {storable:<8}  {computable:<10}  {accelerated:<11}  "
                 f"{support.accelerated.why}"
@@ -133,8 +138,9 @@ def device_of(description: Description) -> Device:
     )
 
 
-def _said(fact: Fact) -> str:
-    return {True: "yes", False: "no", None: "unknown"}[fact.answer]
+def in_gib(count: int) -> str:
+    """Bytes in gibibytes, as in "15.6 GiB"."""
+    return f"{count / 2**30:.1f} GiB"
 
 
 # Storable and computable

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         misaligned,
         work_and_memory,
     )
-    from labkit.measuring.energy import Cost, cost
     from labkit.measuring.quality import Impact, Verdict, accuracy_impact, verdict
     from labkit.measuring.report import Benchmark, ModeResult
     from labkit.measuring.speed import benchmark
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Benchmark",
     "Casts",
-    "Cost",
     "Impact",
     "Measurement",
     "Misaligned",
@@ -34,7 +32,6 @@ __all__ = [
     "Verdict",
     "accuracy_impact",
     "benchmark",
-    "cost",
     "count_casts",
     "measure",
     "misaligned",
@@ -46,7 +43,6 @@ __getattr__ = lazily(
     __name__,
     {
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
-        "energy": "Cost cost",
         "quality": "Impact Verdict accuracy_impact verdict",
         "report": "Benchmark ModeResult",
         "speed": "benchmark",

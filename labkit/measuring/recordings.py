@@ -1,34 +1,49 @@
 """What was measured on a machine, kept with its provenance.
 
-``labkit record`` measures matmuls by dtype, training steps by precision, and, on a GPU, whole runs
-by real and by emulated AMP. A recording is one JSON file, those of the course are in
-data/recordings.
+A figure is measured here, emulated, or recorded on a device that has a name. ``labkit record``
+makes the last kind: products by dtype, training steps by precision, and, on
+a GPU, whole runs by real and by emulated AMP. A recording is one JSON file, those of the course are
+in data/recordings.
 """
 
 import json
-import math
 import platform
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, get_type_hints
 
 import torch
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter, ValidationError
+from pydantic_core import ArgsKwargs
 
 from labkit.base.paths import DATA
-from labkit.measuring import Benchmark, ModeResult, benchmark
-from labkit.measuring.throughput import Measurement, Timing, measure
-from labkit.training import StepRecord, train
+from labkit.measuring.report import Benchmark
+from labkit.measuring.speed import benchmark
+from labkit.measuring.throughput import Measurement, measure
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
+from labkit.training.loop import StepRecord, train
 from labkit.training.models import SmallCNN, SmallGPT
-from labkit.training.precision import device_named
+from labkit.training.precision import PRECISIONS, device_named
 
 FOLDER = DATA / "recordings"
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp16_unscaled")
+RECORDED = tuple(name for name in PRECISIONS if not name.startswith("pure_"))
 """The precisions that each run is recorded in on a GPU."""
 EMULATED = ("fp32", "bf16", "fp16")
 """Those of them that are recorded under emulation besides, to be compared."""
+
+_COLUMNS = tuple(StepRecord.__dataclass_fields__)
+# One list a step: names at each would be most of a file.
+_Step = Annotated[
+    StepRecord,
+    BeforeValidator(lambda row: ArgsKwargs(tuple(row)) if isinstance(row, list) else row),
+    PlainSerializer(
+        lambda step: tuple(vars(step).values()),
+        return_type=tuple[tuple(get_type_hints(StepRecord).values())],
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ class RecordedRun:
     run: str
     precision: str
     emulated: bool
-    steps: tuple[StepRecord, ...]
+    steps: tuple[_Step, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +77,9 @@ class Recording:
         benchmarks: by a name of RUNS, training steps by precision.
         runs: whole runs, on a GPU only.
     """
+
+    # JSON has no inf and no NaN: they are strings.
+    __pydantic_config__ = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     device: str
     driver: str | None
@@ -125,7 +143,7 @@ def record(
     runs = []
     if kind == "cuda" and not quick:
         for name in RUNS:
-            for precision in PRECISIONS:
+            for precision in RECORDED:
                 say(f"{name} in {precision}")
                 runs.append(record_run(name, precision, device))
             runs += [record_run(name, precision, "cpu") for precision in EMULATED]
@@ -164,18 +182,14 @@ def record_run(run: str, precision: str, device: str, *, progress: bool = True) 
     return RecordedRun(run, precision, torch.device(device).type == "cpu", tuple(steps))
 
 
-def save(recording: Recording, path: Path) -> None:
-    """Write the recording as JSON.
+_RECORDING = TypeAdapter(Recording)
 
-    JSON has no inf and no NaN: they are written as the strings "inf" and "nan". The steps of a run
-    are one list a step: names at each would be most of the file.
-    """
-    content = asdict(recording)
-    for run in content["runs"]:
-        run["steps"] = [list(step.values()) for step in run["steps"]]
-    content["columns"] = list(StepRecord.__dataclass_fields__)
+
+def save(recording: Recording, path: Path) -> None:
+    """Write the recording as JSON; inf and NaN are the strings "Infinity" and "NaN"."""
+    content = json.loads(_RECORDING.dump_json(recording)) | {"columns": _COLUMNS}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_written(content), allow_nan=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> Recording:
@@ -185,22 +199,17 @@ def load(path: Path) -> Recording:
         ValueError: the file is not a recording, or is one of another version of labkit.
     """
     try:
-        content = _read(json.loads(path.read_text(encoding="utf-8")))
+        content = json.loads(path.read_text(encoding="utf-8"))
         columns = content.pop("columns")
-        if columns != tuple(StepRecord.__dataclass_fields__):
-            raise ValueError(f"{path} has other columns: record it anew with `labkit record`")
-        content["measurement"] = _measurement(content["measurement"])
-        content["benchmarks"] = {
-            name: Benchmark(**parts | {"results": _all(ModeResult, parts["results"])})
-            for name, parts in content["benchmarks"].items()
-        }
-        content["runs"] = tuple(
-            RecordedRun(**run | {"steps": tuple(StepRecord(*step) for step in run["steps"])})
-            for run in content["runs"]
-        )
-        return Recording(**content)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no recording of this labkit: {error!r}") from None
+        if tuple(columns) != _COLUMNS:
+            raise ValueError(f"its columns of a step are {columns}, not {list(_COLUMNS)}")
+        return _RECORDING.validate_python(content)
+    except ValidationError as error:
+        first, *_ = error.errors()
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        why = repr(error)
+    raise ValueError(f"{path} is no recording of this labkit, make one with `labkit record`: {why}")
 
 
 def recordings(folder: Path = FOLDER) -> list[Recording]:
@@ -240,31 +249,3 @@ def _driver(kind: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return said.strip().splitlines()[0] if said.strip() else None
-
-
-# JSON
-
-
-def _measurement(parts: dict) -> Measurement:
-    return Measurement(**parts | {"timings": _all(Timing, parts["timings"])})
-
-
-def _all(record: type, rows: tuple[dict, ...]) -> tuple:
-    return tuple(record(**row) for row in rows)
-
-
-def _written(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _written(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_written(part) for part in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _read(value: object) -> object:
-    """What ``_written`` wrote: lists are tuples, "inf" and "nan" numbers."""
-    if isinstance(value, dict):
-        return {name: _read(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return tuple(_read(part) for part in value)
-    return float(value) if value in ("inf", "-inf", "nan") else value

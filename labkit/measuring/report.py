@@ -1,15 +1,13 @@
 """What ``benchmark`` reports, and when two times differ.
 
-Names carry their units, each ratio stands beside what chance alone does, and "not measured" stands
-where nothing was.
+A report has units in its names, says beside each ratio what chance alone does, and says "not
+measured" where nothing was.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan, nan
-from statistics import median
+from math import isnan
 
-import torch
+from labkit.measuring.arms import quartiles, ratio, spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +44,12 @@ class ModeResult:
     @property
     def quartiles_ms(self) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile of the milliseconds of a step."""
-        return _quartiles(self.step_ms)
+        return quartiles(self.step_ms)
 
     @property
     def ratio(self) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile of ``time_ratios``."""
-        return _quartiles(self.time_ratios)
+        return quartiles(self.time_ratios)
 
     @property
     def flop_per_second(self) -> float:
@@ -114,9 +112,7 @@ class Benchmark:
     @property
     def noise(self) -> tuple[float, float, float]:
         """The smallest, the median and the largest ratio of the A/A control."""
-        if any(map(isnan, self.control)):
-            return nan, nan, nan
-        return min(self.control), median(self.control), max(self.control)
+        return spread(self.control)
 
     def verdict(self, mode: str) -> str:
         """Whether the mode is faster or slower than the first, as far as the control allows.
@@ -162,14 +158,3 @@ class Benchmark:
                 )
             lines.append(f"  {self.verdict(result.mode)}")
         return "\n".join(lines)
-
-
-def ratio(part: float, whole: float) -> float:
-    """NaN where one of them is 0: the clock could not tell."""
-    return part / whole if part and whole else nan
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    quarters = torch.tensor((0.25, 0.5, 0.75), dtype=torch.float64)
-    low, middle, high = torch.tensor(values, dtype=torch.float64).quantile(quarters).tolist()
-    return low, middle, high

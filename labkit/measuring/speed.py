@@ -1,14 +1,14 @@
 """``benchmark``: precisions beside one another in a real training loop.
 
-Every mode trains a model of its own from the same weights, the modes take turns in a shuffled
-order, and the first one runs twice: a ratio that lies among those of the first mode to itself is no
-difference (``report``).
+A speed-up is a claim about pairs. Every mode trains a model of its own from the same weights, the
+modes take turns (``labkit.measuring.arms``), and the first one runs twice: a ratio that lies among
+those of the first mode to itself is no difference (``report``).
 """
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import count, islice, pairwise
 from statistics import fmean, median
 from time import perf_counter
 
@@ -19,9 +19,10 @@ from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
 from labkit.devices.probe import described
+from labkit.measuring.arms import ratio, synchronize, take_turns
 from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
-from labkit.measuring.report import Benchmark, ModeResult, ratio
+from labkit.measuring.report import Benchmark, ModeResult
 from labkit.training.loop import Batch, StepRecord, check_batch, evaluate, train
 from labkit.training.loss_scaler import LossScaler
 from labkit.training.precision import device_named, precision_named
@@ -30,85 +31,77 @@ Make = Callable[[], tuple[nn.Module, Optimizer]]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-# Arms that take turns
+# A mode in training
 
 
-class _Arm:
-    """One model in training, and what its blocks of steps showed."""
+@dataclass(frozen=True)
+class _Block:
+    """Seconds of each timed step, seconds that these waited for their batches, joules of all."""
 
-    def __init__(self, mode: str, make: Make, batches: Iterable[Batch], seed: int) -> None:
-        self.mode = mode
+    seconds: list[float]
+    waiting: float
+    joules: float
+
+
+class _Training:
+    """One model in training, a block of steps at a time."""
+
+    def __init__(
+        self,
+        mode: str,
+        make: Make,
+        batches: Iterable[Batch],
+        *,
+        seed: int,
+        steps: int,
+        loss_fn: Loss,
+        device: torch.device,
+        counter: RaplCounter | NvmlCounter | None,
+    ) -> None:
+        self.mode, self.steps, self.loss_fn = mode, steps, loss_fn
+        self.device, self.counter = device, counter
         torch.manual_seed(seed)
         self.model, self.optimizer = make()
         self.scaler = LossScaler() if precision_named(mode).scaled else None
         self.unread = _endless(batches)
-        self.steps = self.skipped = 0
+        self.seeds = count(seed)
+        self.trained = self.skipped = 0
         self.losses: list[float] = []  # of the latest block
-        self.blocks: list[list[float]] = []  # seconds of its timed steps
-        self.waiting = self.joules = 0.0
 
-    def train(self, steps: int, loss_fn: Loss, device: torch.device) -> tuple[list, list]:
-        """Train a block: the clock after each step, and the seconds each waited for its batch."""
+    def block(self) -> _Block:
+        """Train a block. Its first step finds the caches full of another arm: it is not timed."""
+        # The same dropout, and the same shuffle of a loader, for every arm.
+        torch.manual_seed(next(self.seeds))
         ends, waits = [], []
 
         def read() -> Iterator[Batch]:
-            for _ in range(steps):
+            for _ in range(self.steps + 1):
                 start = perf_counter()
                 batch = next(self.unread)
                 waits.append(perf_counter() - start)
                 yield batch
 
         def look(record: StepRecord) -> None:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)  # the update may still be running
+            synchronize(self.device)  # the update may still be running
             ends.append(perf_counter())
 
+        before = self.counter.joules() if self.counter else 0.0
         records = train(
             self.model,
             read(),
             optimizer=self.optimizer,
-            loss_fn=loss_fn,
+            loss_fn=self.loss_fn,
             precision=self.mode,
-            device=device,
+            device=self.device,
             scaler=self.scaler,
             on_step=look,
             progress=False,
         )
-        self.steps += len(records)
+        joules = self.counter.joules() - before if self.counter else 0.0
+        self.trained += len(records)
         self.skipped += sum(record.skipped for record in records)
         self.losses = [record.loss for record in records]
-        return ends, waits
-
-
-def _take_turns(
-    arms: Sequence[_Arm],
-    *,
-    steps: int,
-    rounds: int,
-    warm_up: int,
-    seed: int,
-    loss_fn: Loss,
-    device: torch.device,
-    counter: RaplCounter | NvmlCounter | None,
-    progress: bool,
-) -> None:
-    """Let every arm train a block a round, in a shuffled order."""
-    shuffle = random.Random(seed).shuffle
-    order, blocks = list(arms), (warm_up + rounds) * len(arms)
-    with tqdm(total=blocks, desc="benchmark", leave=False, disable=not progress) as bar:
-        for number in range(warm_up + rounds):
-            shuffle(order)
-            for arm in order:
-                # The same dropout, and the same shuffle of a loader, for every arm.
-                torch.manual_seed(seed + number)
-                before = counter.joules() if counter else 0.0
-                # The first step of a block finds the caches full of another arm: one step more.
-                ends, waits = arm.train(steps + 1, loss_fn, device)
-                if number >= warm_up:
-                    arm.joules += counter.joules() - before if counter else 0.0
-                    arm.blocks.append([end - start for start, end in pairwise(ends)])
-                    arm.waiting += sum(waits[1:])
-                bar.update()
+        return _Block([end - start for start, end in pairwise(ends)], sum(waits[1:]), joules)
 
 
 def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -183,44 +176,53 @@ def benchmark(
         check_batch(test, "test")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         first_batch = _first(batches)
-        arms = [_Arm(mode, make, batches, seed) for mode in (*modes, modes[0])]
-        _check_equal([arm.model for arm in arms])
-        _take_turns(
-            arms,
-            steps=steps,
-            rounds=rounds,
-            warm_up=warm_up,
-            seed=seed,
-            loss_fn=loss_fn,
-            device=device,
-            counter=counter,
-            progress=progress,
-        )
+        trainings = [
+            _Training(
+                mode,
+                make,
+                batches,
+                seed=seed,
+                steps=steps,
+                loss_fn=loss_fn,
+                device=device,
+                counter=counter,
+            )
+            for mode in (*modes, modes[0])
+        ]
+        _check_equal([training.model for training in trainings])
+        total = (warm_up + rounds) * len(trainings)
+        with tqdm(total=total, desc="benchmark", leave=False, disable=not progress) as bar:
+            turns = take_turns([t.block for t in trainings], seed=seed, on_turn=bar.update)
+            timed = list(islice(turns, warm_up, warm_up + rounds))
+        *blocks, again = zip(*timed, strict=True)
         results = []
-        for arm in arms[:-1]:
+        for training, own in zip(trainings, blocks, strict=False):  # the control is no result
+            mode, step_seconds = training.mode, [s for block in own for s in block.seconds]
             torch.manual_seed(seed)
             model, _ = make()
             flop, memory = work_and_memory(
-                model, first_batch, loss_fn=loss_fn, precision=arm.mode, device=device
+                model, first_batch, loss_fn=loss_fn, precision=mode, device=device
             )
             if device.type == "cuda":
                 del model
-                memory = _peak_bytes(arm.mode, make, first_batch, loss_fn, device)
+                memory = _peak_bytes(mode, make, first_batch, loss_fn, device)
+            waiting = sum(block.waiting for block in own)
+            joules = sum(block.joules for block in own)
             results.append(
                 ModeResult(
-                    mode=arm.mode,
-                    step_ms=tuple(1e3 * s for block in arm.blocks for s in block),
-                    time_ratios=_over(arm, arms[0]),
-                    steps=arm.steps,
-                    skipped_steps=arm.skipped,
-                    final_loss=fmean(arm.losses),
+                    mode=mode,
+                    step_ms=tuple(1e3 * seconds for seconds in step_seconds),
+                    time_ratios=_over(own, blocks[0]),
+                    steps=training.trained,
+                    skipped_steps=training.skipped,
+                    final_loss=fmean(training.losses),
                     test_accuracy=(
-                        None if test is None else evaluate(arm.model, *test, precision=arm.mode)
+                        None if test is None else evaluate(training.model, *test, precision=mode)
                     ),
                     memory_bytes=memory,
                     flop_per_step=flop,
-                    waiting_share=_share(arm.waiting, sum(map(sum, arm.blocks))),
-                    joules_per_step=arm.joules / (rounds * (steps + 1)) if counter else None,
+                    waiting_share=waiting / sum(step_seconds) if any(step_seconds) else 0.0,
+                    joules_per_step=joules / (rounds * (steps + 1)) if counter else None,
                 )
             )
     return Benchmark(
@@ -229,7 +231,7 @@ def benchmark(
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
         emulated=device.type == "cpu",
         results=tuple(results),
-        control=_over(arms[-1], arms[0]),
+        control=_over(again, blocks[0]),
         memory=(
             "the most that CUDA allocates for the model, its optimizer and two steps"
             if device.type == "cuda"
@@ -239,15 +241,12 @@ def benchmark(
     )
 
 
-def _over(arm: _Arm, first: _Arm) -> tuple[float, ...]:
+def _over(own: Sequence[_Block], first: Sequence[_Block]) -> tuple[float, ...]:
     """For each round the median step of an arm over that of the first one."""
     return tuple(
-        ratio(median(mine), median(its)) for mine, its in zip(arm.blocks, first.blocks, strict=True)
+        ratio(median(mine.seconds), median(its.seconds))
+        for mine, its in zip(own, first, strict=True)
     )
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
 
 
 # What is refused

@@ -1,26 +1,25 @@
 """How fast this machine multiplies matrices, moves memory and casts, measured.
 
-Every arm is warmed up, the device is synchronised before the clock is read, arms take turns in a
-shuffled order, and the same arm runs twice to show what chance alone does. A dtype that the device
-lacks is an entry with a reason, never an exception.
+A time is an interval with a cause: every operation is warmed up, the device is synchronised before
+the clock is read, and operations take turns (``labkit.measuring.arms``), one of them twice to show
+what chance alone does. A dtype that the device lacks is an entry with a reason, never an exception.
 """
 
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
-from statistics import quantiles
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.devices.fp32_products import fp32_products_pinned
-from labkit.devices.probe import described
+from labkit.devices.probe import described, scaled_product
 from labkit.devices.roofline import Roof
 from labkit.devices.rules import DTYPES
+from labkit.measuring.arms import quartiles, ratio, spread, synchronize, take_turns
 
 _TORCH_DTYPES = {
     "fp64": torch.float64,
@@ -35,11 +34,12 @@ _SAMPLE = 0.005  # seconds: a thousand times what reading a clock or a launch co
 _LONGEST = 1.0  # seconds that a single product may take
 _COPIED = {"cpu": 2**27}  # bytes read, and as many written: beyond most caches
 _COPIED_ELSEWHERE = 2**30
+_Make = Callable[[], Callable[[], object]]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """An arm's times, one a round, or why there are none.
+    """An operation's times, one a round, or why there are none.
 
     Args:
         what: "matmul", "copy" or "cast".
@@ -60,7 +60,7 @@ class Timing:
     @property
     def quartiles(self) -> tuple[float, float, float]:
         """Lower quartile, median and upper quartile of the seconds; NaN without a time."""
-        return _quartiles(self.seconds)
+        return quartiles(self.seconds)
 
     @property
     def rate(self) -> float:
@@ -74,9 +74,9 @@ class Measurement:
 
     Args:
         device, torch, measured: what was measured, with which version, when (UTC, ISO 8601).
-        timings: every arm, those that could not run included.
-        control: the second run of an arm over its first in the same round, a ratio a round. What
-            differs by less is no difference.
+        timings: every operation, those that could not run included.
+        control: one run of an operation over another of the same in the same round, a ratio a
+            round. What differs by less is no difference.
     """
 
     device: str
@@ -87,8 +87,8 @@ class Measurement:
 
     @property
     def noise(self) -> tuple[float, float, float]:
-        """Quartiles of the A/A control: 1 would be a machine without noise."""
-        return _quartiles(self.control)
+        """The smallest, the median and the largest ratio of the A/A control."""
+        return spread(self.control)
 
     def matmul(self, dtype: str, size: int) -> Timing:
         """The timing of a product.
@@ -130,7 +130,7 @@ class Measurement:
 
     def describe(self) -> str:
         """All of it as lines of text."""
-        low, middle, high = self.noise
+        low, middle, high = quartiles(self.control)
         lines = [
             f"{self.device}, torch {self.torch}, measured {self.measured[:10]}",
             f"A/A control: {middle:.2f} (half of the rounds within {low:.2f} to {high:.2f})",
@@ -176,8 +176,8 @@ def measure(
     if not seconds > 0:
         raise ValueError(f"seconds={seconds!r}: pass a number above 0")
     deadline = time.perf_counter() + seconds
-    arms = [_matmul(device, dtype, size) for size in sorted(sizes) for dtype in dtypes]
-    arms += [_copy(device), *(_cast(device, dtype) for dtype in ("fp16", "bf16", "fp8"))]
+    operations = [_matmul(device, dtype, size) for size in sorted(sizes) for dtype in dtypes]
+    operations += [_copy(device), *(_cast(device, dtype) for dtype in ("fp16", "bf16", "fp8"))]
     with tqdm(
         total=round(seconds), desc="measure", unit="s", leave=False, disable=not progress
     ) as bar:
@@ -187,89 +187,87 @@ def measure(
             bar.n = min(round(time.perf_counter() - started), bar.total)
             bar.refresh()
 
-        _warm_up(arms, tick)
-        control = _rounds(arms, deadline, tick)
+        _warm_up(operations, tick)
+        control = _rounds(operations, deadline, tick)
     return Measurement(
         device=_name(device),
         torch=torch.__version__,
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
-        timings=tuple(arm.timing() for arm in arms),
-        control=tuple(control),
+        timings=tuple(operation.timing() for operation in operations),
+        control=control,
     )
 
 
-class _Arm:
+class _Operation:
     """One operation to be timed, made when it is first needed."""
 
     def __init__(
-        self, what: str, dtype: str, size: int, work: float, device: torch.device, make: Callable
+        self, what: str, dtype: str, size: int, work: float, device: torch.device, make: _Make
     ) -> None:
         self.what, self.dtype, self.size, self.work = what, dtype, size, work
         self.device, self.make = device, make
-        self.operation: Callable[[], object] | None = None
+        self.call: Callable[[], object] | None = None
         self.repeats = 1
-        self.seconds: list[float] = []
+        self.seconds: tuple[float, ...] = ()
         self.why_not = ""
 
     def run(self) -> float:
-        """Seconds of one operation, over as many as make a sample long enough."""
-        _synchronize(self.device)
+        """Seconds of one call, over as many as make a sample long enough."""
+        synchronize(self.device)
         start = time.perf_counter()
         for _ in range(self.repeats):
-            self.operation()
-        _synchronize(self.device)
+            self.call()
+        synchronize(self.device)
         return (time.perf_counter() - start) / self.repeats
 
     def timing(self) -> Timing:
-        return Timing(
-            self.what, self.dtype, self.size, tuple(self.seconds), self.work, self.why_not
-        )
+        return Timing(self.what, self.dtype, self.size, self.seconds, self.work, self.why_not)
 
 
-def _warm_up(arms: Sequence[_Arm], tick: Callable[[], None]) -> None:
-    """Make and run every arm; note why one cannot run, or how often it makes a sample."""
+def _warm_up(operations: Sequence[_Operation], tick: Callable[[], None]) -> None:
+    """Make and run every operation; note why one cannot run, or how often it makes a sample."""
     slowest: dict[tuple[str, str], float] = {}
-    for arm in arms:
+    for operation in operations:
         tick()
-        kind = (arm.what, arm.dtype)
-        expected = slowest.get(kind, 0) * arm.work
+        kind = (operation.what, operation.dtype)
+        expected = slowest.get(kind, 0) * operation.work
         if expected > _LONGEST:
-            arm.why_not = f"one would take about {expected:.2g} s"
+            operation.why_not = f"one would take about {expected:.2g} s"
             continue
         try:
-            arm.operation = arm.make()
-            arm.run()  # the first loads and chooses kernels
-            once = arm.run()
+            operation.call = operation.make()
+            operation.run()  # the first loads and chooses kernels
+            once = operation.run()
         except Exception as error:  # what a device lacks it says in many ways
-            arm.why_not = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            arm.operation = None
+            said = str(error).strip()
+            operation.why_not = said.splitlines()[0] if said else repr(error)
+            operation.call = None
             continue
-        slowest[kind] = once / arm.work
-        arm.repeats = max(1, round(_SAMPLE / max(once, 1e-9)))
+        slowest[kind] = once / operation.work
+        operation.repeats = max(1, round(_SAMPLE / max(once, 1e-9)))
 
 
-def _rounds(arms: Sequence[_Arm], deadline: float, tick: Callable[[], None]) -> list[float]:
-    """Let the arms take turns until the time is up; returns the ratios of the A/A control."""
-    running = [arm for arm in arms if arm.operation is not None]
-    floats = [arm for arm in running if (arm.what, arm.dtype) == ("matmul", "fp32")]
-    twice = (floats or running)[-1:]
-    order, ratios, shuffle = [*running, *twice], [], random.Random(0).shuffle
-    rounds = 0
-    while running and (rounds < 3 or time.perf_counter() < deadline):
-        shuffle(order)
-        times: dict[int, list[float]] = {}
-        for arm in order:
-            times.setdefault(id(arm), []).append(arm.run())
-            tick()
-        for arm in running:
-            arm.seconds.append(times[id(arm)][0])
-        first, second = times[id(twice[0])]
-        ratios.append(second / first)
-        rounds += 1
-    return ratios
+def _rounds(
+    operations: Sequence[_Operation], deadline: float, tick: Callable[[], None]
+) -> tuple[float, ...]:
+    """Let the operations take turns until the time is up; returns the A/A control."""
+    running = [operation for operation in operations if operation.call is not None]
+    if not running:
+        return ()
+    floats = [o for o in running if (o.what, o.dtype) == ("matmul", "fp32")]
+    twice = (floats or running)[-1]
+    rounds = []
+    for times in take_turns([o.run for o in (*running, twice)], on_turn=tick):
+        rounds.append(times)
+        if len(rounds) >= 3 and time.perf_counter() >= deadline:
+            break
+    *own, again = zip(*rounds, strict=True)
+    for operation, seconds in zip(running, own, strict=True):
+        operation.seconds = seconds
+    return tuple(map(ratio, again, twice.seconds))
 
 
-def _matmul(device: torch.device, dtype: str, size: int) -> _Arm:
+def _matmul(device: torch.device, dtype: str, size: int) -> _Operation:
     def make() -> Callable[[], object]:
         if dtype == "fp4":
             raise NotImplementedError("torch multiplies fp4 by block scales only: no plain matmul")
@@ -280,7 +278,7 @@ def _matmul(device: torch.device, dtype: str, size: int) -> _Arm:
             x = x.mul(32).clamp(-127, 127).to(torch.int8)
             return lambda: torch._int_mm(x, x)
         if dtype == "fp8":
-            return _scaled(x.to(torch.float8_e4m3fn))
+            return scaled_product(x.to(torch.float8_e4m3fn))
         x = x.to(_TORCH_DTYPES[dtype])
         if device.type != "cuda" or dtype not in ("fp32", "tf32"):
             return lambda: x @ x
@@ -292,18 +290,10 @@ def _matmul(device: torch.device, dtype: str, size: int) -> _Arm:
 
         return pinned
 
-    return _Arm("matmul", dtype, size, 2.0 * size**3, device, make)
+    return _Operation("matmul", dtype, size, 2.0 * size**3, device, make)
 
 
-def _scaled(x: Tensor) -> Callable[[], object]:
-    from torch.nn.functional import ScalingType, scaled_mm
-
-    one, by_column = torch.ones((), device=x.device), x.t()
-    kind = ScalingType.TensorWise
-    return lambda: scaled_mm(x, by_column, one, kind, one, kind, output_dtype=torch.bfloat16)
-
-
-def _copy(device: torch.device) -> _Arm:
+def _copy(device: torch.device) -> _Operation:
     size = _COPIED.get(device.type, _COPIED_ELSEWHERE)
 
     def make() -> Callable[[], object]:
@@ -311,10 +301,10 @@ def _copy(device: torch.device) -> _Arm:
         target = torch.empty_like(source)
         return lambda: target.copy_(source)
 
-    return _Arm("copy", "fp32", size, 2.0 * size, device, make)
+    return _Operation("copy", "fp32", size, 2.0 * size, device, make)
 
 
-def _cast(device: torch.device, dtype: str) -> _Arm:
+def _cast(device: torch.device, dtype: str) -> _Operation:
     """From float32 memory to new memory of the dtype, as autocast does with a weight."""
     count = 2**22
     to = _TORCH_DTYPES[dtype]
@@ -323,24 +313,10 @@ def _cast(device: torch.device, dtype: str) -> _Arm:
         source = torch.ones(count, device=device)
         return lambda: source.to(to)
 
-    return _Arm("cast", dtype, 4 * count, count * (4.0 + to.itemsize), device, make)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    return _Operation("cast", dtype, 4 * count, count * (4.0 + to.itemsize), device, make)
 
 
 def _name(device: torch.device) -> str:
     threads = torch.get_num_threads()
     of_threads = f", {threads} thread{'s' * (threads > 1)}"
     return described(str(device)).name + of_threads * (device.type == "cpu")
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    if not values:
-        return (float("nan"),) * 3
-    if len(values) == 1:
-        return (values[0],) * 3
-    low, middle, high = quantiles(values, n=4, method="inclusive")
-    return low, middle, high

@@ -9,7 +9,7 @@ import torch
 from labkit.__main__ import main
 from labkit.measuring import Benchmark, ModeResult, recordings
 from labkit.measuring.recordings import (
-    PRECISIONS,
+    RECORDED,
     RUNS,
     RecordedRun,
     Recording,
@@ -79,6 +79,35 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
     assert types == [int, float, float, float, bool]
     assert back.source == "recorded on NVIDIA H200, torch 2.13.0, 2026-11-21"
     assert repr(recordings.recordings(tmp_path / "recordings")) == repr([back])
+
+
+def test_a_file_with_inf_and_nan_as_python_says_them_is_read(tmp_path):
+    path = tmp_path / "old.json"
+    save(MADE_UP, path)
+    text = path.read_text()
+    assert '"Infinity"' in text and '"NaN"' in text
+    path.write_text(text.replace('"Infinity"', '"inf"').replace('"NaN"', '"nan"'))
+    assert repr(load(path)) == repr(MADE_UP)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda content: content.update(colour="red"), "colour"),
+        (lambda content: content["measurement"]["timings"][0].pop("size"), "timings.0.size"),
+        (lambda content: content["runs"][0]["steps"][1].pop(), "steps.1.skipped"),
+        (lambda content: content["runs"][0]["steps"][1].append(1), "steps.1.5"),
+        (lambda content: content["columns"].reverse(), "columns"),
+    ],
+)
+def test_a_recording_of_other_fields_is_refused_and_the_place_is_named(tmp_path, change, said):
+    path = tmp_path / "other.json"
+    save(MADE_UP, path)
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=rf"other\.json .*{said}"):
+        load(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"columns": [], "runs": []}'])
@@ -156,4 +185,4 @@ def test_what_the_course_ships_can_be_read():
     shipped = recordings.recordings()
     for recording in shipped:
         assert recording.measurement.peak("fp32") > 0
-        assert all(run.precision in PRECISIONS for run in recording.runs)
+        assert all(run.precision in RECORDED for run in recording.runs)

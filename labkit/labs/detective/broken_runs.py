@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from labkit.emulation import emulate_gpu
 from labkit.formats import BF16, FP16, FP32, spacing
 from labkit.training.data import batches, digits
 from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import mlp
+from labkit.training.precision import active, precision_named
 from labkit.training.scaling import LossScale
 
 ROWS, WIDTH, CLASSES, BATCH = 8, 32, 10, 64
@@ -24,14 +24,6 @@ NO_LABEL = -100
 """The label that ``F.cross_entropy`` leaves out."""
 
 FORMATS = {torch.float32: FP32, torch.float16: FP16, torch.bfloat16: BF16}
-# Name -> dtype of autocast (None: off) and dtype of the parameters.
-PRECISIONS = {
-    "fp32": (None, torch.float32),
-    "fp16 autocast": (torch.float16, torch.float32),
-    "bf16 autocast": (torch.bfloat16, torch.float32),
-    "pure fp16": (None, torch.float16),
-    "pure bf16": (None, torch.bfloat16),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +31,8 @@ class Recipe:
     """The settings of one run; each default is sound.
 
     Args:
-        precision: a key of ``PRECISIONS``.
+        precision: one of ``labkit.training.precision.PRECISIONS``; whether the loss is scaled, and how, is
+            the scaler's.
         scaler: "none", "checked" (GradScaler's rule) or "unchecked" (grows, never looks for inf).
         growth_interval: good steps before either scaler doubles its scale.
         clip: "none", or where the norm is limited to 1: "after unscale_" or "before unscale_".
@@ -58,7 +51,7 @@ class Recipe:
 
     seed: int = 0
     steps: int = 60
-    precision: str = "fp16 autocast"
+    precision: str = "fp16"
     optimizer: str = "sgd"
     lr: float = 0.1
     eps: float = 1e-8
@@ -309,19 +302,19 @@ def _optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.opti
 
 def run(recipe: Recipe) -> list[Step]:
     """Run a recipe and return its steps; the same recipe gives the same steps on one machine."""
-    autocast, parameters = PRECISIONS[recipe.precision]
+    plan = precision_named(recipe.precision)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        model = Reader(recipe).to(parameters)
+        model = Reader(recipe).to(plan.parameters)
     optimizer, scaler, outputs = _optimizer(recipe, model.parameters()), _scaler(recipe), {}
     for name in PARTS:
         model.get_submodule(name).register_forward_hook(_keep_output(outputs, PARTS[name]))
     steps = []
-    with emulate_gpu():
+    with active(plan, torch.device("cpu")) as autocast:
         for step, batch in zip(range(recipe.steps), _stream(recipe), strict=False):
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
-                logits = model(batch.images.to(parameters), batch.lengths)
+            with autocast():
+                logits = model(batch.images.to(plan.parameters), batch.lengths)
                 loss = recipe.loss_weight * _loss(recipe, logits, batch.labels)
             scale = scaler.get_scale()
             scaler.scale(loss).backward()

@@ -101,12 +101,12 @@ def _optimizer(source: random.Random) -> dict:
 
 
 def _sixteen_bits(source: random.Random) -> dict:
-    return {"precision": source.choice(["fp16 autocast", "bf16 autocast"])}
+    return {"precision": source.choice(["fp16", "bf16"])}
 
 
 def _adam_eps(source: random.Random) -> dict:
     lr = source.choice([1e-3, 2e-3, 3e-3])
-    return {"precision": "pure fp16", "optimizer": "adam", "lr": lr, "eps": 1e-8}
+    return {"precision": "pure_fp16", "optimizer": "adam", "lr": lr, "eps": 1e-8}
 
 
 def _bare_softmax(source: random.Random) -> dict:
@@ -154,7 +154,7 @@ def _underflow(source: random.Random) -> dict:
 
 def _stall(source: random.Random) -> dict:
     lr = source.choice([8e-5, 9e-5])
-    return {"precision": "pure bf16", "optimizer": "adam", "lr": lr, "steps": 300}
+    return {"precision": "pure_bf16", "optimizer": "adam", "lr": lr, "steps": 300}
 
 
 def _clip(source: random.Random) -> dict:
@@ -358,7 +358,7 @@ _ALL = (
         id="bf16-stall",
         name="The weights are BF16, and the updates are below half a gap",
         broken=_stall,
-        repair={"precision": "bf16 autocast"},
+        repair={"precision": "bf16"},
         advice="Keep master weights in FP32: autocast instead of model.to(torch.bfloat16).",
         sign="updates",
         precision=True,

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import traitlets
 
 from labkit.devices import Device, recommend
+from labkit.devices.rules import in_gib
 from labkit.labs.engine import page
 from labkit.labs.engine.described import DescribedWidget
 
-_ANSWERS = {True: "yes", False: "no", None: "unknown"}
 _FACTS = ("storable", "computable", "accelerated")
 
 
@@ -54,11 +54,11 @@ class DeviceCard(DescribedWidget):
 
 def _card(device: Device) -> dict:
     recipe = recommend(device)
-    memory = f"{device.memory / 2**30:.1f} GiB" if device.memory else ""
+    memory = in_gib(device.memory) if device.memory else ""
     return {
         "name": device.name,
         "about": ", ".join(filter(None, [device.kind, device.capability, memory])),
-        "matrix": f"matrix units: {_ANSWERS[device.matrix_units.answer]}",
+        "matrix": f"matrix units: {device.matrix_units.word}",
         "matrix_why": device.matrix_units.why,
         "recipe": recipe.dtype.upper() + (" with a loss scale" if recipe.scaler else ""),
         "reasons": list(recipe.reasons),
@@ -69,9 +69,8 @@ def _card(device: Device) -> dict:
                 "facts": [
                     {
                         "fact": name,
-                        "answer": _ANSWERS[fact.answer],
-                        "why": f"{dtype}, {name}: {_ANSWERS[fact.answer]}. {fact.why} "
-                        f"({fact.evidence}).",
+                        "answer": fact.word,
+                        "why": f"{dtype}, {name}: {fact.word}. {fact.why} ({fact.evidence}).",
                     }
                     for name, fact in zip(
                         _FACTS,

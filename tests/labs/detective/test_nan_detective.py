@@ -13,7 +13,7 @@ import torch
 
 from labkit.base.misconceptions import misconceptions
 from labkit.labs.detective import causes, nan_detective
-from labkit.labs.detective.broken_runs import PRECISIONS, Recipe, run
+from labkit.labs.detective.broken_runs import Recipe, run
 from labkit.labs.detective.causes import CAUSES
 from labkit.labs.detective.instruments import INSTRUMENTS, Reading, first_bad_loss, learns
 from labkit.labs.detective.nan_detective import (
@@ -24,6 +24,7 @@ from labkit.labs.detective.nan_detective import (
     new_case,
     shortest_chain,
 )
+from labkit.training.precision import PRECISIONS
 
 SEEDS = range(5)
 # Seed 0 of each cause takes seconds, all of them take minutes.
@@ -49,7 +50,8 @@ def fake(instrument: str, finding: str) -> Reading:
 # The runs
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+# On a CPU a run in TF32 is one in FP32, and says so.
+@pytest.mark.parametrize("precision", [name for name in PRECISIONS if name != "tf32"])
 def test_the_sound_run_trains_in_every_precision(precision):
     losses = [step.loss for step in run(Recipe(precision=precision, empty_steps=(4, 11)))]
     assert all(map(math.isfinite, losses)) and learns(losses)
