@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from labkit.data import batches, digits
+from labkit.dtypes import format_of
 from labkit.emulation import emulate_gpu
-from labkit.formats import BF16, FP16, FP32, spacing
+from labkit.formats import spacing
 from labkit.loss_scaler import LossScaler
 from labkit.models import mlp
 from labkit.scaling import LossScale
@@ -24,7 +25,6 @@ ROWS, WIDTH, CLASSES, BATCH = 8, 32, 10, 64
 NO_LABEL = -100
 """The label that ``F.cross_entropy`` leaves out."""
 
-FORMATS = {torch.float32: FP32, torch.float16: FP16, torch.bfloat16: BF16}
 # Name -> dtype of autocast (None: off) and dtype of the parameters.
 PRECISIONS = {
     "fp32": (None, torch.float32),
@@ -371,4 +371,4 @@ def _asked(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer) -
 
 def gaps(values: Tensor) -> Tensor:
     """The gap above each value in its own dtype, float32."""
-    return spacing(values.float(), FORMATS[values.dtype])
+    return spacing(values.float(), format_of(values.dtype))

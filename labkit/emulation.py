@@ -14,9 +14,10 @@ import torch
 
 from labkit import accumulators, autocast_lists, tensor_core
 from labkit.accumulators import Accumulator
-from labkit.formats import BF16, FP16, FP32, FloatFormat
+from labkit.dtypes import format_of
+from labkit.formats import FP32, FloatFormat
 
-_FORMATS = {torch.float16: FP16, torch.bfloat16: BF16}
+_NARROW = (torch.float16, torch.bfloat16)
 _lock = threading.RLock()
 _installed: "_Installation | None" = None
 
@@ -25,7 +26,7 @@ def _accumulator(
     accumulate: torch.dtype | FloatFormat, promote_every: int | None
 ) -> Accumulator | None:
     """The accumulator that the arguments describe, None for float32."""
-    fmt = _FORMATS.get(accumulate, accumulate)
+    fmt = format_of(accumulate) if accumulate in _NARROW else accumulate
     if accumulate is not torch.float32 and not (isinstance(fmt, FloatFormat) and fmt.signed):
         raise ValueError(
             f"accumulate={accumulate!r}: pass torch.float32, torch.float16, torch.bfloat16 or a "

@@ -23,7 +23,7 @@ class May:
 
 # The table of DESIGN.md. Modules that do not exist yet hold their places.
 NUMERICS = (
-    "rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
+    "dtypes rounding formats blocks histograms accumulators matmul autocast_lists flash_attention "
     "tensor_core emulation call_order dtype_map models scaling loss_scaler hardware data precision "
     "training"
 )
@@ -32,18 +32,19 @@ TABLE = {
     "float_formats": May(),
     "exact": May("float_formats"),
     "expressions": May("exact float_formats"),
-    "rounding": May(others="torch"),
-    "formats": May("float_formats rounding", "torch"),
+    "dtypes": May("float_formats", "torch"),
+    "rounding": May("dtypes", "torch"),
+    "formats": May("dtypes float_formats rounding", "torch"),
     "blocks": May("formats rounding", "torch"),
     "histograms": May("formats", "torch"),
     "accumulators": May("formats", "torch"),
-    "matmul": May("accumulators formats", "torch"),
+    "matmul": May("accumulators dtypes", "torch"),
     "autocast_lists": May("", "torch"),
     "flash_attention": May("", "torch"),
     "tensor_core": May("accumulators flash_attention", "torch"),
-    "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
+    "emulation": May("accumulators autocast_lists dtypes formats tensor_core", "torch"),
     "call_order": May("", "torch"),
-    "dtype_map": May("emulation", "torch"),
+    "dtype_map": May("dtypes emulation", "torch"),
     "models": May("formats", "torch"),
     "scaling": May(),
     "loss_scaler": May("scaling", "torch"),
@@ -61,14 +62,14 @@ TABLE = {
     "wording": May(),
     "terminal": May("questions answers drills mock interview sittings plans wording"),
     "anki": May("questions answers terminal", "genanki markdown_it mdit_py_plugins"),
-    "hardware": May("paths", "torch tqdm"),
+    "hardware": May("dtypes paths", "torch tqdm"),
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
-    "precision": May("accumulators emulation hardware", "torch"),
-    "training": May("precision loss_scaler hardware", "torch tqdm pynvml"),
+    "precision": May("accumulators dtypes emulation hardware", "torch"),
+    "training": May("dtypes precision loss_scaler hardware", "torch tqdm pynvml"),
     "recordings": May("data hardware models precision training", "torch"),
     "suspects": May("data loss_scaler models scaling training", "torch"),
-    "broken_runs": May("data emulation formats loss_scaler models scaling", "torch"),
+    "broken_runs": May("data dtypes emulation formats loss_scaler models scaling", "torch"),
     "causes": May("broken_runs"),
     "instruments": May("broken_runs causes formats histograms", "torch"),
     "nan_detective": May("broken_runs causes instruments"),

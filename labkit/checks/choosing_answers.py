@@ -7,6 +7,7 @@ from torch import nn
 
 from labkit.checks import Mistake, attempt, check, number
 from labkit.checks.loop_ends import filled, flat, seeded
+from labkit.dtypes import name_of
 
 LAB = "interview"
 
@@ -42,7 +43,7 @@ def run_sensitivity(sensitivity):
         before = flat(network)
         for name in _NAMES:
             for dtype in _DTYPES:
-                short = str(dtype).removeprefix("torch.")
+                short = name_of(dtype)
                 got = attempt(sensitivity, network, name, _x(), dtype)
                 errors[f"{kind} {name} {short}"] = got
                 kept.setdefault(f"{kind} {name} {short}", bool(torch.equal(flat(network), before)))

@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 from labkit.checks import Mistake, attempt, calls, check, number, predict
 from labkit.checks.codec import Raised
 from labkit.checks.comparing import AnswerError, show
+from labkit.dtypes import name_of
 from labkit.formats import BF16, FP16, quantize, spacing
 from labkit.matmul import mixed_matmul
 
@@ -696,7 +697,7 @@ class _Watch(TorchFunctionMode):
         if getattr(function, "__name__", "") in _REDUCTIONS:
             self.reductions.add(function.__name__)
         if isinstance(result, torch.Tensor) and result.is_floating_point():
-            self.dtypes.add(str(result.dtype).removeprefix("torch."))
+            self.dtypes.add(name_of(result.dtype))
         return result
 
 
