@@ -75,7 +75,7 @@ TABLE = {
     "nan_detective": May("broken_runs causes instruments"),
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
-        "call_order dtype_map formats hardware histograms progress misconceptions "
+        "call_order dtype_map expressions formats hardware histograms progress misconceptions "
         "questions answers drills interview mock sittings terminal wording causes instruments "
         "nan_detective",
         "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
