@@ -18,19 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.devices.rules import DTYPES, Description, Tried
+from labkit.formats.dtypes import DTYPE_NAMED
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TORCH_NAMES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8": "float8_e4m3fn",
-    "fp4": "float4_e2m1fn_x2",
-    "int8": "int8",
-}
 _COMMAND = (sys.executable, "-m", "labkit.devices.probe")
 
 
@@ -246,7 +238,7 @@ def _try(device: str, dtype: str) -> Tried:
     """Keep ones of the dtype on the device, then add and multiply them."""
     import torch
 
-    torch_dtype = getattr(torch, _TORCH_NAMES[dtype])
+    torch_dtype = DTYPE_NAMED[dtype].torch
     try:
         if dtype == "fp4":  # two to a byte, made of bytes: 0x22 is 1.0 twice
             kept = torch.full((16, 8), 0x22, dtype=torch.uint8).to(device).view(torch_dtype)
@@ -291,7 +283,8 @@ def _main(skip: Sequence[str]) -> None:
     for number, device in enumerate(found):
         for dtype in DTYPES:
             name = _name(number, dtype)
-            if dtype in _TORCH_NAMES and name not in skip:
+            # TF32 is kept as float32: there is no other thing to try.
+            if dtype != "tf32" and name not in skip:
                 _write(begin=name)
                 tried = _try(device, dtype)
                 _write(end=name, storable=tried.storable, operations=tried.operations)

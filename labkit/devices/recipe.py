@@ -8,6 +8,7 @@ published an answer.
 from dataclasses import dataclass
 
 from labkit.devices.rules import Device
+from labkit.formats.dtypes import DTYPE_NAMED
 
 
 @dataclass(frozen=True)
@@ -80,9 +81,6 @@ def _why_fp32(device: Device) -> str:
     return f"No 16-bit dtype is accelerated: {answers[0].why}."
 
 
-_TORCH_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
-
-
 def _code(kind: str, dtype: str, *, tf32: bool) -> str:
     device = "cuda" if kind == "rocm" else kind
     lines = []
@@ -98,7 +96,7 @@ def _code(kind: str, dtype: str, *, tf32: bool) -> str:
     if dtype == "fp32":
         lines += [f"    {forward}"]
     else:
-        autocast = f'torch.autocast("{device}", dtype={_TORCH_DTYPES[dtype]})'
+        autocast = f'torch.autocast("{device}", dtype=torch.{DTYPE_NAMED[dtype].name})'
         lines += [f"    with {autocast}:", f"        {forward}"]
     if dtype == "fp16":
         lines += [

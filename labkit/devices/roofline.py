@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from labkit.base.paths import DATA
-
-ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
-"""Bytes that a value takes in memory; TF32 is kept as float32."""
+from labkit.formats.dtypes import DTYPE_NAMED
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,10 @@ def matmul_work(m: int, n: int, k: int, dtype: str) -> tuple[int, float]:
     """
     if min(m, n, k) < 1:
         raise ValueError(f"sizes {(m, n, k)}: whole numbers from 1 on")
-    if dtype not in ELEMENT_BYTES:
-        raise ValueError(f"dtype={dtype!r}: one of {', '.join(ELEMENT_BYTES)}")
-    each = ELEMENT_BYTES[dtype]
+    floats = {name: row.bytes for name, row in DTYPE_NAMED.items() if row.format}
+    if dtype not in floats:
+        raise ValueError(f"dtype={dtype!r}: one of {', '.join(floats)}")
+    each = floats[dtype]
     return 2 * m * n * k, each * (m * k + k * n) + max(each, 2) * m * n
 
 

@@ -12,10 +12,11 @@ from contextlib import ContextDecorator
 import torch
 
 from labkit.emulation import autocast_lists, tensor_core
-from labkit.formats import BF16, FP16, FP32, FloatFormat, accumulators
+from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
+from labkit.formats.dtypes import format_of
 
-_FORMATS = {torch.float16: FP16, torch.bfloat16: BF16}
+_NARROW = (torch.float16, torch.bfloat16)
 _lock = threading.RLock()
 _installed: "_Installation | None" = None
 
@@ -24,7 +25,7 @@ def _accumulator(
     accumulate: torch.dtype | FloatFormat, promote_every: int | None
 ) -> Accumulator | None:
     """The accumulator that the arguments describe, None for float32."""
-    fmt = _FORMATS.get(accumulate, accumulate)
+    fmt = format_of(accumulate) if accumulate in _NARROW else accumulate
     if accumulate is not torch.float32 and not (isinstance(fmt, FloatFormat) and fmt.signed):
         raise ValueError(
             f"accumulate={accumulate!r}: pass torch.float32, torch.float16, torch.bfloat16 or a "

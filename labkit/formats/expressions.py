@@ -21,7 +21,7 @@ from labkit.formats.float_formats import FloatFormat
 
 Number = exact.Number
 
-LONGEST = 200
+LONGEST = 400
 """Characters of a number that somebody types."""
 
 _LONGEST_EXPRESSION = 2000
@@ -51,6 +51,10 @@ _COMPARE = {
 
 class ExpressionError(ValueError):
     """An expression or a number that cannot be read; the message says why."""
+
+
+class OutOfReach(ExpressionError):
+    """It could be computed, but has more digits than there is time for."""
 
 
 def format_named(name: str) -> FloatFormat:
@@ -183,7 +187,7 @@ def _parsed(expression: str) -> ast.expr:
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             written = Decimal(ast.get_source_segment(expression, node))
             if abs(written.adjusted()) > _LARGEST_POWER:
-                raise ExpressionError("the number is too large or too small")
+                raise OutOfReach("the number is too large or too small")
             node.value = _simple(Fraction(written))
     return tree
 
@@ -258,12 +262,12 @@ def _power(base, exponent):
     if not isinstance(exponent, int):
         return _exact(float(base) ** float(exponent))
     if abs(exponent) > _LARGEST_POWER:
-        raise ExpressionError(f"the power {exponent} is too large")
+        raise OutOfReach(f"the power {exponent} is too large")
     if isinstance(base, float):
         return base**exponent
     # Before it is computed: a power of a power has more digits than there is time for.
     if abs(exponent) * (_bits(base) - 1) > _MOST_BITS:
-        raise ExpressionError("the number grows too large")
+        raise OutOfReach("the number grows too large")
     return _bounded(Fraction(base) ** exponent)
 
 
@@ -277,7 +281,7 @@ def _bounded(x):
     if isinstance(x, Fraction):
         x = _simple(x)
     if isinstance(x, int | Fraction) and _bits(x) > _MOST_BITS:
-        raise ExpressionError("the number grows too large")
+        raise OutOfReach("the number grows too large")
     return x
 
 
@@ -331,22 +335,26 @@ _SPELLINGS = {
     "step": "steps",
 }  # fmt: skip
 _HEXADECIMAL = (
-    r"(?<![\w.])0[xX](?:(?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d{1,4}"
-    r"|[0-9a-fA-F]+)(?!\w)"
+    r"(?<![\w.])0[xX](?:(?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+"
+    r"|[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?)(?![\w.])"
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 # Full-width forms, as a Chinese keyboard writes them, stand 0xFEE0 above the ASCII that they mean.
 _PLAIN = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}
-_PLAIN |= str.maketrans({"−": "-", "–": "-", "‑": "-", "。": ".", "∞": "inf"})
+_PLAIN |= str.maketrans({"−": "-", "–": "-", "‑": "-", "。": ".", "٫": ".", "٬": ",", "∞": "inf"})
 # What an answer may be made of; questions' own expressions have more.
 _ARITHMETIC = (ast.Constant, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.Name, ast.Load)
 
 
 def plain(text: str) -> str:
-    """A typed text in ASCII, as far as it is one number: minus signs, powers, full-width forms."""
+    """A typed text in ASCII, as far as it is one number: minus signs, powers, any script's digits.
+
+    >>> plain("−６５,504"), plain("١٫٥"), plain("2⁻¹⁴")
+    ('-65504', '1.5', '2**-14')
+    """
     powers = r"[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"
     text = re.sub(powers, lambda found: "**" + found[0].translate(_SUPERSCRIPTS), text)
-    text = text.translate(_PLAIN).strip()
+    text = re.sub(r"\d", lambda digit: str(int(digit[0])), text.translate(_PLAIN).strip())
     # A thousand is 1,000; 0,005 and 1,00 are not numbers here.
     groups = r"(?<![\w.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])"
     return re.sub(groups, lambda found: found[0].replace(",", ""), text)
@@ -356,8 +364,9 @@ def read_number(text: str) -> Written:
     """Read one number as people write them, with its unit if there is one.
 
     ``65504``, ``65,504``, ``6.1e-5``, ``6.1 x 10^-5``, ``2**-14``, ``2^-14``, ``2⁻¹⁴``,
-    ``1/16384``, ``0x1p-14``, ``0x7bff``, ``inf``, ``nan``, ``1.6 GB``, ``12 %``. Raises
-    ExpressionError where it is no number, with what would be one.
+    ``1/16384``, ``0x1p-14``, ``0x7bff``, ``inf``, ``nan``, ``1.6 GB``, ``12 %``. The value is
+    exact, but for a root such as ``2**0.5``, which is float64's. A zero with a minus is the float
+    -0.0. Raises ExpressionError where it is no number, with what would be one.
 
     >>> read_number("2^-14").value == read_number("0x1p-14").value == Fraction(1, 16384)
     True
@@ -375,11 +384,17 @@ def read_number(text: str) -> Written:
     number = re.sub(r"(?<![\w.])0+(?=\d)", "", number)  # 007 is seven
     try:
         found = _arithmetic_of(number)
+    except OutOfReach:
+        raise ExpressionError(
+            f"{shown!r} is out of reach: keep powers and exponents within ±{_LARGEST_POWER}, or "
+            "write inf"
+        ) from None
     except ExpressionError:
         found = None
     if isinstance(found, bool) or not isinstance(found, int | Fraction | float):
         raise ExpressionError(
-            f"{shown!r} is no number here; write it like 65504, 6.1e-5, 2**-14, 1/16384 or 0x1p-14"
+            f"{shown!r} is no number here; write it like 65504, 6.1e-5, 2**-14, 1/16384, 0x1p-14, "
+            "inf or nan"
         )
     return Written(found, unit)
 
@@ -390,7 +405,20 @@ def _arithmetic_of(number: str) -> Number:
         for node in ast.walk(tree):
             if not isinstance(node, _ARITHMETIC) or isinstance(getattr(node, "value", 0), bool):
                 raise ExpressionError("only arithmetic makes a number")
-        return _value(tree, {})
+        found = _value(tree, {})
+        return -0.0 if found == 0 and _is_negative(tree) else found
+
+
+def _is_negative(node: ast.expr) -> bool:
+    """The sign of a product, even of one that is zero: fractions have no -0, formats have."""
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return not _is_negative(operand)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return _is_negative(operand)
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
+            return _is_negative(left) != _is_negative(right)
+    return _value(node, {}) < 0
 
 
 def _split_unit(text: str) -> tuple[str, str | None]:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from labkit.formats import FloatFormat, quantize
 
+_READ = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 CHUNK = 1 << 20
 """Values read at once: some ten temporaries of them stay below a hundred megabytes."""
 
@@ -95,7 +97,7 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
     >>> report.zeros, report.normal, report.lost, report.overflowed
     (1, 1, 1, 1)
     """
-    if not isinstance(x, Tensor) or x.dtype not in _READ_AS:
+    if not isinstance(x, Tensor) or x.dtype not in _READ:
         got = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(
             f"x is {got}; a range report reads float16, bfloat16, float32 or float64 tensors"
@@ -133,19 +135,11 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
     )
 
 
-# The dtype in which each input is rounded: the narrowest that has all of its values.
-_READ_AS = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-    torch.float32: torch.float32,
-    torch.float64: torch.float64,
-}
-
-
 def _parts(x: Tensor, fmt: FloatFormat) -> Iterator[tuple[Tensor, Tensor]]:
     """The values of x in chunks, before and after the format, in x's order."""
+    rounded_in = torch.promote_types(x.dtype, torch.float32)  # quantize takes no narrower one
     for chunk in _chunks(x):
-        before = chunk.to(_READ_AS[x.dtype]).flatten()
+        before = chunk.to(rounded_in).flatten()
         yield before, quantize(before, fmt)
 
 

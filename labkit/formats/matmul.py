@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from labkit.formats import BF16, FP16
 from labkit.formats.accumulators import Accumulator
+from labkit.formats.dtypes import format_of
 
-_NARROW = {torch.float16: FP16, torch.bfloat16: BF16}
+_NARROW = (torch.float16, torch.bfloat16)
 _ACCUMULATORS = (*_NARROW, torch.float32, torch.float64)
 
 
@@ -68,9 +68,9 @@ def mixed_matmul(
             f"the inner dimensions must agree: a is {tuple(a.shape)}, b is {tuple(b.shape)}, "
             f"so {a.shape[1]} meets {b.shape[0]}; did you mean b.T?"
         )
-    wide = torch.float32 if accumulate in _NARROW else accumulate
+    narrow = format_of(accumulate) if accumulate in _NARROW else None
+    wide = torch.float32 if narrow else accumulate
     left, right = a.detach().to(in_dtype).to(wide), b.detach().to(in_dtype).to(wide)
-    narrow = _NARROW.get(accumulate)
     sums = left @ right if narrow is None else Accumulator(narrow).matmul(left, right)
     result = sums.to(out_dtype)
     spoilt = ~a.isfinite().all(dim=1)[:, None] | ~b.isfinite().all(dim=0)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from labkit.formats.dtypes import format_of
+
 if TYPE_CHECKING:
     from labkit.formats import FloatFormat
 
@@ -27,8 +29,6 @@ RANDOM_BITS = 23
 
 CHUNK = 1 << 16
 """Values rounded at once on a CPU, so that the temporaries stay in the cache of one core."""
-
-_MANTISSA_BITS = {torch.float32: 23, torch.float64: 52}
 
 # Integers of the same width, and where the dtype keeps its exponent.
 _EXPONENT = {
@@ -111,7 +111,7 @@ def round_to_multiples(
 
 def _can_absorb(grid: Grid) -> bool:
     """Whether round_by_absorption holds for every value of the grid."""
-    spare = _MANTISSA_BITS[grid.dtype] - grid.mantissa_bits
+    spare = format_of(grid.dtype).mantissa_bits - grid.mantissa_bits
     return spare >= 2 and grid.highest * 2.0**spare < torch.finfo(grid.dtype).max / 4
 
 
@@ -123,7 +123,7 @@ def round_by_absorption(x: Tensor, power: Tensor, grid: Grid, *, out: Tensor) ->
     not leave it where p - m is at least 2. So the processor rounds the sum to whole steps; to take
     the large number away again is exact.
     """
-    absorber = 1.5 * 2.0 ** (_MANTISSA_BITS[grid.dtype] - grid.mantissa_bits)
+    absorber = 1.5 * 2.0 ** (format_of(grid.dtype).mantissa_bits - grid.mantissa_bits)
     return torch.add(x, power, alpha=absorber, out=out).sub_(power, alpha=absorber)
 
 

@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from labkit.formats.dtypes import format_of
 from labkit.formats.float_formats import (
     BF16,
     E2M1,
@@ -60,7 +61,7 @@ __all__ = [
     "spacing",
 ]
 
-_NATIVE = {torch.float32: FP32, torch.float64: FP64}
+_TAKEN = (torch.float32, torch.float64)
 
 
 def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
@@ -81,7 +82,7 @@ def _values(x: Tensor | float, fmt: FloatFormat) -> Tensor:
     """The argument x of a public function as a detached float tensor, and fmt checked."""
     _require_format(fmt)
     if isinstance(x, Tensor):
-        if x.dtype not in _NATIVE:
+        if x.dtype not in _TAKEN:
             raise TypeError(
                 f"x must be a tensor of torch.float32 or torch.float64, got {x.dtype}; "
                 f"widen 16 bits with x.float(), integers with x.double()"
@@ -135,7 +136,7 @@ def quantize(
     values = _values(x, fmt)
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding must be one of {ROUNDINGS}, got {rounding!r}")
-    native = _NATIVE[values.dtype]
+    native = format_of(values.dtype)
     as_wide = fmt.has_inf and fmt.signed and _within(native, fmt)
     if values.numel() == 0 or (as_wide and not saturate):
         result = values.clone(memory_format=torch.contiguous_format)
@@ -224,7 +225,7 @@ def encode(
 
 def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
     """2**exponent for exponents of normal values: pow and ldexp need not be exact."""
-    native = _NATIVE[dtype]
+    native = format_of(dtype)
     bits = (exponent + native.bias) << native.mantissa_bits
     return bits.view(dtype) if dtype is torch.float64 else bits.int().view(dtype)
 

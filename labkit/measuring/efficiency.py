@@ -18,6 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from labkit.formats.dtypes import name_of
 from labkit.training.loop import Batch, moved
 from labkit.training.precision import active, device_named, precision_named
 
@@ -145,7 +146,7 @@ class _CastCounter(TorchDispatchMode):
     def _note(self, *, source: Tensor, target: Tensor) -> None:
         if source.dtype is target.dtype:
             return
-        self.conversions[_name(source.dtype), _name(target.dtype)] += 1
+        self.conversions[name_of(source.dtype), name_of(target.dtype)] += 1
         # A source that is broadcast is read once.
         self.bytes += source.numel() * source.itemsize + target.numel() * target.itemsize
 
@@ -194,7 +195,3 @@ def _saved(held: set[int]) -> Iterator[dict[int, int]]:
     # What is saved stays alive until backward, so that no address comes twice.
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         yield kept
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -19,17 +19,9 @@ from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.devices.probe import described, scaled_product
 from labkit.devices.roofline import Roof
 from labkit.devices.rules import DTYPES
+from labkit.formats.dtypes import DTYPE_NAMED
 from labkit.measuring.arms import quartiles, ratio, spread, synchronize, take_turns
 
-_TORCH_DTYPES = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "fp8": torch.float8_e4m3fn,
-    "int8": torch.int8,
-}
 _SAMPLE = 0.005  # seconds: a thousand times what reading a clock or a launch costs
 _LONGEST = 1.0  # seconds that a single product may take
 _COPIED = {"cpu": 2**27}  # bytes read, and as many written: beyond most caches
@@ -279,7 +271,7 @@ def _matmul(device: torch.device, dtype: str, size: int) -> _Operation:
             return lambda: torch._int_mm(x, x)
         if dtype == "fp8":
             return scaled_product(x.to(torch.float8_e4m3fn))
-        x = x.to(_TORCH_DTYPES[dtype])
+        x = x.to(DTYPE_NAMED[dtype].torch)
         if device.type != "cuda" or dtype not in ("fp32", "tf32"):
             return lambda: x @ x
         kind = "tf32" if dtype == "tf32" else "ieee"
@@ -307,7 +299,7 @@ def _copy(device: torch.device) -> _Operation:
 def _cast(device: torch.device, dtype: str) -> _Operation:
     """From float32 memory to new memory of the dtype, as autocast does with a weight."""
     count = 2**22
-    to = _TORCH_DTYPES[dtype]
+    to = DTYPE_NAMED[dtype].torch
 
     def make() -> Callable[[], object]:
         source = torch.ones(count, device=device)

@@ -19,6 +19,7 @@ from labkit.devices.probe import described
 from labkit.devices.rules import device_of
 from labkit.emulation import emulate_gpu
 from labkit.formats import accumulators
+from labkit.formats.dtypes import dtype_of
 
 
 class PrecisionWarning(UserWarning):
@@ -154,7 +155,7 @@ def _slow(precision: Precision, device: torch.device) -> str | None:
     """What to say of a GPU without units for the dtype. A CPU emulates, and that is meant."""
     if device.type == "cpu":
         return None
-    name = {torch.float16: "fp16", torch.bfloat16: "bf16"}[precision.products]
+    name = dtype_of(precision.products).short
     units = device_of(described(str(device))).dtypes[name].accelerated
     if units.answer is not False:
         return None

@@ -19,6 +19,7 @@ from labkit.formats.expressions import (
     same_unit,
 )
 from labkit.formats.float_formats import FORMATS
+from labkit.labs.number_formats.look import typed
 
 UNDERFLOW = Fraction(1, 16384)
 INF = math.inf
@@ -83,17 +84,57 @@ INF = math.inf
         ("-inf", -INF),
         ("∞", INF),
         ("−∞", -INF),
-        ("9" * 200, 10**200 - 1),
+        ("9" * 400, 10**400 - 1),
+        # Each of these was once a number to one reader and none to another.
+        ("3*2**-14", 3 * UNDERFLOW),
+        ("10**3", 1000),
+        (" 1 / 3", Fraction(1, 3)),
+        ("0b101", 5),
+        ("2**-1300", Fraction(1, 2**1300)),
+        ("١", 1),
+        ("٣٫٥", Fraction(7, 2)),
+        ("१٬२३४", 1234),
+        ("0x1.8", Fraction(3, 2)),
+        ("0x1.", 1),
+        ("65519.99", Fraction(6551999, 100)),
+        ("1e-8", Fraction(1, 10**8)),
+        ("0x1p-24", Fraction(1, 2**24)),
+        ("0xff", 255),
+        ("2**5", 32),
+        ("1/3", Fraction(1, 3)),
+        ("-.5", Fraction(-1, 2)),
+        ("−2.", -2),
+        ("--1", 1),
+        ("2^0.5", Fraction(math.sqrt(2))),
     ],
 )
 def test_every_way_to_write_a_number_is_that_number(text, value):
+    """To a question and to the FormatExplorer alike."""
     assert read_number(text) == Written(value, None)
+    assert typed(text) == value
+    assert type(typed(text)) is (float if value in (INF, -INF) else Fraction)
+
+
+@pytest.mark.parametrize(
+    "text", ["-0", "-0.0", "−0", "-0x0p0", "-0/5", "0*-1", "-(1-1)", "+-0", "-0/-5*-1"]
+)
+def test_a_zero_keeps_its_minus(text):
+    for value in (read_number(text).value, typed(text)):
+        assert value == 0 and math.copysign(1, value) == -1
+    assert same_unit(read_number(text), "GB") == 0
+
+
+@pytest.mark.parametrize("text", ["0", "+0", "--0", "-1+1", "0-0", "-0*-2", "2**-3-1/8", "-2*0*-1"])
+def test_a_zero_without_a_minus_has_none(text):
+    for value in (read_number(text).value, typed(text)):
+        assert value == 0 and math.copysign(1, value) == 1
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "-nan", " NAN "])
 def test_nan_is_a_number_that_one_may_answer(text):
     found = read_number(text)
     assert math.isnan(found.value) and found.unit is None
+    assert math.isnan(typed(text))
 
 
 @settings(deadline=None)
@@ -196,7 +237,8 @@ NO_NUMBERS = [
     "True", "True + 1", "not 7", "1 == 1", "1 < 2", "7 if 1 else 8", "7 and 8", "(x := 7)", "~7",
     "lambda: 7", "print(7)", "sum([7])", "largest('FP16')", "__import__('os').getcwd()", "(7).real",
     "inf.real", "abs", "import os", "exec('1')", "f'{7}'", "[x for x in [7]]", "*7", "None", "...",
-    "<b>7</b>", "7\0", "\ud800", "7\u202e", "\\", '"', "9" * 201, "1" * 100_000, "(" * 100_000,
+    "<b>7</b>", "7\0", "\ud800", "7\u202e", "\\", '"', "9" * 401, "1" * 100_000, "(" * 100_000,
+    "-" * 399 + "1+", "(" * 399,
     "9**9**9", "2**4097", "2^-4097", "(9**4096)**4096", "9**4096*9**4096*9**4096", "1e5000",
     "1e999999999", "1e-999999999", "0x1p9999", "0x1p99999999", "(2**0.5)**4000", "inf GB",
     "1" + "+1" * 99 + "+", "9**(9**(9**9))", "2**2**2**2**2**2", "10^10^10",
@@ -210,7 +252,16 @@ def test_what_is_no_number_is_refused_within_a_second(text):
         read_number(text)
     assert time.process_time() - started < 1
     assert len(str(refused.value)) < 250
-    assert "no number here" in str(refused.value) or "too long for a number" in str(refused.value)
+    reasons = ("no number here", "too long for a number", "out of reach")
+    assert any(reason in str(refused.value) for reason in reasons)
+    with pytest.raises(ValueError, match=r"write |too long|out of reach|bare numbers"):
+        typed(text)
+
+
+@pytest.mark.parametrize("text", ["1e999999999", "2^-99999", "0x1p99999", "10^10^10", "1e5000"])
+def test_a_number_out_of_reach_is_not_called_no_number(text):
+    with pytest.raises(ExpressionError, match=r"out of reach.*within ±4096, or write inf"):
+        read_number(text)
 
 
 @settings(deadline=None, max_examples=300)

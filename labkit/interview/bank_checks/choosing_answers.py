@@ -5,6 +5,7 @@ import math
 import torch
 from torch import nn
 
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import Mistake, attempt, check, number
 from labkit.labs.engine.loop_ends import filled, flat, seeded
 
@@ -42,7 +43,7 @@ def run_sensitivity(sensitivity):
         before = flat(network)
         for name in _NAMES:
             for dtype in _DTYPES:
-                short = str(dtype).removeprefix("torch.")
+                short = name_of(dtype)
                 got = attempt(sensitivity, network, name, _x(), dtype)
                 errors[f"{kind} {name} {short}"] = got
                 kept.setdefault(f"{kind} {name} {short}", bool(torch.equal(flat(network), before)))

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from labkit.emulation import emulate_gpu
+from labkit.formats.dtypes import dtype_of
 
 PHASES = ("forward", "backward", "update")
-_SHORT = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True)
@@ -66,29 +66,31 @@ def record_step(
             said = f"from {taker} back to {name}"
             _watch(output, back, f"gradient of {name}", said)
         (scale * loss).backward()
-    edges = [Edge("forward", "inputs", "into the first layer", _SHORT[inputs.dtype])]
+    edges = [_edge("forward", "inputs", "into the first layer", inputs)]
     edges += [
-        Edge("forward", name, "as the optimizer keeps it", _SHORT[parameter.dtype])
+        _edge("forward", name, "as the optimizer keeps it", parameter)
         for name, parameter in model.named_parameters()
     ]
     for (name, output), taker in zip(outputs.made, _takers(outputs.made), strict=True):
-        edges.append(
-            Edge("forward", f"after {name}", f"from {name} to {taker}", _SHORT[output.dtype])
-        )
+        edges.append(_edge("forward", f"after {name}", f"from {name} to {taker}", output))
     edges += back
     for name, parameter in model.named_parameters():
         said = "as backward leaves it in .grad"
-        edges.append(Edge("backward", f"gradient of {name}", said, _SHORT[parameter.grad.dtype]))
+        edges.append(_edge("backward", f"gradient of {name}", said, parameter.grad))
         parameter.grad /= scale
     optimizer.step()
     name, parameter = next(iter(model.named_parameters()))
     for key, value in optimizer.state[parameter].items():
         if isinstance(value, Tensor) and value.shape == parameter.shape:
             said = f"the optimizer's memory of {name}"
-            edges.append(Edge("update", key, said, _SHORT[value.dtype]))
+            edges.append(_edge("update", key, said, value))
     said = "what the step has left"
-    edges.append(Edge("update", f"new {name}", said, _SHORT[parameter.dtype]))
+    edges.append(_edge("update", f"new {name}", said, parameter))
     return tuple(edges)
+
+
+def _edge(phase: str, name: str, said: str, value: Tensor) -> Edge:
+    return Edge(phase, name, said, dtype_of(value.dtype).short)
 
 
 def _takers(made: list[tuple[str, Tensor]]) -> list[str]:
@@ -97,9 +99,7 @@ def _takers(made: list[tuple[str, Tensor]]) -> list[str]:
 
 
 def _watch(output: Tensor, edges: list[Edge], name: str, said: str) -> None:
-    output.register_hook(
-        lambda gradient: edges.append(Edge("backward", name, said, _SHORT[gradient.dtype]))
-    )
+    output.register_hook(lambda gradient: edges.append(_edge("backward", name, said, gradient)))
 
 
 class _Outputs(TorchFunctionMode):

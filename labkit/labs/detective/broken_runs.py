@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from labkit.formats import BF16, FP16, FP32, spacing
+from labkit.formats import spacing
+from labkit.formats.dtypes import format_of
 from labkit.training.data import batches, digits
 from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import mlp
@@ -22,8 +23,6 @@ from labkit.training.scaling import LossScale
 ROWS, WIDTH, CLASSES, BATCH = 8, 32, 10, 64
 NO_LABEL = -100
 """The label that ``F.cross_entropy`` leaves out."""
-
-FORMATS = {torch.float32: FP32, torch.float16: FP16, torch.bfloat16: BF16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,4 +362,4 @@ def _asked(recipe: Recipe, model: nn.Module, optimizer: torch.optim.Optimizer) -
 
 def gaps(values: Tensor) -> Tensor:
     """The gap above each value in its own dtype, float32."""
-    return spacing(values.float(), FORMATS[values.dtype])
+    return spacing(values.float(), format_of(values.dtype))

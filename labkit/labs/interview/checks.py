@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 
 from labkit.emulation import emulate_gpu
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import attempt, check, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
@@ -81,7 +82,7 @@ def _one_pass(gpt16, case, tokens, targets):
     met = set()
     for name in _LINEAR:
         network.get_submodule(name).register_forward_hook(
-            lambda module, inputs, output, name=name: met.add(f"{name} {_plain(output.dtype)}")
+            lambda module, inputs, output, name=name: met.add(f"{name} {name_of(output.dtype)}")
         )
     with torch.autocast("cpu", dtype=torch.float16, enabled=case.startswith("FP16")):
         logits = network(tokens)
@@ -94,12 +95,8 @@ def _one_pass(gpt16, case, tokens, targets):
         "logits": logits.detach().float(),
         "loss": loss.item(),
         "gradients": gradients,
-        "met": [f"the loss {_plain(loss.dtype)}", *sorted(met)],
+        "met": [f"the loss {name_of(loss.dtype)}", *sorted(met)],
     }
-
-
-def _plain(dtype):
-    return str(dtype).removeprefix("torch.")
 
 
 class GPT16(HandmadeGPT):
@@ -226,7 +223,7 @@ def run_train_amp(train_amp):
 
     def seen(module, inputs, output):
         if output.requires_grad and not shown["ran"]:
-            shown["ran"] = _plain(output.dtype)
+            shown["ran"] = name_of(output.dtype)
             output.register_hook(lambda g: shown.update(first=g.float().abs().max().item()))
 
     with emulate_gpu():

@@ -1,11 +1,10 @@
-"""Exact numbers, in and out: what may be typed, and how many digits are shown.
+"""Exact numbers on their way to a format and to the page: rounded once, all digits or a few.
 
 A typed number is exact: "0.1" is the fraction 1/10 until a format rounds it, and a value of a
 format has a last decimal digit.
 """
 
 import math
-import re
 import struct
 import sys
 from decimal import Decimal, localcontext
@@ -13,58 +12,6 @@ from fractions import Fraction
 
 Exact = Fraction | float
 """A number without rounding; a float stands for inf, nan and -0.0, which no fraction can say."""
-
-_NUMBER = re.compile(
-    r"(?P<sign>[+-]?)(?:"
-    r"(?P<decimal>\d+\.?\d*|\.\d+)(?:e(?P<ten>[+-]?\d+))?"
-    r"|(?P<over>\d+)/(?P<under>0*[1-9]\d*)"
-    r"|2(?:\^|\*\*)(?P<two>[+-]?\d+)"
-    r"|0x(?P<hex>[0-9a-f]+(?:\.[0-9a-f]*)?)(?:p(?P<shift>[+-]?\d+))?"
-    r"|(?P<special>inf(?:inity)?|nan))"
-)
-
-# float64 ends near 2**1024 and 2**-1074; far beyond it an exact fraction only costs memory.
-_MAX_EXPONENT = 1200
-_MAX_LENGTH = 400
-
-
-def parse_number(text: str) -> Exact:
-    """Read a typed number exactly: a decimal, a fraction, a power of two, a hex float, inf, nan.
-
-    Raises ValueError, saying what is allowed, for anything else.
-
-    >>> parse_number("0.1"), parse_number("1/3"), parse_number("2^-3"), parse_number("0x1.8p-3")
-    (Fraction(1, 10), Fraction(1, 3), Fraction(1, 8), Fraction(3, 16))
-    """
-    plain = text.strip().lower().replace("−", "-").replace("∞", "inf")
-    if len(plain) > _MAX_LENGTH:
-        raise ValueError(f"{len(plain)} characters are too many: write at most {_MAX_LENGTH}.")
-    found = _NUMBER.fullmatch(plain)
-    if found is None:
-        raise ValueError(
-            f"“{text.strip()}” is no number here: write one like 0.1, 1e-8, 1/3, 2^-24, 0x1p-24, "
-            f"inf or nan."
-        )
-    exponent = int(found["ten"] or found["two"] or found["shift"] or 0)
-    if abs(exponent) > _MAX_EXPONENT:
-        raise ValueError(
-            f"The exponent of {text.strip()} is out of reach: stay within ±{_MAX_EXPONENT}, or "
-            f"write inf."
-        )
-    if found["special"]:
-        return float(plain)
-    if found["decimal"]:
-        size = Fraction(found["decimal"]) * Fraction(10) ** exponent
-    elif found["over"]:
-        size = Fraction(int(found["over"]), int(found["under"]))
-    elif found["two"]:
-        size = Fraction(2) ** exponent
-    else:
-        whole, _, rest = found["hex"].partition(".")
-        size = int(whole + rest, 16) * Fraction(2) ** (exponent - 4 * len(rest))
-    if found["sign"] != "-":
-        return size
-    return -size if size else -0.0
 
 
 def is_finite(x: Exact) -> bool:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from labkit.formats import FP64, FloatFormat, decode, encode, quantize, spacing
-from labkit.labs.number_formats.exact_numbers import Exact, parse_number, rounded_to_odd
+from labkit.formats.expressions import ExpressionError, read_number
+from labkit.labs.number_formats.exact_numbers import Exact, rounded_to_odd
 
 # ---------------------------------------------------------------- one number in one format
 
@@ -43,9 +44,25 @@ class Look:
         return decode(self.code, self.fmt)
 
 
+def typed(text: str) -> Exact:
+    """Read a typed number exactly, as the questions do; ValueError with a sentence otherwise.
+
+    >>> typed("0.1"), typed("3 * 2^-3"), typed("-0")
+    (Fraction(1, 10), Fraction(3, 8), -0.0)
+    """
+    try:
+        written = read_number(text)
+    except ExpressionError as problem:
+        raise ValueError(f"{problem}.") from None
+    if written.unit is not None:
+        raise ValueError(f"{text.strip()!r} is in {written.unit}; a format holds bare numbers.")
+    value = written.value
+    return value if isinstance(value, float) else Fraction(value)
+
+
 def look_at(text: str, fmt: FloatFormat) -> Look:
     """Round a typed number to nearest even; ValueError without a number or a code for it."""
-    x = parse_number(text)
+    x = typed(text)
     if isinstance(x, float) and math.isnan(x) and not fmt.has_nan:
         raise ValueError(f"{fmt.name} has no NaN: every one of its codes is a number.")
     return Look(fmt, text.strip(), x, encode(rounded_to_odd(x), fmt))
@@ -60,7 +77,7 @@ def look_at_code(code: int, fmt: FloatFormat) -> Look:
     if math.isfinite(value) and Fraction(text) != value:
         mantissa, _, exponent = value.hex().partition("p")
         text = f"{mantissa.rstrip('0').rstrip('.')}p{exponent}"
-    return Look(fmt, text, parse_number(text), code)
+    return Look(fmt, text, typed(text), code)
 
 
 # ---------------------------------------------------------------- the line

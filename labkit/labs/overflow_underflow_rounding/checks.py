@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from labkit.formats import BF16, FP16, quantize, spacing
+from labkit.formats.dtypes import name_of
 from labkit.formats.matmul import mixed_matmul
 from labkit.labs.engine import Mistake, attempt, calls, check, number, predict
 from labkit.labs.engine.codec import Raised
@@ -696,7 +697,7 @@ class _Watch(TorchFunctionMode):
         if getattr(function, "__name__", "") in _REDUCTIONS:
             self.reductions.add(function.__name__)
         if isinstance(result, torch.Tensor) and result.is_floating_point():
-            self.dtypes.add(str(result.dtype).removeprefix("torch."))
+            self.dtypes.add(name_of(result.dtype))
         return result
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import Mistake, attempt, calls, check, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.comparing import AnswerError
@@ -154,7 +155,7 @@ def check_witness(seen):
                 )
             if got != want:
                 raise Mistake(
-                    f"{name}: you report {role} {_short(got)}; it is {_short(want)}.",
+                    f"{name}: you report {role} {name_of(got)}; it is {name_of(want)}.",
                     misconception=_witness_idea(role, seen),
                 )
         if steps != 1:
@@ -164,10 +165,6 @@ def check_witness(seen):
                 f"{name}: {hooks} hook is left on the layer.",
                 misconception="a-hook-removes-itself",
             )
-
-
-def _short(dtype):
-    return str(dtype).removeprefix("torch.")
 
 
 def _value(x):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from labkit.emulation import emulate_gpu
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
 from labkit.labs.engine.codec import Raised
 
@@ -144,7 +145,7 @@ def check_mini_autocast(shown):
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
         if now.dtype is not torch.float32 or not torch.equal(was, now):
             raise Mistake(
-                f"After the block a weight is {_dtype(now.dtype)}"
+                f"After the block a weight is {name_of(now.dtype)}"
                 + (", and rounded." if now.dtype is torch.float32 else "."),
                 misconception="autocast-casts-the-parameters",
             )
@@ -172,7 +173,7 @@ def _fits(gradient, weight):
 def _judge_case(text, case, dtype, got):
     with torch.autocast("cpu", dtype=dtype):
         want = case().detach()
-    call = f"`{text}` inside `mini_autocast({_dtype(dtype)})`"
+    call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
     if type(got) is Raised and "dtype" in got.message and "bias=b" in text:
         raise Mistake(f"{call} raised: {got.message}.", misconception="keywords-need-no-cast")
     if type(got) is Raised and text.startswith("nll_loss"):
@@ -182,7 +183,7 @@ def _judge_case(text, case, dtype, got):
         raise Mistake(f"{call} gives a {type(got).__name__}. Do you return what func returns?")
     if got.dtype is not want.dtype:
         raise Mistake(
-            f"{call} is {_dtype(got.dtype)}; torch.autocast gives {_dtype(want.dtype)}.",
+            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.",
             misconception=_idea(text, got),
         )
     if torch.equal(got.nan_to_num(), want.nan_to_num()):
@@ -209,10 +210,6 @@ def _value(got, call):
         place = f" in your line `{got.line}`" if got.line else ""
         raise AnswerError(f"{call.strip('`')} raised {got.type_name}: {got.message}{place}.")
     return got
-
-
-def _dtype(dtype):
-    return str(dtype).removeprefix("torch.")
 
 
 def _cast(value, target, *, only_wide=True):
@@ -356,8 +353,8 @@ def check_dtypes(shown):
             if got.dtype is wanted[name]:
                 continue
             raise Mistake(
-                f"Inside {_dtype(dtype)} autocast `{name}` is {_dtype(got.dtype)}; "
-                f"{_dtype(wanted[name])} is wanted.",
+                f"Inside {name_of(dtype)} autocast `{name}` is {name_of(got.dtype)}; "
+                f"{name_of(wanted[name])} is wanted.",
                 misconception=_why(name, got, entries[0]),
             )
         for entry in entries:
