@@ -15,10 +15,11 @@ from pathlib import Path
 
 from labkit import mock, progress
 from labkit.answers import Judgement
+from labkit.cards import Card
 from labkit.drills import NOT_SAID, Mistake, Review
 from labkit.mock import Mock, Turn
 from labkit.progress import Event, ProgressError
-from labkit.questions import LANGUAGES, Bank, Card
+from labkit.questions import LANGUAGES, Bank
 
 LOG = "interview"
 """The name under which the log keeps what belongs to no lab."""

@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from labkit.answers import Judgement, judge
+from labkit.cards import Card, Question, Spot, draw
 from labkit.drills import NOT_SAID, Confidence, Review, calibration, to_revisit
-from labkit.questions import Bank, Card, Question, Text, draw
+from labkit.question_parts import Text
+from labkit.questions import Bank
 
 LENGTHS = (5, 10, 15)
 SECONDS_A_TURN = 120
@@ -54,7 +56,7 @@ INTRODUCTIONS = {
 class Turn:
     """One answered turn: the question and its seed, why it was asked, and what was answered.
 
-    ``answer`` is in the form of ``labkit.answers``; None is "I do not know". In free speech it
+    ``answer`` is in the form of its kind; None is "I do not know". In free speech it
     is the one line that sums it up, and ``ticked`` holds the points of the rubric that were made,
     once the learner has ticked them after the end.
     """
@@ -110,11 +112,6 @@ class Asked:
         return INTRODUCTIONS[self.move]
 
 
-def is_objective(question: Question) -> bool:
-    """Whether an answer is judged without the learner's own opinion, and in a line or two."""
-    return question.kind not in ("free", "code")
-
-
 def following(mock: Mock, bank: Bank) -> Asked | None:
     """The next question, the same for the same seed and turns; None when the interview is over."""
     if mock.over:
@@ -134,11 +131,11 @@ def following(mock: Mock, bank: Bank) -> Asked | None:
 
 
 def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float = 0.0) -> Mock:
-    """The interview after one more answer; ``labkit.answers.Unclear`` is raised and counts not."""
+    """The interview after one more answer; ``Unclear`` is raised and counts not."""
     question = asked.card.question
-    if question.kind != "free":
+    if not question.spoken:
         judge(asked.card, answer)
-    if question.kind == "free" or answer is None:
+    if question.spoken or answer is None:
         sure = NOT_SAID
     turn = Turn(
         question=question.id,
@@ -177,9 +174,9 @@ def _plan(mock: Mock) -> dict[int, str]:
 
 def _planned(mock: Mock, bank: Bank, move: str | None, source: random.Random):
     kinds = {
-        PREMISE: lambda q: q.kind == "spot" and not q.holds,
-        SPEECH: lambda q: q.kind == "free",
-        INTERRUPTION: lambda q: is_objective(q) and q.level == 1 and q.seconds <= 60,
+        PREMISE: lambda q: isinstance(q, Spot) and not q.holds,
+        SPEECH: lambda q: q.spoken,
+        INTERRUPTION: lambda q: q.objective and q.level == 1 and q.seconds <= 60,
     }
     if move not in kinds:
         return None
@@ -195,13 +192,13 @@ def _to_ask_again(mock: Mock, bank: Bank) -> Question | None:
     """The newest question so far whose numbers can be drawn anew."""
     for turn in reversed(mock.turns):
         question = bank.questions[turn.question]
-        if question.parameters and is_objective(question) and turn.move != CONSTRAINT:
+        if question.parameters and question.objective and turn.move != CONSTRAINT:
             return question
     return None
 
 
 def _branched(mock: Mock, bank: Bank, source: random.Random):
-    fresh = [q for q in _fresh(mock, bank) if is_objective(q)]
+    fresh = [q for q in _fresh(mock, bank) if q.objective]
     last = next((turn for turn in reversed(mock.turns) if _decides(turn, bank)), None)
     if last is None:
         usual = [q for q in fresh if "core" in q.tags and q.level <= 2]
@@ -241,7 +238,7 @@ def _one_of(questions: Sequence[Question], source: random.Random) -> Question:
 
 
 def _decides(turn: Turn, bank: Bank) -> bool:
-    return is_objective(bank.questions[turn.question]) and turn.move != INTERRUPTION
+    return bank.questions[turn.question].objective and turn.move != INTERRUPTION
 
 
 def _judged(turn: Turn, bank: Bank) -> Judgement:
@@ -317,9 +314,9 @@ def report(mock: Mock, bank: Bank) -> Report:
 
 def _item(turn: Turn, bank: Bank) -> ItemRow:
     card = draw(bank.questions[turn.question], turn.seed)
-    if card.question.kind == "free" and turn.answer is not None and turn.ticked is None:
+    if card.question.spoken and turn.answer is not None and turn.ticked is None:
         return ItemRow(card, turn, None)
-    answer = turn.ticked if card.question.kind == "free" else turn.answer
+    answer = turn.ticked if card.question.spoken else turn.answer
     return ItemRow(card, turn, judge(card, answer))
 
 

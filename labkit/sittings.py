@@ -12,10 +12,12 @@ from datetime import UTC, datetime
 
 from labkit import drills, interview, mock
 from labkit.answers import Judgement, judge
+from labkit.cards import Card, Question, draw
 from labkit.drills import Review
 from labkit.mock import Asked, Mock, Report
 from labkit.progress import ProgressError
-from labkit.questions import Bank, Card, Question, Text, draw
+from labkit.question_parts import Text
+from labkit.questions import Bank
 
 ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
 
@@ -97,10 +99,10 @@ class DrillSitting(Sitting):
         self._show(draw(question, drills.next_seed(question, [*self._past, *self.reviews])))
 
     def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
-        """Answer the card; free speech goes on to its rubric. Raises ``labkit.answers.Unclear``."""
-        said = answer is not None and self.card.question.kind != "free"
+        """Answer the card; free speech goes on to its rubric. Raises ``Unclear``."""
+        said = answer is not None and not self.card.question.spoken
         self._seconds, self._sure = self._clock() - self._begun, sure if said else drills.NOT_SAID
-        if self.card.question.kind == "free" and answer is not None:
+        if self.card.question.spoken and answer is not None:
             self.speech, self.state = str(answer), TICKING
             return
         self._judged(answer)
@@ -191,7 +193,7 @@ class MockSitting(Sitting):
             return
         for place, turn in enumerate(self.mock.turns):
             question = self.bank.questions[turn.question]
-            if question.kind == "free" and turn.answer is not None and turn.ticked is None:
+            if question.spoken and turn.answer is not None and turn.ticked is None:
                 self._show(draw(question, turn.seed))
                 self.place, self.speech, self.state = place, turn.answer, TICKING
                 return
@@ -200,7 +202,7 @@ class MockSitting(Sitting):
         self.state, self.card = DONE, None
 
     def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
-        """Answer the card and go on. Raises ``labkit.answers.Unclear``; then nothing counts."""
+        """Answer the card and go on. Raises ``Unclear``; then nothing counts."""
         seconds = self._clock() - self._begun
         place = len(self.mock.turns)
         self.mock = mock.answered(self.mock, self.asked, answer, sure=sure, seconds=seconds)

@@ -49,18 +49,32 @@ TABLE = {
     "loss_scaler": May("scaling", "torch"),
     "progress": May("paths", "platformdirs"),
     "misconceptions": May("paths"),
-    "questions": May("paths exact expressions misconceptions", "pydantic"),
-    # An answer of kind code imports its check when it is judged.
-    "answers": May("expressions questions checks"),
-    "drills": May("questions misconceptions", "fsrs"),
-    "mock": May("questions answers drills"),
-    "interview": May("questions answers drills mock progress"),
-    "sittings": May("questions answers drills mock interview progress"),
+    "question_parts": May("expressions", "pydantic"),
+    "typed_numbers": May("exact expressions question_parts"),
+    "cards": May("expressions question_parts typed_numbers", "pydantic"),
+    # A program as an answer imports its check when it is judged.
+    "run_code": May("checks"),
+    "choice_kinds": May("cards question_parts", "pydantic"),
+    "typed_kinds": May("cards question_parts run_code typed_numbers", "pydantic"),
+    "question_kinds": May("cards choice_kinds typed_kinds"),
+    "questions": May("cards expressions misconceptions question_kinds question_parts", "pydantic"),
+    "answers": May("cards question_parts"),
+    "drills": May("cards questions misconceptions", "fsrs"),
+    "mock": May("answers cards drills question_parts questions"),
+    "interview": May("answers cards drills mock progress questions"),
+    "sittings": May("answers cards drills interview mock progress question_parts questions"),
     "plans": May("questions drills"),
-    "preparing": May("questions drills interview plans plots wording", "pandas"),
+    "charts": May("plots"),
+    "preparing": May("charts questions drills interview plans plots wording", "pandas"),
     "wording": May(),
-    "terminal": May("questions answers drills mock interview sittings plans wording"),
-    "anki": May("questions answers terminal", "genanki markdown_it mdit_py_plugins"),
+    "markdown": May("", "markdown_it mdit_py_plugins"),
+    "card_text": May("answers cards choice_kinds wording"),
+    "mock_report": May("answers card_text mock questions wording"),
+    "terminal": May(
+        "answers card_text drills interview mock_report plans question_parts questions sittings "
+        "wording"
+    ),
+    "anki": May("answers card_text cards markdown questions", "genanki markdown_it"),
     "hardware": May("paths", "torch tqdm"),
     "downloads": May("", "tqdm"),
     "data": May("paths downloads", "torch numpy"),
@@ -75,10 +89,9 @@ TABLE = {
     "plots": May("formats histograms", "matplotlib numpy"),
     "widgets": May(
         "call_order dtype_map formats hardware histograms progress misconceptions "
-        "questions answers drills interview mock sittings terminal wording causes instruments "
-        "nan_detective",
-        "anywidget traitlets ipywidgets IPython torch markdown_it mdit_py_plugins latex2mathml "
-        "pygments",
+        "questions answers cards card_text question_parts drills interview mock_report sittings "
+        "terminal wording markdown causes instruments nan_detective",
+        "anywidget traitlets ipywidgets IPython torch markdown_it latex2mathml pygments",
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),
@@ -100,7 +113,7 @@ TABLE = {
         "torch",
     ),
 }
-LAZY = {("answers", "checks")}  # inside functions only
+LAZY = {("run_code", "checks")}  # inside functions only
 
 
 def module_of(path: Path) -> str:
@@ -178,9 +191,9 @@ def test_there_are_no_cycles():
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-def test_nothing_imports_checks_but_grading_and_lazy_answers():
+def test_nothing_imports_checks_but_grading_and_lazily_run_code():
     rows = {module for module, may in TABLE.items() if "checks" in may.labkit.split()}
-    assert rows == {"grading", "answers"}
+    assert rows == {"grading", "run_code"}
 
 
 def test_grading_and_build_import_no_numerics():
@@ -201,7 +214,7 @@ def test_grading_and_build_import_no_numerics():
         ),
         ("plots", "from labkit.checks.codec import encode", "may not import labkit.checks"),
         ("build", "from .formats import E4M3", "write the full path instead of '.formats'"),
-        ("answers", "from labkit import checks", "inside the function that needs it"),
+        ("run_code", "from labkit import checks", "inside the function that needs it"),
     ],
 )
 def test_the_guard_can_fail(module, source, expected):
@@ -217,7 +230,7 @@ def test_the_guard_can_fail(module, source, expected):
             "rounding",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from labkit.formats import F",
         ),
-        ("answers", "def show():\n    from labkit.checks import check"),
+        ("run_code", "def show():\n    from labkit.checks import check"),
         ("checks", "from labkit.checks.codec import encode\nfrom labkit import formats, progress"),
     ],
 )

@@ -3,8 +3,8 @@
 import pytest
 
 from labkit import mock
-from labkit.answers import Unclear
 from labkit.mock import Mock, answered, following, report, ticked
+from labkit.question_parts import Unclear
 from tests.questions.prove import right_answer
 from tests.questions.small_bank import small_bank
 
@@ -22,7 +22,7 @@ def hold(settings, bank, answers, seconds=10.0):
         if asked is None:
             break
         question = asked.card.question
-        if question.kind == "free":
+        if question.spoken:
             answer = "summed up"
         elif said == "right":
             answer = right_answer(asked.card)
@@ -113,7 +113,7 @@ def test_the_report_counts_topics_time_confidence_and_labs(bank):
     assert told.expected_seconds == sum(bank.questions[t.question].seconds for t in done.turns)
     assert told.labs == ("02_number_formats",)
     assert all(row.answers == 0 for row in told.confidence), "I do not know is no claim"
-    (speech,) = [i for i, item in enumerate(told.items) if item.card.question.kind == "free"]
+    (speech,) = [i for i, item in enumerate(told.items) if item.card.question.spoken]
     assert told.items[speech].judgement is None, "not ticked yet"
     judged = report(ticked(done, speech, [1]), bank).items[speech].judgement
     assert judged.score == pytest.approx(3 / 4)

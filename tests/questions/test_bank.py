@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 
 from labkit import answers
+from labkit.cards import Spot, draw
+from labkit.choice_kinds import Options
 from labkit.misconceptions import misconceptions
 from labkit.paths import DATA, NOTEBOOKS
-from labkit.questions import Record, Text, Texts, draw, load, wrong_ideas
+from labkit.question_kinds import KINDS
+from labkit.question_parts import Record, Text, Texts, WrongSpeech
+from labkit.questions import load
+from labkit.typed_kinds import Numeric
 from tests.questions.prove import SEEDS, failures, right_answer
 
 HERE = Path(__file__).parent
@@ -73,9 +78,10 @@ def test_a_question_is_proved(question):
 
 
 def test_there_are_enough_questions_of_the_kinds_that_were_promised():
-    spots = [question for question in QUESTIONS if question.kind == "spot"]
-    numbers = [question for question in QUESTIONS if question.kind == "numeric"]
+    spots = [question for question in QUESTIONS if isinstance(question, Spot)]
+    numbers = [question for question in QUESTIONS if isinstance(question, Numeric)]
     assert len(QUESTIONS) >= 220
+    assert {question.kind for question in QUESTIONS} == {*KINDS}
     assert len(spots) >= 60 and sum(question.holds for question in spots) >= 10
     assert sum(bool(question.parameters) for question in numbers) * 2 >= len(numbers)
     assert sum("core" in question.tags for question in QUESTIONS) == 40
@@ -91,8 +97,8 @@ def texts(record):
                 yield name, entry.en, entry.zh
             elif isinstance(entry, Texts):
                 yield from ((name, en, zh) for en, zh in zip(entry.en, entry.zh, strict=True))
-            elif isinstance(entry, Record):
-                if hasattr(entry, "en"):
+            if isinstance(entry, Record) and not isinstance(entry, Texts):
+                if isinstance(entry, WrongSpeech):
                     yield name, entry.en, entry.zh
                 yield from texts(entry)
 
@@ -125,7 +131,7 @@ def sections(lab: str) -> list[str]:
 
 def test_every_section_and_cure_is_a_heading_of_a_lab_that_is_built():
     places = {question.id: question.section for question in QUESTIONS if question.section}
-    ideas = {idea for question in QUESTIONS for idea in wrong_ideas(question)}
+    ideas = {idea for question in QUESTIONS for idea in question.wrong_ideas}
     cures = {idea: misconceptions()[idea].cure for idea in ideas}
     topics = {f"topic:{topic}" for topic in BANK.topics}
     lost = []
@@ -145,7 +151,7 @@ def test_every_lab_is_one_that_is_built():
 
 
 def test_every_misconception_of_a_topic_is_asked_for():
-    asked = {idea for question in QUESTIONS for idea in wrong_ideas(question)}
+    asked = {idea for question in QUESTIONS for idea in question.wrong_ideas}
     of_topics = {idea.id for idea in misconceptions().values() if idea.cure.startswith("topic:")}
     assert of_topics - asked == set()
 
@@ -191,9 +197,9 @@ def test_no_id_of_the_facts_stands_in_the_bank():
 def test_what_was_answered_can_be_said(topic):
     for question in BANK.topics[topic].questions:
         card = draw(question, 0)
-        given = "a line" if question.kind == "free" else right_answer(card)
+        given = "a line" if question.spoken else right_answer(card)
         said = answers.given_answer(card, given)
         assert said.en.strip() not in ("", "–") and said.zh.strip(), question.id
-        if hasattr(question, "options"):
+        if isinstance(question, Options):
             assert said == answers.right_answer(card), question.id
         assert answers.given_answer(card, None).en == "I do not know"
