@@ -1,10 +1,10 @@
 """What an answer to a card is worth, and what to say about it.
 
-``judge`` takes a card and an answer in the form of its kind and returns a ``Judgement``; the
-docstring of the kind's class, in ``labkit.choice_kinds`` or ``labkit.typed_kinds``, says
-which. ``read`` turns a line that somebody typed into that form. An answer that cannot be understood is no
-wrong answer: it raises ``Unclear`` with what would be understood, and may be given again. ``None``
-is "I do not know".
+``judge`` takes a card and an answer in the form of its kind and returns a ``Judgement``; the kind's
+class, in ``labkit.choice_kinds`` or ``labkit.typed_kinds``, says which form that is. ``read`` turns
+a line that somebody typed into that form. An answer that cannot be understood is no wrong answer:
+it raises ``Unclear`` with what would be understood, and may be given again. ``None`` is "I do not
+know".
 """
 
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class WrongIdeaSeen:
     """A wrong idea that showed in a lab, and when."""
 
     misconception: str
@@ -133,7 +133,7 @@ def due(
     reviews: Sequence[Review],
     now: datetime,
     *,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
 ) -> list[Due]:
@@ -164,12 +164,12 @@ def due(
     return sorted(found, key=lambda entry: (entry.recall, entry.since, entry.question.id))
 
 
-def _questions_of(bank: Bank, mistakes: Iterable[Mistake]):
+def _questions_of(bank: Bank, mistakes: Iterable[WrongIdeaSeen]):
     knowing: dict[str, list[Question]] = defaultdict(list)
     for question in bank.questions.values():
         for idea in question.wrong_ideas:
             knowing[idea].append(question)
-    newest: dict[str, Mistake] = {}
+    newest: dict[str, WrongIdeaSeen] = {}
     for mistake in mistakes:
         newest[mistake.misconception] = mistake
     for mistake in newest.values():
@@ -202,7 +202,7 @@ def session(
     now: datetime,
     *,
     count: int = 10,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
     core: bool = False,
@@ -239,7 +239,7 @@ def warm_up(
     *,
     lab: str,
     count: int = 3,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
 ) -> list[Question]:
     """Short questions of the labs before ``lab``: what is due, then core ones never asked.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from labkit import mock, progress
 from labkit.answers import Judgement
 from labkit.cards import Card
-from labkit.drills import NOT_SAID, Mistake, Review
+from labkit.drills import NOT_SAID, Review, WrongIdeaSeen
 from labkit.mock import Mock, Turn
 from labkit.progress import Event, ProgressError
 from labkit.questions import LANGUAGES, Bank
@@ -57,7 +57,7 @@ def keep(review: Review) -> str | None:
     return progress.record("review", lab=LOG, item=question, status=status, now=at, **detail)
 
 
-def reviewed(
+def make_review(
     card: Card,
     judgement: Judgement,
     *,
@@ -82,11 +82,11 @@ def reviewed(
     )
 
 
-def mistakes(log: Iterable[Event] | None = None) -> list[Mistake]:
+def mistakes(log: Iterable[Event] | None = None) -> list[WrongIdeaSeen]:
     """The wrong ideas that showed in the checks and predictions of the labs."""
     log = progress.events() if log is None else log
     return [
-        Mistake(idea, event.at)
+        WrongIdeaSeen(idea, event.at)
         for event in log
         if event.kind in ("check", "prediction")
         for idea in event.detail.get("misconceptions", ())

@@ -1,6 +1,7 @@
-"""The mock interview: a state machine whose path follows from a seed and what was answered.
+"""A mock interview as a pure state machine.
 
-This module believes that an interview probes: a right micro-answer is followed by a harder question
+``next_turn(mock, bank)`` gives the next question, ``with_answer(mock, asked, answer)`` the state
+after it: same seed and answers, same interview. A right micro-answer is followed by a harder question
 on the same matter, a wrong one by an easier one, and after three the interviewer moves on. Only
 answers that can be judged objectively decide that. Some turns are fixed by the seed: a claim to
 take apart (its premise is false), the same question under a changed constraint, an interruption in
@@ -100,7 +101,7 @@ class Mock:
 
 
 @dataclass(frozen=True)
-class Asked:
+class NextTurn:
     """What the interviewer asks next: a card, and the move that led to it."""
 
     card: Card
@@ -112,7 +113,7 @@ class Asked:
         return INTRODUCTIONS[self.move]
 
 
-def following(mock: Mock, bank: Bank) -> Asked | None:
+def next_turn(mock: Mock, bank: Bank) -> NextTurn | None:
     """The next question, the same for the same seed and turns; None when the interview is over."""
     if mock.over:
         return None
@@ -125,12 +126,14 @@ def following(mock: Mock, bank: Bank) -> Asked | None:
     if waits and planned in (None, CONSTRAINT) and not _met(mock, CONSTRAINT):
         again = _to_ask_again(mock, bank)
         if again:
-            return Asked(draw(again, _seed(mock, place)), CONSTRAINT)
+            return NextTurn(draw(again, _seed(mock, place)), CONSTRAINT)
     chosen, move = _planned(mock, bank, planned, source) or _branched(mock, bank, source)
-    return Asked(draw(chosen, _seed(mock, place)), move)
+    return NextTurn(draw(chosen, _seed(mock, place)), move)
 
 
-def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float = 0.0) -> Mock:
+def with_answer(
+    mock: Mock, asked: NextTurn, answer, *, sure: int = 2, seconds: float = 0.0
+) -> Mock:
     """The interview after one more answer; ``Unclear`` is raised and counts not."""
     question = asked.card.question
     if not question.spoken:
@@ -148,7 +151,7 @@ def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float 
     return replace(mock, turns=(*mock.turns, turn))
 
 
-def ticked(mock: Mock, place: int, points: Iterable[int]) -> Mock:
+def with_ticks(mock: Mock, place: int, points: Iterable[int]) -> Mock:
     """The interview after the learner ticked the rubric of one free answer, counted from 0."""
     turn = replace(mock.turns[place], ticked=tuple(points))
     return replace(mock, turns=(*mock.turns[:place], turn, *mock.turns[place + 1 :]))

@@ -14,7 +14,7 @@ from labkit import drills, interview, mock
 from labkit.answers import Judgement, judge
 from labkit.cards import Card, Question, draw
 from labkit.drills import Review
-from labkit.mock import Asked, Mock, Report
+from labkit.mock import Mock, NextTurn, Report
 from labkit.progress import ProgressError
 from labkit.question_parts import Text
 from labkit.questions import Bank
@@ -114,7 +114,7 @@ class DrillSitting(Sitting):
     def _judged(self, answer) -> None:
         judgement = judge(self.card, answer)
         self._unknown = answer is None
-        review = interview.reviewed(
+        review = interview.make_review(
             self.card,
             judgement,
             at=datetime.now(UTC),
@@ -159,7 +159,7 @@ class MockSitting(Sitting):
         super().__init__(bank, clock)
         self._finished = False
         self.mock = settings
-        self.asked: Asked | None = None
+        self.asked: NextTurn | None = None
         self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
         self.next()
 
@@ -186,7 +186,7 @@ class MockSitting(Sitting):
         """Show the next card, or the next free speech to tick; "done" after all."""
         if self._finished:
             return
-        self.asked = mock.following(self.mock, self.bank)
+        self.asked = mock.next_turn(self.mock, self.bank)
         if self.asked:
             self.place = len(self.mock.turns)
             self._show(self.asked.card)
@@ -205,7 +205,7 @@ class MockSitting(Sitting):
         """Answer the card and go on. Raises ``Unclear``; then nothing counts."""
         seconds = self._clock() - self._begun
         place = len(self.mock.turns)
-        self.mock = mock.answered(self.mock, self.asked, answer, sure=sure, seconds=seconds)
+        self.mock = mock.with_answer(self.mock, self.asked, answer, sure=sure, seconds=seconds)
         self._keep(place)
         self.next()
 
@@ -213,7 +213,7 @@ class MockSitting(Sitting):
         """Tick the points that were made in free speech, counted from 1, and go on."""
         made = list(points)
         judge(self.card, made)  # an unknown point is said before it counts
-        self.mock = mock.ticked(self.mock, self.place, made)
+        self.mock = mock.with_ticks(self.mock, self.place, made)
         self._keep(self.place)
         self.next()
 
@@ -267,7 +267,7 @@ def diagnostic(bank: Bank) -> DrillSitting:
     return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
 
 
-def _so_far() -> tuple[list[Review], list[drills.Mistake], str | None]:
+def _so_far() -> tuple[list[Review], list[drills.WrongIdeaSeen], str | None]:
     try:
         return interview.reviews(), interview.mistakes(), None
     except ProgressError as problem:
