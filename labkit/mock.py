@@ -1,11 +1,11 @@
 """A mock interview as a pure state machine.
 
 ``next_turn(mock, bank)`` gives the next question, ``with_answer(mock, asked, answer)`` the state
-after it: same seed and answers, same interview. A right micro-answer is followed by a harder question
-on the same matter, a wrong one by an easier one, and after three the interviewer moves on. Only
-answers that can be judged objectively decide that. Some turns are fixed by the seed: a claim to
-take apart (its premise is false), the same question under a changed constraint, an interruption in
-the middle of free speech, and free speech itself. Nothing is said of right and wrong before the
+after it: same seed and answers, same interview. A right micro-answer is followed by a harder
+question on the same matter, a wrong one by an easier one, and after three the interviewer moves on.
+Only answers that can be judged objectively decide that. Some turns are fixed by the seed: a claim
+to take apart (its premise is false), the same question under a changed constraint, an interruption
+in the middle of free speech, and free speech itself. Nothing is said of right and wrong before the
 end; then ``report`` says all of it.
 
 A ``Mock`` is its settings and its turns, so it can be stored after every answer and resumed.
