@@ -26,7 +26,8 @@ Read the package in this order, each module in one sitting:
 - ``labkit.checks``: run an answer, judge what came back, name the mistake.
   ``labkit.misconceptions``: the wrong ideas that have a name.
 - ``labkit.progress``: the learner's log, one SQLite file.
-- ``labkit.questions``: the bank of interview questions. Below it ``labkit.expressions`` (numbers as
+- ``labkit.questions``: the bank of interview questions. Below it ``labkit.question_kinds`` (a class
+  a kind), ``labkit.cards`` (a question with its numbers drawn), ``labkit.expressions`` (numbers as
   people write them) and ``labkit.exact`` (formats in fractions); ``labkit.answers`` judges.
 - ``labkit.drills``: what is due, and how ready one is. ``labkit.mock``: the mock interview.
   ``labkit.plans``: what to do by Friday, or over weeks. ``labkit.sittings`` holds a drill or a
