@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from labkit.formats import FloatFormat, decode
 from labkit.formats.histograms import RangeReport
 
+BLUE = "#0072b2"
 _COLORS = (
-    "#0072b2",
+    BLUE,
     "#d55e00",
     "#009e73",
     "#cc79a7",
@@ -56,7 +57,7 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
         formats: at most 8 bits each.
         limit: the end of the line, in the unit of the values.
     """
-    figure, axes = _axes(height=0.9 + 0.55 * len(formats))
+    figure, axes = new_axes(height=0.9 + 0.55 * len(formats))
     spoken = []
     for row, fmt in enumerate(formats):
         # A set, for 0.0 and -0.0 are one place on the line.
@@ -86,7 +87,7 @@ def gap_staircase(
         exponents: x runs from 2**exponents[0] to 2**exponents[-1], four values an octave.
         whose: "your" or "labkit's", for the caption.
     """
-    figure, axes = _axes(height=3.4)
+    figure, axes = new_axes(height=3.4)
     points = [2.0**e * (1 + quarter / 4) for e in exponents for quarter in range(4)]
     for (label, gap), color, style in zip(
         gaps.items(), _COLORS, ("-", "--", ":", "-."), strict=False
@@ -123,7 +124,7 @@ def windows(
         formats: their windows are drawn as bars below the histograms.
         provenance: how the tensors were come by, for the caption.
     """
-    figure, axes = _axes(height=3.8)
+    figure, axes = new_axes(height=3.8)
     for (name, report), color, hatch in zip(reports.items(), _COLORS, _HATCHES, strict=False):
         total = sum(count for _, count in report.exponents)
         axes.bar(
@@ -161,96 +162,6 @@ def windows(
     )
 
 
-def readiness(rows: Sequence[tuple[str, float, int, int]], *, when: str) -> Picture:
-    """How ready somebody is in each topic, as bars.
-
-    Args:
-        rows: topic, expected share of right answers, questions seen, questions there are.
-        when: "now", or the day of the interview.
-    """
-    figure, axes = _axes(height=0.8 + 0.3 * len(rows))
-    places = range(len(rows))
-    axes.barh(places, [100 * ready for _, ready, _, _ in rows], color=_COLORS[0], height=0.6)
-    for place, (_, ready, seen, all_) in zip(places, rows, strict=True):
-        axes.annotate(
-            f"{seen} of {all_} seen",
-            (100 * ready, place),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-        )
-    axes.set_yticks(places, [topic for topic, *_ in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 115)
-    axes.set_xticks(range(0, 101, 20))
-    axes.set_xlabel("expected share of right answers, %")
-    spoken = "; ".join(
-        f"{topic}: {100 * ready:.0f} %, {seen} of {all_} seen" for topic, ready, seen, all_ in rows
-    )
-    return Picture(
-        figure,
-        f"Computed from your answers, for {when}. A question never seen counts as 0.",
-        f"Readiness by topic. {spoken}.",
-    )
-
-
-def calibration(rows: Sequence[tuple[str, int, float]]) -> Picture:
-    """The share of right answers at each stated confidence.
-
-    Args:
-        rows: the confidence in words, answers given with it, and the share of them that was right.
-    """
-    figure, axes = _axes(height=2.6)
-    places = range(len(rows))
-    shares = [100 * right if answers else 0 for _, answers, right in rows]
-    axes.bar(places, shares, width=0.5, color=_COLORS[0])
-    for place, (_, answers, _) in zip(places, rows, strict=True):
-        axes.annotate(
-            f"{answers} answers",
-            (place, shares[place]),
-            (0, 3),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-        )
-    axes.set_xticks(places, [words for words, *_ in rows])
-    axes.set_ylim(0, 115)
-    axes.set_yticks(range(0, 101, 25))
-    axes.set_ylabel("right, %")
-    axes.set_xlabel("stated confidence")
-    spoken = "; ".join(
-        f"{words}: {100 * right:.0f} % of {answers}" if answers else f"{words}: no answers"
-        for words, answers, right in rows
-    )
-    return Picture(
-        figure,
-        "Computed from your answers. Well calibrated means: the surer, the more often right.",
-        f"Right answers by stated confidence. {spoken}.",
-    )
-
-
-def due_by_day(rows: Sequence[tuple[str, int]], *, pace: str) -> Picture:
-    """How many reviews fall due on each day.
-
-    Args:
-        rows: the day in words, and the number of reviews.
-        pace: a sentence for the caption on what is new.
-    """
-    figure, axes = _axes(height=2.4)
-    axes.bar(range(len(rows)), [count for _, count in rows], width=0.7, color=_COLORS[0])
-    step = -(-len(rows) // 10)
-    axes.set_xticks(range(0, len(rows), step), [day for day, _ in rows[::step]])
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.set_ylabel("reviews due")
-    spoken = "; ".join(f"{day}: {count}" for day, count in rows if count) or "none"
-    return Picture(
-        figure,
-        f"Computed from your answers; what is overdue counts today. {pace}",
-        f"Reviews due by day. {spoken}.",
-    )
-
-
 def _window(fmt: FloatFormat) -> tuple[int, int, int]:
     """Exponents: smallest subnormal, smallest normal, the power of two above the largest value."""
     return fmt.min_exponent - fmt.mantissa_bits, fmt.min_exponent, fmt.max_exponent + 1
@@ -260,7 +171,8 @@ def _peak(report: RangeReport) -> int:
     return max(report.exponents, key=lambda pair: pair[1])[0]
 
 
-def _axes(*, height: float):
+def new_axes(*, height: float):
+    """A figure of that height in inches, and its axes without a frame above and to the right."""
     figure = Figure(figsize=(8, height), layout="constrained")
     axes = figure.add_subplot()
     for side in ("top", "right"):

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import genanki
 from markdown_it import MarkdownIt
-from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from labkit.interview import terminal
+from labkit.interview import markdown
 from labkit.interview.answers import right_answer
-from labkit.interview.questions import Bank, draw
+from labkit.interview.card_text import card_text
+from labkit.interview.cards import Card, draw
+from labkit.interview.questions import Bank
 
 # Anki tells decks and models by their numbers: these are ours for good.
 _MODEL = 1_720_534_011
@@ -34,7 +35,7 @@ def export(bank: Bank, file: Path, language: str) -> int:
     A note keeps its id over exports and languages, so importing again updates it. Raises OSError
     where the file cannot be written.
     """
-    parser = MarkdownIt("commonmark", {"html": False}).use(dollarmath_plugin, renderer=_formula)
+    parser = markdown.parser(_formula)
     model = genanki.Model(
         _MODEL, "labkit question", fields=_MODEL_FIELDS, templates=[_TEMPLATE], css=_STYLE
     )
@@ -45,7 +46,7 @@ def export(bank: Bank, file: Path, language: str) -> int:
         for question in topic.questions:
             card = draw(question, 0)
             answer = right_answer(card)[language]
-            shown = f"<pre>{html.escape(answer)}</pre>" if question.kind == "code" else None
+            shown = f"<pre>{html.escape(answer)}</pre>" if question.program else None
             fields = [
                 _blocks(card, language, parser),
                 shown or parser.render(answer),
@@ -64,8 +65,8 @@ def _formula(content: str, options: dict) -> str:
     return f"{left}{html.escape(content)}{right}"
 
 
-def _blocks(card, language: str, parser: MarkdownIt) -> str:
+def _blocks(card: Card, language: str, parser: MarkdownIt) -> str:
     """The prompt as Markdown; code and choices, which have their lines, as they stand."""
     prompt = card.fill(card.question.prompt[language])
-    rest = terminal.card_text(card, language).removeprefix(prompt).strip("\n")
+    rest = card_text(card, language).removeprefix(prompt).strip("\n")
     return parser.render(prompt) + (f"<pre>{html.escape(rest)}</pre>" if rest else "")

@@ -17,7 +17,8 @@ import fsrs
 from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
 from labkit.base.misconceptions import misconceptions
-from labkit.interview.questions import Bank, Question, wrong_ideas
+from labkit.interview.cards import Question
+from labkit.interview.questions import Bank
 
 GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
 NOT_SAID = 0
@@ -27,7 +28,6 @@ _SLOW = 2.0
 _QUICK = 0.5
 _SHORT = 45  # seconds at most: three are a warm-up, in 90 seconds or little more
 _START = "00_start_here"
-_LONG_KINDS = ("free", "code", "bits")
 _NEXT_DAY = timedelta(days=1)
 _CLOCK_SLACK = timedelta(hours=1)
 
@@ -56,7 +56,7 @@ class Review:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class WrongIdeaSeen:
     """A wrong idea that showed in a lab, and when."""
 
     misconception: str
@@ -136,7 +136,7 @@ def due(
     reviews: Sequence[Review],
     now: datetime,
     *,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
 ) -> list[Due]:
@@ -167,12 +167,12 @@ def due(
     return sorted(found, key=lambda entry: (entry.recall, entry.since, entry.question.id))
 
 
-def _questions_of(bank: Bank, mistakes: Iterable[Mistake]):
+def _questions_of(bank: Bank, mistakes: Iterable[WrongIdeaSeen]):
     knowing: dict[str, list[Question]] = defaultdict(list)
     for question in bank.questions.values():
-        for idea in wrong_ideas(question):
+        for idea in question.wrong_ideas:
             knowing[idea].append(question)
-    newest: dict[str, Mistake] = {}
+    newest: dict[str, WrongIdeaSeen] = {}
     for mistake in mistakes:
         newest[mistake.misconception] = mistake
     for mistake in newest.values():
@@ -205,7 +205,7 @@ def session(
     now: datetime,
     *,
     count: int = 10,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
     core: bool = False,
@@ -242,7 +242,7 @@ def warm_up(
     *,
     lab: str,
     count: int = 3,
-    mistakes: Iterable[Mistake] = (),
+    mistakes: Iterable[WrongIdeaSeen] = (),
 ) -> list[Question]:
     """Short questions of the labs before ``lab``: what is due, then core ones never asked.
 
@@ -251,7 +251,7 @@ def warm_up(
 
     def fits(question: Question) -> bool:
         earlier = question.lab is not None and question.lab < lab
-        return earlier and question.kind not in _LONG_KINDS and question.seconds <= _SHORT
+        return earlier and not question.long and question.seconds <= _SHORT
 
     waiting = due(bank, reviews, now, mistakes=mistakes)
     chosen = [entry.question for entry in waiting if fits(entry.question)]
@@ -266,8 +266,8 @@ def warm_up(
 
 def say_it(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
     """What an interviewer asks after a lab: its free speech, then what is asked most."""
-    of_lab = [q for q in bank.questions.values() if q.lab == lab and q.kind != "code"]
-    of_lab.sort(key=lambda q: (q.kind != "free", "core" not in q.tags, q.level))
+    of_lab = [q for q in bank.questions.values() if q.lab == lab and not q.program]
+    of_lab.sort(key=lambda q: (not q.spoken, "core" not in q.tags, q.level))
     return of_lab[:count]
 
 
@@ -280,7 +280,7 @@ def diagnostic(bank: Bank, reviews: Iterable[Review], *, each: int = 2) -> list[
     asked = Counter(review.question for review in reviews)
     chosen: list[Question] = []
     for lab in sorted({q.lab for q in bank.questions.values() if q.lab} - {_START}):
-        of_lab = [q for q in bank.questions.values() if q.lab == lab and q.kind not in _LONG_KINDS]
+        of_lab = [q for q in bank.questions.values() if q.lab == lab and not q.long]
         of_lab.sort(key=lambda q: (asked[q.id], "core" not in q.tags, q.level, q.seconds))
         sections = {q.section: q for q in reversed(of_lab)}
         first = [q for q in of_lab if sections[q.section] is q]

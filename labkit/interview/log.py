@@ -19,9 +19,10 @@ from labkit.base import progress
 from labkit.base.progress import Event, ProgressError
 from labkit.interview import mock
 from labkit.interview.answers import Judgement
-from labkit.interview.drills import Mistake, Review
+from labkit.interview.cards import Card
+from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.mock import Mock, Turn
-from labkit.interview.questions import LANGUAGES, Bank, Card
+from labkit.interview.questions import LANGUAGES, Bank
 
 LOG = "interview"
 """The name under which the log keeps what belongs to no lab."""
@@ -59,7 +60,7 @@ def keep(review: Review) -> str | None:
     return progress.record("review", lab=LOG, item=question, status=status, now=at, **detail)
 
 
-def reviewed(
+def make_review(
     card: Card,
     judgement: Judgement,
     *,
@@ -84,11 +85,11 @@ def reviewed(
     )
 
 
-def mistakes(log: Iterable[Event] | None = None) -> list[Mistake]:
+def mistakes(log: Iterable[Event] | None = None) -> list[WrongIdeaSeen]:
     """The wrong ideas that showed in the checks and predictions of the labs."""
     log = progress.events() if log is None else log
     return [
-        Mistake(idea, event.at)
+        WrongIdeaSeen(idea, event.at)
         for event in log
         if event.kind in ("check", "prediction")
         for idea in event.detail.get("misconceptions", ())

@@ -1,10 +1,12 @@
-"""The mock interview: a state machine whose path follows from a seed and what was answered.
+"""A mock interview as a pure state machine.
 
-A right micro-answer is followed by a harder question on the same matter, a wrong one by an easier
-one, and after three the interviewer moves on. Only answers that can be judged objectively decide
-that. Some turns are fixed by the seed: a claim to take apart (its premise is false), the same
-question under a changed constraint, an interruption in the middle of free speech, and free speech
-itself. Nothing is said of right and wrong before the end; then ``report`` says all of it.
+``next_turn(mock, bank)`` gives the next question, ``with_answer(mock, asked, answer)`` the state
+after it: same seed and answers, same interview. A right micro-answer is followed by a harder
+question on the same matter, a wrong one by an easier one, and after three the interviewer moves on.
+Only answers that can be judged objectively decide that. Some turns are fixed by the seed: a claim
+to take apart (its premise is false), the same question under a changed constraint, an interruption
+in the middle of free speech, and free speech itself. Nothing is said of right and wrong before the
+end; then ``report`` says all of it.
 
 A ``Mock`` is its settings and its turns, so it can be stored after every answer and resumed.
 """
@@ -16,8 +18,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from labkit.interview.answers import Judgement, judge
+from labkit.interview.cards import Card, Question, Spot, draw
 from labkit.interview.drills import NOT_SAID, Confidence, Review, calibration, to_revisit
-from labkit.interview.questions import Bank, Card, Question, Text, draw
+from labkit.interview.question_parts import Text
+from labkit.interview.questions import Bank
 
 LENGTHS = (5, 10, 15)
 SECONDS_A_TURN = 120
@@ -53,7 +57,7 @@ INTRODUCTIONS = {
 class Turn:
     """One answered turn: the question and its seed, why it was asked, and what was answered.
 
-    ``answer`` is in the form of ``labkit.interview.answers``; None is "I do not know". In free speech it
+    ``answer`` is in the form of its kind; None is "I do not know". In free speech it
     is the one line that sums it up, and ``ticked`` holds the points of the rubric that were made,
     once the learner has ticked them after the end.
     """
@@ -97,7 +101,7 @@ class Mock:
 
 
 @dataclass(frozen=True)
-class Asked:
+class NextTurn:
     """What the interviewer asks next: a card, and the move that led to it."""
 
     card: Card
@@ -109,12 +113,7 @@ class Asked:
         return INTRODUCTIONS[self.move]
 
 
-def is_objective(question: Question) -> bool:
-    """Whether an answer is judged without the learner's own opinion, and in a line or two."""
-    return question.kind not in ("free", "code")
-
-
-def following(mock: Mock, bank: Bank) -> Asked | None:
+def next_turn(mock: Mock, bank: Bank) -> NextTurn | None:
     """The next question, the same for the same seed and turns; None when the interview is over."""
     if mock.over:
         return None
@@ -127,17 +126,19 @@ def following(mock: Mock, bank: Bank) -> Asked | None:
     if waits and planned in (None, CONSTRAINT) and not _met(mock, CONSTRAINT):
         again = _to_ask_again(mock, bank)
         if again:
-            return Asked(draw(again, _seed(mock, place)), CONSTRAINT)
+            return NextTurn(draw(again, _seed(mock, place)), CONSTRAINT)
     chosen, move = _planned(mock, bank, planned, source) or _branched(mock, bank, source)
-    return Asked(draw(chosen, _seed(mock, place)), move)
+    return NextTurn(draw(chosen, _seed(mock, place)), move)
 
 
-def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float = 0.0) -> Mock:
-    """The interview after one more answer; ``labkit.interview.answers.Unclear`` is raised and counts not."""
+def with_answer(
+    mock: Mock, asked: NextTurn, answer, *, sure: int = 2, seconds: float = 0.0
+) -> Mock:
+    """The interview after one more answer; ``Unclear`` is raised and counts not."""
     question = asked.card.question
-    if question.kind != "free":
+    if not question.spoken:
         judge(asked.card, answer)
-    if question.kind == "free" or answer is None:
+    if question.spoken or answer is None:
         sure = NOT_SAID
     turn = Turn(
         question=question.id,
@@ -150,7 +151,7 @@ def answered(mock: Mock, asked: Asked, answer, *, sure: int = 2, seconds: float 
     return replace(mock, turns=(*mock.turns, turn))
 
 
-def ticked(mock: Mock, place: int, points: Iterable[int]) -> Mock:
+def with_ticks(mock: Mock, place: int, points: Iterable[int]) -> Mock:
     """The interview after the learner ticked the rubric of one free answer, counted from 0."""
     turn = replace(mock.turns[place], ticked=tuple(points))
     return replace(mock, turns=(*mock.turns[:place], turn, *mock.turns[place + 1 :]))
@@ -176,9 +177,9 @@ def _plan(mock: Mock) -> dict[int, str]:
 
 def _planned(mock: Mock, bank: Bank, move: str | None, source: random.Random):
     kinds = {
-        PREMISE: lambda q: q.kind == "spot" and not q.holds,
-        SPEECH: lambda q: q.kind == "free",
-        INTERRUPTION: lambda q: is_objective(q) and q.level == 1 and q.seconds <= 60,
+        PREMISE: lambda q: isinstance(q, Spot) and not q.holds,
+        SPEECH: lambda q: q.spoken,
+        INTERRUPTION: lambda q: q.objective and q.level == 1 and q.seconds <= 60,
     }
     if move not in kinds:
         return None
@@ -194,13 +195,13 @@ def _to_ask_again(mock: Mock, bank: Bank) -> Question | None:
     """The newest question so far whose numbers can be drawn anew."""
     for turn in reversed(mock.turns):
         question = bank.questions[turn.question]
-        if question.parameters and is_objective(question) and turn.move != CONSTRAINT:
+        if question.parameters and question.objective and turn.move != CONSTRAINT:
             return question
     return None
 
 
 def _branched(mock: Mock, bank: Bank, source: random.Random):
-    fresh = [q for q in _fresh(mock, bank) if is_objective(q)]
+    fresh = [q for q in _fresh(mock, bank) if q.objective]
     last = next((turn for turn in reversed(mock.turns) if _decides(turn, bank)), None)
     if last is None:
         usual = [q for q in fresh if "core" in q.tags and q.level <= 2]
@@ -240,7 +241,7 @@ def _one_of(questions: Sequence[Question], source: random.Random) -> Question:
 
 
 def _decides(turn: Turn, bank: Bank) -> bool:
-    return is_objective(bank.questions[turn.question]) and turn.move != INTERRUPTION
+    return bank.questions[turn.question].objective and turn.move != INTERRUPTION
 
 
 def _judged(turn: Turn, bank: Bank) -> Judgement:
@@ -316,9 +317,9 @@ def report(mock: Mock, bank: Bank) -> Report:
 
 def _item(turn: Turn, bank: Bank) -> ItemRow:
     card = draw(bank.questions[turn.question], turn.seed)
-    if card.question.kind == "free" and turn.answer is not None and turn.ticked is None:
+    if card.question.spoken and turn.answer is not None and turn.ticked is None:
         return ItemRow(card, turn, None)
-    answer = turn.ticked if card.question.kind == "free" else turn.answer
+    answer = turn.ticked if card.question.spoken else turn.answer
     return ItemRow(card, turn, judge(card, answer))
 
 

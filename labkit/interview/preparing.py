@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 
-from labkit import plots
-from labkit.interview import drills, plans
+from labkit.interview import charts, drills, plans
 from labkit.interview import log as interview
 from labkit.interview.questions import load
 from labkit.interview.wording import sureness
@@ -45,7 +44,7 @@ def weeks_plan() -> Picture:
     rows = [(f"{at.day} {at:%b}", count) for at, count in ahead.due]
     until = f"until the interview on {ahead.interview}" if day else "in four weeks (no date is set)"
     pace = f"{ahead.unseen} core questions are unseen; new ones a day {until}: {ahead.new_a_day}."
-    return plots.due_by_day(rows, pace=pace)
+    return charts.due_by_day(rows, pace=pace)
 
 
 def ready() -> Picture:
@@ -53,11 +52,11 @@ def ready() -> Picture:
     bank, day = load(), interview.interview_date()
     rows = drills.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
     titled = [(bank.topics[r.topic].title.en, r.ready, r.seen, r.questions) for r in rows]
-    return plots.readiness(titled, when=f"{day:%Y-%m-%d}" if day else "now")
+    return charts.readiness(titled, when=f"{day:%Y-%m-%d}" if day else "now")
 
 
 def confidence() -> Picture:
     """The share of right answers at each stated confidence."""
     words = sureness("en")
     rows = drills.calibration(interview.reviews())
-    return plots.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])
+    return charts.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])

@@ -9,17 +9,16 @@ import html
 
 from latex2mathml.converter import convert
 from markdown_it import MarkdownIt
-from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from labkit.interview import markdown
+
 
 @functools.cache
 def _markdown() -> MarkdownIt:
-    # Without "html" what looks like a tag stays text.
-    parser = MarkdownIt("commonmark", {"html": False, "highlight": _coloured}).enable("table")
-    return parser.use(dollarmath_plugin, renderer=_formula, double_inline=True)
+    return markdown.parser(_formula, _coloured)
 
 
 def _formula(content: str, options: dict) -> str:
@@ -33,18 +32,18 @@ def _coloured(code: str, language: str, attributes: str) -> str:
     return highlight(code, PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
 
 
-def text(markdown: str) -> str:
+def text(written: str) -> str:
     """Markdown as HTML; formulas stand in dollars.
 
     >>> text("a <b>tag</b> and `code`")
     '<p>a &lt;b&gt;tag&lt;/b&gt; and <code>code</code></p>\\n'
     """
-    return _markdown().render(markdown)
+    return _markdown().render(written)
 
 
-def line(markdown: str) -> str:
+def line(written: str) -> str:
     """One line of Markdown as HTML without a paragraph around it."""
-    return _markdown().renderInline(markdown)
+    return _markdown().renderInline(written)
 
 
 def code(python: str) -> str:

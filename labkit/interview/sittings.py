@@ -14,9 +14,11 @@ from labkit.base.progress import ProgressError
 from labkit.interview import drills, mock
 from labkit.interview import log as interview
 from labkit.interview.answers import Judgement, judge
+from labkit.interview.cards import Card, Question, draw
 from labkit.interview.drills import Review
-from labkit.interview.mock import Asked, Mock, Report
-from labkit.interview.questions import Bank, Card, Question, Text, draw
+from labkit.interview.mock import Mock, NextTurn, Report
+from labkit.interview.question_parts import Text
+from labkit.interview.questions import Bank
 
 ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
 
@@ -98,10 +100,10 @@ class DrillSitting(Sitting):
         self._show(draw(question, drills.next_seed(question, [*self._past, *self.reviews])))
 
     def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
-        """Answer the card; free speech goes on to its rubric. Raises ``labkit.interview.answers.Unclear``."""
-        said = answer is not None and self.card.question.kind != "free"
+        """Answer the card; free speech goes on to its rubric. Raises ``Unclear``."""
+        said = answer is not None and not self.card.question.spoken
         self._seconds, self._sure = self._clock() - self._begun, sure if said else drills.NOT_SAID
-        if self.card.question.kind == "free" and answer is not None:
+        if self.card.question.spoken and answer is not None:
             self.speech, self.state = str(answer), TICKING
             return
         self._judged(answer)
@@ -113,7 +115,7 @@ class DrillSitting(Sitting):
     def _judged(self, answer) -> None:
         judgement = judge(self.card, answer)
         self._unknown = answer is None
-        review = interview.reviewed(
+        review = interview.make_review(
             self.card,
             judgement,
             at=datetime.now(UTC),
@@ -158,7 +160,7 @@ class MockSitting(Sitting):
         super().__init__(bank, clock)
         self._finished = False
         self.mock = settings
-        self.asked: Asked | None = None
+        self.asked: NextTurn | None = None
         self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
         self.next()
 
@@ -185,14 +187,14 @@ class MockSitting(Sitting):
         """Show the next card, or the next free speech to tick; "done" after all."""
         if self._finished:
             return
-        self.asked = mock.following(self.mock, self.bank)
+        self.asked = mock.next_turn(self.mock, self.bank)
         if self.asked:
             self.place = len(self.mock.turns)
             self._show(self.asked.card)
             return
         for place, turn in enumerate(self.mock.turns):
             question = self.bank.questions[turn.question]
-            if question.kind == "free" and turn.answer is not None and turn.ticked is None:
+            if question.spoken and turn.answer is not None and turn.ticked is None:
                 self._show(draw(question, turn.seed))
                 self.place, self.speech, self.state = place, turn.answer, TICKING
                 return
@@ -201,10 +203,10 @@ class MockSitting(Sitting):
         self.state, self.card = DONE, None
 
     def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
-        """Answer the card and go on. Raises ``labkit.interview.answers.Unclear``; then nothing counts."""
+        """Answer the card and go on. Raises ``Unclear``; then nothing counts."""
         seconds = self._clock() - self._begun
         place = len(self.mock.turns)
-        self.mock = mock.answered(self.mock, self.asked, answer, sure=sure, seconds=seconds)
+        self.mock = mock.with_answer(self.mock, self.asked, answer, sure=sure, seconds=seconds)
         self._keep(place)
         self.next()
 
@@ -212,7 +214,7 @@ class MockSitting(Sitting):
         """Tick the points that were made in free speech, counted from 1, and go on."""
         made = list(points)
         judge(self.card, made)  # an unknown point is said before it counts
-        self.mock = mock.ticked(self.mock, self.place, made)
+        self.mock = mock.with_ticks(self.mock, self.place, made)
         self._keep(self.place)
         self.next()
 
@@ -266,7 +268,7 @@ def diagnostic(bank: Bank) -> DrillSitting:
     return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
 
 
-def _so_far() -> tuple[list[Review], list[drills.Mistake], str | None]:
+def _so_far() -> tuple[list[Review], list[drills.WrongIdeaSeen], str | None]:
     try:
         return interview.reviews(), interview.mistakes(), None
     except ProgressError as problem:

@@ -4,18 +4,18 @@
 page sends what was answered.
 """
 
-import re
-
 import traitlets
 
 from labkit.base.progress import ProgressError
-from labkit.interview import drills, rendered, sittings, terminal
+from labkit.interview import card_text, drills, rendered, sittings, terminal
 from labkit.interview import log as interview
-from labkit.interview.answers import Unclear, given_answer, read, right_answer
-from labkit.interview.mock import ItemRow
-from labkit.interview.questions import LANGUAGES, Bank, Card, load
+from labkit.interview.answers import read
+from labkit.interview.cards import Card
+from labkit.interview.mock_report import report_markdown
+from labkit.interview.question_parts import Unclear
+from labkit.interview.questions import LANGUAGES, load
 from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
-from labkit.interview.wording import WORDS, stated, sureness, words
+from labkit.interview.wording import WORDS, sureness, words
 from labkit.labs.engine import page
 from labkit.labs.engine.described import DescribedWidget
 
@@ -25,7 +25,7 @@ class DrillCard(DescribedWidget):
 
     ``language`` is "en" or "zh". ``answer(typed)`` answers with the line that a terminal would take
     (``2``, ``b a c``, ``2**-14``), ``tick(1, 3)``, ``hint()`` and ``next()`` do what the page does.
-    ``answer`` raises ``labkit.interview.answers.Unclear`` for a line that cannot be understood.
+    ``answer`` raises ``labkit.interview.question_parts.Unclear`` for a line that cannot be understood.
     """
 
     _esm = page.script("drill_card")
@@ -46,8 +46,8 @@ class DrillCard(DescribedWidget):
     def answer(self, typed: str, *, sure: int = drills.FAIRLY_SURE) -> None:
         """Answer the card with a typed line; empty or ? is "I do not know"."""
         question = self.sitting.card.question
-        free = question.kind == "free" and typed.strip() not in ("", "?")
-        self.sitting.submit(typed if free else read(self.sitting.card, typed), sure=sure)
+        speech = question.spoken and typed.strip() not in ("", "?")
+        self.sitting.submit(typed if speech else read(self.sitting.card, typed), sure=sure)
         self._show()
 
     def tick(self, *points: int) -> None:
@@ -88,9 +88,9 @@ class DrillCard(DescribedWidget):
 
     def _in_its_form(self, value):
         """What the page sends: keys as they are, a typed line as a terminal would read it."""
-        question = self.sitting.card.question
-        keys = hasattr(question, "options") or question.kind == "free"
-        return value if keys or not isinstance(value, str) else read(self.sitting.card, value)
+        card = self.sitting.card
+        typed = isinstance(value, str) and not card.keys and not card.question.spoken
+        return read(card, value) if typed else value
 
     @traitlets.observe("language")
     def _speak(self, change: dict) -> None:
@@ -123,7 +123,7 @@ class DrillCard(DescribedWidget):
         sitting, question = self.sitting, card.question
         view = _asked(card, language)
         view["where"] = f"{sitting.place + 1}/{sitting.length}"
-        view["how"] = terminal.how(question, language)
+        view["how"] = question.how[language]
         view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
         view["more_hints"] = not is_mock(sitting) and sitting.hints < len(question.hints.en)
         if is_mock(sitting):
@@ -137,7 +137,7 @@ class DrillCard(DescribedWidget):
         if sitting.state == TICKING:
             view["speech"] = sitting.speech
             view["model"] = rendered.text(card.fill(question.model[language]))
-            view["rubric"] = [rendered.line(getattr(point, language)) for point in question.rubric]
+            view["rubric"] = [rendered.line(point[language]) for point in question.rubric]
         if sitting.state == ANSWERED:
             view |= _verdict(card, sitting.judgement, language, unknown=sitting.unknown)
             view["again"] = self._again()
@@ -154,7 +154,7 @@ class DrillCard(DescribedWidget):
     def _ending(self) -> str:
         sitting, language = self.sitting, self.language
         if isinstance(sitting, MockSitting):
-            return report_markdown(sitting.report(), sitting.bank, language)
+            return report_markdown(sitting.report(), sitting.bank, language, link=_link)
         first, *rest = terminal.ending(sitting, language, link=_link)
         return "\n\n".join([f"**{first}**" if rest or sitting.questions else first, *rest])
 
@@ -164,14 +164,14 @@ class DrillCard(DescribedWidget):
         if sitting.state == DONE:
             return self._ending()
         lines = [self.numbers["where"], self.numbers.get("introduction", "")]
-        lines = [line for line in (*lines, terminal.card_text(sitting.card, language)) if line]
+        lines = [line for line in (*lines, card_text.card_text(sitting.card, language)) if line]
         lines += [hint[language] for hint in sitting.shown_hints()]
         if sitting.state == TICKING:
             question = sitting.card.question
             lines.append(sitting.card.fill(question.model[language]))
-            lines += [f"{i}. {getattr(p, language)}" for i, p in enumerate(question.rubric, 1)]
+            lines += [f"{i}. {p[language]}" for i, p in enumerate(question.rubric, 1)]
         if sitting.state == ANSWERED:
-            said = terminal.verdict_text(
+            said = card_text.verdict_text(
                 sitting.card, sitting.judgement, language, unknown=sitting.unknown
             )
             lines.append(said)
@@ -194,44 +194,30 @@ def is_mock(sitting: Sitting) -> bool:
 
 def _asked(card: Card, language: str) -> dict:
     """What a card asks, as HTML: prompt, claim or code, and what there is to choose from."""
-    question = card.question
-    form = question.kind
-    if form == "spot":
-        form = "choice" if hasattr(question, "options") else "line"
-    view = {"form": form, "prompt": rendered.text(card.fill(question.prompt[language]))}
-    if hasattr(question, "claim"):
-        view["claim"] = rendered.text(card.fill(question.claim[language]))
-    if question.kind in ("predict", "spot") and hasattr(question, "code"):
-        view["code"] = rendered.code(card.fill(question.code))
-    if question.kind == "code":
-        view["stub"] = question.stub.strip("\n")
-    shown = getattr(question, "options", None) or getattr(question, "items", None)
-    shown = {entry.key: entry for entry in shown or getattr(question, "rights", ())}
-    view["choices"] = [
-        {"key": key, "html": rendered.line(card.fill(getattr(shown[key], language)))}
-        for key in card.keys
-    ]
-    view["lefts"] = [
-        rendered.line(card.fill(pair.left[language])) for pair in getattr(question, "pairs", ())
-    ]
-    view["parts"] = [
-        {
-            "label": rendered.line(card.fill(part.label[language])) if part.label else "",
-            "unit": part.unit or "",
-        }
-        for part in getattr(question, "parts", ())
-    ]
-    return view
+    face = card.question.face(card, language)
+    return {
+        "form": card.question.form,
+        "prompt": rendered.text(card.fill(card.question.prompt[language])),
+        "claim": rendered.text(face.claim),
+        "code": rendered.code(face.code) if face.code else "",
+        "stub": face.stub,
+        "choices": [
+            {"key": key, "html": rendered.line(choice)}
+            for key, choice in zip(card.keys, face.choices, strict=True)
+        ],
+        "lefts": [rendered.line(left) for left in face.lefts],
+        "parts": [{"label": rendered.line(label), "unit": unit} for label, unit in face.parts],
+    }
 
 
 def _verdict(card: Card, judgement, language: str, *, unknown: bool) -> dict:
     question = card.question
-    shown = rendered.code if question.kind in ("code", "predict") else rendered.line
+    shown = rendered.code if question.prints else rendered.line
     return {
         "correct": judgement.correct,
-        "mark": not unknown and question.kind != "free",
-        "verdict": terminal.verdict(card, judgement, language, unknown=unknown),
-        "label": WORDS["model" if question.kind == "free" else "answer"][language],
+        "mark": not unknown and not question.spoken,
+        "verdict": card_text.verdict(card, judgement, language, unknown=unknown),
+        "label": card_text.label(card, language),
         "said": rendered.line(judgement.said[language]) if judgement.said else "",
         "right": shown(judgement.right[language]),
         "explanation": rendered.text(card.fill(question.explanation[language])),
@@ -244,69 +230,6 @@ def _with_values(card: Card) -> str:
     """The cell that decides the answer, with the drawn numbers set before it."""
     said = [f"{name} = {value!r}" for name, value in card.values.items()]
     return "\n".join([*said, card.question.cell.strip("\n")])
-
-
-def report_markdown(report, bank: Bank, language: str) -> str:
-    """The report of a mock interview as Markdown: a table by topic, then every item."""
-    said = words(language)
-    taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
-    lines = [f"**{100 * report.score:.0f} %**, {taken} {said['seconds']}"]
-    lines[0] += f" ({said['expected']} {expected})"
-    lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
-    lines += ["|---|---|---|---|"]
-    lines += [
-        f"| {bank.topics[row.topic].title[language]} | {100 * row.score:.0f} % |"
-        f" {row.seconds:.0f} | {row.expected_seconds:.0f} |"
-        for row in report.topics
-    ]
-    lines += ["", f"| {said['confidence']} | {said['share right']} | {said['answers']} |"]
-    lines += ["|---|---|---|"]
-    lines += [
-        f"| {sureness(language)[row.sure - 1]} | {100 * row.right:.0f} % | {row.answers} |"
-        for row in report.confidence
-        if row.answers
-    ]
-    if report.labs:
-        links = [_link(lab, language) for lab in report.labs]
-        lines += ["", f"{said['labs to revisit']}: {', '.join(links)}"]
-    for place, item in enumerate(report.items, start=1):
-        lines += ["", f"**{place}.** {item.card.fill(item.card.question.prompt[language])}", ""]
-        lines += _transcript(item, language)
-    return "\n".join(lines)
-
-
-def _transcript(item: ItemRow, language: str) -> list[str]:
-    """One turn in Markdown: what was answered and how fast, the verdict, and why it is so."""
-    question, turn, said = item.card.question, item.turn, words(language)
-    given = given_answer(item.card, turn.answer)[language]
-    if turn.answer is not None and not hasattr(question, "options"):
-        given = given if question.kind in ("order", "match") else _as_typed(given)
-    pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
-    lines = [f"{said['given']} ({pace}{stated(turn.sure, language)}): {given}", ""]
-    if item.judgement:
-        why = item.judgement.said[language] if item.judgement.said else ""
-        unknown = turn.answer is None
-        verdict = terminal.verdict(item.card, item.judgement, language, unknown=unknown)
-        lines += [f"{verdict} {why}", ""]
-    if question.kind == "free" and turn.ticked is not None:
-        lines += [
-            f"- {'✓' if number in turn.ticked else '–'} {getattr(point, language)}"
-            for number, point in enumerate(question.rubric, start=1)
-        ]
-    if question.kind == "code":
-        lines += ["```python", right_answer(item.card)[language], "```", ""]
-    else:
-        label = said["model" if question.kind == "free" else "answer"]
-        lines += ["", f"{label}: {right_answer(item.card)[language]}", ""]
-    lines.append(item.card.fill(question.explanation[language]))
-    return lines
-
-
-def _as_typed(text: str) -> str:
-    """What a learner typed, as code in Markdown, in which nothing means anything."""
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    pad = " " if "`" in text else ""
-    return f"{fence}{pad}{' '.join(text.split())}{pad}{fence}"
 
 
 def drill(

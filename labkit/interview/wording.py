@@ -64,21 +64,6 @@ WORDS = {
 }
 """Each text by its name, then by its language."""
 
-FORMS = {
-    "choice": {"en": "the number", "zh": "编号"},
-    "select": {"en": "all right numbers, as 1 3", "zh": "所有正确的编号，如 1 3"},
-    "numeric": {"en": "a number", "zh": "一个数"},
-    "parts": {"en": "the numbers, with ; between", "zh": "几个数，用 ; 隔开"},
-    "bits": {"en": "the bits, or 0x...", "zh": "二进制位，或 0x..."},
-    "order": {"en": "the letters in order, as b a c", "zh": "按顺序写字母，如 b a c"},
-    "match": {"en": "a letter for each line, as b a a", "zh": "每行一个字母，如 b a a"},
-    "predict": {"en": "what it prints", "zh": "输出内容"},
-    "line": {"en": "the line's number, 0 if nothing is wrong", "zh": "行号，没有错则写 0"},
-    "free": {"en": "sum it up in a line", "zh": "用一句话概括"},
-    "code": {"en": "the code, closed by a line with a dot", "zh": "代码，最后一行只写一个点"},
-}
-"""In which form an answer is written, by the kind of the question."""
-
 
 def words(language: str) -> dict[str, str]:
     """All words in one language, "en" or "zh"."""

@@ -21,8 +21,11 @@ import numpy as np
 import torch
 
 from labkit.interview import questions
-from labkit.interview.answers import Unclear, judge, run_code, same_output
-from labkit.interview.questions import BankError, Card, Question, draw, within
+from labkit.interview.answers import judge
+from labkit.interview.cards import Card, Question, Spot, draw
+from labkit.interview.question_parts import BankError, Unclear
+from labkit.interview.typed_kinds import Predict
+from labkit.interview.typed_numbers import same_output, within
 
 SEEDS = 200
 
@@ -51,94 +54,28 @@ def _of_card(card: Card) -> Iterator[str]:
 
 
 def right_answer(card: Card):
-    """The right answer in the form of its kind."""
-    question = card.question
-    match question.kind:
-        case "select":
-            return [option.key for option in question.options if option.right]
-        case "choice":
-            return next(option.key for option in question.options if option.right)
-        case "spot" if hasattr(question, "options"):
-            return next(option.key for option in question.options if option.right)
-        case "spot":
-            return question.line
-        case "numeric":
-            return [text(value) for value in card.expected]
-        case "bits":
-            return f"{int(card.expected[0]):0{question.width}b}"
-        case "order":
-            return [item.key for item in question.items]
-        case "match":
-            return [pair.right for pair in question.pairs]
-        case "predict":
-            return card.fill(question.answer)
-        case "free":
-            return list(range(1, len(question.rubric) + 1))
-    return question.solution
-
-
-def text(value) -> str:
-    """A number as an exact text."""
-    if isinstance(value, float):
-        return str(value)
-    top, bottom = value.as_integer_ratio()
-    return str(top) if bottom == 1 else f"{top}/{bottom}"
-
-
-def wrong_answers(card: Card) -> Iterator[tuple[object, str, str]]:
-    """Every known wrong answer: the answer, the feedback it must get, its misconception."""
-    question = card.question
-    for option in getattr(question, "options", ()):
-        if not option.right:
-            answer = option.key
-            if question.kind == "select":
-                answer = [*right_answer(card), option.key]
-            yield answer, option.feedback.en, option.misconception
-    for place, wrong in enumerate(getattr(question, "wrong", ())):
-        match question.kind:
-            case "numeric":
-                answer = right_answer(card)
-                answer[wrong.part - 1] = text(card.wrong[place])
-            case "bits":
-                answer = f"{int(card.wrong[place]):0{question.width}b}"
-            case "order":
-                answer = list(wrong.order)
-            case "match":
-                answer = right_answer(card)
-                answer[wrong.pair - 1] = wrong.right
-            case "predict":
-                answer = card.fill(wrong.answer)
-            case "spot":
-                answer = wrong.line
-            case _:
-                continue
-        yield answer, wrong.feedback.en, wrong.misconception
+    """The right answer in the form that ``judge`` takes."""
+    return card.question.right_answer(card)
 
 
 def _the_right_answer_is_right(card: Card) -> Iterator[str]:
-    if card.question.kind == "code":
-        result = run_code(card.question, card.question.solution)
-        if result.status != "passed":
-            yield f"the solution does not pass: {result.message}"
-        for place, wrong in enumerate(card.question.wrong, start=1):
-            result = run_code(card.question, wrong.code)
-            if result.status == "passed":
-                yield f"wrong[{place}]: the wrong code passes"
-        return
-    found = judge(card, right_answer(card))
+    right = right_answer(card)
+    found = judge(card, right)
     if not found.correct or found.score != 1 or found.misconceptions:
-        yield f"the right answer {right_answer(card)!r} is judged wrong: {found.said}"
+        yield f"the right answer {right!r} is judged wrong: {found.said}"
 
 
 def _known_wrongs_are_named(card: Card) -> Iterator[str]:
-    for answer, feedback, misconception in wrong_answers(card):
+    for answer, wrong in card.question.wrong_answers(card):
         found = judge(card, answer)
         if found.correct:
             yield f"the wrong answer {answer!r} is judged right"
-        elif card.fill(feedback) not in (found.said.en if found.said else ""):
+        elif card.question.program:
+            continue  # a check of a lab has its own words
+        elif card.fill(wrong.feedback.en) not in (found.said.en if found.said else ""):
             yield f"the wrong answer {answer!r} does not get its feedback"
-        elif misconception not in found.misconceptions:
-            yield f"the wrong answer {answer!r} is not tied to {misconception!r}"
+        elif wrong.misconception not in found.misconceptions:
+            yield f"the wrong answer {answer!r} is not tied to {wrong.misconception!r}"
 
 
 @functools.cache
@@ -161,12 +98,12 @@ def _run(code: str, card: Card) -> tuple[dict, str]:
 
 def _the_cell_agrees(card: Card) -> Iterator[str]:
     question = card.question
-    if question.kind == "predict":
+    if isinstance(question, Predict):
         printed = _run(card.fill(question.code), card)[1]
-        if not same_output(printed, card.fill(question.answer)):
-            yield f"the code prints {printed!r}, the answer says {card.fill(question.answer)!r}"
+        if not same_output(printed, right_answer(card)):
+            yield f"the code prints {printed!r}, the answer says {question.right_answer(card)!r}"
     if question.cell is None:
-        if question.verified == "computed" and question.kind not in ("predict", "code"):
+        if question.verified == "computed" and not question.prints:
             yield "verified = computed, but there is no cell"
         return
     try:
@@ -174,29 +111,26 @@ def _the_cell_agrees(card: Card) -> Iterator[str]:
     except Exception as error:
         yield f"the cell raises {type(error).__name__}: {error}"
         return
-    if question.kind == "spot":
+    if isinstance(question, Spot):
         if names.get("holds") is not question.holds:
             yield f"the cell says holds = {names.get('holds')!r}, the question {question.holds}"
-        return
-    if "answer" not in names:
-        if question.kind in ("numeric", "bits"):
+    elif "answer" not in names:
+        if card.expected:
             yield "the cell sets no answer"
+    elif card.expected:
+        yield from _numbers_agree(card, names["answer"])
+    elif not question.spoken and not judge(card, names["answer"]).correct:
+        yield f"the cell gives {names['answer']!r}"
+
+
+def _numbers_agree(card: Card, found) -> Iterator[str]:
+    given = found if isinstance(found, list | tuple) else [found]
+    if len(given) != len(card.expected):
+        yield f"the cell gives {len(given)} numbers, {len(card.expected)} are asked for"
         return
-    found = names["answer"]
-    if question.kind in ("numeric", "bits"):
-        given = found if isinstance(found, list | tuple) else [found]
-        tolerances = [part.tolerance for part in getattr(question, "parts", ())] or [None]
-        if len(given) != len(card.expected):
-            yield f"the cell gives {len(given)} numbers, {len(card.expected)} are asked for"
-            return
-        for value, expected, tolerance in zip(given, card.expected, tolerances, strict=True):
-            if not within(_plain(value), expected, tolerance):
-                yield f"the cell gives {value!r}, the expression {expected!r} ({float(expected):g})"
-    elif question.kind == "select":
-        if sorted(found) != sorted(right_answer(card)):
-            yield f"the cell gives {found!r}"
-    elif question.kind != "free" and found != right_answer(card):
-        yield f"the cell gives {found!r}"
+    for value, expected, part in zip(given, card.expected, card.question.numbers, strict=True):
+        if not within(_plain(value), expected, part.tolerance):
+            yield f"the cell gives {value!r}, the expression {expected!r} ({float(expected):g})"
 
 
 def _plain(value):

@@ -84,7 +84,7 @@ feedback.zh = "你把它们并排写了。"
 [[question]]
 id = "false-claim"
 level = 2
-kind = "spot"
+kind = "claim"
 seconds = 45
 prompt.en = "Does it hold?"
 prompt.zh = "成立吗?"

@@ -5,16 +5,12 @@ from fractions import Fraction
 
 import pytest
 
-from labkit.interview.answers import (
-    LONGEST,
-    Unclear,
-    judge,
-    read,
-    right_answer,
-    run_code,
-    same_output,
-)
-from labkit.interview.questions import _question, draw
+from labkit.interview.answers import LONGEST, given_answer, judge, read, right_answer
+from labkit.interview.cards import draw
+from labkit.interview.question_kinds import KINDS
+from labkit.interview.question_parts import Unclear
+from labkit.interview.run_code import run_code
+from labkit.interview.typed_numbers import same_output
 
 IDEA = {
     "feedback": {"en": "Said {n}.", "zh": "说了 {n}。"},
@@ -43,7 +39,7 @@ def card(kind: str, seed: int = 0, **answer):
         "verified": "reasoned",
         "parameters": {"n": [24]},
     }
-    return draw(_question(asked | answer, topic="small", lab=None), seed)
+    return draw(KINDS[kind](**asked | answer, topic="small", lab=None), seed)
 
 
 def option(key: str, said: dict | None, **more) -> dict:
@@ -57,7 +53,7 @@ def number(answer: str, *wrong: str, **part):
 
 CHOICE = card("choice", options=[option("a", None), option("b", IDEA), option("c", OTHER)])
 CLAIM = card(
-    "spot",
+    "claim",
     claim=both("It holds."),
     holds=False,
     cell="holds = False",
@@ -93,7 +89,7 @@ PREDICT = card(
     wrong=[{"answer": "0.0 inf", **IDEA}],
 )
 LINE = card(
-    "spot",
+    "line",
     code="a = 1\nb = 2\nc = 3\n",
     line=2,
     holds=False,
@@ -225,6 +221,29 @@ def test_i_do_not_know_is_wrong_and_tells_the_right_answer(kind):
 )
 def test_the_right_answer_in_words(card, right):
     assert right_answer(card).en == right
+
+
+@pytest.mark.parametrize(
+    ("card", "answer", "words"),
+    [
+        (CHOICE, "b", "B"),
+        (SELECT, ["b", "a"], "B; A"),
+        (SELECT, [], "–"),
+        (ORDER, ["b", "a", "c"], "B → A → C"),
+        (MATCH, ["x", "z", "x"], "X; Z; X"),
+        (LINE, "3", "line 3"),
+        (LINE, 0, "nothing is wrong"),
+        (BITS, "0x1", "0x1"),
+        (PARTS, ["1", "2", "3 GB"], "1; 2; 3 GB"),
+        (FREE, "{n} in a line", "{n} in a line"),
+        (PREDICT, "", "–"),
+        (PREDICT, "1" * 301, "1" * 300 + " ..."),
+        (CODE, None, "I do not know"),
+    ],
+)
+def test_the_given_answer_in_words(card, answer, words):
+    assert given_answer(card, answer).en == words
+    assert given_answer(card, answer).zh
 
 
 @pytest.mark.parametrize(
@@ -455,7 +474,8 @@ def test_code_is_run_and_checked():
     ],
 )
 def test_code_that_does_not_run_says_why(answer, words):
-    result = run_code(ULP.question, answer)
+    asked = ULP.question
+    result = run_code(answer, check=asked.check, stub=asked.stub, name=asked.id)
     found = judge(ULP, answer)
     assert result.status in ("error", "not attempted")
     assert not found.correct and found.score == 0

@@ -9,7 +9,12 @@ import pytest
 from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.interview import answers
-from labkit.interview.questions import Record, Text, Texts, draw, load, wrong_ideas
+from labkit.interview.cards import Spot, draw
+from labkit.interview.choice_kinds import Options
+from labkit.interview.question_kinds import KINDS
+from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
+from labkit.interview.questions import load
+from labkit.interview.typed_kinds import Numeric
 from tests.interview.prove import SEEDS, failures, right_answer
 
 BANK = load()
@@ -46,8 +51,12 @@ def test_a_question_is_proved(question):
         assert list(failures(question, SEEDS)) == []
 
 
-def test_at_least_half_of_the_numeric_questions_draw_their_numbers():
-    numbers = [question for question in QUESTIONS if question.kind == "numeric"]
+def test_there_are_enough_questions_of_the_kinds_that_were_promised():
+    spots = [question for question in QUESTIONS if isinstance(question, Spot)]
+    numbers = [question for question in QUESTIONS if isinstance(question, Numeric)]
+    assert len(QUESTIONS) >= 220
+    assert {question.kind for question in QUESTIONS} == {*KINDS}
+    assert len(spots) >= 60 and sum(question.holds for question in spots) >= 10
     assert sum(bool(question.parameters) for question in numbers) * 2 >= len(numbers)
 
 
@@ -69,8 +78,8 @@ def texts(record):
                 yield name, entry.en, entry.zh
             elif isinstance(entry, Texts):
                 yield from ((name, en, zh) for en, zh in zip(entry.en, entry.zh, strict=True))
-            elif isinstance(entry, Record):
-                if hasattr(entry, "en"):
+            if isinstance(entry, Record) and not isinstance(entry, Texts):
+                if isinstance(entry, WrongSpeech):
                     yield name, entry.en, entry.zh
                 yield from texts(entry)
 
@@ -103,7 +112,7 @@ def sections(lab: str) -> list[str]:
 
 def test_every_section_and_cure_is_a_heading_of_a_lab_that_is_built():
     places = {question.id: question.section for question in QUESTIONS if question.section}
-    ideas = {idea for question in QUESTIONS for idea in wrong_ideas(question)}
+    ideas = {idea for question in QUESTIONS for idea in question.wrong_ideas}
     cures = {idea: misconceptions()[idea].cure for idea in ideas}
     topics = {f"topic:{topic}" for topic in BANK.topics}
     lost = []
@@ -123,7 +132,7 @@ def test_every_lab_is_one_that_is_built():
 
 
 def test_every_misconception_of_a_topic_is_asked_for():
-    asked = {idea for question in QUESTIONS for idea in wrong_ideas(question)}
+    asked = {idea for question in QUESTIONS for idea in question.wrong_ideas}
     of_topics = {idea.id for idea in misconceptions().values() if idea.cure.startswith("topic:")}
     assert of_topics - asked == set()
 
@@ -136,9 +145,9 @@ def test_follow_ups_lead_to_another_question():
 def test_what_was_answered_can_be_said(topic):
     for question in BANK.topics[topic].questions:
         card = draw(question, 0)
-        given = "a line" if question.kind == "free" else right_answer(card)
+        given = "a line" if question.spoken else right_answer(card)
         said = answers.given_answer(card, given)
         assert said.en.strip() not in ("", "–") and said.zh.strip(), question.id
-        if hasattr(question, "options"):
+        if isinstance(question, Options):
             assert said == answers.right_answer(card), question.id
         assert answers.given_answer(card, None).en == "I do not know"

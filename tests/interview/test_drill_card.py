@@ -4,7 +4,7 @@ import pytest
 
 from labkit.interview import drills, rendered, sittings
 from labkit.interview import log as interview
-from labkit.interview.answers import Unclear
+from labkit.interview.question_parts import Unclear
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard, diagnostic, say_it, warm_up
 from tests.interview.prove import right_answer
@@ -96,7 +96,7 @@ def test_a_mock_gives_no_verdict_and_no_hints_before_its_end(bank):
     while card.sitting.state == "asking":
         assert not card.numbers["more_hints"] and "correct" not in card.numbers
         assert "introduction" in card.numbers
-        free = card.sitting.card.question.kind == "free"
+        free = card.sitting.card.question.spoken
         send(card, "answer", "in a line" if free else right_answer(card.sitting.card))
     view = send(card, "tick", [1, 2])
     assert view["state"] == "done"
@@ -163,7 +163,7 @@ def test_the_report_is_a_timed_transcript_and_what_was_typed_is_only_shown(bank)
     card = DrillCard(sittings.new_mock(bank, length=5, seed=3), language="en")
     typed = "<img src=x onerror=alert(1)> ![a](http://x.y/z) `code` **bold**"
     while card.numbers["state"] == "asking":
-        free = card.sitting.card.question.kind == "free"
+        free = card.sitting.card.question.spoken
         send(card, "answer", typed if free else None, sure=3)
     while card.numbers["state"] == "ticking":
         send(card, "tick", [1])

@@ -8,7 +8,7 @@ import fsrs
 import pytest
 
 from labkit.interview import drills
-from labkit.interview.drills import Mistake, Review
+from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.questions import load
 from tests.interview.small_bank import SMALL, small_bank
 
@@ -63,7 +63,7 @@ def test_a_missed_card_comes_back_within_minutes(bank):
 
 
 def test_a_mistake_in_a_lab_makes_its_cards_due_the_day_after(bank):
-    mistakes = [Mistake("exponent-has-no-bias", NOW)]
+    mistakes = [WrongIdeaSeen("exponent-has-no-bias", NOW)]
     assert drills.due(bank, [], NOW + DAY - timedelta(seconds=1), mistakes=mistakes) == []
     (entry,) = drills.due(bank, [], NOW + DAY, mistakes=mistakes)
     assert (entry.question.id, entry.why) == ("false-claim", "exponent-has-no-bias")
@@ -174,7 +174,7 @@ def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_
     missed = [review("one-double", NOW - 5 * DAY, correct=False)]
     later = review("four-easy", NOW - 5 * DAY, correct=False)
     assert ids(drills.warm_up(bank, [*missed, later], NOW, lab="04_x"))[0] == "one-double"
-    mistake = Mistake("exponent-has-no-bias", NOW - 2 * DAY)
+    mistake = WrongIdeaSeen("exponent-has-no-bias", NOW - 2 * DAY)
     warm = drills.warm_up(bank, [], NOW, lab="04_x", mistakes=[mistake])
     assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
     assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []

@@ -38,7 +38,7 @@ def review(at=NOW, question="pick", **rest):
 def answer_all(sitting):
     while sitting.state != DONE:
         if sitting.state == ASKING:
-            free = sitting.card.question.kind == "free"
+            free = sitting.card.question.spoken
             sitting.submit("summed up" if free else right_answer(sitting.card), sure=3)
         elif sitting.state == TICKING:
             sitting.tick([1, 2])
@@ -172,7 +172,7 @@ def test_a_question_seen_before_draws_new_numbers(bank):
 def test_a_mock_that_was_broken_off_goes_on_where_it_was(bank):
     sitting = sittings.new_mock(bank, length=5, seed=11)
     for _ in range(2):
-        sitting.submit(None if sitting.card.question.kind == "free" else right_answer(sitting.card))
+        sitting.submit(None if sitting.card.question.spoken else right_answer(sitting.card))
     resumed = sittings.resumed(bank)
     assert resumed.mock == sitting.mock
     assert resumed.asked == sitting.asked
@@ -186,7 +186,7 @@ def test_a_mock_that_was_broken_off_goes_on_where_it_was(bank):
 def test_ticking_is_kept_too(bank):
     sitting = sittings.new_mock(bank, length=5, seed=2)
     while sitting.state == ASKING:
-        free = sitting.card.question.kind == "free"
+        free = sitting.card.question.spoken
         sitting.submit("in a line" if free else right_answer(sitting.card))
     assert sitting.state == TICKING
     resumed = sittings.resumed(bank)

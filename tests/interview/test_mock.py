@@ -3,8 +3,8 @@
 import pytest
 
 from labkit.interview import mock
-from labkit.interview.answers import Unclear
-from labkit.interview.mock import Mock, answered, following, report, ticked
+from labkit.interview.mock import Mock, next_turn, report, with_answer, with_ticks
+from labkit.interview.question_parts import Unclear
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import small_bank
 
@@ -18,17 +18,17 @@ def hold(settings, bank, answers, seconds=10.0):
     """Answer turn after turn: "right", None for "I do not know", or "wrong" where there is one."""
     done = settings
     for said in answers:
-        asked = following(done, bank)
+        asked = next_turn(done, bank)
         if asked is None:
             break
         question = asked.card.question
-        if question.kind == "free":
+        if question.spoken:
             answer = "summed up"
         elif said == "right":
             answer = right_answer(asked.card)
         else:
             answer = None
-        done = answered(done, asked, answer, seconds=seconds)
+        done = with_answer(done, asked, answer, seconds=seconds)
     return done
 
 
@@ -55,14 +55,14 @@ def test_the_same_seed_and_answers_ask_the_same_and_another_seed_does_not(bank):
 
 def test_a_right_answer_goes_deeper_and_a_wrong_one_steps_back(bank):
     def opens_with_pick(seed):
-        asked = following(Mock(seed=seed), bank)
+        asked = next_turn(Mock(seed=seed), bank)
         return asked.card.question.id == "pick" and 1 not in mock._plan(Mock(seed=seed))
 
     seed = next(seed for seed in range(500) if opens_with_pick(seed))
     settings = Mock(seed=seed, minutes=60)
-    deeper = following(hold(settings, bank, ["right"]), bank)
+    deeper = next_turn(hold(settings, bank, ["right"]), bank)
     assert (deeper.card.question.id, deeper.move) == ("double", mock.DEEPER), "its follow-up"
-    easier = following(hold(settings, bank, [None]), bank)
+    easier = next_turn(hold(settings, bank, [None]), bank)
     assert (easier.card.question.id, easier.move) == ("easy", mock.EASIER)
 
 
@@ -86,15 +86,15 @@ def test_a_false_premise_is_a_claim_that_does_not_hold(bank):
 def test_the_time_ends_it(bank):
     done = hold(Mock(seed=1, minutes=1), bank, ["right"] * 10, seconds=25.0)
     assert len(done.turns) == 3
-    assert done.over and following(done, bank) is None
+    assert done.over and next_turn(done, bank) is None
 
 
 def test_an_unclear_answer_counts_for_nothing(bank):
     settings = Mock(seed=1)
-    asked = following(settings, bank)
+    asked = next_turn(settings, bank)
     with pytest.raises(Unclear):
-        answered(settings, asked, "no such thing")
-    assert following(settings, bank) == asked
+        with_answer(settings, asked, "no such thing")
+    assert next_turn(settings, bank) == asked
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_the_report_counts_topics_time_confidence_and_labs(bank):
     assert told.expected_seconds == sum(bank.questions[t.question].seconds for t in done.turns)
     assert told.labs == ("02_number_formats",)
     assert all(row.answers == 0 for row in told.confidence), "I do not know is no claim"
-    (speech,) = [i for i, item in enumerate(told.items) if item.card.question.kind == "free"]
+    (speech,) = [i for i, item in enumerate(told.items) if item.card.question.spoken]
     assert told.items[speech].judgement is None, "not ticked yet"
-    judged = report(ticked(done, speech, [1]), bank).items[speech].judgement
+    judged = report(with_ticks(done, speech, [1]), bank).items[speech].judgement
     assert judged.score == pytest.approx(3 / 4)
 
 
@@ -123,4 +123,4 @@ def test_unticked_speech_does_not_move_the_schedule(bank):
     done = hold(Mock(seed=3, length=5, minutes=60), bank, ["right"] * 5)
     speech = next(i for i, t in enumerate(done.turns) if t.move == mock.SPEECH)
     assert len(mock.reviews(done, bank, None)) == 4
-    assert len(mock.reviews(ticked(done, speech, [1, 2]), bank, None)) == 5
+    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, None)) == 5

@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from labkit.interview.questions import (
-    BankError,
-    Card,
-    Range,
-    _fill,
-    draw,
-    load,
-    written,
-    wrong_ideas,
-)
+from labkit.interview.cards import Card, _fill, draw
+from labkit.interview.question_parts import BankError, Range
+from labkit.interview.questions import load
+from labkit.interview.typed_numbers import written
 
 HEAD = 'topic = "tiny"\ntitle.en = "Tiny"\ntitle.zh = "小"\n'
 ASKED = """
@@ -49,7 +43,7 @@ PICK = asked("pick", "choice", rest=option("a", RIGHT) + option("b") + option("c
 WRONG = f'[[question.wrong]]\nanswer = "3 * n"{SAID}'
 TWICE = asked("twice", "numeric", rest=f'answer = "2 * n"\nparameters.n = [2, 3, 5]\n{WRONG}')
 LINE = asked(
-    "line", "spot",
+    "line", "line",
     rest=f'code = "a = 1\\nb = 2"\nline = 2\nholds = false\ncell = "holds = False"\n'
     f"[[question.wrong]]\nline = 1{SAID}",
 )  # fmt: skip
@@ -76,7 +70,7 @@ def test_a_bank_without_mistakes_is_read(bank):
     assert found.topics["tiny"].questions == tuple(found.questions.values())
     assert found.topics["tiny"].title["zh"] == "小"
     assert {question.lab for question in found.questions.values()} == {"02_number_formats"}
-    assert wrong_ideas(found.questions["pick"]) == ("implied-one-in-subnormals",)
+    assert found.questions["pick"].wrong_ideas == ("implied-one-in-subnormals",)
 
 
 def test_a_number_with_a_unit_and_a_tolerance_is_one_part(bank):

@@ -109,6 +109,7 @@ def test_a_mock_says_nothing_of_right_and_wrong_before_its_end(bank):
     assert said.count("Noted;") == 5
     assert said.index("--- 5/5") < report
     assert "Labs to revisit: 02_number_formats" in said
+    assert "You (0 / 45 seconds): I do not know" in said and said.count("> Two is odd.") == 2
 
 
 def test_a_mock_broken_off_has_no_report(bank):

@@ -1,0 +1,58 @@
+"""A card and its verdict as text: Markdown that reads as plain text too.
+
+The terminal prints it, the deck of cards and a mock's report hold it, and a widget says it where
+there is no page.
+"""
+
+from labkit.interview.answers import Judgement
+from labkit.interview.cards import Card
+from labkit.interview.choice_kinds import LETTERS
+from labkit.interview.wording import WORDS
+
+
+def card_text(card: Card, language: str) -> str:
+    """A card: prompt, code or claim, and what there is to choose from."""
+    face = card.question.face(card, language)
+    blocks = [card.fill(card.question.prompt[language])]
+    if face.claim:
+        blocks.append("> " + face.claim)
+    if face.code:
+        lines = face.code.strip("\n").splitlines()
+        blocks.append("\n".join(f"    {place:2}  {line}" for place, line in enumerate(lines, 1)))
+    if face.stub:
+        blocks.append("\n".join(f"    {line}".rstrip() for line in face.stub.splitlines()))
+    if face.lefts:
+        blocks.append(_numbered(face.lefts))
+    if face.choices:
+        lettered = [f"- {LETTERS[i]}) {choice}" for i, choice in enumerate(face.choices)]
+        blocks.append("\n".join(lettered) if face.lettered else _numbered(face.choices))
+    asked = [f"{label} [{unit}]" if unit else label for label, unit in face.parts]
+    if any(asked):
+        blocks.append("; ".join(part.strip() for part in asked))
+    return "\n\n".join(blocks)
+
+
+def _numbered(texts: tuple[str, ...]) -> str:
+    return "\n".join(f"{place}. {text}" for place, text in enumerate(texts, 1))
+
+
+def verdict(card: Card, judgement: Judgement, language: str, *, unknown: bool) -> str:
+    """Right or not in a word; for free speech the share of the rubric's points."""
+    if unknown:
+        return WORDS["noted"][language]
+    if card.question.spoken:
+        return f"{100 * judgement.score:.0f} %"
+    return WORDS["right" if judgement.correct else "wrong"][language]
+
+
+def label(card: Card, language: str) -> str:
+    """What the right answer is called."""
+    return WORDS["model" if card.question.spoken else "answer"][language]
+
+
+def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bool = False) -> str:
+    """Right or not, what the mistake was, and the right answer; "I do not know" is no mistake."""
+    said = verdict(card, judgement, language, unknown=unknown)
+    if judgement.said:
+        said += " " + judgement.said[language]
+    return f"{said}\n{label(card, language)}: {judgement.right[language]}"

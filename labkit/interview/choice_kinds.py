@@ -1,0 +1,304 @@
+"""The kinds whose answers name what the card shows: options, items to order, sides to match."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from labkit.interview.cards import (
+    Card,
+    Face,
+    Question,
+    Result,
+    Spot,
+    WithWrongs,
+    as_a_whole,
+    places_in,
+)
+from labkit.interview.question_parts import (
+    Item,
+    Option,
+    Pair,
+    Slug,
+    Text,
+    Unclear,
+    WrongOrder,
+    WrongPair,
+)
+
+LETTERS = "abcdefghij"
+
+
+def _keys_are_unique(records: Sequence[Option | Item]) -> None:
+    keys = [record.key for record in records]
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"keys that stand twice among {keys}")
+
+
+def _listed(texts: Sequence[Text]) -> Text:
+    """Some texts in a line; sentences among them lose their full stops but the last."""
+    if len(texts) == 1:
+        return Text(en=texts[0].en, zh=texts[0].zh)
+    en = "; ".join(text.en.rstrip(".") for text in texts)
+    return Text(en=en or "–", zh="；".join(text.zh.rstrip("。") for text in texts) or "–")
+
+
+def _lettered_keys(card: Card, text: str) -> list[str]:
+    """The keys whose letters stand in a line."""
+    letters = re.findall(r"[a-z]", text.lower())
+    if any(letter not in LETTERS[: len(card.keys)] for letter in letters):
+        last = LETTERS[len(card.keys) - 1]
+        raise Unclear(f"Give letters from a to {last}.", f"请用 a 到 {last} 的字母作答。")
+    return [card.keys[LETTERS.index(letter)] for letter in letters]
+
+
+class Keyed(Question):
+    """What the kinds share whose answers are keys of what the card shows: one, or several."""
+
+    def choices(self, card: Card, language: str) -> tuple[str, ...]:
+        """The texts to choose from, in the card's order."""
+        shown = {entry.key: entry for entry in self.entries}
+        return tuple(card.fill(shown[key][language]) for key in card.keys)
+
+    def named(self, answer: str | Sequence[str]) -> list[Option | Item]:
+        """The entries that an answer names."""
+        shown = {entry.key: entry for entry in self.entries}
+        return [shown[key] for key in ([answer] if isinstance(answer, str) else answer)]
+
+    def given(self, card: Card, answer: str | Sequence[str]) -> Text:
+        return card.fill_both(_listed(self.named(answer)))
+
+
+class Options(Keyed):
+    """What the kinds with options share."""
+
+    options: tuple[Option, ...] = Field(min_length=3, max_length=6)
+
+    @property
+    def entries(self) -> tuple[Option, ...]:
+        return self.options
+
+    @property
+    def known_wrongs(self) -> tuple[Option, ...]:
+        return tuple(option for option in self.options if not option.right)
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(choices=self.choices(card, language))
+
+
+class OneOption(Options):
+    """One option is right. An answer is its key."""
+
+    form = "choice"
+    how = Text(en="the number", zh="编号")
+
+    @model_validator(mode="after")
+    def _one_is_right(self):
+        _keys_are_unique(self.options)
+        if sum(option.right for option in self.options) != 1:
+            raise ValueError("exactly one option must be right")
+        return self
+
+    def judge(self, card: Card, answer: str) -> Result:
+        chosen = {option.key: option for option in self.options}.get(answer)
+        if chosen is None:
+            raise Unclear("Choose one of the options.", "请从选项中选一个。")
+        return as_a_whole(chosen.right, chosen)
+
+    def read(self, card: Card, text: str) -> str:
+        numbers = places_in(text, len(card.keys))
+        if len(numbers) != 1:
+            raise Unclear("Give one number.", "请给出一个编号。")
+        return card.keys[numbers[0] - 1]
+
+    def right_answer(self, card: Card) -> str:
+        return next(option.key for option in self.options if option.right)
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[str, Option]]:
+        return ((option.key, option) for option in self.known_wrongs)
+
+
+class Choice(OneOption):
+    """One option is right."""
+
+    kind: Literal["choice"]
+
+
+class Select(Options):
+    """All options that are right. An answer is their keys, in any order."""
+
+    kind: Literal["select"]
+    options: tuple[Option, ...] = Field(min_length=3, max_length=10)
+
+    form = "select"
+    how = Text(en="all right numbers, as 1 3", zh="所有正确的编号，如 1 3")
+
+    @model_validator(mode="after")
+    def _some_are_right(self):
+        _keys_are_unique(self.options)
+        if not 0 < sum(option.right for option in self.options) < len(self.options):
+            raise ValueError("some options must be right and some wrong")
+        return self
+
+    def judge(self, card: Card, answer: Sequence[str]) -> Result:
+        chosen = set(answer)
+        if chosen - {option.key for option in self.options}:
+            raise Unclear("Choose among the options.", "请在选项中选择。")
+        added = [option for option in self.known_wrongs if option.key in chosen]
+        missed = [o for o in self.options if o.right and o.key not in chosen]
+        score = 1 - (len(added) + len(missed)) / len(self.options) if chosen else 0.0
+        said = [option.feedback for option in added] + [o.missed for o in missed if o.missed]
+        if missed and not said:
+            n = len(missed)
+            said = [
+                Text(en=f"{n} more {'is' if n == 1 else 'are'} right.", zh=f"还有 {n} 项也对。")
+            ]
+        text = (
+            Text(en=" ".join(t.en for t in said), zh="".join(t.zh for t in said)) if said else None
+        )
+        ideas = tuple(option.misconception for option in added)
+        return Result(not added and not missed, score, text, ideas)
+
+    def read(self, card: Card, text: str) -> list[str]:
+        return [card.keys[place - 1] for place in places_in(text, len(card.keys))]
+
+    def right_answer(self, card: Card) -> list[str]:
+        return [option.key for option in self.options if option.right]
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], Option]]:
+        right = self.right_answer(card)
+        return (([*right, option.key], option) for option in self.known_wrongs)
+
+
+class Claim(OneOption, Spot):
+    """Whether somebody's claim holds, and why."""
+
+    kind: Literal["claim"]
+    claim: Text
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(
+            claim=card.fill(self.claim[language]),
+            choices=self.choices(card, language),
+        )
+
+
+class Order(Keyed, WithWrongs):
+    """Items to put in order; ``items`` stand in the right one. An answer is all keys in order."""
+
+    kind: Literal["order"]
+    items: tuple[Item, ...] = Field(min_length=3, max_length=9)
+    also: tuple[tuple[Slug, ...], ...] = ()
+    wrong: tuple[WrongOrder, ...] = Field(min_length=1)
+
+    form = "order"
+    how = Text(en="the letters in order, as b a c", zh="按顺序写字母，如 b a c")
+    shown_in_order = False
+
+    @model_validator(mode="after")
+    def _orders_are_whole(self):
+        _keys_are_unique(self.items)
+        keys = sorted(item.key for item in self.items)
+        for order in (*self.also, *(wrong.order for wrong in self.wrong)):
+            if sorted(order) != keys:
+                raise ValueError(f"the order {list(order)} must hold each of {keys} once")
+        return self
+
+    @property
+    def entries(self) -> tuple[Item, ...]:
+        return self.items
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(choices=self.choices(card, language), lettered=True)
+
+    def judge(self, card: Card, answer: Sequence[str]) -> Result:
+        given, right = tuple(answer), tuple(self.right_answer(card))
+        if sorted(given) != sorted(right):
+            raise Unclear("Give every item once.", "每一项都要出现一次。")
+        known = next((wrong for wrong in self.wrong if wrong.order == given), None)
+        return as_a_whole(given in (right, *self.also), known)
+
+    def read(self, card: Card, text: str) -> list[str]:
+        return _lettered_keys(card, text)
+
+    def right_answer(self, card: Card) -> list[str]:
+        return [item.key for item in self.items]
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongOrder]]:
+        return ((list(wrong.order), wrong) for wrong in self.wrong)
+
+    def given(self, card: Card, answer: Sequence[str]) -> Text:
+        items = self.named(answer)
+        arrows = Text(en=" → ".join(i.en for i in items), zh=" → ".join(i.zh for i in items))
+        return card.fill_both(arrows)
+
+
+class Match(Keyed, WithWrongs):
+    """A right side for each left side. An answer is a key for each left."""
+
+    kind: Literal["match"]
+    pairs: tuple[Pair, ...] = Field(min_length=2, max_length=10)
+    rights: tuple[Item, ...] = Field(min_length=2, max_length=10)
+    wrong: tuple[WrongPair, ...] = Field(min_length=1)
+
+    form = "match"
+    how = Text(en="a letter for each line, as b a a", zh="每行一个字母，如 b a a")
+
+    @model_validator(mode="after")
+    def _rights_are_known(self):
+        _keys_are_unique(self.rights)
+        keys = {item.key for item in self.rights}
+        for name in (*(pair.right for pair in self.pairs), *(w.right for w in self.wrong)):
+            if name not in keys:
+                raise ValueError(f"the right side {name!r} is none of {sorted(keys)}")
+        if any(not 1 <= wrong.pair <= len(self.pairs) for wrong in self.wrong):
+            raise ValueError("a wrong pair of a left side that there is not")
+        return self
+
+    @property
+    def entries(self) -> tuple[Item, ...]:
+        return self.rights
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(
+            lefts=tuple(card.fill(pair.left[language]) for pair in self.pairs),
+            choices=self.choices(card, language),
+            lettered=True,
+        )
+
+    def judge(self, card: Card, answer: Sequence[str]) -> Result:
+        given = list(answer)
+        if len(given) != len(self.pairs) or set(given) - {item.key for item in self.rights}:
+            raise Unclear(
+                "Give one right side for each left side.", "请为左边每一项选一个右边的项。"
+            )
+        hits = [key == pair.right for key, pair in zip(given, self.pairs, strict=True)]
+        known = [wrong for wrong in self.wrong if given[wrong.pair - 1] == wrong.right]
+        return Result(
+            correct=all(hits),
+            score=sum(hits) / len(hits),
+            said=known[0].feedback if known else None,
+            misconceptions=tuple(wrong.misconception for wrong in known),
+        )
+
+    def read(self, card: Card, text: str) -> list[str]:
+        return _lettered_keys(card, text)
+
+    def right_answer(self, card: Card) -> list[str]:
+        return [pair.right for pair in self.pairs]
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongPair]]:
+        for wrong in self.wrong:
+            answer = self.right_answer(card)
+            answer[wrong.pair - 1] = wrong.right
+            yield answer, wrong
+
+    def right(self, card: Card) -> Text:
+        rights = self.named(self.right_answer(card))
+        both = list(zip(self.pairs, rights, strict=True))
+        said = Text(
+            en="; ".join(f"{pair.left.en}: {right.en}" for pair, right in both),
+            zh="；".join(f"{pair.left.zh}：{right.zh}" for pair, right in both),
+        )
+        return card.fill_both(said)

@@ -1,0 +1,323 @@
+"""The kinds whose answers are typed or spoken: numbers, bits, output, a line, code, speech."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from labkit.interview.cards import Card, Face, Result, Spot, WithWrongs, as_a_whole, places_in
+from labkit.interview.question_parts import (
+    Part,
+    Point,
+    Text,
+    Unclear,
+    WrongCode,
+    WrongLine,
+    WrongNumber,
+    WrongSpeech,
+    WrongText,
+)
+from labkit.interview.run_code import run_code
+from labkit.interview.typed_numbers import in_full, in_words, means, read_typed, same_output
+
+
+class Numeric(WithWrongs):
+    """One number or several. An answer is a text for each; a single text for a single number."""
+
+    kind: Literal["numeric"]
+    parts: tuple[Part, ...] = Field(min_length=1)
+    wrong: tuple[WrongNumber, ...] = Field(min_length=1)
+
+    form = "numeric"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_single_number_is_a_part(cls, entry: dict) -> dict:
+        if "parts" in entry:
+            return entry
+        single = {name: entry[name] for name in ("answer", "unit", "tolerance") if name in entry}
+        rest = {name: said for name, said in entry.items() if name not in single}
+        return {**rest, "parts": [single]}
+
+    @model_validator(mode="after")
+    def _wrongs_have_parts(self):
+        strays = [wrong.part for wrong in self.wrong if not 1 <= wrong.part <= len(self.parts)]
+        if strays:
+            raise ValueError(f"wrong numbers of a part {strays[0]} that there is not")
+        if len(self.parts) > 1 and any(part.label is None for part in self.parts):
+            raise ValueError("each of several parts needs a label")
+        return self
+
+    @property
+    def how(self) -> Text:
+        if len(self.parts) == 1:
+            return Text(en="a number", zh="一个数")
+        return Text(en="the numbers, with ; between", zh="几个数，用 ; 隔开")
+
+    @property
+    def numbers(self) -> tuple[Part, ...]:
+        return self.parts
+
+    @property
+    def wrong_numbers(self) -> tuple[WrongNumber, ...]:
+        return self.wrong
+
+    def _labels(self, card: Card, language: str) -> list[str]:
+        return [card.fill(part.label[language]) if part.label else "" for part in self.parts]
+
+    def face(self, card: Card, language: str) -> Face:
+        labels = self._labels(card, language)
+        units = [part.unit or "" for part in self.parts]
+        return Face(parts=tuple(zip(labels, units, strict=True)))
+
+    def judge(self, card: Card, answer: str | Sequence[str]) -> Result:
+        given = [answer] if isinstance(answer, str) else list(answer)
+        n = len(self.parts)
+        if len(given) != n:
+            raise Unclear(
+                f"{n} numbers are asked for, got {len(given)}.",
+                f"需要 {n} 个数，得到 {len(given)} 个。",
+            )
+        hits, knowns = 0, []
+        for place, (text, part) in enumerate(zip(map(str, given), self.parts, strict=True)):
+            number = read_typed(text, part.unit)
+            if means(number, text, card.expected[place], part.tolerance):
+                hits += 1
+                continue
+            knowns += [
+                wrong
+                for wrong, value in zip(self.wrong, card.wrong, strict=True)
+                if wrong.part == place + 1 and means(number, text, value, part.tolerance)
+            ][:1]
+        said = knowns[0].feedback if knowns else None
+        return Result(hits == n, hits / n, said, tuple(w.misconception for w in knowns))
+
+    def read(self, card: Card, text: str) -> list[str]:
+        if len(self.parts) == 1:
+            return [text]
+        return [part.strip() for part in re.split(r"[;；]|,(?!\d{3}(?!\d))|，", text)]
+
+    def right_answer(self, card: Card) -> list[str]:
+        return [in_full(value) for value in card.expected]
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongNumber]]:
+        for wrong, value in zip(self.wrong, card.wrong, strict=True):
+            answer = self.right_answer(card)
+            answer[wrong.part - 1] = in_full(value)
+            yield answer, wrong
+
+    def right(self, card: Card) -> Text:
+        return Text(en="; ".join(self._said(card, "en")), zh="；".join(self._said(card, "zh")))
+
+    def _said(self, card: Card, language: str) -> Iterator[str]:
+        labels = self._labels(card, language)
+        for label, part, value in zip(labels, self.parts, card.expected, strict=True):
+            yield f"{f'{label}: ' if label else ''}{in_words(value)} {part.unit or ''}".rstrip()
+
+
+class Bits(WithWrongs):
+    """A code of ``width`` bits. An answer is a text: all bits, or hexadecimal."""
+
+    kind: Literal["bits"]
+    width: int = Field(ge=2, le=64)
+    answer: str
+    wrong: tuple[WrongNumber, ...] = Field(min_length=1)
+
+    form = "bits"
+    how = Text(en="the bits, or 0x...", zh="二进制位，或 0x...")
+    long = True
+
+    @property
+    def numbers(self) -> tuple[Part, ...]:
+        return (Part(answer=self.answer),)
+
+    @property
+    def wrong_numbers(self) -> tuple[WrongNumber, ...]:
+        return self.wrong
+
+    def judge(self, card: Card, answer: str) -> Result:
+        code = self._code(answer)
+        if code is None:
+            example = f"0x{'2e66'[: -(-self.width // 4)]}"
+            raise Unclear(
+                f"Write all {self.width} bits, or hexadecimal such as {example}.",
+                f"请写出全部 {self.width} 位，或写成十六进制，例如 {example}。",
+            )
+        wrongs = zip(self.wrong, card.wrong, strict=True)
+        known = next((wrong for wrong, value in wrongs if value == code), None)
+        return as_a_whole(code == card.expected[0], known)
+
+    def _code(self, text: str) -> int | None:
+        digits = -(-self.width // 4)
+        plain = re.sub(r"[\s_.|]", "", text).lower()
+        if re.fullmatch(r"0x[0-9a-f]+", plain):
+            code = int(plain, 16)
+        elif re.fullmatch(rf"(0b)?[01]{{{self.width}}}", plain):
+            code = int(plain.removeprefix("0b"), 2)
+        elif re.fullmatch(rf"[0-9a-f]{{{digits}}}", plain) and self.width >= 8:
+            code = int(plain, 16)
+        else:
+            return None
+        return code if code < 1 << self.width else None
+
+    def right_answer(self, card: Card) -> str:
+        return f"{int(card.expected[0]):0{self.width}b}"
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[str, WrongNumber]]:
+        for wrong, value in zip(self.wrong, card.wrong, strict=True):
+            yield f"{int(value):0{self.width}b}", wrong
+
+    def right(self, card: Card) -> Text:
+        code = int(card.expected[0])
+        shown = f"0x{code:0{-(-self.width // 4)}x} = {code:0{self.width}b}"
+        return Text(en=shown, zh=shown)
+
+
+class Predict(WithWrongs):
+    """The text that the code prints. An answer is a text."""
+
+    kind: Literal["predict"]
+    code: str
+    answer: str
+    wrong: tuple[WrongText, ...] = Field(min_length=1)
+
+    form = "predict"
+    how = Text(en="what it prints", zh="输出内容")
+    prints = True
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(code=card.fill(self.code))
+
+    def judge(self, card: Card, answer: str) -> Result:
+        wrongs = self.wrong_answers(card)
+        known = next((wrong for text, wrong in wrongs if same_output(answer, text)), None)
+        return as_a_whole(same_output(answer, self.right_answer(card)), known)
+
+    def right_answer(self, card: Card) -> str:
+        return card.fill(self.answer)
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[str, WrongText]]:
+        return ((card.fill(wrong.answer), wrong) for wrong in self.wrong)
+
+
+class Line(Spot, WithWrongs):
+    """The line of a program that is wrong. An answer is its number from 1, 0 where none is."""
+
+    kind: Literal["line"]
+    code: str
+    line: int = Field(ge=0)
+    wrong: tuple[WrongLine, ...] = Field(min_length=1)
+
+    form = "line"
+    how = Text(en="the line's number, 0 if nothing is wrong", zh="行号，没有错则写 0")
+
+    @property
+    def last(self) -> int:
+        """How many lines the code has."""
+        return len(self.code.strip("\n").splitlines())
+
+    @model_validator(mode="after")
+    def _lines_exist(self):
+        for line in (self.line, *(wrong.line for wrong in self.wrong)):
+            if not 0 <= line <= self.last:
+                raise ValueError(f"line {line}: the code has lines 1 to {self.last}")
+        if self.holds != (self.line == 0):
+            raise ValueError("holds must be true exactly where line is 0")
+        return self
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(code=card.fill(self.code))
+
+    def judge(self, card: Card, answer: int | str) -> Result:
+        try:
+            line = int(answer)
+        except (TypeError, ValueError):
+            raise Unclear(
+                "Give the number of a line, 0 for none.", "请给出行号，0 表示没有错。"
+            ) from None
+        if not 0 <= line <= self.last:
+            raise Unclear(
+                f"The lines are 1 to {self.last}; 0 means none.",
+                f"行号为 1 到 {self.last};0 表示没有错。",
+            )
+        known = next((wrong for wrong in self.wrong if wrong.line == line), None)
+        return as_a_whole(line == self.line, known)
+
+    def right_answer(self, card: Card) -> int:
+        return self.line
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[int, WrongLine]]:
+        return ((wrong.line, wrong) for wrong in self.wrong)
+
+    def given(self, card: Card, answer: int | str) -> Text:
+        if int(answer) == 0:
+            return Text(en="nothing is wrong", zh="没有错")
+        return Text(en=f"line {int(answer)}", zh=f"第 {int(answer)} 行")
+
+
+class Code(WithWrongs):
+    """A function to write; ``check`` is module.check_name of labkit.labs.engine. An answer is a text."""
+
+    kind: Literal["code"]
+    stub: str
+    solution: str
+    check: str = Field(pattern=r"^\w+\.\w+$")
+    wrong: tuple[WrongCode, ...] = Field(min_length=1)
+
+    form = "code"
+    how = Text(en="the code, closed by a line with a dot", zh="代码，最后一行只写一个点")
+    program = True
+    long = True
+    prints = True
+
+    def face(self, card: Card, language: str) -> Face:
+        return Face(stub=self.stub.strip("\n"))
+
+    def judge(self, card: Card, answer: str) -> Result:
+        result = run_code(answer, check=self.check, stub=self.stub, name=self.id)
+        if result.status == "passed":
+            return Result(True, 1.0)
+        said = Text(en=result.message, zh=result.message)
+        return Result(False, 0.0, said, result.misconceptions)
+
+    def right_answer(self, card: Card) -> str:
+        return self.solution
+
+    def wrong_answers(self, card: Card) -> Iterator[tuple[str, WrongCode]]:
+        return ((wrong.code, wrong) for wrong in self.wrong)
+
+
+class Free(WithWrongs):
+    """Free speech: a model answer, and points that one ticks for oneself.
+
+    An answer is the numbers of the points that were made, from 1; what is said of it in words is
+    the line that sums the speech up.
+    """
+
+    kind: Literal["free"]
+    model: Text
+    rubric: tuple[Point, ...] = Field(min_length=2, max_length=8)
+    wrong: tuple[WrongSpeech, ...] = ()
+
+    form = "free"
+    how = Text(en="sum it up in a line", zh="用一句话概括")
+    spoken = True
+    long = True
+
+    def judge(self, card: Card, answer: Sequence[int]) -> Result:
+        last = len(self.rubric)
+        made = {int(point) for point in answer}
+        if made - set(range(1, last + 1)):
+            raise Unclear(f"The points are 1 to {last}.", f"要点编号为 1 到 {last}。")
+        score = sum(self.rubric[i - 1].weight for i in made) / sum(p.weight for p in self.rubric)
+        return Result(score >= 0.8, score)
+
+    def read(self, card: Card, text: str) -> list[int]:
+        return [] if text in ("0", "-") else places_in(text, len(self.rubric))
+
+    def right_answer(self, card: Card) -> list[int]:
+        return list(range(1, len(self.rubric) + 1))
+
+    def right(self, card: Card) -> Text:
+        return card.fill_both(self.model)
