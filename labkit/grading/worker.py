@@ -6,8 +6,6 @@ that are left get a new one: the cells run again, and the exercise alone has pai
 """
 
 import contextlib
-import hashlib
-import hmac
 import os
 import re
 import signal
@@ -20,6 +18,7 @@ from labkit.grading import frames, metering, sandbox, watching
 from labkit.grading.judge import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.metering import Limits, Stopped
 from labkit.grading.records import Exercise, Outcome, Settings, Work
+from labkit.grading.seeds import derive_seed
 from labkit.grading.snapshot import CellError, CellStopped, Snapshot
 
 READY_SECONDS = 120
@@ -321,10 +320,7 @@ class _Submission:
         return self.worker.settings.memory_bytes
 
     def _seed(self, what: str) -> int:
-        """32 bits of the secret, the submission and the exercise."""
-        said = f"{self.work.digest}\n{self.work.lab}\n{what}".encode()
-        digest = hmac.new(self.worker.settings.secret, said, hashlib.sha256).digest()
-        return int.from_bytes(digest[:4], "little")
+        return derive_seed(self.worker.settings.secret, self.work.digest, self.work.lab, what)
 
 
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:
