@@ -29,6 +29,7 @@ NUMERICS = (
 )
 TABLE = {
     "paths": May(),
+    "base": May(),
     "float_formats": May(),
     "exact": May("float_formats"),
     "expressions": May("exact float_formats"),
@@ -41,7 +42,7 @@ TABLE = {
     "autocast_lists": May("", "torch"),
     "flash_attention": May("", "torch"),
     "tensor_core": May("accumulators flash_attention", "torch"),
-    "emulation": May("accumulators autocast_lists formats tensor_core", "torch"),
+    "emulation": May("accumulators autocast_lists formats hardware tensor_core", "torch"),
     "call_order": May("", "torch"),
     "dtype_map": May("emulation", "torch"),
     "models": May("formats", "torch"),
@@ -85,7 +86,7 @@ TABLE = {
     "build": May("paths lab_source", "nbformat nbclient"),
     "doctor": May("paths progress hardware", "torch"),
     "checks": May(
-        f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
+        f"{NUMERICS} suspects paths progress misconceptions questions plots widgets",
         "torch numpy IPython",
     ),
     "grading": May(
@@ -145,7 +146,7 @@ def violations(module: str, source: str) -> list[str]:
         if not package:
             said.append(f"line {line}: write the full path instead of {name!r}")
         elif package == "labkit" and target != module:
-            if target not in may.labkit.split() and target != "paths":
+            if target not in ("base", "paths", *may.labkit.split()):
                 said.append(f"line {line}: labkit.{module} may not import labkit.{target}")
             elif (module, target) in LAZY and not lazy:
                 said.append(

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit import progress
+from labkit.base.manifest import stale
 from labkit.checks import codec, showing
 from labkit.checks.codec import CodecError, Raised
 from labkit.checks.comparing import AnswerError, Mistake, number, same_bits, same_value
@@ -33,7 +34,6 @@ from labkit.checks.predictions import Prediction, predict, reveal
 from labkit.checks.running import attempt, calls, collect
 from labkit.checks.showing import claim
 from labkit.misconceptions import misconceptions
-from labkit.my_labs import stale
 
 __all__ = [
     "AnswerError",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit.base.manifest import full_name
 from labkit.grading import batch, cluster, feedback, gradebook, scores, summary, tables
 from labkit.grading.batch import Engine, Submission
 from labkit.grading.cluster import ClusterError
@@ -170,12 +171,10 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
 
 
 def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:
-    if name is None or name in course:
-        return name
-    numbered = [lab for lab in course if lab.split("_")[0] == name]
-    if not numbered:
-        raise CannotStart(f"There is no lab {name!r}; there are {', '.join(course)}.")
-    return numbered[0]
+    try:
+        return None if name is None else full_name(name, course)
+    except ValueError as error:
+        raise CannotStart(str(error)) from None
 
 
 def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> frozenset[str]:

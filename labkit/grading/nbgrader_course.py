@@ -19,13 +19,13 @@ import ast
 import copy
 import importlib.util
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.base.files import replace_file
 from labkit.build import CELL_SECONDS, BuildError, choose
 from labkit.grading.nbgrader_settings import labkit_config, own_config
 from labkit.grading.seeds import make_secret
@@ -188,9 +188,7 @@ def _write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    replace_file(path, text)
     return True
 
 

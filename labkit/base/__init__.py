@@ -1,0 +1,1 @@
+"""The bottom layer, which imports nothing else of labkit but its paths: files and the manifest."""
