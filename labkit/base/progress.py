@@ -23,6 +23,7 @@ from pathlib import Path
 
 import platformdirs
 
+from labkit.base.manifest import read_content
 from labkit.base.paths import NOTEBOOKS
 
 CERTAIN = 3
@@ -192,14 +193,8 @@ def events(*, lab: str | None = None, kind: str | None = None) -> list[Event]:
 
 
 def read_manifest(file: Path = NOTEBOOKS / "manifest.json") -> dict:
-    """The list of labs and their exercises that the build wrote; FileNotFoundError if absent."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{file} is missing: it lists the labs. `git checkout {file}` brings it back in a"
-            " checkout, and installing labkit again elsewhere."
-        ) from None
+    """The list of labs and their exercises that the build wrote; raises ManifestError."""
+    return read_content(file)
 
 
 def overview(manifest: Mapping, *, log: Iterable[Event] | None = None) -> list[LabProgress]:

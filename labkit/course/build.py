@@ -23,6 +23,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from labkit.base.files import replace_file
+from labkit.base.manifest import full_name
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.lab_source import Lab, digest, read_lab
 
@@ -72,12 +74,10 @@ def build(
 
 def choose(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
     """The labs of these names or numbers (``"02"``), all by default; raises BuildError."""
-    numbers = {name.split("_")[0]: name for name in read}
-    names = list(read) if labs is None else [numbers.get(name, name) for name in labs]
-    unknown = [name for name in names if name not in read]
-    if unknown:
-        raise BuildError(f"no lab is called {unknown[0]!r}; there are {', '.join(read) or 'none'}")
-    return [read[name] for name in names]
+    try:
+        return [read[full_name(name, read)] for name in (read if labs is None else labs)]
+    except ValueError as error:
+        raise BuildError(str(error)) from None
 
 
 def _manifest(labs: Iterable[Lab]) -> dict[str, Any]:
@@ -243,9 +243,7 @@ def _read(path: Path) -> str | None:
 
 def _replace(path: Path, text: str) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    replace_file(path, text)
     return f"wrote {_name(path)}"
 
 

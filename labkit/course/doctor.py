@@ -5,7 +5,6 @@ it. It needs the standard library alone, because torch may be what is missing.
 """
 
 import importlib.util
-import json
 import os
 import platform
 import re
@@ -19,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from labkit.base.manifest import MANIFEST, ManifestError, read_manifest
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.probe import look, processor
 from labkit.devices.rules import TELLING_FLAGS, Description, Device, device_of, in_gib
@@ -266,16 +266,13 @@ def _jupyter() -> list[Finding]:
 
 
 def _labs() -> Finding:
-    manifest = NOTEBOOKS / "manifest.json"
     try:
-        labs = [entry["lab"] for entry in json.loads(manifest.read_text(encoding="utf-8"))["labs"]]
+        labs = [entry.lab for entry in read_manifest(NOTEBOOKS).labs]
         absent = [lab for lab in labs if not (NOTEBOOKS / f"{lab}.ipynb").is_file()]
         found = f"missing: {', '.join(absent)}" if absent else f"{len(labs)} in {NOTEBOOKS}"
         status = "problem" if absent else "ok"
-    except FileNotFoundError:
-        found, status = f"{manifest.name} is missing", "problem"
-    except (OSError, ValueError, KeyError) as error:
-        found, status = f"{manifest.name} cannot be read: {_first_line(error)}", "problem"
+    except ManifestError as error:
+        found, status = f"{MANIFEST} {error.why}", "problem"
     restore = (
         f"git checkout {shlex.quote(str(NOTEBOOKS))}" if _REQUIREMENTS.is_file() else _install()
     )

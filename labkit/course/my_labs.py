@@ -19,12 +19,13 @@ from __future__ import annotations
 import html
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from labkit.base.files import replace_file
+from labkit.base.manifest import LabEntry, copied, read_manifest
 from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
 from labkit.course.lab_source import COMMENT, STUB, cell_id
 
@@ -85,7 +86,7 @@ def start(target: str | os.PathLike[str] | None = None, *, notebooks: Path = NOT
     Raises OSError, with a sentence, where the folder cannot be made or written.
     """
     folder = default_folder(notebooks=notebooks) if target is None else Path(target).expanduser()
-    labs = _manifest(notebooks)["labs"]
+    labs = read_manifest(notebooks).labs
     try:
         folder.mkdir(parents=True, exist_ok=True)
         reports = [_one(lab, notebooks=notebooks, folder=folder) for lab in labs]
@@ -97,31 +98,10 @@ def start(target: str | os.PathLike[str] | None = None, *, notebooks: Path = NOT
         ) from error
     return Started(
         folder=folder,
-        labs=tuple(
-            (f"{lab['lab']}.ipynb", f"{int(lab['lab'][:2])}. {lab['title']}") for lab in labs
-        ),
+        labs=tuple((f"{lab.lab}.ipynb", f"{lab.number}. {lab.title}") for lab in labs),
         updates=tuple(said for kind, said in reports if kind == "updated"),
         blocked=tuple(said for kind, said in reports if kind == "blocked"),
     )
-
-
-def stale(path: str | os.PathLike[str], *, notebooks: Path = NOTEBOOKS) -> str | None:
-    """A sentence where the notebook's version is not the course's, else None.
-
-    A file that is no notebook of this course has no version, so the answer is None too.
-    """
-    try:
-        mine = _facts(json.loads(Path(path).read_bytes()))
-    except (OSError, ValueError):
-        return None
-    for lab in _manifest(notebooks)["labs"]:
-        if mine and mine["lab"] == lab["lab"] and mine["version"] != lab["version"]:
-            return (
-                f"This copy of {lab['lab']} is version {mine['version']}, the course now has "
-                f"{lab['version']}. `python -m labkit start` brings it up to date and keeps "
-                "your answers."
-            )
-    return None
 
 
 def carry(old: dict[str, Any], new: dict[str, Any]) -> Carried:
@@ -146,18 +126,18 @@ def carry(old: dict[str, Any], new: dict[str, Any]) -> Carried:
     )
 
 
-def _one(lab: dict[str, Any], *, notebooks: Path, folder: Path) -> tuple[str, str]:
+def _one(lab: LabEntry, *, notebooks: Path, folder: Path) -> tuple[str, str]:
     """Bring one lab's copy up to date: ("copied" | "left" | "updated" | "blocked", a sentence)."""
-    name = f"{lab['lab']}.ipynb"
+    name = f"{lab.lab}.ipynb"
     ours, path = (notebooks / name).read_bytes(), folder / name
     if not path.exists() and not path.is_symlink():
-        _write(path, ours)
+        replace_file(path, ours, durable=True)
         return "copied", ""
     try:
         theirs = path.read_bytes()
         old = json.loads(theirs)
-        mine = _facts(old)
-        reason = None if mine and mine["lab"] == lab["lab"] else "it is not a copy of this lab"
+        mine = copied(old)
+        reason = None if mine and mine.lab == lab.lab else "it is not a copy of this lab"
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
     except ValueError as error:
@@ -166,16 +146,16 @@ def _one(lab: dict[str, Any], *, notebooks: Path, folder: Path) -> tuple[str, st
         return "blocked", (
             f"{name} is left as it is: {reason}. Rename it and start again to get the lab."
         )
-    if mine["version"] == lab["version"]:
+    if mine.version == lab.version:
         return "left", ""
     if not _changed(old):
-        _write(path, ours)
+        replace_file(path, ours, durable=True)
         return "updated", f"{name} is now the current version; you had changed nothing in it."
     new = json.loads(ours)
     carried = carry(old, new)
     # Kept first: whatever stops us here, the learner's file is in one of the two places.
-    kept = _keep(path, theirs, mine["version"])
-    _write(path, (json.dumps(new, indent=1, ensure_ascii=False) + "\n").encode())
+    kept = _keep(path, theirs, mine.version)
+    replace_file(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n", durable=True)
     return "updated", _sentence(name, kept, carried)
 
 
@@ -192,22 +172,6 @@ def _sentence(name: str, kept: str, carried: Carried) -> str:
     if carried.others:
         said.append(f"Other cells that you added or changed ({carried.others}) stay in that file.")
     return " ".join(said)
-
-
-def _facts(notebook: Any) -> dict[str, str] | None:
-    """The lab and version of a notebook of this course, else None."""
-    try:
-        facts = notebook["metadata"]["labkit"]
-        lab, version = facts["lab"], facts["version"]
-        sound = all(
-            isinstance(cell["metadata"], dict) and "source" in cell for cell in notebook["cells"]
-        )
-    except (KeyError, TypeError, IndexError):
-        return None
-    # The version becomes part of a file name.
-    if not sound or not re.fullmatch(r"[0-9a-f]{12}", str(version)):
-        return None
-    return {"lab": str(lab), "version": version}
 
 
 def _text(cell: dict[str, Any]) -> str:
@@ -252,23 +216,10 @@ def _keep(path: Path, content: bytes, version: str) -> str:
         suffix = "" if number == 1 else f"-{number}"
         kept = path.with_name(f"{path.stem}.before-{version}{suffix}.ipynb")
         if not kept.exists():
-            _write(kept, content)
+            replace_file(kept, content, durable=True)
         if kept.is_file() and kept.read_bytes() == content:
             return kept.name
         number += 1
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file in one step: after a crash it is the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _copy_images(source: Path, target: Path) -> None:
@@ -276,14 +227,7 @@ def _copy_images(source: Path, target: Path) -> None:
         copy = target / image.relative_to(source)
         if image.is_file() and not (copy.exists() and copy.read_bytes() == image.read_bytes()):
             copy.parent.mkdir(parents=True, exist_ok=True)
-            _write(copy, image.read_bytes())
-
-
-def _manifest(notebooks: Path) -> dict[str, Any]:
-    path = notebooks / "manifest.json"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is missing. Make it with: python -m labkit build")
-    return json.loads(path.read_text(encoding="utf-8"))
+            replace_file(copy, image.read_bytes(), durable=True)
 
 
 def _shown(folder: Path) -> str:

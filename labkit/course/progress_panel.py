@@ -10,6 +10,7 @@ from datetime import datetime
 from html import escape
 
 from labkit.base import progress
+from labkit.base.manifest import ManifestError
 from labkit.base.misconceptions import Misconception, misconceptions
 from labkit.base.progress import Event, ExerciseProgress, LabProgress, MisconceptionMet
 
@@ -150,7 +151,7 @@ def progress_panel() -> ProgressPanel:
         log, remark = [], str(problem)
     try:
         labs = progress.overview(progress.read_manifest(), log=log)
-    except FileNotFoundError as problem:
+    except ManifestError as problem:
         labs, remark = [], str(problem)
     try:
         known = misconceptions()

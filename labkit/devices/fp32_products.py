@@ -1,8 +1,8 @@
-"""What a float32 product means on CUDA: IEEE float32, or TF32.
+"""What a float32 product means: IEEE float32, or something faster and narrower such as TF32.
 
-It keeps a run called fp32 from being TF32 unnoticed: cuDNN's convolutions and RNNs are TF32 unless
-told otherwise. Only ``fp32_precision`` is used: once it was written, torch refuses to read the
-older flags.
+It keeps a run called fp32 from being narrower unnoticed: cuDNN's convolutions and RNNs are TF32
+unless told otherwise, and oneDNN on a CPU takes BF16 where it is told to. Only
+``fp32_precision`` is used: once it was written, torch refuses to read the older flags.
 """
 
 from collections.abc import Iterator
@@ -10,12 +10,18 @@ from contextlib import contextmanager
 
 import torch
 
+_backends = torch.backends
+SWITCHES = {
+    "cuda": (_backends.cuda.matmul, _backends.cudnn.conv, _backends.cudnn.rnn),
+    "cpu": (_backends.mkldnn.matmul, _backends.mkldnn.conv),
+}
+"""Where torch keeps the meaning of float32 products, by device."""
+
 
 @contextmanager
-def fp32_products_pinned(kind: str) -> Iterator[None]:
-    """CUDA's float32 products are "ieee" or "tf32" inside the block, afterwards as before."""
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
-    switches = (cuda.matmul, cudnn.conv, cudnn.rnn)
+def fp32_products_pinned(kind: str, *, device: str = "cuda") -> Iterator[None]:
+    """A device's float32 products are "ieee" or "tf32" inside the block, afterwards as before."""
+    switches = SWITCHES[device]
     before = [switch.fp32_precision for switch in switches]
     try:
         for switch in switches:

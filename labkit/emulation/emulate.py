@@ -11,6 +11,7 @@ from contextlib import ContextDecorator
 
 import torch
 
+from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import autocast_lists, tensor_core
 from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
@@ -42,8 +43,6 @@ def _accumulator(
 class _Installation:
     """CUDA's lists and roundings in the dispatcher, and float32 pinned to IEEE float32."""
 
-    PINNED = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
-
     def __init__(self) -> None:
         self.library = torch.library.Library("aten", "IMPL")
         try:
@@ -55,20 +54,15 @@ class _Installation:
         except BaseException:
             self.library._destroy()
             raise
-        self.precisions = [pinned.fp32_precision for pinned in self.PINNED]
-        for pinned in self.PINNED:
-            pinned.fp32_precision = "ieee"
+        self.pinned = fp32_products_pinned("ieee", device="cpu")
+        self.pinned.__enter__()
         # This fast path asks only CUDA's autocast whether to stand aside.
         self.fastpath = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
 
     def remove(self) -> None:
         self.library._destroy()
-        for pinned, precision in zip(self.PINNED, self.precisions, strict=True):
-            pinned.fp32_precision = "none"
-            # A precision inherited from torch.backends reads the same and is not set again.
-            if pinned.fp32_precision != precision:
-                pinned.fp32_precision = precision
+        self.pinned.__exit__(None, None, None)
         torch.backends.mha.set_fastpath_enabled(self.fastpath)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit.base.manifest import full_name
 from labkit.grading.course import CourseLab, read_course
 from labkit.grading.intake.deliveries import IntakeError, collect
 from labkit.grading.intake.roster import Override, Student, TableError, read_overrides, read_roster
@@ -145,12 +146,10 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
 
 
 def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:
-    if name is None or name in course:
-        return name
-    numbered = [lab for lab in course if lab.split("_")[0] == name]
-    if not numbered:
-        raise CannotStart(f"There is no lab {name!r}; there are {', '.join(course)}.")
-    return numbered[0]
+    try:
+        return None if name is None else full_name(name, course)
+    except ValueError as error:
+        raise CannotStart(str(error)) from None
 
 
 def _only(names: list[str], course: dict[str, CourseLab], lab: str | None) -> frozenset[str]:

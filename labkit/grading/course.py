@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.base import paths
+from labkit.base.manifest import LabEntry, read_manifest
 from labkit.base.paths import NOTEBOOKS
 from labkit.grading.records import Exercise
 from labkit.grading.sandbox.standin import STOOD_FOR
@@ -47,8 +48,7 @@ def read_course(notebooks: Path = NOTEBOOKS) -> dict[str, CourseLab]:
 
     Raises OSError where the manifest or a learner notebook is missing: `labkit build` makes them.
     """
-    manifest = json.loads((notebooks / "manifest.json").read_text(encoding="utf-8"))
-    return {entry["lab"]: _lab(entry, notebooks) for entry in manifest["labs"]}
+    return {entry.lab: _lab(entry, notebooks) for entry in read_manifest(notebooks).labs}
 
 
 @functools.cache
@@ -68,25 +68,25 @@ def rest_of_labkit() -> str:
     return digest.hexdigest()
 
 
-def _lab(entry: dict, notebooks: Path) -> CourseLab:
-    text = (notebooks / f"{entry['lab']}.ipynb").read_text(encoding="utf-8")
+def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
+    text = (notebooks / f"{entry.lab}.ipynb").read_text(encoding="utf-8")
     code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     texts = [normal("".join(cell["source"])) for cell in code]
     marks = [cell["metadata"].get("nbgrader", {}) for cell in code]
     return CourseLab(
-        lab=entry["lab"],
-        title=entry["title"],
-        version=entry["version"],
+        lab=entry.lab,
+        title=entry.title,
+        version=entry.version,
         exercises=tuple(
             Exercise(
-                exercise=exercise["exercise"],
-                names=tuple(exercise["names"]),
-                points=exercise["points"],
-                seconds=exercise["limits"]["seconds"],
+                exercise=exercise.exercise,
+                names=exercise.names,
+                points=exercise.points,
+                seconds=exercise.seconds,
             )
-            for exercise in entry["exercises"]
+            for exercise in entry.exercises
         ),
-        check_versions={e["exercise"]: e["check_version"] or "" for e in entry["exercises"]},
+        check_versions={e.exercise: e.check_version for e in entry.exercises},
         given=frozenset(texts),
         checks=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("grade")),
         stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),

@@ -273,7 +273,7 @@ def test_only_a_changed_lab_is_executed(copy, monkeypatch):
 
 
 def test_an_unknown_lab_is_named(course):
-    with pytest.raises(BuildError, match="no lab is called '07_x'; there are 02_tiny"):
+    with pytest.raises(BuildError, match="There is no lab '07_x'; there are 02_tiny"):
         build(["07_x"], notebooks=course())
 
 
@@ -475,4 +475,4 @@ def test_the_command(copy, monkeypatch, capsys):
     assert status == 0 and "wrote" in wrote
     assert run("--check")[0] == 0
     status, _, told = run("99_x")
-    assert status == 1 and "no lab is called '99_x'" in told
+    assert status == 1 and "There is no lab '99_x'" in told

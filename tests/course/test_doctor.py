@@ -40,7 +40,9 @@ def labs(tmp_path, monkeypatch):
     folder = tmp_path / "labs"
     folder.mkdir()
     names = ["00_start_here", "02_number_formats"]
-    folder.joinpath("manifest.json").write_text(json.dumps({"labs": [{"lab": n} for n in names]}))
+    rest = {"title": "", "version": "", "minutes": 1, "hardware": "", "exercises": []}
+    listed = [{"lab": name, "predictions": [], **rest} for name in names]
+    folder.joinpath("manifest.json").write_text(json.dumps({"labs": listed}))
     for name in names:
         folder.joinpath(f"{name}.ipynb").write_text("{}")
     monkeypatch.setattr(doctor, "NOTEBOOKS", folder)

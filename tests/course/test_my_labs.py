@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tiny_lab import TINY
 
-from labkit.__main__ import main
+from labkit.base.manifest import ManifestError, stale
 from labkit.course import my_labs
 from labkit.course.build import build
 from labkit.course.lab_source import digest
-from labkit.course.my_labs import Started, default_folder, stale, start
+from labkit.course.my_labs import Started, default_folder, main, start
 
 NAME = "02_tiny.ipynb"
 OLD = digest(TINY)[:12]
@@ -222,7 +222,7 @@ def test_interrupted_between_keeping_and_writing_it_goes_on_next_time(notebooks,
             raise OSError(28, "No space left on device")
         replace(source, target)
 
-    monkeypatch.setattr(my_labs.os, "replace", only_once)
+    monkeypatch.setattr(os, "replace", only_once)
     with pytest.raises(OSError, match="No space left on device"):
         start(mine, notebooks=notebooks)
     assert snapshot(mine) == {NAME: learners, KEPT: learners}, "no temporary file stays"
@@ -338,7 +338,7 @@ def test_a_stale_copy_says_so(notebooks, mine):
 
 
 def test_a_course_that_is_not_built_says_so(tmp_path):
-    with pytest.raises(FileNotFoundError, match="Make it with: python -m labkit build"):
+    with pytest.raises(ManifestError, match=r"is missing.*python -m labkit build"):
         start(tmp_path / "mine", notebooks=tmp_path)
 
 
@@ -359,6 +359,6 @@ def test_a_folder_that_cannot_be_written(notebooks, tmp_path, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(my_labs, "_write", refuse)
+    monkeypatch.setattr(my_labs, "replace_file", refuse)
     with pytest.raises(OSError, match=r"Permission denied\. Name a folder that you may write to"):
         start(tmp_path / "mine", notebooks=notebooks)

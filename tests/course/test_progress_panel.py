@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from labkit.base import progress
+from labkit.base.manifest import ManifestError
 from labkit.base.misconceptions import Misconception
 from labkit.course import progress_panel as module
 from labkit.course.progress_panel import progress_panel
@@ -188,7 +189,7 @@ def test_a_log_that_is_off_is_said(monkeypatch):
 
 def test_a_missing_manifest_is_a_sentence(monkeypatch, tmp_path):
     def missing():
-        raise FileNotFoundError("manifest.json is missing")
+        raise ManifestError("manifest.json is missing")
 
     monkeypatch.setattr(progress, "read_manifest", missing)
     assert repr(progress_panel()) == "manifest.json is missing\n\nNo labs are listed."

@@ -213,6 +213,20 @@ def test_float32_gives_what_float64_gives(fmt, x, rounding):
     assert_same_bits(got, quantize(wide, fmt, rounding=rounding).numpy(), wide.numpy())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "mantissa_bits"),
+    [(torch.float32, 22), (torch.float32, 21), (torch.float64, 51), (torch.float64, 50)],
+    ids=str,
+)
+def test_one_or_two_bits_fewer_than_the_dtype_are_rounded_right(dtype, mantissa_bits):
+    """Adding and taking away a large number rounds right only with two bits to spare."""
+    fmt = FloatFormat("own", exponent_bits=7, mantissa_bits=mantissa_bits)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, generator=generator, dtype=dtype)
+    want = np.array([by_fractions(value, fmt, "nearest_even") for value in x.tolist()])
+    assert_same_bits(quantize(x, fmt), want, x.numpy())
+
+
 @settings(max_examples=200, deadline=None)
 @given(ANY, st.floats(), st.sampled_from(DETERMINISTIC), st.booleans())
 def test_a_second_quantize_changes_nothing(fmt, x, rounding, saturate):

@@ -135,6 +135,67 @@ def test_a_hidden_check_is_a_row_of_its_own_and_its_source_is_nowhere(tmp_path, 
         assert b"calls([1.0])" not in content, name
 
 
+HALVES = {"ulp": "neither", "decode": "the first", "snap": "the judge", "window": "both"}
+HALVES_AND_SEEDS = f'''
+from labkit.labs.engine import Mistake, attempt, check
+
+LAB = "{LAB}"
+POINTS = dict.fromkeys({[*HALVES]}, 2)
+
+
+def run_plain(answer):
+    return [attempt(answer, 1.0), None]
+
+
+def run_seeded(answer, seed):
+    return [attempt(answer, 1.0), seed]
+
+
+def half_of_one(told):
+    if told[0] != 0.5:
+        raise Mistake(f"half of 1.0 is {{told[0]}}.")
+
+
+@check(run_plain)
+def check_ulp(told):
+    """Neither half takes a seed."""
+    half_of_one(told)
+
+
+@check(run_seeded)
+def check_decode(told):
+    """The first half alone."""
+    half_of_one(told)
+    assert 0 <= told[1] < 2**32
+
+
+@check(run_plain)
+def check_snap(told, seed):
+    """The judge alone."""
+    half_of_one(told)
+    assert told[1] is None and 0 <= seed < 2**32
+
+
+@check(run_seeded)
+def check_window(told, seed):
+    """Both, and the same one."""
+    half_of_one(told)
+    assert told[1] == seed
+'''
+
+
+@pytest.mark.parametrize(("part", "due"), [(0.5, ("passed", "2")), (0.25, ("failed", "0"))])
+def test_whichever_half_takes_the_seed_an_answer_gets_its_due(tmp_path, part, due):
+    answers = "\n\n".join(f"def {name}(x):\n    return {part} * x" for name in HALVES)
+    hand_in(tmp_path, ada=small(answers))
+    (tmp_path / "mine.py").write_text(HALVES_AND_SEEDS)
+    more = ["--no-sandbox"] if sandbox.why_not() else []
+    assert grade(None, tmp_path, "--extra", tmp_path / "mine.py", *more) == ALL_GRADED
+    for exercise, half in HALVES.items():
+        told = row(tmp_path, "ada", f"hidden-{exercise}")
+        assert (told["status"], told["points"]) == due, (half, told)
+
+
 def test_only_grades_one_exercise_again_and_keeps_the_others(tmp_path, grader):
     hand_in(tmp_path, ada=small(answer("passes") + "\n" + answer("fails", "snap")))
     assert grade(grader, tmp_path, "--only", "ulp") == ALL_GRADED

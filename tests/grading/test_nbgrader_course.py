@@ -218,7 +218,7 @@ def test_a_damaged_record_is_refused(notebooks, tmp_path):
 
 
 def test_an_unknown_lab_is_named_and_nothing_written(notebooks, tmp_path):
-    with pytest.raises(BuildError, match=f"no lab is called '07'; there are {FIRST}, {CUT_LAB}"):
+    with pytest.raises(BuildError, match=f"There is no lab '07'; there are {FIRST}, {CUT_LAB}"):
         write_course(tmp_path / "course", ["07"], notebooks=notebooks)
     assert not (tmp_path / "course").exists()
 
@@ -297,7 +297,7 @@ def test_the_command(notebooks, tmp_path, monkeypatch, capsys):
         assert capsys.readouterr().out == "The course is current.\n"
     assert main(["nbgrader", str(course), "--labs", "09"]) == 1
     assert capsys.readouterr().err == (
-        f"no lab is called '09'; there are 00_start_here, {CUT_LAB}\n"
+        f"There is no lab '09'; there are 00_start_here, {CUT_LAB}.\n"
     )
 
 

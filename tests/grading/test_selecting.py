@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, solved, unsolved, with_answer
 
+from labkit.base.manifest import ManifestError
 from labkit.base.paths import NOTEBOOKS
 from labkit.grading.course import read_course
 from labkit.grading.intake.naming import names_of
@@ -265,5 +266,5 @@ def test_names_of_a_cell(source, bound, needed):
 
 def test_the_course_is_read_from_its_folder(tmp_path: Path):
     assert list(COURSE) == sorted(COURSE)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ManifestError, match="is missing"):
         read_course(tmp_path)

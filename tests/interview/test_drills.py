@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import fsrs
 import pytest
 
+from labkit.base.paths import DATA
 from labkit.interview import drills
 from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.questions import load
@@ -178,6 +179,18 @@ def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_
     warm = drills.warm_up(bank, [], NOW, lab="04_x", mistakes=[mistake])
     assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
     assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []
+
+
+def test_a_warm_up_takes_90_seconds_or_little_more():
+    """By the bank's own times, for somebody who comes to any lab with no reviews."""
+    bank = load(DATA / "questions")
+    labs = sorted({question.lab for question in bank.questions.values() if question.lab})
+    seconds = {
+        lab: sum(question.seconds for question in drills.warm_up(bank, [], NOW, lab=lab))
+        for lab in labs
+    }
+    assert len(labs) >= 7 and max(seconds.values()) > 0
+    assert {lab: s for lab, s in seconds.items() if s > 1.5 * 90} == {}
 
 
 def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):

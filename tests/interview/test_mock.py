@@ -1,12 +1,16 @@
 """The path of a mock interview follows from its seed and the answers."""
 
+import math
+
 import pytest
 
 from labkit.interview import mock
-from labkit.interview.mock import Mock, next_turn, report, with_answer, with_ticks
+from labkit.interview.cards import draw
+from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, with_ticks
 from labkit.interview.question_parts import Unclear
+from labkit.interview.questions import load
 from tests.interview.prove import right_answer
-from tests.interview.small_bank import small_bank
+from tests.interview.small_bank import SMALL, small_bank
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +68,50 @@ def test_a_right_answer_goes_deeper_and_a_wrong_one_steps_back(bank):
     assert (deeper.card.question.id, deeper.move) == ("double", mock.DEEPER), "its follow-up"
     easier = next_turn(hold(settings, bank, [None]), bank)
     assert (easier.card.question.id, easier.move) == ("easy", mock.EASIER)
+
+
+def moves_after(bank, *said):
+    """What follows these answers, for many seeds: (move, question), fixed turns left out.
+
+    An answer is a question's id, and "wrong" behind it where it was wrong.
+    """
+    turns = []
+    for name, _, wrong in (each.partition(" ") for each in said):
+        right = right_answer(draw(bank.questions[name], 0))
+        turns.append(Turn(question=name, seed=0, move=mock.DEEPER, answer=None if wrong else right))
+    after = [next_turn(Mock(seed=seed, turns=tuple(turns)), bank) for seed in range(60)]
+    branched = (mock.DEEPER, mock.EASIER, mock.ELSEWHERE)
+    return [(asked.move, asked.card.question) for asked in after if asked.move in branched]
+
+
+def test_after_three_on_one_matter_the_interviewer_moves_on(bank):
+    two, three = ("easy", "pick"), ("easy", "false-claim", "pick")
+    assert {(move, q.id) for move, q in moves_after(bank, *two)} == {(mock.DEEPER, "double")}
+    assert {(move, q.topic) for move, q in moves_after(bank, *three)} == {(mock.ELSEWHERE, "other")}
+
+
+def test_another_matter_begins_easier_after_a_wrong_answer_than_after_a_right_one(bank):
+    right = moves_after(bank, "easy", "false-claim", "pick")
+    wrong = moves_after(bank, "easy", "false-claim", "pick wrong")
+    assert {(move, q.level) for move, q in right} == {(mock.ELSEWHERE, 2)}
+    assert {(move, q.level) for move, q in wrong} == {(mock.ELSEWHERE, 1)}
+
+
+def test_what_is_asked_most_comes_three_times_as_often(tmp_path):
+    claim = SMALL[SMALL.index('\n[[question]]\nid = "false-claim"') :]
+    claim = claim[: claim.index('\n[[question]]\nid = "speak"')]
+    core = claim.replace('"false-claim"', '"core-claim"\ntags = ["core"]')
+    (tmp_path / "small.toml").write_text(SMALL + core, encoding="utf-8")
+    two_claims = load(tmp_path)
+    opening = Turn(question="easy", seed=0, move=mock.OPENING, answer="2")
+    after = [
+        following(Mock(seed=seed, length=5, turns=(opening,)), two_claims) for seed in range(1200)
+    ]
+    asked = [a.card.question.id for a in after if a.move == mock.PREMISE]
+    # Three of four, within four standard deviations of so many draws.
+    share, deviation = asked.count("core-claim") / len(asked), math.sqrt(3 / 16 / len(asked))
+    assert len(asked) > 300 and abs(share - 3 / 4) < 4 * deviation
+    assert {*asked} == {"core-claim", "false-claim"}
 
 
 def test_a_changed_constraint_asks_the_same_question_with_other_numbers(bank):

@@ -90,6 +90,16 @@ def test_with_factor_2_the_scale_is_a_power_of_2_times_the_first(start, interval
         assert 2.0 ** (start - sum(found)) <= state.scale <= 2.0 ** (start + len(found) // interval)
 
 
+def test_a_loaded_count_beyond_the_interval_never_grows_as_torchs_does_not():
+    state = LossScale(growth_interval=3, growth_tracker=5)
+    torchs = Torchs(state.to_state_dict())
+    for _ in range(9):
+        state = state.updated(False)
+        assert state.to_state_dict() == torchs.update(False)
+    assert state.scale == 65536.0
+    assert state.updated(True).growth_tracker == 0, "the first bad step begins to count again"
+
+
 def test_growth_beyond_float32_is_refused_and_begins_to_count_again():
     state = LossScale(2.0**127, growth_interval=1)
     assert state.updated(False) == state

@@ -43,7 +43,7 @@ class HiddenCheck:
     @property
     def takes_seed(self) -> bool:
         """Whether one of its two functions asks for a seed."""
-        return _takes_seed(self.check.run) or _takes_seed(self.check.judge)
+        return takes_seed(self.check.run) or takes_seed(self.check.judge)
 
 
 def load(text: str, name: str) -> dict[str, HiddenCheck]:
@@ -89,12 +89,13 @@ def with_seed(check: Check, seed: int) -> Check:
 
 
 def _given(function, seed: int):
-    if not _takes_seed(function):
+    if not takes_seed(function):
         return function
     return functools.update_wrapper(functools.partial(function, seed=seed), function)
 
 
-def _takes_seed(function) -> bool:
+def takes_seed(function) -> bool:
+    """Whether a function of a check has a parameter ``seed``."""
     return "seed" in inspect.signature(function).parameters
 
 

@@ -6,9 +6,6 @@ Its own crash or hang costs one verdict: ``Judge``, the other end, ends it and s
     python -m labkit.grading.judge.judging [EXTRA.py]
 """
 
-import copy
-import functools
-import inspect
 import json
 import os
 import select
@@ -162,11 +159,11 @@ class _Bench:
     """Every check, by lab, exercise and whether it is the instructor's own."""
 
     def __init__(self, extra: str | None):
-        from labkit.grading.judge import shipping
+        from labkit.grading.judge import hidden_checks, shipping
 
         self.modules = shipping.check_modules()
         self.own = [shipping.load_extra(extra)] if extra else []
-        self.shipping = shipping
+        self.shipping, self.hidden_checks = shipping, hidden_checks
         self.checks = {}
         for hidden, modules in ((False, self.modules), (True, self.own)):
             for check in (c for module in modules for c in shipping.checks_in(module)):
@@ -175,7 +172,11 @@ class _Bench:
     def cargo(self, lab: str) -> list[bytes]:
         chosen = {key: check for key, check in self.checks.items() if key[0] == lab}
         told = [
-            {"exercise": name, "hidden": hidden, "takes_seed": takes_seed(check)}
+            {
+                "exercise": name,
+                "hidden": hidden,
+                "takes_seed": self.hidden_checks.takes_seed(check.run),
+            }
             for (_, name, hidden), check in chosen.items()
         ]
         runs = [self.shipping.ship(c, self.modules + self.own) for c in chosen.values()]
@@ -198,27 +199,12 @@ class _Bench:
         if type(report) is dict and "missing" in report:
             return {"missing": True}
         check = self.checks[asked["lab"], asked["exercise"], asked["hidden"]]
-        if takes_seed(check):
-            check = _seeded(check, asked["seed"])
-        result = check.verdict(collected)
+        result = self.hidden_checks.with_seed(check, asked["seed"]).verdict(collected)
         return {
             "status": result.status,
             "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),
             "misconceptions": list(result.misconceptions),
         }
-
-
-def takes_seed(check) -> bool:
-    """Whether the first half of a check has a second parameter, ``seed``."""
-    return list(inspect.signature(check.run).parameters)[1:2] == ["seed"]
-
-
-def _seeded(check, seed: int):
-    twin = copy.copy(check)
-    run, judge = check.run, check.judge
-    twin.run = lambda answer: run(answer, seed)
-    twin.judge = functools.wraps(judge)(lambda data: judge(data, seed))
-    return twin
 
 
 def _bound_memory() -> None:

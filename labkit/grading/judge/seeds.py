@@ -33,13 +33,12 @@ def read_secret(path: Path) -> str:
         ) from None
 
 
-def derive_seed(secret: str, *what: str) -> int:
+def derive_seed(secret: str | bytes, *what: str) -> int:
     """A whole number below 2**32 for ``what``: HMAC-SHA256 under ``secret``.
 
     >>> derive_seed("secret", "02_number_formats", "ulp", "ada")
     1509124725
     """
+    key = secret.encode() if isinstance(secret, str) else secret
     # numpy's legacy generator takes 32 bits and no more.
-    return int.from_bytes(
-        hmac.digest(secret.encode(), "\0".join(what).encode(), hashlib.sha256)[:4]
-    )
+    return int.from_bytes(hmac.digest(key, "\0".join(what).encode(), hashlib.sha256)[:4])

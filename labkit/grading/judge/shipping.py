@@ -8,7 +8,6 @@ would carry a right answer along is refused here, so that a mistake in a check n
 import importlib
 import importlib.util
 import io
-import json
 import pickle
 import pkgutil
 import re
@@ -18,8 +17,9 @@ from types import FunctionType, ModuleType
 
 import cloudpickle
 
-import labkit.labs
+import labkit.labs.engine
 from labkit.base import paths
+from labkit.base.manifest import read_manifest
 from labkit.labs.engine import Check, KnownWrong
 
 BESIDE = ("labkit.labs.engine.codec", "labkit.labs.engine.running")
@@ -110,9 +110,8 @@ def public_data(lab: str, modules: list[ModuleType]) -> bytes:
 
 def exercises(lab: str) -> dict[str, list[str]]:
     """The exercises of a lab and the names that each asks for, in the order of the notebook."""
-    manifest = json.loads((paths.NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))
-    listed = [e for entry in manifest["labs"] if entry["lab"] == lab for e in entry["exercises"]]
-    return {e["exercise"]: e["names"] for e in listed}
+    listed = [entry for entry in read_manifest(paths.NOTEBOOKS).labs if entry.lab == lab]
+    return {e.exercise: list(e.names) for entry in listed for e in entry.exercises}
 
 
 def _names_read(lab: str) -> set[str]:

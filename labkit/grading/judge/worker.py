@@ -6,8 +6,6 @@ that are left get a new one: the cells run again, and the exercise alone has pai
 """
 
 import contextlib
-import hashlib
-import hmac
 import os
 import re
 import signal
@@ -17,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
+from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
 from labkit.grading.records import Exercise, Outcome, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
@@ -322,10 +321,7 @@ class _Submission:
         return self.worker.settings.memory_bytes
 
     def _seed(self, what: str) -> int:
-        """32 bits of the secret, the submission and the exercise."""
-        said = f"{self.work.digest}\n{self.work.lab}\n{what}".encode()
-        digest = hmac.new(self.worker.settings.secret, said, hashlib.sha256).digest()
-        return int.from_bytes(digest[:4], "little")
+        return derive_seed(self.worker.settings.secret, self.work.digest, self.work.lab, what)
 
 
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:

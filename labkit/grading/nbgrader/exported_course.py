@@ -16,12 +16,12 @@ from __future__ import annotations
 import ast
 import copy
 import json
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.base.files import replace_file
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.build import CELL_SECONDS, choose
 from labkit.course.lab_source import Lab, cell_id, digest, read_lab
@@ -184,9 +184,7 @@ def _write(path: Path, text: str) -> bool:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    replace_file(path, text)
     return True
 
 

@@ -7,11 +7,11 @@ apostrophe before it.
 import csv
 import io
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from labkit.base.files import replace_file
 from labkit.grading.report.scores import Sheet, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
@@ -89,13 +89,8 @@ def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Put the text in place in one step: a reader sees the old file or the new one, whole."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace", newline="")
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Put the text in place in one step, with ``?`` for what a name holds that UTF-8 cannot."""
+    replace_file(file, text.encode(errors="replace"))
 
 
 def safe(value: object) -> str:

@@ -15,6 +15,7 @@ judge gets from the server; one an exercise, which the snapshot gets from the ju
     python -m labkit.grading.sandbox.server probe                can namespaces be had here?
 """
 
+import functools
 import gc
 import importlib
 import importlib.util
@@ -139,14 +140,10 @@ def answer(sock: socket.socket, names: dict, beside: dict) -> None:
     else:
         run = pickle.loads(shipped)
         if asked["takes_seed"]:
-            run = _seeded(run, asked["seed"])
+            run = functools.partial(run, seed=asked["seed"])
         values = tuple(names[name] for name in asked["names"])
         content = _collect(running, encode, run, values[0] if len(values) == 1 else values)
     sock.sendall(frames.framed(bytes.fromhex(asked["nonce"]) + content))
-
-
-def _seeded(run: Callable, seed: int) -> Callable:
-    return lambda answer: run(answer, seed)
 
 
 def _collect(running, encode: Callable, run: Callable, value) -> bytes:

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from labkit.base import progress
+from labkit.base.manifest import stale
 from labkit.base.misconceptions import misconceptions
-from labkit.course.my_labs import stale
 from labkit.labs.engine import codec, showing
 from labkit.labs.engine.codec import CodecError, Raised
 from labkit.labs.engine.comparing import AnswerError, Mistake

@@ -10,6 +10,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch import Tensor
 
 from labkit.base.misconceptions import misconceptions
 from labkit.labs.detective import causes, nan_detective
@@ -183,6 +184,31 @@ def test_underflow_is_every_gradient_and_a_stall_is_none():
     assert "100% of the gradients are exactly 0" in lost["gradients"].text
     assert stuck["gradients"].finding == causes.ORDINARY
     assert stuck["updates"].finding == causes.STUCK
+
+
+def reading_of(gradients: Tensor) -> Reading:
+    """What the instrument reads of one sound step with these gradients."""
+    (step,) = run(Recipe(steps=1))
+    return INSTRUMENTS["gradients"].read(Recipe(), [replace(step, gradients={"w": gradients})])
+
+
+def test_gradients_that_dead_units_take_away_are_not_called_zeros():
+    """Units that are off lose their share of the gradients; only underflow takes nearly all."""
+    a_quarter_is_off, three_quarters, nearly_all = (
+        torch.full((100,), 0.01).index_fill(0, torch.arange(off), 0.0) for off in (25, 75, 95)
+    )
+    assert reading_of(a_quarter_is_off).finding == causes.ORDINARY
+    assert reading_of(three_quarters).finding == causes.ORDINARY
+    assert reading_of(nearly_all).finding == causes.ZERO
+
+
+def test_gradients_a_hundred_times_as_long_as_a_sound_run_s_are_large():
+    (sound,) = run(Recipe(steps=1))
+    norm = torch.cat([g.flatten() for g in sound.gradients.values()]).norm().item()
+    unit = torch.full((100,), 0.1)  # its norm is 1
+    assert reading_of(norm * unit).finding == causes.ORDINARY
+    assert reading_of(4 * norm * unit).finding == causes.ORDINARY
+    assert reading_of(100 * norm * unit).finding == causes.LARGE
 
 
 def test_a_scale_that_nobody_checks_doubles_on_time():
