@@ -82,10 +82,12 @@ TABLE = {
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),
-    "build": May("paths lab_source", "nbformat nbclient"),
+    "solution_text": May("lab_source"),
+    "build": May("paths lab_source solution_text", "nbformat nbclient"),
+    "labs": May(NUMERICS, "torch"),
     "doctor": May("paths progress hardware", "torch"),
     "checks": May(
-        f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",
+        f"{NUMERICS} labs suspects paths progress misconceptions questions plots widgets my_labs",
         "torch numpy IPython",
     ),
     "grading": May(

@@ -53,9 +53,10 @@ def read_course(notebooks: Path = NOTEBOOKS) -> dict[str, CourseLab]:
 
 @functools.cache
 def rest_of_labkit() -> str:
-    """A digest of labkit without its widgets and the labs' checks, which have their own versions.
+    """A digest of labkit without its widgets and what the labs' checks judge with.
 
-    Answers compute with it and the grader is part of it, so a grade holds for one state of it.
+    Checks and solutions have their own versions. Answers compute with the rest and the grader is
+    part of it, so a grade holds for one state of it.
     """
     package = Path(paths.__file__).parent
     digest = hashlib.sha256()
@@ -63,6 +64,7 @@ def rest_of_labkit() -> str:
         folder = path.relative_to(package).parts[0]
         content = path.read_bytes()
         of_a_lab = folder == "checks" and re.search(rb"^LAB = ", content, re.MULTILINE)
+        of_a_lab = of_a_lab or (folder == "labs" and path.name == "solutions.py")
         if folder not in ("widgets", "_shipped") and not of_a_lab:
             digest.update(path.relative_to(package).as_posix().encode() + b"\0" + content)
     return digest.hexdigest()

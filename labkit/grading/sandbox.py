@@ -48,7 +48,16 @@ CAN_FORK = sys.platform.startswith("linux")
 """Elsewhere a process that has imported torch cannot be forked safely."""
 
 _INSIDE = ("__init__.py", "frames.py", "standin.py", "cells.py", "confine.py", "server.py")
-_KEPT_OUT = {"checks", "grading", "_shipped", "questions.py", "answers.py", "misconceptions.py"}
+_KEPT_OUT = {
+    "checks",
+    "labs",
+    "grading",
+    "_shipped",
+    "questions.py",
+    "answers.py",
+    "misconceptions.py",
+}
+_LABS_KEPT_OUT = ("checks", "slips", "predictions", "solutions", "__pycache__")
 _DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
 
 
@@ -187,11 +196,15 @@ def _python() -> list[str]:
 
 
 def _labkit() -> list[str]:
-    """labkit without checks, questions, notebooks and the grader's outer half."""
+    """labkit without checks, solutions, questions, notebooks and the grader's outer half."""
     package = Path(__file__).resolve().parent.parent
     bound = [path for path in sorted(package.iterdir()) if path.name not in _KEPT_OUT]
     bound += [package / "grading" / name for name in _INSIDE]
     bound += [package / "checks" / name for name in ("codec.py", "running.py")]
+    bound += [package / "labs" / "__init__.py"]
+    for path in sorted((package / "labs").glob("*/*")):
+        if path.stem not in _LABS_KEPT_OUT:
+            bound.append(path)
     bound += [path for path in sorted(paths.DATA.iterdir()) if path.name not in _DATA_KEPT_OUT]
     words = []
     for path in bound:

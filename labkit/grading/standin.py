@@ -1,16 +1,19 @@
-"""What a notebook finds instead of labkit.checks in the grader: it accepts every name and call.
+"""What a notebook finds instead of checks and solutions in the grader: any name, any call.
 
-A notebook's setup cell imports its checks, and added cells may call them. No check, no judge and
-no known answer is there; ``yours`` gives labkit's own, as in a notebook where nothing has passed.
+A notebook's setup cell imports its checks and labkit's own answers, and added cells may call them.
+No check, no judge and no known answer is there; ``yours`` gives labkit's own, as in a notebook
+where nothing has passed.
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 import types
 
 _lent: dict[str, object] = {}
+_STOOD_IN = re.compile(r"labkit\.(checks\..+|labs\.\w+\.(checks|predictions|solutions)(\..+)?)")
 
 
 class Anything:
@@ -60,7 +63,7 @@ class StandIn(types.ModuleType):
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
-        if fullname.startswith("labkit.checks."):
+        if _STOOD_IN.fullmatch(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
@@ -72,9 +75,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Let ``labkit.checks`` and everything below it be stand-ins from now on."""
-    for name in [name for name in sys.modules if name.startswith("labkit.checks")]:
-        del sys.modules[name]
+    """Let ``labkit.checks`` and everything below it be stand-ins from now on.
+
+    So too ``checks``, ``predictions`` and ``solutions`` of each lab's folder.
+    """
+    for name in list(sys.modules):
+        if name == "labkit.checks" or _STOOD_IN.fullmatch(name):
+            del sys.modules[name]
     package = StandIn("labkit.checks")
     package.__spec__ = importlib.machinery.ModuleSpec("labkit.checks", None, is_package=True)
     sys.modules["labkit.checks"] = package
@@ -89,8 +96,8 @@ def furnish(data: dict[str, dict]) -> None:
 
 
 def lend(objects: dict[str, object]) -> None:
-    """Put labkit's own answers behind their names, such as labkit.checks.loss_scaling.fate.
+    """Put labkit's own answers behind their names: labkit.labs.loss_scaling.solutions.fate.
 
-    One exercise may build on another: ``step = yours(scaled_step, part.scaled_step)``.
+    One exercise may build on another: ``step = yours(scaled_step, ours.scaled_step)``.
     """
     _lent.update(objects)
