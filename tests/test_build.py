@@ -12,6 +12,7 @@ from tiny_lab import TINY
 
 from labkit import build as build_module
 from labkit.build import BuildError, main
+from labkit.build import build as build_course
 from labkit.lab_source import (
     LabError,
     cell_id,
@@ -25,7 +26,7 @@ from labkit.solution_text import solutions_text
 
 def build(labs=None, *, notebooks: Path, **options) -> list[str]:
     """The labs' folders stand beside these notebooks, not in labkit."""
-    return build_module.build(labs, notebooks=notebooks, folders=notebooks / "labs", **options)
+    return build_course(labs, notebooks=notebooks, folders=notebooks / "labs", **options)
 
 
 def lab_of(notebooks: Path):

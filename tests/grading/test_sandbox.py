@@ -55,6 +55,8 @@ for folder, folders, files in os.walk("/"):
         folders[:] = [name for name in folders if "labkit" in name or "mixed_precision" in name]
     for name in files:
         path = os.path.join(folder, name)
+        if not os.path.isfile(path):
+            continue  # a link to what is not bound
         if name.endswith((".py", ".ipynb", ".json", ".txt", ".md", ".toml")):
             text = open(path, encoding="utf-8", errors="replace").read()
             for lines in regions:
