@@ -4,7 +4,8 @@ Everything in ``notebooks/`` but ``source/`` is generated:
 
 - ``notebooks/NN_topic.ipynb``, for the learner: no solutions, no outputs;
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;
-- ``notebooks/manifest.json``: labs, exercises, points and versions, for programs.
+- ``notebooks/manifest.json``: labs, exercises, points and versions, for programs;
+- ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``.
 
 A solution notebook is current when, its outputs taken away, it is what its source gives now, the
 source's hash (``metadata.labkit.source_hash``) included. The hash covers the text of the source
@@ -27,11 +28,13 @@ from labkit.base.files import replace_file
 from labkit.base.manifest import full_name
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.lab_source import Lab, digest, read_lab
+from labkit.course.solution_text import solutions_text, topic
 
 # The longest a cell may take. A lab runs in under 60 s, but a machine under load has been seen to
 # take minutes over `import torch`; a kernel that died is noticed at once.
 CELL_SECONDS = 600
 _LABKIT = Path(__file__).resolve().parents[1]
+LABS = _LABKIT / "labs"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -45,12 +48,14 @@ def build(
     check: bool = False,
     execute: bool = False,
     notebooks: Path = NOTEBOOKS,
+    folders: Path = LABS,
 ) -> list[str]:
     """Write what is not current and return a sentence a file.
 
     ``labs`` are names such as ``"02_number_formats"``; all of them by default. With ``check``
     nothing is written or executed: the sentences say which files are stale and what mends them.
-    With ``execute`` solutions are executed even where they are current.
+    With ``execute`` solutions are executed even where they are current. ``folders`` is where each
+    lab's own folder lies.
 
     Raises LabError for a mistake in a source and BuildError for a lab that does not run.
     """
@@ -59,10 +64,16 @@ def build(
     chosen = choose(labs, read)
     manifest = json.dumps(_manifest(read.values()), indent=1, ensure_ascii=False) + "\n"
     if check:
-        return _stale(chosen, read, manifest, notebooks)
+        return _stale(chosen, read, manifest, notebooks, folders)
 
-    # Every learner notebook is in place before the first solution runs: lab 00 copies them.
+    # All is in place before the first solution runs: lab 00 copies the learner notebooks, and each
+    # lab imports its solutions.
     texts = {notebooks / f"{lab.lab}.ipynb": _text(lab.learner) for lab in chosen}
+    for lab in chosen:
+        texts[folders / topic(lab.lab) / "solutions.py"] = solutions_text(lab)
+        package = folders / topic(lab.lab) / "__init__.py"
+        if not package.exists():
+            texts[package] = f'"""What belongs to lab {lab.lab[:2]} alone."""\n'
     texts[notebooks / "manifest.json"] = manifest
     said = [_replace(path, text) for path, text in texts.items() if _read(path) != text]
     for lab in chosen:
@@ -86,7 +97,8 @@ def _manifest(labs: Iterable[Lab]) -> dict[str, Any]:
 
 def _entry(lab: Lab) -> dict[str, Any]:
     texts = _texts_of_checks(lab)
-    check_version = digest("".join(texts))[:12] if texts else None
+    # A check judges and explains with the lab's solutions too.
+    check_version = digest("".join([*texts, solutions_text(lab)]))[:12] if texts else None
     return {
         "lab": lab.lab,
         "title": lab.title,
@@ -136,15 +148,19 @@ def _files(module: str) -> set[Path]:
     return {path.with_suffix(".py")} & set(path.parent.glob("*.py")) or set(path.glob("*.py"))
 
 
-def _stale(chosen: list[Lab], read: dict[str, Lab], manifest: str, notebooks: Path) -> list[str]:
+def _stale(
+    chosen: list[Lab], read: dict[str, Lab], manifest: str, notebooks: Path, folders: Path
+) -> list[str]:
     said = []
     for lab in chosen:
         command = f"python -m labkit build {lab.lab}"
         learner = notebooks / f"{lab.lab}.ipynb"
         solution = notebooks / "solutions" / f"{lab.lab}.ipynb"
+        answers = folders / topic(lab.lab) / "solutions.py"
         for path, current in [
             (learner, _read(learner) == _text(lab.learner)),
             (solution, _is_current(lab, solution)),
+            (answers, _read(answers) == solutions_text(lab)),
         ]:
             if not current:
                 why = "is not what its source gives" if path.exists() else "is missing"
@@ -156,6 +172,10 @@ def _stale(chosen: list[Lab], read: dict[str, Lab], manifest: str, notebooks: Pa
         for path in sorted(folder.glob("*.ipynb")):
             if path.stem not in read:
                 said.append(f"{_name(path)} has no source. Mend it with: git rm {_name(path)}")
+    topics = {topic(lab) for lab in read}
+    for path in sorted(folders.glob("*/solutions.py")):
+        if path.parent.name not in topics:
+            said.append(f"{_name(path)} has no source. Mend it with: git rm {_name(path)}")
     return said
 
 

@@ -22,6 +22,7 @@ import torch, torch.nn as nn, torch.nn.functional as F, warnings
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as amp
 from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.emulation import emulate_gpu
+from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
@@ -100,7 +101,7 @@ with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
 #
 # ### Exercise: a small autocast
 #
-# *9 minutes, about 8 lines.* Names in `amp.LOW` get `self.dtype`, names in `amp.WIDE` get float32, all others what they
+# *9 minutes, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, all others what they
 # got. Only floating point tensors are cast, and float64 is left alone.
 
 # %% exercise="mini-autocast"
@@ -117,8 +118,8 @@ class mini_autocast(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         # `x.to(dtype)` returns a new tensor, and backward goes through it.
         ### BEGIN SOLUTION
-        target = self.dtype if func.__name__ in amp.LOW else None
-        target = torch.float32 if func.__name__ in amp.WIDE else target
+        target = self.dtype if func.__name__ in LOW else None
+        target = torch.float32 if func.__name__ in WIDE else target
 
         def cast(x):
             eligible = isinstance(x, torch.Tensor) and x.is_floating_point()

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 from tiny_lab import TINY
 
-from labkit.__main__ import main
 from labkit.course import build as build_module
-from labkit.course.build import BuildError, build
+from labkit.course.build import BuildError, main
+from labkit.course.build import build as build_course
 from labkit.course.lab_source import (
     LabError,
     cell_id,
@@ -21,6 +21,12 @@ from labkit.course.lab_source import (
     names_loaded,
     read_lab,
 )
+from labkit.course.solution_text import solutions_text
+
+
+def build(labs=None, *, notebooks: Path, **options) -> list[str]:
+    """The labs' folders stand beside these notebooks, not in labkit."""
+    return build_course(labs, notebooks=notebooks, folders=notebooks / "labs", **options)
 
 
 def lab_of(notebooks: Path):
@@ -183,8 +189,10 @@ def test_manifest(built):
 def test_manifest_knows_the_version_of_the_checks(course, monkeypatch, tmp_path):
     (tmp_path / "tiny.py").write_text("FACT = 1\n")
     monkeypatch.setattr(build_module, "_CHECKS", tmp_path)
-    (entry,) = build_module._manifest([lab_of(course())])["labs"]
-    assert {e["check_version"] for e in entry["exercises"]} == {digest("FACT = 1\n")[:12]}
+    lab = lab_of(course())
+    (entry,) = build_module._manifest([lab])["labs"]
+    version = digest("FACT = 1\n" + solutions_text(lab))[:12]
+    assert {e["check_version"] for e in entry["exercises"]} == {version}
 
 
 def test_the_version_covers_every_module_of_checks_that_is_used(course, monkeypatch, tmp_path):
@@ -237,7 +245,9 @@ def test_check_names_the_stale_file_and_the_command_and_changes_nothing(copy, mo
     ]
 
 
-@pytest.mark.parametrize("name", ["02_tiny.ipynb", "solutions/02_tiny.ipynb", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["02_tiny.ipynb", "solutions/02_tiny.ipynb", "labs/tiny/solutions.py", "manifest.json"]
+)
 def test_check_sees_a_missing_and_an_edited_file(copy, name):
     text = (copy / name).read_text(encoding="utf-8")
     (copy / name).write_text(text.replace("ulp", "ulq"), encoding="utf-8")
@@ -251,9 +261,11 @@ def test_check_sees_a_missing_and_an_edited_file(copy, name):
 def test_check_sees_a_damaged_solution_and_a_notebook_without_source(copy):
     (copy / "solutions" / "02_tiny.ipynb").write_text("{")
     shutil.copy(copy / "02_tiny.ipynb", copy / "03_gone.ipynb")
-    damaged, orphan = build(notebooks=copy, check=True)
+    shutil.copytree(copy / "labs" / "tiny", copy / "labs" / "gone")
+    damaged, *orphans = build(notebooks=copy, check=True)
     assert "solutions/02_tiny.ipynb is not what" in damaged
-    assert "03_gone.ipynb has no source" in orphan and "git rm" in orphan
+    for orphan, name in zip(orphans, ("03_gone.ipynb", "labs/gone/solutions.py"), strict=True):
+        assert f"{name} has no source" in orphan and "git rm" in orphan
 
 
 def test_only_a_changed_lab_is_executed(copy, monkeypatch):
@@ -267,6 +279,8 @@ def test_only_a_changed_lab_is_executed(copy, monkeypatch):
     assert executed == ["03_other"]
     assert [Path(line.removeprefix("wrote ")).name for line in said] == [
         "03_other.ipynb",
+        "solutions.py",
+        "__init__.py",
         "manifest.json",
         "03_other.ipynb",
     ]

@@ -1,12 +1,17 @@
 """Whether the sandbox can be had, and what it says when it cannot."""
 
+import json
+import re
 import subprocess
+import sys
 
 import pytest
 
+from labkit.base import paths
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import Settings
 from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.grading.sandbox import standin
 
 
 def test_it_says_that_bubblewrap_is_missing(monkeypatch):
@@ -41,3 +46,56 @@ def test_no_checks_questions_or_solutions_are_bound():
     assert not any(
         path.endswith(("/labkit", "/notebooks", "/data", "/home", "/root")) for path in bound
     )
+
+
+WALK = """
+import json, os, sys
+regions = json.load(sys.stdin)
+both = [[(line, json.dumps(line)[1:-1]) for line in lines] for lines in regions]
+for folder, folders, files in os.walk("/"):
+    if folder == "/usr":
+        folders.remove("lib")  # the system's own
+    if os.path.basename(folder) in ("site-packages", "dist-packages"):
+        folders[:] = [name for name in folders if "labkit" in name or "mixed_precision" in name]
+    for name in files:
+        path = os.path.join(folder, name)
+        if not os.path.isfile(path):
+            continue  # a link to what is not bound
+        if name.endswith((".py", ".ipynb", ".json", ".txt", ".md", ".toml")):
+            text = open(path, encoding="utf-8", errors="replace").read()
+            for lines in both:
+                if all(line in text or quoted in text for line, quoted in lines):
+                    print(path, lines[0][0])
+        elif "labkit" in path and {"solutions", "checks", "slips"} & set(name.split(".")):
+            print(path)
+"""
+
+
+def solved_regions() -> list[list[str]]:
+    """The lines of each solution that a learner has to write, without those of a few letters."""
+    regions = []
+    for path in sorted((paths.NOTEBOOKS / "source").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for region in re.findall(r"BEGIN SOLUTION\n(.*?)### END SOLUTION", text, re.DOTALL):
+            lines = [line.strip() for line in region.splitlines()]
+            regions.append([line for line in lines if len(line) >= 12])
+    return [lines for lines in regions if lines]
+
+
+def found_inside() -> list[str]:
+    words = sandbox.command("probe")
+    words = [*words[: words.index("--") + 1], sys.executable, "-c", WALK]
+    done = subprocess.run(
+        words, input=json.dumps(solved_regions()), capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(sandbox.why_not() is not None, reason="needs bubblewrap")
+def test_no_text_of_a_solution_is_inside(monkeypatch):
+    assert len(solved_regions()) >= 40
+    assert found_inside() == []
+    monkeypatch.setattr(standin, "STOOD_FOR", re.compile("nothing"))
+    leaks = found_inside()
+    assert any("number_formats/solutions.py" in leak for leak in leaks), "the guard can fail"

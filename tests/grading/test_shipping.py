@@ -9,6 +9,7 @@ import pytest
 
 from labkit.grading.judge import shipping
 from labkit.labs.engine import Check, KnownWrong, check
+from labkit.labs.engine.slips import solutions_of
 
 MODULES = shipping.check_modules()
 CHECKS = [c for module in MODULES for c in shipping.checks_in(module)]
@@ -163,6 +164,40 @@ def run_worse(answer):
     worse = Check(module.run_worse, module.check_leak)
     with pytest.raises(shipping.ShippingError, match="refers to check_leak, which stays with"):
         shipping.ship(worse, [*MODULES, module])
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["solutions.ulp(1.0)", "ulp(1.0)", "eight_bits", "check_ulp.known_wrong[0].answer", "slipped"],
+)
+def test_no_solution_and_no_slip_is_shipped(monkeypatch, body):
+    module = ModuleType("labkit.labs.engine.leaky")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    source = f"""
+LAB = "02_number_formats"
+from labkit.labs.engine import check
+from labkit.labs.number_formats import solutions
+from labkit.labs.number_formats.solutions import eight_bits, ulp
+def run_ulp(answer):
+    return {body}
+@check(run_ulp)
+def check_ulp(data):
+    "Nothing."
+check_ulp.slip("ulp-is-relative", "Why?", cut=" - 1 if x else -14")
+slipped = check_ulp.known_wrong[0].answer
+"""
+    exec(compile(source, "leaky.py", "exec"), vars(module))
+    with pytest.raises(shipping.ShippingError, match="stays with the judge"):
+        shipping.ship(module.check_ulp, [*MODULES, module])
+
+
+def test_a_solution_is_lent_by_value():
+    lent = {}
+    for exercise, names in shipping.exercises("04_loss_scaling").items():
+        lent |= pickle.loads(shipping.ours(exercise, names, "04_loss_scaling", MODULES))
+    step = lent["labkit.labs.loss_scaling.solutions.scaled_step"]
+    assert step is not solutions_of("04_loss_scaling").scaled_step
+    assert "labkit.labs.loss_scaling.solutions.pick_scale" not in lent, "no later cell uses it"
 
 
 def test_constants_of_the_notebook_are_shipped_and_no_other():

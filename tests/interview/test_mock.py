@@ -105,7 +105,7 @@ def test_what_is_asked_most_comes_three_times_as_often(tmp_path):
     two_claims = load(tmp_path)
     opening = Turn(question="easy", seed=0, move=mock.OPENING, answer="2")
     after = [
-        following(Mock(seed=seed, length=5, turns=(opening,)), two_claims) for seed in range(1200)
+        next_turn(Mock(seed=seed, length=5, turns=(opening,)), two_claims) for seed in range(1200)
     ]
     asked = [a.card.question.id for a in after if a.move == mock.PREMISE]
     # Three of four, within four standard deviations of so many draws.

@@ -76,8 +76,9 @@ def _wrong_answers(lab: CourseLab) -> Iterator[Case]:
     import cloudpickle
 
     from labkit.grading.judge.shipping import check_modules, checks_in
+    from labkit.labs.engine.slips import solutions_of
 
-    modules = check_modules()
+    modules = [*check_modules(), solutions_of(lab.lab)]
     exercises = {one.exercise: one for one in lab.exercises}
     for module in modules:
         # Their module is not in the sandbox, so all they use goes with them.
@@ -86,10 +87,12 @@ def _wrong_answers(lab: CourseLab) -> Iterator[Case]:
         for check in (one for module in modules for one in checks_in(module)):
             if check.lab != lab.lab or check.exercise not in exercises:
                 continue
-            (name,) = exercises[check.exercise].names
+            names = ", ".join(exercises[check.exercise].names)
             for number, known in enumerate(check.known_wrong, start=1):
                 packed = base64.b64encode(cloudpickle.dumps(known.answer)).decode()
-                cell = f"import base64, pickle\n{name} = pickle.loads(base64.b64decode({packed!r}))"
+                cell = (
+                    f"import base64, pickle\n{names} = pickle.loads(base64.b64decode({packed!r}))"
+                )
                 work = Work(
                     lab=lab.lab,
                     digest=hashlib.sha256(f"{check.exercise} {number} {cell}".encode()).hexdigest(),

@@ -20,9 +20,11 @@ import cloudpickle
 import labkit.labs.engine
 from labkit.base import paths
 from labkit.base.manifest import read_manifest
-from labkit.labs.engine import Check, KnownWrong
+from labkit.labs.engine import Check, KnownWrong, Slip
+from labkit.labs.engine.slips import solutions_of
 
 BESIDE = ("labkit.labs.engine.codec", "labkit.labs.engine.running")
+_SOLUTIONS = re.compile(r"labkit\.labs\.\w+\.solutions(\.slips)?")
 EXTRA = "labkit_extra_checks"
 _CHECKS = re.compile(r"labkit\.labs\.(engine\.|\w+\.checks(\.|$))")
 
@@ -55,7 +57,8 @@ def load_extra(path: str) -> ModuleType:
 def ship(check: Check, modules: list[ModuleType]) -> bytes:
     """The first half of a check, pickled; ``modules`` are those whose content goes by value.
 
-    Raises ShippingError when the function refers to a check, a judge or a known wrong answer.
+    Raises ShippingError when the function refers to a check, a judge, a known wrong answer or a
+    solution.
     """
     what = f"the first half of check {check.exercise} of {check.lab}"
     return _by_value(check.run, modules, what)
@@ -64,28 +67,33 @@ def ship(check: Check, modules: list[ModuleType]) -> bytes:
 def ours(exercise: str, names: list[str], lab: str, modules: list[ModuleType]) -> bytes:
     """labkit's own answer to an exercise, if the lab's notebook offers one for later exercises.
 
-    ``step = yours(scaled_step, part.scaled_step)`` lets an exercise that uses ``step`` depend on
-    ``scaled_step`` of a check module. It is lent to the exercises that come after, not to its own.
+    ``step = yours(scaled_step, ours.scaled_step)`` lets an exercise that uses ``step`` depend on
+    ``scaled_step`` of the lab's solutions. It is lent to the exercises that come after, not to its
+    own.
     """
-    read = _names_read(lab)
+    solutions = solutions_of(lab)
+    # A notebook may still take it from its checks' module.
+    places = [solutions, *(m for m in modules if getattr(m, "LAB", None) == lab)]
+    text = (paths.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
     found = {
-        f"{module.__name__}.{name}": vars(module)[name]
-        for module in modules
-        if getattr(module, "LAB", None) == lab
+        f"{module.__name__}.{name}": vars(solutions)[name]
         for name in names
-        if name in read and name in vars(module)
+        if re.search(rf"yours\(\w+, \w+\.{name}\)", text)
+        for module in places
+        if name in vars(module)
     }
-    return _by_value(found, modules, f"labkit's own answer to {exercise} of {lab}")
+    what = f"labkit's own answer to {exercise} of {lab}"
+    return _by_value(found, [*modules, solutions], what, lends=True)
 
 
-def _by_value(thing, modules: list[ModuleType], what: str) -> bytes:
+def _by_value(thing, modules: list[ModuleType], what: str, *, lends: bool = False) -> bytes:
     by_value = [module for module in modules if module.__name__ not in BESIDE]
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
         kept = [c for module in modules for c in checks_in(module)]
         out = io.BytesIO()
-        _Pickler(out, what, kept).dump(thing)
+        _Pickler(out, what, kept, lends).dump(thing)
         return out.getvalue()
     finally:
         for module in by_value:
@@ -126,19 +134,33 @@ def _is_plain(value) -> bool:
     return type(value) in (str, int, float, bool)
 
 
+def _is_solution(obj) -> bool:
+    name = obj.__name__ if isinstance(obj, ModuleType) else getattr(obj, "__module__", None)
+    return isinstance(name, str) and _SOLUTIONS.fullmatch(name) is not None
+
+
 class _Pickler(cloudpickle.Pickler):
-    def __init__(self, file, what: str, kept: list[Check]):
+    """Refuses what stays with the judge; a solution goes along only where it is lent."""
+
+    def __init__(self, file, what: str, kept: list[Check], lends: bool):
         super().__init__(file)
         self.what = what
+        self.lends = lends
+        loaded = [m for name, m in sys.modules.items() if _SOLUTIONS.fullmatch(name)]
+        values = [value for module in loaded for value in vars(module).values()]
+        self.solved = {id(v): v for v in values if isinstance(v, (dict, list, tuple, set))}
         self.judges = {c.judge.__code__ for c in kept}
         self.wrong = {id(w.answer) for c in kept for w in c.known_wrong if callable(w.answer)}
 
     def reducer_override(self, obj):
         if isinstance(obj, FunctionType):
+            # A dict or a list is pickled before it could be asked about here.
+            read = [obj.__globals__.get(name) for name in obj.__code__.co_names]
             kept = obj.__code__ in self.judges or id(obj) in self.wrong
+            kept = kept or (not self.lends and any(id(value) in self.solved for value in read))
         else:
-            kept = isinstance(obj, (Check, KnownWrong)) or id(obj) in self.wrong
-        if kept:
+            kept = isinstance(obj, (Check, KnownWrong, Slip)) or id(obj) in self.wrong
+        if kept or (not self.lends and _is_solution(obj)):
             name = getattr(obj, "__name__", type(obj).__name__)
             raise ShippingError(
                 f"{self.what} refers to {name}, which stays with the judge; write what it needs "

@@ -17,6 +17,7 @@ from labkit.labs.engine.comparing import AnswerError, Mistake, number, same_bits
 from labkit.labs.engine.predictions import Prediction, predict, reveal
 from labkit.labs.engine.running import attempt, calls, collect
 from labkit.labs.engine.showing import claim
+from labkit.labs.engine.slips import Slip, SlipError
 
 __all__ = [
     "AnswerError",
@@ -26,6 +27,8 @@ __all__ = [
     "KnownWrong",
     "Mistake",
     "Prediction",
+    "Slip",
+    "SlipError",
     "attempt",
     "calls",
     "check",

@@ -32,6 +32,7 @@ from labkit.labs.engine import codec, showing
 from labkit.labs.engine.codec import CodecError, Raised
 from labkit.labs.engine.comparing import AnswerError, Mistake
 from labkit.labs.engine.running import collect
+from labkit.labs.engine.slips import Slip
 
 _LONGEST = 10_000
 """Characters of a message."""
@@ -90,7 +91,7 @@ class Check:
         self.judge = judge
         self.lab: str = judge.__globals__["LAB"]
         self.exercise = judge.__name__.removeprefix("check_").replace("_", "-")
-        self.known_wrong: list[KnownWrong] = []
+        self.known_wrong: list[KnownWrong | Slip] = []
         functools.update_wrapper(self, judge)
 
     def wrong(self, misconception: str, question: str) -> Callable:
@@ -106,6 +107,29 @@ class Check:
             return answer
 
         return ship
+
+    def slip(
+        self,
+        misconception: str,
+        question: str,
+        *,
+        cut: str | None = None,
+        swap: tuple[str, str] | None = None,
+    ) -> None:
+        """Ship the lab's solution with one change as a known wrong answer.
+
+        Args:
+            misconception: an id of data/misconceptions.toml.
+            question: the sentence for a learner whose answer behaves the same on every input.
+            cut: what is taken out of the solution's text; of whole lines a ``pass`` is left.
+            swap: what is replaced in it, and by what.
+
+        The text to change stands exactly once in the exercise's solution. The answer is made when
+        it is first needed; it raises SlipError then if the change does not apply.
+        """
+        self.known_wrong.append(
+            Slip(self.lab, self.exercise, misconception, question, cut=cut, swap=swap)
+        )
 
     def collect(self, answer) -> bytes:
         """Beside the answer: run it and return what happened as bytes of the codec."""
@@ -205,7 +229,7 @@ class Check:
             "failed", f"{evidence} One of {len(ids)} ideas gives this. {ideas}", ids
         )
 
-    def _wrong_behaviour(self, wrong: KnownWrong):
+    def _wrong_behaviour(self, wrong: KnownWrong | Slip):
         return _behaviour(codec.decode(self.collect(wrong.answer))["value"])
 
     def _result(self, status: str, message: str, ids: tuple[str, ...] = ()) -> CheckResult:

@@ -11,17 +11,11 @@ from torch.overrides import TorchFunctionMode
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
+from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
 from labkit.labs.engine.codec import Raised
 
 LAB = "05_automatic_mixed_precision"
-LOW = frozenset(["linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "einsum"])
-"""Names of functions that autocast runs in 16 bits: products."""
-
-WIDE = frozenset(
-    "softmax log_softmax nll_loss mse_loss layer_norm exp log pow sum norm cumsum".split()  # noqa: SIM905
-)
-"""Names of functions that autocast runs in float32: range or long sums."""
 
 
 # Predictions
