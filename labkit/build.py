@@ -6,6 +6,8 @@ This module believes that everything in ``notebooks/`` but ``source/`` can be ma
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;
 - ``notebooks/manifest.json``: labs, exercises, points and versions, for programs.
 
+``labkit build`` bundles the widgets too, see ``labkit.bundle``.
+
 A solution notebook is current when, its outputs taken away, it is what its source gives now, the
 source's hash (``metadata.labkit.source_hash``) included. The hash covers the text of the source
 and nothing of labkit: an edit of a docstring would otherwise execute every lab again. Where an edit
@@ -25,6 +27,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from labkit import bundle
 from labkit.lab_source import Lab, LabError, digest, read_lab
 from labkit.paths import NOTEBOOKS
 
@@ -255,7 +258,7 @@ def main(args: list[str]) -> int:
     """``labkit build [--check | --execute] [LAB ...]``; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="labkit build",
-        description="Build the notebooks from notebooks/source.",
+        description="Build the notebooks from notebooks/source, and bundle the widgets.",
         epilog="For a class: labkit build --nbgrader COURSE_DIR; its --help tells more.",
     )
     parser.add_argument("labs", nargs="*", metavar="LAB", help="such as 02_number_formats")
@@ -264,14 +267,15 @@ def main(args: list[str]) -> int:
     mode.add_argument("--execute", action="store_true", help="execute current solutions again")
     options = parser.parse_args(args)
     try:
-        said = build(options.labs or None, check=options.check, execute=options.execute)
-    except (LabError, BuildError) as error:
+        said = bundle.stale() if options.check else bundle.bundle()
+        said += build(options.labs or None, check=options.check, execute=options.execute)
+    except (LabError, BuildError, bundle.BundleError) as error:
         print(error, file=sys.stderr)
         return 1
     for sentence in said:
         print(sentence, file=sys.stderr if options.check else sys.stdout)
     if not said:
-        print("Every notebook is current.")
+        print("Every notebook and every widget is current.")
     return 1 if options.check and said else 0
 
 

@@ -465,7 +465,7 @@ def test_the_command(copy, monkeypatch, capsys):
     def run(*args: str) -> tuple[int, str, str]:
         return main(list(args)), *capsys.readouterr()
 
-    assert run("--check") == (0, "Every notebook is current.\n", "")
+    assert run("--check") == (0, "Every notebook and every widget is current.\n", "")
     (copy / "02_tiny.ipynb").unlink()
     status, _, told = run("--check", "02_tiny")
     assert status == 1

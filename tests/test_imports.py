@@ -82,7 +82,8 @@ TABLE = {
     ),
     "lab_source": May("", "IPython jupytext nbformat nbgrader"),
     "my_labs": May("paths lab_source"),
-    "build": May("paths lab_source", "nbformat nbclient"),
+    "bundle": May(),
+    "build": May("paths lab_source bundle", "nbformat nbclient"),
     "doctor": May("paths progress hardware", "torch"),
     "checks": May(
         f"{NUMERICS} suspects paths progress misconceptions questions plots widgets my_labs",

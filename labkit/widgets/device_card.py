@@ -5,11 +5,11 @@ for.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import traitlets
 
 from labkit.hardware import Device, recommend
-from labkit.widgets import page
 from labkit.widgets.described import DescribedWidget
 
 _ANSWERS = {True: "yes", False: "no", None: "unknown"}
@@ -28,8 +28,8 @@ class DeviceCard(DescribedWidget):
         ValueError: no device. TraitError: ``chosen`` is no number of a device.
     """
 
-    _esm = page.script("device_card")
-    _css = page.style("device_card")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     chosen = traitlets.Int(0).tag(sync=True)
     cards = traitlets.List().tag(sync=True)

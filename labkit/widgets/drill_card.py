@@ -5,6 +5,7 @@ Python sends what to show as final HTML in ``numbers``, and the page sends what 
 """
 
 import re
+from pathlib import Path
 
 import traitlets
 
@@ -14,12 +15,12 @@ from labkit.mock import ItemRow
 from labkit.progress import ProgressError
 from labkit.questions import LANGUAGES, Bank, Card, load
 from labkit.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
-from labkit.widgets import page, rendered
-from labkit.widgets.described import DescribedWidget
+from labkit.widgets import rendered
+from labkit.widgets.described import AskingWidget
 from labkit.wording import WORDS, stated, sureness, words
 
 
-class DrillCard(DescribedWidget):
+class DrillCard(AskingWidget):
     """The cards of a sitting, one at a time; ``describe()`` is the card in plain text.
 
     ``language`` is "en" or "zh". ``answer(typed)`` answers with the line that a terminal would take
@@ -27,12 +28,10 @@ class DrillCard(DescribedWidget):
     ``answer`` raises ``labkit.answers.Unclear`` for a line that cannot be understood.
     """
 
-    _esm = page.script("drill_card")
-    _css = page.style("drill_card")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     language = traitlets.Enum(LANGUAGES, default_value="en").tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, sitting: Sitting, *, language: str | None = None) -> None:
         super().__init__()
@@ -64,12 +63,11 @@ class DrillCard(DescribedWidget):
         self.sitting.next()
         self._show()
 
-    @traitlets.observe("request")
-    def _do(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks: {seq, do, value, sure}. What is unclear is said on the card."""
-        asked, self._unclear = change["new"], ""
+        self._unclear = ""
         if asked.get("card") != self._card_name():
-            return self._show(asked["seq"])  # of a card that has gone
+            return  # of a card that has gone
         try:
             if asked["do"] == "answer":
                 self.sitting.submit(self._in_its_form(asked["value"]), sure=asked["sure"])
@@ -83,7 +81,6 @@ class DrillCard(DescribedWidget):
             self._unclear = unclear.said[self.language]
         except ProgressError as problem:
             self._unclear = str(problem)
-        self._show(asked["seq"])
 
     def _in_its_form(self, value):
         """What the page sends: keys as they are, a typed line as a terminal would read it."""
@@ -100,10 +97,9 @@ class DrillCard(DescribedWidget):
         card = self.sitting.card
         return f"{self.sitting.place}:{card.question.id}" if card else "done"
 
-    def _show(self, seq: int | None = None) -> None:
+    def _numbers(self) -> dict:
         sitting, language = self.sitting, self.language
         view = {
-            "seq": self.numbers.get("seq", 0) if seq is None else seq,
             "state": sitting.state,
             "card": self._card_name(),
             "words": words(language) | {"sureness": list(sureness(language))},
@@ -116,7 +112,7 @@ class DrillCard(DescribedWidget):
             view["report"] = rendered.text(self._ending())
         else:
             view |= self._card_view(sitting.card, language)
-        self.numbers = view
+        return view
 
     def _card_view(self, card: Card, language: str) -> dict:
         sitting, question = self.sitting, card.question
