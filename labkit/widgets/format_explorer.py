@@ -54,13 +54,14 @@ class FormatExplorer(AskingWidget):
         self._compared = list((FORMATS | {fmt.name: fmt}).values())
         self._shown = {each.name: each for each in self._compared if each.bits <= MAX_BITS}
         self._look, self._message = look_at(str(value), fmt), ""
+        # All at once, so that no page ever draws the widget without its numbers.
         super().__init__(
             formats=[[name, _title(each)] for name, each in self._shown.items()],
             format_name=fmt.name,
             code=self._look.code,
             text=self._look.text,
+            numbers=self._numbers() | {"seq": 0},
         )
-        self._show()
 
     def _look_again(self, look: Look, message: str = "") -> None:
         self._look, self._message = look, message

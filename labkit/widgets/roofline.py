@@ -46,8 +46,7 @@ class Roofline(AskingWidget):
         if len({roof.dtype for roof in roofs}) > 1:
             raise ValueError(f"dtypes {sorted({roof.dtype for roof in roofs})}: pass one dtype")
         self._roofs = tuple(roofs)
-        super().__init__()
-        self._show()
+        super().__init__(numbers=self._numbers() | {"seq": 0})
 
     @traitlets.observe("size")
     def _moved(self, change: dict) -> None:
