@@ -6,9 +6,10 @@ A widget is a Python file with a module of the same name beside it: for ``roofli
 - ``roofline.bundle.js.map``, its source map;
 - ``roofline.bundle.css``, all its style, the ``_css`` of its class.
 
-A module imports the shared elements as ``labkit/elements``, wherever it lies. The first line of
-``roofline.bundle.js`` names what it was made from, with a hash of that and of what came out, so
-that a stale bundle is found without Node. Only who edits a widget needs Node, for npx.
+A module imports the shared elements.js as ``labkit/elements``, wherever both lie, and its own style
+as ``./roofline.css``. The first line of ``roofline.bundle.js`` names what it was made from, with a
+hash of that and of what came out, so that a stale bundle is found without Node. Only who edits a
+widget needs Node, for npx.
 """
 
 import hashlib
@@ -23,9 +24,6 @@ ESBUILD = "esbuild@0.28.2"
 """What npx runs; with another version every bundle is stale."""
 
 PACKAGE = Path(__file__).resolve().parent
-ELEMENTS = "widgets/elements.js"
-"""What ``labkit/elements`` is, from the top of the package."""
-
 MEND = "python -m labkit build"
 _HASH = ", sha256 "
 
@@ -58,13 +56,15 @@ def bundle(package: Path = PACKAGE) -> list[str]:
             f"{_name(_bundle(modules[0]))} is stale, and npx is not found, which runs {ESBUILD} "
             "to bundle a widget: install Node, or undo the edit of the widget's sources."
         )
+    (elements,) = package.rglob("elements.js")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [
             npx, "--yes", ESBUILD, *(f"./{_relative(module, package)}" for module in modules),
             "--bundle", "--format=esm", "--target=es2023", "--charset=utf8", "--sourcemap",
             "--sources-content=false", "--outdir=.", "--outbase=.",
-            "--entry-names=[dir]/[name].bundle", f"--alias:labkit/elements=./{ELEMENTS}",
+            "--entry-names=[dir]/[name].bundle",
+            f"--alias:labkit/elements=./{_relative(elements, package)}",
             "--banner:js=//", "--banner:css=/* Bundled: edit its sources. */",
             f"--metafile={report}", "--log-level=warning",
         ]  # fmt: skip
@@ -98,7 +98,7 @@ def _is_current(script: Path) -> bool:
         first = script.read_text(encoding="utf-8").partition("\n")[0]
         sources = first.partition(" from ")[2].partition(_HASH)[0].split()
         return first == _first_line(script, sources)
-    except FileNotFoundError:  # a source or an output: bundling again mends it
+    except OSError:  # a source or an output is missing: bundling again mends it
         return False
 
 

@@ -1,6 +1,6 @@
 """What the course draws in a notebook beyond matplotlib's figures.
 
-- ``labkit.widgets.described``: what every widget of the course can do: say in words what it shows.
+- ``labkit.widgets.described``: what every widget can do: say what it shows, and answer its page.
 - ``labkit.widgets.format_explorer``: the bits, the neighbours and the roundings of one number.
   Read ``exact_numbers``, ``look`` and ``format_picture`` first: all that it shows is made there.
 - ``labkit.widgets.reach_the_sum``: add 1 until a 16-bit sum sticks.
