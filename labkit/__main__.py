@@ -413,18 +413,19 @@ def _build(options: Namespace) -> int:
             options.refuse(f"{flag} belongs to `labkit nbgrader DIR`")
     if not _installed("dev", "jupytext", "nbgrader", "nbformat", "nbclient"):
         return 1
-    from labkit.course import build
+    from labkit.course import build, bundle
     from labkit.course.lab_source import LabError
 
     try:
-        said = build.build(options.labs or None, check=options.check, execute=options.execute)
-    except (LabError, build.BuildError) as error:
+        said = bundle.stale() if options.check else bundle.bundle()
+        said += build.build(options.labs or None, check=options.check, execute=options.execute)
+    except (LabError, build.BuildError, bundle.BundleError) as error:
         print(error, file=sys.stderr)
         return 1
     for sentence in said:
         print(sentence, file=sys.stderr if options.check else sys.stdout)
     if not said:
-        print("Every notebook is current.")
+        print("Every notebook and every widget is current.")
     return 1 if options.check and said else 0
 
 

@@ -7,6 +7,8 @@ Everything in ``notebooks/`` but ``source/`` is generated:
 - ``notebooks/manifest.json``: labs, exercises, points and versions, for programs;
 - ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``.
 
+``labkit build`` bundles the widgets too, see ``labkit.bundle``.
+
 A solution notebook is current when, its outputs taken away, it is what its source gives now, the
 source's hash (``metadata.labkit.source_hash``) included. The hash covers the text of the source
 and nothing of labkit: an edit of a docstring would otherwise execute every lab again. Where an edit

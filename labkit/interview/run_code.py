@@ -12,14 +12,14 @@ import linecache
 def run_code(answer: str, *, check: str, stub: str, name: str):
     """Run the text of an answer and judge what it defines; returns the check's ``CheckResult``.
 
-    ``check`` is module.check_name of labkit.labs.engine, ``stub`` defines the function that is wanted,
+    ``check`` is the full name of a check, ``stub`` defines the function that is wanted,
     and ``name`` stands in tracebacks.
     """
     from labkit.labs.engine import CheckResult
     from labkit.labs.engine.running import raised
 
-    module, function = check.split(".")
-    judge = getattr(importlib.import_module(f"labkit.labs.engine.{module}"), function)
+    module, _, function = check.rpartition(".")
+    judge = getattr(importlib.import_module(module), function)
     defined = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     wanted = next(node.name for node in ast.parse(stub).body if isinstance(node, defined))
     file = f"<answer to {name}>"

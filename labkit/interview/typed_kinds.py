@@ -257,12 +257,12 @@ class Line(Spot, WithWrongs):
 
 
 class Code(WithWrongs):
-    """A function to write; ``check`` is module.check_name of labkit.labs.engine. An answer is a text."""
+    """A function to write; ``check`` is the full name of a check. An answer is a text."""
 
     kind: Literal["code"]
     stub: str
     solution: str
-    check: str = Field(pattern=r"^\w+\.\w+$")
+    check: str = Field(pattern=r"^labkit(\.\w+)+$")
     wrong: tuple[WrongCode, ...] = Field(min_length=1)
 
     form = "code"

@@ -1,6 +1,9 @@
 // Shows what Python says (`numbers`) and sends what was answered. A card's name goes with each
 // request, so that a key pressed twice does not answer the next card.
 
+import { announcer, button, control, node, wire } from "labkit/elements";
+import "./widget_drill_card.css";
+
 function render({ model, el }) {
   const root = control("div", { class: "lk dc", role: "group", tabindex: "0" });
   const spoken = announcer();
@@ -10,13 +13,10 @@ function render({ model, el }) {
   let fields = [];
   let sure = 2;
 
-  const numbers = () => model.get("numbers");
+  const line = wire(model);
+  const { numbers } = line;
   const words = () => numbers().words;
-  function ask(act, value) {
-    const seq = Math.max(model.get("request").seq ?? 0, numbers().seq) + 1;
-    model.set("request", { seq, do: act, card: numbers().card, value, sure });
-    model.save_changes();
-  }
+  const ask = (act, value) => line.ask({ do: act, card: numbers().card, value, sure });
   const html = (tag, className, content) => {
     const element = node(tag, { class: className });
     element.innerHTML = content; // Python's, from the bank, with raw HTML escaped
@@ -143,9 +143,7 @@ function render({ model, el }) {
     return parts;
   }
 
-  function accept() {
-    const view = numbers();
-    if (view.seq < (model.get("request").seq ?? 0)) return;
+  function accept(view) {
     const name = `${view.card} ${view.state}`;
     const same = shown?.name === name && shown.words === view.words.submit;
     if (same) {
@@ -215,11 +213,10 @@ function render({ model, el }) {
     event.preventDefault();
   }
   root.addEventListener("keydown", key);
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

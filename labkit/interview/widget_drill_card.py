@@ -4,6 +4,8 @@
 page sends what was answered.
 """
 
+from pathlib import Path
+
 import traitlets
 
 from labkit.base.progress import ProgressError
@@ -16,11 +18,10 @@ from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import LANGUAGES, load
 from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
 from labkit.interview.wording import WORDS, sureness, words
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 
-class DrillCard(DescribedWidget):
+class DrillCard(AskingWidget):
     """The cards of a sitting, one at a time; ``describe()`` is the card in plain text.
 
     ``language`` is "en" or "zh". ``answer(typed)`` answers with the line that a terminal would take
@@ -28,12 +29,10 @@ class DrillCard(DescribedWidget):
     ``answer`` raises ``labkit.interview.question_parts.Unclear`` for a line that cannot be understood.
     """
 
-    _esm = page.script("drill_card")
-    _css = page.style("drill_card")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     language = traitlets.Enum(LANGUAGES, default_value="en").tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, sitting: Sitting, *, language: str | None = None) -> None:
         super().__init__()
@@ -65,12 +64,11 @@ class DrillCard(DescribedWidget):
         self.sitting.next()
         self._show()
 
-    @traitlets.observe("request")
-    def _do(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks: {seq, do, value, sure}. What is unclear is said on the card."""
-        asked, self._unclear = change["new"], ""
+        self._unclear = ""
         if asked.get("card") != self._card_name():
-            return self._show(asked["seq"])  # of a card that has gone
+            return  # of a card that has gone
         try:
             if asked["do"] == "answer":
                 self.sitting.submit(self._in_its_form(asked["value"]), sure=asked["sure"])
@@ -84,7 +82,6 @@ class DrillCard(DescribedWidget):
             self._unclear = unclear.said[self.language]
         except ProgressError as problem:
             self._unclear = str(problem)
-        self._show(asked["seq"])
 
     def _in_its_form(self, value):
         """What the page sends: keys as they are, a typed line as a terminal would read it."""
@@ -101,10 +98,9 @@ class DrillCard(DescribedWidget):
         card = self.sitting.card
         return f"{self.sitting.place}:{card.question.id}" if card else "done"
 
-    def _show(self, seq: int | None = None) -> None:
+    def _numbers(self) -> dict:
         sitting, language = self.sitting, self.language
         view = {
-            "seq": self.numbers.get("seq", 0) if seq is None else seq,
             "state": sitting.state,
             "card": self._card_name(),
             "words": words(language) | {"sureness": list(sureness(language))},
@@ -117,7 +113,7 @@ class DrillCard(DescribedWidget):
             view["report"] = rendered.text(self._ending())
         else:
             view |= self._card_view(sitting.card, language)
-        self.numbers = view
+        return view
 
     def _card_view(self, card: Card, language: str) -> dict:
         sitting, question = self.sitting, card.question

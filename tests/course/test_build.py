@@ -10,8 +10,9 @@ import nbformat
 import pytest
 from tiny_lab import TINY
 
+from labkit.__main__ import main
 from labkit.course import build as build_module
-from labkit.course.build import BuildError, main
+from labkit.course.build import BuildError
 from labkit.course.build import build as build_course
 from labkit.course.lab_source import (
     LabError,
@@ -480,7 +481,7 @@ def test_the_command(copy, monkeypatch, capsys):
     def run(*args: str) -> tuple[int, str, str]:
         return main(["build", *args]), *capsys.readouterr()
 
-    assert run("--check") == (0, "Every notebook is current.\n", "")
+    assert run("--check") == (0, "Every notebook and every widget is current.\n", "")
     (copy / "02_tiny.ipynb").unlink()
     status, _, told = run("--check", "02_tiny")
     assert status == 1

@@ -118,7 +118,7 @@ CODE = card(
     "code",
     stub="def largest(e, m):\n    raise NotImplementedError('your code here')",
     solution="def largest(e, m): return 1",
-    check="number_formats.check_ulp",
+    check="labkit.labs.number_formats.checks.check_ulp",
     wrong=[{"code": "def largest(e, m): return 0", **IDEA}],
 )
 CARDS = {
@@ -448,7 +448,7 @@ ULP = card(
     "code",
     stub="def ulp(x):\n    raise NotImplementedError('your code here')",
     solution="import numpy as np\ndef ulp(x): return float(np.spacing(np.float16(abs(x))))",
-    check="number_formats.check_ulp",
+    check="labkit.labs.number_formats.checks.check_ulp",
     wrong=[{"code": "def ulp(x): return 2**-10", **IDEA}],
 )
 

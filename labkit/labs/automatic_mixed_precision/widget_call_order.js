@@ -1,18 +1,21 @@
 // Draws what Python says (`numbers`). A moved call stands in its new place at once; what the new
 // order breaks comes with Python's answer.
 
+import { announcer, button, node, wire } from "labkit/elements";
+import "./widget_call_order.css";
+
 function render({ model, el }) {
+  const line = wire(model);
+
   // A request holds the whole order: of several that wait, only the last one is sent.
   function ask(calls, focus) {
-    const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
     order = calls;
     at = focus;
     draw(order.map((call) => ({ call, kind: "", fault: "", spoken: call })));
-    model.set("request", { seq, order });
-    model.save_changes();
+    line.ask({ order });
   }
   const without = (place) => order.filter((_, i) => i !== place);
-  let order = model.get("numbers").rows.map((entry) => entry.call);
+  let order = line.numbers().rows.map((entry) => entry.call);
   let at = 0; // the row that has the focus, or had it last
   let held = null; // the row that the mouse drags
 
@@ -20,7 +23,7 @@ function render({ model, el }) {
   const palette = node("div", { class: "lk-buttons co-palette", role: "group", "aria-label": "Put in" });
   const verdict = node("p", { class: "co-verdict" });
   const spoken = announcer();
-  const reset = button("begin again", { class: "lk-button" }, () => ask([...model.get("numbers").first], 0));
+  const reset = button("begin again", { class: "lk-button" }, () => ask([...line.numbers().first], 0));
   const root = node("div", { class: "lk co", role: "group", "aria-label": "CallOrder" },
     node("p", { class: "lk-keys" }, "Drag a call, or on a call: ", node("kbd", {}, "Shift"), node("kbd", {}, "↑"),
       node("kbd", {}, "↓"), "moves it, ", node("kbd", {}, "↑"), node("kbd", {}, "↓"), "goes on, ",
@@ -49,23 +52,23 @@ function render({ model, el }) {
     });
     const small = (label, name, act) => button(label, { class: "lk-button co-small", tabindex: "-1",
       "aria-label": `${name} ${entry.call}` }, act);
-    const line = node("li", { class: "co-row", draggable: "true", "data-kind": entry.kind },
+    const item = node("li", { class: "co-row", draggable: "true", "data-kind": entry.kind },
       call, small("↑", "move up", () => move(place, place - 1)), small("↓", "move down", () => move(place, place + 1)),
       small("×", "take out", () => ask(without(place), Math.max(0, place - 1))),
       node("span", { class: "co-fault" }, entry.fault));
-    line.addEventListener("dragstart", (event) => {
+    item.addEventListener("dragstart", (event) => {
       held = place;
       event.dataTransfer.effectAllowed = "move";
       event.stopPropagation();
     });
-    line.addEventListener("dragover", (event) => { event.preventDefault(); event.stopPropagation(); });
-    line.addEventListener("drop", (event) => {
+    item.addEventListener("dragover", (event) => { event.preventDefault(); event.stopPropagation(); });
+    item.addEventListener("drop", (event) => {
       event.preventDefault();
       event.stopPropagation();
       if (held !== null) move(held, place);
       held = null;
     });
-    return line;
+    return item;
   }
 
   function draw(rows) {
@@ -75,9 +78,7 @@ function render({ model, el }) {
     if (focused) focusRow(at);
   }
 
-  function accept() {
-    const numbers = model.get("numbers");
-    if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+  function accept(numbers) {
     order = numbers.rows.map((entry) => entry.call);
     draw(numbers.rows);
     palette.replaceChildren(...numbers.absent.map((call) =>
@@ -87,11 +88,10 @@ function render({ model, el }) {
     spoken.say(`${numbers.rows[at]?.spoken ?? ""}. ${numbers.verdict}`);
   }
 
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

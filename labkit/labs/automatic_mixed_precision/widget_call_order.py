@@ -5,12 +5,12 @@ Python judges and the page moves the calls: ``labkit.labs.automatic_mixed_precis
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import traitlets
 
 from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 SHUFFLED = (
     "update",
@@ -29,7 +29,7 @@ SHUFFLED = (
 _WORDS = {"raises": "raises: ", "wrong": "", "style": "works, but "}
 
 
-class CallOrder(DescribedWidget):
+class CallOrder(AskingWidget):
     """A list of calls that can be moved, taken out and put back; each row says what goes wrong.
 
     ``order`` (readable, observable) holds the calls, names of ``labkit.labs.automatic_mixed_precision.call_order.CALLS``; without
@@ -40,31 +40,29 @@ class CallOrder(DescribedWidget):
     'runs outside autocast: in float32, and nothing is mixed'
     """
 
-    _esm = page.script("call_order")
-    _css = page.style("call_order")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     order = traitlets.List(read_only=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, order: Sequence[str] = SHUFFLED) -> None:
         faults(order)  # refuses unknown calls before there is a widget
         super().__init__()
         self._first = list(order)
-        self._show(self._first)
+        self._put_in(self._first)
 
     def move(self, place: int, to: int) -> None:
         """Move the call at ``place`` so that it stands at ``to``, both from 0."""
-        self._show(self._moved(place, to))
+        self._put_in(self._moved(place, to))
 
     def take(self, place: int) -> None:
         """Take the call at ``place`` out of the order."""
-        self._show(self._without(place))
+        self._put_in(self._without(place))
 
     def put(self, call: str) -> None:
         """Put a call at the end of the order."""
         faults([call])
-        self._show([*self.order, call])
+        self._put_in([*self.order, call])
 
     def _moved(self, place: int, to: int) -> list[str]:
         order = self._without(place)
@@ -77,14 +75,16 @@ class CallOrder(DescribedWidget):
             raise ValueError(f"place {place}: this order has places 0 to {len(self.order) - 1}")
         return [call for i, call in enumerate(self.order) if i != place]
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Take over the page's order: {seq, order}, whole, for requests may be merged."""
-        self._show(change["new"]["order"], seq=change["new"]["seq"])
+        self._put_in(asked["order"])
 
-    def _show(self, order: list[str], *, seq: int | None = None) -> None:
+    def _put_in(self, order: list[str]) -> None:
         self.set_trait("order", list(order))
-        seq = self.numbers.get("seq", 0) if seq is None else seq
+        self._show()
+
+    def _numbers(self) -> dict:
+        order = self.order
         said = {fault.place: fault for fault in faults(order)}
         rows = []
         for place, call in enumerate(order):
@@ -99,8 +99,7 @@ class CallOrder(DescribedWidget):
                     "spoken": spoken,
                 }
             )
-        self.numbers = {
-            "seq": seq,
+        return {
             "rows": rows,
             "first": self._first,
             "absent": [call for call in CALLS if call not in order],
@@ -115,10 +114,6 @@ class CallOrder(DescribedWidget):
             for place, row in enumerate(rows, start=1)
         ]
         return "\n".join(["The calls of one step, in order:", *lines, verdict])
-
-    def describe(self) -> str:
-        """Say in words all that the picture shows; also what print and a plain notebook show."""
-        return self.numbers["sentence"]
 
 
 def _verdict(said) -> str:

@@ -1,17 +1,17 @@
 // Draws what Python says (`numbers`): a table of values, and a button for each edge. What an edge
 // really is comes from Python, and only after a run.
 
+import { announcer, button, columns, node, wire } from "labkit/elements";
+import "./widget_dtype_map.css";
+
 function render({ model, el }) {
+  const line = wire(model);
   // A request holds the whole state: of several that wait, only the last one is sent.
-  function ask() {
-    const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
-    model.set("request", { seq, painted: [...painted], ran });
-    model.save_changes();
-  }
+  const ask = () => line.ask({ painted: [...painted], ran });
 
   const paints = model.get("paints");
-  const painted = model.get("numbers").cells.map((cell) => cell.paint); // what was pressed last
-  let { ran } = model.get("numbers");
+  const painted = line.numbers().cells.map((cell) => cell.paint); // what was pressed last
+  let { ran } = line.numbers();
   const edges = painted.map((_, place) => {
     const element = button("", { class: "lk-button dm-edge" }, () => {
       const next = ["", ...paints][(["", ...paints].indexOf(painted[place]) + 1) % (paints.length + 1)];
@@ -40,26 +40,22 @@ function render({ model, el }) {
   const score = node("p", { class: "dm-score" });
   const spoken = announcer();
   const body = node("tbody");
-  for (const [at, row] of model.get("numbers").rows.entries()) {
-    const before = model.get("numbers").rows[at - 1];
-    const line = node("tr", { class: before && before.phase !== row.phase ? "dm-next" : "" },
+  for (const [at, row] of line.numbers().rows.entries()) {
+    const before = line.numbers().rows[at - 1];
+    const shown = node("tr", { class: before && before.phase !== row.phase ? "dm-next" : "" },
       node("th", { scope: "row" }, row.title, node("small", {}, row.said)));
-    line.append(node("td", {}, edges[row.forward]));
-    line.append(node("td", {}, ...(row.backward === null ? [] : [edges[row.backward]])));
-    body.append(line);
+    shown.append(node("td", {}, edges[row.forward]));
+    shown.append(node("td", {}, ...(row.backward === null ? [] : [edges[row.backward]])));
+    body.append(shown);
   }
   const root = node("div", { class: "lk dm", role: "group", "aria-label": "DtypeMap" },
     node("p", { class: "lk-keys" }, "A press goes from none to ", paints.join(" to "), ". On a button ",
       node("kbd", {}, "1"), paints[0], " ", node("kbd", {}, "3"), "fp32 ", node("kbd", {}, "Del"), "none."),
     node("table", { class: "dm-table" },
-      node("thead", {}, node("tr", {}, node("th", { scope: "col" }, "value"),
-        node("th", { scope: "col" }, "forward ↓"), node("th", { scope: "col" }, "its gradient ↑"))),
-      body),
+      columns("value", "forward ↓", "its gradient ↑"), body),
     node("div", { class: "lk-buttons" }, run, clear), score, spoken.element);
 
-  function accept() {
-    const numbers = model.get("numbers");
-    if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+  function accept(numbers) {
     ran = numbers.ran;
     numbers.cells.forEach((cell, place) => {
       painted[place] = cell.paint;
@@ -75,11 +71,10 @@ function render({ model, el }) {
     spoken.say(numbers.score);
   }
 
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

@@ -5,15 +5,15 @@ painted, and only after ``run`` do ``numbers`` hold what the step recorded.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import traitlets
 
 from labkit.labs.automatic_mixed_precision.dtype_map import PHASES, Edge
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 
-class DtypeMap(DescribedWidget):
+class DtypeMap(AskingWidget):
     """The values of one step in rows: what forward makes, and beside it its gradient.
 
     ``edges`` come from ``labkit.labs.automatic_mixed_precision.dtype_map``. Two traits can be read and observed: ``painted`` (a
@@ -22,14 +22,12 @@ class DtypeMap(DescribedWidget):
     unknown edge or a dtype that is not in ``paints``.
     """
 
-    _esm = page.script("dtype_map")
-    _css = page.style("dtype_map")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     painted = traitlets.List(read_only=True)
     ran = traitlets.Bool(read_only=True)
     paints = traitlets.List().tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.edges = tuple(edges)
@@ -70,25 +68,19 @@ class DtypeMap(DescribedWidget):
         painted[place] = dtype
         self.set_trait("painted", painted)
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Take over what the page shows: {seq, painted, ran}, whole, for requests may be merged."""
-        wanted = change["new"]
-        for place, dtype in enumerate(wanted["painted"]):
+        for place, dtype in enumerate(asked["painted"]):
             self._paint(place, dtype)
-        self.set_trait("ran", wanted["ran"])
-        self._show(seq=wanted["seq"])
+        self.set_trait("ran", asked["ran"])
 
-    def _show(self, *, seq: int | None = None) -> None:
-        seq = self.numbers.get("seq", 0) if seq is None else seq
-        cells = [self._cell(place) for place in range(len(self.edges))]
-        self.numbers = {
-            "seq": seq,
+    def _numbers(self) -> dict:
+        return {
             "ran": self.ran,
-            "cells": cells,
+            "cells": [self._cell(place) for place in range(len(self.edges))],
             "rows": _rows(self.edges),
             "score": self._score(),
-            "sentence": self.describe(),
+            "sentence": self._words(),
         }
 
     def _cell(self, place: int) -> dict:
@@ -118,8 +110,7 @@ class DtypeMap(DescribedWidget):
         right = sum(paint == edge.dtype for paint, edge in pairs)
         return f"{right} of {count} painted edges are right; the step has {len(self.edges)}."
 
-    def describe(self) -> str:
-        """Say in words all that the picture shows; also what print and a plain notebook show."""
+    def _words(self) -> str:
         said = ["The dtypes of one training step.", self._score()]
         for phase in PHASES:
             names = []

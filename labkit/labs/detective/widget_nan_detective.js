@@ -1,54 +1,49 @@
 // Shows what Python says (`numbers`), sends whom was asked and accused, and draws five kinds of
 // picture from places in percent.
 
-const ND_W = 400, ND_LEFT = 44, ND_INNER = ND_W - ND_LEFT - 10;
-const ndX = (percent) => ND_LEFT + percent / 100 * ND_INNER;
-const ndText = (x, y, text, end = false) => shape("text", { class: end ? "nd-label nd-end" : "nd-label", x, y }, text);
-const ndCross = (x, y, r, name) => shape("path", { class: name, d: `M${x - r} ${y - r}L${x + r} ${y + r}M${x - r} ${y + r}L${x + r} ${y - r}` });
+import { announcer, button, control, cross, curve, node, shape, wire } from "labkit/elements";
+import "./widget_nan_detective.css";
 
-const ND_KINDS = {
+const W = 400, LEFT = 44, INNER = W - LEFT - 10;
+const x = (percent) => LEFT + percent / 100 * INNER;
+const label = (x, y, text, end = false) => shape("text", { class: end ? "nd-label nd-end" : "nd-label", x, y }, text);
+
+const KINDS = {
   line(picture) {
     const height = 110, y = (percent) => 8 + percent / 100 * (height - 8);
     const parts = [
-      shape("path", { class: "nd-axis", d: `M${ND_LEFT} 8V${height}H${ND_W - 10}` }),
-      ndText(ND_LEFT - 4, 16, picture.top, true), ndText(ND_LEFT - 4, height, picture.bottom, true),
-      ndText(ND_LEFT, height + 15, "step 0"), ndText(ND_W - 10, height + 15, picture.end, true),
+      shape("path", { class: "nd-axis", d: `M${LEFT} 8V${height}H${W - 10}` }),
+      label(LEFT - 4, 16, picture.top, true), label(LEFT - 4, height, picture.bottom, true),
+      label(LEFT, height + 15, "step 0"), label(W - 10, height + 15, picture.end, true),
     ];
-    picture.curves.forEach((curve, i) => {
-      let pen = "M";
-      const d = curve.points.map((point) => {
-        if (!point) { pen = "M"; return ""; }
-        const piece = `${pen}${ndX(point[0])} ${y(point[1])}`;
-        pen = "L";
-        return piece;
-      }).join("");
-      parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d }));
-      if (curve.gap !== null) {
-        parts.push(shape("line", { class: "nd-gap", x1: ndX(curve.gap), x2: ndX(curve.gap), y1: 8, y2: height }));
+    picture.curves.forEach(({ name, points, gap }, i) => {
+      parts.push(curve(points.map((point) => point && [x(point[0]), y(point[1])]), `nd-curve nd-curve-${i}`));
+      if (gap !== null) {
+        parts.push(shape("line", { class: "nd-gap", x1: x(gap), x2: x(gap), y1: 8, y2: height }));
       }
       const top = height + 31 + 15 * i;
-      parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d: `M${ND_LEFT} ${top - 4}h24` }),
-        ndText(ND_LEFT + 30, top, curve.gap === null ? curve.name : `${curve.name}; from the upright line on not finite`));
+      parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d: `M${LEFT} ${top - 4}h24` }),
+        label(LEFT + 30, top, gap === null ? name : `${name}; from the upright line on not finite`));
     });
-    for (const [px, py] of picture.marks) parts.push(ndCross(ndX(px), y(py), 3, "nd-mark"));
+    for (const [px, py] of picture.marks) parts.push(cross(x(px), y(py), 3, "nd-mark"));
     let bottom = height + 22 + 15 * picture.curves.length;
     if (picture.marks.length) {
       bottom += 15;
-      parts.push(ndCross(ND_LEFT + 12, bottom - 10, 3, "nd-mark"), ndText(ND_LEFT + 30, bottom - 6, "skipped step"));
+      parts.push(cross(LEFT + 12, bottom - 10, 3, "nd-mark"), label(LEFT + 30, bottom - 6, "skipped step"));
     }
     return [bottom, parts];
   },
 
   bars(picture) {
-    const left = 150, inner = ND_W - left - 10, x = (percent) => left + percent / 100 * inner;
+    const left = 150, inner = W - left - 10, x = (percent) => left + percent / 100 * inner;
     const bottom = 18 + 30 * picture.rows.length;
     const parts = picture.limits.flatMap(([at, word]) => [
       shape("line", { class: "nd-limit", x1: x(at), x2: x(at), y1: 16, y2: bottom }),
       shape("text", { class: "nd-label nd-middle", x: x(at), y: 11 }, word)]);
     picture.rows.forEach((row, i) => {
       const top = 20 + 30 * i;
-      parts.push(ndText(left - 8, top + 11, row.label.replace("attention.", "att. ").replace("scores.", ""), true),
-        ndText(left, top + 22, row.text));
+      parts.push(label(left - 8, top + 11, row.label.replace("attention.", "att. ").replace("scores.", ""), true),
+        label(left, top + 22, row.text));
       if (row.span) parts.push(shape("rect", { class: "nd-bar", x: x(row.span[0]), y: top + 2, width: Math.max(x(row.span[1]) - x(row.span[0]), 2), height: 8 }));
       else parts.push(shape("line", { class: "nd-axis", x1: left, x2: left + inner, y1: top + 6, y2: top + 6 }));
     });
@@ -58,13 +53,13 @@ const ND_KINDS = {
   histogram(picture) {
     const height = 96, [at, word] = picture.limit;
     const parts = picture.bars.map(([left, width, tall]) => shape("rect", {
-      class: "nd-bar", x: ndX(left) + 0.5, width: Math.max(ndX(left + width) - ndX(left) - 1, 1),
+      class: "nd-bar", x: x(left) + 0.5, width: Math.max(x(left + width) - x(left) - 1, 1),
       y: height - tall / 100 * (height - 20), height: tall / 100 * (height - 20) }));
-    parts.push(shape("path", { class: "nd-axis", d: `M${ND_LEFT} ${height}H${ND_W - 10}` }),
-      shape("line", { class: "nd-limit", x1: ndX(at), x2: ndX(at), y1: 16, y2: height }),
-      shape("text", { class: "nd-label nd-middle", x: ndX(at), y: 11 }, word),
-      ndText(ND_LEFT, height + 15, picture.ends[0]), ndText(ND_W - 10, height + 15, picture.ends[1], true),
-      shape("text", { class: "nd-label nd-middle", x: ndX(50), y: height + 15 }, "size of an update"));
+    parts.push(shape("path", { class: "nd-axis", d: `M${LEFT} ${height}H${W - 10}` }),
+      shape("line", { class: "nd-limit", x1: x(at), x2: x(at), y1: 16, y2: height }),
+      shape("text", { class: "nd-label nd-middle", x: x(at), y: 11 }, word),
+      label(LEFT, height + 15, picture.ends[0]), label(W - 10, height + 15, picture.ends[1], true),
+      shape("text", { class: "nd-label nd-middle", x: x(50), y: height + 15 }, "size of an update"));
     return [height + 22, parts];
   },
 
@@ -73,8 +68,8 @@ const ND_KINDS = {
       const y = 14 + 19 * i, state = picture.states[i];
       const line = i ? [shape("line", { class: "nd-axis", x1: 16, x2: 16, y1: y - 13, y2: y - 6 })] : [];
       const box = shape("rect", { class: `nd-box nd-${state}`, x: 10, y: y - 6, width: 12, height: 12 });
-      const cross = state === "bad" ? [ndCross(16, y, 4, "nd-mark")] : [];
-      return [...line, box, ...cross, shape("text", { class: state === "bad" ? "nd-label nd-strong" : "nd-label", x: 32, y: y + 4 }, row)];
+      const mark = state === "bad" ? [cross(16, y, 4, "nd-mark")] : [];
+      return [...line, box, ...mark, shape("text", { class: state === "bad" ? "nd-label nd-strong" : "nd-label", x: 32, y: y + 4 }, row)];
     });
     return [14 + 19 * picture.rows.length, parts];
   },
@@ -84,10 +79,10 @@ const ND_KINDS = {
     const parts = picture.images.flatMap((image, n) => {
       const left = 6 + (n % 4) * wide, top = 4 + Math.floor(n / 4) * (8 * size + 24);
       const cells = image.flatMap((row, i) => row.map((value, j) => (value === null
-        ? ndCross(left + (j + 0.5) * size, top + (i + 0.5) * size, 4, "nd-mark")
+        ? cross(left + (j + 0.5) * size, top + (i + 0.5) * size, 4, "nd-mark")
         : shape("rect", { class: "nd-pixel", x: left + j * size, y: top + i * size, width: size, height: size, "fill-opacity": value / 16 }))));
       return [shape("rect", { class: "nd-frame", x: left, y: top, width: 8 * size, height: 8 * size }), ...cells,
-        ndText(left, top + 8 * size + 14, `label ${picture.labels[n]}`)];
+        label(left, top + 8 * size + 14, `label ${picture.labels[n]}`)];
     });
     return [8 + 2 * (8 * size + 24), parts];
   },
@@ -98,12 +93,11 @@ function render({ model, el }) {
   const spoken = announcer();
   let suspect = null; // chosen, and not yet accused
   let standing = null; // the case on the page
-  const numbers = () => model.get("numbers");
+  const line = wire(model);
+  const { numbers } = line;
 
   function request(act, value) {
-    const seq = Math.max(model.get("request").seq ?? 0, numbers().seq) + 1;
-    model.set("request", { seq, case: numbers().case, do: act, value });
-    model.save_changes();
+    line.ask({ case: numbers().case, do: act, value });
     root.setAttribute("aria-busy", "true"); // a run takes seconds
   }
   function ask(instrument) {
@@ -123,8 +117,8 @@ function render({ model, el }) {
   }
 
   function drawing(reading) {
-    const [height, parts] = ND_KINDS[reading.picture.kind](reading.picture);
-    return shape("svg", { class: "nd-picture", viewBox: `0 0 ${ND_W} ${height}`, role: "img", "aria-label": reading.text }, ...parts);
+    const [height, parts] = KINDS[reading.picture.kind](reading.picture);
+    return shape("svg", { class: "nd-picture", viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": reading.text }, ...parts);
   }
   function card(reading, note) {
     return control("section", { class: "nd-reading", tabindex: "-1", "data-id": reading.id, "aria-label": reading.name },
@@ -185,9 +179,7 @@ function render({ model, el }) {
     Object.assign(root.dataset, { case: view.case, left: view.left, closed: String(view.closed) });
   }
 
-  function accept() {
-    const view = numbers();
-    if (view.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+  function accept(view) {
     root.setAttribute("aria-busy", "false");
     const focused = root.contains(document.activeElement) ? document.activeElement.dataset : null;
     const [id, isSuspect] = [focused?.id, document.activeElement?.classList.contains("nd-suspect")];
@@ -223,11 +215,10 @@ function render({ model, el }) {
   }
 
   root.addEventListener("keydown", key);
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

@@ -4,7 +4,7 @@ A case is a ``labkit.labs.detective.nan_detective.Case``. The page only asks and
 do, and ``numbers`` holds everything that is then shown.
 """
 
-import traitlets
+from pathlib import Path
 
 from labkit.base import progress
 from labkit.base.misconceptions import misconceptions
@@ -13,14 +13,13 @@ from labkit.labs.detective.causes import CAUSES
 from labkit.labs.detective.instruments import INSTRUMENTS, Reading
 from labkit.labs.detective.nan_detective import Case, Verdict
 from labkit.labs.detective.nan_pictures import drawn
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 ITEM = "nan-detective"
 """The item under which the log holds the verdicts."""
 
 
-class NanDetective(DescribedWidget):
+class NanDetective(AskingWidget):
     """The file of one case: the symptom, the instruments, the readings, the suspects, the verdict.
 
     ``ask(instrument)``, ``accuse(cause)`` and ``another()`` do what the page does. The verdict goes
@@ -34,11 +33,8 @@ class NanDetective(DescribedWidget):
         ValueError: from ``ask`` and ``accuse``: an unknown name, no query left, a closed case.
     """
 
-    _esm = page.script("nan_detective")
-    _css = page.style("nan_detective")
-
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     def __init__(self, seed: int = 0, *, lab: str = "interview") -> None:
         super().__init__()
@@ -82,22 +78,19 @@ class NanDetective(DescribedWidget):
             queries=[reading.instrument for reading in self.case.readings],
         )
 
-    @traitlets.observe("request")
-    def _do(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks: {seq, case, do, value}; of a case that has gone, nothing."""
-        asked, self._trouble = change["new"], ""
+        self._trouble = ""
         acts = {"ask": self.ask, "accuse": self.accuse, "another": lambda _: self.another()}
         if asked.get("case") == self.case.seed:
             try:
                 acts[asked["do"]](asked.get("value"))
             except (ValueError, RuntimeError) as problem:
                 self._trouble = str(problem)
-        self._show(asked["seq"])
 
-    def _show(self, seq: int | None = None) -> None:
+    def _numbers(self) -> dict:
         case, asked = self.case, {reading.instrument for reading in self.case.readings}
-        self.numbers = {
-            "seq": self.numbers.get("seq", 0) if seq is None else seq,
+        return {
             "case": case.seed,
             "symptom": case.symptom,
             "left": case.queries_left,

@@ -1,20 +1,21 @@
 // Shows the chosen one of Python's `cards`. Each fact is a button that tells its evidence.
 
+import { button, columns, control, labelled, node } from "labkit/elements";
+import "./widget_device_card.css";
+
 function render({ model, el }) {
   const cards = model.get("cards");
   const choice = control("select", { class: "dc-choice" },
     ...cards.map((card, i) => node("option", { value: String(i) }, card.name)));
   const about = node("p", { class: "dc-about" });
   const body = node("tbody", {});
-  const heads = ["dtype", "storable", "computable", "accelerated"];
   const table = node("table", { class: "dc-table" },
     node("caption", {}, "Press an answer for its evidence."),
-    node("thead", {}, node("tr", {}, ...heads.map((head) => node("th", { scope: "col" }, head)))), body);
+    columns("dtype", "storable", "computable", "accelerated"), body);
   const why = node("p", { class: "dc-why", role: "status", "aria-live": "polite" });
   const recipe = node("p", { class: "dc-recipe" });
   const reasons = node("ul", { class: "dc-reasons" });
-  const code = node("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste",
-    "data-lm-suppress-shortcuts": "true" });
+  const code = control("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste" });
   const root = node("div", { class: "lk dc", role: "group", "aria-label": "DeviceCard" },
     node("div", { class: "lk-controls" }, labelled("Device", choice)),
     about, table, why, recipe, reasons, code);

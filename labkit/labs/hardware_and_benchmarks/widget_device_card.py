@@ -5,12 +5,12 @@ for.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import traitlets
 
 from labkit.devices import Device, recommend
 from labkit.devices.rules import in_gib
-from labkit.labs.engine import page
 from labkit.labs.engine.described import DescribedWidget
 
 _FACTS = ("storable", "computable", "accelerated")
@@ -28,8 +28,8 @@ class DeviceCard(DescribedWidget):
         ValueError: no device. TraitError: ``chosen`` is no number of a device.
     """
 
-    _esm = page.script("device_card")
-    _css = page.style("device_card")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     chosen = traitlets.Int(0).tag(sync=True)
     cards = traitlets.List().tag(sync=True)

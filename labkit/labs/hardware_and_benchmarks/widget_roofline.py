@@ -5,19 +5,19 @@ Every number is Python's; the page draws lines, moves the slider and reports it.
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import traitlets
 
 from labkit.devices.roofline import Roof, matmul_work
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 SIZES = tuple(2**power for power in range(5, 15))
 _INTENSITIES = (-2, 13)  # powers of two of FLOP a byte
 _STYLES = ("solid", "dashed", "dotted", "dash-dot")
 
 
-class Roofline(DescribedWidget):
+class Roofline(AskingWidget):
     """The roofs of up to four devices and a square matmul that moves along them.
 
     ``size`` can be read, set and observed.
@@ -35,12 +35,10 @@ class Roofline(DescribedWidget):
     'A 512 x 512 matmul in fp16, 170.7 FLOP a byte: on A100 bound by memory, at least 1.01 us.'
     """
 
-    _esm = page.script("roofline")
-    _css = page.style("roofline")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     size = traitlets.Enum(SIZES, 512)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, roofs: Sequence[Roof]) -> None:
         if not 1 <= len(roofs) <= len(_STYLES):
@@ -48,29 +46,18 @@ class Roofline(DescribedWidget):
         if len({roof.dtype for roof in roofs}) > 1:
             raise ValueError(f"dtypes {sorted({roof.dtype for roof in roofs})}: pass one dtype")
         self._roofs = tuple(roofs)
-        super().__init__(numbers=self._picture(SIZES.index(512)))
-
-    def describe(self) -> str:
-        """Say in words all that the picture shows; also what print and a plain notebook show."""
-        return self.numbers["sentence"]
+        super().__init__(numbers=self._numbers() | {"seq": 0})
 
     @traitlets.observe("size")
     def _moved(self, change: dict) -> None:
         self._show()
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks for: {seq, index}, an index of SIZES."""
-        index = min(max(int(change["new"]["index"]), 0), len(SIZES) - 1)
-        self.size = SIZES[index]
-        self._show(seq=change["new"]["seq"])
+        self.size = SIZES[min(max(int(asked["index"]), 0), len(SIZES) - 1)]
 
-    def _show(self, *, seq: int | None = None) -> None:
-        seq = self.numbers["seq"] if seq is None else seq
-        self.numbers = self._picture(SIZES.index(self.size)) | {"seq": seq}
-
-    def _picture(self, index: int) -> dict:
-        size, dtype = SIZES[index], self._roofs[0].dtype
+    def _numbers(self) -> dict:
+        size, dtype = self.size, self._roofs[0].dtype
         flop, moved = matmul_work(size, size, size, dtype)
         intensity = flop / moved
         top = max(roof.flops for roof in self._roofs)
@@ -114,8 +101,7 @@ class Roofline(DescribedWidget):
             for row in rows
         )
         return {
-            "seq": 0,
-            "index": index,
+            "index": SIZES.index(size),
             "last": len(SIZES) - 1,
             "size": f"{size} x {size}",
             "dtype": dtype,

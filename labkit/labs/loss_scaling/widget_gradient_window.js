@@ -1,45 +1,37 @@
-// Draws what Python says (`numbers`). Every number on the screen is Python's; an answer to an older
-// `request` is ignored.
+// Draws what Python says (`numbers`). Every number on the screen is Python's.
 
-const GW_WIDTH = 720, GW_HEIGHT = 170, GW_FLOOR = 140;
+import { announcer, button, control, labelled, node, shape, wire } from "labkit/elements";
+import "./widget_gradient_window.css";
+
+const WIDTH = 720, HEIGHT = 170, FLOOR = 140;
 
 function render({ model, el }) {
-  const first = model.get("numbers");
+  // Of scales that wait one after another only the newest is of interest; all else is done in order.
+  const line = wire(model, { join: (last, wish) => ("k" in last && "k" in wish ? wish : null) });
+  const first = line.numbers();
   const [low, high] = first.axis;
-  const unit = GW_WIDTH / (high + 1 - low); // one power of two
+  const unit = WIDTH / (high + 1 - low); // one power of two
   const voice = announcer();
-  const waiting = []; // wishes in order while Python is at work on an older one; of scales the newest
   let playing = null;
-
-  function ask(wanted) {
-    const open = model.get("request").seq ?? 0;
-    if (open > model.get("numbers").seq) {
-      if ("k" in wanted && "k" in (waiting.at(-1) ?? {})) waiting.pop();
-      waiting.push(wanted);
-      return;
-    }
-    model.set("request", { seq: Math.max(open, model.get("numbers").seq) + 1, ...wanted });
-    model.save_changes();
-  }
 
   const slider = control("input", { type: "range", class: "gw-slider", step: "1",
     min: String(first.scales[0]), max: String(first.scales[1]) });
-  slider.addEventListener("input", () => ask({ k: Number(slider.value) }));
+  slider.addEventListener("input", () => line.ask({ k: Number(slider.value) }));
   const scale = node("span", { class: "gw-scale" });
 
   const bars = shape("g", { class: "gw-bars" });
-  const drawing = shape("svg", { viewBox: `0 0 ${GW_WIDTH} ${GW_HEIGHT}`, class: "gw-drawing", role: "img" });
+  const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "gw-drawing", role: "img" });
   for (const zone of first.zones) {
     const x = (zone.from - low) * unit, width = (zone.to - zone.from) * unit;
-    drawing.append(shape("rect", { class: `gw-zone gw-${zone.name}`, x, y: 0, width, height: GW_FLOOR }),
+    drawing.append(shape("rect", { class: `gw-zone gw-${zone.name}`, x, y: 0, width, height: FLOOR }),
       shape("text", { class: "gw-name", x: x + width / 2, y: 14 }, zone.name));
   }
   for (let e = -60; e <= high; e += 10) {
     const x = (e - low) * unit;
-    drawing.append(shape("line", { class: "gw-tick", x1: x, x2: x, y1: GW_FLOOR, y2: GW_FLOOR + 5 }),
-      shape("text", { class: "gw-name", x: Math.min(Math.max(x, 18), GW_WIDTH - 18), y: GW_FLOOR + 20 }, `2**${e}`));
+    drawing.append(shape("line", { class: "gw-tick", x1: x, x2: x, y1: FLOOR, y2: FLOOR + 5 }),
+      shape("text", { class: "gw-name", x: Math.min(Math.max(x, 18), WIDTH - 18), y: FLOOR + 20 }, `2**${e}`));
   }
-  drawing.append(shape("line", { class: "gw-tick", x1: 0, x2: GW_WIDTH, y1: GW_FLOOR, y2: GW_FLOOR }), bars);
+  drawing.append(shape("line", { class: "gw-tick", x1: 0, x2: WIDTH, y1: FLOOR, y2: FLOOR }), bars);
 
   // A drag of the histogram itself moves the scale as the slider does.
   let grip = null;
@@ -49,10 +41,10 @@ function render({ model, el }) {
   });
   drawing.addEventListener("pointermove", (event) => {
     if (!grip) return;
-    const step = unit * drawing.getBoundingClientRect().width / GW_WIDTH;
+    const step = unit * drawing.getBoundingClientRect().width / WIDTH;
     const k = grip.k + Math.round((event.clientX - grip.x) / step);
     const within = Math.min(Math.max(k, first.scales[0]), first.scales[1]);
-    if (within !== Number(slider.value)) { slider.value = within; ask({ k: within }); }
+    if (within !== Number(slider.value)) { slider.value = within; line.ask({ k: within }); }
   });
   for (const end of ["pointerup", "pointercancel"]) drawing.addEventListener(end, () => { grip = null; });
 
@@ -63,21 +55,21 @@ function render({ model, el }) {
   function stop() { clearInterval(playing); playing = null; play.textContent = "play"; }
   const play = button("play", { class: "lk-button" }, () => {
     if (playing) { stop(); return; }
-    if (model.get("numbers").over) ask({ restart: true });
+    if (line.numbers().over) line.ask({ restart: true });
     play.textContent = "pause";
     playing = setInterval(() => {
-      if (model.get("numbers").over) stop();
-      else if (!waiting.length) ask({ next: true });
+      if (line.numbers().over) stop();
+      else if (!line.waits()) line.ask({ next: true });
     }, 250);
   });
-  const next = button("next frame", { class: "lk-button" }, () => ask({ next: true }));
+  const next = button("next frame", { class: "lk-button" }, () => line.ask({ next: true }));
   const dynamic = button("dynamic", { class: "lk-button", "aria-pressed": "false" },
     () => {
       const on = dynamic.getAttribute("aria-pressed") !== "true";
       dynamic.setAttribute("aria-pressed", String(on));
-      ask({ dynamic: on });
+      line.ask({ dynamic: on });
     });
-  const restart = button("restart", { class: "lk-button" }, () => { stop(); ask({ restart: true }); });
+  const restart = button("restart", { class: "lk-button" }, () => { stop(); line.ask({ restart: true }); });
   const chase = node("div", { class: "lk-buttons gw-chase", role: "group", "aria-label": "Scale chase" },
     play, next, dynamic, restart);
 
@@ -88,19 +80,17 @@ function render({ model, el }) {
       node("kbd", {}, "Home"), node("kbd", {}, "End"), " the ends."),
     drawing, shares, verdict, story, voice.element);
 
-  function accept() {
-    const numbers = model.get("numbers");
-    if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
-    if (!waiting.length) {
+  function accept(numbers) {
+    if (!line.waits()) {
       slider.value = numbers.k;
       dynamic.setAttribute("aria-pressed", String(numbers.dynamic));
     }
     slider.setAttribute("aria-valuetext", numbers.scale);
     scale.textContent = numbers.scale;
     bars.replaceChildren(...numbers.bars.map(([place, percent]) => {
-      const height = Math.max(percent / 100 * (GW_FLOOR - 22), 2); // a single gradient is seen too
+      const height = Math.max(percent / 100 * (FLOOR - 22), 2); // a single gradient is seen too
       return shape("rect", { class: "gw-bar", x: (place - low) * unit + 0.5, width: unit - 1,
-        y: GW_FLOOR - height, height });
+        y: FLOOR - height, height });
     }));
     shares.replaceChildren(...numbers.shares.map(([name, share]) =>
       node("div", {}, node("dt", {}, name), node("dd", {}, share))));
@@ -110,14 +100,12 @@ function render({ model, el }) {
     story.textContent = numbers.story;
     drawing.setAttribute("aria-label", numbers.sentence);
     voice.say(numbers.sentence);
-    if (waiting.length) ask(waiting.shift());
   }
 
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     clearInterval(playing);
     voice.stop();
   };

@@ -1,12 +1,13 @@
 """GradientWindow: gradients over FP16's window, and a loss scale that moves them.
 
-A frame is a histogram by powers of two. The scale is 2**k, so k moves it sideways and changes
-nothing else. Python says which part is lost, subnormal or overflowed; the page asks by ``request``
-and draws ``numbers``.
+This module believes that loss scaling moves a histogram sideways and changes nothing else. A frame
+is a histogram by powers of two; the scale is 2**k, so k shifts it. Python says which part is lost,
+subnormal or overflowed; the page draws it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import traitlets
@@ -14,8 +15,7 @@ from torch import Tensor
 
 from labkit.formats import FP16
 from labkit.formats.histograms import range_report
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 SCALES = range(-10, 41)
 """The scale is 2**k for k in this range."""
@@ -66,7 +66,7 @@ class GradientFrame:
         return self.shares(k)[0] < GOAL_LOST and not self.overflows(k)
 
 
-class GradientWindow(DescribedWidget):
+class GradientWindow(AskingWidget):
     """A histogram of gradients over FP16's window; the loss scale moves it, by mouse or keyboard.
 
     ``k`` can be read, set and observed: the scale is 2**k. With several frames it is a chase:
@@ -87,16 +87,14 @@ class GradientWindow(DescribedWidget):
     'of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. In the goal.'
     """
 
-    _esm = page.script("gradient_window")
-    _css = page.style("gradient_window")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     k = traitlets.Int(0, min=SCALES[0], max=SCALES[-1])
     frame = traitlets.Int(0, read_only=True)
     held = traitlets.Int(0, read_only=True)
     skipped = traitlets.Int(0, read_only=True)
     dynamic = traitlets.Bool(False)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, gradients: Tensor | Sequence[tuple[Mapping[int, int], float]]) -> None:
         if isinstance(gradients, Tensor):
@@ -148,10 +146,6 @@ class GradientWindow(DescribedWidget):
             self._back_off()
         self._show()
 
-    def describe(self) -> str:
-        """Say in words all that the picture shows; also what print and a plain notebook show."""
-        return self.numbers["sentence"]
-
     def _back_off(self) -> None:
         backoffs = _backoffs(self._frames[self.frame], self.k)
         self.set_trait("skipped", self.skipped + backoffs)
@@ -163,26 +157,21 @@ class GradientWindow(DescribedWidget):
             self._back_off()
         self._show()
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks for: {seq, k}, {seq, dynamic}, {seq, next} or {seq, restart}."""
-        wanted = change["new"]
-        if "k" in wanted:
-            self.k = wanted["k"]
-        elif "dynamic" in wanted:
-            self.dynamic = wanted["dynamic"]
-        elif "next" in wanted:
+        if "k" in asked:
+            self.k = asked["k"]
+        elif "dynamic" in asked:
+            self.dynamic = asked["dynamic"]
+        elif "next" in asked:
             self.next_frame()
         else:
             self.restart()
-        self._show(seq=wanted["seq"])
 
-    def _show(self, *, seq: int | None = None) -> None:
-        seq = self.numbers.get("seq", 0) if seq is None else seq
+    def _numbers(self) -> dict:
         frame, chase = self._frames[self.frame], len(self._frames) > 1
         story = self._story() if chase else ""
-        self.numbers = _picture(frame, self.k) | {
-            "seq": seq,
+        return _picture(frame, self.k) | {
             "chase": chase,
             "dynamic": self.dynamic,
             "over": self._over,

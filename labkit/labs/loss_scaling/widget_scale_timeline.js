@@ -1,14 +1,17 @@
 // Draws what Python says (`runs`); a key or a click moves the cursor, and `place` reports it.
 
-const ST_WIDTH = 720, ST_SCALE = 170, ST_LOSS = 70, ST_LEFT = 64, ST_TOP = 8;
+import { announcer, button, control, cross, curve, labelled, node, shape } from "labkit/elements";
+import "./widget_scale_timeline.css";
+
+const WIDTH = 720, SCALE = 170, LOSS = 70, LEFT = 64, TOP = 8;
 
 function render({ model, el }) {
   const names = Object.keys(model.get("runs"));
   const voice = announcer();
-  const inner = ST_WIDTH - ST_LEFT - 10;
-  const x = (percent) => ST_LEFT + percent / 100 * inner;
+  const inner = WIDTH - LEFT - 10;
+  const x = (percent) => LEFT + percent / 100 * inner;
   const y = (percent, top, height) => top + percent / 100 * height;
-  const lossTop = ST_TOP + ST_SCALE + 24;
+  const lossTop = TOP + SCALE + 24;
   const shown = () => model.get("runs")[model.get("run")];
 
   const runBox = control("select", {}, ...names.map((name) => node("option", { value: name }, name)));
@@ -19,8 +22,8 @@ function render({ model, el }) {
   const after = button("next skip", { class: "lk-button" }, () => toSkip(1));
   const row = node("p", { class: "st-row" });
   const sentence = node("p", { class: "st-sentence" });
-  const drawing = shape("svg", { viewBox: `0 0 ${ST_WIDTH} ${lossTop + ST_LOSS + 22}`, class: "st-drawing", role: "img" });
-  const cursor = shape("line", { class: "st-cursor", y1: ST_TOP, y2: lossTop + ST_LOSS });
+  const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${lossTop + LOSS + 22}`, class: "st-drawing", role: "img" });
+  const cursor = shape("line", { class: "st-cursor", y1: TOP, y2: lossTop + LOSS });
 
   function go(place) {
     model.set("place", Math.min(Math.max(place, 0), shown().rows.length - 1));
@@ -35,8 +38,8 @@ function render({ model, el }) {
 
   drawing.addEventListener("click", (event) => {
     const box = drawing.getBoundingClientRect();
-    const at = (event.clientX - box.left) / box.width * ST_WIDTH;
-    go(Math.round((at - ST_LEFT) / inner * (shown().rows.length - 1)));
+    const at = (event.clientX - box.left) / box.width * WIDTH;
+    go(Math.round((at - LEFT) / inner * (shown().rows.length - 1)));
   });
 
   const root = node("div", { class: "lk st", role: "group", "aria-label": "ScaleTimeline" },
@@ -46,38 +49,27 @@ function render({ model, el }) {
       " one step, ", node("kbd", {}, "Home"), node("kbd", {}, "End"), " the ends. A click in the picture goes there."),
     row, drawing, sentence, voice.element);
 
-  function path(points, top, height) {
-    let pen = "M";
-    return points.map((point) => {
-      if (!point) { pen = "M"; return ""; } // a loss that is no number leaves a gap
-      const piece = `${pen}${x(point[0]).toFixed(1)} ${y(point[1], top, height).toFixed(1)}`;
-      pen = "L";
-      return piece;
-    }).join("");
-  }
+  const placed = (points, top, height) => points.map((point) => point && [x(point[0]), y(point[1], top, height)]);
 
   function draw() {
     const run = shown();
     runBox.value = model.get("run");
     const parts = [];
     for (const [percent, text] of run.ticks) {
-      const at = y(percent, ST_TOP, ST_SCALE);
-      parts.push(shape("line", { class: "st-grid", x1: ST_LEFT, x2: ST_WIDTH - 10, y1: at, y2: at }),
-        shape("text", { class: "st-label st-end", x: ST_LEFT - 5, y: at + 4 }, text));
+      const at = y(percent, TOP, SCALE);
+      parts.push(shape("line", { class: "st-grid", x1: LEFT, x2: WIDTH - 10, y1: at, y2: at }),
+        shape("text", { class: "st-label st-end", x: LEFT - 5, y: at + 4 }, text));
     }
-    parts.push(shape("path", { class: "st-line", d: path(run.points, ST_TOP, ST_SCALE) }));
-    for (const i of run.skipped) {
-      const [cx, cy] = [x(run.points[i][0]), y(run.points[i][1], ST_TOP, ST_SCALE)];
-      parts.push(shape("path", { class: "st-skip", d: `M${cx - 4} ${cy - 4}L${cx + 4} ${cy + 4}M${cx - 4} ${cy + 4}L${cx + 4} ${cy - 4}` }));
-    }
-    parts.push(shape("line", { class: "st-grid", x1: ST_LEFT, x2: ST_WIDTH - 10, y1: lossTop + ST_LOSS, y2: lossTop + ST_LOSS }),
-      shape("text", { class: "st-label st-end", x: ST_LEFT - 5, y: lossTop + ST_LOSS + 4 }, "0"),
-      shape("text", { class: "st-label st-end", x: ST_LEFT - 5, y: lossTop + 8 }, run.top_loss),
-      shape("path", { class: "st-loss", d: path(run.losses, lossTop, ST_LOSS) }),
-      shape("text", { class: "st-label", x: ST_LEFT + 6, y: ST_TOP + 12 }, "loss scale, × skipped"),
-      shape("text", { class: "st-label", x: ST_LEFT + 6, y: lossTop + 12 }, "loss"),
-      shape("text", { class: "st-label", x: ST_LEFT, y: lossTop + ST_LOSS + 17 }, `step ${run.steps[0]}`),
-      shape("text", { class: "st-label st-end", x: ST_WIDTH - 10, y: lossTop + ST_LOSS + 17 }, run.steps[1]),
+    parts.push(curve(placed(run.points, TOP, SCALE), "st-line"));
+    for (const [cx, cy] of placed(run.skipped.map((i) => run.points[i]), TOP, SCALE)) parts.push(cross(cx, cy, 4, "st-skip"));
+    parts.push(shape("line", { class: "st-grid", x1: LEFT, x2: WIDTH - 10, y1: lossTop + LOSS, y2: lossTop + LOSS }),
+      shape("text", { class: "st-label st-end", x: LEFT - 5, y: lossTop + LOSS + 4 }, "0"),
+      shape("text", { class: "st-label st-end", x: LEFT - 5, y: lossTop + 8 }, run.top_loss),
+      curve(placed(run.losses, lossTop, LOSS), "st-loss"),
+      shape("text", { class: "st-label", x: LEFT + 6, y: TOP + 12 }, "loss scale, × skipped"),
+      shape("text", { class: "st-label", x: LEFT + 6, y: lossTop + 12 }, "loss"),
+      shape("text", { class: "st-label", x: LEFT, y: lossTop + LOSS + 17 }, `step ${run.steps[0]}`),
+      shape("text", { class: "st-label st-end", x: WIDTH - 10, y: lossTop + LOSS + 17 }, run.steps[1]),
       cursor);
     drawing.replaceChildren(...parts);
     drawing.setAttribute("aria-label", run.sentence);

@@ -6,11 +6,11 @@ text once; the page moves a cursor over them and reports the step.
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import traitlets
 
-from labkit.labs.engine import page
 from labkit.labs.engine.described import DescribedWidget
 
 
@@ -37,8 +37,8 @@ class ScaleTimeline(DescribedWidget):
         ValueError: a run without records. TraitError: an unknown ``run``.
     """
 
-    _esm = page.script("scale_timeline")
-    _css = page.style("scale_timeline")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     run = traitlets.Unicode().tag(sync=True)
     place = traitlets.Int(0, min=0).tag(sync=True)

@@ -1,6 +1,9 @@
 // Draws what Python says (`numbers`) and moves at once what a key moved: bits and marker.
 // Every number on the screen is Python's. It is greyed until the answer to the newest `request`
-// is here; an answer to an older request is ignored.
+// is here.
+
+import { announcer, button, control, labelled, node, wire } from "labkit/elements";
+import "./widget_format_explorer.css";
 
 // ---------------------------------------------------------------- the line
 // k counts the values of a format from zero: k = 0 is zero, 1 the smallest positive value.
@@ -131,7 +134,8 @@ function table(caption, columns, rows) {
 // ---------------------------------------------------------------- the widget
 
 function render({ model, el }) {
-  let numbers = model.get("numbers");
+  const line = wire(model);
+  let numbers = line.numbers();
   let { code, layout } = numbers;
   let wish = { format_name: numbers.format_name, source: { text: numbers.text } };
   let fresh = true;
@@ -182,9 +186,7 @@ function render({ model, el }) {
   // Asking Python, and moving at once what a key moved.
   function ask(change) {
     wish = { ...wish, ...change };
-    const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
-    model.set("request", { seq, ...wish });
-    model.save_changes();
+    line.ask(wish);
     setFresh(false);
   }
 
@@ -322,9 +324,7 @@ function render({ model, el }) {
     spoken.say(numbers.spoken);
   }
 
-  function accept() {
-    const latest = model.get("numbers");
-    if (latest.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
+  function accept(latest) {
     const other = latest.format_name !== layout.format_name || bits.length === 0;
     numbers = latest;
     ({ code, layout } = numbers);
@@ -337,11 +337,10 @@ function render({ model, el }) {
     if (waiting.length) move(waiting.shift());
   }
 
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

@@ -1,15 +1,16 @@
 """FormatExplorer: one number, its bits, its neighbours, and what every format makes of it.
 
-Python computes and the page draws. The numbers come from ``labkit.labs.number_formats.format_picture``;
-``format_explorer.js`` draws it, moves at once what a key moved, and sends a request. Each answer
-carries the request's number, so a late one is ignored.
+This module believes that Python computes and the page draws. What there is to see comes from
+``labkit.labs.number_formats.format_picture``; ``format_explorer.js`` draws it, moves at once what a key
+moved, and sends a request.
 """
+
+from pathlib import Path
 
 import traitlets
 
 from labkit.formats import FORMATS, FP16, FloatFormat
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 from labkit.labs.number_formats.format_picture import described, picture
 from labkit.labs.number_formats.look import Look, look_at, look_at_code
 
@@ -17,7 +18,7 @@ MAX_BITS = 32
 """Widest code that the widget shows: more buttons than that are no picture."""
 
 
-class FormatExplorer(DescribedWidget):
+class FormatExplorer(AskingWidget):
     """Shows one number in a format: toggle its bits, step by an ulp, type another.
 
     ``fmt`` is a format of at most 32 bits, of labkit or your own. ``value`` is what to type into
@@ -28,24 +29,22 @@ class FormatExplorer(DescribedWidget):
     - ``code``: the integer code shown. Setting it makes x that code's value;
     - ``format_name``: the format. Setting it keeps x.
 
-    Two more are the wire to the page: ``request`` (what a key asks for) and ``numbers`` (all that
-    is shown, see ``format_picture.picture``). Raises ValueError for a format that is too wide and
-    TraitError for a text, code or name that is not possible; the last good state stays.
+    ``numbers`` holds all that is shown, see ``format_picture.picture``. Raises ValueError for a
+    format that is too wide and TraitError for a text, code or name that is not possible; the last
+    good state stays.
 
     >>> explorer = FormatExplorer(FP16, "0.1")
     >>> explorer.code, explorer.numbers["exact"]
     (11878, '0.0999755859375')
     """
 
-    _esm = page.script("format_explorer")
-    _css = page.style("format_explorer")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     text = traitlets.Unicode()
     code = traitlets.Int()
     format_name = traitlets.Unicode()
     formats = traitlets.List().tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, fmt: FloatFormat = FP16, value: str | float = 1.0) -> None:
         if not isinstance(fmt, FloatFormat):
@@ -54,21 +53,23 @@ class FormatExplorer(DescribedWidget):
             raise ValueError(f"fmt must have at most {MAX_BITS} bits, got {fmt.name}: {fmt.bits}")
         self._compared = list((FORMATS | {fmt.name: fmt}).values())
         self._shown = {each.name: each for each in self._compared if each.bits <= MAX_BITS}
-        self._look = look_at(str(value), fmt)
+        self._look, self._message = look_at(str(value), fmt), ""
         # All at once, so that no page ever draws the widget without its numbers.
         super().__init__(
             formats=[[name, _title(each)] for name, each in self._shown.items()],
             format_name=fmt.name,
             code=self._look.code,
             text=self._look.text,
-            numbers=picture(self._look, self._compared) | {"seq": 0, "message": ""},
+            numbers=self._numbers() | {"seq": 0},
         )
 
-    def _show(self, look: Look, *, seq: int | None = None, message: str = "") -> None:
-        self._look = look
+    def _look_again(self, look: Look, message: str = "") -> None:
+        self._look, self._message = look, message
         self.format_name, self.code, self.text = look.fmt.name, look.code, look.text
-        seq = self.numbers.get("seq", 0) if seq is None else seq
-        self.numbers = picture(look, self._compared) | {"seq": seq, "message": message}
+        self._show()
+
+    def _numbers(self) -> dict:
+        return picture(self._look, self._compared) | {"message": self._message}
 
     def _look_for(self, name: str, wanted: object) -> Look:
         """The look that a trait's new value asks for; ValueError where it is not possible."""
@@ -92,16 +93,14 @@ class FormatExplorer(DescribedWidget):
     def _follow(self, change: dict) -> None:
         shown = {"text": self._look.text, "code": self._look.code}
         if change["new"] != shown.get(change["name"], self._look.fmt.name):
-            self._show(self._look_for(change["name"], change["new"]))
+            self._look_again(self._look_for(change["name"], change["new"]))
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Look at what the page asks for: {seq, format_name, source}.
 
         ``source`` is {"text"} for a typed number, {"code", "format_name"} for one that keys made.
         """
-        wanted = change["new"]
-        source, fmt = wanted["source"], self._shown[wanted["format_name"]]
+        source, fmt = asked["source"], self._shown[asked["format_name"]]
         look, message = self._look, ""
         try:
             if "code" in source:
@@ -110,9 +109,7 @@ class FormatExplorer(DescribedWidget):
                 look = look_at(source.get("text", look.text), fmt)
         except ValueError as problem:
             message = str(problem)
-        self._show(look, seq=wanted["seq"], message=message)
-
-    # In words.
+        self._look_again(look, message)
 
     def describe(self) -> str:
         """Say in words all that the picture shows; also what print and a plain notebook show."""

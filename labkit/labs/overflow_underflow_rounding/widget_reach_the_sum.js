@@ -1,5 +1,7 @@
-// Draws what Python says (`numbers`). Every number on the screen is Python's; an answer to an older
-// `request` is ignored.
+// Draws what Python says (`numbers`). Every number on the screen is Python's.
+
+import { announcer, button, control, labelled, node, wire } from "labkit/elements";
+import "./widget_reach_the_sum.css";
 
 function bar(kind, title) {
   const fill = node("span", { class: `rs-fill rs-${kind}` });
@@ -10,24 +12,19 @@ function bar(kind, title) {
 }
 
 function render({ model, el }) {
-  function ask(wanted) {
-    const seq = Math.max(model.get("request").seq ?? 0, model.get("numbers").seq) + 1;
-    // A press made before the last answer is here counts too: adds to come are added up.
-    const open = model.get("request");
-    const waiting = (open.seq ?? 0) > model.get("numbers").seq && "add" in open && "add" in wanted;
-    if (waiting) queued += wanted.add;
-    else { model.set("request", { seq, ...wanted }); model.save_changes(); }
-  }
-  let queued = 0;
+  // A press made before the last answer is here counts too: adds to come are added up, and a reset
+  // takes the place of them.
+  const line = wire(model, { join: (last, wish) =>
+    "format_name" in wish ? wish : "add" in last ? { add: last.add + wish.add } : null });
+  const begin = () => line.ask({ format_name: formatBox.value });
 
   const formatBox = control("select", { class: "rs-format" },
     ...model.get("formats").map((name) => node("option", { value: name }, name)));
-  formatBox.addEventListener("change", () => { queued = 0; ask({ format_name: formatBox.value }); });
+  formatBox.addEventListener("change", begin);
   const presses = model.get("steps").map((times) =>
     button(times === 1 ? "+ 1" : `+ 1, ${times} times`,
-      { class: "lk-button", "aria-label": times === 1 ? "add 1" : `add 1, ${times} times` }, () => ask({ add: times })));
-  const reset = button("reset", { class: "lk-button", "aria-label": "reset: begin again at 0" },
-    () => { queued = 0; ask({ format_name: formatBox.value }); });
+      { class: "lk-button", "aria-label": times === 1 ? "add 1" : `add 1, ${times} times` }, () => line.ask({ add: times })));
+  const reset = button("reset", { class: "lk-button", "aria-label": "reset: begin again at 0" }, begin);
   const total = node("output", { class: "rs-total" });
   const counts = node("span", { class: "rs-counts" });
   const gap = bar("gap", "gap above the sum");
@@ -43,10 +40,8 @@ function render({ model, el }) {
     node("div", { class: "rs-facts" }, node("span", { class: "rs-title" }, "sum"), total, counts),
     bars, verdict, spoken.element);
 
-  function accept() {
-    const numbers = model.get("numbers");
-    if (numbers.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
-    formatBox.value = numbers.format_name;
+  function accept(numbers) {
+    if (!line.waits()) formatBox.value = numbers.format_name;
     total.textContent = numbers.total;
     counts.textContent = numbers.missing === "0"
       ? `of ${numbers.presses} ones`
@@ -57,18 +52,12 @@ function render({ model, el }) {
     bars.setAttribute("aria-label", numbers.sentence);
     root.classList.toggle("rs-stuck", numbers.stuck);
     spoken.say(numbers.spoken);
-    if (queued) {
-      const add = queued;
-      queued = 0;
-      ask({ add });
-    }
   }
 
-  model.on("change:numbers", accept);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:numbers", accept);
+    quit();
     spoken.stop();
   };
 }

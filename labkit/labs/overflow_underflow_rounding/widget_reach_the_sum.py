@@ -1,17 +1,16 @@
 """ReachTheSum: add 1 and again 1 in a 16-bit format, and watch the sum stick.
 
-Python computes and the page draws. Each add is ``quantize(sum + 1)``; ``numbers`` holds what that
-gives as final text, and the lengths of the two bars. The page asks by ``request``; each answer
-carries the request's number, so a late one is ignored.
+This module believes that Python computes and the page draws. Each add is ``quantize(sum + 1)``;
+``numbers`` holds what that gives as final text, and the lengths of the two bars.
 """
 
 import math
+from pathlib import Path
 
 import traitlets
 
 from labkit.formats import BF16, FP16, FloatFormat, quantize, spacing
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 STEPS = (1, 10, 100, 1000)
 """How many adds one press makes."""
@@ -21,7 +20,7 @@ _FORMATS = {fmt.name: fmt for fmt in (FP16, BF16)}
 _WIDEST = 4
 
 
-class ReachTheSum(DescribedWidget):
+class ReachTheSum(AskingWidget):
     """A running sum of ones, with a bar for the gap above it and a bar for the addend.
 
     ``fmt`` is labkit's FP16 or BF16. Three traits can be read and observed: ``total`` (the sum, a
@@ -35,28 +34,26 @@ class ReachTheSum(DescribedWidget):
     (2048.0, 3000)
     """
 
-    _esm = page.script("reach_the_sum")
-    _css = page.style("reach_the_sum")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     total = traitlets.Float(read_only=True)
     presses = traitlets.Int(read_only=True)
     format_name = traitlets.Enum(list(_FORMATS))
     formats = traitlets.List().tag(sync=True)
     steps = traitlets.List().tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    numbers = traitlets.Dict().tag(sync=True)
 
     def __init__(self, fmt: FloatFormat = FP16) -> None:
         if fmt not in _FORMATS.values():
             raise ValueError(f"fmt must be labkit.formats.FP16 or BF16, got {fmt!r}")
         super().__init__(formats=list(_FORMATS), steps=list(STEPS), format_name=fmt.name)
-        self._show(0.0, 0)
+        self._add_up(0.0, 0)
 
     def add(self, times: int) -> None:
         """Add 1 to the sum, ``times`` times, each add rounded to the format."""
         if times < 1:
             raise ValueError(f"times must be at least 1, got {times}")
-        self._show(*self._after(times))
+        self._add_up(*self._after(times))
 
     def _after(self, times: int) -> tuple[float, int]:
         total = self.total
@@ -67,29 +64,25 @@ class ReachTheSum(DescribedWidget):
             total = after
         return total, self.presses + times
 
-    def _show(self, total: float, presses: int, *, seq: int | None = None) -> None:
+    def _add_up(self, total: float, presses: int) -> None:
         self.set_trait("total", total)
         self.set_trait("presses", presses)
-        seq = self.numbers.get("seq", 0) if seq is None else seq
-        self.numbers = _picture(total, presses, _FORMATS[self.format_name]) | {"seq": seq}
+        self._show()
 
     @traitlets.observe("format_name")
     def _begin_again(self, change: dict) -> None:
-        self._show(0.0, 0)
+        self._add_up(0.0, 0)
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Do what the page asks for: {seq, add} or {seq, format_name} (which also resets)."""
-        wanted = change["new"]
-        if "add" in wanted:
-            self._show(*self._after(wanted["add"]), seq=wanted["seq"])
+        if "add" in asked:
+            self._add_up(*self._after(asked["add"]))
         else:
-            self.format_name = wanted["format_name"]
-            self._show(0.0, 0, seq=wanted["seq"])
+            self.format_name = asked["format_name"]
+            self._add_up(0.0, 0)
 
-    def describe(self) -> str:
-        """Say in words all that the picture shows; also what print and a plain notebook show."""
-        return self.numbers["sentence"]
+    def _numbers(self) -> dict:
+        return _picture(self.total, self.presses, _FORMATS[self.format_name])
 
 
 def _picture(total: float, presses: int, fmt: FloatFormat) -> dict:

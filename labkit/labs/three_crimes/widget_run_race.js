@@ -1,22 +1,23 @@
-// Draws what Python says (`picture`) up to a step that the page chooses. An answer to an older
-// `request` is ignored.
+// Draws what Python says (`numbers`) up to a step that the page chooses.
+
+import { announcer, button, columns, control, cross, labelled, node, shape, wire } from "labkit/elements";
+import "./widget_run_race.css";
 
 const WIDTH = 640, HEIGHT = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 34;
 
 function render({ model, el }) {
+  const line = wire(model);
   let step = model.get("step"), timer = null, told = null;
-  const last = () => model.get("picture").last;
+  const last = () => line.numbers().last;
 
   // ---- dials
   const dials = node("div", { class: "lk-controls" });
   const boxes = new Map();
-  for (const { name, title } of model.get("picture").dials) {
+  for (const { name, title } of line.numbers().dials) {
     const box = control("select", {});
     box.addEventListener("change", () => {
       stop();
-      const seq = Math.max(model.get("request").seq ?? 0, model.get("picture").seq) + 1;
-      model.set("request", { seq, dial: name, position: box.value });
-      model.save_changes();
+      line.ask({ dial: name, position: box.value });
     });
     boxes.set(name, box);
     dials.append(labelled(title, box));
@@ -38,8 +39,7 @@ function render({ model, el }) {
   const chart = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "rr-chart", role: "img" });
   const rows = node("tbody", {});
   const table = node("table", { class: "rr-lanes" },
-    node("thead", {}, node("tr", {}, ...["lane", "loss", "how it ends"].map((title) =>
-      node("th", { scope: "col" }, title)))), rows);
+    columns("lane", "loss", "how it ends"), rows);
   const provenance = node("p", { class: "lk-keys" });
   const voice = announcer();
   const root = node("div", { class: "lk rr", role: "group", "aria-label": "RunRace" },
@@ -50,7 +50,7 @@ function render({ model, el }) {
 
   const x = (at) => LEFT + (WIDTH - LEFT - RIGHT) * at / last();
   const y = (percent) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - percent / 100);
-  const text = (content, attributes) => shape("text", attributes, document.createTextNode(content));
+  const text = (content, attributes) => shape("text", attributes, content);
 
   function swatch(index) {
     return shape("svg", { viewBox: "0 0 34 10", class: "rr-swatch", "aria-hidden": "true" },
@@ -58,7 +58,7 @@ function render({ model, el }) {
   }
 
   function draw() {
-    const { lanes, ticks } = model.get("picture");
+    const { lanes, ticks } = line.numbers();
     const parts = ticks.flatMap(({ at, text: label }) => [
       shape("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(at), y2: y(at), class: "rr-grid" }),
       text(label, { x: LEFT - 6, y: y(at) + 4, class: "rr-tick", "text-anchor": "end" })]);
@@ -72,7 +72,7 @@ function render({ model, el }) {
       parts.push(shape("polyline", { class: `rr-line rr-lane${index}`,
         points: shown.map((height, at) => `${x(at)},${y(height)}`).join(" ") }));
       const at = shown.length - 1;
-      if (at < step) parts.push(cross(x(at), y(shown[at])));
+      if (at < step) parts.push(cross(x(at), y(shown[at]), 5, "rr-cross"));
       else parts.push(shape("circle", { cx: x(at), cy: y(shown[at]), r: 4, class: `rr-head rr-lane${index}` }));
       spoken.push(`${lane.name} ${lane.losses[step]}`);
       const ending = step === last() ? lane.verdict : at < step ? "not finite" : "";
@@ -87,10 +87,6 @@ function render({ model, el }) {
     slider.value = String(step);
     slider.setAttribute("aria-valuetext", `step ${step} of ${last()}`);
     voice.say(sentence);
-  }
-
-  function cross(cx, cy) {
-    return shape("path", { d: `M${cx - 5},${cy - 5}l10,10m0,-10l-10,10`, class: "rr-cross" });
   }
 
   // ---- movement
@@ -117,15 +113,13 @@ function render({ model, el }) {
     play.setAttribute("aria-label", "Play");
   }
 
-  function accept() {
-    const picture = model.get("picture");
-    if (picture.seq < (model.get("request").seq ?? 0)) return; // the answer to an older request
-    for (const { name, positions, position } of picture.dials) {
+  function accept(numbers) {
+    for (const { name, positions, position } of numbers.dials) {
       boxes.get(name).replaceChildren(...positions.map(([value, label]) => node("option", { value }, label)));
       boxes.get(name).value = position;
     }
-    step = Math.min(step, picture.last);
-    provenance.textContent = picture.provenance;
+    step = Math.min(step, numbers.last);
+    provenance.textContent = numbers.provenance;
     draw();
   }
 
@@ -133,12 +127,11 @@ function render({ model, el }) {
     if (!timer && model.get("step") !== step) { step = model.get("step"); draw(); }
   }
 
-  model.on("change:picture", accept);
   model.on("change:step", follow);
   el.append(root);
-  accept();
+  const quit = line.follow(accept);
   return () => {
-    model.off("change:picture", accept);
+    quit();
     model.off("change:step", follow);
     stop();
     clearTimeout(told);

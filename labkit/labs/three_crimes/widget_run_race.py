@@ -1,20 +1,19 @@
 """RunRace: three runs from the same first weights, side by side: FP32, all in 16 bits, and mixed.
 
-A race is three recorded runs and a step. The dials choose among the runs of
-data/emulated/three_crimes.json; ``picture`` holds what the page draws, each number as final text.
-The page asks by ``request``; each answer carries the request's number. Which step is shown the page
-decides alone and tells in ``step``.
+This module believes that a race is three recorded runs and a step. The dials choose among the runs
+of data/emulated/three_crimes.json; ``numbers`` holds what the page draws, each number as final
+text. Which step is shown the page decides alone and tells in ``step``.
 """
 
 import json
 import math
 from functools import lru_cache
+from pathlib import Path
 
 import traitlets
 
 from labkit.base.paths import DATA
-from labkit.labs.engine import page
-from labkit.labs.engine.described import DescribedWidget
+from labkit.labs.engine.described import AskingWidget
 
 DIALS = {
     "task": {"digits": "digits", "autoencoder": "autoencoder, loss × 0.001"},
@@ -58,7 +57,7 @@ def _rate(task: str, position: str) -> float:
     return dict(zip(DIALS["lr"], rates, strict=True))[position]
 
 
-class RunRace(DescribedWidget):
+class RunRace(AskingWidget):
     """Loss curves of three runs that share data, first weights, learning rate and eps.
 
     The dials are traits: ``task``, ``lr`` ("high", "middle", "low"), ``eps``, ``pure`` (the format
@@ -72,8 +71,8 @@ class RunRace(DescribedWidget):
     nan
     """
 
-    _esm = page.script("run_race")
-    _css = page.style("run_race")
+    _esm = Path(__file__).with_suffix(".bundle.js")
+    _css = Path(__file__).with_suffix(".bundle.css")
 
     task = traitlets.Enum(list(DIALS["task"]), default_value="digits")
     lr = traitlets.Enum(list(DIALS["lr"]), default_value="high")
@@ -81,12 +80,10 @@ class RunRace(DescribedWidget):
     pure = traitlets.Enum(list(DIALS["pure"]), default_value="pure_fp16")
     mixed = traitlets.Enum(list(DIALS["mixed"]), default_value="fp16")
     step = traitlets.Int(0).tag(sync=True)
-    request = traitlets.Dict().tag(sync=True)
-    picture = traitlets.Dict().tag(sync=True)
 
     def __init__(self, **dials: str) -> None:
         super().__init__(**dials)
-        self._draw(seq=0)
+        self._show()
 
     def losses(self) -> dict[str, float]:
         """The loss of each lane at ``step``; NaN where it is inf or NaN."""
@@ -119,23 +116,19 @@ class RunRace(DescribedWidget):
     def _turned(self, change: dict) -> None:
         if change["name"] == "task":
             self.step = 0
-        if self.picture:
-            self._draw(seq=self.picture["seq"])
+        if self.numbers:
+            self._show()
 
-    @traitlets.observe("request")
-    def _answer(self, change: dict) -> None:
+    def _do(self, asked: dict) -> None:
         """Turn the dial that the page names: {seq, dial, position}."""
-        wanted = change["new"]
-        if wanted.get("dial") in DIALS:
-            setattr(self, wanted["dial"], wanted["position"])
-        self._draw(seq=wanted["seq"])
+        if asked.get("dial") in DIALS:
+            setattr(self, asked["dial"], asked["position"])
 
-    def _draw(self, *, seq: int) -> None:
+    def _numbers(self) -> dict:
         lanes = self._lanes()
         reference = next(iter(lanes.values()))
         top = _HEADROOM * max(run["losses"][0] for run in lanes.values())
-        self.picture = {
-            "seq": seq,
+        return {
             "dials": [self._dial(name) for name in DIALS],
             "last": len(reference["losses"]) - 1,
             "ticks": [{"at": 100 * share, "text": f"{top * share:.2g}"} for share in (0, 0.5, 1)],
@@ -162,7 +155,7 @@ class RunRace(DescribedWidget):
 
     def describe(self) -> str:
         """Say in words all that the picture shows at this step."""
-        picture, lanes = self.picture, []
+        picture, lanes = self.numbers, []
         for lane in picture["lanes"]:
             at_end = f", {lane['verdict']}" if self.step == picture["last"] else ""
             lanes.append(f"{lane['name']} {lane['losses'][self.step]}{at_end}")
@@ -179,7 +172,7 @@ class RunRace(DescribedWidget):
         )
         return (
             f'From Python: race = RunRace(eps="0.0001") or race.eps = "0.0001" turns a dial, '
-            f"race.step = {self.picture['last']} goes to the end, print(race) shows the rest. "
+            f"race.step = {self.numbers['last']} goes to the end, print(race) shows the rest. "
             f"Dials: {dials}."
         )
 

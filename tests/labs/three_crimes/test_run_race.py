@@ -16,12 +16,12 @@ RECORDED = json.loads((DATA / "emulated" / "three_crimes.json").read_text(encodi
 
 def turn(race: RunRace, dial: str, position: str) -> dict:
     """What the page does: a request one number higher than the last answer."""
-    race.request = {"seq": race.picture["seq"] + 1, "dial": dial, "position": position}
-    return race.picture
+    race.request = {"seq": race.numbers["seq"] + 1, "dial": dial, "position": position}
+    return race.numbers
 
 
 def endings(race: RunRace) -> list[str]:
-    return [lane["verdict"] for lane in race.picture["lanes"]]
+    return [lane["verdict"] for lane in race.numbers["lanes"]]
 
 
 def test_every_position_of_every_dial_has_its_three_runs():
@@ -40,7 +40,7 @@ def test_every_position_of_every_dial_has_its_three_runs():
 
 def test_pure_fp16_with_adam_is_not_finite_from_step_1():
     race = RunRace()
-    lane = race.picture["lanes"][1]
+    lane = race.numbers["lanes"][1]
     assert lane["verdict"] == "not finite from step 1"
     assert len(lane["heights"]) == 1 and lane["losses"][1] == "not finite"
     race.step = 1
@@ -118,7 +118,7 @@ def test_heights_are_the_recorded_losses_on_one_scale():
         run for run in RECORDED["runs"]
         if (run["task"], run["lr"], run["eps"], run["precision"]) == ("digits", 1e-3, 1e-8, "fp32")
     )  # fmt: skip
-    heights = race.picture["lanes"][0]["heights"]
+    heights = race.numbers["lanes"][0]["heights"]
     top = wanted["losses"][0] / heights[0]
     for loss, height in zip(wanted["losses"], heights, strict=True):
         assert abs(height - min(loss / top, 100)) < 0.02  # heights have two decimals
@@ -138,10 +138,10 @@ def test_a_request_is_answered_with_its_number_and_an_odd_one_changes_nothing():
 
 def test_another_task_begins_at_its_start():
     race = RunRace()
-    race.step = race.picture["last"]
+    race.step = race.numbers["last"]
     race.task = "autoencoder"
-    assert race.step == 0 and race.picture["last"] == 59
-    assert [label for _, label in race.picture["dials"][1]["positions"]] == [
+    assert race.step == 0 and race.numbers["last"] == 59
+    assert [label for _, label in race.numbers["dials"][1]["positions"]] == [
         "0.01",
         "0.001",
         "0.0001",
@@ -153,7 +153,7 @@ def test_what_is_not_on_a_dial_is_refused():
         with pytest.raises(TraitError):
             RunRace(**{dial: "fp8"})
     race = RunRace()
-    for step in (-1, race.picture["last"] + 1):
+    for step in (-1, race.numbers["last"] + 1):
         with pytest.raises(TraitError, match="this race has the steps 0 to 299"):
             race.step = step
 
@@ -176,8 +176,8 @@ def test_the_words_say_what_the_picture_shows():
 
 def test_what_crosses_to_the_page_is_json():
     race = RunRace(task="autoencoder")
-    assert json.loads(json.dumps(race.picture)) == race.picture
-    assert "NaN" not in json.dumps(RunRace().picture)
+    assert json.loads(json.dumps(race.numbers)) == race.numbers
+    assert "NaN" not in json.dumps(RunRace().numbers)
 
 
 def test_every_control_keeps_its_keys_from_jupyterlab():

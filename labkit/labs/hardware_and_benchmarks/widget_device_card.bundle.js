@@ -1,0 +1,94 @@
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_device_card.css widget_device_card.js, sha256 52a5aa38854f699083149b203e8663d9f6f8edebeb2bdfd896335efec47fbeae
+
+// labs/engine/elements.js
+function node(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+function control(tag, attributes = {}, ...children) {
+  return node(tag, { ...attributes, "data-lm-suppress-shortcuts": "true" }, ...children);
+}
+function button(label, attributes, onClick) {
+  const element = control("button", { type: "button", ...attributes }, label);
+  element.addEventListener("click", onClick);
+  return element;
+}
+function labelled(title, element) {
+  return node("label", {}, node("span", {}, title), element);
+}
+function columns(...titles) {
+  return node("thead", {}, node("tr", {}, ...titles.map((title) => node("th", { scope: "col" }, title))));
+}
+
+// labs/hardware_and_benchmarks/widget_device_card.js
+function render({ model, el }) {
+  const cards = model.get("cards");
+  const choice = control(
+    "select",
+    { class: "dc-choice" },
+    ...cards.map((card, i) => node("option", { value: String(i) }, card.name))
+  );
+  const about = node("p", { class: "dc-about" });
+  const body = node("tbody", {});
+  const table = node(
+    "table",
+    { class: "dc-table" },
+    node("caption", {}, "Press an answer for its evidence."),
+    columns("dtype", "storable", "computable", "accelerated"),
+    body
+  );
+  const why = node("p", { class: "dc-why", role: "status", "aria-live": "polite" });
+  const recipe = node("p", { class: "dc-recipe" });
+  const reasons = node("ul", { class: "dc-reasons" });
+  const code = control("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste" });
+  const root = node(
+    "div",
+    { class: "lk dc", role: "group", "aria-label": "DeviceCard" },
+    node("div", { class: "lk-controls" }, labelled("Device", choice)),
+    about,
+    table,
+    why,
+    recipe,
+    reasons,
+    code
+  );
+  choice.addEventListener("change", () => {
+    model.set("chosen", Number(choice.value));
+    model.save_changes();
+  });
+  function answer(fact) {
+    const one = button(fact.answer, {
+      class: `lk-button dc-${fact.answer}`,
+      "aria-pressed": "false",
+      "aria-label": `${fact.fact}: ${fact.answer}`
+    }, () => {
+      for (const other of body.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
+      one.setAttribute("aria-pressed", "true");
+      why.textContent = fact.why;
+    });
+    return node("td", {}, one);
+  }
+  function show() {
+    const card = cards[model.get("chosen")];
+    choice.value = String(model.get("chosen"));
+    about.textContent = `${card.about}. ${card.matrix} (${card.matrix_why})`;
+    body.replaceChildren(...card.rows.map((row) => node("tr", {}, node("th", { scope: "row" }, row.dtype), ...row.facts.map(answer))));
+    why.textContent = "";
+    recipe.textContent = `Recipe: ${card.recipe}`;
+    reasons.replaceChildren(...card.reasons.map((text) => node("li", {}, text)));
+    code.textContent = card.code;
+  }
+  model.on("change:chosen", show);
+  el.append(root);
+  show();
+  return () => model.off("change:chosen", show);
+}
+var widget_device_card_default = { render };
+export {
+  widget_device_card_default as default
+};
+//# sourceMappingURL=widget_device_card.bundle.js.map

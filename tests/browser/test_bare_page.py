@@ -1,0 +1,231 @@
+"""Every widget in a page without Jupyter: its bundle, its style, a small model, no network."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+import torch
+from tests.test_widget_pages import WIDGETS
+
+from labkit.devices import detect
+from labkit.devices.roofline import roofs
+from labkit.interview.sittings import DrillSitting
+from labkit.interview.widget_drill_card import DrillCard
+from labkit.labs.automatic_mixed_precision.call_order import CALLS
+from labkit.labs.automatic_mixed_precision.dtype_map import example
+from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
+from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
+from labkit.labs.detective.widget_nan_detective import NanDetective
+from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
+from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
+from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
+from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
+from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
+from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
+from labkit.labs.three_crimes.widget_run_race import RunRace
+from labkit.training import StepRecord
+from tests.interview.small_bank import small_bank
+
+pytestmark = pytest.mark.browser
+
+# What anywidget documents of a model. Python hears at once what is sent; its answers wait until a
+# test lets them through.
+MODEL = """
+window.model = {
+  state: JSON.parse(document.querySelector("#state").textContent),
+  changed: {}, heard: {}, sent: [],
+  get(name) { return this.state[name]; },
+  set(name, value) {
+    this.state[name] = this.changed[name] = value;
+    this.tell(name);
+  },
+  save_changes() {
+    this.sent.push(this.changed);
+    window.toPython(JSON.stringify(this.changed));
+    this.changed = {};
+  },
+  send() {},
+  on(event, act) { (this.heard[event] ??= []).push(act); },
+  off(event, act) { this.heard[event] = (this.heard[event] ?? []).filter((each) => each !== act); },
+  tell(name) { for (const act of this.heard[`change:${name}`] ?? []) act(); },
+  take(numbers) {
+    this.state.numbers = numbers;
+    this.tell("numbers");
+  },
+};
+"""
+RENDER = """async () => {
+  const module = await import("./widget.bundle.js");
+  window.quit = await module.default.render({ model, el: document.querySelector("#el") });
+}"""
+
+
+class BarePage:
+    """A widget in a page; ``said`` holds Python's answers, ``answer`` lets one through."""
+
+    def __init__(self, page, widget) -> None:
+        self.page, self.widget = page, widget
+        self.root = page.locator(".lk")
+        self.said: list[dict] = []
+
+    def state(self) -> dict:
+        shown = self.widget.get_state()
+        private = {name for name in shown if name.startswith("_")}
+        return {name: shown[name] for name in shown.keys() - private - {"layout"}}
+
+    def hear(self, changed: str) -> None:
+        """Python takes what the page sent, at once."""
+        for name, value in json.loads(changed).items():
+            setattr(self.widget, name, value)
+        self.said.append(self.widget.numbers)
+
+    def answer(self, numbers: dict) -> None:
+        self.page.evaluate("(numbers) => model.take(numbers)", numbers)
+
+    def requests(self) -> list[dict]:
+        return self.page.evaluate("() => model.sent.map((sent) => sent.request)")
+
+
+@contextmanager
+def bare_page(chromium, widget):
+    page = chromium.new_page()
+    bare, asked, wrong = BarePage(page, widget), [], []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+    page.expose_function("toPython", bare.hear)
+    state = json.dumps(bare.state()).replace("<", "\\u003c")
+    files = {
+        "/": (
+            "text/html",
+            '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
+            f"<style>{widget._css}</style><div id=el></div>"
+            f'<script type="application/json" id=state>{state}</script><script>{MODEL}</script>',
+        ),
+        "/widget.bundle.js": ("text/javascript; charset=utf-8", str(widget._esm)),
+    }
+
+    def serve(route) -> None:
+        path = "/" + route.request.url.removeprefix("http://bare.page").lstrip("/")
+        asked.append(path)
+        if path in files:
+            kind, body = files[path]
+            route.fulfill(content_type=kind, body=body)
+        else:
+            route.abort()
+
+    page.route("**/*", serve)
+    page.goto("http://bare.page/")
+    page.evaluate(RENDER)
+    try:
+        yield bare
+        assert asked == list(files), "a widget loads its bundle and nothing else"
+        assert wrong == []
+    finally:
+        page.close()
+
+
+RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
+BUILT = {
+    CallOrder: lambda tmp: CallOrder(),
+    DeviceCard: lambda tmp: DeviceCard(detect()),
+    DrillCard: lambda tmp: DrillCard(
+        DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"
+    ),
+    DtypeMap: lambda tmp: DtypeMap(example()),
+    FormatExplorer: lambda tmp: FormatExplorer(value="0.1"),
+    GradientWindow: lambda tmp: GradientWindow(torch.tensor([1e-9, 1e-3, 0.5])),
+    NanDetective: lambda tmp: NanDetective(0),
+    ReachTheSum: lambda tmp: ReachTheSum(),
+    Roofline: lambda tmp: Roofline(roofs("fp16", devices=["T4"])),
+    RunRace: lambda tmp: RunRace(),
+    ScaleTimeline: lambda tmp: ScaleTimeline(RECORDS),
+}
+
+
+@pytest.mark.parametrize("widget", WIDGETS, ids=lambda widget: widget.__name__)
+def test_every_widget_is_drawn_without_jupyter(widget, chromium, tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    with bare_page(chromium, BUILT[widget](tmp_path)) as bare:
+        assert bare.root.count() == 1
+        assert bare.root.get_attribute("role") == "group" and bare.root.get_attribute("aria-label")
+        assert bare.root.evaluate("(root) => getComputedStyle(root).borderTopStyle") == "solid"
+        controls = bare.root.locator("button, select, input")
+        assert controls.count() > 0
+        kept = "(all) => all.every((each) => each.closest('[data-lm-suppress-shortcuts=true]'))"
+        assert controls.evaluate_all(kept), "JupyterLab would take their keys"
+        listening = "() => Object.values(model.heard).flat().length"
+        assert bare.page.evaluate(listening) > 0
+        bare.page.evaluate("() => quit()")
+        assert bare.page.evaluate(listening) == 0, "a view that is closed still listens"
+
+
+def test_a_late_answer_is_ignored(chromium):
+    with bare_page(chromium, CallOrder(list(CALLS))) as bare:
+        calls = bare.root.locator(".co-call")
+        for _ in range(2):  # faster than answers come
+            calls.first.focus()
+            bare.page.keyboard.press("Delete")
+        assert [request["seq"] for request in bare.requests()] == [1, 2]
+        late, newest = bare.said
+        before = calls.all_inner_texts()
+        bare.answer(late)
+        assert calls.all_inner_texts() == before == list(CALLS)[2:]
+        assert bare.root.locator(".co-verdict").inner_text() != newest["verdict"]
+        bare.answer(newest)
+        assert bare.root.locator(".co-verdict").inner_text() == newest["verdict"]
+
+
+def test_wishes_that_wait_are_joined(chromium):
+    with bare_page(chromium, ReachTheSum()) as bare:
+        press = {n: bare.root.get_by_role("button", name=f"add 1, {n} times") for n in (10, 1000)}
+        for n in (10, 1000, 1000, 10):
+            press[n].click()
+        assert [request.get("add") for request in bare.requests()] == [10]
+        bare.answer(bare.said[0])
+        assert bare.requests()[1:] == [{"seq": 2, "add": 2010}]
+        press[10].click()
+        bare.root.get_by_label("Format").select_option("bf16")
+        bare.answer(bare.said[1])
+        assert bare.root.get_by_label("Format").input_value() == "bf16"
+        assert bare.requests()[2:] == [{"seq": 3, "format_name": "bf16"}]
+        bare.answer(bare.said[2])
+        assert bare.root.get_by_text("of 0 ones").is_visible()
+
+
+def test_of_sizes_that_wait_only_the_newest_is_asked_for(chromium):
+    with bare_page(chromium, Roofline(roofs("fp16", devices=["T4"]))) as bare:
+        slider = bare.root.get_by_role("slider")
+        slider.focus()
+        for _ in range(4):
+            bare.page.keyboard.press("ArrowRight")
+        first = SIZES.index(512)
+        assert [request["index"] for request in bare.requests()] == [first + 1]
+        bare.answer(bare.said[0])
+        assert slider.input_value() == str(first + 4), "the slider stays where it was moved to"
+        assert [request["index"] for request in bare.requests()] == [first + 1, first + 4]
+        bare.answer(bare.said[1])
+        assert "8192 x 8192" in bare.root.inner_text()
+
+
+def test_wishes_that_cannot_be_joined_are_done_in_order(chromium):
+    frames = [({-30: 5, -5: 1}, 0.06)] * 3
+    with bare_page(chromium, GradientWindow(frames)) as bare:
+        slider = bare.root.get_by_role("slider")
+        slider.focus()
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight"):
+            bare.page.keyboard.press(key)
+        bare.root.get_by_role("button", name="next frame").click()
+        slider.focus()
+        bare.page.keyboard.press("ArrowRight")
+        for place in range(4):
+            bare.answer(bare.said[place])
+        wishes = [{k: v for k, v in request.items() if k != "seq"} for request in bare.requests()]
+        assert wishes == [{"k": 1}, {"k": 3}, {"next": True}, {"k": 4}]
+        assert (bare.widget.k, bare.widget.frame) == (4, 1)
+
+
+def test_what_python_changes_is_drawn(chromium):
+    with bare_page(chromium, FormatExplorer(value="1")) as bare:
+        bare.widget.text = "2"
+        bare.answer(bare.widget.numbers)
+        assert bare.root.locator(".fe-exact output").inner_text() == "2"
