@@ -23,7 +23,7 @@ def package(tmp_path, monkeypatch) -> Path:
     sources = first.partition(" from ")[2].partition(", ")[0].split()
     assert sorted(Path(name).name for name in sources) == sorted(SOURCES)
     folder = tmp_path / "labkit" / page.relative_to(bundle.PACKAGE).parent
-    for name in [*sources, *OUTPUTS, "roofline.py"]:
+    for name in [*sources, *OUTPUTS, "widget_roofline.py"]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page.parent / name, folder / name)
     monkeypatch.setenv("PATH", str(tmp_path))
