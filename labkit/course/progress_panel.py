@@ -1,7 +1,8 @@
 """The progress panel: how far each lab is, and which ideas are worth another look.
 
-It shows records of ``labkit.base.progress`` and computes nothing new. The page and the text twin (the
-``repr``) say the same. Colours are JupyterLab's own, so that the panel reads in light and dark.
+It shows records of ``labkit.base.progress`` and computes nothing new. The page and the text twin
+(the ``repr``) say the same. Colours are JupyterLab's own, so that the panel reads in light and
+dark.
 """
 
 from collections.abc import Iterable, Mapping

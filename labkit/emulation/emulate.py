@@ -1,7 +1,7 @@
 """``emulate_gpu()``: ordinary ``torch.amp`` code on a CPU behaves as on a Tensor Core GPU.
 
 It puts two tables into torch's dispatcher while at least one block is open, and takes them out
-again: ``labkit.emulation.autocast_lists`` says in which dtype each operator runs, ``labkit.emulation.tensor_core`` what
+again: ``autocast_lists`` says in which dtype each operator runs, ``tensor_core`` what
 it rounds.
 """
 
@@ -80,8 +80,8 @@ class emulate_gpu(ContextDecorator):
     Args:
         accumulate: what the running sums of the matmul family are rounded to: float32, float16,
             bfloat16 or a signed ``labkit.formats.FloatFormat``. Anything but float32 is a model of
-            a narrow accumulator (see ``labkit.formats.accumulators``), slow, and not of a certain GPU;
-            convolutions keep float32. Of nested blocks the innermost counts.
+            a narrow accumulator (see ``labkit.formats.accumulators``), slow, and not of a certain
+            GPU; convolutions keep float32. Of nested blocks the innermost counts.
         promote_every: after so many products a narrow sum is added to one in float32 and begins
             again at zero. None: never.
 
@@ -91,7 +91,7 @@ class emulate_gpu(ContextDecorator):
     Inside, RNN layers under autocast raise NotImplementedError, which names their cells as the way
     out, and ``binary_cross_entropy`` raises CUDA's own message.
 
-    Sources: the table in ``labkit.emulation.tensor_core``, the lists in ``labkit.emulation.autocast_lists``.
+    Sources: the table in ``tensor_core``, the lists in ``autocast_lists``.
 
     >>> x = torch.full((1, 4096), 1.0)
     >>> with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):

@@ -2,7 +2,7 @@
 
 It has two parts:
 
-1. ``quantize`` rounds to a format's values as ``labkit.formats.rounding`` does, then settles what no
+1. ``quantize`` rounds to a format's values as ``rounding`` does, then settles what no
    rounding can: values beyond the largest, and zeros and signs that the format lacks.
 2. ``encode`` and ``decode`` go between values and integer codes.
 
@@ -112,7 +112,7 @@ def quantize(
     - ``rounding``: ``"nearest_even"`` and ``"nearest_away"`` differ in ties only; ``"up"`` is
       toward +inf and ``"down"`` toward -inf (IEEE 754-2019, section 4.3). ``"stochastic"`` takes
       the value farther from zero with a probability equal to the fraction of the step, to within
-      2**-23: it draws r = 23 bits for each value (``labkit.formats.rounding.RANDOM_BITS``), so the mean
+      2**-23: it draws r = 23 bits for each value (``rounding.RANDOM_BITS``), so the mean
       is off by at most 2**-r steps, and a value of the format never moves. A CPU ``generator``
       fills one value after another in order of index, and an accelerator is given all at once,
       so the size of chunks does not change a draw.

@@ -1,7 +1,7 @@
 """What an answer to a card is worth, and what to say about it.
 
 ``judge`` takes a card and an answer in the form of its kind and returns a ``Judgement``; the kind's
-class, in ``labkit.interview.choice_kinds`` or ``labkit.interview.typed_kinds``, says which form that is. ``read`` turns
+class, in ``choice_kinds`` or ``typed_kinds``, says which form that is. ``read`` turns
 a line that somebody typed into that form. An answer that cannot be understood is no wrong answer:
 it raises ``Unclear`` with what would be understood, and may be given again. ``None`` is "I do not
 know".

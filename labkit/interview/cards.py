@@ -1,6 +1,6 @@
 """What every question has, and the card that a seed draws from it.
 
-``Question`` is the base of all kinds (``labkit.interview.question_kinds``): a kind says in its class how an
+``Question`` is the base of all kinds (``question_kinds``): a kind says in its class how an
 answer is read and judged, what the right one is, and what a card shows. ``draw`` turns a question
 and a seed into a ``Card``: its numbers drawn, its options shuffled, its text filled in.
 """

@@ -1,8 +1,8 @@
 """Preparing for an interview, with the learner's log: what was answered, what comes next.
 
-``labkit.interview.drills`` and ``labkit.interview.mock`` are pure; this module reads their reviews from
-``labkit.base.progress`` and writes them there, keeps the language and the date of the interview, and
-carries reviews from one machine to another as JSON.
+``drills`` and ``mock`` are pure; this module reads their reviews from
+``labkit.base.progress`` and writes them there, keeps the language and the date of the interview,
+and carries reviews from one machine to another as JSON.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Three ways to prepare, as plain records: by Friday, over weeks, and one topic at a time.
 
-Pure functions over a bank, reviews and a moment, as in ``labkit.interview.drills``. The third way needs no
+Pure functions over a bank, reviews and a moment, as in ``drills``. The third way needs no
 plan: it is a drill with a topic.
 """
 
@@ -28,7 +28,7 @@ class Step:
 
     @property
     def cell(self) -> str:
-        """What to run for it in a notebook; the names are in ``labkit.interview.widget_drill_card``."""
+        """What to run for it in a notebook; the names are in ``widget_drill_card``."""
         if self.action == "drill":
             return f'drill(topics=("{self.topic}",), count={_CARDS})'
         return {"diagnostic": "diagnostic()", "mock": "mock_interview()"}[self.action]

@@ -1,6 +1,6 @@
 """Where a learner stands before an interview, as tables and pictures for a notebook.
 
-Everything is computed from the learner's own log by ``labkit.interview.drills`` and ``labkit.interview.plans``; this
+Everything is computed from the learner's own log by ``drills`` and ``plans``; this
 module only asks the log and the clock. Each function raises ``labkit.base.progress.ProgressError``
 where the log cannot be read.
 """

@@ -1,8 +1,8 @@
 """The kinds of questions by name.
 
-A new kind is a class in ``labkit.interview.choice_kinds`` or ``labkit.interview.typed_kinds``, its name below, and a
-branch for its ``form`` in the page of the card (labkit/interview/widget_drill_card.js) where no form of
-today asks for it.
+A new kind is a class in ``choice_kinds`` or ``typed_kinds``, its name below, and a
+branch for its ``form`` in the page of the card (labkit/interview/widget_drill_card.js) where no
+form of today asks for it.
 """
 
 from typing import get_args

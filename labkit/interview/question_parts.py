@@ -1,6 +1,6 @@
 """What questions are made of: texts in two languages, options, numbers, and known wrong answers.
 
-Frozen records, read from the bank's TOML files by ``labkit.interview.questions``; a field that a record does
+Frozen records, read from the bank's TOML files by ``questions``; a field that a record does
 not know is an error. Here are also the two errors: ``BankError`` for a bank that cannot be used,
 ``Unclear`` for an answer that cannot be understood.
 """

@@ -1,8 +1,8 @@
 """The bank of interview questions: TOML files, one a topic, read into frozen records.
 
 ``load`` reads and validates; what is wrong in a file is said with its name, the question's id and
-the field. ``labkit.interview.cards`` draws a question's card, ``labkit.interview.question_kinds`` names the kinds, and
-``labkit.interview.answers`` judges what is answered. Nothing here needs torch, so the first card is there at
+the field. ``cards`` draws a question's card, ``question_kinds`` names the kinds, and
+``answers`` judges what is answered. Nothing here needs torch, so the first card is there at
 once.
 
 How a question is written, field by field, stands in data/questions/README.md.

@@ -230,7 +230,7 @@ class MockSitting(Sitting):
 def todays(
     bank: Bank, *, count: int = 10, topics: Sequence[str] = (), core: bool = False
 ) -> DrillSitting:
-    """What is due for this learner now, then what is new. Raises as ``labkit.interview.drills.session``."""
+    """What is due for this learner now, then what is new. Raises as ``drills.session``."""
     past = interview.reviews()
     questions = drills.session(
         bank,

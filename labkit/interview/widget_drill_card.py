@@ -1,6 +1,6 @@
 """DrillCard: one question after another, by keyboard alone if one likes.
 
-``labkit.interview.sittings`` holds the state, Python sends what to show as final HTML in ``numbers``, and the
+``sittings`` holds the state, Python sends what to show as final HTML in ``numbers``, and the
 page sends what was answered.
 """
 
@@ -26,7 +26,7 @@ class DrillCard(AskingWidget):
 
     ``language`` is "en" or "zh". ``answer(typed)`` answers with the line that a terminal would take
     (``2``, ``b a c``, ``2**-14``), ``tick(1, 3)``, ``hint()`` and ``next()`` do what the page does.
-    ``answer`` raises ``labkit.interview.question_parts.Unclear`` for a line that cannot be understood.
+    ``answer`` raises ``question_parts.Unclear`` for a line that cannot be understood.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")

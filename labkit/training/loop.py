@@ -1,6 +1,6 @@
 """``train``: one visible loop for every precision of the course.
 
-Precisions differ around the loop, not in it: ``labkit.training.precision`` says what each one is and makes
+Precisions differ around the loop, not in it: ``precision`` says what each one is and makes
 it hold, a scaler that is disabled does nothing, and every step is zero_grad, forward under
 autocast, scaled backward, unscale_, clip, step, update. ``train`` is that loop; above it stands
 what it returns, below it what it calls.

@@ -3,7 +3,7 @@
 A loss scaler has four methods. ``scale`` multiplies the loss, so that small gradients survive in
 fp16. ``unscale_`` looks for inf and NaN, then divides the gradients again. ``step`` runs the
 optimizer unless something was found, and ``update`` chooses the next scale by the rule of
-``labkit.training.scaling``. The rest of the module holds their order: each once a step, per optimizer.
+``scaling``. The rest of the module holds their order: each once a step, per optimizer.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,8 @@ PUBLISHED = (
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        f"from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder\ncalls = CallOrder({PUBLISHED})\ncalls"
+        "from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder\n"
+        f"calls = CallOrder({PUBLISHED})\ncalls"
     )
 
 

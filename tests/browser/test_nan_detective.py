@@ -10,7 +10,10 @@ from tests.browser.contrast import contrasts
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 # Case 3 is a NaN in the data, case 4 a square root at 0: both are checked below.
-SHOW = "from labkit.labs.detective.widget_nan_detective import NanDetective\ncase = NanDetective(3)\ncase"
+SHOW = (
+    "from labkit.labs.detective.widget_nan_detective import NanDetective\n"
+    "case = NanDetective(3)\ncase"
+)
 
 
 def picture(widget, name):

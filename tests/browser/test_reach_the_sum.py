@@ -10,7 +10,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum\nones = ReachTheSum()\nones"
+        "from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum\n"
+        "ones = ReachTheSum()\nones"
     )
 
 

@@ -12,7 +12,11 @@ from labkit.course.bundle import BundleError
 
 MODULES = sorted(p for p in bundle.PACKAGE.rglob("*.js") if p.with_suffix(".py").exists())
 SOURCES = ["widget_roofline.js", "widget_roofline.css", "elements.js", "elements.css"]
-OUTPUTS = ["widget_roofline.bundle.js", "widget_roofline.bundle.js.map", "widget_roofline.bundle.css"]
+OUTPUTS = [
+    "widget_roofline.bundle.js",
+    "widget_roofline.bundle.js.map",
+    "widget_roofline.bundle.css",
+]
 
 
 @pytest.fixture

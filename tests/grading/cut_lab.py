@@ -11,7 +11,8 @@ CUT = '''\
 # %%
 import math, torch
 from labkit.labs.engine import reveal, whose, yours
-from labkit.labs.number_formats.checks import (check_e2m1_value, check_eight_bits, check_ulp, step_at_2048)
+from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits
+from labkit.labs.number_formats.checks import check_ulp, step_at_2048
 from labkit.formats import FP16, spacing
 
 # %% predict="step-at-2048"

@@ -134,7 +134,7 @@ def test_no_oracle_table_is_shipped(one):
 
 
 def _is_elsewhere(value) -> bool:
-    """Whether the name stands for something that is in the sandbox anyway: torch, labkit.training.models."""
+    """Whether the name stands for something that is in the sandbox anyway: torch, models."""
     module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return module is not None and (
         module in shipping.BESIDE or not module.startswith("labkit.labs.engine")

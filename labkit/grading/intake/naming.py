@@ -1,8 +1,8 @@
 """Which names a cell binds and which it needs, for code that nobody has run and may be hostile.
 
-``labkit.course.lab_source`` asks IPython, whose transformation of magics takes seconds on some inputs;
-here a magic or shell line counts as nothing. What cannot be parsed is searched for definitions, and
-every word of it counts as read.
+``labkit.course.lab_source`` asks IPython, whose transformation of magics takes seconds on some
+inputs; here a magic or shell line counts as nothing. What cannot be parsed is searched for
+definitions, and every word of it counts as read.
 """
 
 import ast

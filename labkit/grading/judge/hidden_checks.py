@@ -1,4 +1,4 @@
-"""An instructor's own checks: a file of check functions, written as those of ``labkit.labs.engine``.
+"""An instructor's own checks: a file of check functions, written as a lab's ``checks`` are.
 
 Such a file needs no edit of a notebook::
 

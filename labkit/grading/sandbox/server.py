@@ -1,10 +1,10 @@
 """The warm server, inside the sandbox: forked once a submission, and from there once an exercise.
 
 It has imported what the labs import, has stand-ins for the engine and the checks, and never runs a
-student's code itself. For each submission a fork takes namespaces of its own, and in them a *snapshot*
-process runs the cells; for each exercise the snapshot forks, and that child runs the first half of
-the check and writes the codec's bytes. The judge is not here: whatever a student does to these
-processes, they can only send bytes.
+student's code itself. For each submission a fork takes namespaces of its own, and in them a
+*snapshot* process runs the cells; for each exercise the snapshot forks, and that child runs the
+first half of the check and writes the codec's bytes. The judge is not here: whatever a student does
+to these processes, they can only send bytes.
 
 Sockets, in frames: ``control`` from the judge's side to the server; one a submission, which the
 judge gets from the server; one an exercise, which the snapshot gets from the judge.

@@ -1,4 +1,4 @@
-"""What a notebook finds instead of the engine and the checks: modules that accept every name and call.
+"""What a notebook finds instead of the engine and the checks: modules with any name, for any call.
 
 A notebook's setup cell imports its checks, and added cells may call them. No check, no judge and
 no known answer is there; ``yours`` gives labkit's own, as in a notebook where nothing has passed.

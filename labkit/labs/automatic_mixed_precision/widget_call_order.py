@@ -1,6 +1,6 @@
 """CallOrder: put the calls of one AMP step in order, and read at each call what it breaks.
 
-Python judges and the page moves the calls: ``labkit.labs.automatic_mixed_precision.call_order.faults`` says what an order does;
+Python judges and the page moves the calls: ``call_order.faults`` says what an order does;
 ``numbers`` holds the rows as final text. An order may come from running code.
 """
 
@@ -32,7 +32,7 @@ _WORDS = {"raises": "raises: ", "wrong": "", "style": "works, but "}
 class CallOrder(AskingWidget):
     """A list of calls that can be moved, taken out and put back; each row says what goes wrong.
 
-    ``order`` (readable, observable) holds the calls, names of ``labkit.labs.automatic_mixed_precision.call_order.CALLS``; without
+    ``order`` (readable, observable) holds the calls, names of ``call_order.CALLS``; without
     one it begins shuffled. ``move(place, to)``, ``take(place)`` and ``put(call)`` do what the page
     does. Raises ValueError for an unknown call or place.
 

@@ -16,7 +16,7 @@ from labkit.labs.engine.described import AskingWidget
 class DtypeMap(AskingWidget):
     """The values of one step in rows: what forward makes, and beside it its gradient.
 
-    ``edges`` come from ``labkit.labs.automatic_mixed_precision.dtype_map``. Two traits can be read and observed: ``painted`` (a
+    ``edges`` come from ``dtype_map``. Two traits can be read and observed: ``painted`` (a
     dtype or "" for each edge) and ``ran``. ``paint(name, dtype)`` paints as a press does, ``run()``
     shows the truth, ``clear()`` begins again. Raises ValueError for an empty list of edges, an
     unknown edge or a dtype that is not in ``paints``.
@@ -33,7 +33,7 @@ class DtypeMap(AskingWidget):
         self.edges = tuple(edges)
         if not self.edges:
             raise ValueError(
-                "edges is empty: record a step with labkit.labs.automatic_mixed_precision.dtype_map.record_step"
+                "edges is empty: record a step with record_step of the module dtype_map"
             )
         low = sorted({edge.dtype for edge in self.edges} - {"fp32"})
         super().__init__(paints=[*(low or ["fp16"]), "fp32"])

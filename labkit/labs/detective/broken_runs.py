@@ -30,7 +30,8 @@ class Recipe:
     """The settings of one run; each default is sound.
 
     Args:
-        precision: one of ``labkit.training.precision.PRECISIONS``; whether the loss is scaled, and how, is
+        precision: one of ``labkit.training.precision.PRECISIONS``; whether the loss is scaled, and
+        how, is
             the scaler's.
         scaler: "none", "checked" (GradScaler's rule) or "unchecked" (grows, never looks for inf).
         growth_interval: good steps before either scaler doubles its scale.

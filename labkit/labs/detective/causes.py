@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from labkit.labs.detective.broken_runs import Recipe
 
-# The findings of the instruments (labkit.labs.detective.instruments), in the words that a reader sees.
+# The findings of the instruments (instruments), in the words that a reader sees.
 NAN, FLAT = "the loss is not finite", "the loss hardly moves"
 
 SUDDEN, CLIMBS, LEVEL = "no climb before it broke", "a climb before it broke", "a flat line"

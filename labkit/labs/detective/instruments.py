@@ -30,7 +30,7 @@ of a probability whose logit lies so far below the largest."""
 
 @dataclass(frozen=True)
 class Reading:
-    """What an instrument shows: its finding in words of ``labkit.labs.detective.causes``, a text, a picture.
+    """What an instrument shows: its finding in words of ``causes``, a text, a picture.
 
     ``picture`` is plain data: {"kind": "line" | "bars" | "chain" | "digits", ...}.
     """

@@ -1,6 +1,6 @@
 """The NaN detective: a run that fails, eight instruments, four queries, one cause.
 
-A case is a real training run, and each instrument measures it. The table in ``labkit.labs.detective.causes`` says
+A case is a real training run, and each instrument measures it. The table in ``causes`` says
 which findings each cause can show, so a reading rules out every cause that cannot show it.
 ``accuse`` compares the queries that were made with the fewest that settle the case.
 

@@ -1,6 +1,6 @@
 """The small pictures of the NaN detective, ready to be drawn: places in percent, labels as text.
 
-Each function takes the plain data of a ``labkit.labs.detective.instruments.Reading`` and returns where to draw;
+Each function takes the plain data of a ``instruments.Reading`` and returns where to draw;
 from the left and from the top.
 """
 

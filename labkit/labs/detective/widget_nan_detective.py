@@ -1,6 +1,6 @@
 """NanDetective: a run that fails, eight instruments, four queries, and whom to accuse.
 
-A case is a ``labkit.labs.detective.nan_detective.Case``. The page only asks and accuses: each request says what to
+A case is a ``nan_detective.Case``. The page only asks and accuses: each request says what to
 do, and ``numbers`` holds everything that is then shown.
 """
 

@@ -1,7 +1,7 @@
 """What every lab stands on: checks, predictions, claims, the codec, and the base of widgets.
 
-A notebook takes ``claim``, ``predict``, ``whose`` and ``yours`` from here; a lab's ``checks`` module
-takes ``check``, ``calls``, ``collect`` and the comparisons.
+A notebook takes ``claim``, ``predict``, ``whose`` and ``yours`` from here; a lab's ``checks``
+module takes ``check``, ``calls``, ``collect`` and the comparisons.
 """
 
 from labkit.labs.engine.checks import (

@@ -1,7 +1,7 @@
 """Run an answer, judge what came back, name the mistake.
 
 A check is two functions. ``run`` runs beside the answer and returns plain data; it holds no right
-answers. The judge sees that data only, after it has crossed ``labkit.labs.engine.codec``, so the same
+answers. The judge sees that data only, after it has crossed ``codec``, so the same
 check serves the learner's kernel and a grader that keeps the answer in a sandbox::
 
     @check(calls(INPUTS))

@@ -74,7 +74,8 @@ class GradientWindow(AskingWidget):
     how it stands.
 
     Args:
-        gradients: a tensor, or frames in order as ``labkit.training.data.autoencoder_gradients`` gives
+        gradients: a tensor, or frames in order as ``labkit.training.data.autoencoder_gradients``
+        gives
             them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers; see ``labkit.labs.engine.loop_ends``.
+"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers; see ``loop_ends``.
 
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """

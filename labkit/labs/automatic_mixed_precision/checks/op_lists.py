@@ -1,6 +1,6 @@
 """Checks of lab 05, the first two: autocast by hand, and its lists read backwards.
 
-The loops of this lab are judged in ``labkit.labs.automatic_mixed_precision.checks.amp_loops``, the review in
+The loops of this lab are judged in ``amp_loops``, the review in
 ``labkit.labs.automatic_mixed_precision.checks.amp_review``.
 """
 
