@@ -25,8 +25,8 @@ END = "# End"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign)
 _FURNITURE = re.compile(
-    r"labkit\.(checks|widgets|interview|labs\.engine)(\.|$)"
-    r"|labkit\.labs\.\w+\.(checks|predictions|solutions)(\.|$)"
+    r"labkit\.(course|interview|labs\.(engine|\w+\.(checks|predictions|solutions|widget_\w+)))"
+    r"(\.|$)"
 )
 _LOUD = {"print", "input", "exec", "eval", "open", "compile", "__import__", "breakpoint"}
 
