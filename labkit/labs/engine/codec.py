@@ -24,9 +24,11 @@ import math
 import struct
 import sys
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from labkit.formats.float_formats import FloatFormat
 
 # Bytes an element. longdouble is missing: its padding would make equal values differ.
 DTYPES = {"bool": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2}
@@ -36,13 +38,6 @@ NUMPY_DTYPES = tuple(DTYPES)
 DTYPES |= {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1}
 DTYPES |= {"float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
 DIMENSIONS = 64  # numpy allows no more
-
-# Record -> its module, and its fields with their exact types.
-RECORDS = {
-    "Raised": (__name__, {"type_name": str, "message": str, "line": str}),
-    "FloatFormat": ("labkit.formats", {"name": str, "exponent_bits": int, "mantissa_bits": int}),
-}
-RECORDS["FloatFormat"][1].update(bias=int, signed=bool, specials=str, storage_bits=int)
 
 # Keys of one dict that may share a hash. The powers of two among the doubles need 35; with no
 # bound, chosen keys (multiples of 2**61 - 1) make a dict quadratic.
@@ -77,6 +72,18 @@ class Raised:
     type_name: str
     message: str
     line: str
+
+
+def _fields(record: type) -> dict[str, type]:
+    """A record's fields with their exact types; ``int | None`` is an int once it is made."""
+    hints = get_type_hints(record)
+    return {
+        one.name: (get_args(hints[one.name]) or (hints[one.name],))[0] for one in fields(record)
+    }
+
+
+RECORDS = {record: _fields(record) for record in (Raised, FloatFormat)}
+"""The classes that cross, in the order of their places in an encoding."""
 
 
 def encode(value: Any, *, limits: Limits = LIMITS) -> bytes:
@@ -181,13 +188,14 @@ class _Writer:
         self.path.pop()
 
     def record(self, x: Any, kind: type, key: bool) -> bool:
-        for place, (name, (module, fields)) in enumerate(RECORDS.items()):
-            if kind is getattr(sys.modules.get(module), name, None):
+        for place, (record, types_of) in enumerate(RECORDS.items()):
+            if kind is record:
                 self.put(b"R" + bytes([place]))
-                for field, allowed in fields.items():
+                for field, allowed in types_of.items():
                     item = getattr(x, field, None)
                     if type(item) is not allowed:
-                        self.refuse(f"{name}.{field} is not exactly of type {allowed.__name__}")
+                        where = f"{record.__name__}.{field}"
+                        self.refuse(f"{where} is not exactly of type {allowed.__name__}")
                     self.child(f".{field}", item, key)
                 return True
         return False
@@ -336,15 +344,15 @@ class _Reader:
         self.depth += 1
         return made
 
-    def record(self, name: str) -> Any:
-        module, fields = RECORDS[name]
-        values = {field: self.value() for field in fields}
-        if any(type(values[field]) is not allowed for field, allowed in fields.items()):
-            self.fail(f"no {name}: a field of another type")
+    def record(self, record: type) -> Any:
+        types_of = RECORDS[record]
+        values = {field: self.value() for field in types_of}
+        if any(type(values[field]) is not allowed for field, allowed in types_of.items()):
+            self.fail(f"no {record.__name__}: a field of another type")
         try:
-            return getattr(import_module(module), name)(**values)
+            return record(**values)
         except (TypeError, ValueError, ArithmeticError) as error:
-            self.fail(f"no {name}: {str(error)[:200]}")
+            self.fail(f"no {record.__name__}: {str(error)[:200]}")
 
     def shape(self) -> tuple:
         return tuple(self.number() for _ in range(self.take(1)[0]))
