@@ -38,7 +38,7 @@ DTYPES |= {"float8_e5m2fnuz": 1, "float8_e8m0fnu": 1, "float4_e2m1fn_x2": 1}
 DIMENSIONS = 64  # numpy allows no more
 
 # Record -> its module, and its fields with their exact types.
-RECORDS = {
+RECORDS: dict[str, tuple[str, dict[str, type]]] = {
     "Raised": (__name__, {"type_name": str, "message": str, "line": str}),
     "FloatFormat": ("labkit.formats", {"name": str, "exponent_bits": int, "mantissa_bits": int}),
 }
@@ -61,7 +61,7 @@ class Limits:
     depth: int = 64
     elements: int = 2**17
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # A level takes 3 Python frames: 150 levels fit into the interpreter's 1000.
         if not 0 <= self.depth <= 150:
             raise ValueError(f"depth is {self.depth}; the codec nests 0 to 150 containers")
