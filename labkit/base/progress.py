@@ -118,7 +118,7 @@ def path() -> Path:
 
 
 def record(
-    kind: str, *, lab: str, item: str, status: str, now: datetime | None = None, **detail
+    kind: str, *, lab: str, item: str, status: str, now: datetime | None = None, **detail: object
 ) -> str | None:
     """Add one event to the log; when this returns None, the event is on the disk.
 

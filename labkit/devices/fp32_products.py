@@ -12,8 +12,9 @@ import torch
 
 _backends = torch.backends
 SWITCHES = {
-    "cuda": (_backends.cuda.matmul, _backends.cudnn.conv, _backends.cudnn.rnn),
-    "cpu": (_backends.mkldnn.matmul, _backends.mkldnn.conv),
+    # torch's types leave out what it puts into these modules when they are imported.
+    "cuda": (_backends.cuda.matmul, _backends.cudnn.conv, _backends.cudnn.rnn),  # type: ignore[attr-defined]
+    "cpu": (_backends.mkldnn.matmul, _backends.mkldnn.conv),  # type: ignore[attr-defined]
 }
 """Where torch keeps the meaning of float32 products, by device."""
 

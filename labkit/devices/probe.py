@@ -195,10 +195,10 @@ def described(device: str) -> Description:
             memory=card.total_memory,
         )
     if kind == "xpu":
-        card = torch.xpu.get_device_properties(device)
-        has = {name for name in dir(card) if name.startswith("has_") and getattr(card, name)}
-        memory = card.total_memory
-        return Description(name=card.name, kind=kind, memory=memory, features=frozenset(has))
+        gpu = torch.xpu.get_device_properties(device)
+        has = {name for name in dir(gpu) if name.startswith("has_") and getattr(gpu, name)}
+        memory = gpu.total_memory
+        return Description(name=gpu.name, kind=kind, memory=memory, features=frozenset(has))
     if kind == "mps":  # the processor and its GPU are one chip with one memory
         return replace(processor(), kind="mps", features=None)
     return processor()

@@ -74,7 +74,7 @@ LEFT_ALONE = (
 )
 
 
-def operator(name: str) -> Callable[..., Any]:
+def operator(name: str) -> torch._ops.OpOverload:
     """``"sum.dim_IntList"`` -> ``torch.ops.aten.sum.dim_IntList``."""
     packet, _, overload = name.partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")

@@ -26,18 +26,20 @@ def _accumulator(
     accumulate: torch.dtype | FloatFormat, promote_every: int | None
 ) -> Accumulator | None:
     """The accumulator that the arguments describe, None for float32."""
-    fmt = format_of(accumulate) if accumulate in _NARROW else accumulate
-    if accumulate is not torch.float32 and not (isinstance(fmt, FloatFormat) and fmt.signed):
+    fmt = FP32 if accumulate is torch.float32 else accumulate
+    if isinstance(fmt, torch.dtype) and fmt in _NARROW:
+        fmt = format_of(fmt)
+    if not (isinstance(fmt, FloatFormat) and fmt.signed):
         raise ValueError(
             f"accumulate={accumulate!r}: pass torch.float32, torch.float16, torch.bfloat16 or a "
             "signed labkit.formats.FloatFormat"
         )
-    if promote_every is not None and accumulate in (torch.float32, FP32):
+    if promote_every is not None and fmt == FP32:
         raise ValueError(
             f"promote_every={promote_every!r} moves a narrow sum to float32, but accumulate is "
             "float32 already: pass a narrower accumulate, or leave promote_every out"
         )
-    return None if accumulate in (torch.float32, FP32) else Accumulator(fmt, promote_every)
+    return None if fmt == FP32 else Accumulator(fmt, promote_every)
 
 
 class _Installation:
@@ -123,6 +125,6 @@ class emulate_gpu(ContextDecorator):
         global _installed
         with _lock:
             accumulators.leave(self.accumulator)
-            if not accumulators.in_force:
+            if _installed is not None and not accumulators.in_force:
                 _installed.remove()
                 _installed = None

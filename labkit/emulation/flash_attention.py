@@ -107,7 +107,8 @@ def backward(
         grad_scores = grad_scores.to(dtype).float()
         torch.bmm(grad_scores, k[part], out=grad_q[part]).mul_(scale)
         torch.bmm(grad_scores.mT, q[part], out=grad_k[part]).mul_(scale)
-    return tuple(
-        grads.to(dtype).view(x.shape)
-        for grads, x in ((grad_q, query), (grad_k, key), (grad_v, value))
+    return (
+        grad_q.to(dtype).view(query.shape),
+        grad_k.to(dtype).view(key.shape),
+        grad_v.to(dtype).view(value.shape),
     )

@@ -89,7 +89,9 @@ def _float32_product(name: str) -> Kernel:
     return product
 
 
-def _with_addend(matmul: Kernel, x: Tensor, a: Tensor, b: Tensor, *, beta=1, alpha=1) -> Tensor:
+def _with_addend(
+    matmul: Kernel, x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """beta * x + alpha * (a @ b); beta = 0 ignores x, even its NaNs, as BLAS does."""
     product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
     return product if beta == 0 else torch.add(product, x, alpha=beta)
@@ -203,7 +205,16 @@ def attention(name: str) -> Kernel:
     """Attention as a fused CUDA kernel does it; its log-sum-exp stays float32."""
     here = original(name)
 
-    def kernel(query, key, value, dropout=0.0, causal=False, *, attn_mask=None, scale=None):
+    def kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        dropout: float = 0.0,
+        causal: bool = False,
+        *,
+        attn_mask: Tensor | None = None,
+        scale: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
         if dropout or shared_dtype((query, key, value)) is None:  # torch refuses dropout here
             settings = {"attn_mask": attn_mask, "scale": scale}
             return here(query, key, value, dropout, causal, **settings)
@@ -217,8 +228,18 @@ def attention_backward(name: str) -> Kernel:
     here = original(name)
 
     def kernel(
-        grad, query, key, value, output, logsumexp, dropout, causal, *, attn_mask=None, scale=None
-    ):
+        grad: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        logsumexp: Tensor,
+        dropout: float,
+        causal: bool,
+        *,
+        attn_mask: Tensor | None = None,
+        scale: float | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         tensors = grad, query, key, value, output
         if dropout or shared_dtype(tensors) is None:
             settings = {"attn_mask": attn_mask, "scale": scale}

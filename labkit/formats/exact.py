@@ -8,6 +8,7 @@ is the second opinion that the tests set beside the rounding of tensors.
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import cast
 
 from labkit.formats.float_formats import FP32, FloatFormat
 
@@ -17,6 +18,11 @@ Number = int | Fraction | float
 def finite(x: Number) -> bool:
     """Whether x is neither inf nor NaN; no int or fraction is too large to ask."""
     return not isinstance(x, float) or math.isfinite(x)
+
+
+def _abs(x: Number) -> Number:
+    """abs(x), of which mypy would say no more than that it is an object."""
+    return cast("Number", abs(x))
 
 
 def floor_log2(x: Number) -> int:
@@ -38,8 +44,8 @@ def ulp(x: Number, fmt: FloatFormat) -> Number:
     Inf and NaN give themselves, as in ``math.ulp``.
     """
     if not finite(x):
-        return abs(x)
-    exponent = floor_log2(abs(x)) if x else fmt.min_exponent
+        return _abs(x)
+    exponent = floor_log2(_abs(x)) if x else fmt.min_exponent
     exponent = min(max(exponent, fmt.min_exponent), fmt.max_exponent)
     return Fraction(2) ** (exponent - fmt.mantissa_bits)
 
@@ -99,8 +105,8 @@ def code(x: Number, fmt: FloatFormat) -> int:
     if math.isinf(y):
         magnitude = top
     else:
-        multiple = int(abs(y) / ulp(y, fmt))
-        exponent = floor_log2(abs(y)) if y else fmt.min_exponent
+        multiple = int(_abs(y) / ulp(y, fmt))
+        exponent = floor_log2(_abs(y)) if y else fmt.min_exponent
         steps = max(exponent - fmt.min_exponent, 0)
         magnitude = (steps << fmt.mantissa_bits) + multiple - (not fmt.has_zero)
     return magnitude | (1 << (fmt.bits - 1) if y < 0 else 0)
@@ -138,7 +144,8 @@ def count_up(step: Number, times: int, fmt: FloatFormat) -> Number:
     >>> count_up(1, 5000, BF16)
     Fraction(256, 1)
     """
-    addend, total = nearest(step, fmt), Fraction(0)
+    addend = nearest(step, fmt)
+    total: Number = Fraction(0)
     for _ in range(times):
         following = nearest(total + addend, fmt)
         if following == total or not finite(following):

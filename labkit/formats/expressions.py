@@ -11,10 +11,11 @@ import contextlib
 import math
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, cast
 
 from labkit.formats import exact, float_formats
 from labkit.formats.float_formats import FloatFormat
@@ -29,7 +30,7 @@ _LARGEST_POWER = 4096
 _MOST_BITS = 20_000
 _MOST_STEPS = 10_000
 
-_BINARY = {
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -37,7 +38,7 @@ _BINARY = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_COMPARE = {
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -69,31 +70,31 @@ NAMES = tuple(name.upper() for name in float_formats.FORMATS)
 """The formats' names as questions write them."""
 
 
-def _of_format(attribute: str):
-    def read(name: str):
+def _of_format(attribute: str) -> Callable[[str], int | Fraction]:
+    def read(name: str) -> int | Fraction:
         found = getattr(format_named(name), attribute)
         return Fraction(found) if isinstance(found, float) else found
 
     return read
 
 
-def _with_format(function):
+def _with_format(function: Callable[..., Number]) -> Callable[..., Number]:
     """The function with its last argument, a format, given by name."""
     return lambda *given: function(*given[:-1], format_named(given[-1]))
 
 
-def _real(function):
+def _real(function: Callable[[float], float]) -> Callable[[Number], Number]:
     """A function of floats; its result is the exact fraction of the float."""
     return lambda x: _exact(function(float(x)))
 
 
-def _count_up(step, times, name):
+def _count_up(step: Number, times: int, name: str) -> Number:
     if times > _MOST_STEPS:
         raise ExpressionError(f"count_up: at most {_MOST_STEPS} steps, got {times}")
     return exact.count_up(step, times, format_named(name))
 
 
-def _range(*given):
+def _range(*given: int) -> list[int]:
     numbers = range(*given)
     _few(len(numbers))
     return list(numbers)
@@ -104,13 +105,13 @@ def _few(entries: int) -> None:
         raise ExpressionError(f"a list holds at most {_MOST_STEPS} entries, got {entries}")
 
 
-def _round(x, digits=None):
+def _round(x: Number, digits: int | None = None) -> int | Fraction:
     if digits is not None and abs(digits) > _LARGEST_POWER:
         raise ExpressionError(f"round: {digits} digits are too many")
     return round(Fraction(x), digits)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "min": lambda *given: min(given[0] if len(given) == 1 else given),
     "max": lambda *given: max(given[0] if len(given) == 1 else given),
@@ -150,7 +151,7 @@ FUNCTIONS = {
 }
 
 
-def evaluate(expression: str, names: Mapping[str, object] | None = None):
+def evaluate(expression: str, names: Mapping[str, object] | None = None) -> Any:
     """The value of an expression: int, Fraction, bool, str, list, or a float inf or nan.
 
     ``names`` are the variables; a mapping's entries are read as ``table.field``. Raises
@@ -165,7 +166,7 @@ def evaluate(expression: str, names: Mapping[str, object] | None = None):
 
 
 @contextlib.contextmanager
-def _errors_of(expression: str):
+def _errors_of(expression: str) -> Iterator[None]:
     """Whatever goes wrong inside is an ExpressionError."""
     try:
         yield
@@ -185,14 +186,15 @@ def _parsed(expression: str) -> ast.expr:
     tree = ast.parse(expression, mode="eval").body
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
-            written = Decimal(ast.get_source_segment(expression, node))
+            written = Decimal(cast("str", ast.get_source_segment(expression, node)))
             if abs(written.adjusted()) > _LARGEST_POWER:
                 raise OutOfReach("the number is too large or too small")
-            node.value = _simple(Fraction(written))
+            # To ast no constant is a fraction; here decimals are.
+            node.value = _simple(Fraction(written))  # type: ignore[assignment]
     return tree
 
 
-def _value(node: ast.expr, names: Mapping[str, object]):
+def _value(node: ast.expr, names: Mapping[str, object]) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | Fraction() | str()):
             return node.value
@@ -237,10 +239,10 @@ def _value(node: ast.expr, names: Mapping[str, object]):
     raise ExpressionError(f"{ast.unparse(node)!r} is more than this language has")
 
 
-def _arithmetic(op: ast.operator, a, b):
+def _arithmetic(op: ast.operator, a: Any, b: Any) -> Any:
     if isinstance(op, ast.Add) and isinstance(a, str | list) and type(a) is type(b):
         _few(len(a) + len(b))
-        return a + b
+        return operator.add(a, b)
     if isinstance(op, ast.Mult) and isinstance(a, list) and isinstance(b, int):
         _few(len(a) * b)
         return a * b
@@ -250,12 +252,12 @@ def _arithmetic(op: ast.operator, a, b):
     return _bounded(_BINARY[type(op)](a, b))
 
 
-def _require_numbers(a, b) -> None:
+def _require_numbers(a: object, b: object) -> None:
     if not (isinstance(a, int | Fraction | float) and isinstance(b, int | Fraction | float)):
         raise ExpressionError(f"numbers are wanted, got {a!r} and {b!r}")
 
 
-def _power(base, exponent):
+def _power(base: Number, exponent: Number) -> Number:
     _require_numbers(base, exponent)
     if isinstance(exponent, Fraction) and exponent.denominator == 1:
         exponent = int(exponent)
@@ -275,7 +277,7 @@ def _bits(x: int | Fraction) -> int:
     return max(part.bit_length() for part in x.as_integer_ratio())
 
 
-def _bounded(x):
+def _bounded(x: Any) -> Any:
     if isinstance(x, float):
         return _exact(x)
     if isinstance(x, Fraction):
@@ -340,8 +342,9 @@ _HEXADECIMAL = (
 )
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 # Full-width forms, as a Chinese keyboard writes them, stand 0xFEE0 above the ASCII that they mean.
-_PLAIN = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}
-_PLAIN |= str.maketrans({"−": "-", "–": "-", "‑": "-", "。": ".", "٫": ".", "٬": ",", "∞": "inf"})
+_PLAIN: dict[int, int | str] = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}
+_SIGNS = {"−": "-", "–": "-", "‑": "-", "。": ".", "٫": ".", "٬": ",", "∞": "inf"}
+_PLAIN |= {ord(sign): meant for sign, meant in _SIGNS.items()}
 # What an answer may be made of; questions' own expressions have more.
 _ARITHMETIC = (ast.Constant, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.Name, ast.Load)
 

@@ -7,6 +7,7 @@ them, and exact. Nothing here needs torch, so a question about a format can be a
 
 import math
 from dataclasses import KW_ONLY, dataclass
+from typing import cast
 
 SPECIALS = ("ieee", "fn", "fnuz", "none")
 
@@ -37,10 +38,11 @@ class FloatFormat:
     _: KW_ONLY
     exponent_bits: int
     mantissa_bits: int
-    bias: int | None = None
+    # None only until __post_init__ settles it: who reads a format finds an int.
+    bias: int = cast("int", None)
     signed: bool = True
     specials: str = "ieee"
-    storage_bits: int | None = None
+    storage_bits: int = cast("int", None)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

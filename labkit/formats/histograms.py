@@ -119,7 +119,7 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
         totals["nans"] += int(before.isnan().sum())
         powers, counts = (torch.frexp(before[present]).exponent - 1).unique(return_counts=True)
         exponents.update(dict(zip(powers.tolist(), counts.tolist(), strict=True)))
-    kept = totals["subnormal"] + totals["normal"]
+    in_range = totals["subnormal"] + totals["normal"]
     return RangeReport(
         format=fmt.name,
         values=x.numel(),
@@ -130,7 +130,7 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
         overflowed=totals["overflowed"],
         nonfinite=totals["nonfinite"],
         nans=totals["nans"],
-        error=_median_error(x.detach(), fmt, kept) if kept else 0.0,
+        error=_median_error(x.detach(), fmt, in_range) if in_range else 0.0,
         exponents=tuple(sorted(exponents.items())),
     )
 

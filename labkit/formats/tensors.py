@@ -11,6 +11,7 @@ Nothing here is differentiable: results are detached from the graph of their inp
 """
 
 import math
+from typing import TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -62,6 +63,7 @@ __all__ = [
 ]
 
 _TAKEN = (torch.float32, torch.float64)
+_Values = TypeVar("_Values", Tensor, float)
 
 
 def _within(inner: FloatFormat, outer: FloatFormat) -> bool:
@@ -96,13 +98,13 @@ def _values(x: Tensor | float, fmt: FloatFormat) -> Tensor:
 
 
 def quantize(
-    x: Tensor | float,
+    x: _Values,
     fmt: FloatFormat,
     *,
     rounding: str = "nearest_even",
     saturate: bool = False,
     generator: torch.Generator | None = None,
-) -> Tensor | float:
+) -> _Values:
     """Round each value of x to a value of the format, once, and keep x's dtype.
 
     ``x`` is a float32 or float64 tensor of any shape on any device, or a Python number (then the
@@ -145,7 +147,7 @@ def quantize(
     return result if isinstance(x, Tensor) else result.item()
 
 
-def spacing(x: Tensor | float, fmt: FloatFormat) -> Tensor | float:
+def spacing(x: _Values, fmt: FloatFormat) -> _Values:
     """Gap between abs(x), cut down to a value of the format, and the next larger value: its ulp.
 
     Zero and the subnormals share ``smallest_subnormal``; inf and NaN give themselves, as in
@@ -182,6 +184,10 @@ def _special_codes(fmt: FloatFormat) -> tuple[int, int]:
     return inf, (1 << fmt.exponent_bits + fmt.mantissa_bits) - 1
 
 
+@overload
+def encode(x: Tensor, fmt: FloatFormat, *, rounding: str = ..., saturate: bool = ...) -> Tensor: ...
+@overload
+def encode(x: float, fmt: FloatFormat, *, rounding: str = ..., saturate: bool = ...) -> int: ...
 def encode(
     x: Tensor | float, fmt: FloatFormat, *, rounding: str = "nearest_even", saturate: bool = False
 ) -> Tensor | int:
@@ -220,7 +226,7 @@ def encode(
     if fmt.signed:
         code |= torch.signbit(y).long() << (fmt.bits - 1)
     code = torch.where(y.isnan(), _int64(nan_code), code)
-    return code if isinstance(x, Tensor) else code.item() % (1 << 64)
+    return code if isinstance(x, Tensor) else int(code.item()) % (1 << 64)
 
 
 def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
@@ -248,6 +254,10 @@ def _codes(code: Tensor | int, fmt: FloatFormat) -> Tensor:
     return codes
 
 
+@overload
+def decode(code: Tensor, fmt: FloatFormat) -> Tensor: ...
+@overload
+def decode(code: int, fmt: FloatFormat) -> float: ...
 def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
     """Values of integer codes: float32 where it holds the whole format, else float64.
 

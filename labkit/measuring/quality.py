@@ -186,8 +186,16 @@ def accuracy_impact(
         # Whatever else is drawn, such as dropout, is the same for every mode.
         torch.manual_seed(seed)
         batches = _Shuffled(*train_data, batch_size, order)
-        settings = {"loss_fn": loss_fn, "precision": mode, "device": device, "progress": False}
-        train(model, batches, optimizer=optimizer, epochs=epochs, **settings)
+        train(
+            model,
+            batches,
+            optimizer=optimizer,
+            loss_fn=loss_fn,
+            precision=mode,
+            epochs=epochs,
+            device=device,
+            progress=False,
+        )
         found = evaluate(model, *test_data, precision=mode)
         bar.update()
         return found

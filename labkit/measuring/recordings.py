@@ -9,22 +9,25 @@ in data/recordings.
 import json
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, get_type_hints
 
 import torch
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
+from torch import nn
+from torch.optim import Optimizer
 
 from labkit.base.paths import DATA
 from labkit.measuring.report import Benchmark
 from labkit.measuring.speed import benchmark
 from labkit.measuring.throughput import Measurement, measure
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
-from labkit.training.loop import StepRecord, train
+from labkit.training.loop import Batch, StepRecord, train
 from labkit.training.models import SmallCNN, SmallGPT
 from labkit.training.precision import PRECISIONS, device_named
 
@@ -41,7 +44,7 @@ _Step = Annotated[
     BeforeValidator(lambda row: ArgsKwargs(tuple(row)) if isinstance(row, list) else row),
     PlainSerializer(
         lambda step: tuple(vars(step).values()),
-        return_type=tuple[tuple(get_type_hints(StepRecord).values())],
+        return_type=GenericAlias(tuple, tuple(get_type_hints(StepRecord).values())),
     ),
 ]
 
@@ -99,25 +102,32 @@ class Recording:
         return f"recorded on {self.device}, torch {self.torch}, {self.recorded[:10]}"
 
 
-def _digits_cnn() -> tuple:
+_Ready = tuple[nn.Module, Iterable[Batch], Optimizer, int]
+
+
+def _digits_cnn() -> _Ready:
     split, model = digits(), SmallCNN()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     return model, batches(split.train_images, split.train_labels, 64), optimizer, 9
 
 
-def _character_gpt() -> tuple:
+def _character_gpt() -> _Ready:
     text = shakespeare()
     model = SmallGPT(characters(text).size, context=64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     return model, character_batches(text, 64, 16, steps=200), optimizer, 1
 
 
-RUNS: dict[str, Callable[[], tuple]] = {"digits-cnn": _digits_cnn, "character-gpt": _character_gpt}
+RUNS: dict[str, Callable[[], _Ready]] = {"digits-cnn": _digits_cnn, "character-gpt": _character_gpt}
 """Name -> a function that gives model, batches, optimizer and epochs: about 200 steps, seed 0."""
 
 
 def record(
-    device: str = "cpu", *, command: str = "labkit record", quick: bool = False, say=print
+    device: str = "cpu",
+    *,
+    command: str = "labkit record",
+    quick: bool = False,
+    say: Callable[[str], object] = print,
 ) -> Recording:
     """Measure the device and return the recording.
 

@@ -205,6 +205,8 @@ class _Operation:
 
     def run(self) -> float:
         """Seconds of one call, over as many as make a sample long enough."""
+        if self.call is None:
+            self.call = self.make()
         synchronize(self.device)
         start = time.perf_counter()
         for _ in range(self.repeats):
@@ -227,8 +229,7 @@ def _warm_up(operations: Sequence[_Operation], tick: Callable[[], None]) -> None
             operation.why_not = f"one would take about {expected:.2g} s"
             continue
         try:
-            operation.call = operation.make()
-            operation.run()  # the first loads and chooses kernels
+            operation.run()  # the first makes it, and loads and chooses kernels
             once = operation.run()
         except Exception as error:  # what a device lacks it says in many ways
             said = str(error).strip()

@@ -10,10 +10,11 @@ import math
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -227,7 +228,7 @@ def _watching(optimizer: Optimizer) -> Iterator[list[bool]]:
 
 def _number_of_steps(batches: Iterable[Batch], epochs: int, accumulate: int) -> int | None:
     try:
-        return epochs * math.ceil(len(batches) / accumulate)
+        return epochs * math.ceil(len(cast("Sized", batches)) / accumulate)
     except TypeError:  # not every loader knows its length
         return None
 
@@ -285,8 +286,11 @@ def _check_numbers(
 
 def check_batch(batch: object, what: str) -> None:
     """ValueError unless it is (inputs, targets) with as many samples of one as of the other."""
-    pair = isinstance(batch, tuple | list) and len(batch) == 2
-    if not pair or not all(isinstance(part, Tensor) and part.dim() for part in batch):
+    if (
+        not isinstance(batch, tuple | list)
+        or len(batch) != 2
+        or not all(isinstance(part, Tensor) and part.dim() for part in batch)
+    ):
         raise ValueError(
             f"{what} is {_described(batch)}: it must be (inputs, targets), two tensors with the "
             "samples along their first dimension"

@@ -7,6 +7,7 @@ optimizer unless something was found, and ``update`` chooses the next scale by t
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -144,7 +145,7 @@ class LossScaler:
         """The state with GradScaler's keys; either can load the other's."""
         return self.state.to_state_dict()
 
-    def load_state_dict(self, state_dict: Mapping[str, float | int]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.state = LossScale.from_state_dict(state_dict)
 
     def _needs_scale(self, move: str) -> None:

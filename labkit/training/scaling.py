@@ -10,6 +10,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 
 class NumericalInstability(RuntimeError):
@@ -134,7 +135,7 @@ class LossScale:
         }
 
     @classmethod
-    def from_state_dict(cls, state_dict: Mapping[str, float | int]) -> "LossScale":
+    def from_state_dict(cls, state_dict: Mapping[str, Any]) -> "LossScale":
         """The state that ``torch.amp.GradScaler.state_dict`` or ``to_state_dict`` wrote.
 
         Raises:

@@ -24,6 +24,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from labkit.base import progress
 from labkit.base.manifest import stale
@@ -37,8 +38,11 @@ from labkit.labs.engine.slips import Slip
 _LONGEST = 10_000
 """Characters of a message."""
 
+_Answer = TypeVar("_Answer")
+_Judge = Callable[..., None]
+
 _passed: dict[int, object] = {}
-_repeats: Counter = Counter()
+_repeats: Counter[object] = Counter()
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class KnownWrong:
     question: str
 
 
-def check(run: Callable) -> Callable:
+def check(run: Callable[..., object]) -> "Callable[[_Judge], Check]":
     """Make a check of a judge: ``@check(run)`` above ``def check_<exercise>(data)``.
 
     The judge's module names its lab in ``LAB``. The judge returns when the data is right and raises
@@ -86,7 +90,7 @@ class Check:
     A grader uses the two halves apart: ``collect`` in the answer's process, ``verdict`` in its own.
     """
 
-    def __init__(self, run: Callable, judge: Callable):
+    def __init__(self, run: Callable[..., object], judge: _Judge) -> None:
         self.run = run
         self.judge = judge
         self.lab: str = judge.__globals__["LAB"]
@@ -94,7 +98,7 @@ class Check:
         self.known_wrong: list[KnownWrong | Slip] = []
         functools.update_wrapper(self, judge)
 
-    def wrong(self, misconception: str, question: str) -> Callable:
+    def wrong(self, misconception: str, question: str) -> Callable[[_Answer], _Answer]:
         """Ship a wrong answer beside the check, as a decorator or called on a value.
 
         Args:
@@ -102,7 +106,7 @@ class Check:
             question: the sentence for a learner whose answer behaves the same on every input.
         """
 
-        def ship(answer):
+        def ship(answer: _Answer) -> _Answer:
             self.known_wrong.append(KnownWrong(answer, misconception, question))
             return answer
 
@@ -131,7 +135,7 @@ class Check:
             Slip(self.lab, self.exercise, misconception, question, cut=cut, swap=swap)
         )
 
-    def collect(self, answer) -> bytes:
+    def collect(self, answer: object) -> bytes:
         """Beside the answer: run it and return what happened as bytes of the codec."""
         return collect(self.run, answer)
 
@@ -162,13 +166,14 @@ class Check:
                 f"The check cannot make sense of what came back ({type(error).__name__}: {error}). "
                 "Does your answer return what the exercise asks for?",
             )
-        return self._result("passed", inspect.getdoc(self.judge).splitlines()[0])
+        can_do = inspect.getdoc(self.judge) or "Your answer does what is asked."
+        return self._result("passed", can_do.partition("\n")[0])
 
-    def result(self, answer) -> CheckResult:
+    def result(self, answer: object) -> CheckResult:
         """The record of one answer: nothing is shown, nothing is logged."""
         return self.verdict(self.collect(answer))
 
-    def __call__(self, answer) -> None:
+    def __call__(self, answer: object) -> None:
         """Check an answer in a notebook: one line, shown if it passed, raised if not."""
         collected = self.collect(answer)
         result = self.verdict(collected)
@@ -211,7 +216,7 @@ class Check:
             "or the solved lab in solutions/."
         )
 
-    def _explain(self, mistake: Mistake, value) -> CheckResult:
+    def _explain(self, mistake: Mistake, value: object) -> CheckResult:
         """The judge's evidence, and the question of the known wrong answer that it isolates."""
         evidence, named = str(mistake), mistake.misconception
         if named:
@@ -229,7 +234,7 @@ class Check:
             "failed", f"{evidence} One of {len(ids)} ideas gives this. {ideas}", ids
         )
 
-    def _wrong_behaviour(self, wrong: KnownWrong | Slip):
+    def _wrong_behaviour(self, wrong: KnownWrong | Slip) -> object:
         return _behaviour(codec.decode(self.collect(wrong.answer))["value"])
 
     def _result(self, status: str, message: str, ids: tuple[str, ...] = ()) -> CheckResult:
@@ -237,12 +242,12 @@ class Check:
         return CheckResult(self.exercise, status, " ".join(message[:_LONGEST].split()), ids)
 
 
-def yours(answer, ours):
+def yours(answer: _Answer, ours: _Answer) -> _Answer:
     """The learner's own answer once its check has passed in this kernel, ours until then."""
     return answer if _passed.get(id(answer)) is answer else ours
 
 
-def whose(thing) -> str:
+def whose(thing: object) -> str:
     """ "your" for an answer that has passed, "labkit's" for anything else: a word for captions."""
     return "your" if _passed.get(id(thing)) is thing else "labkit's"
 
@@ -255,7 +260,7 @@ def _stale_copy() -> str:
     return said if said and _repeats[said] == 1 else ""
 
 
-def _crash(value) -> str:
+def _crash(value: object) -> str:
     if type(value) is not Raised:
         return "The answer's data cannot be read: an exception without its record."
     if value.type_name == "CodecError":
@@ -264,7 +269,7 @@ def _crash(value) -> str:
     return f"{value.type_name}: {value.message}{place}."
 
 
-def _behaviour(value):
+def _behaviour(value: Any) -> object:
     """What an answer did, comparable by ``==``: numbers by their bits, exceptions by their type."""
     kind = type(value)
     if kind is Raised:

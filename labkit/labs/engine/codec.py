@@ -56,7 +56,7 @@ class Limits:
     depth: int = 64
     elements: int = 2**17
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # A level takes 3 Python frames: 150 levels fit into the interpreter's 1000.
         if not 0 <= self.depth <= 150:
             raise ValueError(f"depth is {self.depth}; the codec nests 0 to 150 containers")

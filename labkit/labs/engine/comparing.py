@@ -6,6 +6,7 @@ Values are Python numbers, tensors of one element or arrays of one element.
 
 import math
 import reprlib
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ class AnswerError(Exception):
     """The answer raised an exception where a value was wanted."""
 
 
-def number(got, *, call: str) -> float:
+def number(got: Any, *, call: str) -> float:
     """What an answer returned, as a Python float.
 
     Args:
@@ -55,7 +56,7 @@ def number(got, *, call: str) -> float:
     return float(got)
 
 
-def same_value(got, want: float, *, call: str, why: str = "") -> None:
+def same_value(got: object, want: float, *, call: str, why: str = "") -> None:
     """The answer equals the wanted number exactly, the sign of zero included.
 
     Raises:
@@ -69,7 +70,7 @@ def same_value(got, want: float, *, call: str, why: str = "") -> None:
     raise Mistake(f"`{call}` is {show(value)}; {show(want)} is wanted. {why}".rstrip())
 
 
-def same_bits(got, want: float, *, at: float, fmt: FloatFormat, call: str) -> None:
+def same_bits(got: object, want: float, *, at: float, fmt: FloatFormat, call: str) -> None:
     """The answer is the value of ``fmt`` to which ``at`` rounds, bit for bit.
 
     Args:
@@ -146,7 +147,7 @@ def _difference(value: float, want: float, at: float, fmt: FloatFormat) -> str:
     return f"The nearest {name} value is {show(want)}: you are off by {abs(ulps)} ulp."
 
 
-def _wrong_neighbour(value, want, at, below, above) -> str:
+def _wrong_neighbour(value: float, want: float, at: float, below: float, above: float) -> str:
     went = "up" if value > want else "down"
     # Both neighbours are within a factor of two of `at` or at its own exponent: the sums are exact.
     if at - below == above - at:

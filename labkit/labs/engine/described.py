@@ -21,7 +21,8 @@ class DescribedWidget(anywidget.AnyWidget):
         return self.describe()
 
     def _repr_mimebundle_(self, **selected: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = super()._repr_mimebundle_(**selected)
+        # anywidget has none for a widget without a view.
+        data, metadata = super()._repr_mimebundle_(**selected) or ({}, {})
         return data | {"text/plain": self.describe()}, metadata  # anywidget cuts it short
 
 

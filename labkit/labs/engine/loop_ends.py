@@ -7,14 +7,16 @@ the answer ends is named. How an answer is written is never looked at.
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from labkit.labs.engine import AnswerError, Mistake
+from labkit.labs.engine import AnswerError, Check, Mistake
 from labkit.labs.engine.codec import Raised
 
 # Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
@@ -22,13 +24,15 @@ from labkit.labs.engine.codec import Raised
 # or more, so the limit stands between the two.
 NEAR = 2.0**-6
 
+_Network = TypeVar("_Network", bound=nn.Module)
 
-def seeded(seed, *shape, scale=1.0):
+
+def seeded(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
     """Normal numbers, the same on every machine."""
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def filled(network, seed):
+def filled(network: _Network, seed: int) -> _Network:
     """The network with weights of its own, the same on every machine."""
     with torch.no_grad():
         for place, parameter in enumerate(network.parameters()):
@@ -37,12 +41,12 @@ def filled(network, seed):
     return network
 
 
-def labels(seed, count, classes=4):
+def labels(seed: int, count: int, classes: int = 4) -> Tensor:
     """``count`` labels, the same on every machine."""
     return torch.randint(classes, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-def flat(network):
+def flat(network: nn.Module) -> Tensor:
     """All weights in one vector, as they are now."""
     return parameters_to_vector(network.parameters()).detach().clone()
 
@@ -56,15 +60,15 @@ class Loop:
     runs: one a mistake and process.
     """
 
-    run: Callable
-    ours: Callable
-    mistakes: dict
-    evidence: Callable
-    weights: Callable
-    reported: Callable | None = None
-    ends: dict = field(default_factory=dict)
+    run: Callable[[Any], dict[str, Any]]
+    ours: Callable[..., Any]
+    mistakes: dict[str, str]
+    evidence: Callable[[Any, Any], str]
+    weights: Callable[[Any], Any]
+    reported: Callable[[Any, Any], str | None] | None = None
+    ends: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def end(self, mistake=""):
+    def end(self, mistake: str = "") -> dict[str, Any]:
         if mistake not in self.ends:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -72,7 +76,7 @@ class Loop:
             self.ends[mistake] = {k: end[k] for k in end if not k.endswith("at once")}
         return self.ends[mistake]
 
-    def judge(self, got):
+    def judge(self, got: Any) -> None:
         """Raise what is wrong with an answer's end; return when it is the judge's own."""
         want = self.end()
         if same_end(got, want):
@@ -87,13 +91,13 @@ class Loop:
         _refuse_raised(got, named)
         raise Mistake(self.evidence(got, want), misconception=named)
 
-    def ship(self, shipped):
+    def ship(self, shipped: Check) -> None:
         """Ship each mistake as a known wrong answer of the check."""
         for misconception, question in self.mistakes.items():
             shipped.wrong(misconception, question)(partial(self.ours, mistake=misconception))
 
 
-def same_end(got, want):
+def same_end(got: Any, want: Any) -> bool:
     """Whether two runs ended alike: tensors within NEAR of their movement, the rest as numbers."""
     if type(got) is Raised or type(want) is Raised:
         if type(got) is not type(want):
@@ -120,14 +124,14 @@ def same_end(got, want):
     return abs(got - want) <= NEAR * abs(want)
 
 
-def _moves(weights):
+def _moves(weights: Any) -> bool:
     """Whether any weight went anywhere: two loops that raise at once end alike."""
     if isinstance(weights, torch.Tensor):
         return bool(weights.any())
     return isinstance(weights, list) and any(_moves(entry) for entry in weights)
 
 
-def _refuse_raised(got, named):
+def _refuse_raised(got: Any, named: str | None) -> None:
     """An answer that raised, where no known mistake raises so, is an error with its line."""
     for value in got.values() if isinstance(got, dict) else [got]:
         if type(value) is Raised and named is None:
@@ -135,7 +139,7 @@ def _refuse_raised(got, named):
             raise AnswerError(f"{value.type_name}: {value.message}{place}.")
 
 
-def brief(value):
+def brief(value: Any) -> str:
     """A value as an evidence shows it: four digits, or an exception in a line."""
     if type(value) is Raised:
         first = value.message.split("\n")[0].split(". ")[0].rstrip(".")
@@ -146,7 +150,7 @@ def brief(value):
         return repr(value)[:60]
 
 
-def first_other(got, want):
+def first_other(got: Any, want: Sequence[Any]) -> tuple[int, Any, Any] | None:
     """(place, got, want) at the first entry of two lists that differs."""
     if not isinstance(got, (list, tuple)) or len(got) != len(want):
         return None

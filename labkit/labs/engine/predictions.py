@@ -1,15 +1,19 @@
 """Predict, then look: a guess is collected before a cell's body runs, and set beside the truth."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from labkit.base import progress
 from labkit.labs.engine import showing
 
 _SURENESS = {1: "guessing", 2: "fairly sure", 3: "certain"}
 _OPEN = "var(--jp-info-color1, #1565c0)"
+
+_Truth = TypeVar("_Truth")
+_Compared = float | str | tuple["_Compared", ...]
 
 
 @dataclass(frozen=True)
@@ -24,19 +28,27 @@ class Prediction:
     id: str
     lab: str
     form: str | int | tuple[str, ...]
-    usual: MappingProxyType
+    usual: Mapping[_Compared, tuple[str, str | None]]
 
 
-def predict(id: str, *, lab: str, form: str | int | tuple[str, ...], usual: dict) -> Prediction:
+def predict(
+    id: str,
+    *,
+    lab: str,
+    form: str | int | tuple[str, ...],
+    usual: Mapping[Any, str | tuple[str, str]],
+) -> Prediction:
     """Declare a prediction; see ``Prediction``."""
-    said = {
-        _comparable(guess): (words, None) if isinstance(words, str) else tuple(words)
+    said: dict[_Compared, tuple[str, str | None]] = {
+        _comparable(guess): (words, None) if isinstance(words, str) else words
         for guess, words in usual.items()
     }
     return Prediction(id, lab, form, MappingProxyType(said))
 
 
-def reveal(guess, sure, prediction: Prediction) -> Callable:
+def reveal(
+    guess: Any, sure: int, prediction: Prediction
+) -> Callable[[Callable[[], _Truth]], _Truth | None]:
     """Run the decorated function once there is a guess, and set the guess beside what it returns.
 
     Args:
@@ -49,7 +61,7 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
         A decorator; the decorated name then holds the truth, or None while there is no guess.
     """
 
-    def decorate(body: Callable):
+    def decorate(body: Callable[[], _Truth]) -> _Truth | None:
         if guess is ...:
             showing.line('No guess yet: write one where the dots are, or "skip".', color=_OPEN)
             return None
@@ -90,7 +102,7 @@ def reveal(guess, sure, prediction: Prediction) -> Callable:
     return decorate
 
 
-def _slip(guess, sure, form) -> str:
+def _slip(guess: Any, sure: int, form: str | int | tuple[str, ...]) -> str:
     """What is wrong with the form of a guess; empty where nothing is."""
     if sure not in _SURENESS:
         return f"sure is {sure!r}; it is 1 (guessing), 2 (fairly sure) or 3 (certain)."
@@ -108,14 +120,14 @@ def _slip(guess, sure, form) -> str:
     return "" if fits else f"Your guess is {guess!r}; {wanted} is asked for."
 
 
-def _differing(guess, truth) -> str:
+def _differing(guess: Sequence[Any], truth: Sequence[Any]) -> str:
     """The places, counted from 1, at which a guessed list is not the true one."""
     pairs = enumerate(zip(guess, truth, strict=True), start=1)
     places = [str(place) for place, (a, b) in pairs if _comparable(a) != _comparable(b)]
     return "number " + ", ".join(places)
 
 
-def _comparable(value):
+def _comparable(value: Any) -> _Compared:
     """A guess in the form in which guesses are compared: numbers as floats, words in lower case."""
     if isinstance(value, (list, tuple)):
         return tuple(_comparable(item) for item in value)
@@ -128,7 +140,7 @@ def _comparable(value):
     return "nan" if math.isnan(value) else value
 
 
-def _words(value) -> str:
+def _words(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_words(item) for item in value)
     if hasattr(value, "item"):

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from labkit.labs.engine import codec
 from labkit.labs.engine.codec import CodecError, Raised
@@ -45,7 +46,7 @@ class NotAttempted(Exception):
     """The answer is still the stub."""
 
 
-def attempt(answer: Callable, *args, **kwargs):
+def attempt(answer: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an answer once: what it returns, or a ``Raised`` record of its exception.
 
     A generator is drained to ``ITEMS_LIMIT`` items and comes back as a list. ``KeyboardInterrupt``
@@ -62,7 +63,7 @@ def attempt(answer: Callable, *args, **kwargs):
         return raised(error)
 
 
-def calls(inputs: Iterable) -> Callable:
+def calls(inputs: Iterable[Any]) -> Callable[[Callable[..., Any]], list[Any]]:
     """The usual first half of a check: call the answer on each input, in order.
 
     Args:
@@ -73,7 +74,7 @@ def calls(inputs: Iterable) -> Callable:
     """
     inputs = list(inputs)
 
-    def run(answer):
+    def run(answer: Callable[..., Any]) -> list[Any]:
         return [
             attempt(answer, *entry) if isinstance(entry, tuple) else attempt(answer, entry)
             for entry in inputs
@@ -82,7 +83,7 @@ def calls(inputs: Iterable) -> Callable:
     return run
 
 
-def collect(run: Callable, answer) -> bytes:
+def collect(run: Callable[[Any], object], answer: object) -> bytes:
     """Run the first half of a check on an answer; everything that happened, as bytes.
 
     The bytes hold a dict: ``outcome`` is "value", "raised" or "not attempted"; ``value`` what
@@ -146,7 +147,7 @@ def _learners_line(error: BaseException) -> str:
     return ""
 
 
-def _holds_placeholder(answer) -> bool:
+def _holds_placeholder(answer: Any) -> bool:
     if answer is ...:
         return True
     if type(answer) is dict:

@@ -12,7 +12,7 @@ def passed(title: str, message: str) -> None:
     line(f"✓ {title}: passed. {message}", color=_PASSED)
 
 
-def claim(sentence: str, truth) -> None:
+def claim(sentence: str, truth: object) -> None:
     """State a claim that the code has just decided: a tick and the sentence, or an error.
 
     Args:

@@ -34,7 +34,7 @@ class Slip:
     cut: str | None = None
     swap: tuple[str, str] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.cut is None) == (self.swap is None):
             raise SlipError(f"{self.exercise}: a slip has cut=... or swap=(old, new), and one only")
 
@@ -58,7 +58,7 @@ class Slip:
     def text(self) -> str:
         """The exercise's text with the change."""
         right = text_of(solutions_of(self.lab), self.exercise)
-        old, new = (self.cut, "") if self.swap is None else self.swap
+        old, new = self.swap or (self.cut or "", "")
         if right.count(old) != 1:
             raise SlipError(
                 f"{self._where()}: {old!r} stands {right.count(old)} times in the solution; "

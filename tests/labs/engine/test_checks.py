@@ -79,6 +79,15 @@ def test_a_right_answer_passes_with_the_first_line_of_the_judges_docstring():
     )
 
 
+def test_a_judge_without_a_docstring_passes_too():
+    def check_half(values):
+        assert values == [0.5]
+
+    undescribed = check(calls([1.0]))(check_half)
+    result = undescribed.result(lambda x: x / 2)
+    assert result.status == "passed" and result.message
+
+
 @pytest.mark.parametrize(
     "right",
     [
