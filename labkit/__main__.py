@@ -154,13 +154,14 @@ def _declare_progress(parser: ArgumentParser) -> None:
 def _progress(options: Namespace) -> int:
     """What you have passed, lab by lab."""
     from labkit.base import progress
+    from labkit.base.manifest import read_manifest
     from labkit.course.progress_panel import as_text
 
-    manifest = progress.read_manifest()
+    manifest = read_manifest()
     if options.lab is None:
-        rows = progress.overview(manifest)
+        rows = progress.overview(manifest.labs)
     else:
-        rows = progress.lab_progress(manifest, _full_name(options.lab, manifest))
+        rows = progress.lab_progress(manifest.find(options.lab))
     if options.json:
         print(json.dumps([dataclasses.asdict(row) for row in rows], default=datetime.isoformat))
         return 0
@@ -168,13 +169,6 @@ def _progress(options: Namespace) -> int:
     where = "LABKIT_PROGRESS=off: there is no log." if progress.is_off() else progress.path()
     print(f"\n{where}")
     return 0
-
-
-def _full_name(lab: str, manifest: dict) -> str:
-    """The lab of that name, or the one whose number it is: 02 is 02_number_formats."""
-    names = [entry["lab"] for entry in manifest["labs"]]
-    numbered = [name for name in names if name.split("_")[0] == lab]
-    return numbered[0] if numbered else lab
 
 
 # Interviews

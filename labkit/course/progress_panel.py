@@ -10,7 +10,7 @@ from datetime import datetime
 from html import escape
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError
+from labkit.base.manifest import ManifestError, read_manifest
 from labkit.base.misconceptions import Misconception, misconceptions
 from labkit.base.progress import Event, ExerciseProgress, LabProgress, MisconceptionMet
 
@@ -150,7 +150,7 @@ def progress_panel() -> ProgressPanel:
     except progress.ProgressError as problem:
         log, remark = [], str(problem)
     try:
-        labs = progress.overview(progress.read_manifest(), log=log)
+        labs = progress.overview(read_manifest().labs, log=log)
     except ManifestError as problem:
         labs, remark = [], str(problem)
     try:

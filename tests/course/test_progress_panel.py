@@ -4,28 +4,21 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
+from small_manifest import lab
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError
+from labkit.base.manifest import Manifest, ManifestError
 from labkit.base.misconceptions import Misconception
 from labkit.course import progress_panel as module
 from labkit.course.progress_panel import progress_panel
 
 LAB = "02_number_formats"
-MANIFEST = {
-    "labs": [
-        {
-            "lab": "00_start_here",
-            "title": "Start <here>",
-            "exercises": [],
-        },
-        {
-            "lab": LAB,
-            "title": "Build a number system",
-            "exercises": [{"exercise": name, "points": 2} for name in ("ulp", "snap", "ruler")],
-        },
-    ]
-}
+MANIFEST = Manifest(
+    (
+        lab("00_start_here", "Start <here>"),
+        lab(LAB, "Build a number system", ulp=2, snap=2, ruler=2),
+    )
+)
 KNOWN = {
     "max-not-gap": Misconception(
         id="max-not-gap",
@@ -42,7 +35,7 @@ DAY = NOON.astimezone().date().isoformat()
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
-    monkeypatch.setattr(progress, "read_manifest", lambda: MANIFEST)
+    monkeypatch.setattr(module, "read_manifest", lambda: MANIFEST)
     monkeypatch.setattr(module, "misconceptions", lambda: KNOWN)
     return tmp_path / "home"
 
@@ -191,7 +184,7 @@ def test_a_missing_manifest_is_a_sentence(monkeypatch, tmp_path):
     def missing():
         raise ManifestError("manifest.json is missing")
 
-    monkeypatch.setattr(progress, "read_manifest", missing)
+    monkeypatch.setattr(module, "read_manifest", missing)
     assert repr(progress_panel()) == "manifest.json is missing\n\nNo labs are listed."
 
 
