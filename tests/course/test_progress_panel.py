@@ -1,5 +1,7 @@
 """The progress panel: the page and its text twin say what the log holds."""
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
@@ -84,7 +86,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words.append(data)
-        if self.tags and self.tags[-1][0] == "a":
+        if data.strip() and self.tags and self.tags[-1][0] == "a":
             self.links.setdefault(data, self.tags[-1][1]["href"])
 
 
@@ -195,3 +197,25 @@ def test_without_the_list_of_misconceptions_ids_stand_for_sentences(monkeypatch)
     monkeypatch.setattr(module, "misconceptions", missing)
     some_progress()
     assert "- max-not-gap. Met 2 times." in repr(progress_panel())
+
+
+def test_no_text_becomes_a_tag_of_the_page(monkeypatch):
+    evil = "\"><script>alert('1')</script>"
+    idea = Misconception(id="max-not-gap", en=evil, zh=evil, cure=f"{LAB}#{evil}")
+    monkeypatch.setattr(module, "misconceptions", lambda: {"max-not-gap": idea})
+    monkeypatch.setattr(
+        module, "read_manifest", lambda: Manifest((lab(f"02_{evil}", evil, ulp=1),))
+    )
+    ideas = ["max-not-gap", evil]
+    said = {"guess": evil, "truth": evil, "sure": 3, "correct": False, "misconceptions": ideas}
+    progress.record("prediction", lab=LAB, item=evil, status="wrong", **said)
+    progress.record(
+        "prediction", lab=evil, item=evil, status="wrong", **{**said, "misconceptions": []}
+    )
+    panel = progress_panel()
+    pages = [panel._repr_html_(), replace(panel, remark=evil)._repr_html_()]
+    # Title, two predictions with where, guess and truth, one section, three ideas; and a remark.
+    assert [page.count("&lt;script&gt;") > 10 for page in pages] == [True, True]
+    for page in pages:
+        assert "script" not in [tag for tag, _ in Page(page).tags]
+        assert not {"<script", "alert('1')"} & {*re.findall(r"<script|alert\('1'\)", page)}
