@@ -124,16 +124,19 @@ def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab], sec
         f"{sum(s.points is None for s in sheets)} not wholly graded",
     ]
     scored = [s.points for s in sheets if s.points is not None and s.submission.work]
-    possible = max(s.possible for s in sheets)
-    scores = scored and (
-        f"Median {statistics.median(scored):g} of {possible:g} points,"
-        f" from {min(scored):g} to {max(scored):g}."
-    )
+    scores = picture = ""
+    if scored:
+        possible = max(s.possible for s in sheets)
+        picture = histogram(scored, possible)
+        scores = (
+            f"Median {statistics.median(scored):g} of {possible:g} points,"
+            f" from {min(scored):g} to {max(scored):g}."
+        )
     return _Lab(
         title=lab,
         facts=f"{', '.join(facts)}.",
-        scores=scores or "",
-        picture=histogram(scored, possible) if scored else "",
+        scores=scores,
+        picture=picture,
         exercises=_exercises(sheets),
         **failures,
     )
