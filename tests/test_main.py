@@ -8,25 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from small_manifest import lab
 
 from labkit.__main__ import main
-from labkit.base import progress
+from labkit.base import manifest, progress
+from labkit.base.manifest import Manifest
 from labkit.course import doctor
 
-MANIFEST = {
-    "labs": [
-        {
-            "lab": "00_start_here",
-            "title": "Start here",
-            "exercises": [{"exercise": "first", "points": 1}],
-        },
-        {
-            "lab": "02_number_formats",
-            "title": "Build a number system",
-            "exercises": [{"exercise": "ulp", "points": 2}, {"exercise": "snap", "points": 3}],
-        },
-    ]
-}
+MANIFEST = Manifest(
+    (
+        lab("00_start_here", "Start here", first=1),
+        lab("02_number_formats", "Build a number system", ulp=2, snap=3),
+    )
+)
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DAY = NOON.astimezone().date().isoformat()  # as the learner's calendar has it
 
@@ -35,7 +29,7 @@ DAY = NOON.astimezone().date().isoformat()  # as the learner's calendar has it
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
-    monkeypatch.setattr(progress, "read_manifest", lambda: MANIFEST)
+    monkeypatch.setattr(manifest, "read_manifest", lambda: MANIFEST)
     return tmp_path / "home"
 
 
@@ -231,8 +225,8 @@ def test_progress_that_cannot_be_read_is_a_sentence(capsys, home):
 
 def test_progress_without_a_manifest_is_a_sentence(capsys, monkeypatch, tmp_path):
     monkeypatch.undo()
-    read = progress.read_manifest
-    monkeypatch.setattr(progress, "read_manifest", lambda: read(tmp_path / "manifest.json"))
+    read = manifest.read_manifest
+    monkeypatch.setattr(manifest, "read_manifest", lambda: read(tmp_path))
     assert main(["progress"]) == 1
     assert capsys.readouterr().err.startswith(f"{tmp_path / 'manifest.json'} is missing")
 

@@ -148,10 +148,12 @@ def test_a_wheel_holds_what_the_course_shows_and_nothing_of_a_learner(wheel):
 OUTSIDE = """
 import labkit, labkit.base.paths as paths, labkit.course.my_labs as my_labs
 from labkit.base.misconceptions import misconceptions
+from labkit.course.progress_panel import progress_panel
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 print(labkit.__file__)
 print(paths.IN_CHECKOUT, sorted(p.name for p in paths.DATA.iterdir()))
 print(len(misconceptions()) > 10, len(FormatExplorer().describe()) > 10)
+print("<table" in progress_panel()._repr_html_())
 print(my_labs.start())
 print(my_labs.start().folder)
 """
@@ -173,13 +175,13 @@ def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    where, data, works, *started = done.stdout.splitlines()
+    where, data, works, has_templates, *started = done.stdout.splitlines()
     assert where == str(site / "labkit" / "__init__.py")
     in_checkout, _, names = data.partition(" ")
     assert in_checkout == "False" and names == str(
         sorted(p.name for p in (ROOT / "data").iterdir())
     )
-    assert works == "True True"
+    assert (works, has_templates) == ("True True", "True")
     assert started[0] == "Your labs are in my_labs/:"
     assert started[-1] == str(work / "my_labs")
     labs = sorted(p.name for p in (ROOT / "notebooks").glob("*.ipynb"))

@@ -82,17 +82,6 @@ def full_name(name: str, labs: Iterable[str]) -> str:
 def read_manifest(notebooks: Path = NOTEBOOKS) -> Manifest:
     """The manifest of a folder of notebooks; raises ManifestError."""
     file = notebooks / MANIFEST
-    content = read_content(file)
-    try:
-        return Manifest(tuple(_lab(entry) for entry in content["labs"]))
-    except KeyError as error:
-        raise _trouble(file, f"cannot be read: a lab lacks {error}") from None
-    except (TypeError, AttributeError) as error:
-        raise _trouble(file, f"cannot be read: {error}") from None
-
-
-def read_content(file: Path) -> dict[str, Any]:
-    """The manifest as the file holds it; raises ManifestError where it is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -101,7 +90,12 @@ def read_content(file: Path) -> dict[str, Any]:
         raise _trouble(file, f"cannot be read: {error}") from None
     if not isinstance(content, dict) or not isinstance(content.get("labs"), list):
         raise _trouble(file, "cannot be read: it holds no list of labs")
-    return content
+    try:
+        return Manifest(tuple(_lab(entry) for entry in content["labs"]))
+    except KeyError as error:
+        raise _trouble(file, f"cannot be read: a lab lacks {error}") from None
+    except (TypeError, AttributeError) as error:
+        raise _trouble(file, f"cannot be read: {error}") from None
 
 
 def _trouble(file: Path, why: str) -> ManifestError:

@@ -15,7 +15,7 @@ nothing read, so graders, CI and pytest see the same empty log everywhere.
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,8 +23,7 @@ from pathlib import Path
 
 import platformdirs
 
-from labkit.base.manifest import read_content
-from labkit.base.paths import NOTEBOOKS
+from labkit.base.manifest import LabEntry
 
 CERTAIN = 3
 """``sure`` of a prediction: 1 guessing, 2 fairly sure, 3 certain."""
@@ -192,62 +191,51 @@ def events(*, lab: str | None = None, kind: str | None = None) -> list[Event]:
     ]
 
 
-def read_manifest(file: Path = NOTEBOOKS / "manifest.json") -> dict:
-    """The list of labs and their exercises that the build wrote; raises ManifestError."""
-    return read_content(file)
-
-
-def overview(manifest: Mapping, *, log: Iterable[Event] | None = None) -> list[LabProgress]:
-    """How far each lab of the manifest is, in the manifest's order.
+def overview(labs: Iterable[LabEntry], *, log: Iterable[Event] | None = None) -> list[LabProgress]:
+    """How far each of the labs is, in their order.
 
     ``log`` is the list of events, the learner's own by default. An exercise passed once is passed.
     Raises ProgressError where the log cannot be read.
     """
     log = events() if log is None else list(log)
     rows = []
-    for lab in manifest["labs"]:
-        exercises = lab_progress(manifest, lab["lab"], log=log)
+    for lab in labs:
+        exercises = lab_progress(lab, log=log)
         passed = [exercise for exercise in exercises if exercise.status == "passed"]
         rows.append(
             LabProgress(
-                lab=lab["lab"],
-                title=lab["title"],
+                lab=lab.lab,
+                title=lab.title,
                 exercises=len(exercises),
                 passed=len(passed),
                 points=sum(exercise.points for exercise in exercises),
                 points_earned=sum(exercise.points for exercise in passed),
-                last_seen=max((e.at for e in log if e.lab == lab["lab"]), default=None),
+                last_seen=max((e.at for e in log if e.lab == lab.lab), default=None),
             )
         )
     return rows
 
 
-def lab_progress(
-    manifest: Mapping, lab: str, *, log: Iterable[Event] | None = None
-) -> list[ExerciseProgress]:
+def lab_progress(lab: LabEntry, *, log: Iterable[Event] | None = None) -> list[ExerciseProgress]:
     """How far each exercise of one lab is, in the lab's order.
 
-    Raises ValueError for a lab that the manifest does not list, ProgressError where the log
-    cannot be read.
+    Raises ProgressError where the log cannot be read.
     """
-    labs = {entry["lab"]: entry for entry in manifest["labs"]}
-    if lab not in labs:
-        raise ValueError(f"There is no lab {lab!r}; there are {', '.join(labs)}.")
-    log = events(lab=lab) if log is None else log
+    log = events(lab=lab.lab) if log is None else log
     checks: dict[str, list[Event]] = {}
     for event in log:
-        if event.kind == "check" and event.lab == lab:
+        if event.kind == "check" and event.lab == lab.lab:
             checks.setdefault(event.item, []).append(event)
     rows = []
-    for exercise in labs[lab]["exercises"]:
-        tries = checks.get(exercise["exercise"], [])
+    for exercise in lab.exercises:
+        tries = checks.get(exercise.exercise, [])
         statuses = [event.status for event in tries]
         last = statuses[-1] if statuses else "not started"
         rows.append(
             ExerciseProgress(
-                exercise=exercise["exercise"],
+                exercise=exercise.exercise,
                 status="passed" if "passed" in statuses else last,
-                points=exercise["points"],
+                points=exercise.points,
                 tries=sum(status != "not attempted" for status in statuses),
                 last_seen=max((event.at for event in tries), default=None),
             )

@@ -1,7 +1,8 @@
 """The doctor: will the course run on this machine, and what can its device compute with?
 
 It reads versions and asks the machine, and gives each finding with what was wanted and how to fix
-it. It needs the standard library alone, because torch may be what is missing.
+it. It needs the standard library alone, because torch may be what is missing, or Jinja2; so its
+page is no template.
 """
 
 import importlib.util
@@ -30,19 +31,7 @@ _DRIVER = "Update the device's driver; the labs run without the device"
 
 _FINDINGS_HEAD = ("status", "name", "found", "wanted")
 _DTYPES_HEAD = ("format", "storable", "computable", "accelerated", "evidence")
-# JupyterLab's own rules for tables name two classes (they align to the right); so do these.
-_STYLE = """<style>
-.labkit-doctor {color: var(--jp-content-font-color1, inherit); max-width: 70em;}
-.labkit-doctor .labkit-table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
-.labkit-doctor .labkit-table caption {text-align: left; caption-side: top; padding: 0.3em 0;
-  font-weight: 600; font-size: inherit; color: inherit;}
-.labkit-doctor .labkit-table th, .labkit-doctor .labkit-table td {text-align: left;
-  vertical-align: top; padding: 0.25em 1.2em 0.25em 0.4em; overflow-wrap: anywhere;
-  border-bottom: 1px solid var(--jp-border-color2, #8888);}
-.labkit-doctor .labkit-table thead th {font-weight: 600; overflow-wrap: normal;}
-.labkit-doctor .note, .labkit-doctor .problem {font-weight: 600;}
-.labkit-doctor .problem {color: var(--jp-error-color1, #c62828);}
-</style>"""
+_STYLE = Path(__file__).with_name("panel.css")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +82,8 @@ class Report:
         everything = _table("This machine", _FINDINGS_HEAD, rows)
         summary = f"<summary>All {len(rows)} findings</summary>"
         parts.append(f"<details{'' if self.runs else ' open'}>{summary}{everything}</details>")
-        return f'{_STYLE}<div class="labkit-doctor">{"".join(parts)}</div>'
+        style = f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>"
+        return f'{style}\n<div class="labkit-panel labkit-doctor">{"".join(parts)}</div>'
 
     def _mends(self) -> dict[str, list[str]]:
         """What to do, and for which findings: one command often mends many."""

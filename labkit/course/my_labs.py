@@ -16,7 +16,6 @@ A copy shows by itself what was changed: a lab's cell carries the hash of its te
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from urllib.parse import quote
 from labkit.base.files import replace_file
 from labkit.base.manifest import LabEntry, copied, read_manifest
 from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
+from labkit.base.templates import render
 from labkit.course.lab_source import COMMENT, STUB, cell_id
 
 FOLDER = "my_labs"
@@ -51,12 +51,12 @@ class Started:
     def _repr_html_(self) -> str:
         # A page resolves a link from the folder of its notebook, where the kernel runs.
         start = os.path.relpath(self.folder).replace(os.sep, "/")
-        items = "".join(
-            f'<li><a href="{quote(f"{start}/{name}")}">{html.escape(title)}</a></li>'
-            for name, title in self.labs
+        return render(
+            "course/my_labs.html",
+            folder=_shown(self.folder),
+            labs=[(quote(f"{start}/{name}"), title) for name, title in self.labs],
+            notes=(*self.updates, *self.blocked),
         )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in (*self.updates, *self.blocked))
-        return f"<p>Your labs are in {html.escape(_shown(self.folder))}:</p><ul>{items}</ul>{notes}"
 
 
 @dataclass(frozen=True)

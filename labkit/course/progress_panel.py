@@ -1,40 +1,20 @@
 """The progress panel: how far each lab is, and which ideas are worth another look.
 
-It shows records of ``labkit.base.progress`` and computes nothing new. The page and the text twin
-(the ``repr``) say the same. Colours are JupyterLab's own, so that the panel reads in light and
-dark.
+It shows records of ``labkit.base.progress`` and computes nothing new. The page
+(``progress_panel.html``) and the text twin (the ``repr``) say the same.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from html import escape
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError
+from labkit.base.manifest import ManifestError, read_manifest
 from labkit.base.misconceptions import Misconception, misconceptions
 from labkit.base.progress import Event, ExerciseProgress, LabProgress, MisconceptionMet
+from labkit.base.templates import render
 
 _SHOWN = 5  # of each list: a panel is read at a glance, and the log keeps the rest
-
-# JupyterLab's own rules for tables name two classes (they align to the right); so do these.
-_STYLE = """<style>
-.labkit-progress {color: var(--jp-content-font-color1, inherit); max-width: 60em;}
-.labkit-progress .labkit-table {border-collapse: collapse; margin: 0 0 1em 0; font-size: inherit;}
-.labkit-progress .labkit-table caption {text-align: left; caption-side: top; padding: 0.3em 0;
-  font-weight: 600; font-size: inherit; color: inherit;}
-.labkit-progress .labkit-table th, .labkit-progress .labkit-table td {text-align: left;
-  vertical-align: top; padding: 0.35em 1.2em 0.35em 0.4em; max-width: 32em; font-weight: normal;
-  border-bottom: 1px solid var(--jp-border-color2, #8888);}
-.labkit-progress .labkit-table td:has(.bar) {white-space: nowrap;}
-.labkit-progress .labkit-table thead th {font-weight: 600;}
-.labkit-progress .labkit-table td {font-variant-numeric: tabular-nums;}
-.labkit-progress .bar {display: inline-block; width: 7em; height: 0.7em; margin-right: 0.6em;
-  border: 1px solid var(--jp-border-color0, #888); border-radius: 2px; overflow: hidden;}
-.labkit-progress .bar span {display: block; height: 100%;
-  background: var(--jp-brand-color1, #1976d2);}
-.labkit-progress p {margin: 0 0 0.6em 0;}
-</style>"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +33,7 @@ class ProgressPanel:
         if self.sure_and_wrong:
             lines = [
                 f"- {_where(event)}: you said {_said(event, 'guess')}, it is"
-                f" {_said(event, 'truth')}.{_look_at(self._cure_of(event))}"
+                f" {_said(event, 'truth')}.{_look_at(self.cure_of(event))}"
                 for event in self.sure_and_wrong[:_SHOWN]
             ]
             parts.append("\n".join(["Sure and wrong", *lines, *_rest(self.sure_and_wrong)]))
@@ -66,73 +46,29 @@ class ProgressPanel:
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        parts = [_STYLE, f"<p>{escape(self.remark)}</p>" if self.remark else ""]
-        parts.append(
-            _table(
-                "Your labs",
-                ("Lab", "Exercises passed", "Points", "Last seen"),
-                [
-                    (
-                        _link(f"{_number(row.lab)} {row.title}", row.lab),
-                        f"{_bar(row)}{row.passed} of {row.exercises}",
-                        f"{row.points_earned:g} of {row.points:g}",
-                        _day(row.last_seen),
-                    )
-                    for row in self.labs
-                ],
-            )
+        return render(
+            "course/progress_panel.html",
+            panel=self,
+            shown=_SHOWN,
+            rest=_rest,
+            day=_day,
+            number=_number,
+            share=_share,
+            where=_where,
+            said=_said,
+            times=_times,
+            section=_section,
         )
-        if self.sure_and_wrong:
-            parts.append(
-                _table(
-                    "Sure and wrong",
-                    ("Prediction", "You said", "It is", "Look at"),
-                    [
-                        (
-                            escape(_where(event)),
-                            escape(_said(event, "guess")),
-                            escape(_said(event, "truth")),
-                            _section_link(self._cure_of(event)),
-                        )
-                        for event in self.sure_and_wrong[:_SHOWN]
-                    ],
-                    _rest(self.sure_and_wrong),
-                )
-            )
-        if self.misconceptions_met:
-            parts.append(
-                _table(
-                    "Wrong ideas met",
-                    ("Idea", "Met", "Last", "Look at"),
-                    [
-                        (
-                            self._sentence_html(met),
-                            _times(met),
-                            _day(met.last.at),
-                            _section_link(self._cure(met)),
-                        )
-                        for met in self.misconceptions_met[:_SHOWN]
-                    ],
-                    _rest(self.misconceptions_met),
-                )
-            )
-        return f'<div class="labkit-progress">{"".join(parts)}</div>'
 
     def _sentence(self, met: MisconceptionMet) -> str:
         known = self.known.get(met.misconception)
         return known.en if known else f"{met.misconception}."
 
-    def _sentence_html(self, met: MisconceptionMet) -> str:
-        known = self.known.get(met.misconception)
-        if known is None:  # an id that this labkit does not know any more
-            return escape(met.misconception)
-        return f'{escape(known.en)}<br><span lang="zh">{escape(known.zh)}</span>'
-
     def _cure(self, met: MisconceptionMet) -> str | None:
         known = self.known.get(met.misconception)
         return known.cure if known else None
 
-    def _cure_of(self, event: Event) -> str:
+    def cure_of(self, event: Event) -> str:
         """The section that cures a wrong guess; the prediction's lab where no idea was named."""
         for idea in event.detail.get("misconceptions", ()):
             if idea in self.known:
@@ -151,7 +87,7 @@ def progress_panel() -> ProgressPanel:
     except progress.ProgressError as problem:
         log, remark = [], str(problem)
     try:
-        labs = progress.overview(progress.read_manifest(), log=log)
+        labs = progress.overview(read_manifest().labs, log=log)
     except ManifestError as problem:
         labs, remark = [], str(problem)
     try:
@@ -233,31 +169,5 @@ def _section(cure: str) -> str:
     return f"lab {_number(lab)}" + (f", {anchor.replace('-', ' ')}" if anchor else "")
 
 
-def _section_link(cure: str | None) -> str:
-    return _link(_section(cure), cure) if cure else ""
-
-
-def _link(words: str, place: str) -> str:
-    # The labs lie beside the notebook that shows the panel.
-    lab, _, anchor = place.partition("#")
-    target = f"{lab}.ipynb" + (f"#{anchor}" if anchor else "")
-    return f'<a href="{escape(target)}">{escape(words)}</a>'
-
-
-def _bar(row: LabProgress) -> str:
-    # Hidden from screen readers: the numbers beside it say the same.
-    share = row.passed / row.exercises if row.exercises else 0
-    return f'<span class="bar" aria-hidden="true"><span style="width: {share:.0%}"></span></span>'
-
-
-def _table(caption: str, headers: tuple, rows: list[tuple], rest: Iterable[str] = ()) -> str:
-    """A table whose first column heads its rows; the cells are HTML."""
-    head = "".join(f'<th scope="col">{header}</th>' for header in headers)
-    body = "".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-        for first, *cells in rows
-    )
-    return (
-        f'<table class="labkit-table"><caption>{caption}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>" + "".join(f"<p>{line}</p>" for line in rest)
-    )
+def _share(row: LabProgress) -> str:
+    return f"{row.passed / row.exercises if row.exercises else 0:.0%}"

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from labkit.base.manifest import ManifestError, full_name, read_content, read_manifest
+from labkit.base.manifest import ManifestError, full_name, read_manifest
 from labkit.base.paths import NOTEBOOKS
 
 
 def test_the_records_hold_what_the_build_wrote():
-    content = read_content(NOTEBOOKS / "manifest.json")
+    content = json.loads((NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))
     labs = read_manifest().labs
     assert [entry.lab for entry in labs] == [entry["lab"] for entry in content["labs"]]
     for lab, entry in zip(labs, content["labs"], strict=True):
@@ -66,7 +66,7 @@ def test_a_manifest_that_is_missing_or_damaged_says_what_brings_it_back(tmp_path
 
 
 def test_an_entry_of_the_wrong_kind_is_damage(tmp_path):
-    content = read_content(NOTEBOOKS / "manifest.json")
+    content = json.loads((NOTEBOOKS / "manifest.json").read_text(encoding="utf-8"))
     content["labs"][0]["exercises"] = None
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(ManifestError, match="cannot be read"):

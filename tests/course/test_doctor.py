@@ -17,7 +17,7 @@ from labkit.course.doctor import Finding, Report, examine
 from labkit.devices import Description, Device, Fact, Support
 from labkit.devices.probe import Findings
 
-TOP = Path(doctor.__file__).parents[1]
+TOP = Path(doctor.__file__).parents[2]
 CPU = Description(name="a processor", kind="cpu")
 
 

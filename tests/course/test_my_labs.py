@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from tiny_lab import TINY
 
+from labkit.__main__ import main
 from labkit.base.manifest import ManifestError, stale
 from labkit.course import my_labs
 from labkit.course.build import build
 from labkit.course.lab_source import digest
-from labkit.course.my_labs import Started, default_folder, main, start
+from labkit.course.my_labs import Started, default_folder, start
 
 NAME = "02_tiny.ipynb"
 OLD = digest(TINY)[:12]
@@ -301,12 +302,23 @@ def test_the_report_reads_well_and_links(tmp_path, monkeypatch):
         "  02_a.ipynb           2. Bits & <ulps>\n"
         "02_a.ipynb is new."
     )
-    assert started._repr_html_() == (
-        "<p>Your labs are in my_labs/:</p><ul>"
-        '<li><a href="my_labs/00_start_here.ipynb">0. Start here</a></li>'
-        '<li><a href="my_labs/02_a.ipynb">2. Bits &amp; &lt;ulps&gt;</a></li></ul>'
-        "<p>02_a.ipynb is new.</p>"
-    )
+    page = started._repr_html_()
+    assert re.findall('<a href="(.*?)">(.*?)</a>', page) == [
+        ("my_labs/00_start_here.ipynb", "0. Start here"),
+        ("my_labs/02_a.ipynb", "2. Bits &amp; &lt;ulps&gt;"),
+    ]
+    assert "Your labs are in my_labs/:" in page and "<p>02_a.ipynb is new.</p>" in page
+
+
+def test_no_name_becomes_a_tag_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evil = "\"><script>alert('1')<"
+    page = Started(
+        Path(f"/{evil}"), ((evil, evil),), updates=(evil,), blocked=(evil,)
+    )._repr_html_()
+    assert "<script" not in page and page.count("&lt;script&gt;") == 4
+    (link,) = re.findall('href="(.*?)"', page)
+    assert not {*link} & {*"<>'"}
 
 
 def test_links_from_inside_the_folder(notebooks, mine, monkeypatch):

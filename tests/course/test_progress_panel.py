@@ -1,31 +1,26 @@
 """The progress panel: the page and its text twin say what the log holds."""
 
+import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
+from small_manifest import lab
 
 from labkit.base import progress
-from labkit.base.manifest import ManifestError
+from labkit.base.manifest import Manifest, ManifestError
 from labkit.base.misconceptions import Misconception
 from labkit.course import progress_panel as module
 from labkit.course.progress_panel import progress_panel
 
 LAB = "02_number_formats"
-MANIFEST = {
-    "labs": [
-        {
-            "lab": "00_start_here",
-            "title": "Start <here>",
-            "exercises": [],
-        },
-        {
-            "lab": LAB,
-            "title": "Build a number system",
-            "exercises": [{"exercise": name, "points": 2} for name in ("ulp", "snap", "ruler")],
-        },
-    ]
-}
+MANIFEST = Manifest(
+    (
+        lab("00_start_here", "Start <here>"),
+        lab(LAB, "Build a number system", ulp=2, snap=2, ruler=2),
+    )
+)
 KNOWN = {
     "max-not-gap": Misconception(
         id="max-not-gap",
@@ -42,7 +37,7 @@ DAY = NOON.astimezone().date().isoformat()
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
-    monkeypatch.setattr(progress, "read_manifest", lambda: MANIFEST)
+    monkeypatch.setattr(module, "read_manifest", lambda: MANIFEST)
     monkeypatch.setattr(module, "misconceptions", lambda: KNOWN)
     return tmp_path / "home"
 
@@ -91,7 +86,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words.append(data)
-        if self.tags and self.tags[-1][0] == "a":
+        if data.strip() and self.tags and self.tags[-1][0] == "a":
             self.links.setdefault(data, self.tags[-1][1]["href"])
 
 
@@ -191,7 +186,7 @@ def test_a_missing_manifest_is_a_sentence(monkeypatch, tmp_path):
     def missing():
         raise ManifestError("manifest.json is missing")
 
-    monkeypatch.setattr(progress, "read_manifest", missing)
+    monkeypatch.setattr(module, "read_manifest", missing)
     assert repr(progress_panel()) == "manifest.json is missing\n\nNo labs are listed."
 
 
@@ -202,3 +197,25 @@ def test_without_the_list_of_misconceptions_ids_stand_for_sentences(monkeypatch)
     monkeypatch.setattr(module, "misconceptions", missing)
     some_progress()
     assert "- max-not-gap. Met 2 times." in repr(progress_panel())
+
+
+def test_no_text_becomes_a_tag_of_the_page(monkeypatch):
+    evil = "\"><script>alert('1')</script>"
+    idea = Misconception(id="max-not-gap", en=evil, zh=evil, cure=f"{LAB}#{evil}")
+    monkeypatch.setattr(module, "misconceptions", lambda: {"max-not-gap": idea})
+    monkeypatch.setattr(
+        module, "read_manifest", lambda: Manifest((lab(f"02_{evil}", evil, ulp=1),))
+    )
+    ideas = ["max-not-gap", evil]
+    said = {"guess": evil, "truth": evil, "sure": 3, "correct": False, "misconceptions": ideas}
+    progress.record("prediction", lab=LAB, item=evil, status="wrong", **said)
+    progress.record(
+        "prediction", lab=evil, item=evil, status="wrong", **{**said, "misconceptions": []}
+    )
+    panel = progress_panel()
+    pages = [panel._repr_html_(), replace(panel, remark=evil)._repr_html_()]
+    # Title, two predictions with where, guess and truth, one section, three ideas; and a remark.
+    assert [page.count("&lt;script&gt;") > 10 for page in pages] == [True, True]
+    for page in pages:
+        assert "script" not in [tag for tag, _ in Page(page).tags]
+        assert not {"<script", "alert('1')"} & {*re.findall(r"<script|alert\('1'\)", page)}

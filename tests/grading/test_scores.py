@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -15,7 +16,15 @@ from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
 from labkit.grading.report.feedback import feedback, file_name
-from labkit.grading.report.scores import Sheet, changes, plain, pseudonym, sheet, with_overrides
+from labkit.grading.report.scores import (
+    Row,
+    Sheet,
+    changes,
+    plain,
+    pseudonym,
+    sheet,
+    with_overrides,
+)
 from labkit.grading.report.summary import clusters, histogram, summary
 from labkit.grading.report.tables import grades_csv, safe, totals_csv, write
 
@@ -158,9 +167,18 @@ def hostile() -> Sheet:
     return made(EVIL, ulp=f"failed: `{EVIL}`", snap=f"failed: {EVIL}", facts=facts)
 
 
+def unread() -> Sheet:
+    """A file whose every word is somebody's: nothing of it could be graded."""
+    row = Row(exercise=EVIL, status="not graded", points=None, possible=1, message=EVIL, cause=EVIL)
+    submission = Submission(student=EVIL, file=EVIL, lab=EVIL, cause=EVIL, trouble=EVIL)
+    return Sheet(submission=submission, rows=(replace(row, override=EVIL, misconceptions=(EVIL,)),))
+
+
 PAGES = {
-    "feedback": lambda: feedback([hostile()], COURSE),
-    "summary": lambda: summary([hostile(), made("bob", ulp=f"failed: {EVIL}")], COURSE, SECRET),
+    "feedback": lambda: feedback([hostile(), unread()], COURSE),
+    "summary": lambda: summary(
+        [hostile(), unread(), made("bob", ulp=f"failed: {EVIL}")], COURSE, SECRET
+    ),
 }
 
 
@@ -168,7 +186,7 @@ PAGES = {
 def test_a_page_runs_nothing_and_loads_nothing(render):
     text = render()
     page = Page(text)
-    assert EVIL not in text
+    assert EVIL not in text and "<script" not in text and "&lt;script&gt;" in text
     assert not {"script", "img", "iframe", "link", "object"} & {tag for tag, _ in page.tags}
     for _, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on") or name == "style"]

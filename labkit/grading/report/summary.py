@@ -11,9 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from labkit.base.misconceptions import misconceptions
+from labkit.base.templates import render
 from labkit.grading.course import CourseLab
-from labkit.grading.report.pages import page, table, text
+from labkit.grading.report.pages import Table, page
 from labkit.grading.report.scores import Row, Sheet, pseudonym
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
@@ -32,22 +35,34 @@ class Cluster:
     students: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Lab:
+    """What the page says of one lab: sentences, the picture of scores, tables.
+
+    ``alone`` counts the messages that went to one student each.
+    """
+
+    title: str
+    facts: str
+    clusters: Table
+    alone: int
+    scores: str = ""
+    picture: str = ""
+    exercises: Table | None = None
+
+
 def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: bytes) -> str:
     """The page of the whole class."""
-    students = {sheet.submission.student for sheet in sheets}
-    body = [
-        "<h1>Class summary</h1>",
-        f"<p>{_count(len(students), 'student')}, under pseudonyms: the column"
-        " <code>pseudonym</code> of the table of grades tells who is who.</p>",
-    ]
     labs = sorted({sheet.submission.lab for sheet in sheets})
-    for lab in labs:
-        of_lab = [sheet for sheet in sheets if sheet.submission.lab == lab]
-        body.append(_lab(lab, of_lab, course))
-        body.append(_clusters(clusters(of_lab, secret)))
-    body.insert(2, _ideas(sheets))
-    body.append(_causes(sheets, secret))
-    return page("Class summary", "\n".join(part for part in body if part))
+    by_lab = {lab: [sheet for sheet in sheets if sheet.submission.lab == lab] for lab in labs}
+    return page(
+        "summary.html",
+        students=len({sheet.submission.student for sheet in sheets}),
+        ideas=_ideas(sheets),
+        labs=[_lab(lab, of_lab, course, secret) for lab, of_lab in by_lab.items()],
+        causes=_causes(sheets, secret),
+        count=_count,
+    )
 
 
 def clusters(sheets: Sequence[Sheet], secret: bytes) -> list[Cluster]:
@@ -93,9 +108,15 @@ def _alike(one: str, other: str) -> bool:
     return matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
 
 
-def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab]) -> str:
+def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: bytes) -> _Lab:
+    found = clusters(sheets, secret)
+    failures = {
+        "clusters": _shared(found),
+        "alone": sum(len(one.students) == 1 for one in found),
+    }
     if lab not in course:
-        return f"<h2>Files of no known lab</h2><p>{_count(len(sheets), 'file')}.</p>"
+        title, facts = "Files of no known lab", f"{_count(len(sheets), 'file')}."
+        return _Lab(title=title, facts=facts, **failures)
     facts = [
         _count(len([s for s in sheets if s.submission.cause != "missing"]), "submission"),
         f"{sum(s.submission.cause == 'missing' for s in sheets)} missing",
@@ -103,19 +124,25 @@ def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab]) -> 
         f"{sum(s.points is None for s in sheets)} not wholly graded",
     ]
     scored = [s.points for s in sheets if s.points is not None and s.submission.work]
-    parts = [f"<h2>{text(lab)}</h2>", f"<p>{', '.join(facts)}.</p>"]
+    scores = picture = ""
     if scored:
         possible = max(s.possible for s in sheets)
-        parts.append(
-            f"<p>Median {statistics.median(scored):g} of {possible:g} points,"
-            f" from {min(scored):g} to {max(scored):g}.</p>"
+        picture = histogram(scored, possible)
+        scores = (
+            f"Median {statistics.median(scored):g} of {possible:g} points,"
+            f" from {min(scored):g} to {max(scored):g}."
         )
-        parts.append(histogram(scored, possible))
-    parts.append(_exercises(sheets))
-    return "\n".join(parts)
+    return _Lab(
+        title=lab,
+        facts=f"{', '.join(facts)}.",
+        scores=scores,
+        picture=picture,
+        exercises=_exercises(sheets),
+        **failures,
+    )
 
 
-def histogram(scored: Sequence[float], possible: float) -> str:
+def histogram(scored: Sequence[float], possible: float) -> Markup:
     """A picture of the scores, as SVG that says in words what it shows."""
     counts = [0] * (_BINS + 1)
     for points in scored:
@@ -124,34 +151,21 @@ def histogram(scored: Sequence[float], possible: float) -> str:
     said = "; ".join(
         f"{label} %: {count}" for label, count in zip(labels, counts, strict=True) if count
     )
-    width, base, tall = 56, 190, 150
-    top = max(counts)
-    drawn = []
-    for place, (label, count) in enumerate(zip(labels, counts, strict=True)):
-        left, height = place * width + 8, round(tall * count / top)
-        middle = left + width // 2 - 4
-        drawn.append(
-            f'<rect class="bar" x="{left}" y="{base - height}" width="{width - 8}"'
-            f' height="{height}"/>'
-            f'<text x="{middle}" y="{base + 18}" text-anchor="middle">{label}</text>'
-        )
-        if count:
-            drawn.append(
-                f'<text x="{middle}" y="{base - height - 6}" text-anchor="middle">{count}</text>'
-            )
-    full = (_BINS + 1) * width + 16
-    title = f"Number of submissions by score in percent of {possible:g} points. {said}."
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Scores">'
-        f'<svg viewBox="0 0 {full} 238" role="img" aria-label="{text(title)}">'
-        f"<title>{text(title)}</title>{''.join(drawn)}"
-        f'<line class="axis" x1="4" y1="{base}" x2="{full - 4}" y2="{base}"/>'
-        f'<text x="{full // 2}" y="{base + 40}" text-anchor="middle">score, percent of'
-        f" {possible:g} points (bars: number of submissions)</text></svg></div>"
+    tall, top = 150, max(counts)
+    bars = [
+        (label, count, round(tall * count / top))
+        for label, count in zip(labels, counts, strict=True)
+    ]
+    picture = render(
+        "grading/report/histogram.html",
+        title=f"Number of submissions by score in percent of {possible:g} points. {said}.",
+        bars=bars,
+        possible=f"{possible:g}",
     )
+    return Markup(picture)
 
 
-def _exercises(sheets: Sequence[Sheet]) -> str:
+def _exercises(sheets: Sequence[Sheet]) -> Table:
     by_exercise: dict[str, list[Row]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
@@ -161,16 +175,16 @@ def _exercises(sheets: Sequence[Sheet]) -> str:
         counts = Counter(row.status for row in of_it)
         handed = len(of_it) - counts["missing"]
         share = f"{100 * counts['passed'] / handed:.0f} %" if handed else ""
-        rows.append([text(exercise), share, *(str(counts[status] or "") for status in _STATUSES)])
-    return table(
-        "Exercises, number of students",
-        ["exercise", "share passed", *_STATUSES],
-        rows,
+        rows.append([exercise, share, *(counts[status] or "" for status in _STATUSES)])
+    return Table(
+        caption="Exercises, number of students",
+        heads=["exercise", "share passed", *_STATUSES],
+        rows=rows,
         numbers=range(1, 2 + len(_STATUSES)),
     )
 
 
-def _ideas(sheets: Sequence[Sheet]) -> str:
+def _ideas(sheets: Sequence[Sheet]) -> Table:
     holders: dict[str, set[str]] = defaultdict(set)
     where: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
@@ -181,59 +195,53 @@ def _ideas(sheets: Sequence[Sheet]) -> str:
     known = misconceptions()
     rows = [
         [
-            str(len(students)),
-            text(known[idea].en if idea in known else idea),
-            text(", ".join(sorted(where[idea]))),
-            text(known[idea].cure.replace("#", ", ").replace("-", " ") if idea in known else ""),
+            len(students),
+            known[idea].en if idea in known else idea,
+            ", ".join(sorted(where[idea])),
+            known[idea].cure.replace("#", ", ").replace("-", " ") if idea in known else "",
         ]
         for idea, students in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    if not rows:
-        return "<p>No answer showed a listed misconception.</p>"
-    return table(
-        "What the class believes: misconceptions that answers showed",
-        ["students", "idea", "exercises", "where it is cured"],
-        rows,
+    return Table(
+        caption="What the class believes: misconceptions that answers showed",
+        heads=["students", "idea", "exercises", "where it is cured"],
+        rows=rows,
         numbers=[0],
         wide=1,
     )
 
 
-def _clusters(found: Sequence[Cluster]) -> str:
-    shared = [one for one in found if len(one.students) > 1]
-    alone = len(found) - len(shared)
-    rows = [
-        [
-            str(len(one.students)),
-            text(one.exercise),
-            text(one.message),
-            text(", ".join(one.students[:_NAMED]) + (" …" if one.students[_NAMED:] else "")),
-        ]
-        for one in shared
-    ]
-    rest = f"<p>{_count(alone, 'more message')} went to one student each.</p>" if alone else ""
-    if not rows:
-        return rest
-    heads = ["students", "exercise", "message", "who"]
-    return (
-        table("Other failures whose messages read alike", heads, rows, numbers=[0], wide=2) + rest
+def _shared(found: Sequence[Cluster]) -> Table:
+    """The messages that went to more than one student."""
+    return Table(
+        caption="Other failures whose messages read alike",
+        heads=["students", "exercise", "message", "who"],
+        rows=[
+            [
+                len(one.students),
+                one.exercise,
+                one.message,
+                ", ".join(one.students[:_NAMED]) + (" …" if one.students[_NAMED:] else ""),
+            ]
+            for one in found
+            if len(one.students) > 1
+        ],
+        numbers=[0],
+        wide=2,
     )
 
 
-def _causes(sheets: Sequence[Sheet], secret: bytes) -> str:
+def _causes(sheets: Sequence[Sheet], secret: bytes) -> Table:
     causes: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
             if row.cause and row.cause != "missing":
                 causes[row.cause].add(pseudonym(sheet.submission.student, secret))
     rows = [
-        [text(cause), str(len(who)), text(", ".join(sorted(who)[:_NAMED]))]
+        [cause, len(who), ", ".join(sorted(who)[:_NAMED])]
         for cause, who in sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
-    if not rows:
-        return ""
-    title = "<h2>What stopped the grading of exercises</h2>"
-    return title + table("Causes", ["cause", "students", "who"], rows, numbers=[1])
+    return Table(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
 
 
 def _count(number: int, what: str) -> str:

@@ -1,0 +1,311 @@
+"""The commands of learners, and of those who prepare for an interview."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from labkit.commands import Command, Group, plainly
+
+
+def _declare_doctor(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the findings for programs")
+    parser.add_argument(
+        "--grader", action="store_true", help="for instructors: can you grade here?"
+    )
+
+
+def _doctor(options: Namespace) -> int:
+    """Will the course run here? What is missing, and how to get it."""
+    if options.grader:
+        from labkit.grading.sandbox import readiness
+
+        found = readiness.examine()
+        facts = {"ready": found.ready, **dataclasses.asdict(found)}
+        works = found.ready
+    else:
+        from labkit.course import doctor
+
+        found = doctor.examine()
+        facts = {"runs": found.runs, **dataclasses.asdict(found)}
+        works = found.runs
+    print(json.dumps(facts, indent=1) if options.json else found)
+    return 0 if works else 1
+
+
+def _declare_start(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="by default my_labs")
+
+
+@plainly
+def _start(options: Namespace) -> int:
+    """Copy the labs to a folder of your own, or update them there."""
+    from labkit.course import my_labs
+
+    started = my_labs.start(options.folder)
+    print(started)
+    return 1 if started.blocked else 0
+
+
+def _declare_progress(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument("--lab", help="the exercises of one lab, such as 02_number_formats or 02")
+
+
+@plainly
+def _progress(options: Namespace) -> int:
+    """What you have passed, lab by lab."""
+    from labkit.base import progress
+    from labkit.base.manifest import read_manifest
+    from labkit.course.progress_panel import as_text
+
+    manifest = read_manifest()
+    if options.lab is None:
+        rows = progress.overview(manifest.labs)
+    else:
+        rows = progress.lab_progress(manifest.find(options.lab))
+    if options.json:
+        print(json.dumps([dataclasses.asdict(row) for row in rows], default=datetime.isoformat))
+        return 0
+    print(as_text(rows))
+    where = "LABKIT_PROGRESS=off: there is no log." if progress.is_off() else progress.path()
+    print(f"\n{where}")
+    return 0
+
+
+# Interviews
+
+
+def _declare_language(parser: ArgumentParser) -> None:
+    parser.add_argument("--language", choices=("en", "zh"), help="kept for the next time")
+
+
+def _language(options: Namespace) -> str:
+    from labkit.interview import log as interview
+
+    if options.language:
+        interview.set_language(options.language)
+    return options.language or interview.language()
+
+
+def _declare_drill(parser: ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, metavar="N", help="questions in this sitting (10)")
+    parser.add_argument("--topic", action="append", default=[], help="such as fp8; may be repeated")
+    parser.add_argument("--core", action="store_true", help="only what interviewers ask most")
+    _declare_language(parser)
+
+
+@plainly
+def _drill(options: Namespace) -> int:
+    """Interview questions: what is due, then what is new."""
+    from labkit.interview import questions, sittings
+
+    sitting = sittings.todays(
+        questions.load(),
+        count=10 if options.count is None else options.count,
+        topics=options.topic,
+        core=options.core,
+    )
+    return _hold_drill(sitting, _language(options))
+
+
+def _hold_drill(sitting, language: str) -> int:
+    from labkit.interview import drills, terminal
+    from labkit.interview import log as interview
+
+    trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
+    if trouble:
+        print(trouble)
+    terminal.hold(sitting, language=language)
+    return 0
+
+
+def _declare_mock(parser: ArgumentParser) -> None:
+    parser.add_argument("--length", type=int, choices=(5, 10, 15), help="questions (10)")
+    parser.add_argument("--minutes", type=float, help="2 for each question if left out")
+    parser.add_argument("--seed", type=int, help="the same seed asks the same way")
+    parser.add_argument("--new", action="store_true", help="do not resume one that was broken off")
+    _declare_language(parser)
+
+
+@plainly
+def _mock(options: Namespace) -> int:
+    """A mock interview of 5, 10 or 15 questions, with a report."""
+    from labkit.interview import questions, sittings, terminal
+
+    bank, language = questions.load(), _language(options)
+    asked = {"length": options.length, "minutes": options.minutes, "seed": options.seed}
+    sitting = None if options.new else sittings.resumed(bank, **asked)
+    if sitting:
+        print(f"Resumed at question {sitting.place + 1}; --new begins another.")
+    else:
+        sitting = sittings.new_mock(bank, **asked)
+        print(f"Seed {sitting.mock.seed}")
+    terminal.hold(sitting, language=language)
+    return 0
+
+
+@plainly
+def _plan(options: Namespace) -> int:
+    """What is left to do when the interview is days away."""
+    from labkit.interview import questions, terminal
+
+    print(terminal.friday_text(questions.load()))
+    return 0
+
+
+@plainly
+def _ready(options: Namespace) -> int:
+    """How ready you are, topic by topic."""
+    from labkit.interview import questions, terminal
+
+    print(terminal.readiness_text(questions.load(), _language(options)))
+    return 0
+
+
+@plainly
+def _diagnostic(options: Namespace) -> int:
+    """A few questions on each lab, to find where to start."""
+    from labkit.interview import questions, sittings
+
+    return _hold_drill(sittings.diagnostic(questions.load()), _language(options))
+
+
+def _declare_date(parser: ArgumentParser) -> None:
+    parser.add_argument("day", nargs="?", type=_day, metavar="YYYY-MM-DD", help="kept from now on")
+
+
+@plainly
+def _date(options: Namespace) -> int:
+    """Say when the interview is, or show what you said."""
+    from labkit.interview import log as interview
+
+    trouble = options.day and interview.set_interview_date(options.day)
+    if trouble:
+        print(trouble, file=sys.stderr)
+        return 1
+    day = interview.interview_date()
+    print(f"The interview is on {day:%Y-%m-%d}." if day else "No interview is ahead.")
+    return 0
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no date; write it like 2026-12-01") from None
+
+
+def _declare_export(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="OUT.json", help="the file to write")
+
+
+@plainly
+def _export(options: Namespace) -> int:
+    """Write your reviews to a file, for another machine."""
+    from labkit.interview import log as interview
+
+    print(f"{options.file}: {interview.export_reviews(options.file)} reviews")
+    return 0
+
+
+def _declare_import(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="IN.json", help="what `export` wrote")
+
+
+@plainly
+def _import(options: Namespace) -> int:
+    """Add the reviews of such a file to yours."""
+    from labkit.interview import log as interview
+
+    added, known = interview.import_reviews(options.file)
+    print(f"{options.file}: {added} added, {known} known before")
+    return 0
+
+
+def _declare_anki(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="OUT.apkg", help="the file to write")
+    _declare_language(parser)
+
+
+@plainly
+def _anki(options: Namespace) -> int:
+    """Write the interview questions as an Anki deck."""
+    from labkit.interview import anki, questions
+
+    cards = anki.export(questions.load(), options.file, _language(options))
+    print(f"{options.file}: {cards} cards")
+    return 0
+
+
+# `labkit drill` once had these flags, which were commands: each says which command it is now.
+_FLAGS_OF_DRILL = {
+    "--friday": ("labkit interview plan", _plan),
+    "--ready": ("labkit interview ready", _ready),
+    "--diagnostic": ("labkit interview diagnostic", _diagnostic),
+    "--export": ("labkit reviews export", _export),
+    "--import": ("labkit reviews import", _import),
+    "--anki": ("labkit anki", _anki),
+}
+
+
+def _declare_drill_and_its_flags(parser: ArgumentParser) -> None:
+    _declare_drill(parser)
+    parser.add_argument("--interview", type=_day, help=argparse.SUPPRESS)
+    for flag in ("--friday", "--ready", "--diagnostic"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    for flag in ("--export", "--import", "--anki"):
+        parser.add_argument(flag, type=Path, help=argparse.SUPPRESS)
+
+
+@plainly
+def _drill_or_flag(options: Namespace) -> int:
+    """Interview questions: what is due, then what is new."""
+    given = vars(options)
+    flags = [flag for flag in _FLAGS_OF_DRILL if given[flag[2:]]]
+    if flags:
+        flag, (command, run) = flags[0], _FLAGS_OF_DRILL[flags[0]]
+        other = flags[1:] + [f"--{name}" for name in ("topic", "core") if given[name]]
+        other += ["--count"] if options.count is not None else []
+        if other:
+            options.refuse(f"{flag} is `{command}` and does not go with {', '.join(other)}")
+    if options.interview:
+        from labkit.interview import log as interview
+
+        interview.set_interview_date(options.interview)
+    if not flags:
+        return _drill(options)
+    _language(options)  # kept, also by a command that has no words in it
+    options.file = given[flag[2:]]
+    return run(options)
+
+
+COMMANDS: dict[str, Command | Group] = {
+    "doctor": Command(_doctor, _declare_doctor),
+    "start": Command(_start, _declare_start),
+    "progress": Command(_progress, _declare_progress),
+    "drill": Command(_drill_or_flag, _declare_drill_and_its_flags),
+    "mock": Command(_mock, _declare_mock),
+    "interview": Group(
+        "Prepare for an interview: plan, readiness, date, questions.",
+        {
+            "plan": Command(_plan),
+            "ready": Command(_ready, _declare_language),
+            "date": Command(_date, _declare_date),
+            "diagnostic": Command(_diagnostic, _declare_language),
+            "drill": Command(_drill, _declare_drill),
+            "mock": Command(_mock, _declare_mock),
+        },
+    ),
+    "reviews": Group(
+        "Carry your reviews to another machine.",
+        {
+            "export": Command(_export, _declare_export),
+            "import": Command(_import, _declare_import),
+        },
+    ),
+    "anki": Command(_anki, _declare_anki),
+}
