@@ -20,6 +20,7 @@ from dataclasses import replace
 from torch.nn.functional import cross_entropy
 from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.labs.three_crimes import checks as court
+from labkit.labs.three_crimes import solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
@@ -138,7 +139,6 @@ court.check_witness(witness)
 # </details>
 
 # %%
-from labkit.labs.three_crimes import suspects
 from labkit.training.data import digits
 from labkit.emulation import emulate_gpu
 from labkit.training.models import mlp
@@ -159,7 +159,7 @@ def step():
 
 
 # %%
-ask = yours(witness, suspects.dtypes_of_step)
+ask = yours(witness, ours.witness)
 with emulate_gpu():
     seen = ask(model[1], optimizer, step)
 print(f"By {whose(ask)} witness, under FP16 autocast:")
@@ -224,7 +224,7 @@ mean, square = (optimizer.state[weight][key] for key in ("exp_avg", "exp_avg_sq"
 trail = {"loss": loss, "gradient": weight.grad, "mean": mean, "square": square, "weight": weight}
 
 # %%
-find, vanished = yours(first_nonfinite, suspects.first_nonfinite), square == 0
+find, vanished = yours(first_nonfinite, ours.first_nonfinite), square == 0
 claim(f"by {whose(find)} search, the first is the weight", find(trail.items()) == "weight")
 claim("eps, 1e-8, is 0 in FP16", torch.tensor(1e-8).half() == 0)
 claim("more than 9 in 10 of Adam's mean squares are 0", vanished.float().mean() > 0.9)
@@ -314,9 +314,9 @@ claim("but 0.003 + 5e-5 is not 0.003", torch.tensor(0.003).bfloat16() + 5e-5 > w
 # %%
 from dataclasses import replace
 import torch
-from labkit.labs.three_crimes import suspects
 from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.labs.three_crimes import checks as court
+from labkit.labs.three_crimes import solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
@@ -453,7 +453,7 @@ court.check_ledger(ledger)
 # </details>
 
 # %%
-count = yours(ledger, suspects.bytes_of_step)
+count = yours(ledger, ours.ledger)
 
 
 def ratio(batch, parameters=10**6, per_image=10**4):
@@ -505,7 +505,7 @@ def hold():
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     return [
         flops(torch.float16) < flops(torch.float32),
-        sum(suspects.bytes_of_step(1, 0).values()) < 16,
+        sum(ours.ledger(1, 0).values()) < 16,
         len({chosen(size * x) for size in (1e-6, 1.0, 1e6)}) > 1,
         torch.equal(x.half().float(), x),
     ]

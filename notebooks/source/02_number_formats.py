@@ -21,9 +21,9 @@
 # %%
 import math, torch
 from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.number_formats import solutions as ours
 from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, check_ulp
-from labkit.formats import BF16, E2M1, FORMATS, FP16, FloatFormat, spacing
-from labkit.formats import decode as labkit_decode
+from labkit.formats import BF16, E2M1, FORMATS, FP16, spacing
 
 # %% [markdown]
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
@@ -92,10 +92,10 @@ def e2m1_value(code: int) -> float:
     # `code >> 1 & 0b11` shifts one bit out on the right and keeps the lowest two of the rest.
     ### BEGIN SOLUTION
     sign = -1.0 if code >> 3 else 1.0
-    exponent, mantissa = code >> 1 & 0b11, code & 1
+    exponent, fraction = code >> 1 & 0b11, (code & 1) / 2
     if exponent == 0:
-        return sign * (mantissa / 2)
-    return sign * (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+        return sign * fraction
+    return sign * (1 + fraction) * 2.0 ** (exponent - 1)
     ### END SOLUTION
 
 
@@ -116,7 +116,7 @@ check_e2m1_value(e2m1_value)
 # %% tags=["nbval-ignore-output"]
 from labkit import plots
 
-ruler = yours(e2m1_value, lambda code: labkit_decode(code, E2M1))
+ruler = yours(e2m1_value, ours.e2m1_value)
 print(f"Computed with {whose(ruler)} e2m1_value:", [ruler(code) for code in range(8)])
 plots.number_line([E2M1], limit=6)
 
@@ -184,14 +184,8 @@ check_decode(decode)
 # `(code & 0b11) / 4`. Now replace 5, 2, `0b111`, `0b11` and 4 by expressions in the arguments.
 # </details>
 
-
 # %%
-def by_labkit(code, exponent_bits, mantissa_bits, bias):
-    fmt = FloatFormat("any", exponent_bits=exponent_bits, mantissa_bits=mantissa_bits, bias=bias)
-    return labkit_decode(code, fmt)
-
-
-rule = yours(decode, by_labkit)
+rule = yours(decode, ours.decode)
 codes = range(0, 0x7C00, 31)  # every 31st code up to 0x7C00, which is inf
 by_torch = torch.tensor(codes, dtype=torch.int16).view(torch.float16)
 same = all(
@@ -263,7 +257,7 @@ check_ulp(ulp)
 # </details>
 
 # %% tags=["nbval-ignore-output"]
-gap = yours(ulp, lambda x: spacing(x, FP16))
+gap = yours(ulp, ours.ulp)
 gaps = {"FP16": gap, "BF16": lambda x: spacing(x, BF16)}
 plots.gap_staircase(gaps, exponents=range(-20, 13), whose=whose(gap))
 
@@ -293,6 +287,7 @@ FormatExplorer(fmt=FP16, value=2047.0)
 # %%
 import math, torch
 from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.number_formats import solutions as ours
 from labkit.labs.number_formats.checks import check_eight_bits, check_snap, check_tf32, check_window
 from labkit.formats import BF16, E4M3, E4M3FNUZ, E5M2, FP16, FP32, TF32, FloatFormat
 from labkit.formats import decode as labkit_decode, quantize, spacing
@@ -357,7 +352,7 @@ check_snap(snap)
 # </details>
 
 # %%
-nearest = yours(snap, lambda x: quantize(x, FP16))
+nearest = yours(snap, ours.snap)
 sample = torch.randn(3000, generator=torch.Generator().manual_seed(0)).exp().square()
 same = [nearest(x) for x in sample.tolist()] == sample.half().tolist()
 claim(f"{whose(nearest)} snap agrees with torch's cast on 3000 values", same)
@@ -449,14 +444,8 @@ check_window(window)
 # alone. Which masks pick "non-zero before" and "non-zero after"?
 # </details>
 
-
 # %%
-def by_report(x, dtype):
-    report = range_report(x, FP16 if dtype == torch.float16 else BF16)
-    return report.share_lost, report.error
-
-
-see = yours(window, by_report)
+see = yours(window, ours.window)
 print(f"Computed with {whose(see)} window, on recorded tensors:")
 for name, x in tensors.items():
     (lost16, error16), (lost_b, error_b) = see(x, torch.float16), see(x, torch.bfloat16)
@@ -615,7 +604,7 @@ check_tf32(tf32)
 # </details>
 
 # %%
-away = yours(tf32, lambda x: quantize(x, TF32, rounding="nearest_away"))
+away = yours(tf32, ours.tf32)
 x = torch.tensor([1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-12, 3.14159274])
 for name, values in (
     ("ties away", away(x.clone())),

@@ -112,78 +112,49 @@ def check_e2m1_value(values):
         )
 
 
-def _e2m1(code, *, normal, subnormal):
-    sign, exponent, mantissa = -1.0 if code & 8 else 1.0, code >> 1 & 3, code & 1
-    return sign * (normal(exponent, mantissa) if exponent else subnormal(mantissa))
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "implied-one-in-subnormals",
     "With an exponent field of 0 the mantissa reads 0.m. What do you put before the point?",
+    cut="if exponent == 0:\n        return sign * fraction",
 )
-def _(code):
-    return _e2m1(
-        code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: (1 + m / 2) / 2
-    )
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "subnormal-exponent-minus-bias",
     "Subnormals share the exponent of the smallest normal value, 1 - bias. Which do yours have?",
+    swap=("return sign * fraction", "return sign * fraction / 2"),
 )
-def _(code):
-    return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0 ** (e - 1), subnormal=lambda m: m / 4)
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "top-exponent-is-always-inf",
     "E2M1 has no inf: 3 is an exponent like any other. Which branch of yours treats it apart?",
+    swap=(
+        "    if exponent == 0:",
+        "    if exponent == 3:\n"
+        "        return sign * (math.nan if fraction else math.inf)\n"
+        "    if exponent == 0:",
+    ),
 )
-def _(code):
-    def normal(exponent, mantissa):
-        return (
-            (math.nan if mantissa else math.inf)
-            if exponent == 3
-            else (1 + mantissa / 2) * 2.0 ** (exponent - 1)
-        )
-
-    return _e2m1(code, normal=normal, subnormal=lambda m: m / 2)
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "sign-is-twos-complement",
     "The top bit only flips the sign. Are codes 8 to 15 counted down from 16 in yours?",
+    swap=(
+        "    exponent, fraction",
+        "    code = 16 - code if code >> 3 else code\n    exponent, fraction",
+    ),
 )
-def _(code):
-    magnitude = 16 - code if code & 8 else code
-    value = _E2M1[magnitude] if magnitude < 8 else 0.0
-    return -value if code & 8 else value
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "mantissa-is-decimal",
     "1.m is written in binary: what is the first digit after the point worth?",
+    swap=("(code & 1) / 2", "(code & 1) / 10"),
 )
-def _(code):
-    return _e2m1(
-        code, normal=lambda e, m: (1 + m / 10) * 2.0 ** (e - 1), subnormal=lambda m: m / 10
-    )
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "mantissa-bit-is-one",
     "The mantissa bit stands behind the point of 1.m: what is it worth there?",
+    swap=("(code & 1) / 2", "code & 1"),
 )
-def _(code):
-    return _e2m1(code, normal=lambda e, m: (1 + m) * 2.0 ** (e - 1), subnormal=lambda m: float(m))
-
-
-@check_e2m1_value.wrong(
+check_e2m1_value.slip(
     "exponent-has-no-bias",
     "The field is stored with the bias added. Where does your exponent take it off?",
+    swap=("(exponent - 1)", "exponent"),
 )
-def _(code):
-    return _e2m1(code, normal=lambda e, m: (1 + m / 2) * 2.0**e, subnormal=lambda m: m / 2)
 
 
 # A longer ruler
@@ -241,57 +212,31 @@ def check_decode(values):
         )
 
 
-def _decode(code, exponent_bits, mantissa_bits, bias, *, least=1, scale=None, mask=True, hidden=1):
-    sign = -1.0 if code >> (exponent_bits + mantissa_bits) & 1 else 1.0
-    exponent = code >> mantissa_bits
-    exponent = exponent & (2**exponent_bits - 1) if mask else exponent
-    mantissa = (code & (2**mantissa_bits - 1)) / (scale or 2**mantissa_bits)
-    if exponent == 0:
-        return sign * (mantissa + 1 - hidden) * 2.0 ** (least - bias)
-    try:
-        return sign * (1 + mantissa) * 2.0 ** (exponent - bias)
-    except OverflowError:
-        return sign * math.inf
-
-
-@check_decode.wrong(
+check_decode.slip(
     "subnormal-exponent-minus-bias",
     "An exponent field of 0 uses the exponent of field 1. Which does your branch for 0 use?",
+    swap=("(1 - bias)", "-bias"),
 )
-def _(code, exponent_bits, mantissa_bits, bias):
-    return _decode(code, exponent_bits, mantissa_bits, bias, least=0)
-
-
-@check_decode.wrong(
+check_decode.slip(
     "implied-one-in-subnormals",
     "Field 0 has no implied 1. Where does your formula tell field 0 from the others?",
+    cut="if exponent == 0:\n        return sign * fraction * 2.0 ** (1 - bias)",
 )
-def _(code, exponent_bits, mantissa_bits, bias):
-    return _decode(code, exponent_bits, mantissa_bits, bias, least=0, hidden=0)
-
-
-@check_decode.wrong(
+check_decode.slip(
     "bias-is-always-ieee",
     "This format has a bias of its own. Does your formula use the argument `bias`?",
+    swap=("    sign = ", "    bias = 2 ** (exponent_bits - 1) - 1\n    sign = "),
 )
-def _(code, exponent_bits, mantissa_bits, bias):
-    return _decode(code, exponent_bits, mantissa_bits, 2 ** (exponent_bits - 1) - 1)
-
-
-@check_decode.wrong(
+check_decode.slip(
     "sign-bit-left-in-exponent",
     "The code is negative. After your shift, what stands to the left of the exponent field?",
+    cut=" & (2**exponent_bits - 1)",
 )
-def _(code, exponent_bits, mantissa_bits, bias):
-    return _decode(code, exponent_bits, mantissa_bits, bias, mask=False)
-
-
-@check_decode.wrong(
+check_decode.slip(
     "mantissa-is-divided-by-largest",
     "m bits cut an octave into 2**m steps. Into how many steps does your division cut it?",
+    swap=("/ 2**mantissa_bits", "/ (2**mantissa_bits - 1)"),
 )
-def _(code, exponent_bits, mantissa_bits, bias):
-    return _decode(code, exponent_bits, mantissa_bits, bias, scale=2**mantissa_bits - 1)
 
 
 # The gap
@@ -344,65 +289,42 @@ def _idea(got, truth, rules, *, places) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _exponent(x):
-    return math.frexp(x)[1] - 1 if x else -14
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "ulp-is-relative",
     "That is eps * x. 2.0 and 3.0 share an exponent, so one gap, 2**-9. "
     "Which quantity in your formula changes between them?",
+    swap=("2.0 ** (max(exponent, -14) - 10)", "2.0**-10 * abs(x)"),
 )
-def _(x):
-    return 2.0**-10 * abs(x)
-
-
-@check_ulp.wrong(
-    "ulp-is-constant", "eps is the gap above 1. What is the gap above 2, twice as far out?"
+check_ulp.slip(
+    "ulp-is-constant",
+    "eps is the gap above 1. What is the gap above 2, twice as far out?",
+    swap=("2.0 ** (max(exponent, -14) - 10)", "2.0**-10"),
 )
-def _(x):
-    return 2.0**-10
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "gap-at-zero-is-smallest-normal",
     "Between 0 and 2**-14 FP16 has 1023 subnormals. How far is the first one from 0?",
+    swap=("    return 2.0", "    if x == 0:\n        return 2.0**-14\n    return 2.0"),
 )
-def _(x):
-    return 2.0 ** (max(_exponent(x), -14) - 10) if x else 2.0**-14
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "zero-has-exponent-zero",
     "`math.frexp(0.0)` says exponent 0. Which octave's gap does zero share?",
+    cut=" if x else -14",
 )
-def _(x):
-    return 2.0 ** (max(math.frexp(x)[1] - 1, -14) - 10)
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "gap-shrinks-below-normal",
     "Subnormals all share the exponent -14. What keeps your exponent from falling below it?",
+    swap=("max(exponent, -14)", "exponent"),
 )
-def _(x):
-    return 2.0 ** (_exponent(x) - 10)
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "frexp-starts-at-one",
     "`math.frexp(1.0)` gives (0.5, 1). What is e for 1.0 when the mantissa starts at 1?",
+    swap=("[1] - 1", "[1]"),
 )
-def _(x):
-    return 2.0 ** (max(math.frexp(x)[1] if x else -14, -14) - 10)
-
-
-@check_ulp.wrong(
+check_ulp.slip(
     "gap-below-is-gap-above",
     "At a power of two the gap below is half the gap above. Which of the two does yours measure?",
+    swap=("math.frexp(x)[1]", "math.frexp(math.nextafter(abs(x), 0.0))[1]"),
 )
-def _(x):
-    code = struct.unpack("<H", struct.pack("<e", abs(x)))[0]
-    return abs(x) - struct.unpack("<e", struct.pack("<H", code - 1))[0] if code else 2.0**-24
 
 
 # Snap
@@ -459,69 +381,41 @@ _SNAP_IDEAS = {
 }
 
 
-def _snap(x, *, rounded=round, cut=65520.0, beyond=math.inf, tiny=0.0):
-    if not math.isfinite(x):
-        return x
-    gap = 2.0 ** (max(_exponent(x), -14) - 10)
-    value = math.copysign(rounded(abs(x) / gap) * gap, x)
-    if abs(x) >= cut:
-        return math.copysign(beyond, x)
-    return math.copysign(0.0, x) if abs(value) < tiny else value
-
-
-@check_snap.wrong(
+check_snap.slip(
     "overflow-starts-at-max",
     "Your cut is the largest value itself. The gap is 32 there: what is still nearer to 65504?",
+    swap=("value <= 65504", "abs(x) <= 65504"),
 )
-def _(x):
-    return _snap(x, cut=math.nextafter(65504, math.inf))
-
-
-@check_snap.wrong(
+check_snap.slip(
     "overflow-saturates",
     "FP16 has an inf, and IEEE 754 rounds to it. What does your last line return there?",
+    swap=("math.inf", "65504.0"),
 )
-def _(x):
-    return 65504.0 * math.copysign(1, x) if math.isinf(x) else _snap(x, beyond=65504.0)
-
-
-@check_snap.wrong(
+check_snap.slip(
     "ties-go-up",
     "Ties go to the even multiple of the gap. What does adding a half do to every tie?",
+    swap=("round(abs(x) / gap)", "math.floor(abs(x) / gap + 0.5)"),
 )
-def _(x):
-    return _snap(x, rounded=lambda n: math.floor(n + 0.5))
-
-
-@check_snap.wrong(
-    "casts-truncate", "`int` and `//` never ask which neighbour is nearer. Which function does?"
+check_snap.slip(
+    "casts-truncate",
+    "`int` and `//` never ask which neighbour is nearer. Which function does?",
+    swap=("round(abs(x) / gap)", "int(abs(x) / gap)"),
 )
-def _(x):
-    return _snap(x, rounded=int)
-
-
-@check_snap.wrong(
+check_snap.slip(
     "subnormals-become-zero",
     "FP16 goes on below 2**-14 with a fixed gap of 2**-24. Does yours stop there?",
+    swap=("    return math", "    value = value if value >= 2.0**-14 else 0.0\n    return math"),
 )
-def _(x):
-    return _snap(x, tiny=2.0**-14)
-
-
-@check_snap.wrong(
+check_snap.slip(
     "rounding-twice-is-rounding-once",
     "In float32 it becomes a tie, and torch's cast from float64 goes that way. Who rounds once?",
+    swap=("    if not", "    x = torch.tensor(x, dtype=torch.float32).item()\n    if not"),
 )
-def _(x):
-    return torch.tensor(x, dtype=torch.float32).half().item()
-
-
-@check_snap.wrong(
+check_snap.slip(
     "zero-has-no-sign",
     "`round` returns an int, and an int 0 has no sign. Which function copies a sign?",
+    swap=("math.inf, x)", "math.inf, x) + 0.0"),
 )
-def _(x):
-    return _snap(x) + 0.0
 
 
 # Two windows
@@ -624,60 +518,39 @@ def _middle(values: torch.Tensor) -> tuple[float, float]:
     return ordered[(len(ordered) - 1) // 2].item(), ordered[len(ordered) // 2].item()
 
 
-def _window(x, dtype, *, lost=None, relative=True, survivors_only=True):
-    x = x.double()
-    after, present = x.float().to(dtype).double(), x != 0
-    gone = lost(x, after) if lost else present & (after == 0)
-    error = (after - x).abs() / (x.abs() if relative else 1)
-    chosen = present & (after != 0) if survivors_only else present
-    return gone[present].double().mean().item(), error[chosen].median().item()
-
-
-@check_window.wrong(
+check_window.slip(
     "lost-means-below-normal",
     "You count from 2**-14 down, where subnormals begin. Which of them does the cast make 0?",
+    swap=("(~kept)", "(x.abs() < torch.finfo(dtype).smallest_normal)"),
 )
-def _(x, dtype):
-    return _window(x, dtype, lost=lambda x, after: x.abs() < torch.finfo(dtype).smallest_normal)
-
-
-@check_window.wrong(
+check_window.slip(
     "lost-means-below-smallest",
     "You count below the smallest positive value. To which side does 0.51 times that value round?",
+    swap=(
+        "(~kept)",
+        "(x.abs().double() < torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)",
+    ),
 )
-def _(x, dtype):
-    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    return _window(x, dtype, lost=lambda x, after: x.abs() < smallest)
-
-
-@check_window.wrong(
+check_window.slip(
     "zeros-count-as-lost",
     "Some inputs are 0 before the cast. Should they count, above or below the line?",
+    cut="x = x[x != 0]",
 )
-def _(x, dtype):
-    return (x.to(dtype) == 0).double().mean().item(), _window(x, dtype)[1]
-
-
-@check_window.wrong(
+check_window.slip(
     "range-and-rounding-are-one-error",
     "A lost value has relative error 1: it belongs to the range. Over which values is your median?",
+    swap=("(after - x)[kept] / x[kept]", "(after - x) / x"),
 )
-def _(x, dtype):
-    return _window(x, dtype, survivors_only=False)
-
-
-@check_window.wrong(
-    "error-is-absolute", "Divide by what? A float format promises a relative error, not a distance."
+check_window.slip(
+    "error-is-absolute",
+    "Divide by what? A float format promises a relative error, not a distance.",
+    cut=" / x[kept]",
 )
-def _(x, dtype):
-    return _window(x, dtype, relative=False)
-
-
-@check_window.wrong(
-    "fp16-and-bf16-lose-alike", "Both formats gave you the same numbers. Is `dtype` used?"
+check_window.slip(
+    "fp16-and-bf16-lose-alike",
+    "Both formats gave you the same numbers. Is `dtype` used?",
+    swap=("x.to(dtype)", "x.to(torch.float16)"),
 )
-def _(x, dtype):
-    return _window(x, torch.float16)
 
 
 # Eight bits
@@ -741,12 +614,15 @@ check_eight_bits.wrong(
 check_eight_bits.wrong(
     "range-is-all-that-counts", "Nothing is lost now. Which bits could buy the error back?"
 )({"exponent_bits": 6, "mantissa_bits": 1, "bias": 60})
-check_eight_bits.wrong(
+check_eight_bits.slip(
     "default-bias-fits-all",
     "The window is wide enough. Where does its upper end lie, and where the largest gradient?",
-)({"exponent_bits": 5, "mantissa_bits": 2, "bias": 15})
-check_eight_bits.wrong("sign-bit-is-free", "Gradients have signs. Who stores them?")(
-    {"exponent_bits": 5, "mantissa_bits": 3, "bias": 38}
+    swap=("bias=38", "bias=15"),
+)
+check_eight_bits.slip(
+    "sign-bit-is-free",
+    "Gradients have signs. Who stores them?",
+    swap=("mantissa_bits=2", "mantissa_bits=3"),
 )
 
 
@@ -794,34 +670,23 @@ def _integers(x):
     return x.view(torch.int32)
 
 
-@check_tf32.wrong(
-    "tf32-truncates", "Clearing bits alone always goes toward zero. What must be added first?"
+check_tf32.slip(
+    "tf32-truncates",
+    "Clearing bits alone always goes toward zero. What must be added first?",
+    cut=" + 0x1000",
 )
-def _(x):
-    return (_integers(x) & ~0x1FFF).view(torch.float32)
-
-
-@check_tf32.wrong(
+check_tf32.slip(
     "tf32-ties-to-even",
     "Ties went to the even mantissa. Away from zero needs less: what do you add?",
+    swap=("codes + 0x1000", "codes + 0xFFF + (codes >> 13 & 1)"),
 )
-def _(x):
-    code = _integers(x)
-    return ((code + 0xFFF + (code >> 13 & 1)) & ~0x1FFF).view(torch.float32)
-
-
-@check_tf32.wrong(
+check_tf32.slip(
     "tf32-has-19-bits-of-precision",
     "19 is the whole width, sign and exponent included. How many bits go?",
+    swap=("codes + 0x1000 & ~0x1FFF", "codes + 0x8 & ~0xF"),
 )
-def _(x):
-    return ((_integers(x) + 0x8) & ~0xF).view(torch.float32)
-
-
-@check_tf32.wrong(
+check_tf32.slip(
     "away-means-up",
     "Away from zero is down for a negative tie. What does your code do to the sign?",
+    swap=("codes + 0x1000", "codes + torch.where(x.signbit(), 0xFFF, 0x1000).int()"),
 )
-def _(x):
-    step = 0x1000 * (~(x.signbit() & (_integers(x) & 0x1FFF == 0x1000))).int()
-    return ((_integers(x) + step) & ~0x1FFF).view(torch.float32)

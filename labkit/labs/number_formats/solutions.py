@@ -23,10 +23,10 @@ def e2m1_value(code: int) -> float:
     """The value of a four-bit E2M1 code."""
     # `code >> 1 & 0b11` shifts one bit out on the right and keeps the lowest two of the rest.
     sign = -1.0 if code >> 3 else 1.0
-    exponent, mantissa = code >> 1 & 0b11, code & 1
+    exponent, fraction = code >> 1 & 0b11, (code & 1) / 2
     if exponent == 0:
-        return sign * (mantissa / 2)
-    return sign * (1 + mantissa / 2) * 2.0 ** (exponent - 1)
+        return sign * fraction
+    return sign * (1 + fraction) * 2.0 ** (exponent - 1)
 # End
 
 # Exercise: decode

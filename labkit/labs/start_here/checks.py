@@ -14,29 +14,23 @@ def check_fp16_bytes(answers):
         same_value(got, 2.0 * count, call=f"fp16_bytes({count})", why="One FP16 value has 16 bits.")
 
 
-@check_fp16_bytes.wrong(
+check_fp16_bytes.slip(
     "every-float-has-four-bytes",
     "Four bytes are a float32. How many bits does the name FP16 promise?",
+    swap=("2 * count", "4 * count"),
 )
-def _(count):
-    return 4 * count
-
-
-@check_fp16_bytes.wrong("bits-for-bytes", "That is the number of bits. How many bits has a byte?")
-def _(count):
-    return 16 * count
-
-
-@check_fp16_bytes.wrong(
+check_fp16_bytes.slip(
+    "bits-for-bytes",
+    "That is the number of bits. How many bits has a byte?",
+    swap=("2 * count", "16 * count"),
+)
+check_fp16_bytes.slip(
     "tensors-are-python-floats",
     "Eight bytes are a Python float, in double precision. What is stored in an FP16 tensor?",
+    swap=("2 * count", "8 * count"),
 )
-def _(count):
-    return 8 * count
-
-
-@check_fp16_bytes.wrong(
-    "one-value-is-a-tensor", "Your answer is the same for every count. Where is `count`?"
+check_fp16_bytes.slip(
+    "one-value-is-a-tensor",
+    "Your answer is the same for every count. Where is `count`?",
+    cut=" * count",
 )
-def _(count):
-    return 2

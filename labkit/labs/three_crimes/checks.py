@@ -12,6 +12,7 @@ from labkit.formats.dtypes import name_of
 from labkit.labs.engine import Mistake, attempt, calls, check, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.comparing import AnswerError
+from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 LAB = "01_three_crimes"
@@ -193,60 +194,50 @@ def _witness_idea(role, seen):
     return None
 
 
-def _witness(change=lambda seen, inputs: {}, *, keep=False, look=None, returns=None):
-    """A right witness, then what an idea makes of it."""
-
-    def witness(layer, optimizer, step):
-        seen, entered = {}, []
-
-        def hook(layer, inputs, output):
-            seen["activation"] = output.dtype
-            entered.append(inputs[0])
-            return returns(output) if returns else None
-
-        handle = layer.register_forward_hook(hook)
-        seen["loss"] = step().dtype
-        if not keep:
-            handle.remove()
-        seen["parameter"] = layer.weight.dtype
-        seen["gradient"] = layer.weight.grad.dtype
-        seen["state"] = optimizer.state[layer.weight]["exp_avg"].dtype
-        if look is not None:
-            seen["activation"] = look(layer, entered[0])
-        return seen | change(seen, entered[0])
-
-    return witness
-
-
-check_witness.wrong(
+check_witness.slip(
     "autocast-casts-the-parameters",
     "Whose dtype did you read: the layer's output, or `layer.weight`?",
-)(_witness(lambda seen, inputs: {"parameter": seen["activation"]}))
-check_witness.wrong(
+    swap=("layer.weight.dtype", 'seen["activation"]'),
+)
+check_witness.slip(
     "the-input-tells-the-dtype",
     "That is the dtype which goes in. Which argument of the hook comes out?",
-)(_witness(lambda seen, inputs: {"activation": inputs.dtype}))
-check_witness.wrong(
+    swap=("output.dtype", "inputs[0].dtype"),
+)
+check_witness.slip(
     "autocast-holds-outside-its-block",
     "A call of the layer after the step is outside autocast. When must you look?",
-)(_witness(look=lambda layer, x: layer(x.detach().to(layer.weight.dtype)).dtype))
-check_witness.wrong(
+    swap=(
+        '    seen["parameter"]',
+        "    x = layer.weight.new_ones(layer.weight.shape[-1])\n"
+        '    seen["activation"] = layer(x).dtype\n'
+        '    seen["parameter"]',
+    ),
+)
+check_witness.slip(
     "gradients-follow-the-activations",
     "The cast is part of the graph, and backward goes through it. What does `weight.grad` say?",
-)(_witness(lambda seen, inputs: {"gradient": seen["activation"]}))
-check_witness.wrong(
+    swap=("layer.weight.grad.dtype", 'seen["activation"]'),
+)
+check_witness.slip(
     "amp-halves-the-optimizer",
     "Adam makes its moments like the parameters. What does `optimizer.state[weight]` hold?",
-)(_witness(lambda seen, inputs: {"state": seen["activation"]}))
-check_witness.wrong(
+    swap=('optimizer.state[layer.weight]["exp_avg"].dtype', 'seen["activation"]'),
+)
+check_witness.slip(
     "a-hook-removes-itself",
     "It would fire in each later forward. What does `register_forward_hook` return?",
-)(_witness(keep=True))
-for _returned in (lambda output: output.dtype, lambda output: output.detach()):
-    check_witness.wrong(
+    cut="    handle.remove()\n",
+)
+for _returning in (
+    'seen.setdefault("activation", output.dtype)',
+    "seen.update(activation=output.dtype) or output.detach()",
+):
+    check_witness.slip(
         "what-a-hook-returns-is-ignored",
         "A hook that only looks returns None. What does the last line of yours return?",
-    )(_witness(returns=_returned))
+        swap=("seen.update(activation=output.dtype)", _returning),
+    )
 
 
 # The first that is not finite
@@ -322,89 +313,48 @@ _BLIND = (
 )
 
 
-@check_first_nonfinite.wrong(
+check_first_nonfinite.slip(
     "the-loss-tells-everything",
     "You asked the last tensor only. Which one went wrong before it?",
+    swap=("in named_tensors:", "in list(named_tensors)[-1:]:"),
 )
-def _(named_tensors):
-    name, last = None, torch.zeros(())
-    for name, last in named_tensors:  # noqa: B007
-        pass
-    return None if last.double().isfinite().all() else name
-
-
-@check_first_nonfinite.wrong(
+check_first_nonfinite.slip(
     "nan-is-the-only-nonfinite",
     "inf is not NaN, and a moment later it makes one. Which test says no to both?",
+    swap=("not x.isfinite().all()", "x.isnan().any()"),
 )
-def _(named_tensors):
-    return next((name for name, x in named_tensors if x.isnan().any()), None)
-
-
-_SUM = (
-    "finite-terms-finite-sum",
-    "A sum may be inf though each element is finite: 60000 + 60000 in FP16, 3e38 + 3e38 in FP32. "
-    "What can you ask each element?",
-)
-
-
-@check_first_nonfinite.wrong(*_SUM)
-def _(named_tensors):
-    return next((name for name, x in named_tensors if not x.sum().isfinite()), None)
-
-
-@check_first_nonfinite.wrong(*_SUM)
-def _(named_tensors):
-    return next((name for name, x in named_tensors if not x.float().sum().isfinite()), None)
-
-
-@check_first_nonfinite.wrong(
+for _sum in ("x.sum()", "x.float().sum()"):
+    check_first_nonfinite.slip(
+        "finite-terms-finite-sum",
+        "A sum may be inf though each element is finite: 60000 + 60000 in FP16, 3e38 + 3e38 in "
+        "FP32. What can you ask each element?",
+        swap=("x.isfinite().all()", f"{_sum}.isfinite()"),
+    )
+check_first_nonfinite.slip(
     "one-finite-element-is-enough",
     "`isfinite(x).any()` is True when one element is finite. Which word asks all of them?",
+    swap=(".all()", ".any()"),
 )
-def _(named_tensors):
-    return next((name for name, x in named_tensors if not x.isfinite().any()), None)
-
-
-@check_first_nonfinite.wrong(
+check_first_nonfinite.slip(
     "one-look-is-a-search",
     "You answer None after the first tensor. When do you know that all are finite?",
+    swap=("    return None", "        return None"),
 )
-def _(named_tensors):
-    for name, x in named_tensors:
-        return None if x.isfinite().all() else name
-
-
-@check_first_nonfinite.wrong(
+check_first_nonfinite.slip(
     "the-last-nan-is-the-first",
     "NaN spreads forward, so the last is a victim. When may your loop stop?",
+    swap=("in named_tensors:", "in reversed(list(named_tensors)):"),
 )
-def _(named_tensors):
-    found = None
-    for name, x in named_tensors:
-        if not x.isfinite().all():
-            found = name
-    return found
-
-
-@check_first_nonfinite.wrong(
+check_first_nonfinite.slip(
     "comparisons-find-nan",
     "Every comparison with NaN is False. What does `x.abs() > limit` say of one?",
+    swap=("not x.isfinite().all()", "(x.abs() > 3.4e38).any()"),
 )
-def _(named_tensors):
-    limit = torch.finfo(torch.float32).max
-    return next((name for name, x in named_tensors if (x.abs() > limit).any()), None)
 
 
 # Causes
 
 CAUSES = ("overflow", "gradients are 0", "eps is 0", "updates below half a gap", "healthy")
-_TRUE_CAUSES = {
-    "A": "healthy",
-    "C": "eps is 0",
-    "D": "updates below half a gap",
-    "E": "gradients are 0",
-}
 _EVIDENCE = {
     "A": "its loss falls and its weights move",
     "C": "its loss and gradients are finite at step 0, nearly all its mean squares are 0, and the "
@@ -422,7 +372,7 @@ def run_causes(causes):
 @check(run_causes)
 def check_causes(causes):
     """Each failure has its own cause, and each cause leaves evidence of its own."""
-    if type(causes) is not dict or set(causes) != set(_TRUE_CAUSES):
+    if type(causes) is not dict or set(causes) != set(solutions.causes):
         raise Mistake(
             f"causes is {reprlib.repr(causes)}; a dict with the keys A, C, D and E is wanted."
         )
@@ -430,7 +380,7 @@ def check_causes(causes):
     for key, cause in causes.items():
         if cause not in CAUSES:
             raise Mistake(f"{key}: {cause!r} is no cause; choose among {', '.join(CAUSES)}.")
-    for key, want in _TRUE_CAUSES.items():
+    for key, want in solutions.causes.items():
         if causes[key] != want:
             raise Mistake(
                 f"{key}: you say {causes[key]!r}. The evidence: {_EVIDENCE[key]}.",
@@ -460,38 +410,40 @@ def _cause_idea(key, causes):
     return None
 
 
-def _causes(**changed):
-    return _TRUE_CAUSES | changed
-
-
-for _overflown in ("CDE", "D", "E"):
-    check_causes.wrong(
-        "every-failure-is-overflow",
-        "Overflow makes inf of a number that is too large. Does a loss or a gradient of step 0 "
-        "show one?",
-    )(_causes(**dict.fromkeys(_overflown, "overflow")))
-check_causes.wrong(
+_OVERFLOW = (
+    "every-failure-is-overflow",
+    "Overflow makes inf of a number that is too large. Does a loss or a gradient of step 0 "
+    "show one?",
+)
+check_causes.wrong(*_OVERFLOW)(solutions.causes | dict.fromkeys("CDE", "overflow"))
+check_causes.slip(*_OVERFLOW, swap=('"updates below half a gap"', '"overflow"'))
+check_causes.slip(*_OVERFLOW, swap=('"gradients are 0"', '"overflow"'))
+check_causes.slip(
     "a-falling-loss-is-health",
     "Its loss falls, a little. How far does the same run fall in FP32, in the last line?",
-)(_causes(D="healthy"))
+    swap=('"updates below half a gap"', '"healthy"'),
+)
 check_causes.wrong(
     "a-stall-is-underflow",
     "Compare its share of zero gradients with that of run A. What is left to stop a weight?",
-)(_causes(D="gradients are 0", E="updates below half a gap"))
-check_causes.wrong(
+)(solutions.causes | {"D": "gradients are 0", "E": "updates below half a gap"})
+check_causes.slip(
     "nan-comes-from-the-gradients",
     "A zero gradient by itself moves nothing, and most of C's weights become inf where it is not "
     "0. What does Adam divide by?",
-)(_causes(C="gradients are 0"))
-check_causes.wrong(
+    swap=('"eps is 0"', '"gradients are 0"'),
+)
+check_causes.slip(
     "nan-means-overflow",
     "0 / 0 is NaN and m / 0 is inf, with no number too large. What is left of Adam's denominator "
     "where the mean square is 0?",
-)(_causes(C="overflow"))
-check_causes.wrong(
+    swap=('"eps is 0"', '"overflow"'),
+)
+check_causes.slip(
     "no-scaler-no-training",
     "FP16 without a scaler loses some gradients. Does the column of losses show any harm?",
-)(_causes(A="gradients are 0"))
+    swap=('"healthy"', '"gradients are 0"'),
+)
 
 
 # The pardon
@@ -564,37 +516,42 @@ def _pardon_idea(setting, value):
     return {"loss_weight": "scale-cures-a-stall", "eps": "eps-cures-all"}.get(setting)
 
 
-check_pardon.wrong(
+check_pardon.slip(
     "smaller-steps-are-safer",
     "Each update was too small to arrive. What does a smaller rate do to it?",
-)({"lr": 1e-5})
-check_pardon.wrong(
+    swap=('"precision": "bf16"', '"lr": 1e-5'),
+)
+check_pardon.slip(
     "a-faster-run-is-a-repair",
     "That is another run, which FP32 does not follow at D's own rate. "
     "Which setting lets small updates add up?",
-)({"lr": 1e-3})
-check_pardon.wrong(
+    swap=('"precision": "bf16"', '"lr": 1e-3'),
+)
+check_pardon.slip(
     "scale-cures-a-stall",
     "Adam divides the factor out again. What does a scale do to an update's size?",
-)({"loss_weight": 65536.0})
-check_pardon.wrong(
+    swap=('"precision": "bf16"', '"loss_weight": 65536.0'),
+)
+check_pardon.slip(
     "sixteen-bits-must-go",
     "It runs, and without one 16-bit product. Which precision keeps those, and FP32 weights?",
-)({"precision": "fp32"})
-check_pardon.wrong(
+    swap=('"precision": "bf16"', '"precision": "fp32"'),
+)
+check_pardon.slip(
     "more-mantissa-bits-are-enough",
     "FP16 has three more mantissa bits, and the crime of run C. Which weights must be FP32?",
-)({"precision": "pure_fp16"})
-check_pardon.wrong(
+    swap=('"precision": "bf16"', '"precision": "pure_fp16"'),
+)
+check_pardon.slip(
     "eps-cures-all",
     "eps stands in Adam's denominator, and the denominator was never 0. Where is the update lost?",
-)({"eps": 1e-4})
+    swap=('"precision": "bf16"', '"eps": 1e-4'),
+)
 
 
 # The byte ledger
 
 ITEMS = ("weights", "gradients", "adam", "copies", "activations")
-_BYTES = {"weights": 4, "gradients": 4, "adam": 8, "copies": 2, "activations": 2}
 _MODELS = [(1, 0), (0, 1), (1000, 64), (4096, 0), (7_000_000_000, 123_456_789)]
 
 
@@ -602,7 +559,10 @@ _MODELS = [(1, 0), (0, 1), (1000, 64), (4096, 0), (7_000_000_000, 123_456_789)]
 def check_ledger(answers):
     """18 bytes a parameter under AMP with Adam, and 2 an activation."""
     for (parameters, activations), got in zip(_MODELS, answers, strict=True):
-        call = f"ledger({parameters}, {activations})"
+        call, wanted = (
+            f"ledger({parameters}, {activations})",
+            solutions.ledger(parameters, activations),
+        )
         if type(got) is Raised:
             place = f" in your line `{got.line}`" if got.line else ""
             raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}{place}.")
@@ -611,8 +571,7 @@ def check_ledger(answers):
                 f"`{call}` is {reprlib.repr(got)}; a dict of {', '.join(ITEMS)} is wanted."
             )
         for item in ITEMS:
-            count = activations if item == "activations" else parameters
-            want = _BYTES[item] * count
+            want = wanted[item]
             if type(got[item]) not in (int, float):
                 raise Mistake(f"`{call}`: {item} is {reprlib.repr(got[item])}; a number is wanted.")
             if got[item] != want and _forgets(answers, item):
@@ -667,57 +626,42 @@ def _ledger(*each):
     return ledger
 
 
-for _idea, _question, _each in (
-    (
+for _each in ((2, 2, 4, 0, 2), (2, 2, 4, 2, 2), (2, 2, 8, 2, 2), (2, 2, 4, 2, 4)):
+    check_ledger.wrong(
         "amp-halves-everything",
         "Not everything halves. Which of weights, gradients and Adam's state did your witness see "
         "in FP32?",
-        (2, 2, 4, 0, 2),
-    ),
-    *(
-        (
-            "amp-halves-everything",
-            "Not everything halves. Which of weights, gradients and Adam's state did your witness "
-            "see in FP32?",
-            halved,
-        )
-        for halved in ((2, 2, 4, 2, 2), (2, 2, 8, 2, 2), (2, 2, 4, 2, 4))
-    ),
-    (
-        "autocast-casts-the-parameters",
-        "The 16-bit weights are copies beside the weights. In which dtype does Adam update them?",
-        (2, 4, 8, 2, 2),
-    ),
-    (
-        "gradients-follow-the-activations",
-        "Backward leaves through the cast. Which dtype has `weight.grad`?",
-        (4, 2, 8, 2, 2),
-    ),
-    (
-        "casts-cost-nothing",
-        "Backward needs the FP16 weights again, so they are kept. What do they weigh?",
-        (4, 4, 8, 0, 2),
-    ),
-    (
-        "adam-keeps-one-number",
-        "Adam keeps a mean and a mean square. How many FP32 numbers is that?",
-        (4, 4, 4, 2, 2),
-    ),
-    (
-        "activations-stay-fp32",
-        "A layer hands on what it computed in. Which dtype did your hook see?",
-        (4, 4, 8, 2, 4),
-    ),
-):
-    check_ledger.wrong(_idea, _question)(_ledger(*_each))
+    )(_ledger(*_each))
+check_ledger.slip(
+    "autocast-casts-the-parameters",
+    "The 16-bit weights are copies beside the weights. In which dtype does Adam update them?",
+    swap=('"weights": 4', '"weights": 2'),
+)
+check_ledger.slip(
+    "gradients-follow-the-activations",
+    "Backward leaves through the cast. Which dtype has `weight.grad`?",
+    swap=('"gradients": 4', '"gradients": 2'),
+)
+check_ledger.slip(
+    "casts-cost-nothing",
+    "Backward needs the FP16 weights again, so they are kept. What do they weigh?",
+    swap=('"copies": 2', '"copies": 0'),
+)
+check_ledger.slip(
+    "adam-keeps-one-number",
+    "Adam keeps a mean and a mean square. How many FP32 numbers is that?",
+    swap=('"adam": 8', '"adam": 4'),
+)
+check_ledger.slip(
+    "activations-stay-fp32",
+    "A layer hands on what it computed in. Which dtype did your hook see?",
+    swap=('"activations": 2', '"activations": 4'),
+)
 
 
 # Kinds of methods
 
 KINDS = ("pure", "autocast", "masters", "fp8", "quantization", "none")
-_TRUE_KINDS = [
-    "pure", "autocast", "masters", "fp8", "quantization", "quantization", "none", "none",
-]  # fmt: skip
 
 
 def run_kinds(kinds):
@@ -728,13 +672,15 @@ def run_kinds(kinds):
 @check(run_kinds)
 def check_kinds(kinds):
     """Four ways to train in mixed or low precision; quantization is another thing."""
-    if type(kinds) not in (list, tuple) or len(kinds) != len(_TRUE_KINDS):
-        raise Mistake(f"kinds is {reprlib.repr(kinds)}; a list of {len(_TRUE_KINDS)} is wanted.")
+    if type(kinds) not in (list, tuple) or len(kinds) != len(solutions.kinds):
+        raise Mistake(
+            f"kinds is {reprlib.repr(kinds)}; a list of {len(solutions.kinds)} is wanted."
+        )
     kinds = [_lower(kind) for kind in kinds]
     for place, kind in enumerate(kinds, start=1):
         if kind not in KINDS:
             raise Mistake(f"Number {place}: {kind!r} is no kind; choose among {', '.join(KINDS)}.")
-    for place, (kind, want) in enumerate(zip(kinds, _TRUE_KINDS, strict=True), start=1):
+    for place, (kind, want) in enumerate(zip(kinds, solutions.kinds, strict=True), start=1):
         if kind != want:
             raise Mistake(
                 f"Number {place}: you say {kind!r}.", misconception=_SORTING.get((place, kind))
@@ -785,5 +731,5 @@ _SORTINGS = {
 _SORTING = {key: idea for key, (idea, _) in _SORTINGS.items()}
 for (_place, _kind), (_idea, _question) in _SORTINGS.items():
     check_kinds.wrong(_idea, _question)(
-        [_kind if at == _place else kind for at, kind in enumerate(_TRUE_KINDS, start=1)]
+        [_kind if at == _place else kind for at, kind in enumerate(solutions.kinds, start=1)]
     )

@@ -2,11 +2,9 @@
 
 A run is a record of settings, and a repair changes one of them. Beside its losses it leaves
 evidence: which gradients are 0, which weights move. Which run fails, and of what, was measured
-first: tests/test_three_crimes_runs.py. At its end stand the detective's three tools, which the lab
-uses until the learner's own have passed.
+first: tests/test_three_crimes_runs.py.
 """
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -208,52 +206,3 @@ def _test(trial: Trial, model: nn.Module) -> float:
     if trial.task == "digits":
         return (output.argmax(dim=1) == data.test_labels).float().mean().item()
     return F.mse_loss(output, images).item()
-
-
-# The detective's tools
-
-
-def dtypes_of_step(
-    layer: nn.Module, optimizer: torch.optim.Optimizer, step: Callable[[], Tensor]
-) -> dict[str, torch.dtype]:
-    """Run ``step()`` once, and say of which dtype its parts are.
-
-    Args:
-        layer: has a ``weight`` that ``optimizer``, an Adam, updates.
-        step: does forward, backward and update, and returns the loss.
-
-    Returns:
-        The dtypes of "activation" (the layer's output), "parameter", "gradient", "loss" and
-        "state" (Adam's running mean of the weight).
-    """
-    outputs = []
-    handle = layer.register_forward_hook(lambda layer, inputs, output: outputs.append(output.dtype))
-    try:
-        loss = step()
-    finally:
-        handle.remove()
-    weight = layer.weight
-    parts = {"parameter": weight, "gradient": weight.grad, "loss": loss}
-    parts["state"] = optimizer.state[weight]["exp_avg"]
-    return {"activation": outputs[0]} | {role: x.dtype for role, x in parts.items()}
-
-
-def first_nonfinite(named_tensors: Iterable[tuple[str, Tensor]]) -> str | None:
-    """Return the name of the first tensor with an inf or a NaN, None if all are finite.
-
-    >>> first_nonfinite([("loss", torch.ones(())), ("weight", torch.tensor([1.0, torch.inf]))])
-    'weight'
-    """
-    return next((name for name, x in named_tensors if not x.isfinite().all()), None)
-
-
-def bytes_of_step(parameters: int, activations: int) -> dict[str, int]:
-    """Return the bytes, role by role, in the middle of a step under FP16 autocast with Adam.
-
-    >>> sum(bytes_of_step(1, 0).values())
-    18
-    """
-    each = {"weights": 4, "gradients": 4, "adam": 2 * 4, "copies": 2}
-    return {role: size * parameters for role, size in each.items()} | {
-        "activations": 2 * activations
-    }

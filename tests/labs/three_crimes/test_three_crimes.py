@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from labkit.emulation import emulate_gpu
+from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.checks import (
     check_causes,
     check_first_nonfinite,
@@ -81,6 +83,32 @@ def ledger_by_witness(parameters, activations):
 
 def ledger_in_gigabytes(parameters, activations):
     return {role: size / 1e9 for role, size in ledger_by_witness(parameters, activations).items()}
+
+
+def size(x):
+    return x.numel() * x.element_size()
+
+
+def test_the_ledger_counts_the_bytes_that_torch_holds_in_a_step():
+    """What autograd saves for backward: the layer's own copy of its weight, and its output."""
+    layer, saved = torch.nn.Linear(48, 32, bias=False), []
+    optimizer = torch.optim.Adam(layer.parameters())
+    keep = torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x) or x, lambda x: x)
+    x = torch.ones(8, 48, requires_grad=True)
+    with keep, emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
+        y = layer(x)
+        loss = y.square().sum()
+    loss.backward()
+    optimizer.step()
+    (copy,) = [x for x in saved if x.numel() == layer.weight.numel()]
+    moments = [optimizer.state[layer.weight][key] for key in ("exp_avg", "exp_avg_sq")]
+    assert solutions.ledger(layer.weight.numel(), y.numel()) == {
+        "weights": size(layer.weight),
+        "gradients": size(layer.weight.grad),
+        "adam": sum(map(size, moments)),
+        "copies": size(copy),
+        "activations": size(y),
+    }
 
 
 @pytest.mark.parametrize(
