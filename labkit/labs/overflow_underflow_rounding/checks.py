@@ -130,23 +130,14 @@ def check_cliff(values):
         )
 
 
-def _half(x):
-    return torch.tensor(x, dtype=torch.float16)
-
-
-def _cliff(f, *, value, low, high, mean=lambda a, b: (a + b) // 2, near=1, answer=None):
-    """Bisection between a safe and an unsafe place; ``value`` turns a place into f's argument."""
-    while high - low > near:
-        middle = mean(low, high)
-        if f(value(middle)).isfinite():
-            low = middle
-        else:
-            high = middle
-    return (answer or (lambda low, high: value(low).item()))(low, high)
-
-
-def _code_value(code):
-    return torch.tensor(code, dtype=torch.int16).view(torch.float16)
+def _bisected(f, dtype):
+    """Bisection over real numbers, given to ``f`` in this dtype."""
+    low, high = 0.0, 65536.0
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        safe = f(torch.tensor(middle, dtype=dtype)).isfinite()
+        low, high = (middle, high) if safe else (low, middle)
+    return low
 
 
 @check_cliff.wrong(
@@ -154,10 +145,7 @@ def _code_value(code):
     "Between two neighbours FP16 holds nothing. Over which list of values must you bisect?",
 )
 def _(f):
-    return _cliff(
-        f, value=_half, low=0.0, high=65536.0, mean=lambda a, b: (a + b) / 2, near=1e-9,
-        answer=lambda low, high: low,
-    )  # fmt: skip
+    return _bisected(f, torch.float16)
 
 
 @check_cliff.wrong(
@@ -165,27 +153,22 @@ def _(f):
     "Up there float32 overflows. In which dtype is the x that you give to f?",
 )
 def _(f):
-    return _cliff(
-        f, value=torch.tensor, low=0.0, high=65536.0, mean=lambda a, b: (a + b) / 2, near=1e-9
-    )
+    return torch.tensor(_bisected(f, torch.float32)).item()
 
 
-@check_cliff.wrong(
+check_cliff.slip(
     "first-unsafe-is-last-safe",
     "When the two ends are neighbours, one is safe and one is not. Which of them do you return?",
+    swap=("value(safe)", "value(unsafe)"),
 )
-def _(f):
-    return _cliff(
-        f, value=_code_value, low=0, high=0x7C00, answer=lambda low, high: _code_value(high).item()
-    )
-
-
-@check_cliff.wrong(
+check_cliff.slip(
     "only-whole-numbers-count",
     "You step by 1. How many FP16 values lie between 11 and 12?",
+    swap=(
+        "return torch.tensor(code, dtype=torch.int16).view(torch.float16)",
+        "return torch.tensor(code, dtype=torch.float16)",
+    ),
 )
-def _(f):
-    return float(_cliff(f, value=_half, low=0, high=65520))
 
 
 @check_cliff.wrong(
@@ -193,9 +176,8 @@ def _(f):
     "Doubling finds the octave. How do you go on inside it?",
 )
 def _(f):
-    codes = range(0, 0x7C00, 1024)
-    safe = [_code_value(code).item() for code in codes if f(_code_value(code)).isfinite()]
-    return max(safe)
+    powers = _VALUES[::1024]
+    return powers[f(powers).isfinite()].max().item()
 
 
 # Log-sum-exp
@@ -248,44 +230,32 @@ def _lse_idea(row, value, want):
     return None
 
 
-@check_logsumexp.wrong(
-    "exp-never-overflows", "Where is the cliff of exp in FP16, and what is exp(12) there?"
+check_logsumexp.slip(
+    "exp-never-overflows",
+    "Where is the cliff of exp in FP16, and what is exp(12) there?",
+    swap=("top + (x - top).exp()", "x.exp()"),
 )
-def _(x):
-    return x.exp().sum().log()
-
-
-@check_logsumexp.wrong(
+check_logsumexp.slip(
     "clamping-prevents-overflow",
     "A clamp keeps the result finite by changing x. Which shift of x could you undo afterwards?",
+    swap=("top + (x - top).exp()", "x.clamp(max=10).exp()"),
 )
-def _(x):
-    return x.clamp(max=10).exp().sum().log()
-
-
-@check_logsumexp.wrong(
+check_logsumexp.slip(
     "shift-changes-nothing-to-undo",
     "You divided the sum by exp(max). Where does your formula put that factor back?",
+    cut="top + ",
 )
-def _(x):
-    return (x - x.max()).exp().sum().log() if x.max().isfinite() else x.max()
-
-
-@check_logsumexp.wrong(
+check_logsumexp.slip(
     "shift-is-always-defined",
     "The shift computes inf - inf there, which is NaN. For which maximum is nothing to shift?",
+    cut="if not top.isfinite():\n        return top",
 )
-def _(x):
-    return x.max() + (x - x.max()).exp().sum().log()
-
-
-@check_logsumexp.wrong(
+check_logsumexp.slip(
     "wider-dtype-replaces-the-shift",
     "A wider dtype only moves the cliff (float32: to 88.7), and so does a shift by the mean. "
     "Which x - c can never reach any?",
+    swap=("top + (x - top).exp()", "x.float().exp()"),
 )
-def _(x):
-    return x.float().exp().sum().log().item()
 
 
 # Masked attention
@@ -381,46 +351,34 @@ def _tensor(got, *, call, shape, dtype=None):
     return got.double()
 
 
-@check_masked_softmax.wrong(
+_FILLED = "scores.masked_fill(~keep, torch.finfo(scores.dtype).min)"
+check_masked_softmax.slip(
     "mask-constant-overflows",
     "-1e9 is -inf in FP16, and a row of -inf has no maximum to shift by. "
     "What is the lowest finite value of the scores' own dtype?",
+    swap=(_FILLED, "torch.where(keep, scores, -1e9)"),
 )
-def _(scores, keep):
-    return torch.where(keep, scores, -1e9).softmax(dim=-1)
-
-
-@check_masked_softmax.wrong(
+check_masked_softmax.slip(
     "adding-is-replacing",
     "-40 + finfo.min is below finfo.min, so it is -inf again. What replaces instead of adding?",
+    swap=(_FILLED, "(scores + (~keep).half() * torch.finfo(scores.dtype).min)"),
 )
-def _(scores, keep):
-    return (scores + (~keep).half() * torch.finfo(scores.dtype).min).softmax(dim=-1)
-
-
-@check_masked_softmax.wrong(
+check_masked_softmax.slip(
     "masked-means-score-zero",
     "A score of 0 still gets exp(0) = 1 in the sum. Which score gets exp = 0?",
+    swap=(_FILLED, "(scores * keep)"),
 )
-def _(scores, keep):
-    return (scores * keep).softmax(dim=-1)
-
-
-@check_masked_softmax.wrong(
+check_masked_softmax.slip(
     "mask-after-the-softmax",
     "The kept weights no longer sum to 1: the masked ones are still in the denominator. "
     "On which side of the softmax does a mask belong?",
+    swap=(f"{_FILLED}.softmax(dim=-1)", "scores.softmax(dim=-1) * keep"),
 )
-def _(scores, keep):
-    return scores.softmax(dim=-1) * keep
-
-
-@check_masked_softmax.wrong(
+check_masked_softmax.slip(
     "any-negative-number-masks",
     "Here the kept scores lie lower than your constant. Which finite score is below all others?",
+    swap=("torch.finfo(scores.dtype).min", "-100.0"),
 )
-def _(scores, keep):
-    return scores.masked_fill(~keep, -100.0).softmax(dim=-1)
 
 
 # An eps that is there
@@ -476,39 +434,26 @@ def _rms_idea(name, got, x, mean, answers):
     return None
 
 
-@check_unit_rms.wrong(
+check_unit_rms.slip(
     "eps-fits-every-format",
     "1e-8 is below 2**-25, so eps is 0 in FP16. In which dtype must the addition happen?",
+    swap=("x.float().square()", "x.square()"),
 )
-def _(x):
-    return x / (x.square().mean(dim=-1, keepdim=True) + torch.tensor(1e-8).half()).sqrt()
-
-
-@check_unit_rms.wrong(
+check_unit_rms.slip(
     "upcast-too-late",
     "300 lies beyond the cliff of the square. Where must float32 begin?",
+    swap=("x.float().square()", "x.square().float()"),
 )
-def _(x):
-    mean = (x * x).float().mean(dim=-1, keepdim=True)
-    return (x.float() / (mean + 1e-8).sqrt()).half()
-
-
-@check_unit_rms.wrong(
+check_unit_rms.slip(
     "eps-may-stand-anywhere",
     "The mean square is near eps here. Is eps added below the root, or after it?",
+    swap=("(mean + 1e-8).sqrt()", "(mean.sqrt() + 1e-8)"),
 )
-def _(x):
-    mean = x.float().square().mean(dim=-1, keepdim=True)
-    return (x.float() / (mean.sqrt() + 1e-8)).half()
-
-
-@check_unit_rms.wrong(
+check_unit_rms.slip(
     "a-larger-eps-costs-nothing",
     "A larger eps is a value FP16 holds, and it shrinks small rows. Can you keep 1e-8?",
+    swap=("mean + 1e-8", "mean + 1e-3"),
 )
-def _(x):
-    mean = x.float().square().mean(dim=-1, keepdim=True)
-    return (x.float() / (mean + 1e-3).sqrt()).half()
 
 
 # Rescue the matmul
@@ -624,17 +569,12 @@ def _judge_flag(name, flag, c, answers):
     )
 
 
-def _flagged(c):
-    return c, not bool(c.isfinite().all())
-
-
-@check_rescue.wrong(
+check_rescue.slip(
     "upcast-too-late",
     "Every element is a 16-bit value: the product was rounded before it was widened. "
     "Where must float32 begin?",
+    swap=(".to(out_dtype)", ".to(in_dtype).to(out_dtype)"),
 )
-def _(a, b, in_dtype, out_dtype):
-    return _flagged((a.to(in_dtype).float() @ b.to(in_dtype).float()).to(in_dtype).to(out_dtype))
 
 
 @check_rescue.wrong(
@@ -642,44 +582,34 @@ def _(a, b, in_dtype, out_dtype):
     "Each is a 16-bit value, and not even the nearest one. In which dtype is the running sum?",
 )
 def _(a, b, in_dtype, out_dtype):
+    # A CPU's own 16-bit product adds in float32.
     product = mixed_matmul(a, b, in_dtype=in_dtype, accumulate=in_dtype, out_dtype=out_dtype)
-    return _flagged(product.result)
+    return product.result, not product.result.isfinite().all().item()
 
 
-@check_rescue.wrong(
+check_rescue.slip(
     "inputs-keep-their-bits",
     "That is the product of the float32 inputs. What do 16-bit inputs lose before they meet?",
+    swap=("a.to(in_dtype).float() @ b.to(in_dtype).float()", "a @ b"),
 )
-def _(a, b, in_dtype, out_dtype):
-    return _flagged((a @ b).to(out_dtype))
-
-
-@check_rescue.wrong(
+check_rescue.slip(
     "sixteen-bits-means-65504",
     "BF16 goes on to 3.4e38. Which test asks the result itself, and no constant?",
+    swap=("product.isfinite()", "(product.abs() <= 65504)"),
 )
-def _(a, b, in_dtype, out_dtype):
-    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
-    return c, bool((c.abs() > 65504).any()) or bool(c.isnan().any())
-
-
-@check_rescue.wrong(
+check_rescue.slip(
     "only-the-sum-can-overflow",
     "The float32 sum was finite. What did the last cast make of it?",
+    swap=(".to(out_dtype)\n    return product", "\n    return product.to(out_dtype)"),
 )
-def _(a, b, in_dtype, out_dtype):
-    c = a.to(in_dtype).float() @ b.to(in_dtype).float()
-    return c.to(out_dtype), not bool(c.isfinite().all())
-
-
-@check_rescue.wrong(
+check_rescue.slip(
     "overflow-saturates",
     "You stop at the largest value. How would a reader of the result see that it is wrong?",
+    swap=(
+        ".to(out_dtype)",
+        ".clamp(torch.finfo(out_dtype).min, torch.finfo(out_dtype).max).to(out_dtype)",
+    ),
 )
-def _(a, b, in_dtype, out_dtype):
-    c = a.to(in_dtype).float() @ b.to(in_dtype).float()
-    top = torch.finfo(out_dtype).max
-    return _flagged(c.clamp(-top, top).to(out_dtype))
 
 
 # Reach 5000
@@ -799,13 +729,6 @@ def _added(values):
     return total
 
 
-def _pairs(x):
-    while len(x) > 1:
-        x = x[: len(x) // 2 * 2]
-        x = x[::2] + x[1::2]
-    return x[0]
-
-
 @check_total.wrong(
     "adding-never-stalls",
     "From 2048 on the gap is 2, and a 1 falls back. Which adds have two terms of equal size?",
@@ -823,12 +746,11 @@ def _(x):
     return _added(x.sort().values)
 
 
-@check_total.wrong(
+check_total.slip(
     "every-length-is-even",
     "An odd length leaves one number without a partner. Where does yours go?",
+    swap=("torch.cat([x, x.new_zeros(1)])", "x[:-1]"),
 )
-def _(x):
-    return _pairs(x)
 
 
 @check_total.wrong(
@@ -907,34 +829,21 @@ def _fair_idea(x, share, part):
     return "nearer-is-less-likely" if abs(share - (1 - part)) < 0.05 else None
 
 
-def _stochastic(x, *, chance=lambda part: part, gap=None, draws=lambda x: torch.rand(x.shape)):
-    gap = spacing(x, BF16) if gap is None else gap
-    below = (x / gap).floor() * gap
-    return below + gap * (draws(x) < chance((x - below) / gap))
-
-
-@check_fair_round.wrong(
+check_fair_round.slip(
     "fair-means-half",
     "A coin ignores how near x lies. With which probability must it go up, so that the mean is x?",
+    swap=("(x - below) / gap", "0.5 * (x > below)"),
 )
-def _(x):
-    return _stochastic(x, chance=lambda part: 0.5 * (part > 0))
-
-
-@check_fair_round.wrong(
+check_fair_round.slip(
     "nearest-is-fair",
     "All of them went the same way. Which rounding keeps a small remainder on average?",
+    swap=("torch.rand(x.shape) <", "0.5 <"),
 )
-def _(x):
-    return x.bfloat16().float()
-
-
-@check_fair_round.wrong(
+check_fair_round.slip(
     "nearer-is-less-likely",
     "The probabilities are exchanged. Is x near the lower neighbour: which should it become?",
+    swap=("torch.rand(x.shape) <", "torch.rand(x.shape) >"),
 )
-def _(x):
-    return _stochastic(x, chance=lambda part: (1 - part) * (part > 0))
 
 
 @check_fair_round.wrong(
@@ -945,12 +854,11 @@ def _(x):
     return (x + spacing(x, BF16) * (2 * torch.rand(x.shape) - 1)).bfloat16().float()
 
 
-@check_fair_round.wrong(
+check_fair_round.slip(
     "ulp-is-constant",
     "That is no BF16 value. The gap at 1 is 2**-7; what is it at your x?",
+    swap=("gap = spacing(x, BF16)", "gap = 2.0**-7"),
 )
-def _(x):
-    return _stochastic(x, gap=torch.full_like(x, 2.0**-7))
 
 
 # Kahan in BF16
@@ -1005,39 +913,22 @@ def _kahan_idea(answers):
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _compensated(x, *, sign=-1, lost=lambda t, s, y: (t - s) - y, late=False, carries=True):
-    s = c = torch.zeros((), dtype=x.dtype)
-    for value in x:
-        y = value + sign * c if carries else value
-        t = s + y
-        s, before = t, s
-        c = lost(t, t if late else before, y)
-    return s
-
-
-@check_kahan.wrong(
+check_kahan.slip(
     "compensation-is-optional",
     "That is the plain sum. Which of your lines reads what the last add has lost?",
+    cut=" - c",
 )
-def _(x):
-    return _compensated(x, carries=False)
-
-
-@check_kahan.wrong(
+check_kahan.slip(
     "compensation-has-no-sign",
     "What is your c after 256 + 1 = 256: -1 or 1? And what does your next y make of the next 1: "
     "2, or 0?",
+    swap=("value - c", "value + c"),
 )
-def _(x):
-    return _compensated(x, sign=1)
-
-
-@check_kahan.wrong(
+check_kahan.slip(
     "order-of-updates-is-free",
     "(t - s) is to be what arrived. Which value has s when you compute it?",
+    swap=("c = (t - s) - y\n        s = t", "s = t\n        c = (t - s) - y"),
 )
-def _(x):
-    return _compensated(x, late=True)
 
 
 @check_kahan.wrong(
@@ -1110,12 +1001,16 @@ def check_tolerance(answers):
 
 
 def _tolerance_idea(answers, bound, reach, k):
-    if not (bound > 0).all():
+    def answered(name):
+        return _tensor(answers[name], call="tolerance(a, b)", shape=(3, 3))
+
+    positive = answered("1000 products, all positive")
+    if not (positive > 0).all():
         return None
-    if (bound == bound[0, 0]).all():
+    if (positive == positive[0, 0]).all():
         return "one-tolerance-fits-all"
     a, b = _pairs_to_bound()["1000 products that cancel"]
-    cancelling = answers["1000 products that cancel"].double()
+    cancelling = answered("1000 products that cancel")
     # Less than half of one rounding of the terms, where k of them are wanted.
     if (cancelling < 2.0**-25 * (a.double().abs() @ b.double().abs())).all():
         return "error-is-relative-to-the-result"
@@ -1127,36 +1022,26 @@ def _tolerance_idea(answers, bound, reach, k):
     return "u-of-the-inputs" if ratio.min() > k * 2.0**-12 else None
 
 
-@check_tolerance.wrong(
+check_tolerance.slip(
     "error-is-relative-to-the-result",
     "The terms cancel and their rounding errors do not. Which sum stays large here?",
+    swap=("(a.abs() @ b.abs())", "(a @ b).abs()"),
 )
-def _(a, b):
-    return a.shape[1] * 2.0**-24 * (a @ b).abs()
-
-
-@check_tolerance.wrong(
+check_tolerance.slip(
     "one-tolerance-fits-all",
     "A fixed number knows neither the size of the terms nor their count. What grows with both?",
+    swap=("ku / (1 - ku) * (a.abs() @ b.abs())", "torch.full((len(a), b.shape[1]), 1e-5)"),
 )
-def _(a, b):
-    return torch.full((len(a), b.shape[1]), 1e-5)
-
-
-@check_tolerance.wrong(
+check_tolerance.slip(
     "errors-do-not-add-up",
     "That is one rounding. How many adds does one element take?",
+    cut="a.shape[1] * ",
 )
-def _(a, b):
-    return 2.0**-24 * (a.abs() @ b.abs())
-
-
-@check_tolerance.wrong(
+check_tolerance.slip(
     "u-of-the-inputs",
     "That u belongs to FP16. In which dtype are these sums made?",
+    swap=("2.0**-24", "2.0**-11"),
 )
-def _(a, b):
-    return a.shape[1] * 2.0**-11 * (a.abs() @ b.abs())
 
 
 # Welford
@@ -1201,20 +1086,10 @@ def _welford_idea(variance, stream, spread):
         return "algebra-survives-rounding"
     if n > 1 and math.isclose(variance, spread * n / (n - 1), rel_tol=1e-9):
         return "variance-divides-by-n-minus-1"
-    if math.isclose(variance, _welford(stream, weight=lambda x, old, new: (x - old) ** 2)[1]):
-        return "either-mean-will-do"
-    if math.isclose(variance, _welford(stream, weight=lambda x, old, new: (x - new) ** 2)[1]):
+    squared = [w for w in check_welford.known_wrong if w.misconception == "either-mean-will-do"]
+    if any(math.isclose(variance, wrong.answer(stream)[1]) for wrong in squared):
         return "either-mean-will-do"
     return None
-
-
-def _welford(stream, *, weight=lambda x, old, new: (x - old) * (x - new), less=0):
-    n, mean, total = 0, 0.0, 0.0
-    for x in stream:
-        n += 1
-        old, mean = mean, mean + (x - mean) / n
-        total += weight(x, old, mean)
-    return mean, total / max(n - less, 1)
 
 
 @check_welford.wrong(
@@ -1227,28 +1102,21 @@ def _(stream):
     return mean, sum(x * x for x in values) / len(values) - mean**2
 
 
-@check_welford.wrong(
+check_welford.slip(
     "variance-divides-by-n-minus-1",
     "That divides by n - 1. The layers of a network divide by n: which does the exercise ask for?",
+    swap=("squares / n", "squares / max(n - 1, 1)"),
 )
-def _(stream):
-    return _welford(stream, less=1)
-
-
-@check_welford.wrong(
+check_welford.slip(
     "either-mean-will-do",
     "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    swap=("(x - before) * (x - mean)", "(x - before) ** 2"),
 )
-def _(stream):
-    return _welford(stream, weight=lambda x, old, new: (x - old) ** 2)
-
-
-@check_welford.wrong(
+check_welford.slip(
     "either-mean-will-do",
     "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    swap=("(x - before) * (x - mean)", "(x - mean) ** 2"),
 )
-def _(stream):
-    return _welford(stream, weight=lambda x, old, new: (x - new) ** 2)
 
 
 # Rounded twice
@@ -1287,19 +1155,22 @@ def check_hair(hair):
     raise Mistake(said, misconception=idea)
 
 
-check_hair.wrong(
+check_hair.slip(
     "a-tie-is-enough",
     "Python's float has 52 mantissa bits and float32 has 23. What can only the first one see?",
-)(1 + 2.0**-8)
-check_hair.wrong(
+    cut=" + 2**-30",
+)
+check_hair.slip(
     "float32-rounds-nothing-away",
     "float32 still sees your hair. How small must it be, beside 1, to vanish there?",
-)(1 + 2.0**-8 + 2.0**-20)
+    swap=("2**-30", "2**-20"),
+)
 check_hair.wrong(
     "every-second-rounding-hurts",
     "Two roundings agree almost always. Where in a gap must x lie for them to part?",
 )(0.1)
-check_hair.wrong(
+check_hair.slip(
     "both-sides-of-a-tie-differ",
     "The tie goes to even, and your hair points there as well. On which side should it lie?",
-)(1 + 2.0**-8 - 2.0**-30)
+    swap=("+ 2**-30", "- 2**-30"),
+)
