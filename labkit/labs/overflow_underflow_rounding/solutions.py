@@ -23,13 +23,16 @@ EXERCISES = {
 # Exercise: cliff
 def cliff(f) -> float:
     """The largest FP16 x >= 0 for which f(x) is finite; f takes and returns FP16 tensors."""
+
     # `torch.tensor(code, dtype=torch.int16).view(torch.float16)` is the value of a code.
+    def value(code):
+        return torch.tensor(code, dtype=torch.int16).view(torch.float16)
+
     safe, unsafe = 0, 0x7C00
     while unsafe - safe > 1:
         middle = (safe + unsafe) // 2
-        x = torch.tensor(middle, dtype=torch.int16).view(torch.float16)
-        safe, unsafe = (middle, unsafe) if f(x).isfinite() else (safe, middle)
-    return torch.tensor(safe, dtype=torch.int16).view(torch.float16).item()
+        safe, unsafe = (middle, unsafe) if f(value(middle)).isfinite() else (safe, middle)
+    return value(safe).item()
 # End
 
 # Exercise: logsumexp

@@ -1,0 +1,40 @@
+"""Checks of lab 03: cliffs, log-sum-exp, masks, eps; products, sums, fair rounding, tolerances."""
+
+from labkit.labs.overflow_underflow_rounding.checks.masks_and_norms import (
+    check_masked_softmax,
+    check_unit_rms,
+)
+from labkit.labs.overflow_underflow_rounding.checks.overflow import check_cliff, check_logsumexp
+from labkit.labs.overflow_underflow_rounding.checks.predictions import (
+    late_upcast,
+    masked_row,
+    remedies,
+    torch_sum,
+    triage,
+)
+from labkit.labs.overflow_underflow_rounding.checks.products import check_rescue, check_tolerance
+from labkit.labs.overflow_underflow_rounding.checks.rounding import (
+    check_fair_round,
+    check_hair,
+    check_welford,
+)
+from labkit.labs.overflow_underflow_rounding.checks.sums import check_kahan, check_total
+
+__all__ = [
+    "check_cliff",
+    "check_fair_round",
+    "check_hair",
+    "check_kahan",
+    "check_logsumexp",
+    "check_masked_softmax",
+    "check_rescue",
+    "check_tolerance",
+    "check_total",
+    "check_unit_rms",
+    "check_welford",
+    "late_upcast",
+    "masked_row",
+    "remedies",
+    "torch_sum",
+    "triage",
+]

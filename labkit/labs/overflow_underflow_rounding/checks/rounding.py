@@ -1,0 +1,238 @@
+"""Checks of lab 03: rounding at random, a variance in one pass, rounding twice."""
+
+import math
+import reprlib
+
+import numpy as np
+import torch
+
+from labkit.formats import BF16, quantize, spacing
+from labkit.labs.engine import Mistake, attempt, check, number
+from labkit.labs.engine.comparing import show
+from labkit.labs.overflow_underflow_rounding.checks.shared import tensor_of, uniform
+
+LAB = "03_overflow_underflow_rounding"
+
+
+# Fair rounding
+
+_COINS = 4096
+_FAIR_INPUTS = [1 + 2.0**-9, 1 + 3 * 2.0**-9, -(1 + 2.0**-9), 3 + 2.0**-8, 0.3, 1.5, 2.0, -0.75]
+
+
+def run_fair_round(fair_round):
+    """`fair_round` on 4096 copies of each value, after seeding torch."""
+    torch.manual_seed(11)
+    return [attempt(fair_round, torch.full((_COINS,), x)) for x in _FAIR_INPUTS]
+
+
+@check(run_fair_round)
+def check_fair_round(answers):
+    """Stochastic rounding to BF16: both neighbours, and the right mean."""
+    for x, got in zip(_FAIR_INPUTS, answers, strict=True):
+        x = torch.tensor(x).item()  # as float32 holds it
+        call = f"fair_round of {_COINS} times {show(x)}"
+        values = tensor_of(got, call=call, shape=(_COINS,))
+        low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
+        strange = values[(values != low) & (values != high)]
+        if len(strange):
+            allowed = (
+                "it is a BF16 value already"
+                if low == high
+                else f"the BF16 neighbours are {show(low)} and {show(high)}"
+            )
+            raise Mistake(
+                f"{call}: {show(strange[0].item())} came out; {allowed}.",
+                misconception=_strange_idea(x, values, low, high),
+            )
+        if low == high:
+            continue
+        part = (x - low) / (high - low)
+        share = (values == high).double().mean().item()
+        # Six standard deviations of a mean of 4096 draws: one right answer in 5e8 would fail.
+        if abs(share - part) > 6 * math.sqrt(part * (1 - part) / _COINS):
+            raise Mistake(
+                f"{call}: {share:.3f} of them went up to {show(high)}, {part:.3f} is wanted. "
+                f"The mean is {values.mean().item():.6f}.",
+                misconception=_fair_idea(x, share, part),
+            )
+
+
+def _strange_idea(x, values, low, high):
+    if low == high:
+        return "exact-values-move-too"
+    on_the_grid_of_one = (values * 2**7 == (values * 2**7).round()).all()
+    return "ulp-is-constant" if on_the_grid_of_one and high - low != 2.0**-7 else None
+
+
+def _fair_idea(x, share, part):
+    if share in (0, 1):
+        nearest = quantize(x, BF16) > x
+        return "nearest-is-fair" if share == nearest and x == _FAIR_INPUTS[0] else None
+    if abs(share - 0.5) < 0.05:
+        return "fair-means-half"
+    return "nearer-is-less-likely" if abs(share - (1 - part)) < 0.05 else None
+
+
+check_fair_round.slip(
+    "fair-means-half",
+    "A coin ignores how near x lies. With which probability must it go up, so that the mean is x?",
+    swap=("(x - below) / gap", "0.5 * (x > below)"),
+)
+check_fair_round.slip(
+    "nearest-is-fair",
+    "All of them went the same way. Which rounding keeps a small remainder on average?",
+    swap=("torch.rand(x.shape) <", "0.5 <"),
+)
+check_fair_round.slip(
+    "nearer-is-less-likely",
+    "The probabilities are exchanged. Is x near the lower neighbour: which should it become?",
+    swap=("torch.rand(x.shape) <", "torch.rand(x.shape) >"),
+)
+
+
+@check_fair_round.wrong(
+    "exact-values-move-too",
+    "That value needed no rounding. What is its distance to the neighbour below, in gaps?",
+)
+def _(x):
+    return (x + spacing(x, BF16) * (2 * torch.rand(x.shape) - 1)).bfloat16().float()
+
+
+check_fair_round.slip(
+    "ulp-is-constant",
+    "That is no BF16 value. The gap at 1 is 2**-7; what is it at your x?",
+    swap=("gap = spacing(x, BF16)", "gap = 2.0**-7"),
+)
+
+
+# Welford
+
+_STREAMS = {
+    "1, 2, 3, 4": [1.0, 2.0, 3.0, 4.0],
+    "1e9, 1e9 + 1, 1e9 + 2": [1e9, 1e9 + 1, 1e9 + 2],
+    "one number, 7": [7.0],
+    "100 numbers": uniform(12, 100).double().tolist(),
+}
+
+
+def run_welford(welford):
+    """`welford` on streams that can be read once."""
+    return {name: attempt(welford, iter(stream)) for name, stream in _STREAMS.items()}
+
+
+@check(run_welford)
+def check_welford(answers):
+    """Mean and variance of a stream, also when the mean is a billion."""
+    for name, stream in _STREAMS.items():
+        got, call = answers[name], f"welford({name})"
+        if type(got) not in (tuple, list) or len(got) != 2:
+            number(0.0 if isinstance(got, (tuple, list)) else got, call=call)
+            raise Mistake(f"`{call}` is {reprlib.repr(got)}; a mean and a variance are wanted.")
+        mean, variance = (number(value, call=call) for value in got)
+        right = np.mean(np.array(stream, dtype=np.longdouble)).item()
+        spread = np.mean((np.array(stream) - right) ** 2).item()
+        # float64 keeps 1e9 to 1e-7; a stable formula loses a few such steps and no more.
+        if not abs(mean - right) <= 1e-12 * abs(right):
+            raise Mistake(f"`{call}`: the mean is {mean!r}; {right!r} is wanted.")
+        if not abs(variance - spread) <= 1e-5 * spread:
+            raise Mistake(
+                f"`{call}`: the variance is {variance:.7g}; {spread:.7g} is wanted.",
+                misconception=_welford_idea(variance, stream, spread),
+            )
+
+
+def _welford_idea(variance, stream, spread):
+    n = len(stream)
+    if stream[0] == 1e9 and not 0.1 < variance < 10:
+        return "algebra-survives-rounding"
+    if n > 1 and math.isclose(variance, spread * n / (n - 1), rel_tol=1e-9):
+        return "variance-divides-by-n-minus-1"
+    squared = [w for w in check_welford.known_wrong if w.misconception == "either-mean-will-do"]
+    if any(math.isclose(variance, wrong.answer(stream)[1]) for wrong in squared):
+        return "either-mean-will-do"
+    return None
+
+
+@check_welford.wrong(
+    "algebra-survives-rounding",
+    "1e9 squared is 1e18, where the gap of float64 is 128. What could you square instead of x?",
+)
+def _(stream):
+    values = list(stream)
+    mean = sum(values) / len(values)
+    return mean, sum(x * x for x in values) / len(values) - mean**2
+
+
+check_welford.slip(
+    "variance-divides-by-n-minus-1",
+    "That divides by n - 1. The layers of a network divide by n: which does the exercise ask for?",
+    swap=("squares / n", "squares / max(n - 1, 1)"),
+)
+check_welford.slip(
+    "either-mean-will-do",
+    "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    swap=("(x - before) * (x - mean)", "(x - before) ** 2"),
+)
+check_welford.slip(
+    "either-mean-will-do",
+    "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    swap=("(x - before) * (x - mean)", "(x - mean) ** 2"),
+)
+
+
+# Rounded twice
+
+
+def run_hair(hair):
+    """A number is data already."""
+    return hair
+
+
+@check(run_hair)
+def check_hair(hair):
+    """A number that BF16 gets wrong by way of float32."""
+    x = number(hair, call="hair")
+    if not math.isfinite(x):
+        raise Mistake(f"hair is {x}; a finite number is wanted.")
+    once = quantize(x, BF16)
+    through = torch.tensor(x, dtype=torch.float64).float()
+    twice = through.bfloat16().item()
+    if once != twice:
+        return
+    said = f"{x.hex()} becomes {show(once)} both ways. In float32 it is {through.item().hex()}"
+    low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
+    middle = (low + high) / 2
+    idea = None
+    if low == high:
+        said += ", and BF16 holds it."
+    elif x == middle:
+        said, idea = f"{said}: a tie before and after.", "a-tie-is-enough"
+    elif through.item() == middle:
+        said, idea = f"{said}: a tie.", "both-sides-of-a-tie-differ"
+    elif abs(x - middle) < abs(middle) * 2.0**-10:
+        said, idea = f"{said}: no tie.", "float32-rounds-nothing-away"
+    else:
+        said, idea = f"{said}: far from a tie.", "every-second-rounding-hurts"
+    raise Mistake(said, misconception=idea)
+
+
+check_hair.slip(
+    "a-tie-is-enough",
+    "Python's float has 52 mantissa bits and float32 has 23. What can only the first one see?",
+    cut=" + 2**-30",
+)
+check_hair.slip(
+    "float32-rounds-nothing-away",
+    "float32 still sees your hair. How small must it be, beside 1, to vanish there?",
+    swap=("2**-30", "2**-20"),
+)
+check_hair.wrong(
+    "every-second-rounding-hurts",
+    "Two roundings agree almost always. Where in a gap must x lie for them to part?",
+)(0.1)
+check_hair.slip(
+    "both-sides-of-a-tie-differ",
+    "The tie goes to even, and your hair points there as well. On which side should it lie?",
+    swap=("+ 2**-30", "- 2**-30"),
+)

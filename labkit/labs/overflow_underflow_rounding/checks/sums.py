@@ -1,0 +1,271 @@
+"""Checks of lab 03: 16-bit sums by a tree, and with compensation."""
+
+import math
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from labkit.formats import BF16, quantize, spacing
+from labkit.formats.dtypes import name_of
+from labkit.labs.engine import Mistake, attempt, check, number
+from labkit.labs.engine.comparing import AnswerError, show
+from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
+
+LAB = "03_overflow_underflow_rounding"
+
+
+# Reach 5000
+
+
+class _Watch(TorchFunctionMode):
+    """Notes which dtypes appear and which reductions run: it may refuse a sum, never award one."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes, self.reductions = set(), set()
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "") in _REDUCTIONS:
+            self.reductions.add(function.__name__)
+        if isinstance(result, torch.Tensor) and result.is_floating_point():
+            self.dtypes.add(name_of(result.dtype))
+        return result
+
+
+_REDUCTIONS = {
+    "sum", "nansum", "mean", "cumsum", "dot", "inner", "vdot", "matmul", "__matmul__",
+    "__rmatmul__", "mv", "mm", "einsum", "norm", "logcumsumexp",
+}  # fmt: skip
+
+
+def _watched(answer, x):
+    with _Watch() as watch:
+        value = attempt(answer, x)
+    return value, sorted(watch.dtypes), sorted(watch.reductions)
+
+
+def _sums():
+    return {
+        "5000 ones": torch.ones(5000, dtype=torch.float16),
+        "the numbers 1 to 7": torch.arange(1, 8).half(),
+        "one number, 3.5": torch.tensor([3.5], dtype=torch.float16),
+        "4000 numbers between 0 and 2": (2 * uniform(5, 4000)).half(),
+    }
+
+
+def run_total(total):
+    """`total` on FP16 tensors, with a look at the dtypes and reductions it uses."""
+    return {name: _watched(total, x) for name, x in _sums().items()}
+
+
+@check(run_total)
+def check_total(answers):
+    """5000, reached by FP16 adds alone; no sum of n numbers needs an error that grows like n."""
+    for name, x in _sums().items():
+        got, dtypes, reductions = answers[name]
+        value = number(got, call=f"total of {name}")
+        _no_help(name, value, dtypes, reductions, "float16")
+        exact = x.double().sum().item()
+        # A tree of depth d rounds each number d times: d u / (1 - d u) times the sum of |x|. Twice
+        # the depth of a balanced tree leaves room for other trees, and none for a chain.
+        depth = 2 * math.ceil(math.log2(max(len(x), 2)))
+        slack = 0 if len(x) != 4000 else depth * 2.0**-11 * x.double().abs().sum().item()
+        if abs(value - exact) <= slack:
+            continue
+        wanted = f"{exact:.7g}" if not slack else f"{exact:.1f}, within {slack:.0f},"
+        raise Mistake(
+            f"Your total of {name} is {show(value)}; {wanted} is wanted.",
+            misconception=_total_idea(x, value, answers),
+        )
+
+
+def _no_help(name, value, dtypes, reductions, dtype):
+    if reductions:
+        raise Mistake(
+            f"Your total of {name} is {show(value)}, by `{reductions[0]}`.",
+            misconception="sum-adds-in-its-dtype",
+        )
+    wide = [other for other in dtypes if other != dtype]
+    if wide:
+        raise Mistake(
+            f"Your total of {name} is {show(value)}, and a {wide[0]} tensor took part. "
+            f"A tensor made without a dtype is float32: say `dtype=x.dtype`.",
+            misconception="a-wider-sum-is-the-only-cure",
+        )
+
+
+def _chain(values):
+    return np.add.accumulate(values.numpy())[-1].item()
+
+
+def _total_idea(x, value, answers):
+    last = answers["4000 numbers between 0 and 2"][0]
+    if len(x) == 7:
+        return "every-length-is-even" if value in (21.0, 10.0) else None
+    if len(x) == 1:
+        return "every-length-is-even" if value == 0 else None
+    values = _sums()["4000 numbers between 0 and 2"]
+    last = _float(last)
+    if value != _chain(x):
+        return "every-length-is-even" if value in (4096.0, 4992.0) else None
+    if last == _chain(values):
+        return "adding-never-stalls"
+    if last in (_chain(values.sort().values), _chain(values.sort(descending=True).values)):
+        return "sorting-cures-swamping"
+    return None
+
+
+def _float(got):
+    """A number for comparison; NaN for what is none."""
+    try:
+        return number(got, call="")
+    except (AnswerError, Mistake):
+        return math.nan
+
+
+def _added(values):
+    total = torch.zeros((), dtype=values.dtype)
+    for value in values:
+        total = total + value
+    return total
+
+
+@check_total.wrong(
+    "adding-never-stalls",
+    "From 2048 on the gap is 2, and a 1 falls back. Which adds have two terms of equal size?",
+)
+def _(x):
+    return _added(x)
+
+
+@check_total.wrong(
+    "sorting-cures-swamping",
+    "All are equal, so sorting changes nothing: the running sum still meets a 1. "
+    "How else could you group the adds?",
+)
+def _(x):
+    return _added(x.sort().values)
+
+
+check_total.slip(
+    "every-length-is-even",
+    "An odd length leaves one number without a partner. Where does yours go?",
+    swap=("torch.cat([x, x.new_zeros(1)])", "x[:-1]"),
+)
+
+
+@check_total.wrong(
+    "sum-adds-in-its-dtype",
+    "On a 16-bit tensor it adds in float32 and rounds once. Can you do it with `+` alone?",
+)
+def _(x):
+    return x.sum()
+
+
+@check_total.wrong(
+    "a-wider-sum-is-the-only-cure",
+    "float32 is one cure. Which order of FP16 adds is another?",
+)
+def _(x):
+    return _added(x.float()).half()
+
+
+# Kahan in BF16
+
+
+def _additions():
+    steps = torch.full((1001,), 1e-4)
+    steps[0] = 1.0
+    return {
+        "5000 ones": torch.ones(5000, dtype=torch.bfloat16),
+        "1 and 1000 times 1e-4": steps.bfloat16(),
+        "400 numbers between 0 and 1": uniform(6, 400).bfloat16(),
+    }
+
+
+def run_kahan(kahan):
+    """`kahan` on BF16 tensors, with a look at the dtypes and reductions it uses."""
+    return {name: _watched(kahan, x) for name, x in _additions().items()}
+
+
+@check(run_kahan)
+def check_kahan(answers):
+    """A BF16 sum that carries what each add has lost."""
+    for name, x in _additions().items():
+        got, dtypes, reductions = answers[name]
+        value = number(got, call=f"kahan of {name}")
+        _no_help(name, value, dtypes, reductions, "bfloat16")
+        exact = x.double().sum().item()
+        # Higham, Accuracy and Stability, (4.8): |error| <= (2 u + O(n u**2)) sum |x|, u = 2**-8.
+        # On 5000 ones every step is exact but the last rounding: half a gap.
+        gap = spacing(exact, BF16)
+        slack = gap / 2 if name == "5000 ones" else 2 * gap
+        if quantize(value, BF16) == value and abs(value - exact) <= slack:
+            continue
+        raise Mistake(
+            f"Your sum of {name} is {show(value)}; the BF16 value nearest to {exact:.7g} is "
+            f"{show(quantize(exact, BF16))}.",
+            misconception=_kahan_idea(answers),
+        )
+
+
+def _kahan_idea(answers):
+    got = answers["400 numbers between 0 and 1"][0]
+    got = _float(got)
+    x = _additions()["400 numbers between 0 and 1"]
+    ideas = {
+        wrong.misconception: float(wrong.answer(x))
+        for wrong in check_kahan.known_wrong
+        if wrong.misconception not in ("sum-adds-in-its-dtype", "a-wider-sum-is-the-only-cure")
+    }
+    fitting = [idea for idea, value in ideas.items() if value == got]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+check_kahan.slip(
+    "compensation-is-optional",
+    "That is the plain sum. Which of your lines reads what the last add has lost?",
+    cut=" - c",
+)
+check_kahan.slip(
+    "compensation-has-no-sign",
+    "What is your c after 256 + 1 = 256: -1 or 1? And what does your next y make of the next 1: "
+    "2, or 0?",
+    swap=("value - c", "value + c"),
+)
+check_kahan.slip(
+    "order-of-updates-is-free",
+    "(t - s) is to be what arrived. Which value has s when you compute it?",
+    swap=("c = (t - s) - y\n        s = t", "s = t\n        c = (t - s) - y"),
+)
+
+
+@check_kahan.wrong(
+    "losses-may-wait-for-the-end",
+    "You add up the losses apart, in BF16: that sum stalls as well. When could each be paid back?",
+)
+def _(x):
+    s = c = torch.zeros((), dtype=x.dtype)
+    for value in x:
+        t = s + value
+        c = c + ((s - t) + value if s.abs() >= value.abs() else (value - t) + s)
+        s = t
+    return s + c
+
+
+@check_kahan.wrong(
+    "a-wider-sum-is-the-only-cure",
+    "Kahan needs one more BF16 number, and nothing wider. Which two would you carry?",
+)
+def _(x):
+    return _added(x.float()).bfloat16()
+
+
+@check_kahan.wrong(
+    "sum-adds-in-its-dtype",
+    "On a 16-bit tensor it adds in float32 and rounds once. Can you do it with BF16 adds?",
+)
+def _(x):
+    return x.sum()
