@@ -16,6 +16,7 @@
 # %%
 import math, torch
 from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.loss_scaling import solutions as ours
 from labkit.labs.loss_scaling.checks import master_weights as part
 from labkit.training.data import autoencoder_gradients, digits, digits_mlp
 from labkit.formats import FP16, quantize
@@ -131,7 +132,7 @@ part.check_fate(fate)
 # %%
 from collections import Counter
 
-decide = yours(fate, part.fate)
+decide = yours(fate, ours.fate)
 layer = digits_mlp()  # recorded late in a float32 run
 pairs = zip(layer["weights"].half().tolist(), layer["gradients"].tolist(), strict=True)
 pairs = list(pairs)[::8]
@@ -226,7 +227,7 @@ part.check_masters(Masters)
 # %% tags=["nbval-ignore-output"]
 import matplotlib.pyplot as plt
 
-Keeper = yours(Masters, part.Masters)
+Keeper = yours(Masters, ours.Masters)
 curves = {
     "float32 weights": classify(torch.float32, torch.optim.SGD)[1],
     "BF16 weights": classify(torch.bfloat16, torch.optim.SGD)[1],
@@ -345,6 +346,7 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 # %%
 import copy, math, torch
 from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.loss_scaling import solutions as ours
 from labkit.labs.loss_scaling.checks import loss_scaling as part, scalers_read as review
 from labkit.training.scaling import LossScale, to_float32
 
@@ -436,7 +438,7 @@ part.check_transition(transition)
 # </details>
 
 # %%
-advance = yours(transition, part.transition)
+advance = yours(transition, ours.transition)
 scale, count = 2.0**125, 0
 for _ in range(5):
     scale, count = advance(scale, count, False, interval=1)
@@ -520,7 +522,7 @@ part.check_scaled_step(scaled_step)
 # 0.
 
 # %%
-unscale_and_step = yours(scaled_step, part.scaled_step)
+unscale_and_step = yours(scaled_step, ours.scaled_step)
 print(review.SCALERS)
 
 # %% exercise="which-line"
@@ -618,7 +620,7 @@ torch.manual_seed(0)
 mine = Autoencoder()
 theirs = copy.deepcopy(mine)
 adams = [torch.optim.Adam(model.parameters(), lr=5e-3) for model in (mine, theirs)]
-Machine = yours(Scaler, part.Scaler)
+Machine = yours(Scaler, ours.Scaler)
 first, resumed = Machine(scale=2.0**33, interval=8), Machine(interval=8)
 records = list(iterate(first, mine, adams[0], range(30)))
 resumed.load_state_dict(first.state_dict())

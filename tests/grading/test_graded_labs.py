@@ -5,6 +5,7 @@ import pytest
 import submissions
 
 from labkit.grading.judge import shipping
+from labkit.labs.engine.slips import solutions_of
 
 LABS = [
     "00_start_here",
@@ -49,9 +50,10 @@ WRONG = [
 ]
 
 
-def pickled(answer) -> bytes:
+def pickled(answer, lab: str) -> bytes:
     """A known wrong answer by value: the sandbox has no module to import it from."""
     modules = [m for m in shipping.check_modules() if m.__name__ not in shipping.BESIDE]
+    modules.append(solutions_of(lab))
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -64,7 +66,7 @@ def pickled(answer) -> bytes:
 @pytest.mark.parametrize(("check", "wrong"), WRONG)
 def test_known_wrong_answers_fail(grader, check, wrong):
     """The wrong answer itself, sent along as bytes that a cell of the submission unpacks."""
-    answer = pickled(wrong.answer)
+    answer = pickled(wrong.answer, check.lab)
     (exercise,) = (e for e in submissions.exercises(check.lab) if e.exercise == check.exercise)
     cell = f"import pickle\n{exercise.names[0]} = pickle.loads({answer!r})"
     (outcome,) = grader.grade(submissions.work(check.lab, [cell], only=(check.exercise,)))
@@ -74,13 +76,13 @@ def test_known_wrong_answers_fail(grader, check, wrong):
 
 
 def test_labkit_s_own_answers_are_no_answers(grader):
-    """A check module's own answer is lent to later exercises, never to the one it answers."""
+    """labkit's own answer is lent to later exercises, never to the one it answers."""
     lab = "04_loss_scaling"
     setup, *_ = submissions.cells(lab, solved=True)
     taken = """
-from labkit.labs.loss_scaling.checks import loss_scaling as part, master_weights as weights
-fate, Masters = weights.fate, weights.Masters
-transition, scaled_step, Scaler = part.transition, part.scaled_step, part.Scaler
+from labkit.labs.loss_scaling import solutions as ours
+fate, Masters = ours.fate, ours.Masters
+transition, scaled_step, Scaler = ours.transition, ours.scaled_step, ours.Scaler
 """
     only = ("fate", "masters", "transition", "scaled-step", "scaler")
     outcomes = grader.grade(submissions.work(lab, [setup, taken], only=only))

@@ -187,6 +187,20 @@ def without_reset(scale, count, found_inf, growth=2.0, backoff=0.5, interval=200
     return transition_by_numpy(scale, count, False, growth, backoff, interval)
 
 
+@torch.no_grad()
+def step_by_the_sum_of_scaled(optimizer, scale):
+    """The sum is taken before the division; labkit's slip takes it after."""
+    held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if any(p.grad.dtype == torch.float16 for p in held):
+        raise ValueError("FP16 gradients")
+    if not all(math.isfinite(p.grad.sum().item()) for p in held):
+        return True
+    for p in held:
+        p.grad = p.grad / scale
+    optimizer.step()
+    return False
+
+
 class Weights16:
     """The update is made in BF16, by the parameters' own dtype."""
 
@@ -218,6 +232,7 @@ class Rebuilt:
         (check_transition, doubling_each_time, "growth-at-each-step"),
         (check_transition, in_float64, "scale-is-a-python-float"),
         (check_transition, without_reset, "counter-survives-overflow"),
+        (check_scaled_step, step_by_the_sum_of_scaled, "finite-terms-finite-sum"),
         (check_masters, Rebuilt, "masters-are-a-cast"),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.loss_scaling.checks.master_weights import Masters
+from labkit.labs.loss_scaling.solutions import Masters
 from labkit.training import train
 from labkit.training.data import digits
 from labkit.training.loss_scaler import LossScaler

@@ -8,6 +8,7 @@ import torch
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.comparing import show
+from labkit.labs.loss_scaling import solutions
 from labkit.training.scaling import to_float32
 
 LAB = "04_loss_scaling"
@@ -129,58 +130,36 @@ def _torch_walk(scale, flags, settings):
     return pairs
 
 
-def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
-    """labkit's answer, where none has passed yet."""
-    return _step(scale, count, found_inf, growth, backoff, interval)
-
-
-def _step(scale, count, found_inf, growth, backoff, interval, *, f32=to_float32, **faults):
-    if found_inf:
-        return f32(scale * backoff), count if "counts_on" in faults else 0
-    count += 1
-    if count < interval + faults.get("late", 0) and "each_step" not in faults:
-        return scale, count
-    grown = f32(scale * growth)
-    kept = "unbounded" in faults or math.isfinite(grown)
-    return grown if kept else scale, count if "no_reset" in faults else 0
-
-
-def _known_transition(misconception, question, **faults):
-    def answer(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
-        return _step(scale, count, found_inf, growth, backoff, interval, **faults)
-
-    check_transition.wrong(misconception, question)(answer)
-
-
-_known_transition(
+check_transition.slip(
     "growth-at-each-step",
     "You grow after a single good step. Which number counts how long the scale has lasted?",
-    each_step=True,
+    cut="if count + 1 < interval:\n        return scale, count + 1",
 )
-_known_transition(
+check_transition.slip(
     "counter-survives-growth",
     "The scale grew and your count went on. How many steps has the *new* scale lasted?",
-    no_reset=True,
+    swap=("else scale), 0", "else scale), count + 1"),
 )
-_known_transition(
+check_transition.slip(
     "counter-survives-overflow",
     "A good step before the overflow was still counted. How many good steps *in a row* are there?",
-    counts_on=True,
+    swap=("backoff), 0", "backoff), count"),
 )
-_known_transition(
+check_transition.slip(
     "scale-is-a-python-float",
     "Your product has more bits than a float32 holds. Which rounding follows each change?",
-    f32=lambda x: x,
+    # Both roundings at once: in its own body to_float32 is Python's float.
+    swap=("interval=2000", "interval=2000, to_float32=float"),
 )
-_known_transition(
+check_transition.slip(
     "the-scale-may-become-inf",
     "An infinite scale makes every gradient inf or NaN. What if the grown scale is not finite?",
-    unbounded=True,
+    swap=("(grown if math.isfinite(grown) else scale)", "grown"),
 )
-_known_transition(
+check_transition.slip(
     "growth-comes-one-step-later",
     "You compare the count before this step is added. Does this good step count?",
-    late=1,
+    swap=("count + 1 < interval", "count < interval"),
 )
 
 
@@ -241,11 +220,11 @@ def _two_optimizers(step):
 
 
 def _large(step):
-    """Finite gradients whose sum is not: scaled, one element is 2e38."""
+    """Finite gradients whose sum is not, neither before the division nor after it."""
     (weight,) = parameters = _parameters([0.0, 0.0])
     optimizer = torch.optim.SGD(parameters, lr=2.0**-126)
-    _set(parameters, [[1e38, 1e38]], 2.0)
-    flags = [step(optimizer, 2.0)]
+    _set(parameters, [[2e38, 2e38]], 1.0)
+    flags = [step(optimizer, 1.0)]
     return flags, weight.detach().clone()
 
 
@@ -358,119 +337,72 @@ def _short(tensor):
     return "[" + ", ".join(f"{x:.6g}" for x in tensor.detach().flatten().tolist()[:4]) + "]"
 
 
-def _unscaled(gradient, scale):
-    values = gradient._values() if gradient.is_sparse else gradient
-    finite = bool(values.isfinite().all())
-    values.mul_(1 / scale)
-    return finite
-
-
-def scaled_step(optimizer, scale):
-    """labkit's answer, where none has passed yet."""
-    return _scaled_step(optimizer, scale)
-
-
-def _scaled_step(
-    optimizer, scale, *, groups=None, refuse=True, finite=_unscaled, skip=lambda o, bad: None
-):
-    bad = []
-    for group in optimizer.param_groups[:groups]:
-        for p in group["params"]:
-            if p.grad is None:
-                continue
-            if refuse and p.grad.dtype == torch.float16:
-                raise ValueError("FP16 gradients")
-            if not finite(p.grad, scale):
-                bad.append(p)
-    if bad:
-        skip(optimizer, bad)
-        return True
-    optimizer.step()
-    return False
-
-
-def _known_step(misconception, question, **faults):
-    check_scaled_step.wrong(misconception, question)(
-        lambda optimizer, scale: _scaled_step(optimizer, scale, **faults)
-    )
-
-
-def _values(gradient):
-    return gradient._values() if gradient.is_sparse else gradient
-
-
-def _zeroed(optimizer, bad):
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            if p.grad is not None:
-                _values(p.grad).zero_()
-    optimizer.step()
-
-
-def _without_the_bad(optimizer, bad):
-    for p in bad:
-        p.grad = None
-    optimizer.step()
-
-
-def _only_inf(gradient, scale):
-    _unscaled(gradient, scale)
-    return not bool(_values(gradient).isinf().any())
-
-
-def _finite_sum(gradient, scale):
-    finite = bool(_values(gradient).sum().isfinite())
-    _unscaled(gradient, scale)
-    return finite
-
-
-def _by_half(gradient, scale):
-    finite = bool(_values(gradient).isfinite().all())
-    values = _values(gradient)
-    values.copy_(values.half() / scale)
-    return finite
-
-
-_known_step(
+check_scaled_step.slip(
     "zeroed-step-is-a-skip",
     "A step with zero gradients is still a step: momentum and moments go on, and decay. "
     "What must not be called at all?",
-    skip=_zeroed,
+    swap=(
+        "if not found_inf:\n        optimizer.step()",
+        "if found_inf:\n        optimizer.zero_grad(set_to_none=False)\n    optimizer.step()",
+    ),
 )
-_known_step(
+check_scaled_step.slip(
     "first-group-is-all",
     "The second group was neither unscaled nor looked at. Over what does your loop run?",
-    groups=1,
+    swap=("optimizer.param_groups", "optimizer.param_groups[:1]"),
 )
-_known_step(
+check_scaled_step.slip(
     "only-inf-spoils-a-step",
     "inf - inf is NaN, so an overflow often arrives as NaN. Which test refuses both?",
-    finite=_only_inf,
+    swap=("not numbers.isfinite().all()", "numbers.isinf().any()"),
 )
-_known_step(
+check_scaled_step.slip(
     "an-overflow-spoils-one-tensor",
     "You stepped the other parameters. One step of half of a network: is that what SGD would do?",
-    skip=_without_the_bad,
+    swap=(
+        """\
+            found_inf |= not numbers.isfinite().all().item()
+    if not found_inf:
+        optimizer.step()
+""",
+        """\
+            if not numbers.isfinite().all():
+                found_inf, p.grad = True, None
+    optimizer.step()
+""",
+    ),
 )
-_known_step(
+check_scaled_step.slip(
     "unscaling-is-optional",
     "The step is as many times too long as the scale is large. Who divides the gradients?",
-    finite=lambda gradient, scale: bool(_values(gradient).isfinite().all()),
+    cut="p.grad = p.grad / scale",
 )
-_known_step(
+check_scaled_step.slip(
     "unscaling-may-be-sixteen-bit",
     "The scaled gradient met FP16 before the division. In which dtype is it when you divide?",
-    finite=_by_half,
+    # Looked at before: what FP16 makes inf goes into the weights.
+    swap=(
+        """\
+p.grad = p.grad / scale
+            numbers = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
+""",
+        """\
+numbers = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
+            p.grad = (p.grad.half() / scale).float()
+""",
+    ),
 )
-_known_step(
+check_scaled_step.slip(
     "finite-terms-finite-sum",
     "2e38 + 2e38 is inf in FP32, though each gradient is finite. What can you ask each element?",
-    finite=_finite_sum,
+    swap=("isfinite().all()", "sum().isfinite()"),
 )
-_known_step(
+check_scaled_step.slip(
     "sixteen-bit-gradients-can-be-unscaled",
     "Divided in FP16, 0.001 / 65536 is 0: the underflow is back. What should the caller hear?",
-    refuse=False,
+    cut="""\
+if p.grad.dtype == torch.float16:
+                raise ValueError("FP16 gradients would underflow when they are unscaled")""",
 )
 
 
@@ -544,41 +476,14 @@ def check_scaler(answers):
                     )
 
 
-class Scaler:
-    """Dynamic loss scaling: labkit's answer, where none has passed yet."""
-
-    def __init__(self, scale=65536.0, interval=2000):
-        self.value, self.interval, self.count, self.found_inf = scale, interval, 0, False
-
-    def scale(self, loss):
-        return loss * self.value
-
-    def step(self, optimizer):
-        self.found_inf |= _scaled_step(optimizer, self.value)
-
-    def update(self):
-        self.value, self.count = _step(
-            self.value, self.count, self.found_inf, 2.0, 0.5, self.interval
-        )
-        self.found_inf = False
-
-    def state_dict(self):
-        return {"scale": self.value, "count": self.count}
-
-    def load_state_dict(self, state):
-        self.value, self.count = state["scale"], state["count"]
-
-
-@check_scaler.wrong(
+check_scaler.slip(
     "resuming-needs-the-scale-alone",
     "After loading, the scale was right and grew too late. Which other number makes up the state?",
+    swap=(
+        'self.current, self.count = state["scale"], state["count"]',
+        'self.current = state["scale"]',
+    ),
 )
-class _(Scaler):
-    def state_dict(self):
-        return {"scale": self.value}
-
-    def load_state_dict(self, state):
-        self.value = state["scale"]
 
 
 @check_scaler.wrong(
@@ -586,7 +491,7 @@ class _(Scaler):
     "The old scaler went on after it was saved, and what was saved changed with it. "
     "What does `return self.__dict__` hand out?",
 )
-class _(Scaler):
+class _(solutions.Scaler):
     def state_dict(self):
         return self.__dict__
 
@@ -598,7 +503,7 @@ class _(Scaler):
     "step-updates-the-scale",
     "With two optimizers your scale changes twice in one iteration. Who calls update, and when?",
 )
-class _(Scaler):
+class _(solutions.Scaler):
     def step(self, optimizer):
         super().step(optimizer)
         super().update()
@@ -607,32 +512,19 @@ class _(Scaler):
         pass
 
 
-@check_scaler.wrong(
+check_scaler.slip(
     "the-last-optimizer-decides",
     "The second optimizer was fine, and wiped out what the first had found. "
     "How do two flags become one?",
+    swap=("|=", "="),
 )
-class _(Scaler):
-    def step(self, optimizer):
-        self.found_inf = _scaled_step(optimizer, self.value)
-
-
-@check_scaler.wrong(
+check_scaler.slip(
     "an-overflow-is-never-forgiven",
     "Every step after the first overflow counts as one. Which line forgets it?",
+    cut="self.found_inf = False\n",
 )
-class _(Scaler):
-    def update(self):
-        found = self.found_inf
-        super().update()
-        self.found_inf = found
-
-
-@check_scaler.wrong(
+check_scaler.slip(
     "all-optimizers-wait-for-one",
     "The second optimizer had finite gradients and must step. Which flag made it wait?",
+    swap=("|=", "= self.found_inf or"),
 )
-class _(Scaler):
-    def step(self, optimizer):
-        if not self.found_inf:
-            super().step(optimizer)

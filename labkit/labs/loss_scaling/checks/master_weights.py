@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from labkit.formats import BF16, FP16, quantize, spacing
+from labkit.formats import BF16, spacing
 from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.comparing import show
@@ -83,19 +83,6 @@ def check_fate(answers):
             )
 
 
-def fate(weight, gradient, lr):
-    """labkit's answer, where none has passed yet."""
-    return _fate(weight, gradient, lr)
-
-
-def _fate(weight, gradient, lr, *, zero=None, stays=None):
-    stored = quantize(gradient, FP16)
-    if zero(gradient, lr) if zero else stored == 0:
-        return FATES[0]
-    same = stays(weight, stored, lr) if stays else quantize(weight - lr * stored, FP16) == weight
-    return FATES[1] if same else FATES[2]
-
-
 @check_fate.wrong(
     "one-threshold-for-both-losses",
     "One number decides both in your answer. The gradient meets the window's edge; "
@@ -105,46 +92,40 @@ def _(weight, gradient, lr):
     return FATES[0] if abs(lr * gradient) <= 2.0**-25 else FATES[2]
 
 
-@check_fate.wrong(
+check_fate.slip(
     "subnormals-become-zero",
     "2**-14 is the smallest normal value. Which numbers below it does FP16 still hold?",
+    swap=("stored == 0", "abs(gradient) < 2.0**-14"),
 )
-def _(weight, gradient, lr):
-    return _fate(weight, gradient, lr, zero=lambda g, lr: abs(g) < 2.0**-14)
-
-
-@check_fate.wrong(
+check_fate.slip(
     "swamped-from-2048-times",
     "A ratio of 2048 is right for powers of two. What is the gap of FP16 at this weight?",
+    swap=(
+        "quantize(weight - lr * stored, FP16) == weight",
+        "abs(weight) >= 2048 * abs(lr * stored)",
+    ),
 )
-def _(weight, gradient, lr):
-    return _fate(weight, gradient, lr, stays=lambda w, g, lr: abs(w) >= 2048 * abs(lr * g))
-
-
-@check_fate.wrong(
+check_fate.slip(
     "gap-below-is-gap-above",
     "Below a power of two the gap is half as wide, and a tie goes to the even side. "
     "Which rounding could you let FP16 do itself?",
+    # FP16's gap at a weight of 2**e and more is 2**(e - 10); no gap is below 2**-24.
+    swap=(
+        "quantize(weight - lr * stored, FP16) == weight",
+        "abs(lr * stored) <= 2.0 ** max(math.frexp(weight)[1] - 11, -24) / 2",
+    ),
 )
-def _(weight, gradient, lr):
-    return _fate(weight, gradient, lr, stays=lambda w, g, lr: abs(lr * g) <= spacing(w, FP16) / 2)
-
-
-@check_fate.wrong(
+check_fate.slip(
     "updates-are-gradients",
     "The weight meets the update. What stands between a gradient and its update?",
+    cut="lr * ",
 )
-def _(weight, gradient, lr):
-    return _fate(weight, gradient, lr, stays=lambda w, g, lr: quantize(w - g, FP16) == w)
-
-
-@check_fate.wrong(
+check_fate.slip(
     "underflow-strikes-the-update",
     "Here lr * gradient is tiny, but the gradient was stored in FP16 before lr came. "
     "Which of the two must be 0?",
+    swap=("stored == 0", "quantize(lr * gradient, FP16) == 0"),
 )
-def _(weight, gradient, lr):
-    return _fate(weight, gradient, lr, zero=lambda g, lr: quantize(lr * g, FP16) == 0)
 
 
 # Master weights
@@ -211,76 +192,35 @@ def check_masters(answers):
             raise Mistake(f"{name}: a parameter without a gradient went to {idle.tolist()}.")
 
 
-class Masters:
-    """SGD on 16-bit parameters with float32 master weights: labkit's, where none has passed yet."""
-
-    def __init__(self, parameters, lr):
-        self.parameters, self.lr = list(parameters), lr
-        self.masters = [self.first(p) for p in self.parameters]
-
-    def first(self, p):
-        return p.detach().float()
-
-    def step(self):
-        with torch.no_grad():
-            for p, master in zip(self.parameters, self.masters, strict=True):
-                if p.grad is not None:
-                    self.move(p, master)
-
-    def move(self, p, master):
-        master -= self.lr * p.grad.float()
-        p.copy_(master)
-
-
-@check_masters.wrong(
+check_masters.slip(
     "masters-are-a-cast",
     "A float32 copy made from the BF16 weight has only BF16's bits. "
     "From which step to the next must the other bits live on?",
+    swap=("master -=", "master = p.float() -"),
 )
-class _(Masters):
-    def move(self, p, master):
-        p.copy_(p.float() - self.lr * p.grad.float())
-
-
-@check_masters.wrong(
+check_masters.slip(
     "updates-may-be-sixteen-bit",
     "The masters are float32, but lr * gradient was rounded to BF16 first. "
     "Where must `.float()` stand?",
+    swap=("p.grad.float()", "p.grad"),
 )
-class _(Masters):
-    def move(self, p, master):
-        master -= self.lr * p.grad
-        p.copy_(master)
-
-
-@check_masters.wrong(
+check_masters.slip(
     "masters-train-the-model",
     "Your masters may have moved; the model computes with its own BF16 weights. "
     "Who carries the new values there?",
+    cut="p.copy_(master)",
 )
-class _(Masters):
-    def move(self, p, master):
-        master -= self.lr * p.grad.float()
-
-
-@check_masters.wrong(
+check_masters.slip(
     "the-model-becomes-the-master",
     "Now the model has float32 weights, and computes in float32. "
     "Which method writes values into a tensor without changing its dtype?",
+    swap=("p.copy_(master)", "p.data = master"),
 )
-class _(Masters):
-    def move(self, p, master):
-        master -= self.lr * p.grad.float()
-        p.data = master
-
-
-@check_masters.wrong(
+check_masters.slip(
     "masters-are-gradients",
     "You saved up gradients. What does a weight need besides the sum of its updates?",
+    swap=("p.detach().float()", "torch.zeros_like(p, dtype=torch.float32)"),
 )
-class _(Masters):
-    def first(self, p):
-        return torch.zeros_like(p, dtype=torch.float32)
 
 
 # A fixed scale
@@ -328,16 +268,6 @@ def check_pick_scale(answers):
         )
 
 
-def pick_scale(gradients, headroom):
-    """labkit's answer, where none has passed yet."""
-    limit = 65504 / (headroom * gradients.abs().max().item())
-    return 2.0 ** (math.frexp(limit)[1] - 1)
-
-
-def _power(x, rounding=math.floor):
-    return 2.0 ** rounding(math.log2(x))
-
-
 @check_pick_scale.wrong(
     "most-survivors-wins",
     "That S keeps the most gradients from 0, and makes others inf. "
@@ -348,28 +278,21 @@ def _(gradients, headroom):
     return max(powers, key=lambda s: (int(((gradients * s).half() != 0).sum()), s))
 
 
-@check_pick_scale.wrong(
+check_pick_scale.slip(
     "headroom-is-waste",
     "These gradients fit, exactly. Where does the next step's larger gradient go?",
+    cut="headroom * ",
 )
-def _(gradients, headroom):
-    return _power(65504 / gradients.abs().max().item())
-
-
-@check_pick_scale.wrong(
+check_pick_scale.slip(
     "the-average-gradient-decides",
     "Most gradients are below the mean and some far above it. Which single one overflows first?",
+    swap=("max()", "mean()"),
 )
-def _(gradients, headroom):
-    return _power(65504 / gradients.abs().mean().item() / headroom)
-
-
-@check_pick_scale.wrong(
+check_pick_scale.slip(
     "the-nearest-power-is-safe",
     "You rounded the exponent to the nearest whole number. Which direction is the safe one?",
+    swap=("math.frexp(limit)[1] - 1", "round(math.log2(limit))"),
 )
-def _(gradients, headroom):
-    return _power(65504 / gradients.abs().max().item() / headroom, round)
 
 
 @check_pick_scale.wrong(
@@ -378,4 +301,4 @@ def _(gradients, headroom):
 )
 def _(gradients, headroom):
     small = gradients[gradients != 0].abs().min().item()
-    return _power(2.0**-24 / small, math.ceil)
+    return 2.0 ** math.ceil(math.log2(2.0**-24 / small))

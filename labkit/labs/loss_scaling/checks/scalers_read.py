@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from labkit.base.paths import DATA
 from labkit.labs.engine import Mistake, check
+from labkit.labs.loss_scaling import solutions
 from labkit.training import StepRecord
 
 LAB = "04_loss_scaling"
@@ -50,7 +51,6 @@ SCALERS = """\
 5         return loss * self.scale"""
 """Five scalers to review, rewritten after published ones."""
 
-_LINES = {"A": 5, "B": 2, "C": 4, "D": 0, "E": 3}
 _SAID = {
     "A": "on gradients that do not change, half of its steps are skipped",
     "B": "a NaN in the second group goes into the weights",
@@ -68,30 +68,38 @@ def run_which_line(which_line):
 @check(run_which_line)
 def check_which_line(answer):
     """Five scalers reviewed: four lines that fail, and one that only looks wrong."""
-    if type(answer) is not dict or set(answer) != set(_LINES):
+    if type(answer) is not dict or set(answer) != set(solutions.which_line):
         raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
-    for name, line in _LINES.items():
+    for name, line in solutions.which_line.items():
         if answer[name] != line:
             raise Mistake(f"{name}: you point to line {answer[name]}. Run it: {_SAID[name]}.")
 
 
-check_which_line.wrong(
+check_which_line.slip(
     "growth-at-each-step",
     "Halving after an overflow is right. How often does the other half run?",
-)(_LINES | {"A": 3})
-check_which_line.wrong(
-    "first-group-is-all", "What does an optimizer with two groups keep in `param_groups[1]`?"
-)(_LINES | {"B": 5})
-check_which_line.wrong(
-    "unscaling-may-be-sixteen-bit", "The model was `.half()`. What is 0.001 / 65536 in its dtype?"
-)(_LINES | {"C": 0})
-check_which_line.wrong(
-    "a-bad-name-is-a-bug", "Rename `skips` to `good_steps`. Which value does any line get wrong?"
-)(_LINES | {"D": 2})
-check_which_line.wrong(
+    swap=('"A": 5', '"A": 3'),
+)
+check_which_line.slip(
+    "first-group-is-all",
+    "What does an optimizer with two groups keep in `param_groups[1]`?",
+    swap=('"B": 2', '"B": 5'),
+)
+check_which_line.slip(
+    "unscaling-may-be-sixteen-bit",
+    "The model was `.half()`. What is 0.001 / 65536 in its dtype?",
+    swap=('"C": 4', '"C": 0'),
+)
+check_which_line.slip(
+    "a-bad-name-is-a-bug",
+    "Rename `skips` to `good_steps`. Which value does any line get wrong?",
+    swap=('"D": 0', '"D": 2'),
+)
+check_which_line.slip(
     "methods-and-attributes-live-apart",
     "After `__init__` has run, what does `scaler.scale` find first?",
-)(_LINES | {"E": 5})
+    swap=('"E": 3', '"E": 5'),
+)
 
 
 # Five traces
@@ -99,13 +107,6 @@ check_which_line.wrong(
 CAUSES = (
     "calibration", "growth at each step", "NaN in the data", "underflow", "healthy", "divergence",
 )  # fmt: skip
-_TRACES = {
-    "A": "growth at each step",
-    "B": "underflow",
-    "C": "calibration",
-    "D": "healthy",
-    "E": "NaN in the data",
-}
 
 
 def traces():
@@ -129,9 +130,9 @@ def run_diagnosis(diagnosis):
 @check(run_diagnosis)
 def check_diagnosis(answer):
     """Five traces read: what is healthy, what is ill, and what only looks ill."""
-    if type(answer) is not dict or set(answer) != set(_TRACES):
+    if type(answer) is not dict or set(answer) != set(solutions.diagnosis):
         raise Mistake(f"diagnosis is {answer!r}; a word for each of A to E is wanted.")
-    for name, cause in _TRACES.items():
+    for name, cause in solutions.diagnosis.items():
         if answer[name] not in CAUSES:
             raise Mistake(f"{name}: {answer[name]!r} is none of {', '.join(CAUSES)}.")
         if answer[name] != cause:
@@ -152,23 +153,28 @@ def _evidence(records):
     )
 
 
-check_diagnosis.wrong(
+check_diagnosis.slip(
     "calibration-is-divergence",
     "The skips end, and the loss falls afterwards. What was the scale looking for?",
-)(_TRACES | {"C": "divergence"})
-check_diagnosis.wrong(
+    swap=('"calibration"', '"divergence"'),
+)
+check_diagnosis.slip(
     "no-skip-means-healthy",
     "No step is skipped, and nothing is learnt. Which gradients are finite and useless?",
-)(_TRACES | {"B": "healthy"})
-check_diagnosis.wrong(
+    swap=('"underflow"', '"healthy"'),
+)
+check_diagnosis.slip(
     "every-skip-is-a-fault",
     "Count the steps between two skips. Which rule lets the scale try a larger value now and then?",
-)(_TRACES | {"D": "growth at each step"})
-check_diagnosis.wrong(
+    swap=('"healthy"', '"growth at each step"'),
+)
+check_diagnosis.slip(
     "a-falling-scale-will-settle",
     "From one step on all are skipped, at any scale. Which number is not finite at any scale?",
-)(_TRACES | {"E": "calibration"})
-check_diagnosis.wrong(
+    swap=('"NaN in the data"', '"calibration"'),
+)
+check_diagnosis.slip(
     "growth-at-each-step",
     "Every second step is lost, to the end. How long does each scale last?",
-)(_TRACES | {"A": "healthy"})
+    swap=('"growth at each step"', '"healthy"'),
+)
