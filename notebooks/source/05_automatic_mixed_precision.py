@@ -19,6 +19,7 @@
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F, warnings
+from labkit.labs.automatic_mixed_precision import solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as amp
 from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.emulation import emulate_gpu
@@ -143,7 +144,7 @@ amp.check_mini_autocast(mini_autocast)
 # What does a dozen lines miss?
 
 # %%
-mine = yours(mini_autocast, amp.mini_autocast)
+mine = yours(mini_autocast, ours.mini_autocast)
 logits, labels = torch.randn(4, 3).half(), torch.tensor([0, 2, 1, 2])
 with emulate_gpu():
     with mine(torch.float16):
@@ -297,7 +298,7 @@ from labkit.training.data import batches, digits
 
 data = digits()
 train = data.train_images, data.train_labels
-train_model = yours(fit, amp_loops.fit)
+train_model = yours(fit, ours.fit)
 test = data.test_images.to(device), data.test_labels.to(device)
 for dtype in (torch.float16, torch.bfloat16):
     torch.manual_seed(0)
@@ -331,6 +332,7 @@ claim("torch.cuda.amp's scaler is live only on CUDA", old.is_enabled() == torch.
 
 # %%
 import math, torch, torch.nn as nn, torch.nn.functional as F
+from labkit.labs.automatic_mixed_precision import solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, amp_review, op_lists as amp
 from labkit.labs.engine import claim, reveal, whose, yours
 
@@ -528,17 +530,17 @@ def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, sc
     # `bce(logits, torch.ones_like(logits))`; a fake that is `.detach()`ed ends D's backward.
     bce = F.binary_cross_entropy_with_logits
     ### BEGIN SOLUTION
-    d_optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
         fake = generator(noise)
         on_real, on_fake = discriminator(real), discriminator(fake.detach())
         d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    d_optimizer.zero_grad()
     scaler.scale(d_loss).backward()
     scaler.step(d_optimizer)
-    g_optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
         on_fake = discriminator(fake)
         g_loss = bce(on_fake, torch.ones_like(on_fake))
+    g_optimizer.zero_grad()
     scaler.scale(g_loss).backward()
     scaler.step(g_optimizer)
     scaler.update()
@@ -564,7 +566,7 @@ torch.manual_seed(0)
 G, D = Generator().to(device), Discriminator().to(device)
 g_optimizer = torch.optim.Adam(G.parameters(), lr=1e-3)
 d_optimizer = torch.optim.Adam(D.parameters(), lr=1e-3)
-step, scaler = yours(gan_step, amp_loops.gan_step), torch.amp.GradScaler(device)
+step, scaler = yours(gan_step, ours.gan_step), torch.amp.GradScaler(device)
 with emulate_gpu():
     for real, _ in batches(digits().train_images, digits().train_labels, 128):
         noise = torch.randn(len(real), G.noise).to(device)

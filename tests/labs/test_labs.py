@@ -27,15 +27,14 @@ from labkit.labs.automatic_mixed_precision.checks.amp_loops import (
     check_clipped_step,
     check_fit,
     check_gan_step,
-    fit,
 )
 from labkit.labs.automatic_mixed_precision.checks.amp_review import check_review
 from labkit.labs.automatic_mixed_precision.checks.op_lists import (
-    LOW,
-    WIDE,
     check_dtypes,
     check_mini_autocast,
 )
+from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
+from labkit.labs.automatic_mixed_precision.solutions import fit
 from labkit.labs.engine import Check, Prediction, reveal
 from labkit.labs.hardware_and_benchmarks.checks.device_facts import (
     check_least_time,

@@ -113,17 +113,17 @@ def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, sc
     """(loss of D, loss of G) of one step of each, as floats."""
     # `bce(logits, torch.ones_like(logits))`; a fake that is `.detach()`ed ends D's backward.
     bce = F.binary_cross_entropy_with_logits
-    d_optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
         fake = generator(noise)
         on_real, on_fake = discriminator(real), discriminator(fake.detach())
         d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    d_optimizer.zero_grad()
     scaler.scale(d_loss).backward()
     scaler.step(d_optimizer)
-    g_optimizer.zero_grad()
     with torch.autocast(device, dtype=torch.float16):
         on_fake = discriminator(fake)
         g_loss = bce(on_fake, torch.ones_like(on_fake))
+    g_optimizer.zero_grad()
     scaler.scale(g_loss).backward()
     scaler.step(g_optimizer)
     scaler.update()

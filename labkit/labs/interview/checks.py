@@ -4,6 +4,7 @@ Both are judged by where they end, under ``emulate_gpu()``; see ``labkit.labs.en
 """
 
 import math
+from functools import partial
 
 import torch
 from torch.nn.utils import clip_grad_norm_
@@ -167,22 +168,6 @@ def _model_evidence(got, want):
 MODEL = Loop(
     run_gpt16,
     GPT16,
-    {
-        "mask-constant-overflows": "FP16 ends at 65504. What masks in any format?",
-        "unlisted-ops-run-in-fp32": "A product of two FP16 tensors stays FP16: above 255 a square "
-        "overflows, and 1e-8 is 0. Which lines does no list of autocast hold?",
-        "upcast-too-late": "The square was infinite before your conversion. Which value must be "
-        "float32 first?",
-        "eps-fits-every-format": "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is "
-        "0 times inf?",
-        "a-larger-eps-costs-nothing": "In float32 the logits changed: eps is part of the model. "
-        "What else keeps 1e-8 from vanishing?",
-        "a-clamp-repairs-an-overflow": "Clamped queries are other queries. Which dtype holds the "
-        "true ones?",
-        "masked-means-score-zero": "exp(0) is 1: the future is read. Which score has weight 0?",
-        "any-negative-number-masks": "exp(-10) is small and not 0. Which score has weight 0?",
-        "every-activation-needs-fp32": "Nothing runs in 16 bits any more. Which products may?",
-    },
     _model_evidence,
     lambda shown: [end if type(end) is Raised else end["gradients"] for end in shown.values()],
 )
@@ -191,10 +176,26 @@ MODEL = Loop(
 @check(run_gpt16)
 def check_gpt16(got):
     """The same model in float32, and one that FP16 autocast does not break."""
-    MODEL.judge(got)
+    MODEL.judge(got, check_gpt16.known_wrong)
 
 
-MODEL.ship(check_gpt16)
+for _idea, _question in {
+    "mask-constant-overflows": "FP16 ends at 65504. What masks in any format?",
+    "unlisted-ops-run-in-fp32": "A product of two FP16 tensors stays FP16: above 255 a square "
+    "overflows, and 1e-8 is 0. Which lines does no list of autocast hold?",
+    "upcast-too-late": "The square was infinite before your conversion. Which value must be "
+    "float32 first?",
+    "eps-fits-every-format": "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is "
+    "0 times inf?",
+    "a-larger-eps-costs-nothing": "In float32 the logits changed: eps is part of the model. "
+    "What else keeps 1e-8 from vanishing?",
+    "a-clamp-repairs-an-overflow": "Clamped queries are other queries. Which dtype holds the "
+    "true ones?",
+    "masked-means-score-zero": "exp(0) is 1: the future is read. Which score has weight 0?",
+    "any-negative-number-masks": "exp(-10) is small and not 0. Which score has weight 0?",
+    "every-activation-needs-fp32": "Nothing runs in 16 bits any more. Which products may?",
+}.items():
+    check_gpt16.wrong(_idea, _question)(partial(GPT16, mistake=_idea))
 
 
 # The loop
@@ -345,29 +346,6 @@ def _steps(end):
 LOOP = Loop(
     run_train_amp,
     train_amp,
-    {
-        "scaler-state-is-disposable": "The second run began with a scale of 65536 again. What did "
-        "the first run know that the weights do not hold?",
-        "clip-before-unscale": "You clipped scaled gradients: the real limit is 1/65536. What must "
-        "come before?",
-        "reported-norm-is-true": "That norm holds the scale. When is it taken?",
-        "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
-        "scaled-loss-is-the-loss": "That is the loss times the scale. Which one is logged?",
-        "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
-        "gradient be added to?",
-        "zero-grad-each-micro-batch": "Only the last micro-batch is left. When are the gradients "
-        "emptied?",
-        "gradients-reset-themselves": "Gradients of the step before are still there. Which line "
-        "empties them?",
-        "sums-need-no-division": "`backward` adds up. By what is each loss divided?",
-        "every-group-has-k": "The last group has two micro-batches. By what is divided there?",
-        "the-tail-may-be-dropped": "The last two micro-batches met no step. When does one come, "
-        "besides every fourth?",
-        "the-scale-adjusts-itself": "The first step overflows and so do all others. Which call "
-        "lowers the scale?",
-        "autocast-alone-trains-fp16": "No step was skipped, though at a scale of 65536 the first "
-        "one overflows. What protects small gradients in FP16?",
-    },
     _loop_evidence,
     lambda shown: [
         shown["ran"],
@@ -381,7 +359,30 @@ LOOP = Loop(
 @check(run_train_amp)
 def check_train_amp(got):
     """A loop in FP16 that accumulates, clips, logs what is true, and goes on after a restart."""
-    LOOP.judge(got)
+    LOOP.judge(got, check_train_amp.known_wrong)
 
 
-LOOP.ship(check_train_amp)
+for _idea, _question in {
+    "scaler-state-is-disposable": "The second run began with a scale of 65536 again. What did "
+    "the first run know that the weights do not hold?",
+    "clip-before-unscale": "You clipped scaled gradients: the real limit is 1/65536. What must "
+    "come before?",
+    "reported-norm-is-true": "That norm holds the scale. When is it taken?",
+    "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
+    "scaled-loss-is-the-loss": "That is the loss times the scale. Which one is logged?",
+    "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
+    "gradient be added to?",
+    "zero-grad-each-micro-batch": "Only the last micro-batch is left. When are the gradients "
+    "emptied?",
+    "gradients-reset-themselves": "Gradients of the step before are still there. Which line "
+    "empties them?",
+    "sums-need-no-division": "`backward` adds up. By what is each loss divided?",
+    "every-group-has-k": "The last group has two micro-batches. By what is divided there?",
+    "the-tail-may-be-dropped": "The last two micro-batches met no step. When does one come, "
+    "besides every fourth?",
+    "the-scale-adjusts-itself": "The first step overflows and so do all others. Which call "
+    "lowers the scale?",
+    "autocast-alone-trains-fp16": "No step was skipped, though at a scale of 65536 the first "
+    "one overflows. What protects small gradients in FP16?",
+}.items():
+    check_train_amp.wrong(_idea, _question)(partial(train_amp, mistake=_idea))

@@ -1,18 +1,16 @@
-"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers; see ``loop_ends``.
+"""Checks of lab 05's loops: fit, clip, accumulate, two optimizers.
 
+They are judged by where they end (``labkit.labs.engine.loop_ends``), beside the lab's solutions.
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """
 
-import math
 import warnings
-from functools import partial
 
 import torch
 from torch import nn
-from torch.nn import functional as F
-from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.automatic_mixed_precision import solutions
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import (
@@ -92,51 +90,6 @@ def run_fit(fit):
     return shown
 
 
-_SILENT = ("asked-is-active", "autocast-belongs-around-backward", "cuda-amp-works-everywhere")
-
-
-def fit(model, batches, test, optimizer, dtype, device, *, mistake=""):
-    """labkit's own loop: (losses, share of the test that is right); with a mistake on request."""
-    scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
-    region = partial(torch.autocast, device, dtype=dtype)
-    if mistake == "cuda-amp-works-everywhere":
-        scaler, region = torch.cuda.amp.GradScaler(), partial(torch.cuda.amp.autocast, dtype=dtype)
-    if mistake == "autocast-casts-the-parameters":
-        model.to(dtype)
-    losses = []
-    if mistake != "train-mode-is-the-default":
-        model.train()
-    for inputs, targets in batches:
-        if mistake != "gradients-reset-themselves":
-            optimizer.zero_grad()
-        if mistake == "autocast-casts-the-parameters":
-            inputs = inputs.to(dtype)
-        outside = mistake == "autocast-belongs-around-backward"
-        with region(enabled=not outside):
-            output = model(inputs)
-            loss = F.cross_entropy(output, targets)
-        if output.dtype is not dtype and mistake not in _SILENT:
-            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)
-        scaled = scaler.scale(loss)
-        with region(enabled=outside):
-            scaled.backward()
-        if mistake == "any-step-unscales":
-            optimizer.step()
-            losses.append(loss.item())
-            continue
-        scaler.step(optimizer)
-        if mistake != "the-scale-adjusts-itself":
-            scaler.update()
-        if mistake == "update-may-be-called-again":
-            scaler.update()
-        losses.append((scaled if mistake == "scaled-loss-is-the-loss" else loss).item())
-    if mistake != "eval-mode-is-optional":
-        model.eval()
-    with torch.no_grad(), region():
-        right = model(test[0]).argmax(dim=1) == test[1]
-    return losses, right.float().mean().item()
-
-
 def _fit_evidence(got, want):
     for name in ("fp16", "bf16"):
         end = got[name]
@@ -180,29 +133,7 @@ def _scaled_loss(got, want):
 
 FIT = Loop(
     run_fit,
-    fit,
-    {
-        "gradients-reset-themselves": "What was in .grad stays there, and so does an inf. Which "
-        "line empties it?",
-        "scaled-loss-is-the-loss": "That is the loss times the scale. Which one did you log?",
-        "autocast-belongs-around-backward": "The forward pass ran in float32. What must stand "
-        "inside the block, and what need not?",
-        "update-may-be-called-again": "`update` forgets the inf checks it has used. How often may "
-        "an iteration call it?",
-        "the-scale-adjusts-itself": "The first scaled gradient overflows, and so do all others. "
-        "Which call lowers the scale?",
-        "any-step-unscales": "The optimizer stepped with gradients times 65536. Whose step divides "
-        "them first?",
-        "eval-mode-is-optional": "Batch norm used the test batch's own statistics. Which mode "
-        "belongs to a test?",
-        "train-mode-is-the-default": "The network came to you in eval mode. Which mode does "
-        "training need?",
-        "cuda-amp-works-everywhere": "On this device torch.cuda.amp does nothing: float32, and no "
-        "scaler. Which names take a device?",
-        "asked-is-active": "Which dtype came out of the network, and which was asked for?",
-        "autocast-casts-the-parameters": "Under autocast the optimizer keeps float32 weights. "
-        "Who changed them?",
-    },
+    solutions.fit,
     _fit_evidence,
     lambda shown: [
         shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met")
@@ -214,10 +145,82 @@ FIT = Loop(
 @check(run_fit)
 def check_fit(got):
     """The whole loop, in FP16 and BF16, that says when it is neither."""
-    FIT.judge(got)
+    FIT.judge(got, check_fit.known_wrong)
 
 
-FIT.ship(check_fit)
+_WARNING = """\
+if output.dtype is not dtype:
+            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)"""
+_IN_AUTOCAST = f"""\
+        with torch.autocast(device, dtype=dtype):
+            output = model(inputs)
+            loss = F.cross_entropy(output, targets)
+        {_WARNING}
+        scaler.scale(loss).backward()
+"""
+_BACKWARD_IN_AUTOCAST = """\
+        loss = F.cross_entropy(model(inputs), targets)
+        with torch.autocast(device, dtype=dtype):
+            scaler.scale(loss).backward()
+"""
+
+check_fit.slip(
+    "gradients-reset-themselves",
+    "What was in .grad stays there, and so does an inf. Which line empties it?",
+    cut="optimizer.zero_grad()",
+)
+check_fit.slip(
+    "scaled-loss-is-the-loss",
+    "That is the loss times the scale. Which one did you log?",
+    swap=("scaler.scale(loss).backward()", "loss = scaler.scale(loss)\n        loss.backward()"),
+)
+check_fit.slip(
+    "autocast-belongs-around-backward",
+    "The forward pass ran in float32. What must stand inside the block, and what need not?",
+    swap=(_IN_AUTOCAST, _BACKWARD_IN_AUTOCAST),
+)
+check_fit.slip(
+    "update-may-be-called-again",
+    "`update` forgets the inf checks it has used. How often may an iteration call it?",
+    swap=("scaler.update()", "scaler.update()\n        scaler.update()"),
+)
+check_fit.slip(
+    "the-scale-adjusts-itself",
+    "The first scaled gradient overflows, and so do all others. Which call lowers the scale?",
+    cut="scaler.update()",
+)
+check_fit.slip(
+    "any-step-unscales",
+    "The optimizer stepped with gradients times 65536. Whose step divides them first?",
+    swap=("scaler.step(optimizer)\n        scaler.update()", "optimizer.step()"),
+)
+check_fit.slip(
+    "eval-mode-is-optional",
+    "Batch norm used the test batch's own statistics. Which mode belongs to a test?",
+    cut="model.eval()",
+)
+check_fit.slip(
+    "train-mode-is-the-default",
+    "The network came to you in eval mode. Which mode does training need?",
+    cut="model.train()",
+)
+check_fit.slip(
+    "cuda-amp-works-everywhere",
+    "On this device torch.cuda.amp does nothing: float32, and no scaler. Which names take a "
+    "device?",
+    # torch.cuda.amp's names are torch.amp's with this device.
+    swap=("losses = []", 'losses, device = [], "cuda"'),
+)
+check_fit.slip(
+    "asked-is-active",
+    "Which dtype came out of the network, and which was asked for?",
+    cut=_WARNING,
+)
+check_fit.slip(
+    "autocast-casts-the-parameters",
+    "Under autocast the optimizer keeps float32 weights. Who changed them?",
+    swap=("model.train()", "model.to(dtype).train()"),
+)
 
 
 # Clip
@@ -247,48 +250,6 @@ def run_clipped_step(clipped_step):
     return shown
 
 
-def clipped_step(model, inputs, targets, optimizer, scaler, limit, device, *, mistake=""):
-    """labkit's own step with a clipped norm; with a mistake on request."""
-    optimizer.zero_grad()
-    with torch.autocast(device, dtype=torch.float16):
-        loss = F.cross_entropy(model(inputs), targets)
-    scaler.scale(loss).backward()
-    parameters = list(model.parameters())
-    if mistake == "clip-before-unscale":
-        norm = clip_grad_norm_(parameters, limit) / scaler.get_scale()
-        scaler.step(optimizer)
-        scaler.update()
-        return norm.item()
-    if mistake == "step-does-not-unscale":
-        for parameter in parameters:
-            parameter.grad /= scaler.get_scale()
-        norm = clip_grad_norm_(parameters, limit)
-    elif mistake == "reported-norm-is-true":
-        norm = torch.stack([p.grad.norm() for p in parameters]).norm()
-        scaler.unscale_(optimizer)
-        clip_grad_norm_(parameters, limit)
-    else:
-        scaler.unscale_(optimizer)
-        if mistake == "unscale-is-idempotent":
-            scaler.unscale_(optimizer)
-        if mistake == "clip-may-come-last":
-            scaler.step(optimizer)
-        if mistake == "each-value-or-the-norm":
-            norm = torch.stack([p.grad.norm() for p in parameters]).norm()
-            clip_grad_value_(parameters, limit)
-        else:
-            norm = clip_grad_norm_(parameters, limit)
-        if mistake == "norm-after-clipping":
-            norm = torch.stack([p.grad.norm() for p in parameters]).norm()
-    if mistake != "clip-may-come-last":
-        scaler.step(optimizer)
-    if mistake != "the-scale-adjusts-itself":
-        scaler.update()
-    if mistake == "update-may-be-called-again":
-        scaler.update()
-    return norm.item()
-
-
 def _clip_evidence(got, want):
     for i, norm in enumerate(want["norms"]):
         moved, wanted = got["moved"][i], want["moved"][i]
@@ -308,25 +269,7 @@ def _clip_evidence(got, want):
 
 CLIP = Loop(
     run_clipped_step,
-    clipped_step,
-    {
-        "clip-before-unscale": "You clipped *scaled* gradients: your real limit is 1 / scale, such "
-        "as 1/65536. Which call must come before?",
-        "step-does-not-unscale": "`step` unscales what you had unscaled by hand. Which call tells "
-        "the scaler that it is done?",
-        "unscale-is-idempotent": "`unscale_` divides each time, so it may be called once. Who else "
-        "calls it, and when not?",
-        "the-scale-adjusts-itself": "The scaler waits for the end of the iteration. Which call is "
-        "that?",
-        "update-may-be-called-again": "The second `update` has no inf check to go by. How often is "
-        "it called?",
-        "clip-may-come-last": "The step was taken before you clipped. What is a clipped gradient "
-        "good for afterwards?",
-        "each-value-or-the-norm": "Clipping each value turns the gradient. Which function keeps "
-        "its direction?",
-        "reported-norm-is-true": "That norm still holds the scale. When do you take it?",
-        "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
-    },
+    solutions.clipped_step,
     _clip_evidence,
     lambda shown: shown["moved"],
 )
@@ -335,10 +278,70 @@ CLIP = Loop(
 @check(run_clipped_step)
 def check_clipped_step(got):
     """A step clipped by its true norm, under a scale that overflows at first."""
-    CLIP.judge(got)
+    CLIP.judge(got, check_clipped_step.known_wrong)
 
 
-CLIP.ship(check_clipped_step)
+_CLIP = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"
+_NORM = "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])"
+
+check_clipped_step.slip(
+    "clip-before-unscale",
+    "You clipped *scaled* gradients: your real limit is 1 / scale, such as 1/65536. Which call "
+    "must come before?",
+    cut="scaler.unscale_(optimizer)",
+)
+check_clipped_step.slip(
+    "step-does-not-unscale",
+    "`step` unscales what you had unscaled by hand. Which call tells the scaler that it is done?",
+    swap=(
+        "scaler.unscale_(optimizer)",
+        "for p in model.parameters():\n        p.grad /= scaler.get_scale()",
+    ),
+)
+check_clipped_step.slip(
+    "unscale-is-idempotent",
+    "`unscale_` divides each time, so it may be called once. Who else calls it, and when not?",
+    swap=(
+        "scaler.unscale_(optimizer)",
+        "scaler.unscale_(optimizer)\n    scaler.unscale_(optimizer)",
+    ),
+)
+check_clipped_step.slip(
+    "the-scale-adjusts-itself",
+    "The scaler waits for the end of the iteration. Which call is that?",
+    cut="scaler.update()",
+)
+check_clipped_step.slip(
+    "update-may-be-called-again",
+    "The second `update` has no inf check to go by. How often is it called?",
+    swap=("scaler.update()", "scaler.update()\n    scaler.update()"),
+)
+check_clipped_step.slip(
+    "clip-may-come-last",
+    "The step was taken before you clipped. What is a clipped gradient good for afterwards?",
+    swap=(f"{_CLIP}\n    scaler.step(optimizer)", f"scaler.step(optimizer)\n    {_CLIP}"),
+)
+check_clipped_step.slip(
+    "each-value-or-the-norm",
+    "Clipping each value turns the gradient. Which function keeps its direction?",
+    swap=(
+        _CLIP,
+        f"norm = {_NORM}\n    torch.nn.utils.clip_grad_value_(model.parameters(), limit)",
+    ),
+)
+check_clipped_step.slip(
+    "reported-norm-is-true",
+    "That norm still holds the scale. When do you take it?",
+    swap=(
+        "scaler.unscale_(optimizer)\n    norm =",
+        f"norm = {_NORM}\n    scaler.unscale_(optimizer)\n   ",
+    ),
+)
+check_clipped_step.slip(
+    "norm-after-clipping",
+    "That is the norm after clipping. What does clip_grad_norm_ return?",
+    swap=("return norm", f"return {_NORM}"),
+)
 
 
 # Accumulate
@@ -374,42 +377,6 @@ def run_accumulate(accumulate):
     return shown
 
 
-def accumulate(model, batches, k, optimizer, scaler, device, *, mistake=""):
-    """labkit's own epoch of steps, each over k micro-batches; with a mistake on request."""
-    losses = []
-    for first in range(0, len(batches), k):
-        group = batches[first : first + k]
-        if mistake == "the-tail-may-be-dropped" and len(group) < k:
-            break
-        total, mean = sum(len(targets) for _, targets in group), 0.0
-        if mistake != "gradients-reset-themselves":
-            optimizer.zero_grad()
-        for inputs, targets in group:
-            share = len(targets) / total
-            if mistake == "mean-of-means":
-                share = 1 / len(group)
-            elif mistake == "every-group-has-k":
-                share = 1 / k
-            elif mistake == "sums-need-no-division":
-                share = 1
-            if mistake == "zero-grad-each-micro-batch":
-                optimizer.zero_grad()
-            with torch.autocast(device, dtype=torch.float16):
-                loss = F.cross_entropy(model(inputs), targets) * share
-            scaler.scale(loss).backward()
-            mean += loss.item()
-            if mistake == "unscale-each-micro-batch":
-                scaler.unscale_(optimizer)
-            if mistake == "step-each-micro-batch":
-                scaler.step(optimizer)
-                scaler.update()
-        if mistake != "step-each-micro-batch":
-            scaler.step(optimizer)
-            scaler.update()
-        losses.append(mean)
-    return losses
-
-
 def _accumulate_evidence(got, want):
     for name in ("8 8 | 8 8", "8 8 8 | 8 2", "8 8 8 | 1"):
         losses, moved, wanted = got[name], got[name + " moved"], want[name + " moved"]
@@ -434,23 +401,7 @@ def _accumulate_evidence(got, want):
 
 ACCUMULATE = Loop(
     run_accumulate,
-    accumulate,
-    {
-        "sums-need-no-division": "`backward` adds gradients up. By what must each loss be divided "
-        "for the sum to be a mean?",
-        "mean-of-means": "Each micro-batch weighs the same in your mean. Should one example of the "
-        "small one count more?",
-        "every-group-has-k": "The last group is shorter than k. By what do you divide there?",
-        "the-tail-may-be-dropped": "The last batches never met a step. After which batch must one "
-        "come, besides every k-th?",
-        "gradients-reset-themselves": "The first group overflowed, and its inf is still in .grad. "
-        "When are the gradients emptied?",
-        "zero-grad-each-micro-batch": "Only the last micro-batch of a group is left. When are the "
-        "gradients emptied?",
-        "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
-        "gradient be added to?",
-        "step-each-micro-batch": "You step after each micro-batch. Where does a group end?",
-    },
+    solutions.accumulate,
     _accumulate_evidence,
     lambda shown: [shown[key] for key in shown if key.endswith("moved")],
 )
@@ -459,7 +410,8 @@ ACCUMULATE = Loop(
 @check(run_accumulate)
 def check_accumulate(got):
     """Accumulation that equals the large batch, with an uneven tail."""
-    ACCUMULATE.judge({key: got[key] for key in got if not key.endswith("at once")})
+    ends = {key: got[key] for key in got if not key.endswith("at once")}
+    ACCUMULATE.judge(ends, check_accumulate.known_wrong)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > 8:
         raise Mistake(
@@ -467,12 +419,59 @@ def check_accumulate(got):
         )
 
 
-ACCUMULATE.ship(check_accumulate)
+check_accumulate.slip(
+    "sums-need-no-division",
+    "`backward` adds gradients up. By what must each loss be divided for the sum to be a mean?",
+    cut=" * len(targets) / count",
+)
+check_accumulate.slip(
+    "mean-of-means",
+    "Each micro-batch weighs the same in your mean. Should one example of the small one count "
+    "more?",
+    swap=("* len(targets) / count", "/ len(group)"),
+)
+check_accumulate.slip(
+    "every-group-has-k",
+    "The last group is shorter than k. By what do you divide there?",
+    swap=("* len(targets) / count", "/ k"),
+)
+check_accumulate.slip(
+    "the-tail-may-be-dropped",
+    "The last batches never met a step. After which batch must one come, besides every k-th?",
+    swap=("range(0, len(batches), k)", "range(0, len(batches) - k + 1, k)"),
+)
+check_accumulate.slip(
+    "gradients-reset-themselves",
+    "The first group overflowed, and its inf is still in .grad. When are the gradients emptied?",
+    cut="optimizer.zero_grad()",
+)
+check_accumulate.slip(
+    "zero-grad-each-micro-batch",
+    "Only the last micro-batch of a group is left. When are the gradients emptied?",
+    swap=(
+        "for inputs, targets in group:",
+        "for inputs, targets in group:\n            optimizer.zero_grad()",
+    ),
+)
+check_accumulate.slip(
+    "unscale-each-micro-batch",
+    "`unscale_` belongs once before a step. What would a scaled gradient be added to?",
+    swap=(
+        "losses[-1] += loss.item()",
+        "losses[-1] += loss.item()\n            scaler.unscale_(optimizer)",
+    ),
+)
+check_accumulate.slip(
+    "step-each-micro-batch",
+    "You step after each micro-batch. Where does a group end?",
+    swap=(
+        "        scaler.step(optimizer)\n        scaler.update()",
+        "            scaler.step(optimizer)\n            scaler.update()",
+    ),
+)
 
 
 # Two networks, two optimizers, one scale
-
-_bce = F.binary_cross_entropy_with_logits
 
 
 def run_gan_step(gan_step):
@@ -501,57 +500,6 @@ def run_gan_step(gan_step):
             shown["G"].append(flat(generator) - was[1])
             discriminator[2].bias.data += sure
     return shown
-
-
-def gan_step(
-    generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device, *, mistake=""
-):
-    """labkit's own step of a GAN: (loss of D, loss of G); with a mistake on request."""
-    region = partial(torch.autocast, device, dtype=torch.float16)
-    bce = _bce
-    if mistake == "bce-is-safe-under-autocast":
-        bce = _bce_of_sigmoid
-    if mistake != "g-backward-leaves-d-alone":
-        d_optimizer.zero_grad()
-    with region():
-        fake = generator(noise)
-        on_real = discriminator(real)
-        on_fake = discriminator(fake if mistake == "detach-is-optional" else fake.detach())
-        d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
-    if mistake == "one-backward-for-both":
-        with region():
-            judged = discriminator(fake)
-            g_loss = bce(judged, torch.ones_like(judged))
-        g_optimizer.zero_grad()
-        scaler.scale(d_loss + g_loss).backward()
-        scaler.step(d_optimizer)
-        scaler.step(g_optimizer)
-        scaler.update()
-        return d_loss.item(), g_loss.item()
-    scaler.scale(d_loss).backward()
-    if mistake == "one-inf-stops-both":
-        scaler.unscale_(d_optimizer)
-        if not all(p.grad.isfinite().all() for p in discriminator.parameters()):
-            scaler.update()
-            return d_loss.item(), math.nan
-    scaler.step(d_optimizer)
-    if mistake == "g-backward-leaves-d-alone":
-        d_optimizer.zero_grad()
-    if mistake == "one-update-per-optimizer":
-        scaler.update()
-    if mistake != "gradients-reset-themselves":
-        g_optimizer.zero_grad()
-    with region():
-        judged = discriminator(fake)
-        g_loss = bce(judged, torch.ones_like(judged))
-    scaler.scale(g_loss).backward()
-    scaler.step(g_optimizer)
-    scaler.update()
-    return d_loss.item(), g_loss.item()
-
-
-def _bce_of_sigmoid(scores, targets):
-    return F.binary_cross_entropy(scores.sigmoid(), targets)
 
 
 def _gan_evidence(got, want):
@@ -587,19 +535,7 @@ def _gan_evidence(got, want):
 
 GAN = Loop(
     run_gan_step,
-    gan_step,
-    {
-        "one-update-per-optimizer": "The scale belongs to both. After which step has it seen both?",
-        "one-inf-stops-both": "The scaler checks each optimizer apart. Who need not wait?",
-        "detach-is-optional": "One graph was walked twice. Which loss must not reach through G, "
-        "and where is that cut?",
-        "g-backward-leaves-d-alone": "G's loss runs through D, and fills its gradients too. When "
-        "must they be emptied?",
-        "gradients-reset-themselves": "G overflowed before, and its inf is still in .grad. Who "
-        "empties G's gradients?",
-        "one-backward-for-both": "G's loss wants D to be wrong. Which gradients did D step with?",
-        "bce-is-safe-under-autocast": "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
-    },
+    solutions.gan_step,
     _gan_evidence,
     lambda shown: [shown["D"], shown["G"], shown["scales"]],
 )
@@ -608,7 +544,63 @@ GAN = Loop(
 @check(run_gan_step)
 def check_gan_step(got):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
-    GAN.judge(got)
+    GAN.judge(got, check_gan_step.known_wrong)
 
 
-GAN.ship(check_gan_step)
+_STOP_AT_INF_IN_D = """\
+    if not all(p.grad.isfinite().all() for p in discriminator.parameters()):
+        scaler.update()
+        return d_loss.item(), float("nan")"""
+_D_STEPS = """\
+    scaler.scale(d_loss).backward()
+    scaler.step(d_optimizer)
+"""
+_G_LOSS = """\
+    with torch.autocast(device, dtype=torch.float16):
+        on_fake = discriminator(fake)
+        g_loss = bce(on_fake, torch.ones_like(on_fake))
+    g_optimizer.zero_grad()
+"""
+_G_STEPS = f"{_G_LOSS}    scaler.scale(g_loss).backward()\n"
+_BOTH_STEP = (
+    f"{_G_LOSS}    scaler.scale(d_loss + g_loss).backward()\n    scaler.step(d_optimizer)\n"
+)
+
+check_gan_step.slip(
+    "one-update-per-optimizer",
+    "The scale belongs to both. After which step has it seen both?",
+    swap=("scaler.step(d_optimizer)", "scaler.step(d_optimizer)\n    scaler.update()"),
+)
+check_gan_step.slip(
+    "one-inf-stops-both",
+    "The scaler checks each optimizer apart. Who need not wait?",
+    swap=("scaler.step(d_optimizer)", f"scaler.step(d_optimizer)\n{_STOP_AT_INF_IN_D}"),
+)
+check_gan_step.slip(
+    "detach-is-optional",
+    "One graph was walked twice. Which loss must not reach through G, and where is that cut?",
+    swap=("discriminator(fake.detach())", "discriminator(fake)"),
+)
+check_gan_step.slip(
+    "g-backward-leaves-d-alone",
+    "G's loss runs through D, and fills its gradients too. When must they be emptied?",
+    swap=(f"    d_optimizer.zero_grad()\n{_D_STEPS}", f"{_D_STEPS}    d_optimizer.zero_grad()\n"),
+)
+check_gan_step.slip(
+    "gradients-reset-themselves",
+    "G overflowed before, and its inf is still in .grad. Who empties G's gradients?",
+    cut="g_optimizer.zero_grad()",
+)
+check_gan_step.slip(
+    "one-backward-for-both",
+    "G's loss wants D to be wrong. Which gradients did D step with?",
+    swap=(f"{_D_STEPS}{_G_STEPS}", _BOTH_STEP),
+)
+check_gan_step.slip(
+    "bce-is-safe-under-autocast",
+    "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
+    swap=(
+        "F.binary_cross_entropy_with_logits",
+        "lambda logits, targets: F.binary_cross_entropy(logits.sigmoid(), targets)",
+    ),
+)

@@ -263,46 +263,34 @@ def _at(hunk, within):
     return starts()[hunk - 1] + within - 1
 
 
-_RIGHT = MappingProxyType(
-    {
-        _at(1, 1): "weights",
-        _at(3, 4): "stale",
-        _at(5, 6): "scaled",
-        _at(5, 10): "twice",
-        _at(6, 1): "silent",
-        _at(8, 1): "stale",
-    }
-)
-
-for _idea, _question, _extra in (
+for _idea, _question, _line, _reason in (
     ("backward-belongs-inside-autocast", "Each backward runs in the dtype of its forward. What "
-     "would the block add?", {_at(2, 5): "outside"}),
+     "would the block add?", _at(2, 5), "outside"),
     ("zero-grad-belongs-inside-autocast", "zero_grad computes nothing. What could a dtype change?",
-     {_at(2, 2): "outside"}),
+     _at(2, 2), "outside"),
     ("step-unscales-once-more", "The scaler remembers that it has unscaled. Then what does step "
-     "do?", {_at(4, 6): "undone"}),
+     "do?", _at(4, 6), "undone"),
     ("one-update-per-optimizer", "There is one scale. How often has it to be decided?",
-     {_at(7, 5): "missing"}),
+     _at(7, 5), "missing"),
     ("g-backward-leaves-d-alone", "G's backward does fill D's gradients. Which line empties them "
-     "before D uses its own?", {_at(7, 9): "stale"}),
+     "before D uses its own?", _at(7, 9), "stale"),
 ):  # fmt: skip
-    check_review.wrong(_idea, _question)({**_RIGHT, **_extra})
+    check_review.slip(_idea, _question, swap=("}", f', {_line}: "{_reason}"}}'))
 
 for _idea, _question, _missed in (
     ("half-is-mixed-precision", "Which dtype have the weights after the first hunk, and who keeps "
-     "a float32 copy?", _at(1, 1)),
-    ("gradients-reset-themselves", "Compare hunks 2 and 3 line by line. What is gone?", _at(3, 4)),
+     "a float32 copy?", '1: "weights", '),
+    ("gradients-reset-themselves", "Compare hunks 2 and 3 line by line. What is gone?",
+     '14: "stale", '),
     ("clip-before-unscale", "What is the norm of these gradients, with a scale of 65536?",
-     _at(5, 6)),
+     '31: "scaled", '),
     ("update-may-be-called-again", "Batch 0 comes here too. What has the second call to go by?",
-     _at(5, 10)),
+     '35: "twice", '),
     ("cuda-amp-works-everywhere", "Run it on a CPU and print a dtype. What was switched on?",
-     _at(6, 1)),
+     '36: "silent", '),
     ("zero-grad-at-the-end-is-enough", "The end of each step is clean. And before the first?",
-     _at(8, 1)),
+     ', 56: "stale"'),
 ):  # fmt: skip
-    check_review.wrong(_idea, _question)(
-        {line: reason for line, reason in _RIGHT.items() if line != _missed}
-    )
+    check_review.slip(_idea, _question, cut=_missed)
 
 check_review.wrong("what-runs-is-right", "All eight run without an error. Do all eight train?")({})

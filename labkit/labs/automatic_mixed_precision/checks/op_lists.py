@@ -1,7 +1,6 @@
 """Checks of lab 05, the first two: autocast by hand, and its lists read backwards.
 
-The loops of this lab are judged in ``amp_loops``, the review in
-``labkit.labs.automatic_mixed_precision.checks.amp_review``.
+The loops of this lab are judged in ``amp_loops`` beside this module, the review in ``amp_review``.
 """
 
 import torch
@@ -11,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
+from labkit.labs.automatic_mixed_precision.lists import LOW
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
 from labkit.labs.engine.codec import Raised
 
@@ -206,90 +205,47 @@ def _value(got, call):
     return got
 
 
-def _cast(value, target, *, only_wide=True):
-    if target is None or not isinstance(value, torch.Tensor):
-        return value
-    if only_wide and (not value.is_floating_point() or value.dtype is torch.float64):
-        return value
-    return value.to(target)
-
-
-class _Mini(TorchFunctionMode):
-    """What the wrong answers share: ask the lists, then do one thing wrongly."""
-
-    def __init__(self, dtype):
-        super().__init__()
-        self.dtype = dtype
-
-    def target(self, func):
-        name = func.__name__
-        return self.dtype if name in LOW else torch.float32 if name in WIDE else None
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return self.run(func, args, kwargs or {}, self.target(func))
-
-    def run(self, func, args, kwargs, target):
-        args = [_cast(value, target) for value in args]
-        return func(*args, **{key: _cast(value, target) for key, value in kwargs.items()})
-
-
-class mini_autocast(_Mini):
-    """labkit's own answer to the exercise."""
-
-
-@check_mini_autocast.wrong(
+check_mini_autocast.slip(
     "autocast-casts-the-parameters",
     "You changed the tensor that the optimizer owns. What should only the function get?",
+    swap=(
+        "def cast(x):",
+        "def cast(x):\n            if target and isinstance(x, torch.nn.Parameter):\n"
+        "                x.data = x.data.to(target)",
+    ),
 )
-class _(_Mini):
-    def run(self, func, args, kwargs, target):
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, nn.Parameter) and target is not None:
-                value.data = value.data.to(target)
-        return super().run(func, args, kwargs, target)
-
-
-@check_mini_autocast.wrong(
+check_mini_autocast.slip(
     "autocast-casts-every-op",
     "Not every function may run in 16 bits. What does your code do with a name of `WIDE`, or of "
     "no list?",
+    swap=("torch.float32 if", "self.dtype if"),
 )
-class _(_Mini):
-    def target(self, func):
-        return self.dtype if func.__name__ in LOW | WIDE else None
-
-
-@check_mini_autocast.wrong(
+_RUN = """\
+        kwargs = {key: cast(value) for key, value in (kwargs or {}).items()}
+        return func(*[cast(value) for value in args], **kwargs)
+"""
+_RUN_WIDE_AND_CAST = """\
+        target = torch.float32 if target else None
+        kwargs = {key: cast(value) for key, value in (kwargs or {}).items()}
+        result = func(*[cast(value) for value in args], **kwargs)
+        target = self.dtype if func.__name__ in LOW else None
+        return cast(result)
+"""
+check_mini_autocast.slip(
     "casting-the-output-is-enough",
     "The product saw float32 inputs, and a Tensor Core would not. What must be 16 bits before it?",
+    swap=(_RUN, _RUN_WIDE_AND_CAST),
 )
-class _(_Mini):
-    def run(self, func, args, kwargs, target):
-        args = [_cast(value, torch.float32 if target else None) for value in args]
-        kwargs = {
-            key: _cast(value, torch.float32 if target else None) for key, value in kwargs.items()
-        }
-        result = func(*args, **kwargs)
-        return _cast(result, target if func.__name__ in LOW else None)
-
-
-@check_mini_autocast.wrong(
+check_mini_autocast.slip(
     "keywords-need-no-cast",
     "One argument kept its float32. Which arguments does your cast not see?",
+    swap=("{key: cast(value) for key, value in (kwargs or {}).items()}", "kwargs or {}"),
 )
-class _(_Mini):
-    def run(self, func, args, kwargs, target):
-        return func(*[_cast(value, target) for value in args], **kwargs)
-
-
-@check_mini_autocast.wrong(
+check_mini_autocast.slip(
     "every-tensor-is-cast",
     "Labels are integers and float64 was asked for. Which dtypes may your cast touch?",
+    swap=("eligible and x.dtype != torch.float64", "isinstance(x, torch.Tensor)"),
 )
-class _(_Mini):
-    def run(self, func, args, kwargs, target):
-        args = [_cast(value, target, only_wide=False) for value in args]
-        return func(*args, **kwargs) if not kwargs else super().run(func, args, kwargs, target)
 
 
 # The lists, read backwards
@@ -398,41 +354,28 @@ def _judge_sources(lists, entry, dtype):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
 
 
-@check_dtypes.wrong(
+check_dtypes.slip(
     "python-numbers-promote",
     "A Python number has no dtype to win with. What else is float32 here?",
+    swap=("x + h", "1 + h"),
 )
-def _(x, h):
-    return x @ x, h.exp(), 2.0 * h, h + 1
-
-
-@check_dtypes.wrong(
+check_dtypes.slip(
     "autocast-casts-every-op",
     "Addition is on no list: float32 in, float32 out. Which operations are products?",
+    swap=("x @ x", "x + x"),
 )
-def _(x, h):
-    return x + x, h.exp(), h + x, h * 2
-
-
-@check_dtypes.wrong(
+check_dtypes.slip(
     "unlisted-ops-run-in-fp32",
     "relu needs neither range nor sums, so it is on no list. Which functions of h are?",
+    swap=("h.exp()", "h.relu()"),
 )
-def _(x, h):
-    return x @ x, h.relu(), h + x, h * 2
-
-
-@check_dtypes.wrong(
+check_dtypes.slip(
     "products-promote",
     "A product casts both sides down. Which operation is on no list, and meets both?",
+    swap=("x + h", "h @ x"),
 )
-def _(x, h):
-    return x @ x, h.exp(), h @ x, h * 2
-
-
-@check_dtypes.wrong(
+check_dtypes.slip(
     "listed-ops-follow-their-input",
     "exp is on the float32 list, whatever comes in. What keeps the dtype of h?",
+    swap=("2.0 * h", "(2.0 * h).exp()"),
 )
-def _(x, h):
-    return x @ x, h.softmax(0), h + x, (2.0 * h).exp()
