@@ -19,12 +19,9 @@
 
 # %%
 import pandas as pd, torch
-from labkit.labs.engine import claim, reveal
-from labkit.labs.hardware_and_benchmarks.checks import (
-    device_facts as device,
-    honest_benchmarks as bench,
-)
-from labkit.labs.engine import whose, yours
+from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.hardware_and_benchmarks import solutions as ours
+from labkit.labs.hardware_and_benchmarks.checks import device_facts as device
 from labkit.devices import Description, detect, device_of, recommend
 
 # %% [markdown]
@@ -110,7 +107,7 @@ device.check_three_facts(three_facts)
 # </details>
 
 # %%
-facts = yours(three_facts, device.three_facts)
+facts = yours(three_facts, ours.three_facts)
 cards = {"GTX 1080": (6, 1), "T4": (7, 5), "A100": (8, 0), "L4": (8, 9), "B200": (10, 0)}
 dtypes = ("fp16", "bf16", "tf32", "fp8")
 
@@ -204,7 +201,7 @@ device.check_peak(peak)
 # %%
 from labkit.devices.roofline import roofs
 
-of = yours(peak, device.peak)
+of = yours(peak, ours.peak)
 h100 = next(roof for roof in roofs("fp16") if roof.device == "H100 SXM5 80GB")
 print(f"by {whose(of)} peak {of(528, 512, 1830):.1f} TFLOP/s, the table {h100.flops / 1e12:.1f}")
 claim(
@@ -267,7 +264,7 @@ device.check_least_time(least_time)
 # </details>
 
 # %%
-time = yours(least_time, device.least_time)
+time = yours(least_time, ours.least_time)
 for batch in (1, 16, 256):
     seconds, why = time(batch, 4096, 4096, 2, 989e12, 3.35e12)
     print(f"batch {batch:3}: {1e6 * seconds:4.1f} us, bound by {why}")
@@ -326,6 +323,7 @@ for recording in recordings():
 # %%
 import torch
 from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.hardware_and_benchmarks import solutions as ours
 from labkit.labs.hardware_and_benchmarks.checks import honest_benchmarks as bench
 
 # %% [markdown]
@@ -373,7 +371,7 @@ bench.check_speedup(speedup)
 # </details>
 
 # %%
-whole = yours(speedup, bench.speedup)
+whole = yours(speedup, ours.speedup)
 step = {"products": 7.0, "norms and losses": 2.0, "data": 1.0}
 for factor in (2, 8, 1000):
     print(f"products {factor:4} times as fast: the step {whole(step, {'products': factor}):.2f}")
@@ -450,7 +448,7 @@ bench.check_timed(timed)
 # </details>
 
 # %%
-timer = yours(timed, bench.timed)
+timer = yours(timed, ours.timed)
 gpu = AsyncDevice(launch_seconds=1e-5, warm_up_seconds=0.5)
 seconds = timer(gpu, lambda: gpu.launch("matmul", seconds=0.002), 5)
 print(f"{whose(timer)} timer: {1000 * seconds:.2f} ms")
@@ -540,7 +538,7 @@ bench.check_verdict(verdict)
 # </details>
 
 # %%
-judge = yours(verdict, bench.verdict)
+judge = yours(verdict, ours.verdict)
 print("0.1 points apart, over and over:", judge([-0.1, -0.1, -0.11, -0.1, -0.09], 0.5, 2.776))
 print("no significant difference:      ", judge([-1.5, 0.9, -0.4, 1.1, -0.6], 0.5, 2.776))
 claim(

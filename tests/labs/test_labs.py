@@ -41,16 +41,13 @@ from labkit.labs.hardware_and_benchmarks.checks.device_facts import (
     check_peak,
     check_recipe,
     check_three_facts,
-    least_time,
-    peak,
-    recipe,
-    three_facts,
 )
 from labkit.labs.hardware_and_benchmarks.checks.honest_benchmarks import (
     check_speedup,
     check_timed,
     check_verdict,
 )
+from labkit.labs.hardware_and_benchmarks.solutions import least_time, peak, recipe, three_facts
 from labkit.labs.number_formats.checks import (
     check_decode,
     check_e2m1_value,

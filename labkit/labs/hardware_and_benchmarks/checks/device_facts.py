@@ -132,58 +132,33 @@ def _fact_idea(answers):
     return fitting[0] if len(fitting) == 1 else None
 
 
-def three_facts(dtype, capability):
-    """labkit's answer, where none has passed yet."""
-    pairs = capability in ((5, 3), (6, 0), (6, 2)) or capability >= (7, 0)
-    since = {"bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9)}
-    accelerated = pairs if dtype == "fp16" else capability >= since[dtype]
-    return dtype != "tf32", accelerated or dtype in ("fp16", "bf16"), accelerated
-
-
-@check_three_facts.wrong(
+check_three_facts.slip(
     "no-units-means-not-computable",
     "The card has no units for it. What does torch do with an addition that no unit takes?",
+    cut=' or dtype in ("fp16", "bf16")',
 )
-def three_facts_units_decide(dtype, capability):
-    storable, _, accelerated = three_facts(dtype, capability)
-    return storable, accelerated, accelerated
-
-
-@check_three_facts.wrong(
+check_three_facts.slip(
     "tf32-is-a-dtype-in-memory",
     "How many bytes does a TF32 value take in memory, and which dtype does its tensor name?",
+    swap=('return dtype != "tf32"', "return True"),
 )
-def three_facts_tf32_kept(dtype, capability):
-    return True, *three_facts(dtype, capability)[1:]
-
-
-@check_three_facts.wrong(
+check_three_facts.slip(
     "storable-means-computable",
     "An FP8 tensor can be made anywhere. Try torch.ones(2).to(torch.float8_e4m3fn) + 1: which "
     "operation has torch for it, and what does that ask for?",
+    swap=('in ("fp16", "bf16")', 'in ("fp16", "bf16", "fp8")'),
 )
-def three_facts_fp8_computes(dtype, capability):
-    storable, computable, accelerated = three_facts(dtype, capability)
-    return storable, computable or dtype == "fp8", accelerated
-
-
-@check_three_facts.wrong(
+check_three_facts.slip(
     "fp16-is-fast-since-it-exists",
     "Look at the row of 6.1 once more: 2 results per clock against 128. Which chips does your "
     "comparison let in?",
+    swap=("in ((5, 3), (6, 0), (6, 2)) or capability >= (7, 0)", ">= (5, 3)"),
 )
-def three_facts_fp16_from_5_3(dtype, capability):
-    storable, computable, accelerated = three_facts(dtype, capability)
-    return storable, computable, capability >= (5, 3) if dtype == "fp16" else accelerated
-
-
-@check_three_facts.wrong(
+check_three_facts.slip(
     "tensor-cores-take-every-16-bit-dtype",
     "Tensor Cores came with 7.0 and took one 16-bit dtype. From which capability on the other?",
+    swap=('"bf16": (8, 0)', '"bf16": (7, 0)'),
 )
-def three_facts_bf16_from_7(dtype, capability):
-    storable, computable, accelerated = three_facts(dtype, capability)
-    return storable, computable, capability >= (7, 0) if dtype == "bf16" else accelerated
 
 
 # The recipe
@@ -218,47 +193,27 @@ def check_recipe(answers):
             raise Mistake(f"`{call}` is {tuple(got)!r}; {want!r} is wanted.")
 
 
-def recipe(name, capability):
-    """labkit's answer, where none has passed yet."""
-    if capability >= (8, 0):
-        return "bf16", False
-    tensor_cores = capability >= (7, 0) and "GTX 16" not in name
-    return ("fp16", True) if tensor_cores else ("fp32", False)
-
-
-@check_recipe.wrong(
+check_recipe.slip(
     "capability-7-means-tensor-cores",
     "7.5 is the RTX 2080 and the GTX 1660. Which of the two has what your rule takes for granted?",
+    cut=' and "GTX 16" not in name',
 )
-def recipe_by_capability(name, capability):
-    return recipe("", capability)
-
-
-@check_recipe.wrong(
+check_recipe.slip(
     "computable-means-fast",
     "torch computes BF16 there through float32. What is left of the speed that you wanted?",
+    swap=('return "fp16", True', 'return "bf16", False'),
 )
-def recipe_bf16_everywhere(name, capability):
-    return ("bf16", False) if recipe(name, capability)[0] != "fp32" else ("fp32", False)
-
-
-@check_recipe.wrong(
+check_recipe.slip(
     "bf16-needs-a-loss-scale",
     "What does a scale protect from, and does BF16 have that fault?",
+    swap=('return "bf16", False', 'return "bf16", True'),
 )
-def recipe_scales_always(name, capability):
-    dtype, _ = recipe(name, capability)
-    return dtype, dtype != "fp32"
-
-
-@check_recipe.wrong(
+check_recipe.slip(
     "fp16-before-bf16",
     "Both are accelerated there at the same rate. Which of the two can do without a part that "
     "can go wrong?",
+    swap=('return "bf16", False', 'return "fp16", True'),
 )
-def recipe_fp16_first(name, capability):
-    dtype, _ = recipe(name, capability)
-    return ("fp16", True) if dtype != "fp32" else ("fp32", False)
 
 
 # The peak
@@ -287,35 +242,19 @@ def check_peak(answers):
             raise Mistake(f"{name}: `{call}` is {value:.6g}; {source} {printed} TFLOP/s.")
 
 
-def peak(units, fma_per_clock, clock_mhz):
-    """labkit's answer, where none has passed yet."""
-    return 2 * units * fma_per_clock * clock_mhz * 1e6 / 1e12
-
-
-@check_peak.wrong("an-fma-is-one-flop", "How many operations are in a * b + c?")
-def peak_fma_is_one(units, fma_per_clock, clock_mhz):
-    return peak(units, fma_per_clock, clock_mhz) / 2
-
-
-@check_peak.wrong(
+check_peak.slip("an-fma-is-one-flop", "How many operations are in a * b + c?", cut="2 * ")
+check_peak.slip(
     "the-sparse-figure-is-the-peak",
     "The larger figure of a data sheet holds where half of the weights are zeros in a fixed "
     "pattern. Are yours?",
+    swap=("2 * ", "4 * "),
 )
-def peak_sparse(units, fma_per_clock, clock_mhz):
-    return 2 * peak(units, fma_per_clock, clock_mhz)
-
-
-@check_peak.wrong("mega-is-a-billion", "How many clocks a second are 1 MHz?")
-def peak_in_gigaherz(units, fma_per_clock, clock_mhz):
-    return 1e3 * peak(units, fma_per_clock, clock_mhz)
-
-
-@check_peak.wrong(
-    "a-chip-computes-one-per-clock", "A unit starts many multiply-adds at each clock. How many?"
+check_peak.slip("mega-is-a-billion", "How many clocks a second are 1 MHz?", swap=("1e6", "1e9"))
+check_peak.slip(
+    "a-chip-computes-one-per-clock",
+    "A unit starts many multiply-adds at each clock. How many?",
+    cut=" * fma_per_clock",
 )
-def peak_one_per_clock(units, fma_per_clock, clock_mhz):
-    return peak(units, 1, clock_mhz)
 
 
 # The roofline
@@ -367,40 +306,20 @@ def check_least_time(answers):
             raise Mistake(f"`{call}` is bound by {bound!r}; the longer of the two is {want!r}.")
 
 
-def least_time(m, n, k, size, peak, bandwidth, *, flop=2, result=True, combine=max):
-    """labkit's answer, where none has passed yet."""
-    computing = flop * m * n * k / peak
-    moving = size * (m * k + k * n + result * m * n) / bandwidth
-    return combine(computing, moving), "compute" if computing > moving else "memory"
-
-
-@check_least_time.wrong(
-    "time-is-flop-over-peak", "The values must also come from memory. How long does that take?"
+check_least_time.slip(
+    "time-is-flop-over-peak",
+    "The values must also come from memory. How long does that take?",
+    swap=("max(computing, moving)", "computing"),
 )
-def least_time_flop_only(m, n, k, size, peak, bandwidth):
-    return least_time(m, n, k, size, peak, bandwidth, combine=_first)
-
-
-def _first(computing, moving):
-    return computing
-
-
-@check_least_time.wrong(
+check_least_time.slip(
     "computing-and-moving-take-turns",
     "The device loads the next tile while it multiplies this one. What of two things at once is "
     "the time?",
+    swap=("max(computing, moving)", "computing + moving"),
 )
-def least_time_sum(m, n, k, size, peak, bandwidth):
-    return least_time(m, n, k, size, peak, bandwidth, combine=float.__add__)
-
-
-@check_least_time.wrong(
-    "the-result-is-not-moved", "Two matrices are read. Where does the third one go?"
+check_least_time.slip(
+    "the-result-is-not-moved",
+    "Two matrices are read. Where does the third one go?",
+    cut=" + m * n",
 )
-def least_time_without_result(m, n, k, size, peak, bandwidth):
-    return least_time(m, n, k, size, peak, bandwidth, result=False)
-
-
-@check_least_time.wrong("an-fma-is-one-flop", "How many operations are in a * b + c?")
-def least_time_fma_is_one(m, n, k, size, peak, bandwidth):
-    return least_time(m, n, k, size, peak, bandwidth, flop=1)
+check_least_time.slip("an-fma-is-one-flop", "How many operations are in a * b + c?", cut="2 * ")

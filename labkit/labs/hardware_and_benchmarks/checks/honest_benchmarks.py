@@ -2,11 +2,12 @@
 
 import copy
 import math
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 
 from labkit.devices import AsyncDevice
 from labkit.labs.engine import Mistake, attempt, calls, check, number, predict
 from labkit.labs.engine.codec import Raised
+from labkit.labs.hardware_and_benchmarks import solutions
 
 LAB = "06_hardware_and_benchmarks"
 
@@ -70,20 +71,14 @@ def check_speedup(answers):
                     "one: put your times into a value of your own."
                 )
         value = number(got, call=call)
-        after = sum(time / faster.get(part, 1.0) for part, time in seconds.items())
-        want = sum(seconds.values()) / after
+        want = solutions.speedup(seconds, faster)
         # Sums of three positive terms and two divisions: fewer than 10 roundings of 2**-53.
         if not abs(value / want - 1) <= 1e-14:
+            took = sum(seconds.values())
             raise Mistake(
-                f"`{call}` is {value:.4g}; the step took {sum(seconds.values()):.4g} and takes "
-                f"{after:.4g}: {want:.4g}."
+                f"`{call}` is {value:.4g}; the step took {took:.4g} and takes "
+                f"{took / want:.4g}: {want:.4g}."
             )
-
-
-def speedup(seconds, faster):
-    """labkit's answer, where none has passed yet."""
-    after = sum(time / faster.get(part, 1.0) for part, time in seconds.items())
-    return sum(seconds.values()) / after
 
 
 @check_speedup.wrong(
@@ -94,23 +89,21 @@ def speedup_averaged(seconds, faster):
     return sum(time / total * faster.get(part, 1.0) for part, time in seconds.items())
 
 
-@check_speedup.wrong("a-fast-part-is-a-fast-whole", "What of the parts that nothing made faster?")
-def speedup_of_the_best(seconds, faster):
-    return max(faster.values(), default=1.0)
-
-
-@check_speedup.wrong(
-    "the-parts-take-one-second", "Your formula takes the parts for shares. What do they add up to?"
+check_speedup.slip(
+    "a-fast-part-is-a-fast-whole",
+    "What of the parts that nothing made faster?",
+    swap=("return sum(seconds.values()) / after", "return max(faster.values(), default=1.0)"),
 )
-def speedup_of_shares(seconds, faster):
-    return 1 / sum(time / faster.get(part, 1.0) for part, time in seconds.items())
-
-
-@check_speedup.wrong(
-    "after-over-before", "Twice as fast is 2: which of the two times is the larger?"
+check_speedup.slip(
+    "the-parts-take-one-second",
+    "Your formula takes the parts for shares. What do they add up to?",
+    swap=("sum(seconds.values()) / after", "1 / after"),
 )
-def speedup_inverse(seconds, faster):
-    return 1 / speedup(seconds, faster)
+check_speedup.slip(
+    "after-over-before",
+    "Twice as fast is 2: which of the two times is the larger?",
+    swap=("sum(seconds.values()) / after", "after / sum(seconds.values())"),
+)
 
 
 # The timer
@@ -205,55 +198,26 @@ def _timer_idea(answers):
     return ideas.get(tuple(name for name in (busy, cold, disturbed, short) if name in off))
 
 
-def timed(device, work, repeats):
-    """labkit's answer, where none has passed yet."""
-    return _timed(device, work, repeats)
-
-
-def _timed(device, work, repeats, *, warm=True, before=True, after=True, middle=median):
-    if warm:
-        work()
-    times = []
-    for _ in range(repeats):
-        if before:
-            device.synchronize()
-        start = device.clock()
-        work()
-        if after:
-            device.synchronize()
-        times.append(device.clock() - start)
-    return middle(times)
-
-
-@check_timed.wrong(
+check_timed.slip(
     "a-call-that-returned-is-done",
     "work() came back at once. What must the program wait for before it reads the clock?",
+    swap=("device.synchronize()\n        times", "times"),
 )
-def timed_launches(device, work, repeats):
-    return _timed(device, work, repeats, after=False)
-
-
-@check_timed.wrong(
+check_timed.slip(
     "the-device-was-idle",
     "Whose work ends inside your first interval? Wait for it before you start the clock.",
+    swap=("device.synchronize()\n        start", "start"),
 )
-def timed_on_a_busy_device(device, work, repeats):
-    return _timed(device, work, repeats, before=False)
-
-
-@check_timed.wrong(
+check_timed.slip(
     "the-first-run-is-like-the-others",
     "The first call also loads and chooses a kernel. When may the clock start?",
+    swap=("work()\n    times", "times"),
 )
-def timed_cold(device, work, repeats):
-    return _timed(device, work, repeats, warm=False)
-
-
-@check_timed.wrong(
-    "the-mean-of-times", "One disturbed run moves your result. Which middle would it not move?"
+check_timed.slip(
+    "the-mean-of-times",
+    "One disturbed run moves your result. Which middle would it not move?",
+    swap=("return median(times)", "return sum(times) / len(times)"),
 )
-def timed_mean(device, work, repeats):
-    return _timed(device, work, repeats, middle=fmean)
 
 
 # The verdict
@@ -288,9 +252,9 @@ def check_verdict(answers):
         call = f"verdict({pairs}, {margin}, {_T[len(pairs)]})"
         if type(got) is Raised:
             number(got, call=call)
-        low, high = _interval(pairs, _T[len(pairs)])
-        want = _decide(low, high, margin)
+        want = solutions.verdict(pairs, margin, _T[len(pairs)])
         if got != want:
+            low, high = _interval(pairs, _T[len(pairs)])
             raise Mistake(
                 f"{name}: `{call}` is {got!r}. The interval goes from {low:.3f} to {high:.3f} and "
                 f"the margin is {margin}: {want!r}."
@@ -302,55 +266,29 @@ def _interval(pairs, t):
     return fmean(pairs) - half, fmean(pairs) + half
 
 
-def _decide(low, high, margin):
-    if -margin < low and high < margin:
-        return "equivalent"
-    if high < -margin:
-        return "worse"
-    return "better" if low > margin else "inconclusive"
-
-
-def verdict(differences, margin, t):
-    """labkit's answer, where none has passed yet."""
-    return _decide(*_interval(differences, t), margin)
-
-
-@check_verdict.wrong(
+check_verdict.slip(
     "not-significant-means-equal",
     "No significant difference says that you could not see one. Could you have seen one as large "
     "as the margin?",
+    swap=("if -margin < low", "if low <= 0 <= high or -margin < low"),
 )
-def verdict_by_significance(differences, margin, t):
-    low, high = _interval(differences, t)
-    if low <= 0 <= high:
-        return "equivalent"
-    return _decide(low, high, margin)
-
-
-@check_verdict.wrong(
-    "the-mean-decides", "Two more seeds would give another mean. How far may it move?"
+check_verdict.slip(
+    "the-mean-decides",
+    "Two more seeds would give another mean. How far may it move?",
+    swap=("half = t * stdev(differences) / len(differences) ** 0.5", "half = 0"),
 )
-def verdict_by_mean(differences, margin, t):
-    mean = fmean(differences)
-    return _decide(mean, mean, margin)
-
-
-@check_verdict.wrong(
+check_verdict.slip(
     "significant-means-it-matters",
     "The difference is certain and tiny. Which number says whether it matters?",
+    swap=(
+        "    if -margin < low",
+        "    if high < 0 or low > 0:\n"
+        '        return "worse" if high < 0 else "better"\n'
+        "    if -margin < low",
+    ),
 )
-def verdict_by_zero(differences, margin, t):
-    low, high = _interval(differences, t)
-    if high < 0:
-        return "worse"
-    return "better" if low > 0 else _decide(low, high, margin)
-
-
-@check_verdict.wrong(
+check_verdict.slip(
     "the-spread-is-the-error-of-the-mean",
     "The mean of n pairs varies less than one pair. By which factor?",
+    cut=" / len(differences) ** 0.5",
 )
-def verdict_by_spread(differences, margin, t):
-    half = t * stdev(differences)
-    mean = fmean(differences)
-    return _decide(mean - half, mean + half, margin)
