@@ -57,16 +57,17 @@ def test_the_readmes_example_prints_what_its_comments_say():
     assert "inf" in first and "0.3125" in second and "nan" in second
 
 
-# What a document may name though no clone holds it: what its reader is about to make.
-MADE = {"my_labs/", ".venv/bin/activate"}
-ENDINGS = r"py|md|js|css|toml|ipynb|yml"  # of a bare name; the reader of a document makes tables
+# What a document may name though no clone holds it: what a reader makes, a name in JavaScript.
+MADE = {"my_labs/", ".venv/bin/activate", "labkit/elements"}
+ENDINGS = r"py|md|js|css|toml|ipynb|yml"
+"""Of a name without a folder; a table or a zip is the reader's own."""
 
 
 def named_paths(text: str) -> list[str]:
     """The links to files, and the paths between backticks that name one file or folder."""
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
     quoted = [word for code in re.findall(r"`([^`\n]+)`", text) for word in words_of(code)]
-    looks = re.compile(rf"[\w.-]+(/[\w.-]+)*/|([\w.-]+/)+[\w.-]+|[\w-]+\.({ENDINGS})")
+    looks = re.compile(rf"(\.?[\w-]+/)+([\w.-]+)?|[\w-]+\.({ENDINGS})")
     return links + [word for word in quoted if looks.fullmatch(word) and not is_made_up(word)]
 
 
