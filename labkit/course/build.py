@@ -1,13 +1,14 @@
 """Build the notebooks: from a source file to a learner notebook, a solved one and the manifest.
 
-Everything in ``notebooks/`` but ``source/`` is generated:
+Everything in ``notebooks/`` but ``source/`` is generated, and two things outside it:
 
 - ``notebooks/NN_topic.ipynb``, for the learner: no solutions, no outputs;
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;
 - ``notebooks/manifest.json``: labs, exercises, points and versions, for programs;
-- ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``.
+- ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``;
+- the table of labs in the README beside ``notebooks/``, between two comments.
 
-``labkit build`` bundles the widgets too, see ``labkit.bundle``.
+``labkit build`` bundles the widgets too, see ``labkit.course.bundle``.
 
 A solution notebook is current when, its outputs taken away, it is what its source gives now, the
 source's hash (``metadata.labkit.source_hash``) included. The hash covers the text of the source
@@ -37,6 +38,9 @@ from labkit.course.solution_text import solutions_text, topic
 CELL_SECONDS = 600
 _LABKIT = Path(__file__).resolve().parents[1]
 LABS = _LABKIT / "labs"
+_BAR = "\\|"  # a bar that ends no cell of a table in Markdown
+TABLE_BEGINS = "<!-- The table of labs: `python -m labkit build` writes it. -->"
+TABLE_ENDS = "<!-- End of the table of labs. -->"
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -54,6 +58,7 @@ def build(
 ) -> list[str]:
     """Write what is not current and return a sentence a file.
 
+    Where a README.md stands beside the folder ``notebooks``, it gets the table of all labs.
     ``labs`` are names such as ``"02_number_formats"``; all of them by default. With ``check``
     nothing is written or executed: the sentences say which files are stale and what mends them.
     With ``execute`` solutions are executed even where they are current. ``folders`` is where each
@@ -65,8 +70,9 @@ def build(
     read = {path.stem: read_lab(path) for path in sources}
     chosen = choose(labs, read)
     manifest = json.dumps(_manifest(read.values()), indent=1, ensure_ascii=False) + "\n"
+    shared = {notebooks / "manifest.json": manifest, **_readme(read.values(), notebooks)}
     if check:
-        return _stale(chosen, read, manifest, notebooks, folders)
+        return _stale(chosen, read, shared, notebooks, folders)
 
     # All is in place before the first solution runs: lab 00 copies the learner notebooks, and each
     # lab imports its solutions.
@@ -76,7 +82,7 @@ def build(
         package = folders / topic(lab.lab) / "__init__.py"
         if not package.exists():
             texts[package] = f'"""What belongs to lab {lab.lab[:2]} alone."""\n'
-    texts[notebooks / "manifest.json"] = manifest
+    texts |= shared
     said = [_replace(path, text) for path, text in texts.items() if _read(path) != text]
     for lab in chosen:
         path = notebooks / "solutions" / f"{lab.lab}.ipynb"
@@ -91,6 +97,36 @@ def choose(labs: Iterable[str] | None, read: dict[str, Lab]) -> list[Lab]:
         return [read[full_name(name, read)] for name in (read if labs is None else labs)]
     except ValueError as error:
         raise BuildError(str(error)) from None
+
+
+def _readme(labs: Iterable[Lab], notebooks: Path) -> dict[Path, str]:
+    """The README beside ``notebooks`` with its table of labs; {} where there is no README."""
+    path = notebooks.parent / "README.md"
+    now = _read(path)
+    if now is None:
+        return {}
+    before, begins, rest = now.partition(TABLE_BEGINS)
+    _, ends, after = rest.partition(TABLE_ENDS)
+    if not (begins and ends):
+        raise BuildError(
+            f"{_name(path)} must hold the lines {TABLE_BEGINS} and {TABLE_ENDS}, in this order: "
+            "the table of labs stands between them."
+        )
+    return {path: f"{before}{begins}\n{table_of_labs(labs)}\n{ends}{after}"}
+
+
+def table_of_labs(labs: Iterable[Lab]) -> str:
+    """The README's table in Markdown: a row a lab, and a line with the minutes of all."""
+    labs = list(labs)
+    rows = [
+        f"| [{lab.lab[:2]} {lab.title}](notebooks/{lab.lab}.ipynb) | {lab.minutes} "
+        f"| {lab.outcome.replace('|', _BAR)} |"
+        for lab in labs
+    ]
+    minutes = sum(lab.minutes for lab in labs)
+    total = f"All of them take {minutes:,} minutes, about {round(minutes / 60)} hours."
+    head = ["| lab | minutes | after it you can |", "|---|---|---|"]
+    return "\n".join([*head, *rows, "", total])
 
 
 def _manifest(labs: Iterable[Lab]) -> dict[str, Any]:
@@ -151,7 +187,11 @@ def _files(module: str) -> set[Path]:
 
 
 def _stale(
-    chosen: list[Lab], read: dict[str, Lab], manifest: str, notebooks: Path, folders: Path
+    chosen: list[Lab],
+    read: dict[str, Lab],
+    shared: dict[Path, str],
+    notebooks: Path,
+    folders: Path,
 ) -> list[str]:
     said = []
     for lab in chosen:
@@ -167,9 +207,11 @@ def _stale(
             if not current:
                 why = "is not what its source gives" if path.exists() else "is missing"
                 said.append(f"{_name(path)} {why}. Mend it with: {command}")
-    if _read(notebooks / "manifest.json") != manifest:
-        path = _name(notebooks / "manifest.json")
-        said.append(f"{path} is not what the sources give. Mend it with: python -m labkit build")
+    said += [
+        f"{_name(path)} is not what the sources give. Mend it with: python -m labkit build"
+        for path, text in shared.items()
+        if _read(path) != text
+    ]
     for folder in (notebooks, notebooks / "solutions"):
         for path in sorted(folder.glob("*.ipynb")):
             if path.stem not in read:

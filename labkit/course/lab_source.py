@@ -38,6 +38,9 @@ _LAB = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TITLE = re.compile(r"\A# (\d+)\. (\S.*)$", re.MULTILINE)
 _FACTS = re.compile(r"\*(\d+) minutes · ([^·*]+) · needs: ([^*]+)\*")
+_OUTCOME = re.compile(
+    r"^After this lab you can(?::\s+- | )(?P<first>.+?)(?:[.;]\s|[.;]?\Z)", re.MULTILINE | re.DOTALL
+)
 _KINDS = ("exercise", "check", "predict")
 # jupytext adds lines_to_next_cell; a title is the words after `# %%`.
 _OPTIONS = {*_KINDS, "points", "seconds", "tags", "title", "lines_to_next_cell"}
@@ -71,10 +74,15 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab read from its source; ``learner`` and ``solution`` are notebooks without outputs."""
+    """A lab read from its source; ``learner`` and ``solution`` are notebooks without outputs.
+
+    ``outcome`` is the first thing that the first cell promises after "After this lab you can", or
+    "" where it promises none: "read any code of any float format as a number".
+    """
 
     lab: str
     title: str
+    outcome: str
     minutes: int
     hardware: str
     version: str
@@ -165,6 +173,7 @@ def read_lab(path: Path) -> Lab:
     return Lab(
         lab=path.stem,
         title=title,
+        outcome=_outcome(cells[0].source),
         minutes=minutes,
         hardware=hardware,
         version=digest(text)[:12],
@@ -198,6 +207,11 @@ def _head(cells: list[Any], lab: str, errors: list[str]) -> tuple[str, int, str]
     if not title or not facts:
         return "", 0, ""
     return title[2].strip(), int(facts[1]), " ".join(facts[2].split())
+
+
+def _outcome(first: str) -> str:
+    found = _OUTCOME.search(first)
+    return " ".join(found["first"].split()) if found else ""
 
 
 def _mistakes_of_options(cells: list[Any]) -> list[str]:

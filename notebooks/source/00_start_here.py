@@ -2,6 +2,7 @@
 # # 0. Start here
 #
 # Your machine is checked, your own copies of the labs exist, you have failed once, and you know where to begin.
+# After this lab you can run a check, read what it says of an answer, and choose the lab to begin with.
 #
 # *20 minutes · any laptop · needs: Python and PyTorch tensors*
 

@@ -12,7 +12,7 @@ from tiny_lab import TINY
 
 from labkit.__main__ import main
 from labkit.course import build as build_module
-from labkit.course.build import BuildError
+from labkit.course.build import TABLE_BEGINS, TABLE_ENDS, BuildError
 from labkit.course.build import build as build_course
 from labkit.course.lab_source import (
     LabError,
@@ -491,3 +491,46 @@ def test_the_command(copy, monkeypatch, capsys):
     assert run("--check")[0] == 0
     status, _, told = run("99_x")
     assert status == 1 and "There is no lab '99_x'" in told
+
+
+OUTCOMES = {
+    "After this lab you can:\n#\n# - read a\n#   code;\n# - round it.": "read a code",
+    "After this lab you can:\n#\n# - read a code.": "read a code",
+    "After this lab you can write a loop by hand. Two sittings.": "write a loop by hand",
+    "After this lab you can scale by 0.5; no more.": "scale by 0.5",
+    "You can do much after this lab.": "",
+}
+
+
+@pytest.mark.parametrize("text", OUTCOMES)
+def test_the_outcome_is_the_first_thing_that_a_lab_promises(text, tmp_path):
+    source = tmp_path / "02_tiny.py"
+    source.write_text(TINY.replace("You write one function and one number.", text))
+    assert read_lab(source).outcome == OUTCOMES[text]
+
+
+def test_the_readmes_table_of_labs_is_written_between_its_marks(copy):
+    promise = "After this lab you can read |x|."
+    source = copy / "source" / "02_tiny.py"
+    source.write_text(TINY.replace("You write one function and one number.", promise))
+    readme = copy.parent / "README.md"
+    readme.write_text(f"# Before\n\n{TABLE_BEGINS}\nold\n{TABLE_ENDS}\n\nAfter.\n")
+    build(notebooks=copy)
+    text = readme.read_text()
+    before, _, rest = text.partition(TABLE_BEGINS)
+    table, _, after = rest.partition(TABLE_ENDS)
+    assert (before, after) == ("# Before\n\n", "\n\nAfter.\n")
+    row = "| [02 Tiny numbers](notebooks/02_tiny.ipynb) | 5 | read \\|x\\| |"
+    assert row in table.splitlines() and "old" not in table
+    assert build(notebooks=copy, check=True) == []
+    readme.write_text(text.replace("Tiny numbers", "Small numbers"))
+    (said,) = build(notebooks=copy, check=True)
+    assert "README.md is not what the sources give" in said
+    assert "Small numbers" in readme.read_text(), "--check writes nothing"
+
+
+def test_a_readme_without_the_marks_is_an_error(copy):
+    readme = copy.parent / "README.md"
+    readme.write_text(f"# Before\n{TABLE_ENDS}\n{TABLE_BEGINS}\n")
+    with pytest.raises(BuildError, match=r"README\.md must hold the lines"):
+        build(notebooks=copy)
