@@ -28,7 +28,7 @@ from labkit.labs.three_crimes.suspects import SUSPECTS, run
 # begins so, and first comes what you missed.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("01_three_crimes")
 
@@ -577,7 +577,7 @@ court.check_kinds(kinds)
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("01_three_crimes")
 

@@ -29,7 +29,7 @@ from labkit.formats import BF16, E2M1, FORMATS, FP16, spacing
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("02_number_formats")
 
@@ -639,7 +639,7 @@ claim(f"one name, two largest values: {E4M3.max} and {E4M3FNUZ.max}", E4M3.max !
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("02_number_formats")
 

@@ -27,7 +27,7 @@ from labkit.formats import FP16, TF32, quantize
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("03_overflow_underflow_rounding")
 
@@ -683,7 +683,7 @@ claim("2: a class weight of 1e5 is inf in FP16", quantize(1e5, FP16) == math.inf
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("03_overflow_underflow_rounding")
 

@@ -25,7 +25,7 @@ from labkit.formats import FP16, quantize
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("04_loss_scaling")
 
@@ -666,7 +666,7 @@ review.check_diagnosis(diagnosis)
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("04_loss_scaling")
 

@@ -29,7 +29,7 @@ from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("05_automatic_mixed_precision")
 
@@ -661,7 +661,7 @@ NanDetective(5, lab="05_automatic_mixed_precision")
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("05_automatic_mixed_precision")
 

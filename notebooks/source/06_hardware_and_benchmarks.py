@@ -28,7 +28,7 @@ from labkit.devices import Description, detect, device_of, recommend
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("06_hardware_and_benchmarks")
 
@@ -595,7 +595,7 @@ claim("autocast casts inputs and weights in each forward pass", casts.count >= 6
 # Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("06_hardware_and_benchmarks")
 

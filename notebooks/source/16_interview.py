@@ -31,7 +31,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # Three questions from earlier labs, in 90 seconds. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("16_interview")
 
