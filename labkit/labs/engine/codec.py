@@ -24,11 +24,14 @@ import math
 import struct
 import sys
 import types
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from importlib import import_module
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 from labkit.formats.float_formats import FloatFormat
+
+_T = TypeVar("_T")
 
 # Bytes an element. longdouble is missing: its padding would make equal values differ.
 DTYPES = {"bool": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "int8": 1, "int16": 2}
@@ -82,7 +85,7 @@ def _fields(record: type) -> dict[str, type]:
     }
 
 
-RECORDS = {record: _fields(record) for record in (Raised, FloatFormat)}
+RECORDS: dict[type, dict[str, type]] = {record: _fields(record) for record in (Raised, FloatFormat)}
 """The classes that cross, in the order of their places in an encoding."""
 
 
@@ -281,7 +284,7 @@ class _Reader:
     def number(self) -> int:
         return int.from_bytes(self.take(8), "little")
 
-    def pick(self, table: Any) -> str:
+    def pick(self, table: Collection[_T]) -> _T:
         place = self.take(1)[0]
         if place >= len(table):
             self.fail(f"place {place} of {len(table)}")
