@@ -50,9 +50,8 @@ def check_masked_softmax(weights):
     wanted = hidden.softmax(dim=1)
     for row in range(len(scores)):
         got, text = weights[row], row_text(weights[row])
-        shown = (
-            f"scores {row_text(scores[row])}, keep {keep[row].tolist()}: your weights are {text}."
-        )
+        seen = f"scores {row_text(scores[row])}, keep {keep[row].tolist()}"
+        shown = f"{seen}: your weights are {text}."
         if not keep[row].any():
             _judge_empty_row(got, row, shown)
             continue

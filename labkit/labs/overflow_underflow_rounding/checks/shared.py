@@ -27,8 +27,10 @@ def tensor_of(got, *, call, shape, dtype=None):
 
 
 def row_text(row):
+    """The values of a vector with four digits, in brackets."""
     return "[" + ", ".join(f"{value:.4g}" for value in row.tolist()) + "]"
 
 
 def uniform(seed, *shape):
+    """Numbers from 0 to 1 as a float32 tensor of this shape, the same for the same seed."""
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
