@@ -147,7 +147,8 @@ class _Pickler(cloudpickle.Pickler):
         self.what = what
         self.lends = lends
         loaded = [m for name, m in sys.modules.items() if _SOLUTIONS.fullmatch(name)]
-        values = [value for module in loaded for value in vars(module).values()]
+        # Python's own names are no answers, and __builtins__ is one dict that all modules share.
+        values = [v for m in loaded for name, v in vars(m).items() if not name.startswith("__")]
         self.solved = {id(v): v for v in values if isinstance(v, (dict, list, tuple, set))}
         self.judges = {c.judge.__code__ for c in kept}
         self.wrong = {id(w.answer) for c in kept for w in c.known_wrong if callable(w.answer)}
