@@ -1,15 +1,14 @@
 """How a training loop is judged: by where it ends, beside a run of the judge's own.
 
-A loop is right when its losses and weights are. An answer's end is compared with the judge's; if
-they differ, the judge runs its own loop with one mistake at a time, and a mistake that ends where
-the answer ends is named. How an answer is written is never looked at.
+A loop is right when its losses and weights are. An answer's end is compared with the end of the
+lab's own solution; if they differ, the judge runs the check's known wrong answers, and the idea of
+one that ends where the answer ends is named. How an answer is written is never looked at.
 """
 
 import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch.nn.utils import parameters_to_vector
@@ -49,48 +48,47 @@ def flat(network):
 
 @dataclass(frozen=True)
 class Loop:
-    """One exercise: how a loop is run, which mistakes are known, and how an end is shown.
+    """One exercise: how a loop is run, the lab's own solution, and how an end is shown.
 
     ``weights(shown)`` is the part of an end that no slip in reporting touches: where the weights
     went; ``reported(got, want)`` may name such a slip by its size. ``ends`` keeps the judge's own
-    runs: one a mistake and process.
+    runs: one a loop and process.
     """
 
     run: Callable
-    ours: Callable
-    mistakes: dict
+    right: Callable
     evidence: Callable
     weights: Callable
     reported: Callable | None = None
     ends: dict = field(default_factory=dict)
 
-    def end(self, mistake=""):
-        if mistake not in self.ends:
+    def end(self, loop):
+        """Where a loop of the judge's own ends."""
+        if loop not in self.ends:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                end = self.run(partial(self.ours, mistake=mistake))
-            self.ends[mistake] = {k: end[k] for k in end if not k.endswith("at once")}
-        return self.ends[mistake]
+                end = self.run(loop)
+            self.ends[loop] = {k: end[k] for k in end if not k.endswith("at once")}
+        return self.ends[loop]
 
-    def judge(self, got):
-        """Raise what is wrong with an answer's end; return when it is the judge's own."""
-        want = self.end()
+    def judge(self, got, known_wrong):
+        """Raise what is wrong with an answer's end; return when it is that of the solution.
+
+        ``known_wrong`` holds the check's known wrong answers: one that ends alike is named.
+        """
+        want = self.end(self.right)
         if same_end(got, want):
             return
-        fitting = [m for m in self.mistakes if same_end(got, self.end(m))]
+        ends = [(wrong.misconception, self.end(wrong.answer)) for wrong in known_wrong]
+        fitting = {idea for idea, end in ends if same_end(got, end)}
         went = self.weights(got)
         if not fitting and not same_end(went, self.weights(want)) and _moves(went):
-            fitting = [m for m in self.mistakes if same_end(went, self.weights(self.end(m)))]
-        named = fitting[0] if len(fitting) == 1 else None
+            fitting = {idea for idea, end in ends if same_end(went, self.weights(end))}
+        named = fitting.pop() if len(fitting) == 1 else None
         if named is None and self.reported:
             named = self.reported(got, want)
         _refuse_raised(got, named)
         raise Mistake(self.evidence(got, want), misconception=named)
-
-    def ship(self, shipped):
-        """Ship each mistake as a known wrong answer of the check."""
-        for misconception, question in self.mistakes.items():
-            shipped.wrong(misconception, question)(partial(self.ours, mistake=misconception))
 
 
 def same_end(got, want):
