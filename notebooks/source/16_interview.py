@@ -20,7 +20,7 @@
 
 # %%
 import inspect, math, torch
-from labkit.labs.interview import checks as capstone
+from labkit.labs.interview import checks as capstone, solutions as ours
 from labkit.labs.engine import claim, reveal, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.training.models import HandmadeGPT
@@ -99,7 +99,8 @@ class GPT16(HandmadeGPT):
 
     def norm(self, x):
         ### BEGIN SOLUTION
-        x = x.float()  # the squares of FP16 queries overflow above 255, and its eps is 0
+        # The squares of FP16 queries overflow above 255, and its eps is 0.
+        x = x.float()
         return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + 1e-8)
         ### END SOLUTION
 
@@ -183,7 +184,7 @@ capstone.check_train_amp(train_amp)
 # %%
 from labkit.training.data import character_batches, shakespeare
 
-model, loop = yours(GPT16, capstone.GPT16), yours(train_amp, capstone.train_amp)
+model, loop = yours(GPT16, ours.GPT16), yours(train_amp, ours.train_amp)
 text = shakespeare()[:20_000]
 pieces = [(x.to(device), y.to(device)) for x, y in character_batches(text, 32, 8, steps=120)]
 torch.manual_seed(0)

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from tests.test_widget_pages import WIDGETS
 
 from labkit.devices import detect
 from labkit.devices.roofline import roofs
@@ -25,6 +24,7 @@ from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTh
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.interview.small_bank import small_bank
+from tests.labs.engine.test_widget_pages import WIDGETS
 
 pytestmark = pytest.mark.browser
 

@@ -3,17 +3,14 @@
 Both are judged by where they end, under ``emulate_gpu()``; see ``labkit.labs.engine.loop_ends``.
 """
 
-import math
-from functools import partial
-
 import torch
-from torch.nn.utils import clip_grad_norm_
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import attempt, check, predict
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
+from labkit.labs.interview import solutions
 from labkit.training.models import HandmadeGPT
 
 LAB = "16_interview"
@@ -100,49 +97,6 @@ def _one_pass(gpt16, case, tokens, targets):
     }
 
 
-class GPT16(HandmadeGPT):
-    """labkit's own port; with a mistake on request."""
-
-    def __init__(self, vocabulary, context, *, mistake=""):
-        super().__init__(vocabulary, context)
-        self.mistake = mistake
-
-    def norm(self, x):
-        if self.mistake == "unlisted-ops-run-in-fp32":
-            return super().norm(x)
-        if self.mistake == "upcast-too-late":
-            return x * torch.rsqrt((x * x).float().mean(dim=-1, keepdim=True) + 1e-8)
-        if self.mistake == "eps-fits-every-format":
-            small = x / 256
-            return small * torch.rsqrt((small * small).mean(dim=-1, keepdim=True) + 1e-8)
-        if self.mistake == "a-larger-eps-costs-nothing":
-            x = x.float()
-            return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + 1e-2)
-        if self.mistake == "a-clamp-repairs-an-overflow":
-            x = x.clamp(-240, 240)
-            return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True).float() + 1e-8)
-        return super().norm(x.float())
-
-    def attend(self, query, key, value):
-        if self.mistake == "mask-constant-overflows":
-            return super().attend(query, key, value)
-        scores = self.norm(query) @ self.norm(key).transpose(-2, -1)
-        future = torch.ones(scores.shape[-2:], device=scores.device).triu(1).bool()
-        if self.mistake == "masked-means-score-zero":
-            scores = scores * ~future
-        elif self.mistake == "any-negative-number-masks":
-            scores = scores.masked_fill(future, -10.0)
-        else:
-            scores = scores.masked_fill(future, -math.inf)
-        return scores.softmax(dim=-1) @ value
-
-    def forward(self, tokens):
-        if self.mistake == "every-activation-needs-fp32":
-            with torch.autocast(tokens.device.type, enabled=False):
-                return super().forward(tokens)
-        return super().forward(tokens)
-
-
 def _model_evidence(got, want):
     for case in _CASES:
         end, ours = got[case], want[case]
@@ -167,7 +121,7 @@ def _model_evidence(got, want):
 
 MODEL = Loop(
     run_gpt16,
-    GPT16,
+    solutions.GPT16,
     _model_evidence,
     lambda shown: [end if type(end) is Raised else end["gradients"] for end in shown.values()],
 )
@@ -179,23 +133,65 @@ def check_gpt16(got):
     MODEL.judge(got, check_gpt16.known_wrong)
 
 
-for _idea, _question in {
-    "mask-constant-overflows": "FP16 ends at 65504. What masks in any format?",
-    "unlisted-ops-run-in-fp32": "A product of two FP16 tensors stays FP16: above 255 a square "
-    "overflows, and 1e-8 is 0. Which lines does no list of autocast hold?",
-    "upcast-too-late": "The square was infinite before your conversion. Which value must be "
-    "float32 first?",
-    "eps-fits-every-format": "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is "
-    "0 times inf?",
-    "a-larger-eps-costs-nothing": "In float32 the logits changed: eps is part of the model. "
-    "What else keeps 1e-8 from vanishing?",
-    "a-clamp-repairs-an-overflow": "Clamped queries are other queries. Which dtype holds the "
-    "true ones?",
-    "masked-means-score-zero": "exp(0) is 1: the future is read. Which score has weight 0?",
-    "any-negative-number-masks": "exp(-10) is small and not 0. Which score has weight 0?",
-    "every-activation-needs-fp32": "Nothing runs in 16 bits any more. Which products may?",
-}.items():
-    check_gpt16.wrong(_idea, _question)(partial(GPT16, mistake=_idea))
+check_gpt16.slip(
+    "mask-constant-overflows",
+    "FP16 ends at 65504. What masks in any format?",
+    swap=("-math.inf", "-1e9"),
+)
+check_gpt16.slip(
+    "unlisted-ops-run-in-fp32",
+    "A product of two FP16 tensors stays FP16: above 255 a square overflows, and 1e-8 is 0. Which "
+    "lines does no list of autocast hold?",
+    cut="x = x.float()",
+)
+check_gpt16.slip(
+    "upcast-too-late",
+    "The square was infinite before your conversion. Which value must be float32 first?",
+    swap=(
+        "x = x.float()\n        return x * torch.rsqrt((x * x).mean",
+        "return x * torch.rsqrt((x * x).float().mean",
+    ),
+)
+check_gpt16.slip(
+    "eps-fits-every-format",
+    "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is 0 times inf?",
+    swap=("x = x.float()", "x = x / 256"),
+)
+check_gpt16.slip(
+    "a-larger-eps-costs-nothing",
+    "In float32 the logits changed: eps is part of the model. What else keeps 1e-8 from vanishing?",
+    swap=("1e-8", "1e-2"),
+)
+check_gpt16.slip(
+    "a-clamp-repairs-an-overflow",
+    "Clamped queries are other queries. Which dtype holds the true ones?",
+    swap=(
+        "x = x.float()\n        return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True)",
+        "x = x.clamp(-240, 240)\n"
+        "        return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True).float()",
+    ),
+)
+check_gpt16.slip(
+    "masked-means-score-zero",
+    "exp(0) is 1: the future is read. Which score has weight 0?",
+    swap=("scores.masked_fill(future, -math.inf)", "(scores * ~future)"),
+)
+check_gpt16.slip(
+    "any-negative-number-masks",
+    "exp(-10) is small and not 0. Which score has weight 0?",
+    swap=("-math.inf", "-10.0"),
+)
+
+
+@check_gpt16.wrong(
+    "every-activation-needs-fp32", "Nothing runs in 16 bits any more. Which products may?"
+)
+class AutocastOff(solutions.GPT16):
+    """The port with autocast switched off inside."""
+
+    def forward(self, tokens):
+        with torch.autocast(tokens.device.type, enabled=False):
+            return super().forward(tokens)
 
 
 # The loop
@@ -203,8 +199,19 @@ for _idea, _question in {
 _EVERY, _LIMIT = 4, 1.0
 
 
+class _Wide(HandmadeGPT):
+    """A model that trains in FP16: what FP16 breaks is float32, the five layers are not."""
+
+    def norm(self, x):
+        return super().norm(x.float())
+
+    def attend(self, query, key, value):
+        with torch.autocast(value.device.type, enabled=False):
+            return super().attend(query.float(), key.float(), value.float())
+
+
 def _trained(seed=5):
-    network = filled(GPT16(_VOCABULARY, _CONTEXT), seed)
+    network = filled(_Wide(_VOCABULARY, _CONTEXT), seed)
     with torch.no_grad():
         network.head.weight *= 3  # so steep that 65536 overflows, and 32768 does not
     return network
@@ -260,56 +267,6 @@ def _without_state(end):
     return end if type(end) is Raised else None
 
 
-def train_amp(model, batches, optimizer, device, every, limit, state=None, *, mistake=""):
-    """labkit's own port of the loop: (losses, norms, state); with a mistake on request."""
-    scaler = torch.amp.GradScaler(device, enabled=mistake != "autocast-alone-trains-fp16")
-    if state is not None and mistake != "scaler-state-is-disposable":
-        scaler.load_state_dict(state)
-    losses, norms = [], []
-    for first in range(0, len(batches), every):
-        group = batches[first : first + every]
-        if mistake == "the-tail-may-be-dropped" and len(group) < every:
-            break
-        share = 1 / len(group)
-        if mistake == "every-group-has-k":
-            share = 1 / every
-        elif mistake == "sums-need-no-division":
-            share = 1
-        if mistake != "gradients-reset-themselves":
-            optimizer.zero_grad()
-        losses.append(0.0)
-        for tokens, next_tokens in group:
-            if mistake == "zero-grad-each-micro-batch":
-                optimizer.zero_grad()
-            with torch.autocast(device, dtype=torch.float16):
-                loss = model.loss(model(tokens), next_tokens) * share
-            scaler.scale(loss).backward()
-            told = scaler.scale(loss) if mistake == "scaled-loss-is-the-loss" else loss
-            losses[-1] += told.item()
-            if mistake == "unscale-each-micro-batch":
-                scaler.unscale_(optimizer)
-        norms.append(_clipped(model, optimizer, scaler, limit, mistake).item())
-        scaler.step(optimizer)
-        if mistake != "the-scale-adjusts-itself":
-            scaler.update()
-    return losses, norms, scaler.state_dict()
-
-
-def _clipped(model, optimizer, scaler, limit, mistake):
-    """Clip the gradients' norm; return what is reported as the norm."""
-    parameters = list(model.parameters())
-    if mistake == "clip-before-unscale":
-        return clip_grad_norm_(parameters, limit) / scaler.get_scale()
-    if mistake == "reported-norm-is-true":
-        scaled = torch.stack([p.grad.norm() for p in parameters]).norm()
-    if mistake != "unscale-each-micro-batch":
-        scaler.unscale_(optimizer)
-    norm = clip_grad_norm_(parameters, limit)
-    if mistake == "norm-after-clipping":
-        return torch.stack([p.grad.norm() for p in parameters]).norm()
-    return scaled if mistake == "reported-norm-is-true" else norm
-
-
 def _loop_evidence(got, want):
     if got["ran"] and got["ran"] != want["ran"]:
         return f"The network trained in {got['ran']}; FP16 is asked for."
@@ -345,7 +302,7 @@ def _steps(end):
 
 LOOP = Loop(
     run_train_amp,
-    train_amp,
+    solutions.train_amp,
     _loop_evidence,
     lambda shown: [
         shown["ran"],
@@ -362,27 +319,79 @@ def check_train_amp(got):
     LOOP.judge(got, check_train_amp.known_wrong)
 
 
-for _idea, _question in {
-    "scaler-state-is-disposable": "The second run began with a scale of 65536 again. What did "
-    "the first run know that the weights do not hold?",
-    "clip-before-unscale": "You clipped scaled gradients: the real limit is 1/65536. What must "
-    "come before?",
-    "reported-norm-is-true": "That norm holds the scale. When is it taken?",
-    "norm-after-clipping": "That is the norm after clipping. What does clip_grad_norm_ return?",
-    "scaled-loss-is-the-loss": "That is the loss times the scale. Which one is logged?",
-    "unscale-each-micro-batch": "`unscale_` belongs once before a step. What would a scaled "
-    "gradient be added to?",
-    "zero-grad-each-micro-batch": "Only the last micro-batch is left. When are the gradients "
-    "emptied?",
-    "gradients-reset-themselves": "Gradients of the step before are still there. Which line "
-    "empties them?",
-    "sums-need-no-division": "`backward` adds up. By what is each loss divided?",
-    "every-group-has-k": "The last group has two micro-batches. By what is divided there?",
-    "the-tail-may-be-dropped": "The last two micro-batches met no step. When does one come, "
-    "besides every fourth?",
-    "the-scale-adjusts-itself": "The first step overflows and so do all others. Which call "
-    "lowers the scale?",
-    "autocast-alone-trains-fp16": "No step was skipped, though at a scale of 65536 the first "
-    "one overflows. What protects small gradients in FP16?",
-}.items():
-    check_train_amp.wrong(_idea, _question)(partial(train_amp, mistake=_idea))
+_CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"
+_NORM = "torch.stack([p.grad.norm() for p in model.parameters()]).norm()"
+
+check_train_amp.slip(
+    "scaler-state-is-disposable",
+    "The second run began with a scale of 65536 again. What did the first run know that the "
+    "weights do not hold?",
+    cut="scaler.load_state_dict(state)",
+)
+check_train_amp.slip(
+    "clip-before-unscale",
+    "You clipped scaled gradients: the real limit is 1/65536. What must come before?",
+    swap=(
+        f"scaler.unscale_(optimizer)\n        norms.append({_CLIP}.item())",
+        f"norms.append({_CLIP}.item() / scaler.get_scale())",
+    ),
+)
+check_train_amp.slip(
+    "reported-norm-is-true",
+    "That norm holds the scale. When is it taken?",
+    swap=(
+        f"scaler.unscale_(optimizer)\n        norms.append({_CLIP}.item())",
+        f"norms.append({_NORM}.item())\n        scaler.unscale_(optimizer)\n        {_CLIP}",
+    ),
+)
+check_train_amp.slip(
+    "norm-after-clipping",
+    "That is the norm after clipping. What does clip_grad_norm_ return?",
+    swap=(f"norms.append({_CLIP}.item())", f"{_CLIP}\n        norms.append({_NORM}.item())"),
+)
+check_train_amp.slip(
+    "scaled-loss-is-the-loss",
+    "That is the loss times the scale. Which one is logged?",
+    swap=("+= loss.item()", "+= scaler.scale(loss).item()"),
+)
+check_train_amp.slip(
+    "unscale-each-micro-batch",
+    "`unscale_` belongs once before a step. What would a scaled gradient be added to?",
+    swap=("scaler.unscale_(optimizer)", "    scaler.unscale_(optimizer)"),
+)
+check_train_amp.slip(
+    "zero-grad-each-micro-batch",
+    "Only the last micro-batch is left. When are the gradients emptied?",
+    swap=("with torch.autocast", "optimizer.zero_grad()\n            with torch.autocast"),
+)
+check_train_amp.slip(
+    "gradients-reset-themselves",
+    "Gradients of the step before are still there. Which line empties them?",
+    cut="optimizer.zero_grad()",
+)
+check_train_amp.slip(
+    "sums-need-no-division",
+    "`backward` adds up. By what is each loss divided?",
+    cut=" / len(group)",
+)
+check_train_amp.slip(
+    "every-group-has-k",
+    "The last group has two micro-batches. By what is divided there?",
+    swap=(" / len(group)", " / every"),
+)
+check_train_amp.slip(
+    "the-tail-may-be-dropped",
+    "The last two micro-batches met no step. When does one come, besides every fourth?",
+    swap=("range(0, len(batches), every)", "range(0, len(batches) - every + 1, every)"),
+)
+check_train_amp.slip(
+    "the-scale-adjusts-itself",
+    "The first step overflows and so do all others. Which call lowers the scale?",
+    cut="scaler.update()",
+)
+check_train_amp.slip(
+    "autocast-alone-trains-fp16",
+    "No step was skipped, though at a scale of 65536 the first one overflows. What protects small "
+    "gradients in FP16?",
+    swap=("GradScaler(device)", "GradScaler(device, enabled=False)"),
+)

@@ -18,7 +18,8 @@ class GPT16(HandmadeGPT):
     """The same model, fit for FP16 autocast."""
 
     def norm(self, x):
-        x = x.float()  # the squares of FP16 queries overflow above 255, and its eps is 0
+        # The squares of FP16 queries overflow above 255, and its eps is 0.
+        x = x.float()
         return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + 1e-8)
 
     def attend(self, query, key, value):

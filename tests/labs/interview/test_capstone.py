@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from labkit.labs.interview import checks as capstone
-from labkit.labs.interview.checks import GPT16, check_gpt16, check_train_amp
+from labkit.labs.interview.checks import check_gpt16, check_train_amp
+from labkit.labs.interview.solutions import GPT16, train_amp
 from labkit.training.models import HandmadeGPT
 
 
@@ -190,21 +190,21 @@ def bf16(model, batches, optimizer, device, every, limit, state=None):
 
 
 def no_state(*arguments, **rest):
-    losses, norms, _ = capstone.train_amp(*arguments[:6])
+    losses, norms, _ = train_amp(*arguments[:6])
     return losses, norms, None
 
 
 def two_things(*arguments, **rest):
-    return capstone.train_amp(*arguments)[:2]
+    return train_amp(*arguments)[:2]
 
 
 def frozen_scale(model, batches, optimizer, device, every, limit, state=None):
     halves = [torch.amp.GradScaler(device, init_scale=2.0**15).state_dict()]
-    return capstone.train_amp(model, batches, optimizer, device, every, limit, halves[0])
+    return train_amp(model, batches, optimizer, device, every, limit, halves[0])
 
 
 def few_norms(*arguments, **rest):
-    losses, norms, state = capstone.train_amp(*arguments, **rest)
+    losses, norms, state = train_amp(*arguments, **rest)
     return losses, norms[-1:], state
 
 
@@ -212,14 +212,14 @@ def a_scaler_each_step(model, batches, optimizer, device, every, limit, state=No
     losses, norms = [], []
     for first in range(0, len(batches), every):
         rest = model, batches[first : first + every], optimizer, device, every, limit
-        one, two, _ = capstone.train_amp(*rest)
+        one, two, _ = train_amp(*rest)
         losses, norms = losses + one, norms + two
     return losses, norms, None
 
 
 def small_scale(model, batches, optimizer, device, every, limit, state=None):
     state = state or torch.amp.GradScaler(device, init_scale=1024.0).state_dict()
-    return capstone.train_amp(model, batches, optimizer, device, every, limit, state)
+    return train_amp(model, batches, optimizer, device, every, limit, state)
 
 
 @pytest.mark.parametrize(
