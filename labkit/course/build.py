@@ -54,7 +54,7 @@ def build(
     check: bool = False,
     execute: bool = False,
     notebooks: Path = NOTEBOOKS,
-    folders: Path = LABS,
+    folders: Path | None = None,
 ) -> list[str]:
     """Write what is not current and return a sentence a file.
 
@@ -62,10 +62,11 @@ def build(
     ``labs`` are names such as ``"02_number_formats"``; all of them by default. With ``check``
     nothing is written or executed: the sentences say which files are stale and what mends them.
     With ``execute`` solutions are executed even where they are current. ``folders`` is where each
-    lab's own folder lies.
+    lab's own folder lies: labkit.labs for the course's notebooks, else ``labs`` in ``notebooks``.
 
     Raises LabError for a mistake in a source and BuildError for a lab that does not run.
     """
+    folders = folders or (LABS if notebooks == NOTEBOOKS else notebooks / "labs")
     sources = sorted((notebooks / "source").glob("*.py"))
     read = {path.stem: read_lab(path) for path in sources}
     chosen = choose(labs, read)
@@ -158,12 +159,15 @@ def _entry(lab: Lab) -> dict[str, Any]:
 
 
 def _texts_of_checks(lab: Lab) -> list[str]:
-    """The modules of the lab's checks, and those of labkit.labs that these import in turn."""
+    """The modules of the lab's checks, and those of labkit.labs that these import in turn.
+
+    Solutions are left out: they follow from the source, and their file may be older than it.
+    """
     texts: dict[Path, str] = {}
     unread = _files(f"labkit.labs.{lab.lab[3:]}.checks")
     while unread:
         path = unread.pop()
-        if path not in texts:
+        if path not in texts and path.name != "solutions.py":
             texts[path] = path.read_text(encoding="utf-8")
             unread |= _imported(texts[path])
     return [texts[path] for path in sorted(texts)]

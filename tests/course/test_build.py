@@ -12,8 +12,7 @@ from tiny_lab import TINY
 
 from labkit.__main__ import main
 from labkit.course import build as build_module
-from labkit.course.build import TABLE_BEGINS, TABLE_ENDS, BuildError
-from labkit.course.build import build as build_course
+from labkit.course.build import TABLE_BEGINS, TABLE_ENDS, BuildError, build
 from labkit.course.lab_source import (
     LabError,
     cell_id,
@@ -23,11 +22,6 @@ from labkit.course.lab_source import (
     read_lab,
 )
 from labkit.course.solution_text import solutions_text
-
-
-def build(labs=None, *, notebooks: Path, **options) -> list[str]:
-    """The labs' folders stand beside these notebooks, not in labkit."""
-    return build_course(labs, notebooks=notebooks, folders=notebooks / "labs", **options)
 
 
 def lab_of(notebooks: Path):
@@ -187,34 +181,41 @@ def test_manifest(built):
     }
 
 
-def test_manifest_knows_the_version_of_the_checks(course, monkeypatch, tmp_path):
-    (tmp_path / "tiny.py").write_text("FACT = 1\n")
-    monkeypatch.setattr(build_module, "_CHECKS", tmp_path)
+@pytest.fixture
+def labs(tmp_path, monkeypatch) -> Path:
+    """An empty labkit.labs, with a folder for the tiny lab."""
+    monkeypatch.setattr(build_module, "_LABKIT", tmp_path / "labkit")
+    folder = tmp_path / "labkit" / "labs"
+    (folder / "tiny").mkdir(parents=True)
+    return folder
+
+
+def test_manifest_knows_the_version_of_the_checks(course, labs):
+    (labs / "tiny" / "checks.py").write_text("FACT = 1\n")
     lab = lab_of(course())
     (entry,) = build_module._manifest([lab])["labs"]
     version = digest("FACT = 1\n" + solutions_text(lab))[:12]
     assert {e["check_version"] for e in entry["exercises"]} == {version}
 
 
-def test_the_version_covers_every_module_of_checks_that_is_used(course, monkeypatch, tmp_path):
-    monkeypatch.setattr(build_module, "_CHECKS", tmp_path)
-    (tmp_path / "tiny.py").write_text("from labkit.labs.engine import Mistake, deep\n")
-    (tmp_path / "other.py").write_text("from labkit.labs.engine.deep import x\n")
-    (tmp_path / "unused.py").write_text("")
+def test_the_version_covers_every_module_that_the_checks_use(course, labs):
+    (labs / "tiny" / "checks").mkdir()
+    (labs / "tiny" / "checks" / "__init__.py").write_text(
+        "from labkit.labs.tiny.checks import deep\nfrom labkit.labs.tiny import solutions\n"
+    )
+    (labs / "tiny" / "checks" / "deep.py").write_text("from labkit.labs.tiny.facts import x\n")
     lab = lab_of(course())
-    lab.learner.cells[-1].source = "from labkit.labs.engine import claim, other as o"
-    lab.learner.cells[-1].cell_type = "code"
 
     def version():
         (entry,) = build_module._manifest([lab])["labs"]
         return entry["exercises"][0]["check_version"]
 
     seen = [version()]
-    for name in ("deep", "other", "unused"):
-        with (tmp_path / f"{name}.py").open("a") as file:
+    for name in ("checks/deep", "facts", "unused", "solutions"):
+        with (labs / "tiny" / f"{name}.py").open("a") as file:
             file.write("# changed\n")
         seen.append(version())
-    assert len(set(seen)) == 3 and seen[2] == seen[3]
+    assert len(set(seen[:3])) == 3 and seen[2] == seen[3] == seen[4]
 
 
 def test_a_second_build_writes_and_executes_nothing(copy, monkeypatch):

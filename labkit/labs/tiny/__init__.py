@@ -1,1 +1,0 @@
-"""What belongs to lab 02 alone."""
