@@ -164,7 +164,8 @@ def _texts_of_checks(lab: Lab) -> list[str]:
     Solutions are left out: they follow from the source, and their file may be older than it.
     """
     texts: dict[Path, str] = {}
-    unread = _files(f"labkit.labs.{lab.lab[3:]}.checks")
+    folder = _LABKIT / "labs" / topic(lab.lab)
+    unread = {*folder.glob("checks.py"), *folder.glob("checks/*.py")}
     while unread:
         path = unread.pop()
         if path not in texts and path.name != "solutions.py":
@@ -178,16 +179,15 @@ def _imported(code: str) -> set[Path]:
     found = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("labkit.labs."):
-            found |= _files(node.module).union(
-                *(_files(f"{node.module}.{alias.name}") for alias in node.names)
-            )
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            found |= {path for name in names for path in _file(name)}
     return found
 
 
-def _files(module: str) -> set[Path]:
-    """The file of a module, or those of a package; none where there is no such module."""
+def _file(module: str) -> list[Path]:
+    """The file of a module or a package; none where there is no such module."""
     path = _LABKIT.parent.joinpath(*module.split("."))
-    return {path.with_suffix(".py")} & set(path.parent.glob("*.py")) or set(path.glob("*.py"))
+    return [p for p in (path.with_suffix(".py"), path / "__init__.py") if p.exists()]
 
 
 def _stale(
