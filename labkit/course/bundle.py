@@ -1,15 +1,16 @@
 """One file a widget: esbuild bundles each widget's ES module, and the bundle is committed.
 
-A widget is a Python file with a module of the same name beside it: for ``roofline.js`` stand there
+A widget is a Python file with a module of the same name beside it. For ``widget_roofline.js`` there
+are also
 
-- ``roofline.bundle.js``, all the JavaScript of the widget, the ``_esm`` of its class;
-- ``roofline.bundle.js.map``, its source map;
-- ``roofline.bundle.css``, all its style, the ``_css`` of its class.
+- ``widget_roofline.bundle.js``, all the JavaScript of the widget, the ``_esm`` of its class;
+- ``widget_roofline.bundle.js.map``, its source map;
+- ``widget_roofline.bundle.css``, all its style, the ``_css`` of its class.
 
 A module imports the shared elements.js as ``labkit/elements``, wherever both lie, and its own style
-as ``./roofline.css``. The first line of ``roofline.bundle.js`` names what it was made from, with a
-hash of that and of what came out, so that a stale bundle is found without Node. Only who edits a
-widget needs Node, for npx.
+as ``./widget_roofline.css``. The first line of ``widget_roofline.bundle.js`` names what it was made
+from, with a hash of that and of what came out, so that a stale bundle is found without Node. Only
+who edits a widget needs Node, for npx.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ CPU = Description(name="a processor", kind="cpu")
 
 @pytest.fixture(autouse=True)
 def nothing_is_tried(monkeypatch):
-    """A trial starts a process and imports torch: tests/test_hardware_probe.py does."""
+    """A trial starts a process and imports torch: tests/devices/test_hardware_probe.py does."""
     monkeypatch.setattr(doctor, "look", lambda: Findings((CPU,)))
 
 

@@ -1,4 +1,6 @@
-"""A real Tensor Core keeps the interval too. Run with ``pytest tests/test_tensor_core_cuda.py``.
+"""A real Tensor Core keeps the interval too.
+
+Where a GPU is: ``pytest tests/emulation/test_tensor_core_cuda.py``.
 
 Its sums truncate, so u is 2**-23. Sums split over K may by default meet in 16 bits; that is
 switched off here. Kernels that cuDNN may compute by Winograd, which rounds inside, are left out.

@@ -1,4 +1,7 @@
-"""A GPU gives the bits a CPU gives. Run with ``pytest tests/test_formats_cuda.py`` where one is."""
+"""A GPU gives the bits a CPU gives.
+
+Where a GPU is: ``pytest tests/formats/test_formats_cuda.py``.
+"""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ from labkit.formats import FP16, spacing
 # Say that these are questions from earlier labs, and how long they take.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import warm_up
+from labkit.interview import warm_up
 
 warm_up("99_new_topic")
 
@@ -82,7 +82,7 @@ any_gap = yours(gap, ours.gap)
 # Ask for the answer aloud, as to a colleague. The questions are those of the bank whose `lab` is this one.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.interview.widget_drill_card import say_it
+from labkit.interview import say_it
 
 say_it("99_new_topic")
 

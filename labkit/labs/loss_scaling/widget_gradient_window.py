@@ -1,8 +1,7 @@
 """GradientWindow: gradients over FP16's window, and a loss scale that moves them.
 
-This module believes that loss scaling moves a histogram sideways and changes nothing else. A frame
-is a histogram by powers of two; the scale is 2**k, so k shifts it. Python says which part is lost,
-subnormal or overflowed; the page draws it.
+A frame is a histogram by powers of two; the scale is 2**k, so k shifts it sideways and changes
+nothing else. Python says which part is lost, subnormal or overflowed; the page draws it.
 """
 
 from collections.abc import Mapping, Sequence

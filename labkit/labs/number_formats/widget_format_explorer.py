@@ -1,8 +1,7 @@
 """FormatExplorer: one number, its bits, its neighbours, and what every format makes of it.
 
-This module believes that Python computes and the page draws. What there is to see comes from
-``format_picture``; ``format_explorer.js`` draws it, moves at once what a key
-moved, and sends a request.
+Python computes and the page draws. What there is to see comes from ``format_picture``;
+``widget_format_explorer.js`` draws it, moves at once what a key moved, and sends a request.
 """
 
 from pathlib import Path

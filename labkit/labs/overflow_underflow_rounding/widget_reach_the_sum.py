@@ -1,7 +1,7 @@
 """ReachTheSum: add 1 and again 1 in a 16-bit format, and watch the sum stick.
 
-This module believes that Python computes and the page draws. Each add is ``quantize(sum + 1)``;
-``numbers`` holds what that gives as final text, and the lengths of the two bars.
+Python computes and the page draws. Each add is ``quantize(sum + 1)``; ``numbers`` holds
+what that gives as final text, and the lengths of the two bars.
 """
 
 import math

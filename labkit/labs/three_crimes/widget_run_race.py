@@ -1,7 +1,7 @@
 """RunRace: three runs from the same first weights, side by side: FP32, all in 16 bits, and mixed.
 
-This module believes that a race is three recorded runs and a step. The dials choose among the runs
-of data/emulated/three_crimes.json; ``numbers`` holds what the page draws, each number as final
+A race is three recorded runs and a step. The dials choose among the runs of
+data/emulated/three_crimes.json; ``numbers`` holds what the page draws, each number as final
 text. Which step is shown the page decides alone and tells in ``step``.
 """
 
