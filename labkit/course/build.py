@@ -77,7 +77,7 @@ def build(
 
     # All is in place before the first solution runs: lab 00 copies the learner notebooks, and each
     # lab imports its solutions.
-    texts = {notebooks / f"{lab.lab}.ipynb": _text(lab.learner) for lab in chosen}
+    texts = {notebooks / f"{lab.lab}.ipynb": notebook_text(lab.learner) for lab in chosen}
     for lab in chosen:
         texts[folders / topic(lab.lab) / "solutions.py"] = solutions_text(lab)
         package = folders / topic(lab.lab) / "__init__.py"
@@ -88,7 +88,7 @@ def build(
     for lab in chosen:
         path = notebooks / "solutions" / f"{lab.lab}.ipynb"
         if execute or not _is_current(lab, path):
-            said.append(_replace(path, _text(_executed(lab, notebooks))))
+            said.append(_replace(path, notebook_text(_executed(lab, notebooks))))
     return said
 
 
@@ -204,7 +204,7 @@ def _stale(
         solution = notebooks / "solutions" / f"{lab.lab}.ipynb"
         answers = folders / topic(lab.lab) / "solutions.py"
         for path, current in [
-            (learner, _read(learner) == _text(lab.learner)),
+            (learner, _read(learner) == notebook_text(lab.learner)),
             (solution, _is_current(lab, solution)),
             (answers, _read(answers) == solutions_text(lab)),
         ]:
@@ -298,7 +298,8 @@ def _only_widget(output: Any) -> bool:
     return list(output.get("data", {})) == [_WIDGET_VIEW]
 
 
-def _text(notebook: Any) -> str:
+def notebook_text(notebook: Any) -> str:
+    """A notebook as the text of its file; raises nbformat.ValidationError."""
     import nbformat
 
     nbformat.validate(notebook)

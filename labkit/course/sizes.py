@@ -42,7 +42,8 @@ def table(labkit: Path = LABKIT) -> str:
     for name in LEARNERS:
         rows.append((name.removesuffix(".py"), lines([labkit / name]), ""))
     rows.append(("what a learner reads", sum(row[1] for row in rows), f"of {LEARNERS_BUDGET}"))
-    for name in ("base", "labs/engine", "labs/detective", "interview", "course", "grading"):
+    behind = ("base", "labs/engine", "labs/detective", "interview", "course", "grading", "commands")
+    for name in behind:
         rows.append((name, lines([labkit / name]), ""))
     for folder in sorted(path.parent for path in labkit.glob("labs/*/__init__.py")):
         if folder.name not in SHARED_BY_LABS:

@@ -22,6 +22,7 @@ from pydantic_core import ArgsKwargs
 from torch import nn
 from torch.optim import Optimizer
 
+from labkit.base.files import replace_file
 from labkit.base.paths import DATA
 from labkit.measuring.report import Benchmark
 from labkit.measuring.speed import benchmark
@@ -199,7 +200,7 @@ def save(recording: Recording, path: Path) -> None:
     """Write the recording as JSON; inf and NaN are the strings "Infinity" and "NaN"."""
     content = json.loads(_RECORDING.dump_json(recording)) | {"columns": _COLUMNS}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+    replace_file(path, json.dumps(content, allow_nan=False) + "\n")
 
 
 def load(path: Path) -> Recording:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.base.files import replace_file
 from labkit.base.paths import NOTEBOOKS
-from labkit.course.build import CELL_SECONDS, choose
+from labkit.course.build import CELL_SECONDS, choose, notebook_text
 from labkit.course.lab_source import Lab, cell_id, digest, read_lab
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader.settings import labkit_config, own_config
@@ -287,18 +287,11 @@ def _header() -> str:
     cells = [v4.new_markdown_cell(_HEADER), v4.new_code_cell(names)]
     for cell in cells:
         cell["id"] = cell_id(cell.cell_type, cell.source, 1)
-    return _as_text(v4.new_notebook(cells=cells, nbformat_minor=5))
+    return notebook_text(v4.new_notebook(cells=cells, nbformat_minor=5))
 
 
 def _notebook(lab: Lab, hidden: dict[str, tuple[HiddenCheck, str]]) -> str:
-    return _as_text(source_notebook(lab, hidden))
-
-
-def _as_text(notebook: Any) -> str:
-    import nbformat
-
-    nbformat.validate(notebook)
-    return nbformat.writes(notebook) + "\n"
+    return notebook_text(source_notebook(lab, hidden))
 
 
 def _limits(labs: Iterable[Lab]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.comparing import show
+from labkit.labs.engine.loop_ends import seeded
 
 LAB = "interview"
 
@@ -15,19 +16,15 @@ LAB = "interview"
 # A gradient penalty
 
 
-def _seeded(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 def _network():
     network = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
     with torch.no_grad():
         for seed, parameter in enumerate(network.parameters()):
-            parameter.copy_(0.4 * _seeded(seed, *parameter.shape))
+            parameter.copy_(0.4 * seeded(seed, *parameter.shape))
     return network
 
 
-_X, _TARGETS = _seeded(10, 16, 6), torch.arange(16) % 4
+_X, _TARGETS = seeded(10, 16, 6), torch.arange(16) % 4
 
 
 def _tiny(output, targets):
