@@ -1,4 +1,4 @@
-"""labkit: what stands behind the labs. Importing it imports nothing else.
+"""labkit, the package behind the labs. Importing it imports nothing else.
 
 What a learner imports, each package resting on those above it:
 
@@ -9,7 +9,7 @@ What a learner imports, each package resting on those above it:
 - ``labkit.measuring``: speed, accuracy, memory, and recordings of other machines.
 - ``labkit.plots``: figures of those records.
 
-Behind the labs: ``base`` (files, progress), ``labs`` (a folder a lab, and the engine of checks),
+What runs the course: ``base`` (files, progress), ``labs`` (a folder a lab, and the engine of checks),
 ``interview``, ``course`` (notebooks, learners' copies), ``grading``. ``python -m labkit`` lists the
 commands.
 """

@@ -58,7 +58,7 @@ def test_the_readmes_example_prints_what_its_comments_say():
 
 
 # What a document may name though no clone holds it: what a reader makes, a name in JavaScript.
-MADE = {"my_labs/", ".venv/bin/activate", "labkit/elements"}
+MADE = {"notebooks/my_labs/", ".venv/bin/activate", "labkit/elements"}
 ENDINGS = r"py|md|js|css|toml|ipynb|yml"
 """Of a name without a folder; a table or a zip is the reader's own."""
 

@@ -109,7 +109,7 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--lab", help="one lab, such as 02_number_formats or 02")
     add("--jobs", type=int, metavar="N", help="submissions at a time; by default one a core")
     add("--extra", type=Path, metavar="checks.py", help="hidden checks of your own")
-    add("--gradebook", type=Path, metavar="nbgrader.db", help="write the scores there too")
+    add("--gradebook", type=Path, metavar="gradebook.db", help="write the scores there too")
     add("--roster", type=Path, metavar="FILE", help="columns id, name, lms_id and maybe due")
     add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
     add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")

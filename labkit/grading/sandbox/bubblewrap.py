@@ -22,12 +22,12 @@ DISK_BYTES = 64 * 2**20
 
 PROMISES = """\
 A student's code runs as an unprivileged user in a bubblewrap sandbox of its own. It has no network.
-It sees Python, its packages, labkit and the labs' data, all read-only, and nothing else of your
-machine: no home folder, no other submission, no gradebook, no solution, no judge, no --extra file.
-It sees no other process but those it starts. Computing time, memory, processes, disk and output
-are limited for all that it starts together; what exceeds a limit costs that exercise only. The
-verdict falls outside, from plain data: nothing a student does to Python, torch or labkit inside
-changes what is judged."""
+It sees Python, its packages, the part of labkit that answers may import and the labs' data, all
+read-only, and nothing else of your machine: no home folder, no other submission, no gradebook, no
+solution, no judge, no --extra file. It sees no other process but those it starts. Computing time,
+memory, processes, disk and output are limited for all that it starts together; what exceeds a limit
+costs that exercise only. The verdict falls outside, from plain data: nothing a student does to
+Python, torch or labkit inside changes what is judged."""
 
 NOT_PROTECTED = """\
 Not promised: a fault of the Linux kernel or of bubblewrap is a way out. The first half of a check,
