@@ -9,7 +9,7 @@ What a learner imports, each package resting on those above it:
 - ``labkit.measuring``: speed, accuracy, memory, and recordings of other machines.
 - ``labkit.plots``: figures of those records.
 
-What runs the course: ``base`` (files, progress), ``labs`` (a folder a lab, and the engine of checks),
-``interview``, ``course`` (notebooks, learners' copies), ``grading``. ``python -m labkit`` lists the
-commands.
+What runs the course: ``base`` (files, progress), ``labs`` (a folder a lab, and the engine of
+checks), ``interview``, ``course`` (notebooks, learners' copies), ``grading``. ``python -m labkit``
+lists the commands.
 """

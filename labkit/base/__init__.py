@@ -1,1 +1,1 @@
-"""What everything stands on: paths, files, misconceptions and the progress log."""
+"""What everything stands on: paths, files, templates, the manifest, misconceptions, the log."""

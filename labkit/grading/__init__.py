@@ -1,8 +1,9 @@
 """The grader: students' code in a sandbox, the judge outside of it.
 
-``records`` says what is graded and what comes back; ``runner.Grader`` does it. In reading order,
-inside the sandbox: ``frames``, ``standin``, ``cells``, ``confine``, ``server``; around it:
-``sandbox``, ``watching``, ``metering``; outside: ``shipping``, ``judge``, ``snapshot``, ``worker``,
-``runner``. ``batch`` names the modules between what a class hands in and the runner, and
-``nbgrader_course`` writes what an instructor hands out.
+``records`` says what is graded and what comes back, and ``course`` what a lab asks. ``command`` is
+``labkit grade``: ``intake`` reads what a class handed in, ``judge`` grades it, ``report`` writes
+points, tables and pages. In ``judge`` read ``shipping``, ``judging``, ``snapshot``, ``worker``,
+``runner``, then ``batch``. In ``sandbox`` the inner half is ``frames``, ``standin``, ``cells``,
+``confine`` and ``server``; around it stand ``bubblewrap``, ``watching`` and ``metering``.
+``nbgrader`` writes the course for stock nbgrader.
 """

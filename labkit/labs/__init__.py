@@ -1,1 +1,1 @@
-"""A folder a lab, named as its notebook after the number; ``engine`` serves them all."""
+"""A folder a lab, named as its notebook after the number; ``engine`` serves all of them."""

@@ -1,8 +1,8 @@
 """Measure: how fast a dtype or a precision is here, whether accuracy holds, and where a step loses.
 
-``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision (its records are
-in ``report``); ``quality`` asks whether the accuracy is the same, ``efficiency`` what a step needs,
-``energy`` for joules and their price. ``recordings`` are such results of named machines.
+``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
+rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
+same, ``efficiency`` what a step needs, ``energy`` for joules and their price. ``recordings`` are such results of named machines.
 """
 
 from typing import TYPE_CHECKING
