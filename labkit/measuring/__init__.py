@@ -2,7 +2,8 @@
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
 rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
-same, ``efficiency`` what a step needs, ``energy`` for joules and their price. ``recordings`` are such results of named machines.
+same, ``efficiency`` what a step needs, ``energy`` for joules and their price.
+``recordings`` are such results of named machines.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,7 @@
 """Grade what a class handed in: read each file, choose what counts, grade what is not known yet.
 
-The batch side of the grader in reading order: ``intake`` finds files, ``reading`` turns one into
-cells, ``naming`` and ``selecting`` keep what is run of it; here submissions become ``Work`` and go
-to the runner; ``ledger`` keeps what comes back; ``scores`` makes points of it; ``tables``,
-``feedback`` and ``summary`` write them down; ``command`` is what an instructor types.
+A file that the intake found becomes a ``Submission``, and what is run of it a ``Work``. Works that
+the ledger does not know go to the runner, and the ledger keeps each outcome as it comes back.
 """
 
 import queue

@@ -1,9 +1,9 @@
 """The first half of a check as bytes for the sandbox: the function and what it refers to, no more.
 
-``cloudpickle`` takes a function of labkit.labs.engine by value, with those globals only that it
-reads. ``labkit.labs.engine.codec`` and ``labkit.labs.engine.running`` stay references: they are in
-the sandbox. What would carry a right answer along is refused here, so that a mistake in a check
-never becomes a leak.
+``cloudpickle`` takes a function of a lab's checks or of labkit.labs.engine by value, with those
+globals only that it reads. ``labkit.labs.engine.codec`` and ``labkit.labs.engine.running``
+stay references: they are in the sandbox. What would carry a right answer along is refused here, so
+that a mistake in a check never becomes a leak.
 """
 
 import importlib

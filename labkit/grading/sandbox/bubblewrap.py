@@ -1,8 +1,9 @@
 """The sandbox around the warm server: bubblewrap, or none at all.
 
 What is bound is what Python and labkit need: shared libraries, the standard library, the
-environment's packages, labkit without its checks and its questions, and the labs' data. Every path
-is the same inside and outside, so that a message names the file that a reader can open.
+environment's packages, the part of labkit that answers may import, by name, and the labs' data
+without the questions. Every path is the same inside and outside, so that a message names the file
+that a reader can open.
 """
 
 import os
