@@ -15,7 +15,7 @@ check serves the learner's kernel and a grader that keeps the answer in a sandbo
         return 2.0**-10 * abs(x)
 
 In a notebook ``check_ulp(ulp)`` shows one line or raises ``CheckFailed`` with one line;
-``check_ulp.result(ulp)`` gives the record. Each module of this package holds one lab's checks.
+``check_ulp.result(ulp)`` gives the record. A lab's checks are ``labkit.labs.TOPIC.checks``.
 """
 
 import functools

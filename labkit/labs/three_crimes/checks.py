@@ -450,7 +450,7 @@ check_causes.slip(
 
 STALLED = SUSPECTS["D"]
 # Runs of FP32 from other first weights end this far from each other by chance alone, at most:
-# tests/test_three_crimes_runs.py measures it.
+# tests/labs/three_crimes/test_three_crimes_runs.py measures it.
 CHANCE = 0.06
 
 

@@ -2,7 +2,7 @@
 
 A run is a record of settings, and a repair changes one of them. Beside its losses it leaves
 evidence: which gradients are 0, which weights move. Which run fails, and of what, was measured
-first: tests/test_three_crimes_runs.py.
+first: tests/labs/three_crimes/test_three_crimes_runs.py.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Check of lab 05's review: a pull request of eight hunks, some of them right.
 
-The hunks are loops as people publish them, written anew. ``tests/test_amp_review.py`` runs each:
-a hunk with a fault breaks in the way its reason says, the others train as they should.
+The hunks are loops as people publish them, written anew. The lab's ``test_amp_review.py`` runs
+each: a hunk with a fault breaks in the way its reason says, the others train as they should.
 """
 
 from dataclasses import dataclass, field
