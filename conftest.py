@@ -36,6 +36,7 @@ PLAINEST = {
 seconds: defaultdict[str, float] = defaultdict(float)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """A file's tests share what they set up, and the browser's share one JupyterLab."""
     for item in items:

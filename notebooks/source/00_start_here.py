@@ -100,8 +100,8 @@ progress_panel()
 # %% [markdown]
 # ### Where to begin
 #
-# Twelve questions, two from each of labs 01 to 06, in about eight minutes. The card works by keyboard: numbers
-# choose, Enter answers, h gives a hint. "I do not know" is an honest answer, and here the useful one. Each answer
+# Two questions on each lab, less than a minute each. The card works by keyboard: numbers choose, Enter answers,
+# h gives a hint. "I do not know" is an honest answer, and here the useful one. Each answer
 # is explained, and what you missed comes back in later labs. New to all this? Skip the card and begin with lab 01.
 
 # %% tags=["nbval-ignore-output"]

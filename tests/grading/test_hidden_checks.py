@@ -7,8 +7,7 @@ import pytest
 from labkit.formats import FP16, spacing
 from labkit.grading.judge.hidden_checks import load, must_have_passed, run_hidden, with_seed
 from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
-from labkit.labs import engine as checks
-from labkit.labs.engine import CheckFailed
+from labkit.labs.engine import CheckFailed, checks
 from labkit.labs.number_formats.checks import check_ulp
 from tests.grading.cut_lab import EXTRA
 

@@ -71,17 +71,18 @@ def test_a_grade_holds_for_one_version_of_the_lab_and_of_the_check(tmp_path):
 
 def test_a_grade_holds_for_one_state_of_labkit(tmp_path, monkeypatch):
     package = tmp_path / "labkit"
-    (package / "checks").mkdir(parents=True)
-    (package / "widgets").mkdir()
-    for name in ("__init__.py", "formats.py", "checks/ours.py", "checks/lab.py", "widgets/w.py"):
-        (package / name).write_text("LAB = 'x'" if name == "checks/lab.py" else "")
-    monkeypatch.setattr(course.paths, "__file__", str(package / "__init__.py"))
+    own = ("labs/tiny/checks.py", "labs/tiny/widget_w.py", "labs/tiny/solutions.py")
+    shared = ("base/paths.py", "formats/dtypes.py", "labs/engine/checks.py")
+    for name in own + shared:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text("")
+    monkeypatch.setattr(course.paths, "__file__", str(package / "base" / "paths.py"))
     digest = course.rest_of_labkit.__wrapped__
     before = digest()
-    for name in ("checks/lab.py", "widgets/w.py"):  # with versions of their own, or of no matter
-        (package / name).write_text("LAB = 'y'")
+    for name in own:  # with versions of their own, or of no matter
+        (package / name).write_text("edited")
     assert digest() == before
-    for name in ("formats.py", "checks/ours.py"):
+    for name in shared:
         (package / name).write_text("edited")
         assert digest() != before
         before = digest()

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from labkit import emulation
 from labkit.devices import Description
 from labkit.devices.fp32_products import fp32_products_pinned
+from labkit.emulation import emulate as emulation
 from labkit.emulation import emulate_gpu
 from labkit.formats import TF32, accumulators, quantize
 from labkit.training import (

@@ -73,15 +73,11 @@ def ours(exercise: str, names: list[str], lab: str, modules: list[ModuleType]) -
     own.
     """
     solutions = solutions_of(lab)
-    # A notebook may still take it from its checks' module.
-    places = [solutions, *(m for m in modules if getattr(m, "LAB", None) == lab)]
     text = (paths.NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8")
     found = {
-        f"{module.__name__}.{name}": vars(solutions)[name]
+        f"{solutions.__name__}.{name}": vars(solutions)[name]
         for name in names
-        if re.search(rf"yours\(\w+, \w+\.{name}\)", text)
-        for module in places
-        if name in vars(module)
+        if re.search(rf"yours\(\w+, ours\.{name}\)", text)
     }
     what = f"labkit's own answer to {exercise} of {lab}"
     return _by_value(found, [*modules, solutions], what, lends=True)
