@@ -36,15 +36,6 @@ PLAINEST = {
 seconds: defaultdict[str, float] = defaultdict(float)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
-    """A file's tests share what they set up, and the browser's share one JupyterLab."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        group = "browser" if file.startswith("tests/browser/") else file
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     if isinstance(item, IPyNbCell) and item.path.parent == SOLVED_NOTEBOOKS:
