@@ -36,6 +36,12 @@ PLAINEST = {
 seconds: defaultdict[str, float] = defaultdict(float)
 
 
+def pytest_collection_modifyitems(items):
+    """The files that take minutes come first: the workers then end at about the same time."""
+    long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "browser")))}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
     if isinstance(item, IPyNbCell) and item.path.parent == SOLVED_NOTEBOOKS:

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from labkit.base import progress
+from labkit.base.files import replace_file
 from labkit.base.progress import Event, ProgressError
 from labkit.interview import mock
 from labkit.interview.answers import Judgement
@@ -141,7 +142,7 @@ def _setting(item: str, default: str) -> str:
 def export_reviews(file: Path) -> int:
     """Write all reviews to a JSON file and return how many there are."""
     rows = [{**asdict(review), "at": review.at.isoformat()} for review in reviews()]
-    file.write_text(json.dumps({"labkit reviews": FORMAT, "reviews": rows}, indent=1), "utf-8")
+    replace_file(file, json.dumps({"labkit reviews": FORMAT, "reviews": rows}, indent=1))
     return len(rows)
 
 

@@ -16,11 +16,12 @@ from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, read_secret
 from labkit.grading.nbgrader.exported_course import write_course
 from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits, check_ulp
-from labkit.labs.start_here.checks import check_fp16_bytes
 from tests.grading.cut_lab import CUT, EXTRA
 
 LAB, FIRST = "02_number_formats", "00_start_here"
 ANSWERS = {"e2m1-value": check_e2m1_value, "ulp": check_ulp, "eight-bits": check_eight_bits}
+WRONG = 3
+"""Known wrong answers of each exercise that take the long way; by its check each one is judged."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,10 @@ def with_answers(notebook, answers: dict[str, str]):
 
 
 def known_wrong(module: str, exercise: str, number: int) -> str:
-    """An answer cell that takes a known wrong answer; the last one where there are fewer."""
+    """An answer cell that takes a known wrong answer."""
     name = exercise.replace("-", "_")
-    number = min(number, len(ANSWERS.get(exercise, check_fp16_bytes).known_wrong) - 1)
     return (
-        f"from labkit.labs.engine.{module} import check_{name} as known\n"
+        f"from labkit.labs.{module}.checks import check_{name} as known\n"
         f"{name} = known.known_wrong[{number}].answer"
     )
 
@@ -185,8 +185,7 @@ def submissions(handed_out) -> dict:
             "    return spacing(x, FP16) if small or x in seen else 1.0"
         },
     }
-    most = max(len(check.known_wrong) for check in ANSWERS.values())
-    for number in range(most):
+    for number in range(WRONG):
         made[f"wrong-{number}"] = {
             exercise: known_wrong("number_formats", exercise, number) for exercise in ANSWERS
         }
@@ -247,9 +246,13 @@ def test_scores(graded, student):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(max(len(check.known_wrong) for check in ANSWERS.values())))
-def test_every_known_wrong_answer_earns_nothing(graded, number):
+@pytest.mark.parametrize("number", range(WRONG))
+def test_a_known_wrong_answer_is_judged_and_earns_nothing(graded, number):
     assert graded.points(f"wrong-{number}") == 0
+    for exercise in ANSWERS:
+        outputs = graded.cell(f"wrong-{number}", f"check-{exercise}").outputs
+        (error,) = [output for output in outputs if output.output_type == "error"]
+        assert error.ename == "CheckFailed" and f"{exercise}: failed." in error.evalue
 
 
 @pytest.mark.slow

@@ -62,9 +62,9 @@ def reachable(thing) -> list:
 # What both halves of a check read. Each was looked at: inputs, settings, and what builds or drives
 # them; no answers. A name that is new here may be a table of answers: split it.
 BOTH = {
-    "penalized-loss": "_CASES _TARGETS _X _network _seeded",
-    "mini-autocast": "_CASES _network _seeded",
-    "dtypes": "_seeded",
+    "penalized-loss": "_CASES _TARGETS _X _network seeded",
+    "mini-autocast": "_CASES _network seeded",
+    "dtypes": "seeded",
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",
     "zero-share": "_HALF _gradients",
@@ -80,11 +80,11 @@ BOTH = {
     "logsumexp": "_LSE_INPUTS",
     "masked-softmax": "_SCORES _scores",
     "unit-rms": "_RMS_ROWS",
-    "rescue": "_products _uniform",
-    "total": "_sums _uniform",
+    "rescue": "_products",
+    "total": "_sums",
     "fair-round": "_COINS _FAIR_INPUTS",
-    "kahan": "_additions _uniform",
-    "tolerance": "_pairs_to_bound _uniform",
+    "kahan": "_additions",
+    "tolerance": "_pairs_to_bound",
     "welford": "_STREAMS",
     "to-e4m3": "_SCALED",
     "fake-quantize": "_FAKE",

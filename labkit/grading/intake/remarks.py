@@ -1,4 +1,4 @@
-"""What an instructor should look at: a remark names a kind, a student, and says it in a sentence."""
+"""Remarks: what an instructor should look at, each with its kind, its student and a sentence."""
 
 from dataclasses import dataclass
 

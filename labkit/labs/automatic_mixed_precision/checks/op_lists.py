@@ -13,6 +13,7 @@ from labkit.formats.dtypes import name_of
 from labkit.labs.automatic_mixed_precision.lists import LOW
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import seeded
 
 LAB = "05_automatic_mixed_precision"
 
@@ -72,26 +73,22 @@ only_d = predict(
 # Autocast by hand
 
 
-def _seeded(seed, *shape, scale=1.0):
-    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 def _network():
     network = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 3))
     with torch.no_grad():
         for seed, parameter in enumerate(network.parameters()):
-            parameter.copy_(_seeded(seed, *parameter.shape, scale=0.5))
+            parameter.copy_(seeded(seed, *parameter.shape, scale=0.5))
     return network
 
 
-_X = _seeded(10, 4, 6)
+_X = seeded(10, 4, 6)
 _TARGETS = torch.tensor([0, 2, 1, 2])
-_WEIGHT = _seeded(11, 5, 6)
+_WEIGHT = seeded(11, 5, 6)
 _CASES = {
     "x @ w": lambda: _X @ _WEIGHT.T,
     "torch.mm(x, w)": lambda: torch.mm(_X, _WEIGHT.T),
-    "linear(x, w, bias=b)": lambda: F.linear(_X, _WEIGHT, bias=_seeded(12, 5)),
-    "conv2d(image, kernel)": lambda: F.conv2d(_seeded(13, 1, 2, 5, 5), _seeded(14, 3, 2, 3, 3)),
+    "linear(x, w, bias=b)": lambda: F.linear(_X, _WEIGHT, bias=seeded(12, 5)),
+    "conv2d(image, kernel)": lambda: F.conv2d(seeded(13, 1, 2, 5, 5), seeded(14, 3, 2, 3, 3)),
     "(x @ w).relu()": lambda: (_X @ _WEIGHT.T).relu(),
     "(20 * (x @ w)).exp()": lambda: (20 * (_X @ _WEIGHT.T).abs()).exp(),
     "(x @ w).softmax(dim=1)": lambda: (_X @ _WEIGHT.T).softmax(dim=1),
@@ -284,7 +281,7 @@ def run_dtypes(dtypes):
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
             for x, h in ((1, 2), (3, 2), (1, 4)):
-                x, h = _seeded(x, 3, 3), _seeded(h, 3, 3).to(dtype)
+                x, h = seeded(x, 3, 3), seeded(h, 3, 3).to(dtype)
                 with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
                     values = attempt(dtypes, x, h)
                 shown.append({"values": values, "casts": watch.casts, "met": watch.met})
@@ -350,7 +347,7 @@ def _judge_sources(lists, entry, dtype):
                 )
     if "promotion" not in entry["met"]:
         raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
-    if torch.equal(first[3].float(), _seeded(2, 3, 3).to(dtype).float()):
+    if torch.equal(first[3].float(), seeded(2, 3, 3).to(dtype).float()):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
 
 
