@@ -113,6 +113,7 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--roster", type=Path, metavar="FILE", help="columns id, name, lms_id and maybe due")
     add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
     add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
+    add("--chinese", action="store_true", help="feedback pages state wrong ideas in Chinese too")
     add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
     add("--scheduler", metavar="ADDRESS", help="of Dask, such as tcp://10.0.0.5:8786")
@@ -127,6 +128,7 @@ _FLAGS_OF_GRADING = {
     "roster": "--roster",
     "only": "--only",
     "overrides": "--overrides",
+    "chinese": "--chinese",
     "scheduler": "--scheduler",
     "secret_file": "--secret-file",
 }

@@ -10,11 +10,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from labkit.base.manifest import full_name
 from labkit.grading.course import CourseLab, read_course
 from labkit.grading.intake.deliveries import IntakeError, collect
-from labkit.grading.intake.roster import Override, Student, TableError, read_overrides, read_roster
+from labkit.grading.intake.remarks import Remark
+from labkit.grading.intake.roster import Override, TableError, read_overrides, read_roster
 from labkit.grading.judge import batch, cluster
 from labkit.grading.judge.batch import Engine, Submission
 from labkit.grading.judge.cluster import ClusterError
@@ -24,7 +26,7 @@ from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
 from labkit.grading.nbgrader.gradebook import GradebookError
 from labkit.grading.records import Settings
-from labkit.grading.report import feedback, scores, summary, tables
+from labkit.grading.report import attention, feedback, scores, summary, tables
 from labkit.grading.report.scores import Sheet
 
 ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
@@ -49,6 +51,7 @@ class Outputs:
     grades: Path
     totals: Path
     everything: Path
+    remarks: Path
     summary: Path
     feedback: Path
     ledger: Path
@@ -65,6 +68,7 @@ class Outputs:
             grades=grades,
             totals=named("totals.csv"),
             everything=named("json"),
+            remarks=named("remarks.csv"),
             summary=named("summary.html"),
             feedback=named("feedback"),
             ledger=named("ledger.db"),
@@ -75,8 +79,13 @@ class Outputs:
 def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int:
     """Grade as the options of ``labkit grade`` say, and return the exit status.
 
-    0: every exercise of every submission was graded. 1: something was not, and the tables say what.
-    2: it could not start. 130: it was stopped, and what was graded is kept.
+    0: every exercise of every submission was graded, and it is clear whose each is. 1: something
+    is to be looked at: an exercise that was not graded, a file that was dropped, a student who is
+    not in the roster, names and numbers that contradict each other, an output that could not be
+    written. 2: it could not start. 130: it was stopped, and what was graded is kept.
+
+    What was repaired, who handed in nothing, several attempts of one student and slow submissions
+    are listed and change no status.
 
     ``make_grader(settings)`` gives a context manager with ``grade(work)``; by default the runner's
     ``Grader``.
@@ -91,13 +100,13 @@ def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int
             raise CannotStart("Name the submissions and the table: labkit grade DIR -o grades.csv")
         return _grade(options, make_grader)
     except _REASONS as problem:
-        print(problem, file=sys.stderr)
+        _say(str(problem), to=sys.stderr)
         return CANNOT_START
-    except (GradebookError, NotWritten) as problem:
-        print(problem, file=sys.stderr)
+    except NotWritten as problem:
+        _say(str(problem), to=sys.stderr)
         return SOME_UNGRADED
     except KeyboardInterrupt:
-        print("\nStopped. What was graded is kept; the same command goes on.", file=sys.stderr)
+        _say("\nStopped. What was graded is kept; the same command goes on.", to=sys.stderr)
         return INTERRUPTED
 
 
@@ -111,38 +120,45 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     overrides = read_overrides(options.overrides) if options.overrides else None
     hidden = _hidden_points(options.extra, course)
     if options.gradebook:
-        gradebook.require()
+        _require_gradebook()
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
 
     chosen = batch.choose(_submissions(options.submissions, course, lab), roster)
     with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
-        print(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
+        _say(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
         with _engine(options.scheduler, settings, make_grader or Grader) as engine:
             if not _run(left, engine, ledger):
                 return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
         sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
+        remarks = attention.remarks_on(sheets, only)
         try:
-            _write(outputs, sheets, course, settings.secret)
+            _write(outputs, sheets, remarks, course, settings.secret)
+            feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
         except OSError as error:
             raise NotWritten(
                 f"The tables and pages beside {outputs.grades} are not all written"
                 f" ({error.strerror}). What was graded is kept: make room, and run the same command"
                 " again."
             ) from None
+        except LedgerError as error:
+            raise NotWritten(str(error)) from None
         before, now = ledger.reported(), scores.scores_of(sheets)
         ledger.report(now)
 
+    unwritten = _write_gradebook(options.gradebook, sheets, course) if options.gradebook else ""
     _say_changes(scores.changes(before, now), unmet)
-    _say_who(sheets, roster)
-    print(f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},")
-    print(f"{outputs.summary.name} and {outputs.feedback.name}/ are written.")
-    if options.gradebook:
-        gradebook.write(options.gradebook, sheets, course)
-    return _status(sheets, only)
+    _say(*attention.lines(remarks, outputs.remarks.name))
+    _say(
+        f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},",
+        f"{outputs.remarks.name}, {outputs.summary.name} and {outputs.feedback.name}/ are written.",
+    )
+    if unwritten:
+        _say(unwritten, to=sys.stderr)
+    return ALL_GRADED if attention.all_well(remarks) and not unwritten else SOME_UNGRADED
 
 
 def _lab(name: str | None, course: dict[str, CourseLab]) -> str | None:
@@ -243,7 +259,7 @@ def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> 
         else:
             elsewhere += 1
     if elsewhere:
-        print(f"Left out, because they are of other labs than {lab}: {elsewhere} notebooks.")
+        _say(f"Left out, because they are of other labs than {lab}: {elsewhere} notebooks.")
     if not read:
         raise IntakeError(f"{where} holds no submissions of {lab}.")
     return read
@@ -256,7 +272,7 @@ def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
         return given
     kept = ledger.overrides()
     if kept:
-        print(
+        _say(
             f"Kept from an earlier run: {len(kept)} overrides. --overrides with another file"
             " replaces them."
         )
@@ -278,9 +294,9 @@ def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
     with _asked_to_stop() as stop:
         done = batch.grade(left, engine, ledger, stop) if left else 0
     if done < len(left):
-        print(
+        _say(
             f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
-            file=sys.stderr,
+            to=sys.stderr,
         )
     return done == len(left)
 
@@ -316,52 +332,47 @@ def _sheets(
     ]
 
 
-def _write(outputs: Outputs, sheets: list[Sheet], course: dict, secret: bytes) -> None:
+def _write(
+    outputs: Outputs, sheets: list[Sheet], remarks: list[Remark], course: dict, secret: bytes
+) -> None:
     versions = {lab.lab: lab.version for lab in course.values()}
     tables.write(outputs.grades, tables.grades_csv(sheets, secret))
     tables.write(outputs.totals, tables.totals_csv(sheets))
     tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
-    tables.write(outputs.summary, summary.summary(sheets, course, secret))
-    of_student: dict[str, list[Sheet]] = {}
-    for sheet in sheets:
-        of_student.setdefault(sheet.submission.student, []).append(sheet)
-    for student, theirs in of_student.items():
-        page = feedback.feedback(theirs, course)
-        tables.write(outputs.feedback / feedback.file_name(student), page)
+    tables.write(outputs.remarks, tables.remarks_csv(remarks))
+    tables.write(outputs.summary, summary.summary(sheets, course, secret, remarks))
+
+
+def _require_gradebook() -> None:
+    try:
+        gradebook.require()
+    except GradebookError as error:
+        raise CannotStart(str(error)) from None
+
+
+def _write_gradebook(file: Path, sheets: list[Sheet], course: dict) -> str:
+    """Write the scores there; why it could not be done, or ""."""
+    try:
+        gradebook.write(file, sheets, course)
+    except GradebookError as error:
+        return str(error)
+    return ""
 
 
 def _say_changes(changed: list[str], unmet: list[Override]) -> None:
     if changed:
-        print(f"Changed since the last run ({len(changed)}):")
-        print("\n".join(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
+        _say(f"Changed since the last run ({len(changed)}):")
+        _say(*(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
         if changed[_SHOWN_CHANGES:]:
-            print(f"  and {len(changed) - _SHOWN_CHANGES} more")
-    for one in unmet:
-        print(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
+            _say(f"  and {len(changed) - _SHOWN_CHANGES} more")
+    for one in unmet[:_SHOWN_CHANGES]:
+        _say(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
 
 
-def _say_who(sheets: list[Sheet], roster: dict[str, Student]) -> None:
-    """Who is missing, unknown, or not wholly graded."""
-    missing = {s.submission.student for s in sheets if s.submission.cause == "missing"}
-    if missing:
-        print(f"Missing: {', '.join(sorted(missing))}.")
-    strangers = {s.submission.student for s in sheets if not s.submission.is_listed}
-    if roster and strangers:
-        print(f"Not in the roster: {', '.join(sorted(strangers))}.")
-    for sheet in sheets:
-        rows = [row for row in sheet.rows if row.points is None]
-        if rows:
-            of, causes = sheet.submission, sorted({row.cause for row in rows})
-            exercises = ", ".join(row.exercise for row in rows if row.exercise) or of.file
-            print(f"Not graded: {of.student} {of.lab} {exercises} ({', '.join(causes)})")
-    again = sum(row.rerun for sheet in sheets for row in sheet.rows)
-    if again:
-        print(f"Out of wall time, and tried again by the same command: {again} exercises.")
-
-
-def _status(sheets: list[Sheet], only: frozenset[str]) -> int:
-    rows = [row for sheet in sheets for row in sheet.rows]
-    if only:
-        rows = [row for row in rows if row.exercise in only or not row.exercise]
-    ungraded = any(row.points is None or row.rerun for row in rows)
-    return SOME_UNGRADED if ungraded else ALL_GRADED
+def _say(*lines: str, to: TextIO | None = None) -> None:
+    """Print; what a terminal cannot show is escaped, and one that has gone stops nothing."""
+    out = to or sys.stdout
+    encoding = getattr(out, "encoding", None) or "ascii"
+    for line in lines:
+        with contextlib.suppress(OSError, ValueError):  # such as a closed pipe
+            print(line.encode(encoding, "backslashreplace").decode(encoding), file=out)

@@ -29,6 +29,7 @@ class Work:
     digest: str
     cells: tuple[str, ...]
     exercises: tuple[Exercise, ...]
+    helpers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,7 @@ class Outcome:
     rerun: bool = False
     hidden: bool = False
     cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

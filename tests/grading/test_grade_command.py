@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
-from labkit.grading.report import tables
+from labkit.grading.report import feedback, tables
 from labkit.grading.sandbox import bubblewrap as sandbox
 
 
@@ -66,7 +68,7 @@ def test_a_class_is_graded_by_its_checks(tmp_path, capsys):
     totals = {r["student"]: r[f"{LAB} (10)"] for r in rows(tmp_path, "grades.totals.csv")}
     assert totals == {"ada": "10", "bob": "0", "cy": "", "di": "0"}
     said = capsys.readouterr().out
-    assert f"Not graded: cy {LAB} e2m1-value, decode, ulp" in said and "(corrupt)" in said
+    assert "Files that were not graded (1):\n  cy: corrupt: " in said
 
 
 def test_a_rerun_grades_only_what_changed(tmp_path, grader, capsys):
@@ -225,7 +227,8 @@ def test_wall_time_marks_the_row_for_another_run(tmp_path, grader, capsys):
     hand_in(tmp_path, ada=small(answer("again")))
     assert grade(grader, tmp_path) == SOME_UNGRADED
     assert row(tmp_path, "ada")["rerun"] == "yes"
-    assert "tried again by the same command: 1 exercises" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Exercises that are not graded (1):" in said and "tried again by the same" in said
     grade(grader, tmp_path)
     assert [[one.exercise for one in work.exercises] for work in grader.graded[1:]] == [["ulp"]]
 
@@ -268,13 +271,201 @@ def test_a_roster_brings_names_lateness_and_the_missing(tmp_path, grader, capsys
     for student, at in (("ada", "2026-10-01"), ("bob", "2026-10-03")):
         stamp = tmp_path / "submitted" / student / LAB / "timestamp.txt"
         stamp.write_text(f"{at} 12:00:00 UTC")
-    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == ALL_GRADED
+    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == SOME_UNGRADED
     ada, bob, eve = (row(tmp_path, student) for student in ("ada", "bob", "eve"))
     assert (ada["name"], ada["lms_id"], ada["late"]) == ("Ada Lovelace", "7", "")
     assert bob["late"] == "yes"
     assert (eve["status"], eve["points"]) == ("missing", "0")
     said = capsys.readouterr().out
-    assert "Missing: eve." in said and "Not in the roster: zed." in said
+    assert "Nothing was handed in (1):\n  eve: " in said
+    assert "Not in the roster (1):\n  zed: " in said
+    shutil.rmtree(tmp_path / "submitted" / "zed")
+    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == ALL_GRADED
+
+
+def moodle(root: Path, **words: str) -> None:
+    """A folder as Moodle packs it; the keywords are names and numbers such as `Ada_7`."""
+    for who, word in words.items():
+        folder = root / "in" / f"{who}_assignsubmission_file_"
+        folder.mkdir(parents=True)
+        (folder / f"{LAB}.ipynb").write_bytes(as_bytes(small(answer(word) + f"  # {who}")))
+
+
+def remarks(root: Path) -> dict[str, list[str]]:
+    """Who stands in the list of remarks, by kind."""
+    found: dict[str, list[str]] = {}
+    for one in rows(root, "grades.remarks.csv"):
+        found.setdefault(one["kind"], []).append(one["who"])
+    return found
+
+
+def grade_moodle(grader, root: Path, *more: object) -> int:
+    words = [root / "in", "-o", root / "grades.csv", "--lab", LAB, *more]
+    return grade_command(words, grader)
+
+
+@pytest.mark.parametrize("name", ["Ada Lovelace", "al01", "Bob"])
+def test_a_stranger_never_takes_the_place_of_a_listed_student(tmp_path, grader, capsys, name):
+    """A namesake, a name that is somebody's id, a name that is another student's."""
+    table = tmp_path / "roster.csv"
+    table.write_text("id,name,lms_id\nal01,Ada Lovelace,111\nbb02,Bob,222\n")
+    moodle(tmp_path, **{"Ada Lovelace_111": "passes", "Bob_222": "passes", f"{name}_999": "fails"})
+    assert grade_moodle(grader, tmp_path, "--roster", table) == SOME_UNGRADED
+    points = {r["student"]: r["points"] for r in rows(tmp_path) if r["exercise"] == "ulp"}
+    assert points == {"al01": "2", "bb02": "2", f"{name} (999)": "0"}
+    assert remarks(tmp_path) == {"contradicting": [f"{name} (999)"]}
+    assert f"Contradicting identities (1):\n  {name} (999): " in capsys.readouterr().out
+    assert "999" not in row(tmp_path, "al01")["repairs"]
+    summary = (tmp_path / "grades.summary.html").read_text()
+    assert "Contradicting identities" in summary and name not in summary
+
+
+def test_a_stranger_alone_leaves_the_listed_student_without_a_file(tmp_path, grader):
+    table = tmp_path / "roster.csv"
+    table.write_text("id,name,lms_id\nal01,Ada Lovelace,111\n")
+    moodle(tmp_path, **{"Ada Lovelace_999": "passes"})
+    assert grade_moodle(grader, tmp_path, "--roster", table) == SOME_UNGRADED
+    assert row(tmp_path, "al01")["status"] == "missing"
+    assert remarks(tmp_path) == {
+        "contradicting": ["Ada Lovelace (999)"],
+        "missing": ["al01"],
+    }
+
+
+def test_a_file_of_no_lab_is_not_nothing(tmp_path, grader):
+    """A student of the roster whose only file cannot be read gets no 0 for a missing lab."""
+    (tmp_path / "roster.csv").write_text(ROSTER)
+    hand_in(tmp_path, ada=small(answer("passes")), eve=small(""))
+    (tmp_path / "submitted" / "bob").mkdir()
+    (tmp_path / "submitted" / "bob" / "x.ipynb").write_bytes(b"{")
+    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == SOME_UNGRADED
+    assert [(r["lab"], r["points"]) for r in rows(tmp_path) if r["student"] == "bob"] == [("", "")]
+    assert remarks(tmp_path) == {"dropped": ["bob"]}
+
+
+def write_at(file: Path, content: bytes, at: int) -> None:
+    file.write_bytes(content)
+    os.utime(file, (at, at))
+
+
+def test_a_newer_file_that_cannot_be_read_is_told_and_an_older_one_is_not(tmp_path, grader):
+    hand_in(tmp_path, ada=b"", bob=b"")
+    for student, broken in (("ada", 2000), ("bob", 1000)):
+        folder = tmp_path / "submitted" / student / LAB
+        write_at(folder / f"{LAB}.ipynb", as_bytes(small(answer("passes"))), 1500)
+        write_at(folder / "new.ipynb", b"{", broken)
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    assert {row(tmp_path, student)["points"] for student in ("ada", "bob")} == {"2"}
+    assert remarks(tmp_path) == {"merged": ["bob"], "dropped": ["ada"]}
+
+
+def test_a_notebook_without_an_exercise_does_not_take_the_place_of_an_answer(tmp_path, grader):
+    hand_in(tmp_path, ada=b"")
+    folder = tmp_path / "submitted" / "ada" / LAB
+    write_at(folder / f"{LAB}.ipynb", as_bytes(small(answer("passes"))), 1500)
+    write_at(folder / "scratch.ipynb", as_bytes(small("x = 1")), 2000)
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert row(tmp_path, "ada")["points"] == "2"
+    assert remarks(tmp_path)["merged"] == ["ada"]
+
+
+def test_the_slowest_are_listed_with_their_seconds(tmp_path, grader, capsys):
+    class Slow(grader):
+        def grade(self, work):
+            seconds = float(work.cells[-1].rpartition("# ")[2])
+            first, *others = super().grade(work)
+            return [replace(first, wall_seconds=seconds), *others]
+
+    hand_in(tmp_path, **{f"s{n}": small(f"{answer('passes')}  # {n}") for n in range(1, 8)})
+    assert grade(Slow, tmp_path) == ALL_GRADED
+    assert remarks(tmp_path) == {"slow": ["s7", "s6", "s5", "s4", "s3"]}
+    assert "Slowest (5):\n  s7: " in capsys.readouterr().out
+    first = rows(tmp_path)[0]
+    assert (first["seconds"], first["of_submission"]) == ("1", "1")
+    assert row(tmp_path, "s1")["seconds"] == ""
+
+
+def test_the_list_on_a_terminal_is_bounded_and_the_file_has_all(tmp_path, grader, capsys):
+    hand_in(tmp_path, **{f"s{n:02}": b"\0" * (n + 1) for n in range(40)})
+    (tmp_path / "submitted" / "zz" / LAB).mkdir(parents=True)
+    (tmp_path / "submitted" / "zz" / LAB / "x.ipynb").write_bytes(b"<html>" + b"x" * 9999)
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    said = capsys.readouterr().out
+    assert "Files that were not graded (41):\n  s00, s01, s02, s03, s04, s05 and 34 more: " in said
+    assert "The whole list is in grades.remarks.csv." in said and len(said.splitlines()) < 12
+    assert len(remarks(tmp_path)["dropped"]) == 41
+
+
+def test_a_terminal_that_cannot_show_a_name_stops_nothing(tmp_path, grader, monkeypatch):
+    """The names stand in the list after the tables: it raised UnicodeEncodeError."""
+    hand_in(tmp_path, **{"李雷": b"", "\udcffé": b""})
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert grade(grader, tmp_path) == SOME_UNGRADED
+    out.flush()
+    assert rb"\u674e\u96f7" in out.buffer.getvalue()
+    assert "李雷" in {r["student"] for r in rows(tmp_path)}
+
+
+def test_a_terminal_that_has_gone_stops_nothing(tmp_path, grader, monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert row(tmp_path, "ada")["points"] == "2"
+
+
+def test_pages_of_an_earlier_run_go_and_other_files_stay(tmp_path, grader):
+    hand_in(
+        tmp_path, **{"Ada Lovelace": small(answer("passes")), "bob": small(""), "cy": small("")}
+    )
+    assert grade(grader, tmp_path) == ALL_GRADED
+    pages = tmp_path / "grades.feedback"
+    stale = {page.name for page in pages.iterdir()}
+    assert len(stale) == 3
+    (pages / "notes.html").write_text("mine")
+    (pages / "cy.html").write_text("What I think of it.")
+    (tmp_path / "roster.csv").write_text("id,name,lms_id\nal01,Ada Lovelace,\nb2,bob,\nc3,cy,\n")
+    assert grade(grader, tmp_path, "--roster", tmp_path / "roster.csv") == ALL_GRADED
+    there = {page.name for page in pages.iterdir()}
+    assert there == {"al01.html", "b2.html", "c3.html", "notes.html", "cy.html"}
+    assert (pages / "cy.html").read_text() == "What I think of it."
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert {page.name for page in pages.iterdir()} == {*stale, "notes.html"}
+
+
+def test_a_page_of_a_run_that_was_stopped_is_known_to_the_next(tmp_path, grader, monkeypatch):
+    def interrupted(path, content):
+        path.write_bytes(content)
+        raise KeyboardInterrupt
+
+    hand_in(tmp_path, ada=small(answer("passes")))
+    with monkeypatch.context() as patch:
+        patch.setattr(feedback, "replace_file", interrupted)
+        assert grade(grader, tmp_path) == INTERRUPTED
+    (tmp_path / "submitted" / "ada").rename(tmp_path / "submitted" / "bob")
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert [page.name for page in (tmp_path / "grades.feedback").iterdir()] == ["bob.html"]
+
+
+def test_a_ledger_of_before_there_were_pages_opens(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    assert grade(grader, tmp_path) == ALL_GRADED
+    with sqlite3.connect(tmp_path / "grades.ledger.db") as log:
+        log.execute("DROP TABLE pages")
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert len(grader.graded) == 1
+
+
+def test_chinese_is_on_the_pages_where_it_is_asked_for(tmp_path, grader):
+    hand_in(tmp_path, ada=small(answer("believes")))
+    for more, expected in (([], False), (["--chinese"], True)):
+        assert grade(grader, tmp_path, *more) == ALL_GRADED
+        page = (tmp_path / "grades.feedback" / "ada.html").read_text()
+        assert bool(re.search("[\u4e00-\u9fff]", page)) == expected
 
 
 def test_the_last_attempt_in_time_counts_and_the_others_are_named(tmp_path, grader):

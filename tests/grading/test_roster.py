@@ -1,5 +1,6 @@
 """The class list, hand-set points, and the rule of which attempt counts."""
 
+import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -10,9 +11,9 @@ from labkit.grading.intake.roster import (
     Student,
     TableError,
     counting,
+    identify,
     read_overrides,
     read_roster,
-    student_of,
 )
 
 
@@ -56,12 +57,40 @@ def test_a_deadline_of_a_day_is_its_end(tmp_path):
         ("id,name,lms_id\n,A,1\n", "line 2: the id is empty"),
         ("id,name,lms_id\na,A,1\na,B,2\n", "line 3: the id 'a' stands twice"),
         ("id,name,lms_id,due\na,A,1,soon\n", "line 2: due is 'soon'; write it like 2026-12-01"),
+        (
+            "id,name,lms_id\na,A,7\n\nb,B,7\n",
+            "line 4: the lms_id '7' stands twice",
+        ),
+        ("id,name,lms_id,ID\na,A,1,b\n", "line 1: the column 'id' stands twice"),
+        ("id,name,lms_id\na,Lovelace, Ada,7\n", "line 2: there are 4 cells for 3 columns"),
+        ("id,name,lms_id\na,A,1\n" + "b" * 200_000 + ",B,2\n", "line 3: field larger than"),
     ],
 )
 def test_a_roster_that_cannot_be_used_says_why(tmp_path, text, said):
     with pytest.raises(TableError, match=r"table\.csv") as caught:
         read_roster(table(tmp_path, text))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['b,"Bob,2', 'b,"Bob"x,2', 'b,Bob" Smith,2', 'b,"Bob\nSmith",2', 'b,"Bob ""x",2'],
+)
+@pytest.mark.parametrize("below", ["", "\nc,Cy,3\nd,Di,4", '\nc,"Cy",3\nd,Di,4'])
+def test_a_quote_that_is_not_closed_swallows_no_student(tmp_path, line, below):
+    """The names below it were read as a part of this one, and nobody was told."""
+    with pytest.raises(TableError, match="line 3:"):
+        read_roster(table(tmp_path, f"id,name,lms_id\na,A,1\n{line}{below}"))
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+def test_a_table_with_any_ends_of_lines_is_read(tmp_path, end):
+    file = tmp_path / "table.csv"
+    file.write_bytes(end.join(["id,name,lms_id", 'a,"Lovelace, Ada",1', "b,B"]).encode())
+    assert list(read_roster(file).values()) == [
+        Student(id="a", name="Lovelace, Ada", lms_id="1"),
+        Student(id="b", name="B"),
+    ]
 
 
 def test_a_roster_that_is_absent_or_in_another_encoding_says_so(tmp_path):
@@ -87,28 +116,137 @@ def test_overrides_are_read_and_need_points_and_a_reason(tmp_path):
         assert said in str(caught.value)
 
 
-ROSTER = {
-    "ada": Student(id="ada", name="Ada Lovelace", lms_id="7"),
-    "li1": Student(id="li1", name="Li Lei", lms_id="8"),
-    "li2": Student(id="li2", name="Li Lei", lms_id="9"),
-}
+def roster(*rows: str) -> dict[str, Student]:
+    """A roster of `id, name, lms_id` each."""
+    fields = [[part.strip() for part in row.split(",")] for row in rows]
+    return {id_: Student(id=id_, name=name, lms_id=number) for id_, name, number in fields}
+
+
+CLASS = roster(
+    "ada, Ada Lovelace, 7",
+    "bob, Bob, 42",
+    "li1, Li Lei, 8",
+    "li2, Li Lei, 9",
+    "cy, Cy Young,",
+    "wang, Wang Li, 20",
+    "an, An Nam,",
+    "ram, राम,",
+    "smile, 🙂,",
+    "mo1, Mo Yan,",
+    "mo2, Mo Yan,",
+)
 
 
 @pytest.mark.parametrize(
-    ("name", "lms_id", "student"),
+    ("name", "number", "student"),
     [
         ("ada", "", "ada"),
         ("Ada Lovelace", "", "ada"),
         ("lovelaceada", "", "ada"),
+        ("Lovelace, Ada", "7", "ada"),
+        ("ada-lovelace", "", "ada"),
         ("x", "9", "li2"),
         ("Li Lei", "8", "li1"),
-        ("Li Lei", "", None),  # two of that name: neither is guessed
-        ("eve", "1", None),
+        ("Cy Young", "555", "cy"),  # the roster has no number to contradict
     ],
 )
-def test_a_student_is_found_by_id_by_lms_id_and_by_an_only_name(name, lms_id, student):
-    found = student_of(name, lms_id, ROSTER)
-    assert (found and found.id) == student
+def test_a_student_is_found_by_number_by_id_and_by_an_only_name(name, number, student):
+    (person,) = identify([(name, number)], CLASS).values()
+    assert (person.id, person.listed, person.kind) == (student, CLASS[student], "")
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "kind", "id_"),
+    [
+        ("Ada Lovelace", "999", "contradicting", "Ada Lovelace (999)"),  # a namesake
+        ("ada", "888", "contradicting", "ada (888)"),  # a display name that is somebody's id
+        ("cy", "888", "contradicting", "cy (888)"),  # ... of whom the roster has no number
+        ("ada", "42", "contradicting", "ada (42)"),  # ... with a number that is another's
+        ("Bob", "7", "contradicting", "Bob (7)"),
+        ("Li Lei", "999", "contradicting", "Li Lei (999)"),
+        ("Mo Yan", "999", "unknown", "Mo Yan"),
+        ("Li Lei", "", "unknown", "Li Lei"),  # two of that name: neither is guessed
+        ("eve", "1", "unknown", "eve"),
+        ("eve", "", "unknown", "eve"),
+        ("Ann Am", "", "unknown", "Ann Am"),  # not An Nam
+        ("रमा", "", "unknown", "रमा"),  # not राम: vowel signs are no letters to `isalnum`
+        ("💀", "", "unknown", "💀"),  # not 🙂: neither has a letter
+    ],
+)
+def test_whoever_contradicts_or_is_not_listed_has_a_row_of_their_own(name, number, kind, id_):
+    (person,) = identify([(name, number)], CLASS).values()
+    assert (person.listed, person.kind, person.id) == (None, kind, id_)
+    assert f"`{name}`" in person.said and number in person.said
+
+
+@pytest.mark.parametrize(
+    ("delivered", "ids"),
+    [
+        # One may be a namesake, and nothing tells which.
+        ([("Cy Young", "1"), ("Cy Young", "2")], ["Cy Young (1)", "Cy Young (2)"]),
+        (
+            [("cy", ""), ("Cy Young", "1"), ("Cy Young", "2")],
+            ["cy", "Cy Young (1)", "Cy Young (2)"],
+        ),
+        ([("Wang Li", ""), ("Li Wang", "")], ["wang", "Li Wang"]),
+        ([("Wang Li", "20"), ("Li Wang", "")], ["wang", "Li Wang"]),
+        ([("ada", ""), ("Ada Lovelace", "7"), ("Ada Lovelace", "")], ["ada", "ada", "ada"]),
+        ([("zed", "1"), ("zed", "2")], ["zed (1)", "zed (2)"]),
+    ],
+)
+def test_of_all_that_came_no_two_people_are_one(delivered, ids):
+    people = identify(delivered, CLASS)
+    assert [people[one].id for one in delivered] == ids
+
+
+@pytest.mark.parametrize(
+    ("delivered", "ids", "contradicting"),
+    [
+        ([("Li Lei", "8"), ("Li Lei", "9")], ["Li Lei (8)", "Li Lei (9)"], 0),
+        ([("Li Lei", "8"), ("Li Lei", "")], ["Li Lei (8)", "Li Lei"], 1),
+        ([("ada", "8"), ("bob", "8")], ["ada", "bob"], 2),
+        ([("ada", "7"), ("ada", "8"), ("ada (7)", "")], ["ada (7)", "ada (8)", "ada (7) (2)"], 0),
+    ],
+)
+def test_without_a_roster_a_name_and_a_number_are_a_person(delivered, ids, contradicting):
+    people = identify(delivered, {})
+    assert [people[one].id for one in delivered] == ids
+    kinds = [person.kind for person in people.values()]
+    assert kinds.count("contradicting") == contradicting
+    assert set(kinds) <= {"contradicting", ""}
+
+
+def test_no_delivery_merges_two_people():
+    """Small alphabets, so that names, ids and numbers collide all the time."""
+    rng = random.Random(14)
+    names = ["ada", "bob", "Ada", "Ada B", "B Ada", "bada", "A Dab", "b", "(1)", "ada (1)", "!"]
+    numbers = ["", "1", "2", "3"]
+    for _ in range(4000):
+        ids = rng.sample(names, rng.randint(0, 4))
+        left = rng.sample(numbers[1:], 3)
+        listed = {
+            id_: Student(
+                id=id_,
+                name=rng.choice(["", *names]),
+                lms_id=left.pop() if left and rng.random() < 0.6 else "",
+            )
+            for id_ in ids
+        }
+        delivered = {(rng.choice(names), rng.choice(numbers)) for _ in range(rng.randint(1, 6))}
+        people = identify(delivered, listed)
+        assert set(people) == delivered
+        by_id: dict[str, list[tuple[str, str]]] = {}
+        for one, person in people.items():
+            by_id.setdefault(person.id, []).append(one)
+            assert (person.listed is None) == (person.id not in listed)
+        for id_, ours in by_id.items():
+            assert len(ours) == 1 or id_ in listed, (listed, ours)
+            came = {number for _, number in ours if number}
+            # Neither another's number, nor one beside that of the roster, nor two of them.
+            assert len(came) <= 1, (listed, ours)
+            if id_ in listed:
+                assert not listed[id_].lms_id or came <= {listed[id_].lms_id}, (listed, ours)
+                assert {s.id for s in listed.values() if s.lms_id in came} <= {id_}, (listed, ours)
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,16 @@ from itertools import pairwise
 import pytest
 
 from labkit.grading.course import read_course
+from labkit.grading.intake.remarks import KINDS, Remark, plain
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission
 from labkit.grading.records import Outcome, Work
-from labkit.grading.report.feedback import feedback, file_name
+from labkit.grading.report.attention import all_well, lines, remarks_on
+from labkit.grading.report.feedback import LONGEST_CODE, feedback, file_name
 from labkit.grading.report.scores import (
     Row,
     Sheet,
     changes,
-    plain,
     pseudonym,
     sheet,
     with_overrides,
@@ -117,6 +118,17 @@ def test_no_cell_is_a_formula(start):
     table = grades_csv([made(f"{start}1+1", ulp=f"failed: {start}1+1")], SECRET)
     for line in csv.reader(io.StringIO(table)):
         assert not [cell for cell in line if cell.lstrip(" ").startswith(tuple("=+-@\t\r＝"))]
+
+
+@pytest.mark.parametrize("within", ["x;=1+1", "x;+1", 'x; "=1+1', "x\t=1", "a;b;@c", "x;＝1"])
+def test_no_part_of_a_cell_is_a_formula(within):
+    """Where a comma is the decimal mark, a spreadsheet parts the same file by semicolons."""
+    table = grades_csv([made(f"s{within}", ulp=f"failed: {within}")], SECRET)
+    assert "1" in table and not re.search(r'[;\t][\s"]*[=+@＝]', table)
+
+
+def test_a_line_in_a_cell_starts_no_row():
+    assert "\n" not in safe("x\n=1+1") and "\r" not in safe("x\r=1+1")
 
 
 def test_numbers_stay_numbers():
@@ -228,6 +240,25 @@ def test_the_feedback_has_the_sentence_the_idea_and_the_code():
     assert re.sub("<[^>]*>", "", text).count("def ulp(x): return x") == 1
 
 
+def test_an_idea_is_offered_as_a_thought_and_refused():
+    """A hasty reader took the sentence of the idea for a fact."""
+    text = feedback([made(ulp="failed: believes")], COURSE)
+    assert re.search(r"You may be thinking: “The gap above x is eps \* x\.” In fact[^<]* not", text)
+
+
+def test_a_page_shows_a_bounded_part_of_the_code_and_each_cell_once():
+    """One cell of 1.5 MB that answers everything made a page of 166 MB."""
+    cell = "".join(f"def {e.names[0]}(x): return x\n" for e in LAB.exercises)
+    code = dict.fromkeys((e.exercise for e in LAB.exercises), cell + "x = 1\n" * 250_000)
+    text = feedback([made(ulp="passed", facts={"code": code})], COURSE)
+    assert len(text) < 200_000
+    assert text.count('<pre dir="ltr"') == 1
+    left = len(cell) + 1_500_000 - LONGEST_CODE
+    assert f"{left:,} more characters of your code are not shown." in text
+    first = LAB.exercises[0].exercise
+    assert text.count(f'href="#{LAB.lab}-{first}">{first}</a>.') == len(LAB.exercises) - 1
+
+
 def test_the_feedback_of_a_hidden_check_shows_its_sentence():
     one = made(hidden={"ulp": 3.0}, ulp="passed")
     assert one.possible == 13.0
@@ -255,6 +286,117 @@ def test_the_summary_counts_ideas_and_names_nobody():
     assert "student-" not in text
     assert "5 submissions, 0 missing, 0 late, 0 not wholly graded." in words
     assert "Median 3 of 10 points, from 2 to 3." in words
+
+
+def with_ideas(student: str, status: str, *ideas: str) -> Sheet:
+    one = made(student, ulp=f"{status}: told")
+    rows = [replace(r, misconceptions=ideas) if r.exercise == "ulp" else r for r in one.rows]
+    return replace(one, rows=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("status", "ideas", "counted"),
+    [
+        ("failed", ["ulp-is-relative"], True),
+        ("error", ["ulp-is-relative"], True),
+        ("failed", ["ulp-is-relative", "integers-always-exact"], False),  # one of two: which?
+        ("passed", ["ulp-is-relative"], False),
+        ("not attempted", ["ulp-is-relative"], False),
+        ("not graded", ["ulp-is-relative"], False),
+    ],
+)
+def test_the_class_report_counts_an_idea_that_an_answer_shows(status, ideas, counted):
+    text = summary([with_ideas("ada", status, *ideas)], COURSE, SECRET)
+    assert ("The gap above x is eps * x." in text) == counted
+
+
+def test_a_student_holds_an_idea_once():
+    sheet_ = made("ada", hidden={"ulp": 2.0}, ulp="failed: believes", snap="failed: believes")
+    rows = [
+        replace(r, status="failed", misconceptions=("ulp-is-relative",)) if r.hidden else r
+        for r in sheet_.rows
+    ]
+    text = summary([replace(sheet_, rows=tuple(rows)), made("bob")], COURSE, SECRET)
+    words = re.sub(r"<[^>]*>", " ", text)
+    assert re.search(r"\s1\s+The gap above x is eps \* x\.\s+snap, ulp\s", words)
+
+
+def test_what_shows_one_of_several_ideas_stands_among_the_other_failures():
+    sheets = [with_ideas(s, "failed", "ulp-is-relative", "bias-is-always-ieee") for s in "ab"]
+    (cluster,) = clusters(sheets, SECRET)
+    assert len(cluster.students) == 2
+
+
+def on(kind: str, who: str, said: str) -> Remark:
+    return Remark(kind=kind, who=who, said=said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_remark_that_leaves_a_grade_in_doubt_is_not_well(kind):
+    doubtful = {"contradicting", "dropped", "unknown", "ungraded"}
+    assert all_well([on(kind, "ada", "said.")]) == (kind not in doubtful)
+
+
+def test_the_list_is_by_kind_says_a_sentence_once_and_is_bounded():
+    remarks = [on("dropped", f"s{n}", "The file is empty.") for n in range(20)]
+    remarks += [on("repaired", "ada", f"Repair {n}.") for n in range(20)]
+    told = lines(remarks, "grades.remarks.csv")
+    assert told[0] == "Files that were not graded (20):"
+    assert told[1] == "  s0, s1, s2, s3, s4, s5 and 14 more: The file is empty."
+    assert told[2] == "Repaired while reading (20):"
+    assert told[-2:] == ["  and 12 more", "The whole list is in grades.remarks.csv."]
+    assert len(told) == 13
+    assert max(map(len, lines([on("dropped", "x" * 9999, "y" * 9999)], "f"))) < 400
+    assert lines([], "f") == []
+
+
+def test_remarks_on_a_class_are_in_the_order_of_the_kinds():
+    said = Submission(
+        student="bob",
+        file="b.ipynb",
+        lab=LAB.lab,
+        cause="corrupt",
+        trouble="cut off",
+        remarks=(on("contradicting", "bob", "Two numbers."),),
+    )
+    sheets = [made("zoe", ulp="passed", snap="not graded: x"), sheet(said, LAB, {}, {})]
+    slow = [replace(row, seconds=1.5) for row in made("ada", ulp="passed").rows]
+    sheets.append(replace(made("ada", ulp="passed"), rows=tuple(slow)))
+    found = remarks_on(sheets)
+    assert [(one.kind, one.who) for one in found] == [
+        ("contradicting", "bob"),
+        ("dropped", "bob"),
+        ("ungraded", "zoe"),
+        ("slow", "ada"),
+    ]
+    assert "snap" in found[2].said and f"{1.5 * len(slow):.1f} s" in found[3].said
+    # What was not asked for is not missed.
+    assert "ungraded" not in {one.kind for one in remarks_on(sheets, only={"ulp"})}
+
+
+def test_points_set_by_hand_settle_a_file_that_was_dropped():
+    broken = sheet(
+        Submission(student="ada", file="x", lab=LAB.lab, cause="corrupt", trouble="cut off"),
+        LAB,
+        {},
+        {},
+    )
+    assert not all_well(remarks_on([broken]))
+    rows = tuple(replace(row, points=1.0, override="on paper") for row in broken.rows)
+    assert all_well(remarks_on([replace(broken, rows=rows)]))
+
+
+def test_the_summary_has_the_remarks_and_no_name():
+    remarks = [
+        on("unknown", "student-1", "It came as `student-1` with 'student-1.ipynb'."),
+        on("dropped", "in/student-2.ipynb", "`in/student-2.ipynb` is a link, see `student-2"),
+        on("slow", "student-1", "Grading 02_number_formats took 312.0 s."),
+    ]
+    text = summary([made("student-1")], COURSE, SECRET, remarks)
+    assert "student-" not in text
+    assert pseudonym("student-1", SECRET) in text and "took 312.0 s." in text
+    (table,) = re.findall(r'<table aria-label="Of this run">.*?</table>', text, re.DOTALL)
+    assert table.count("<tr>") == 1 + 3
 
 
 def test_failures_that_read_alike_are_one_cluster():

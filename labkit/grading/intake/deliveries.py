@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from labkit.grading.intake.reading import LARGEST
+from labkit.grading.intake.remarks import Remark
 
 MOST_FILES = 100_000
 """Files in one delivery; a class of 5,000 with seven labs each hands in 35,000 notebooks."""
@@ -55,6 +56,8 @@ class Handed:
     content: bytes | None = None
     cause: str = ""
     trouble: str = ""
+    remarks: tuple[Remark, ...] = ()
+    helpers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

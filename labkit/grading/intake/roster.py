@@ -1,18 +1,29 @@
-"""The class list, and which of several attempts counts.
+"""The class list, who handed something in, and which of several attempts counts.
 
-**The rule: of a student's notebooks of one lab, the last readable one before the deadline counts.
-Where none was in time, the last readable one counts and is marked late. Without a deadline the last
-one counts.** "Last" is by the time of the file, then by the LMS's number, then by the name.
+**The rule of persons: the LMS's number decides where there is one, for a student chooses the name
+that an LMS shows. A number that is another's, or not the one that the roster gives to this name,
+contradicts; whoever contradicts is a stranger with a row of their own.** Without a number the id
+decides, then the name, if one student alone has it.
+
+**The rule of attempts: of a student's notebooks of one lab, the last readable one before the
+deadline counts. Where none was in time, the last readable one counts and is marked late. Without a
+deadline the last one counts.** "Last" is by the time of the file, then by the LMS's number, then by
+the name.
 """
 
 import csv
 import io
+import itertools
+import re
 import unicodedata
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+
+from labkit.grading.intake.remarks import quoted
 
 _NEEDED = ("id", "name", "lms_id")
 _EARLY = datetime(1, 1, 1, tzinfo=UTC)
@@ -58,11 +69,19 @@ class Attempt(Protocol):
 def read_roster(file: Path) -> dict[str, Student]:
     """The students by their id; raises TableError."""
     students: dict[str, Student] = {}
+    numbers: dict[str, str] = {}
     for number, row in _rows(file, _NEEDED, optional=("due",)):
         if not row["id"]:
             raise TableError(f"{file}, line {number}: the id is empty.")
         if row["id"] in students:
             raise TableError(f"{file}, line {number}: the id {row['id']!r} stands twice.")
+        if row["lms_id"] in numbers:
+            raise TableError(
+                f"{file}, line {number}: the lms_id {row['lms_id']!r} stands twice; it is that of"
+                f" {numbers[row['lms_id']]!r} too."
+            )
+        if row["lms_id"]:
+            numbers[row["lms_id"]] = row["id"]
         students[row["id"]] = Student(
             id=row["id"],
             name=row["name"],
@@ -92,15 +111,60 @@ def read_overrides(file: Path) -> list[Override]:
     return overrides
 
 
-def student_of(name: str, lms_id: str, roster: dict[str, Student]) -> Student | None:
-    """The line of the roster that is this student: by id, else by LMS id, else by an only name."""
-    if name in roster:
-        return roster[name]
-    by_lms = [one for one in roster.values() if lms_id and one.lms_id == lms_id]
-    if len(by_lms) == 1:
-        return by_lms[0]
-    by_name = [one for one in roster.values() if one.name and _same_name(one.name, name)]
-    return by_name[0] if len(by_name) == 1 else None
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """Who handed something in: ``id`` names their row, ``listed`` is their line of the roster.
+
+    Without a line ``kind`` is "contradicting" or "unknown", as for a remark, and ``said`` tells
+    why; both are "" where there is no roster and nothing to say.
+    """
+
+    id: str
+    listed: Student | None = None
+    kind: str = ""
+    said: str = ""
+
+
+Delivered = tuple[str, str]
+"""A name and an LMS number, as they were delivered; the number is "" where there was none."""
+
+_ALONE = "It has a row of its own. If you know whose it is, correct the roster or the file's name."
+
+
+def identify(
+    delivered: Iterable[Delivered], roster: Mapping[str, Student]
+) -> dict[Delivered, Person]:
+    """Who each name and LMS number is.
+
+    Two of them are one person only where the roster has that person, and no two persons share an
+    id.
+    """
+    delivered = sorted(set(delivered))
+    index = _Index(roster)
+    found = {one: index.find(*one) for one in delivered}
+    of_student: dict[str, list[Delivered]] = defaultdict(list)
+    for one, match in found.items():
+        if match.student:
+            of_student[match.student.id].append(one)
+    for ours in of_student.values():
+        found |= _contradictions(ours, found)
+    strangers = [one for one in delivered if not found[one].student]
+    found |= _among_strangers(strangers, found)
+    so_called = Counter(name for name, _ in strangers)
+    taken, people = set(roster), {}
+    for one in delivered:
+        match = found[one]
+        if match.student:
+            people[one] = Person(id=match.student.id, listed=match.student)
+            continue
+        stands_out = bool(roster) and match.kind == "contradicting"
+        id_ = _label(*one, taken, by_name=so_called[one[0]] == 1 and not stands_out)
+        taken.add(id_)
+        if match.kind == "unknown" and not roster:
+            people[one] = Person(id=id_)
+        else:
+            people[one] = Person(id=id_, kind=match.kind, said=match.said)
+    return people
 
 
 def counting(attempts: Iterable[Attempt], due: datetime | None) -> tuple[Attempt, bool]:
@@ -112,20 +176,160 @@ def counting(attempts: Iterable[Attempt], due: datetime | None) -> tuple[Attempt
     return chosen, _is_late(chosen, due)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Match:
+    """The student of the roster and ``by`` what they were found; or ``kind`` and ``said``."""
+
+    student: Student | None = None
+    by: str = ""
+    kind: str = ""
+    said: str = ""
+
+
+class _Index:
+    """The roster by LMS number, by name, and by how else an LMS may write a name."""
+
+    def __init__(self, roster: Mapping[str, Student]):
+        self.roster = roster
+        self.by_number = {one.lms_id: one for one in roster.values() if one.lms_id}
+        self.by_name: dict[tuple[str, ...], list[Student]] = defaultdict(list)
+        self.by_similar: dict[tuple[str, ...], list[Student]] = defaultdict(list)
+        for one in roster.values():
+            words = _words(one.name)
+            # Canvas writes `lovelaceada` for Lovelace, Ada, and Moodle `Ada Lovelace`.
+            turned = words[-1:] + words[:-1]
+            if words:
+                self.by_name[words].append(one)
+                for similar in {turned, ("".join(words),), ("".join(turned),)}:
+                    self.by_similar[similar].append(one)
+
+    def find(self, name: str, number: str) -> _Match:
+        """The student of a delivered name and number."""
+        words = _words(name)
+        exact, similar = self.by_name.get(words, []), self.by_similar.get(words, [])
+        by, namesakes = ("name", exact) if exact else ("similar name", similar)
+        if number in self.by_number:
+            return self._of_number(name, number, [*exact, *similar])
+        if number:
+            return self._of_new_number(name, number, by, namesakes)
+        if name in self.roster:
+            return _Match(student=self.roster[name], by="id")
+        if len(namesakes) == 1:
+            return _Match(student=namesakes[0], by=by)
+        if namesakes:
+            return _unknown(f"{_came(name)} {len(namesakes)} students of the roster have this name")
+        return _unknown(f"{_came(name)} The roster has no such id and no such name")
+
+    def _of_number(self, name: str, number: str, namesakes: list[Student]) -> _Match:
+        owner = self.by_number[number]
+        named = [*namesakes, *([self.roster[name]] if name in self.roster else [])]
+        if named and owner not in named:
+            return _contradicting(
+                f"{_came(name, number)} The roster gives this number to {quoted(owner.id)} and this"
+                f" name to {quoted(named[0].id)}"
+            )
+        return _Match(student=owner, by="number")
+
+    def _of_new_number(self, name: str, number: str, by: str, namesakes: list[Student]) -> _Match:
+        if name in self.roster and self.roster[name] not in namesakes:
+            return _contradicting(
+                f"{_came(name, number)} {quoted(name)} is the id of a student of the roster, and"
+                " the number is not theirs"
+            )
+        free = [one for one in namesakes if not one.lms_id]
+        if free and len(namesakes) == 1:
+            return _Match(student=free[0], by=by)
+        if free:
+            return _unknown(
+                f"{_came(name, number)} {len(namesakes)} students of the roster have this name, and"
+                " none this number"
+            )
+        if namesakes:
+            theirs = _listed([f"{quoted(one.id)} has {quoted(one.lms_id)}" for one in namesakes])
+            return _contradicting(f"{_came(name, number)} Of this name in the roster {theirs}")
+        return _unknown(f"{_came(name, number)} The roster has neither the name nor the number")
+
+
+def _contradictions(
+    ours: list[Delivered], found: Mapping[Delivered, _Match]
+) -> dict[Delivered, _Match]:
+    """Of all that was found to be one student, what cannot be or need not be the same person."""
+    student = found[ours[0]].student
+    numbers = sorted({number for _, number in ours if number})
+    if len(numbers) > 1:  # by number there is one; by name alone, several people may have come
+        said = (
+            f"Files named like {quoted(student.id)} came with the LMS numbers"
+            f" {_listed(numbers)}, and the roster gives this student none"
+        )
+        return {one: _contradicting(said) for one in ours if found[one].by != "id"}
+    if len({"".join(_words(name)) for name, _ in ours}) == 1:
+        return {}
+    names = _listed([quoted(name) for name, _ in ours])
+    said = f"Files came as {names}, and each of these names may be {quoted(student.id)}"
+    return {one: _contradicting(said) for one in ours if found[one].by == "similar name"}
+
+
+def _among_strangers(
+    strangers: list[Delivered], found: Mapping[Delivered, _Match]
+) -> dict[Delivered, _Match]:
+    """What contradicts among those that no roster tells apart."""
+    names: dict[str, list[str]] = defaultdict(list)
+    numbers: dict[str, list[str]] = defaultdict(list)
+    for name, number in strangers:
+        names[number].append(name)
+        numbers[name].append(number)
+    said: dict[Delivered, _Match] = {}
+    for name, number in strangers:
+        if found[name, number].kind == "contradicting":
+            continue
+        if number and len(names[number]) > 1:
+            said[name, number] = _contradicting(
+                f"The LMS number {number} came with the names"
+                f" {_listed([quoted(one) for one in names[number]])}"
+            )
+        elif not number and len(numbers[name]) > 1:
+            said[name, number] = _contradicting(
+                f"{_came(name)} Other files of this name came with an LMS number"
+                f" ({_listed([one for one in numbers[name] if one])})"
+            )
+    return said
+
+
+def _label(name: str, number: str, taken: Collection[str], *, by_name: bool) -> str:
+    """What a stranger's row is called: by the name where that is enough, and nobody else's id."""
+    wanted = [name] if by_name or not number else []
+    wanted += [f"{name} ({number})"] if number else []
+    others = (f"{name} ({count})" for count in itertools.count(2))
+    return next(one for one in itertools.chain(wanted, others) if one not in taken)
+
+
+def _came(name: str, number: str = "") -> str:
+    return f"It came as {quoted(name)}{f' with the LMS number {number}' if number else ''}."
+
+
+def _contradicting(said: str) -> _Match:
+    return _Match(kind="contradicting", said=f"{said}. {_ALONE}")
+
+
+def _unknown(said: str) -> _Match:
+    return _Match(kind="unknown", said=f"{said}.")
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if words[4:] else "")
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """A name's words in small letters; marks that belong to a letter are kept, all others go."""
+    words = re.split(r"[\s,_]+", unicodedata.normalize("NFC", name.casefold()))
+    kept = ["".join(c for c in word if unicodedata.category(c)[0] in "LMN") for word in words]
+    return tuple(word for word in kept if word)
+
+
 def _is_late(attempt: Attempt, due: datetime | None) -> bool:
     if due and attempt.at:
         return attempt.at > due
     return attempt.marked_late
-
-
-def _same_name(ours: str, theirs: str) -> bool:
-    # Canvas writes `lovelaceada` for Lovelace, Ada, and Moodle `Ada Lovelace`.
-    def letters(name: str) -> str:
-        return "".join(c for c in name.casefold() if c.isalnum())
-
-    words = ours.replace(",", " ").split()
-    turned = letters("".join(words[-1:] + words[:-1]))
-    return letters(theirs) in (letters(ours), turned)
 
 
 def _due(text: str, file: Path, number: int) -> datetime:
@@ -144,26 +348,59 @@ def _due(text: str, file: Path, number: int) -> datetime:
 def _rows(
     file: Path, needed: tuple[str, ...], optional: tuple[str, ...] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise TableError(f"{file} is not in UTF-8; save it as `CSV UTF-8`.") from None
-    except OSError as error:
-        raise TableError(f"{file} cannot be read: {error.strerror}.") from None
-    text = unicodedata.normalize("NFC", text)  # as the names of what was handed in
-    head = text.partition("\n")[0]
-    # Where a comma is the decimal mark, spreadsheets part the columns by semicolons.
-    reader = csv.DictReader(io.StringIO(text), delimiter=";" if head.count(";") else ",")
-    columns = [name.strip().lower() for name in reader.fieldnames or ()]
+    """The rows that hold something, with their lines."""
+    lines = _cells(file)
+    _, head = next(lines, (1, []))
+    columns = [name.strip().lower() for name in head]
     missing = [name for name in needed if name not in columns]
     if missing:
         raise TableError(
             f"{file} lacks the column {missing[0]!r}; its first line must name"
             f" {', '.join(needed)}, and has {', '.join(columns) or 'nothing'}."
         )
-    reader.fieldnames = columns
-    return [
-        (reader.line_num, {name: (row.get(name) or "").strip() for name in (*needed, *optional)})
-        for row in reader
-        if any(value for value in row.values())
-    ]
+    wanted = (*needed, *optional)
+    twice = [name for name in wanted if columns.count(name) > 1]
+    if twice:
+        raise TableError(f"{file}, line 1: the column {twice[0]!r} stands twice.")
+    rows = []
+    for number, cells in lines:
+        if any(cells[len(columns) :]):
+            raise TableError(
+                f"{file}, line {number}: there are {len(cells)} cells for {len(columns)} columns."
+                " Put quotes around a cell that holds a comma or a semicolon."
+            )
+        row = dict(zip(columns, cells, strict=False))
+        if any(cells):
+            rows.append((number, {name: row.get(name, "") for name in wanted}))
+    return rows
+
+
+def _cells(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a table as cells, each with its number; raises TableError."""
+    text = _text(file)
+    # Where a comma is the decimal mark, spreadsheets part the columns by semicolons.
+    mark = ";" if ";" in text.partition("\n")[0] else ","
+    reader = csv.reader(io.StringIO(text), delimiter=mark, strict=True)
+    number = 1
+    try:
+        for cells in reader:
+            if any("\n" in cell or cell.count('"') % 2 for cell in cells):
+                raise csv.Error("a quote is open at the end of the line")
+            yield number, [cell.strip() for cell in cells]
+            number += 1
+    except csv.Error as error:
+        raise TableError(
+            f"{file}, line {number}: {error}. A cell stands on one line, and its quotes come in"
+            " pairs."
+        ) from None
+
+
+def _text(file: Path) -> str:
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise TableError(f"{file} is not in UTF-8; save it as `CSV UTF-8`.") from None
+    except OSError as error:
+        raise TableError(f"{file} cannot be read: {error.strerror}.") from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return unicodedata.normalize("NFC", text)  # as the names of what was handed in

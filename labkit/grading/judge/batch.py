@@ -17,7 +17,8 @@ from labkit.base import progress
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.reading import Unreadable, read_notebook
-from labkit.grading.intake.roster import Student, counting, student_of
+from labkit.grading.intake.remarks import Remark, plain, quoted
+from labkit.grading.intake.roster import Student, counting, identify
 from labkit.grading.intake.selecting import select, which_lab
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.records import Outcome, Work
@@ -30,6 +31,7 @@ Engine = Callable[[list[Work], Stop], Iterator[tuple[Work, list[Outcome]]]]
 """Grades each work once, in any order, and never raises because of one; ends early on ``Stop``."""
 
 _LOOK_SECONDS = 0.2  # how often a stop is looked for
+_MOST_REPAIRS = 30  # sentences that a page shows; a notebook may have a repair in each cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,7 @@ class Submission:
     """One file that was handed in, read. ``work`` is None where it cannot be graded.
 
     ``cause`` and ``trouble`` then say why; ``code`` holds the learner's answer by exercise.
+    ``repairs`` are for the student, ``remarks`` for the instructor.
     """
 
     student: str
@@ -48,10 +51,10 @@ class Submission:
     attempt: int = 0
     marked_late: bool = False
     late: bool = False
-    is_listed: bool = False
     work: Work | None = None
     code: Mapping[str, str] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     cause: str = ""
     trouble: str = ""
 
@@ -59,13 +62,18 @@ class Submission:
     def is_readable(self) -> bool:
         return self.work is not None
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether it defines the name of an exercise, be it with an empty body."""
+        return any(self.code.values())
+
 
 def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Submission | None:
     """One file as a submission; None for a notebook of another lab than the one asked for."""
     hint = lab or (handed.assignment if handed.assignment in course else "")
     facts = {
         name: getattr(handed, name)
-        for name in ("student", "file", "lms_id", "at", "attempt", "marked_late")
+        for name in ("student", "file", "lms_id", "at", "attempt", "marked_late", "remarks")
     }
     if handed.content is None:
         return Submission(**facts, lab=hint, cause=handed.cause, trouble=handed.trouble)
@@ -80,17 +88,23 @@ def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Su
     return Submission(
         **facts,
         lab=found.lab,
-        work=selected.work,
+        work=replace(selected.work, helpers=handed.helpers),
         code=selected.code,
-        repairs=(*said, *selected.repairs),
+        repairs=_bounded((*said, *selected.repairs)),
     )
+
+
+def _bounded(repairs: tuple[str, ...]) -> tuple[str, ...]:
+    shown = [plain(said, 300) for said in repairs[:_MOST_REPAIRS]]
+    more = len(repairs) - len(shown)
+    return (*shown, *([f"There are {more} more sentences like these."] if more else []))
 
 
 def choose(submissions: Iterable[Submission], roster: Mapping[str, Student]) -> list[Submission]:
     """The submission that counts of each student and lab, with their names of the roster.
 
-    What does not count is named among the repairs of what does. A file of no known lab stands for
-    itself unless the student handed in one that can be read.
+    What does not count is named among the repairs and remarks of what does. A file of no known lab
+    stands for itself unless the student handed in one that can be read.
     """
     groups: dict[tuple[str, str], list[Submission]] = defaultdict(list)
     for one in _identified(list(submissions), roster):
@@ -98,30 +112,65 @@ def choose(submissions: Iterable[Submission], roster: Mapping[str, Student]) -> 
     chosen = []
     for (student, _), attempts in sorted(groups.items(), key=lambda item: item[0]):
         due = roster[student].due if student in roster else None
-        best, late = counting(attempts, due)
-        others = sorted(one.file for one in attempts if one is not best)
-        said = [f"`{file}` is another attempt and does not count." for file in others]
-        chosen.append(replace(best, late=late, repairs=(*best.repairs, *said)))
+        # A notebook that only lay in the folder does not take the place of an answer.
+        best, late = counting([one for one in attempts if one.has_answer] or attempts, due)
+        others = sorted((one for one in attempts if one is not best), key=lambda one: one.file)
+        chosen.append(replace(_with_others(best, others), late=late))
     return _without_strays(chosen)
 
 
+def _with_others(best: Submission, others: list[Submission]) -> Submission:
+    """The attempt that counts, with what is to be said of it and of the others."""
+    remarks = [Remark(kind="repaired", who=best.student, said=said) for said in best.repairs]
+    passed_by = [quoted(one.file) for one in others if one.is_readable or _is_older(one, best)]
+    if passed_by:
+        more = f" and {len(passed_by) - 3} more" if passed_by[3:] else ""
+        remarks.append(
+            Remark(
+                kind="merged",
+                who=best.student,
+                said=f"{quoted(best.file)} counts; of the same lab and not counted:"
+                f" {', '.join(passed_by[:3])}{more}.",
+            )
+        )
+    # It might have counted: nothing says that it is an older one.
+    remarks += [
+        Remark(
+            kind="dropped",
+            who=best.student,
+            said=f"{quoted(one.file)} could not be read: {one.trouble}",
+        )
+        for one in others
+        if not one.is_readable and not _is_older(one, best)
+    ]
+    said = [f"{quoted(one.file)} is another attempt and does not count." for one in others]
+    of_others = [remark for one in others for remark in one.remarks]
+    return replace(
+        best,
+        repairs=(*best.repairs, *_bounded(tuple(said))),
+        remarks=tuple(dict.fromkeys([*best.remarks, *of_others, *remarks])),
+    )
+
+
+def _is_older(one: Submission, best: Submission) -> bool:
+    return one.at is not None and best.at is not None and one.at < best.at
+
+
 def _identified(submissions: list[Submission], roster: Mapping[str, Student]) -> list[Submission]:
-    ids: dict[str, set[str]] = defaultdict(set)
-    for one in submissions:
-        ids[one.student].add(one.lms_id)
+    people = identify({(one.student, one.lms_id) for one in submissions}, roster)
     identified = []
     for one in submissions:
-        listed = student_of(one.student, one.lms_id, roster)
-        if listed:
-            one = replace(
-                one,
-                student=listed.id,
-                name=listed.name,
-                lms_id=listed.lms_id or one.lms_id,
-                is_listed=True,
-            )
-        elif len(ids[one.student]) > 1:  # two people of one name
-            one = replace(one, student=f"{one.student} ({one.lms_id})")
+        person = people[one.student, one.lms_id]
+        remarks = [
+            replace(remark, who=person.id) if remark.who == one.student else remark
+            for remark in one.remarks
+        ]
+        if person.kind:
+            remarks.append(Remark(kind=person.kind, who=person.id, said=person.said))
+        one = replace(one, student=person.id, remarks=tuple(remarks))
+        if person.listed:
+            number = person.listed.lms_id or one.lms_id
+            one = replace(one, name=person.listed.name, lms_id=number)
         identified.append(one)
     return identified
 
@@ -129,25 +178,37 @@ def _identified(submissions: list[Submission], roster: Mapping[str, Student]) ->
 def _without_strays(chosen: list[Submission]) -> list[Submission]:
     """Without files of no lab by students who handed in a lab; these say so instead."""
     readable = {one.student: one for one in chosen if one.is_readable}
-    strays: dict[str, list[str]] = defaultdict(list)
+    strays: dict[str, list[Submission]] = defaultdict(list)
     kept = []
     for one in chosen:
         if not one.lab and one.student in readable:
-            strays[one.student].append(f"`{one.file}` was left out: {one.trouble}")
+            strays[one.student].append(one)
         else:
             kept.append(one)
     return [
-        replace(one, repairs=(*one.repairs, *strays.get(one.student, ())))
-        if readable.get(one.student) is one
-        else one
+        _with_strays(one, strays[one.student]) if readable.get(one.student) is one else one
         for one in kept
     ]
+
+
+def _with_strays(one: Submission, strays: list[Submission]) -> Submission:
+    said = tuple(f"{quoted(stray.file)} was left out: {stray.trouble}" for stray in strays)
+    remarks = [remark for stray in strays for remark in stray.remarks]
+    remarks += [Remark(kind="dropped", who=one.student, said=each) for each in said]
+    return replace(
+        one,
+        repairs=(*one.repairs, *_bounded(said)),
+        remarks=tuple(dict.fromkeys([*one.remarks, *remarks])),
+    )
 
 
 def missing(
     chosen: Iterable[Submission], roster: Mapping[str, Student], labs: Iterable[str]
 ) -> list[Submission]:
-    """An empty submission for each student of the roster and lab without one."""
+    """An empty submission for each student of the roster and lab without one.
+
+    Whoever handed in a file of no known lab is not missing: it may be the lab that lacks.
+    """
     there = {(one.student, one.lab) for one in chosen}
     return [
         Submission(
@@ -156,13 +217,12 @@ def missing(
             lms_id=student.lms_id,
             lab=lab,
             file="",
-            is_listed=True,
             cause="missing",
             trouble="Nothing was handed in.",
         )
         for student in roster.values()
         for lab in labs
-        if (student.id, lab) not in there
+        if not {(student.id, lab), (student.id, "")} & there
     ]
 
 

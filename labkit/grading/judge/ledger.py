@@ -29,6 +29,11 @@ _TABLES = (
     "CREATE TABLE overrides (student TEXT, lab TEXT, exercise TEXT, points REAL, reason TEXT,"
     " PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID",
 )
+# Ledgers of version 1 get it when they are opened; an older labkit does not look at it.
+_PAGES = (
+    "CREATE TABLE IF NOT EXISTS pages (file TEXT, digest TEXT, PRIMARY KEY (file, digest))"
+    " WITHOUT ROWID"
+)
 
 
 class LedgerError(Exception):
@@ -166,6 +171,22 @@ class Ledger:
                 [dataclasses.astuple(override) for override in overrides],
             )
 
+    def pages(self) -> set[tuple[str, str]]:
+        """The feedback pages that earlier runs wrote: names and SHA-256 of what they held."""
+        with _sentences(self.file):
+            return set(self._log.execute("SELECT file, digest FROM pages").fetchall())
+
+    def add_pages(self, pages: Iterable[tuple[str, str]]) -> None:
+        """Remember these too."""
+        with self._transaction():
+            self._log.executemany("INSERT OR IGNORE INTO pages VALUES (?, ?)", sorted(pages))
+
+    def keep_pages(self, pages: Iterable[tuple[str, str]]) -> None:
+        """Put these in the place of those that are kept."""
+        with self._transaction():
+            self._log.execute("DELETE FROM pages")
+            self._log.executemany("INSERT INTO pages VALUES (?, ?)", sorted(pages))
+
     def _prepare(self) -> None:
         with self._transaction():
             version = self._log.execute("PRAGMA user_version").fetchone()[0]
@@ -178,6 +199,7 @@ class Ledger:
                 for statement in _TABLES:
                     self._log.execute(statement)
                 self._log.execute(f"PRAGMA user_version = {_VERSION}")
+            self._log.execute(_PAGES)
 
     @contextmanager
     def _transaction(self):

@@ -7,17 +7,15 @@ instructor sets them.**
 """
 
 import hmac
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab
+from labkit.grading.intake.remarks import plain
 from labkit.grading.intake.roster import Override
 from labkit.grading.judge.batch import Submission, not_graded
 from labkit.grading.judge.ledger import Scores
 from labkit.grading.records import Outcome
-
-LONGEST_MESSAGE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +23,7 @@ class Row:
     """One exercise of one student. ``points`` is None where it was not graded.
 
     ``status`` is an outcome's, or "missing". ``checked`` are the points before ``override``, the
-    instructor's reason for other ones.
+    instructor's reason for other ones. ``seconds`` is the wall time that grading took.
     """
 
     exercise: str
@@ -39,6 +37,16 @@ class Row:
     rerun: bool = False
     hidden: bool = False
     override: str = ""
+    seconds: float = 0.0
+
+    @property
+    def idea(self) -> str:
+        """The id of the one misconception that the answer shows; "" where it may be another.
+
+        An answer that several ideas explain shows none of them.
+        """
+        is_wrong = self.status in ("failed", "error")
+        return self.misconceptions[0] if is_wrong and len(self.misconceptions) == 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +65,11 @@ class Sheet:
     @property
     def possible(self) -> float:
         return sum(row.possible for row in self.rows)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time that grading this submission took, in seconds."""
+        return sum(row.seconds for row in self.rows)
 
 
 HIDDEN = "hidden-"
@@ -108,6 +121,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome]) -> Row:
         cause=outcome.cause,
         rerun=outcome.rerun,
         hidden=outcome.hidden,
+        seconds=outcome.wall_seconds,
     )
 
 
@@ -175,13 +189,6 @@ def changes(before: Scores, now: Scores) -> list[str]:
 def pseudonym(student: str, secret: bytes) -> str:
     """A name that stands for the student in the class summary, the same in every run."""
     return "s" + hmac.digest(secret, f"pseudonym {student}".encode(), "sha256").hex()[:8]
-
-
-def plain(text: str) -> str:
-    """A message as one line of text that can be written anywhere."""
-    text = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())
-    text = "".join(c if unicodedata.category(c) not in ("Cc", "Cf") else "?" for c in text)
-    return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 4] + " ..."
 
 
 def _points(points: float | None) -> str:

@@ -5,10 +5,9 @@ somebody's code is left out.
 """
 
 import difflib
-import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -16,8 +15,10 @@ from markupsafe import Markup
 from labkit.base.misconceptions import misconceptions
 from labkit.base.templates import render
 from labkit.grading.course import CourseLab
+from labkit.grading.intake.remarks import KINDS, Remark
+from labkit.grading.report.attention import without_names
 from labkit.grading.report.pages import Table, page
-from labkit.grading.report.scores import Row, Sheet, pseudonym
+from labkit.grading.report.scores import HIDDEN, Row, Sheet, pseudonym
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
 _BINS = 10
@@ -51,8 +52,13 @@ class _Lab:
     exercises: Table | None = None
 
 
-def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: bytes) -> str:
-    """The page of the whole class."""
+def summary(
+    sheets: Sequence[Sheet],
+    course: Mapping[str, CourseLab],
+    secret: bytes,
+    remarks: Sequence[Remark] = (),
+) -> str:
+    """The page of the whole class; ``remarks`` are those on the run."""
     labs = sorted({sheet.submission.lab for sheet in sheets})
     by_lab = {lab: [sheet for sheet in sheets if sheet.submission.lab == lab] for lab in labs}
     return page(
@@ -61,6 +67,7 @@ def summary(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: by
         ideas=_ideas(sheets),
         labs=[_lab(lab, of_lab, course, secret) for lab, of_lab in by_lab.items()],
         causes=_causes(sheets, secret),
+        remarks=_remarks(remarks, {s.submission.student for s in sheets}, secret),
         count=_count,
     )
 
@@ -70,8 +77,8 @@ def clusters(sheets: Sequence[Sheet], secret: bytes) -> list[Cluster]:
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
-            if row.status in ("failed", "error") and not row.misconceptions:
-                template = _template(row.message)
+            if row.status in ("failed", "error") and not row.idea:
+                template = without_names(row.message)
                 found[row.exercise, template].append(sheet.submission.student)
     merged: dict[tuple[str, str], list[str]] = {}
     by_size = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -95,12 +102,6 @@ def _twin(key: tuple[str, str], merged: Mapping) -> tuple[str, str] | None:
     """The cluster of the same exercise whose message reads like this one's."""
     exercise, template = key
     return next((k for k in merged if k[0] == exercise and _alike(k[1], template)), None)
-
-
-def _template(message: str) -> str:
-    """A message without what differs from student to student: code, words in quotes, numbers."""
-    message = re.sub(r"`[^`]*`|'[^']*'|\"[^\"]*\"", "…", message)
-    return re.sub(r"(?<![\w…])-?\d+(\.\d+)?(e[+-]?\d+)?\b", "N", message)[:300]
 
 
 def _alike(one: str, other: str) -> bool:
@@ -189,9 +190,9 @@ def _ideas(sheets: Sequence[Sheet]) -> Table:
     where: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
-            for idea in row.misconceptions:
-                holders[idea].add(sheet.submission.student)
-                where[idea].add(row.exercise)
+            if row.idea:
+                holders[row.idea].add(sheet.submission.student)
+                where[row.idea].add(row.exercise.removeprefix(HIDDEN))
     known = misconceptions()
     rows = [
         [
@@ -242,6 +243,22 @@ def _causes(sheets: Sequence[Sheet], secret: bytes) -> Table:
         for cause, who in sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     return Table(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
+
+
+def _remarks(remarks: Sequence[Remark], students: Collection[str], secret: bytes) -> Table:
+    """All remarks under pseudonyms, what reads alike in one row."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in remarks:
+        said = one.said if one.kind == "slow" else without_names(one.said)
+        who = pseudonym(one.who, secret) if one.who in students else "a file"
+        found[KINDS[one.kind], said].append(who)
+    return Table(
+        caption="Of this run",
+        heads=["what", "number", "remark", "who"],
+        rows=[[what, len(who), said, ", ".join(who)] for (what, said), who in found.items()],
+        numbers=[1],
+        wide=2,
+    )
 
 
 def _count(number: int, what: str) -> str:

@@ -1,27 +1,34 @@
 """The grades as tables: a row an exercise, a row a student for the LMS, and JSON with causes.
 
-Students wrote some of what stands here. A cell that a spreadsheet would take for a formula gets an
-apostrophe before it.
+Students wrote some of what stands here. What a spreadsheet would take for a formula gets an
+apostrophe before it. This holds within a cell too: where a comma is the decimal mark, a semicolon
+parts the cells.
 """
 
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 from labkit.base.files import replace_file
+from labkit.grading.intake.remarks import Remark
 from labkit.grading.report.scores import Sheet, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
 _COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "hidden", "late"]
-_COLUMNS += ["override", "repairs", "file", "digest", "pseudonym"]
+_COLUMNS += ["override", "repairs", "file", "digest", "pseudonym", "seconds", "of_submission"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_WITHIN = re.compile(r"""[;\t][\s"]*(?=[=+\-@＝＋－＠])""")
 
 
 def grades_csv(sheets: Iterable[Sheet], secret: bytes) -> str:
-    """A row for each student and exercise; ``secret`` gives the class summary's pseudonyms."""
+    """A row for each student and exercise; ``secret`` gives the class summary's pseudonyms.
+
+    ``seconds`` is what grading the exercise took, ``of_submission`` what all of them took together.
+    """
     rows = []
     for sheet in sheets:
         of = sheet.submission
@@ -37,6 +44,8 @@ def grades_csv(sheets: Iterable[Sheet], secret: bytes) -> str:
                 "digest": of.work.digest[:12] if of.work else "",
                 "misconceptions": " ".join(row.misconceptions),
                 "pseudonym": pseudonym(of.student, secret),
+                "seconds": row.seconds or None,
+                "of_submission": sheet.seconds or None,
             }
             rows.append([facts[column] for column in _COLUMNS])
     return _csv(_COLUMNS, rows)
@@ -80,12 +89,17 @@ def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
             "repairs": list(sheet.submission.repairs),
             "points": sheet.points,
             "possible": sheet.possible,
-            "exercises": [asdict(row) for row in sheet.rows],
+            "exercises": [_without_seconds(asdict(row)) for row in sheet.rows],
         }
         for sheet in sheets
     ]
     content = {"schema": 1, "labs": versions, "submissions": facts}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def remarks_csv(remarks: Iterable[Remark]) -> str:
+    """A row for each remark on the run."""
+    return _csv(["kind", "who", "remark"], [[one.kind, one.who, one.said] for one in remarks])
 
 
 def write(file: Path, text: str) -> None:
@@ -101,10 +115,10 @@ def safe(value: object) -> str:
         return "yes" if value else ""
     if isinstance(value, float):
         return _number(value)
-    text = str(value)
+    text = _WITHIN.sub(r"\g<0>'", str(value))
     if text.lstrip(" ").startswith(_FORMULA):
         text = f"'{text}"
-    return text.replace("\r", " ")  # which csv leaves bare, and spreadsheets take for a new row
+    return re.sub(r"[\r\n]", " ", text)  # a spreadsheet may take the rest for a new row
 
 
 def _csv(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
@@ -113,6 +127,10 @@ def _csv(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
     writer.writerow([safe(column) for column in columns])
     writer.writerows([[safe(value) for value in row] for row in rows])
     return out.getvalue()
+
+
+def _without_seconds(row: dict) -> dict:
+    return {name: fact for name, fact in row.items() if name != "seconds"}
 
 
 def _number(value: float) -> str:
