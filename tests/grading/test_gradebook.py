@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -10,6 +11,7 @@ import warnings
 import pytest
 from handing_in import LAB, RIGHT_ULP, hand_in, small, with_answer
 from quick_grader import QuickGrader, answer, grade_command
+from sqlalchemy import text
 
 from labkit.grading import command
 from labkit.grading.sandbox import bubblewrap as sandbox
@@ -76,6 +78,42 @@ def test_a_gradebook_of_the_course_keeps_what_it_has_and_gets_what_is_missing(tm
     assert book.find_submission(LAB, "ada").score == 9.0
     assert book.find_student("ada").email == "a@x"
     assert book.find_assignment(LAB).duedate.year == 2026
+
+
+def test_a_gradebook_is_made_where_the_environment_is_not_activated(tmp_path, monkeypatch):
+    """nbgrader calls `alembic` by its name, which is beside Python and need not be on PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    hand_in(tmp_path, ada=small(answer("passes")))
+    assert grade(tmp_path) == command.ALL_GRADED
+    assert os.environ["PATH"] == str(tmp_path / "none")
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{tmp_path / 'nbgrader.db'}") as book:
+        assert book.find_submission(LAB, "ada").score == 2.0
+        assert book.db.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def test_without_alembic_it_refuses_before_grading(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    hand_in(tmp_path, ada=small(answer("passes")))
+    before = len(Grader.graded)
+    assert grade(tmp_path) == command.CANNOT_START
+    err = capsys.readouterr().err
+    assert "alembic" in err and err.count("\n") == 1
+    assert len(Grader.graded) == before and not (tmp_path / "grades.csv").exists()
+
+
+def test_of_a_gradebook_that_cannot_be_finished_nothing_is_left(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "alembic").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "alembic").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    hand_in(tmp_path, ada=small(answer("passes")))
+    assert grade(tmp_path) == command.SOME_UNGRADED
+    assert "cannot be used as a gradebook" in capsys.readouterr().err
+    assert (tmp_path / "grades.csv").exists() and not (tmp_path / "nbgrader.db").exists()
 
 
 def test_a_file_that_is_no_gradebook_is_one_sentence_and_the_grades_are_written(tmp_path, capsys):

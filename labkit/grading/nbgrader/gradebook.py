@@ -5,9 +5,14 @@ and its notebook are called as the lab, a grade cell ``check-<exercise>`` or ``h
 What the gradebook has of them stays; what is missing is added.
 """
 
+import contextlib
 import importlib.util
+import os
+import shutil
+import subprocess
+import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from labkit.grading.course import CourseLab
@@ -21,10 +26,15 @@ class GradebookError(Exception):
 
 
 def require() -> None:
-    """Raise GradebookError where nbgrader is not installed: before grading, not after it."""
+    """Raise GradebookError where nbgrader cannot be used: before grading, not after it."""
     if importlib.util.find_spec("nbgrader") is None:
         raise GradebookError(
             "--gradebook needs nbgrader: pip install 'mixed-precision-labs[instructor]'"
+        )
+    if shutil.which("alembic", path=_path()) is None:
+        raise GradebookError(
+            "--gradebook needs the command `alembic`, which comes with nbgrader, and neither"
+            f" {Path(sys.executable).parent} nor PATH has it: pip install alembic"
         )
 
 
@@ -34,26 +44,55 @@ def write(file: Path, sheets: Iterable[Sheet], course: Mapping[str, CourseLab]) 
     Points of a check become the automatic score; points set by hand the manual one. What was not
     graded is marked as needing a grade by hand. A student without a submission gets none.
 
-    Raises GradebookError where the file is no gradebook.
+    Raises GradebookError where the file is no gradebook or none can be made.
     """
-    from nbgrader.api import Gradebook
     from sqlalchemy.exc import SQLAlchemyError
 
     written = 0
     try:
         # nbgrader builds its records in an order that SQLAlchemy warns of.
-        with (
-            warnings.catch_warnings(action="ignore"),
-            Gradebook(f"sqlite:///{file.absolute()}") as book,
-        ):
+        with warnings.catch_warnings(action="ignore"), _opened(file) as book:
             for sheet in sheets:
                 if sheet.submission.lab in course and sheet.submission.cause != "missing":
                     _write_sheet(book, sheet)
                     written += 1
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, OSError, subprocess.SubprocessError) as error:
         why = str(error.__cause__ or error).splitlines()[0]
         raise GradebookError(f"{file} cannot be used as a gradebook of nbgrader: {why}.") from None
     return written
+
+
+def _opened(file: Path):
+    """The gradebook; where a new one cannot be finished, nothing of it is left."""
+    from nbgrader.api import Gradebook
+
+    is_new = not file.exists()
+    try:
+        with _alembic_found():
+            return Gradebook(f"sqlite:///{file.absolute()}")
+    except BaseException:
+        if is_new:
+            file.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _alembic_found() -> Iterator[None]:
+    """Let nbgrader find the command `alembic` where the environment is not activated."""
+    before = os.environ.get("PATH")
+    os.environ["PATH"] = _path()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PATH"]
+        else:
+            os.environ["PATH"] = before
+
+
+def _path() -> str:
+    own = str(Path(sys.executable).parent)
+    return os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
 
 
 def _write_sheet(book, sheet: Sheet) -> None:
