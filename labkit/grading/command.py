@@ -123,7 +123,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         _require_gradebook()
     settings = _settings(options, _secret(options.secret_file or outputs.secret))
 
-    chosen = batch.choose(_submissions(options.submissions, course, lab), roster)
+    read, of_all = _submissions(options.submissions, course, lab)
+    chosen = batch.choose(read, roster)
     with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
@@ -134,7 +135,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
         sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
-        remarks = attention.remarks_on(sheets, only)
+        remarks = attention.remarks_on(sheets, only, of_all)
         try:
             _write(outputs, sheets, remarks, course, settings.secret)
             feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
@@ -250,19 +251,23 @@ def _secret(file: Path) -> bytes:
     return secret
 
 
-def _submissions(where: Path, course: dict[str, CourseLab], lab: str | None) -> list[Submission]:
-    read, elsewhere = [], 0
+def _submissions(
+    where: Path, course: dict[str, CourseLab], lab: str | None
+) -> tuple[list[Submission], list[Remark]]:
+    """What was handed in for the lab, and what the intake remarked beside that."""
+    read, beside, elsewhere = [], [], 0
     for handed in collect(where, course):
         one = batch.read(handed, course, lab)
         if one:
             read.append(one)
         else:
             elsewhere += 1
+            beside += [remark for remark in handed.remarks if remark.who != handed.student]
     if elsewhere:
         _say(f"Left out, because they are of other labs than {lab}: {elsewhere} notebooks.")
     if not read:
         raise IntakeError(f"{where} holds no submissions of {lab}.")
-    return read
+    return read, beside
 
 
 def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:

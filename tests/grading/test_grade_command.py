@@ -21,6 +21,8 @@ from quick_grader import QuickGrader, answer, grade_command
 
 from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
+from labkit.grading.intake.deliveries import Handed
+from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import feedback, tables
 from labkit.grading.sandbox import bubblewrap as sandbox
 
@@ -504,6 +506,25 @@ def test_a_file_of_no_lab_is_named_and_does_not_hide_the_lab(tmp_path, grader):
     assert grade(grader, tmp_path) == SOME_UNGRADED
     assert {r["lab"] for r in rows(tmp_path)} == {LAB}
     assert "`ada/notes.ipynb` was left out" in row(tmp_path, "ada")["repairs"]
+
+
+def test_what_concerns_the_whole_delivery_is_told_whichever_file_it_stands_with(
+    tmp_path, grader, monkeypatch
+):
+    """The intake tells it with the first file, which may be of another lab."""
+    other = small("x = 1")
+    other["metadata"]["labkit"] = {"lab": "04_loss_scaling", "version": "x"}
+    said = (
+        Remark(kind="dropped", who="notes.txt", said="Left out."),
+        Remark(kind="dropped", who="ada", said="A helper was left out."),
+    )
+    files = [
+        Handed(student="ada", file="a.ipynb", content=as_bytes(other), remarks=said),
+        Handed(student="bob", file="b.ipynb", content=as_bytes(small(answer("passes")))),
+    ]
+    monkeypatch.setattr(command, "collect", lambda *_: iter(files))
+    assert grade(grader, tmp_path, "--lab", LAB) == SOME_UNGRADED
+    assert remarks(tmp_path) == {"dropped": ["notes.txt"]}
 
 
 def test_notebooks_of_other_labs_are_left_out_with_lab(tmp_path, grader, capsys):

@@ -17,12 +17,14 @@ _NAMED = 6  # students before one sentence
 _WIDEST = 300  # characters of a sentence on a terminal
 
 
-def remarks_on(sheets: Sequence[Sheet], only: Collection[str] = ()) -> list[Remark]:
-    """Every remark on these sheets, in the order of ``KINDS``, then of the students.
+def remarks_on(
+    sheets: Sequence[Sheet], only: Collection[str] = (), beside: Iterable[Remark] = ()
+) -> list[Remark]:
+    """Every remark on these sheets and ``beside`` them, in the order of ``KINDS``, then of names.
 
     Of exercises that were not graded those of ``only`` count, where it names any.
     """
-    found = [remark for sheet in sheets for remark in sheet.submission.remarks]
+    found = [*beside, *(remark for sheet in sheets for remark in sheet.submission.remarks)]
     for sheet in sheets:
         found += _on_rows(sheet, only)
     order = list(KINDS)
