@@ -246,7 +246,9 @@ class _Index:
             )
         if namesakes:
             theirs = _listed([f"{quoted(one.id)} has {quoted(one.lms_id)}" for one in namesakes])
-            return _contradicting(f"{_came(name, number)} Of this name in the roster {theirs}")
+            return _contradicting(
+                f"{_came(name, number)} The roster has this name with another number: {theirs}"
+            )
         return _unknown(f"{_came(name, number)} The roster has neither the name nor the number")
 
 
