@@ -5,7 +5,7 @@ import secrets
 import pytest
 
 from labkit.formats import FP16, spacing
-from labkit.grading.judge.hidden_checks import load, must_have_passed, run_hidden, with_seed
+from labkit.grading.judge.hidden_checks import load, must_have_passed, run_hidden
 from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
 from labkit.labs.engine import CheckFailed, checks
 from labkit.labs.number_formats.checks import check_ulp
@@ -28,19 +28,19 @@ def test_a_check_of_a_file_and_its_points():
 
 
 def test_both_halves_get_the_seed():
-    seeded = with_seed(load(EXTRA, "extra.py")["ulp"].check, 7)
-    result = seeded.result(right)
+    check = load(EXTRA, "extra.py")["ulp"].check
+    result = check.result(right, seed=7)
     assert (result.status, result.message) == (
         "passed",
         "The gap above numbers that you had not seen.",
     )
-    other = with_seed(load(EXTRA, "extra.py")["ulp"].check, 8)
-    assert seeded.collect(right) != other.collect(right)
-    assert other.verdict(seeded.collect(right)).status == "failed"
+    seven = check.collect(right, seed=7)
+    assert seven != check.collect(right, seed=8)
+    assert check.verdict(seven, seed=8).status == "failed"
 
 
 def test_a_check_without_a_seed_stays_as_it_is():
-    assert with_seed(check_ulp, 7).collect(right) == check_ulp.collect(right)
+    assert check_ulp.collect(right, seed=7) == check_ulp.collect(right)
 
 
 @pytest.mark.parametrize(

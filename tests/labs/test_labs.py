@@ -102,10 +102,11 @@ def named(value):
 
 @pytest.mark.parametrize(("check", "wrong"), WRONG, ids=named)
 def test_a_known_wrong_answer_fails_with_its_idea_and_question(check, wrong):
-    result = check.result(wrong.answer)
-    assert result.status == "failed"
-    assert result.misconceptions == (wrong.misconception,)
-    assert result.message.endswith(" ".join(wrong.question.split()))
+    for seed in check.seeds:
+        result = check.result(wrong.answer, seed=seed)
+        assert result.status == "failed"
+        assert result.misconceptions == (wrong.misconception,), seed
+        assert result.message.endswith(" ".join(wrong.question.split()))
 
 
 @pytest.mark.parametrize(("check", "wrong"), WRONG, ids=named)
@@ -674,8 +675,9 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
     ids=lambda value: getattr(value, "exercise", getattr(value, "__name__", "design")),
 )
 def test_differently_written_right_answers_pass(check, right):
-    result = check.result(right)
-    assert (result.status, result.misconceptions) == ("passed", ()), result.message
+    for seed in check.seeds:
+        result = check.result(right, seed=seed)
+        assert (result.status, result.misconceptions) == ("passed", ()), result.message
 
 
 def test_a_loop_that_warns_of_everything_does_not_pass():

@@ -19,9 +19,6 @@ whole number below 2**32 made of an instructor's secret, the exercise and, for a
 student's own, the student's id. The file stands alone: its text travels to where it is run.
 """
 
-import copy
-import functools
-import inspect
 import types
 from dataclasses import dataclass
 
@@ -43,7 +40,7 @@ class HiddenCheck:
     @property
     def takes_seed(self) -> bool:
         """Whether one of its two functions asks for a seed."""
-        return takes_seed(self.check.run) or takes_seed(self.check.judge)
+        return self.check.takes_seed
 
 
 def load(text: str, name: str) -> dict[str, HiddenCheck]:
@@ -80,25 +77,6 @@ def load(text: str, name: str) -> dict[str, HiddenCheck]:
     return {check.exercise: HiddenCheck(check, points[check.exercise]) for check in own}
 
 
-def with_seed(check: Check, seed: int) -> Check:
-    """The check with ``seed`` given to those of its two functions that take one."""
-    seeded = copy.copy(check)
-    seeded.run = _given(check.run, seed)
-    seeded.judge = _given(check.judge, seed)
-    return seeded
-
-
-def _given(function, seed: int):
-    if not takes_seed(function):
-        return function
-    return functools.update_wrapper(functools.partial(function, seed=seed), function)
-
-
-def takes_seed(function) -> bool:
-    """Whether a function of a check has a parameter ``seed``."""
-    return "seed" in inspect.signature(function).parameters
-
-
 # In a grade cell
 
 
@@ -114,15 +92,12 @@ def must_have_passed(exercise: str, answer) -> None:
 def run_hidden(exercise: str, answer, *, text: str, seed: int | None = None) -> None:
     """Run the hidden check of one exercise; raise CheckFailed with one line unless it passes."""
     hidden = load(text, "hidden checks")[exercise]
-    check = hidden.check
-    if hidden.takes_seed:
-        if seed is None:
-            raise CheckFailed(
-                f"{exercise}: the hidden check got no seed. "
-                "Grade with the nbgrader_config.py that labkit wrote."
-            )
-        check = with_seed(check, seed)
-    result = check.result(answer)
+    if hidden.takes_seed and seed is None:
+        raise CheckFailed(
+            f"{exercise}: the hidden check got no seed. "
+            "Grade with the nbgrader_config.py that labkit wrote."
+        )
+    result = hidden.check.result(answer, seed=seed or 0)
     if result.status != "passed":
         raise CheckFailed(f"{exercise}, hidden check: {result.status}. {result.message}")
     passed(f"{exercise}, hidden check", result.message)

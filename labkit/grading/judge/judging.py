@@ -159,11 +159,12 @@ class _Bench:
     """Every check, by lab, exercise and whether it is the instructor's own."""
 
     def __init__(self, extra: str | None):
-        from labkit.grading.judge import hidden_checks, shipping
+        from labkit.grading.judge import shipping
+        from labkit.labs.engine.checks import takes_seed
 
         self.modules = shipping.check_modules()
         self.own = [shipping.load_extra(extra)] if extra else []
-        self.shipping, self.hidden_checks = shipping, hidden_checks
+        self.shipping, self.takes_seed = shipping, takes_seed
         self.checks = {}
         for hidden, modules in ((False, self.modules), (True, self.own)):
             for check in (c for module in modules for c in shipping.checks_in(module)):
@@ -175,7 +176,7 @@ class _Bench:
             {
                 "exercise": name,
                 "hidden": hidden,
-                "takes_seed": self.hidden_checks.takes_seed(check.run),
+                "takes_seed": self.takes_seed(check.run),
             }
             for (_, name, hidden), check in chosen.items()
         ]
@@ -199,7 +200,7 @@ class _Bench:
         if type(report) is dict and "missing" in report:
             return {"missing": True}
         check = self.checks[asked["lab"], asked["exercise"], asked["hidden"]]
-        result = self.hidden_checks.with_seed(check, asked["seed"]).verdict(collected)
+        result = check.verdict(collected, seed=asked["seed"])
         return {
             "status": result.status,
             "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),

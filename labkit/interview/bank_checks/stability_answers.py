@@ -4,9 +4,8 @@ import math
 
 import torch
 
-from labkit.labs.engine import Mistake, attempt, check
+from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import AnswerError
 
 LAB = "interview"
 

@@ -13,9 +13,19 @@ from labkit.labs.engine.checks import (
     whose,
     yours,
 )
-from labkit.labs.engine.comparing import AnswerError, Mistake, number, same_bits, same_value
+from labkit.labs.engine.comparing import near_value, same_bits, same_value
 from labkit.labs.engine.predictions import Prediction, predict, reveal
-from labkit.labs.engine.running import attempt, calls, collect
+from labkit.labs.engine.reading import (
+    AnswerError,
+    Mistake,
+    entries,
+    number,
+    several,
+    tensor,
+    truth,
+    word,
+)
+from labkit.labs.engine.running import attempt, calls, collect, listening, plain
 from labkit.labs.engine.showing import claim
 from labkit.labs.engine.slips import Slip, SlipError
 
@@ -34,11 +44,19 @@ __all__ = [
     "check",
     "claim",
     "collect",
+    "entries",
+    "listening",
+    "near_value",
     "number",
+    "plain",
     "predict",
     "reveal",
     "same_bits",
     "same_value",
+    "several",
+    "tensor",
+    "truth",
     "whose",
+    "word",
     "yours",
 ]

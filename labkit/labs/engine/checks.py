@@ -16,6 +16,9 @@ check serves the learner's kernel and a grader that keeps the answer in a sandbo
 
 In a notebook ``check_ulp(ulp)`` shows one line or raises ``CheckFailed`` with one line;
 ``check_ulp.result(ulp)`` gives the record. A lab's checks are ``labkit.labs.TOPIC.checks``.
+
+Evidence comes before ideas. The judge says what is true of the answer; the idea behind a known
+wrong answer is named only if the answer behaves like it and like no other.
 """
 
 import functools
@@ -27,12 +30,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from labkit.base import progress
-from labkit.base.manifest import stale
-from labkit.base.misconceptions import misconceptions
-from labkit.labs.engine import codec, showing
+from labkit.base.manifest import ManifestError, read_manifest, stale
+from labkit.labs.engine import codec, limit, messages, showing
+from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
-from labkit.labs.engine.comparing import AnswerError, Mistake
-from labkit.labs.engine.running import collect
+from labkit.labs.engine.messages import came, fill
+from labkit.labs.engine.reading import AnswerError, Mistake, failure
+from labkit.labs.engine.running import TookTooLong, collect, raised
 from labkit.labs.engine.slips import Slip
 
 _LONGEST = 10_000
@@ -50,13 +54,15 @@ class CheckResult:
     """What a check found.
 
     ``status`` is "passed", "failed", "error" or "not attempted"; ``message`` is one line for the
-    learner; ``misconceptions`` holds the ids of the wrong ideas that the answer behaves like.
+    learner; ``misconceptions`` holds the id of the wrong idea that the answer shows, if it shows
+    one; ``score`` is from 0 to 1, and 1 for an answer that passed.
     """
 
     exercise: str
     status: str
     message: str
     misconceptions: tuple[str, ...] = ()
+    score: float = 0.0
 
 
 class CheckFailed(Exception):
@@ -75,13 +81,26 @@ class KnownWrong:
     question: str
 
 
-def check(run: Callable[..., object]) -> "Callable[[_Judge], Check]":
+def check(
+    run: Callable[..., object], *, bits: bool = False, seeds: int = 5
+) -> "Callable[[_Judge], Check]":
     """Make a check of a judge: ``@check(run)`` above ``def check_<exercise>(data)``.
 
     The judge's module names its lab in ``LAB``. The judge returns when the data is right and raises
     ``Mistake`` when it is not; the first line of its docstring says what a passed answer can do.
+
+    Where ``run``, the judge or both have a parameter ``seed``, they get the same whole number: 0 in
+    a notebook, one made of the class's secret in ``labkit grade``. The inputs that the exercise
+    announces are among them at every seed.
+
+    Args:
+        run: the first half, beside the answer.
+        bits: an answer is a known wrong one if all bits agree, and not a few roundings apart: for
+            exercises whose subject the bits are.
+        seeds: known wrong and right answers are tested at so many seeds, from 0 on, where the check
+            takes one; 2 for a check that trains.
     """
-    return lambda judge: Check(run, judge)
+    return lambda judge: Check(run, judge, bits=bits, seeds=seeds)
 
 
 class Check:
@@ -90,12 +109,18 @@ class Check:
     A grader uses the two halves apart: ``collect`` in the answer's process, ``verdict`` in its own.
     """
 
-    def __init__(self, run: Callable[..., object], judge: _Judge) -> None:
+    def __init__(
+        self, run: Callable[..., object], judge: _Judge, *, bits: bool = False, seeds: int = 5
+    ) -> None:
         self.run = run
         self.judge = judge
+        self.bits = bits
+        self.takes_seed = takes_seed(run) or takes_seed(judge)
+        self.seeds = range(seeds if self.takes_seed else 1)
         self.lab: str = judge.__globals__["LAB"]
         self.exercise = judge.__name__.removeprefix("check_").replace("_", "-")
         self.known_wrong: list[KnownWrong | Slip] = []
+        self._behaviours: dict[tuple[int, int], object] = {}
         functools.update_wrapper(self, judge)
 
     def wrong(self, misconception: str, question: str) -> Callable[[_Answer], _Answer]:
@@ -135,47 +160,44 @@ class Check:
             Slip(self.lab, self.exercise, misconception, question, cut=cut, swap=swap)
         )
 
-    def collect(self, answer: object) -> bytes:
+    def collect(self, answer: object, *, seed: int = 0) -> bytes:
         """Beside the answer: run it and return what happened as bytes of the codec."""
-        return collect(self.run, answer)
+        return collect(_seeded(self.run, seed), answer)
 
-    def verdict(self, collected: bytes) -> CheckResult:
+    def verdict(self, collected: bytes, *, seed: int = 0) -> CheckResult:
         """Inside the judge: what the collected bytes are worth. Never raises for hostile bytes."""
         try:
             report = codec.decode(collected)
             outcome, value = report["outcome"], report["value"]
         except (CodecError, KeyError, TypeError) as error:
-            return self._result("error", f"The answer's data cannot be read: {error}")
+            return self._result("error", fill(messages.UNREADABLE, why=str(error)))
         if outcome == "not attempted":
-            return self._result(
-                "not attempted", "Nothing is written yet: fill in its cell, then run that cell."
-            )
+            return self._result("not attempted", messages.NOT_ATTEMPTED)
         if outcome == "raised":
             return self._result("error", _crash(value))
         if outcome != "value":
-            return self._result("error", f"The answer's data cannot be read: outcome {outcome!r}.")
+            return self._result("error", fill(messages.UNREADABLE, why=f"outcome {outcome!r}."))
         try:
-            self.judge(value)
+            _seeded(self.judge, seed)(value)
         except AnswerError as error:
             return self._result("error", str(error))
         except Mistake as mistake:
-            return self._explain(mistake, value)
+            return self._explain(mistake, value, seed)
         except Exception as error:
-            return self._result(
-                "error",
-                f"The check cannot make sense of what came back ({type(error).__name__}: {error}). "
-                "Does your answer return what the exercise asks for?",
+            said = fill(
+                messages.NO_SENSE, came=came(value), error=f"{type(error).__name__}: {error}"
             )
-        can_do = inspect.getdoc(self.judge) or "Your answer does what is asked."
-        return self._result("passed", can_do.partition("\n")[0])
+            return self._result("error", said)
+        can_do = inspect.getdoc(self.judge) or messages.PASSES
+        return self._result("passed", can_do.partition("\n")[0], score=1.0)
 
-    def result(self, answer: object) -> CheckResult:
-        """The record of one answer: nothing is shown, nothing is logged."""
-        return self.verdict(self.collect(answer))
+    def result(self, answer: object, *, seed: int = 0) -> CheckResult:
+        """The record of one answer, within the limit on its time; nothing is shown or logged."""
+        return self.verdict(self._collect_in_time(answer, seed), seed=seed)
 
     def __call__(self, answer: object) -> None:
         """Check an answer in a notebook: one line, shown if it passed, raised if not."""
-        collected = self.collect(answer)
+        collected = self._collect_in_time(answer, 0)
         result = self.verdict(collected)
         if result.status == "passed":
             _passed[id(answer)] = answer
@@ -190,11 +212,11 @@ class Check:
                 misconceptions=list(result.misconceptions),
             )
         report = codec.decode(collected)
-        showing.aside("This copy is not the newest:", _stale_copy())
-        showing.aside("Your code printed:", report["printed"])
-        showing.aside("Your code warned:", "\n".join(report["warned"]))
+        showing.aside(messages.OLD_COPY, _stale_copy())
+        showing.aside(messages.PRINTED, report["printed"])
+        showing.aside(messages.WARNED, "\n".join(report["warned"]))
         if trouble:
-            showing.aside("Progress:", trouble)
+            showing.aside(messages.PROGRESS, trouble)
         if result.status == "passed":
             showing.passed(result.exercise, result.message)
             return
@@ -211,35 +233,65 @@ class Check:
         rung, first = divmod(_repeats[key], 3)
         if first or not rung:
             return ""
-        return (
-            f" The same result {_repeats[key]} times: open the next hint below, "
-            "or the solved lab in solutions/."
-        )
+        return " " + fill(messages.AGAIN, times=_repeats[key])
 
-    def _explain(self, mistake: Mistake, value: object) -> CheckResult:
-        """The judge's evidence, and the question of the known wrong answer that it isolates."""
+    def _collect_in_time(self, answer: object, seed: int) -> bytes:
+        """``collect``, stopped after a generous limit: an answer may loop for ever."""
+        try:
+            with limit.limited(max(limit.LEAST_SECONDS, limit.TIMES * self._seconds())):
+                return self.collect(answer, seed=seed)
+        except TookTooLong as error:  # it was stopped outside of its own lines
+            report = {"outcome": "raised", "value": raised(error), "printed": "", "warned": []}
+            return codec.encode(report)
+
+    def _seconds(self) -> float:
+        """What the check may take by its author's word; 0 where no lab has it."""
+        try:
+            labs = read_manifest().labs
+        except ManifestError:
+            return 0
+        exercises = (e for entry in labs if entry.lab == self.lab for e in entry.exercises)
+        return next((e.seconds for e in exercises if e.exercise == self.exercise), 0)
+
+    def _explain(self, mistake: Mistake, value: object, seed: int) -> CheckResult:
+        """The judge's evidence, and the question of the one idea that it shows."""
         evidence, named = str(mistake), mistake.misconception
+        fitting: list[KnownWrong | Slip] = []
         if named:
             fitting = [w for w in self.known_wrong if w.misconception == named]
-        else:
-            behaviour = _behaviour(value)
-            fitting = [w for w in self.known_wrong if self._wrong_behaviour(w) == behaviour]
-        ids = tuple(dict.fromkeys(w.misconception for w in fitting))
-        if not fitting:
-            return self._result("failed", evidence)
-        if len(ids) == 1:
-            return self._result("failed", f"{evidence} {fitting[0].question}", ids)
-        ideas = " Or: ".join(misconceptions()[i].en for i in ids)
-        return self._result(
-            "failed", f"{evidence} One of {len(ids)} ideas gives this. {ideas}", ids
-        )
+        elif mistake.search:
+            fitting = [
+                wrong
+                for place, wrong in enumerate(self.known_wrong)
+                if alike(value, self._behaviour(place, seed), bits=self.bits)
+            ]
+        # Of two ideas that fit, the answer has shown neither.
+        if len({wrong.misconception for wrong in fitting}) != 1:
+            return self._result("failed", evidence, score=mistake.score)
+        question, idea = fitting[0].question, fitting[0].misconception
+        return self._result("failed", f"{evidence} {question}", (idea,), mistake.score)
 
-    def _wrong_behaviour(self, wrong: KnownWrong | Slip) -> object:
-        return _behaviour(codec.decode(self.collect(wrong.answer))["value"])
+    def _behaviour(self, place: int, seed: int) -> object:
+        """What a known wrong answer does; each is run once in a process."""
+        if (place, seed) not in self._behaviours:
+            report = codec.decode(self.collect(self.known_wrong[place].answer, seed=seed))
+            self._behaviours[place, seed] = report["value"]
+        return self._behaviours[place, seed]
 
-    def _result(self, status: str, message: str, ids: tuple[str, ...] = ()) -> CheckResult:
+    def _result(
+        self, status: str, message: str, ids: tuple[str, ...] = (), score: float = 0.0
+    ) -> CheckResult:
         # An answer of 64 MB may be quoted in it: what nobody reads is cut before it is split.
-        return CheckResult(self.exercise, status, " ".join(message[:_LONGEST].split()), ids)
+        return CheckResult(self.exercise, status, " ".join(message[:_LONGEST].split()), ids, score)
+
+
+def takes_seed(function: Callable[..., object]) -> bool:
+    """Whether a function of a check has a parameter ``seed``."""
+    return "seed" in inspect.signature(function).parameters
+
+
+def _seeded(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+    return functools.partial(function, seed=seed) if takes_seed(function) else function
 
 
 def yours(answer: _Answer, ours: _Answer) -> _Answer:
@@ -262,25 +314,10 @@ def _stale_copy() -> str:
 
 def _crash(value: object) -> str:
     if type(value) is not Raised:
-        return "The answer's data cannot be read: an exception without its record."
+        return fill(messages.UNREADABLE, why="an exception without its record.")
     if value.type_name == "CodecError":
-        return f"Your answer returned something that cannot be judged: {value.message}"
-    place = f" in your line `{value.line}`" if value.line else ""
-    return f"{value.type_name}: {value.message}{place}."
-
-
-def _behaviour(value: Any) -> object:
-    """What an answer did, comparable by ``==``: numbers by their bits, exceptions by their type."""
-    kind = type(value)
-    if kind is Raised:
-        return "raised", value.type_name
-    if kind in (list, tuple):
-        return tuple(_behaviour(item) for item in value)
-    if kind is dict:
-        return tuple((_behaviour(k), _behaviour(v)) for k, v in value.items())
-    if kind is int and -(2**53) <= value <= 2**53:
-        value = float(value)
-    elif hasattr(value, "item") and getattr(value, "shape", None) == ():
-        value = value.item()
-        value = float(value) if type(value) in (int, float) else value
-    return codec.encode(value)
+        return fill(messages.NOT_JUDGED, why=value.message)
+    if value.type_name == TookTooLong.__name__:
+        place = f" in your line `{value.line}`" if value.line else ""
+        return fill(messages.STOPPED, seconds=value.message, place=place)
+    return f"{failure(value)}."

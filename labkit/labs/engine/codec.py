@@ -77,6 +77,16 @@ class Raised:
     line: str
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """What an answer handed over and no judge can be shown, in words: "a set", "the type float"."""
+
+    what: str
+
+    def __repr__(self) -> str:
+        return self.what
+
+
 def _fields(record: type) -> dict[str, type]:
     """A record's fields with their exact types; ``int | None`` is an int once it is made."""
     hints = get_type_hints(record)
@@ -85,7 +95,9 @@ def _fields(record: type) -> dict[str, type]:
     }
 
 
-RECORDS: dict[type, dict[str, type]] = {record: _fields(record) for record in (Raised, FloatFormat)}
+RECORDS: dict[type, dict[str, type]] = {
+    record: _fields(record) for record in (Raised, FloatFormat, Foreign)
+}
 """The classes that cross, in the order of their places in an encoding."""
 
 

@@ -2,12 +2,13 @@
 
 A loop is right when its losses and weights are. An answer's end is compared with the end of the
 lab's own solution; if they differ, the judge runs the check's known wrong answers, and the idea of
-one that ends where the answer ends is named. How an answer is written is never looked at.
+one that ends where the answer ends is named: with the same weights, and with the same exception or
+none. How an answer is written is never looked at.
 """
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,8 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from labkit.labs.engine import AnswerError, KnownWrong, Mistake, Slip
+from labkit.labs.engine.behaviour import same_failure
+from labkit.labs.engine.checks import KnownWrong
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.reading import AnswerError, Mistake, failure
+from labkit.labs.engine.running import plain
+from labkit.labs.engine.slips import Slip
 
 # Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
 # has up to 8 steps: 2**-8 of the way that the weights went. Mistakes measured here are 2**-4 away
@@ -71,7 +76,7 @@ class Loop:
         if loop not in self.ends:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                end = self.run(loop)
+                end = plain(self.run(loop))
             self.ends[loop] = {k: end[k] for k in end if not k.endswith("at once")}
         return self.ends[loop]
 
@@ -87,32 +92,43 @@ class Loop:
         fitting = {idea for idea, end in ends if same_end(got, end)}
         went = self.weights(got)
         if not fitting and not same_end(went, self.weights(want)) and _moves(went):
-            fitting = {idea for idea, end in ends if same_end(went, self.weights(end))}
+            fitting = {
+                idea
+                for idea, end in ends
+                if same_end(went, self.weights(end)) and _fails_alike(got, end)
+            }
         named = fitting.pop() if len(fitting) == 1 else None
         if named is None and self.reported:
             named = self.reported(got, want)
-        _refuse_raised(got, named)
-        raise Mistake(self.evidence(got, want), misconception=named)
+        if named is None and (failed := next(_failures(got), None)):
+            raise AnswerError(f"{failure(failed)}.")
+        raise Mistake(self.evidence(got, want), misconception=named, search=False)
 
 
 def same_end(got: Any, want: Any) -> bool:
     """Whether two runs ended alike: tensors within NEAR of their movement, the rest as numbers."""
     if type(got) is Raised or type(want) is Raised:
-        if type(got) is not type(want):
-            return False
-        return (got.type_name, got.message[:30]) == (want.type_name, want.message[:30])
+        return same_failure(got, want)
     if isinstance(want, dict):
-        return isinstance(got, dict) and all(same_end(got[key], want[key]) for key in want)
+        return isinstance(got, dict) and all(
+            key in got and same_end(got[key], want[key]) for key in want
+        )
     if isinstance(want, (list, tuple)):
+        if isinstance(got, torch.Tensor) and got.dim():
+            got = got.unbind()
         same = isinstance(got, (list, tuple)) and len(got) == len(want)
         return same and all(same_end(a, b) for a, b in zip(got, want, strict=True))
     if isinstance(want, torch.Tensor):
         if not isinstance(got, torch.Tensor) or (got.shape, got.dtype) != (want.shape, want.dtype):
             return False
         if want.dim():
-            return bool((got - want).norm() <= NEAR * want.norm())
+            finite = want.isfinite()  # what is inf or NaN in one is not finite in the other
+            far = (got - want)[finite].norm() > NEAR * want[finite].norm()
+            return torch.equal(got.isfinite(), finite) and not far
     if isinstance(want, (bool, str)) or want is None:
-        return got == want
+        return type(got) is type(want) and got == want
+    if isinstance(got, bool):
+        return False
     try:
         got, want = float(got), float(want)
     except (TypeError, ValueError, RuntimeError):
@@ -129,12 +145,19 @@ def _moves(weights: Any) -> bool:
     return isinstance(weights, list) and any(_moves(entry) for entry in weights)
 
 
-def _refuse_raised(got: Any, named: str | None) -> None:
-    """An answer that raised, where no known mistake raises so, is an error with its line."""
-    for value in got.values() if isinstance(got, dict) else [got]:
-        if type(value) is Raised and named is None:
-            place = f" in your line `{value.line}`" if value.line else ""
-            raise AnswerError(f"{value.type_name}: {value.message}{place}.")
+def _failures(end: Any) -> Iterator[Raised]:
+    """The exceptions of a run, in its order."""
+    if type(end) is Raised:
+        yield end
+    elif isinstance(end, (dict, list, tuple)):
+        for part in end.values() if isinstance(end, dict) else end:
+            yield from _failures(part)
+
+
+def _fails_alike(got: Any, want: Any) -> bool:
+    """Whether both runs went through, or both raised first what is one mistake."""
+    ours, theirs = next(_failures(got), None), next(_failures(want), None)
+    return same_failure(ours, theirs) if ours and theirs else ours is theirs
 
 
 def brief(value: Any) -> str:

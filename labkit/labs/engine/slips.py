@@ -41,19 +41,13 @@ class Slip:
     @functools.cached_property
     def answer(self) -> object:
         """The wrong answer; raises SlipError where the change applies not exactly once."""
-        solutions = solutions_of(self.lab)
         text = self.text()
         number = zlib.crc32(text.encode())
         name = f"<slip {self.lab} {self.exercise} {self.misconception} {number:08x}>"
-        # Without a time of change linecache keeps it, as it keeps a notebook's cells.
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        names = {**vars(solutions), "__name__": f"{solutions.__name__}.slips", "__file__": name}
         try:
-            exec(compile(text, name, "exec"), names)
+            return answer_of(text, self.lab, self.exercise, name)
         except SyntaxError as error:
             raise SlipError(f"{self._where()}: {error.msg}\n{text}") from None
-        answers = tuple(names[each] for each in solutions.EXERCISES[self.exercise])
-        return answers[0] if len(answers) == 1 else answers
 
     def text(self) -> str:
         """The exercise's text with the change."""
@@ -73,6 +67,29 @@ class Slip:
 
     def _where(self) -> str:
         return f"slip {self.misconception!r} of {self.exercise} in {self.lab}"
+
+
+def answer_of(text: str, lab: str, exercise: str, name: str, **more: object) -> object:
+    """The answer that a text defines, run in a copy of the names of the lab's solutions.
+
+    Args:
+        text: Python that defines the exercise's names.
+        lab: a lab's name, such as "02_number_formats".
+        exercise: the exercise's id.
+        name: what tracebacks call the text.
+        more: names that the text may use besides.
+
+    Raises what the text raises, and KeyError where it does not define a name of the exercise.
+    """
+    solutions = solutions_of(lab)
+    # Without a time of change linecache keeps it, as it keeps a notebook's cells.
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    asked = solutions.EXERCISES[exercise]
+    names = {key: value for key, value in vars(solutions).items() if key not in asked}
+    names |= {"__name__": f"{solutions.__name__}.slips", "__file__": name, **more}
+    exec(compile(text, name, "exec"), names)
+    answers = tuple(names[each] for each in asked)
+    return answers[0] if len(answers) == 1 else answers
 
 
 def solutions_of(lab: str) -> ModuleType:

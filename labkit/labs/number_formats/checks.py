@@ -99,7 +99,7 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged last
 
 
-@check(calls(_E2M1_CODES))
+@check(calls(_E2M1_CODES), bits=True)
 def check_e2m1_value(values):
     """All sixteen codes of E2M1 mean what the OCP specification says."""
     for code, got in zip(_E2M1_CODES, values, strict=True):
@@ -197,7 +197,7 @@ def _decoded(code: int, *layout: int) -> float:
     return torch.tensor([signed], dtype=integer).view(floating).double().item()
 
 
-@check(calls(_DECODE_INPUTS))
+@check(calls(_DECODE_INPUTS), bits=True)
 def check_decode(values):
     """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""
     for entry, got in zip(_DECODE_INPUTS, values, strict=True):
@@ -247,7 +247,7 @@ _GAP_INPUTS += [2.0**-13, 2.0**-14, 2.0**-14 - 2.0**-24, 2.0**-15, 2.0**-24, 0.0
 _GAPS = [float(np.spacing(np.float16(abs(x)))) for x in _GAP_INPUTS]
 
 
-@check(calls(_GAP_INPUTS))
+@check(calls(_GAP_INPUTS), bits=True)
 def check_ulp(gaps):
     """The gap above x in FP16, zero and subnormals included, as numpy's spacing has it."""
     calls_of = [f"ulp({_typed(x)})" for x in _GAP_INPUTS]
@@ -339,7 +339,7 @@ _SNAP_INPUTS = [
 _SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
 
 
-@check(calls(_SNAP_INPUTS))
+@check(calls(_SNAP_INPUTS), bits=True)
 def check_snap(values):
     """Every input rounds to the FP16 value that IEEE 754 names: ties, subnormals, inf and -0.0."""
     for x, got in zip(_SNAP_INPUTS, values, strict=True):
@@ -646,7 +646,7 @@ def run_tf32(tf32):
     return attempt(tf32, x), x
 
 
-@check(run_tf32)
+@check(run_tf32, bits=True)
 def check_tf32(outcome):
     """float32 to TF32 with ties away from zero, bit for bit."""
     values, afterwards = outcome

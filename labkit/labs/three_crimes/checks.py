@@ -9,9 +9,8 @@ from torch import nn
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.engine import Mistake, attempt, calls, check, predict
+from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, plain, predict
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import AnswerError
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
@@ -459,7 +458,7 @@ SETTINGS = ("precision", "lr", "eps", "loss_weight")
 
 def run_pardon(pardon):
     """What the pardon is, and of which type; the judge runs it, for a run can be forged."""
-    kind = type(pardon).__name__
+    kind, pardon = type(pardon).__name__, plain(pardon)
     if type(pardon) is not dict:
         return [pardon if type(pardon) in (str, int, float, list) else None, kind]
     return [{setting: _lower(value) for setting, value in pardon.items()}, kind]

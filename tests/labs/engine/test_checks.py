@@ -108,10 +108,67 @@ def test_a_known_wrong_answer_is_told_which():
     assert result.message == "`double(3.0)` is 4; 6 is wanted. What is added to 1, and what to 3?"
 
 
-def test_two_ideas_that_fit_are_both_named():
+def test_of_two_ideas_that_fit_none_is_named():
     result = check_double.result(lambda x: 1 + x**2)
-    assert result.misconceptions == ("ties-go-up", "casts-truncate")
-    assert "One of 2 ideas" in result.message
+    assert (result.misconceptions, result.message) == ((), "`double(3.0)` is 10; 6 is wanted.")
+
+
+def test_an_idea_that_the_evidence_rules_out_is_not_searched_for():
+    @check(calls([1.0]))
+    def check_one(values):
+        raise Mistake("Both ends hurt.", search=False)
+
+    check_one.wrong("ulp-is-constant", "Which end?")(lambda x: 2.0)
+    result = check_one.result(lambda x: 2.0)
+    assert (result.misconceptions, result.message) == ((), "Both ends hurt.")
+
+
+@pytest.mark.parametrize(("bits", "ideas"), [(False, ("ulp-is-relative",)), (True, ())])
+def test_a_known_wrong_answer_is_recognised_by_value_or_where_asked_by_bits(bits, ideas):
+    @check(calls([3.0, 0.3]), bits=bits)
+    def check_tenth(values):
+        """A tenth."""
+        for x, got in zip([3.0, 0.3], values, strict=True):
+            same_value(got, x / 10, call=f"tenth({x})")
+
+    check_tenth.wrong("ulp-is-relative", "Why?")(lambda x: x * 0.3)
+    for other_words in (lambda x: x * 3 / 10, lambda x: torch.tensor(x) * 0.3):
+        assert check_tenth.result(other_words).misconceptions == ideas
+    assert check_tenth.result(lambda x: x * 0.31).misconceptions == ()
+
+
+def test_a_score_is_1_for_what_passed_and_what_the_judge_says_else():
+    assert (check_double.result(double).score, check_double.result(lambda x: x).score) == (1, 0)
+
+    @check(calls([1.0]))
+    def check_half(values):
+        raise Mistake("Half of it is there.", score=0.5)
+
+    assert check_half.result(double).score == 0.5
+
+
+def inputs(seed):
+    return [1.0, 3.0] if seed == 0 else [1.0, 3.0, float(seed)]
+
+
+def test_run_and_judge_get_one_seed_and_0_in_a_notebook(log, capsys):
+    @check(calls(inputs))
+    def check_twice(values, seed):
+        """Twice."""
+        for x, got in zip(inputs(seed), values, strict=True):
+            same_value(got, 2 * x, call=f"twice({x})")
+
+    check_twice.wrong("ulp-is-constant", "Why?")(lambda x: x + 7.0)
+    right_twice = {1.0: 2.0, 3.0: 6.0}.get
+    assert check_twice.takes_seed and list(check_twice.seeds) == [0, 1, 2, 3, 4]
+    check_twice(right_twice)
+    assert check_twice.result(right_twice, seed=5).message.startswith("`twice(5.0)` returns None")
+    assert check_twice.result(double, seed=5).status == "passed"
+    assert check_twice.result(lambda x: x + 7, seed=5).misconceptions == ("ulp-is-constant",)
+
+
+def test_known_answers_of_a_check_without_a_seed_are_tested_once():
+    assert not check_double.takes_seed and list(check_double.seeds) == [0]
 
 
 def test_an_unknown_wrong_answer_is_not_told_an_idea():
@@ -165,18 +222,55 @@ def test_a_call_with_too_many_arguments_is_an_error_and_no_traceback():
     assert "TypeError" in result.message and "\n" not in result.message
 
 
-@pytest.mark.parametrize("value", [object(), lambda: 1, {1, 2}, 1j, type("F", (float,), {})(2.0)])
-def test_what_the_codec_refuses_is_an_error_with_its_reason(value):
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "returns None: is there a `return`"),
+        ("2", "is '2', a str; one number"),
+        ([2.0], "is [2.0], a list of 1; one number"),
+        (torch.ones(3), "is a tensor of shape (3,), float32; one number"),
+        (math.nan, "is nan; 2 is wanted"),
+        (True, "is True, a bool; one number"),
+        (np.True_, "is True, a bool; one number"),
+        (torch.tensor(True), "is a tensor of shape (), bool; one number"),
+        (torch.tensor(2j), "is a tensor of shape (), complex64; one number"),
+        (2j, "is a complex; one number"),
+        ({1, 2}, "is a set; one number"),
+        (float, "is the type float; one number"),
+        (lambda: 1, "is the function <lambda>; one number"),
+    ],
+)
+def test_values_that_are_not_the_number_fail_with_what_came_and_what_is_asked(value, words):
     result = check_double.result(lambda x: value)
+    assert result.status == "failed"
+    assert f"`double(1.0)` {words}" in result.message
+
+
+def test_what_the_codec_refuses_is_an_error_with_its_reason():
+    result = check_double.result(lambda x: torch.ones(2).to_sparse())
     assert result.status == "error"
-    assert "cannot be judged" in result.message
+    assert "cannot be judged" in result.message and "return a dense one" in result.message
 
 
-@pytest.mark.parametrize("value", [None, "2", [2.0], torch.ones(3), math.nan, True])
-def test_values_that_are_not_the_number_fail_with_a_sentence(value):
-    result = check_double.result(lambda x: value)
-    assert result.status in ("failed", "error")
-    assert "double(1.0)" in result.message
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor(1j),
+        torch.zeros(1, dtype=torch.float4_e2m1fn_x2)[0],
+        torch.zeros(2, dtype=torch.float8_e8m0fnu),
+        [10**400, {"a": (math.nan, -0.0)}],
+        np.array(["x"]),
+    ],
+)
+def test_no_wrong_answer_of_any_type_stops_the_judge(value):
+    @check(calls([1.0]))
+    def check_nothing(values):
+        raise Mistake("Nothing is right.")
+
+    check_nothing.wrong("ulp-is-relative", "Why?")(lambda x: value)
+    check_nothing.wrong("ulp-is-constant", "Why?")(lambda x: [value, 2.0])
+    result = check_nothing.result(lambda x: value)
+    assert (result.status, result.misconceptions) == ("failed", ("ulp-is-relative",))
 
 
 def test_a_generator_is_drained_to_a_bound():
@@ -216,8 +310,18 @@ def test_prints_and_warnings_are_shown_as_text_and_never_reach_stderr(capsys):
 
     check_double(chatty)
     shown = capsys.readouterr()
-    assert "hello from the answer" in shown.out and "look out" in shown.out
+    assert "hello from the answer" in shown.out and "look out (2 times)" in shown.out
     assert shown.err == ""
+
+
+def test_what_torch_says_of_a_scaler_for_a_device_that_is_not_there_is_shown(capsys, log):
+    def forgot_the_device(x):
+        torch.amp.GradScaler()
+        return x
+
+    with pytest.raises(CheckFailed):
+        check_double(forgot_the_device)
+    assert "CUDA is not available.  Disabling." in capsys.readouterr().out
 
 
 def test_a_message_that_quotes_megabytes_is_cut():

@@ -21,6 +21,7 @@ from labkit.labs.engine.codec import (
     NUMPY_DTYPES,
     SAME_HASH,
     CodecError,
+    Foreign,
     Limits,
     Raised,
     decode,
@@ -100,6 +101,7 @@ def numpy_scalars(draw):
 
 WORDS = st.text(max_size=20)
 RECORDS = st.sampled_from(list(FORMATS.values())) | st.builds(Raised, WORDS, WORDS, WORDS)
+RECORDS |= st.builds(Foreign, WORDS)
 TORCH_DTYPES = st.sampled_from([getattr(torch, name) for name in DTYPES])
 PLAIN = st.none() | st.booleans() | st.integers() | DOUBLES | WORDS | st.binary(max_size=20)
 ATOMS = PLAIN | TORCH_DTYPES | RECORDS | numpy_scalars()

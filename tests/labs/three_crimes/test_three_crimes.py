@@ -250,7 +250,7 @@ def test_a_wrong_answer_without_a_name_is_told_what_came_out(check, wrong, said,
         (check_pardon, {"precision": "int8"}, "int8"),
         (check_ledger, lambda p: p, "`ledger(1, 0)` raised TypeError"),
         (check_first_nonfinite, lambda pairs: pairs[0], "not subscriptable"),
-        (check_witness, lambda layer, optimizer, step: layer, "cannot be handed over"),
+        (check_witness, lambda layer, optimizer, step: layer, "a Linear came back"),
     ],
 )
 def test_an_answer_that_raises_is_told_why(check, answer, said):

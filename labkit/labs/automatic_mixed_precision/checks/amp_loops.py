@@ -4,14 +4,12 @@ They are judged by where they end (``labkit.labs.engine.loop_ends``), beside the
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """
 
-import warnings
-
 import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.engine import Mistake, attempt, check
+from labkit.labs.engine import Mistake, attempt, check, listening
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import (
     Loop,
@@ -79,10 +77,9 @@ def run_fit(fit):
                     met.append(str(output.dtype)) if torch.is_grad_enabled() else None
                 )
             )
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
+            with listening() as heard:
                 end = attempt(fit, network, batches, test, optimizer, dtype, "cpu")
-            loud = any(issubclass(w.category, (UserWarning, RuntimeWarning)) for w in warned)
+            loud = any(one.theirs for one in heard)
             shown[name] = end if name != "unheard" else None
             shown[name + " met"] = sorted(set(met)) if name != "unheard" else None
             shown[name + " weights"] = flat(network) - start if name != "unheard" else None

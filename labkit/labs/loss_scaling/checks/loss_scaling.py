@@ -73,7 +73,7 @@ def _walk(transition, scale, flags, settings):
     return pairs
 
 
-@check(run_transition)
+@check(run_transition, bits=True)
 def check_transition(answers):
     """The same scale and count as torch.amp.GradScaler, step by step."""
     for name, (scale, flags, settings) in _FLAGS.items():
@@ -454,7 +454,7 @@ def _drive(make, scale, interval, flags, resume):
     return rows
 
 
-@check(run_scaler)
+@check(run_scaler, bits=True)
 def check_scaler(answers):
     """In step with torch.amp.GradScaler: two optimizers, one update, saved and resumed."""
     for name, script in _SCRIPTS.items():

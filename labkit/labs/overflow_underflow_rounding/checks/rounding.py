@@ -26,7 +26,7 @@ def run_fair_round(fair_round):
     return [attempt(fair_round, torch.full((_COINS,), x)) for x in _FAIR_INPUTS]
 
 
-@check(run_fair_round)
+@check(run_fair_round, bits=True)
 def check_fair_round(answers):
     """Stochastic rounding to BF16: both neighbours, and the right mean."""
     for x, got in zip(_FAIR_INPUTS, answers, strict=True):
@@ -189,7 +189,7 @@ def run_hair(hair):
     return hair
 
 
-@check(run_hair)
+@check(run_hair, bits=True)
 def check_hair(hair):
     """A number that BF16 gets wrong by way of float32."""
     x = number(hair, call="hair")

@@ -5,9 +5,8 @@ import reprlib
 import numpy as np
 import torch
 
-from labkit.labs.engine import Mistake
+from labkit.labs.engine import AnswerError, Mistake
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import AnswerError
 
 
 def tensor_of(got, *, call, shape, dtype=None):

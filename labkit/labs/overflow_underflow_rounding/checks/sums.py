@@ -8,8 +8,8 @@ from torch.overrides import TorchFunctionMode
 
 from labkit.formats import BF16, quantize, spacing
 from labkit.formats.dtypes import name_of
-from labkit.labs.engine import Mistake, attempt, check, number
-from labkit.labs.engine.comparing import AnswerError, show
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
+from labkit.labs.engine.comparing import show
 from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
 
 LAB = "03_overflow_underflow_rounding"
@@ -60,7 +60,7 @@ def run_total(total):
     return {name: _watched(total, x) for name, x in _sums().items()}
 
 
-@check(run_total)
+@check(run_total, bits=True)
 def check_total(answers):
     """5000, reached by FP16 adds alone; no sum of n numbers needs an error that grows like n."""
     for name, x in _sums().items():
@@ -190,7 +190,7 @@ def run_kahan(kahan):
     return {name: _watched(kahan, x) for name, x in _additions().items()}
 
 
-@check(run_kahan)
+@check(run_kahan, bits=True)
 def check_kahan(answers):
     """A BF16 sum that carries what each add has lost."""
     for name, x in _additions().items():
