@@ -86,3 +86,16 @@ def ledger(parameters, activations):
     return {item: 8 * each * parameters for item, each in BYTES.items()} | {
         "activations": 16 * activations
     }
+
+
+# %% right causes: an OrderedDict with other capitals
+causes = OrderedDict((key, cause.capitalize()) for key, cause in ours.causes.items())
+
+
+# %% right pardon: an OrderedDict
+pardon = OrderedDict(precision="bf16")
+
+
+# %% wrong pardon: None
+#    says: pardon is
+pardon = None

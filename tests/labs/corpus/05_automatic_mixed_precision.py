@@ -8,3 +8,10 @@ fit = changed(
     "GradScaler(device, enabled=dtype is torch.float16)",
     "GradScaler(enabled=dtype is torch.float16)",
 )
+
+# %% wrong gan-step: the fake is detached once too often
+#    says: No inf checks were recorded
+#    never: One graph was walked twice
+gan_step = changed(
+    "on_fake = discriminator(fake)\n", "on_fake = discriminator(fake.detach())\n"
+)

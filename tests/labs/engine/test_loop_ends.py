@@ -1,0 +1,113 @@
+"""A loop is recognised by where it ends: weights and exceptions together, never by chance."""
+
+import math
+
+import pytest
+import torch
+
+from labkit.labs.engine import AnswerError, KnownWrong, Mistake, attempt
+from labkit.labs.engine.loop_ends import Loop, same_end
+
+START = torch.tensor([1.0, -1.0])
+
+
+def run(loop):
+    """Three steps of a loop, on weights of its own."""
+    weights = START.clone()
+    losses = [attempt(loop, weights, step) for step in range(3)]
+    return {"losses": losses, "moved": weights - START}
+
+
+def right(weights, step):
+    weights -= 0.25 * weights
+    return weights.norm().item()
+
+
+def doubled(weights, step):
+    weights -= 0.5 * weights
+    return weights.norm().item()
+
+
+def walked_twice(weights, step):
+    weights -= 0.125 * weights
+    raise RuntimeError("Trying to backward through the graph a second time")
+
+
+def idle(weights, step):
+    raise RuntimeError("Trying to backward through the graph a second time")
+
+
+KNOWN = [
+    KnownWrong(doubled, "ulp-is-relative", "Why twice?"),
+    KnownWrong(walked_twice, "detach-is-optional", "Who cuts the graph?"),
+    KnownWrong(idle, "ulp-is-constant", "Why not at all?"),
+]
+
+
+def judged(answer, known=KNOWN):
+    loop = Loop(run, right, lambda got, want: "It ends elsewhere.", lambda end: end["moved"])
+    try:
+        loop.judge(run(answer), known)
+    except (Mistake, AnswerError) as error:
+        return str(error), getattr(error, "misconception", None)
+    return None
+
+
+def test_another_way_to_the_same_end_is_right():
+    def in_other_words(weights, step):
+        weights.mul_(0.75)
+        return torch.linalg.vector_norm(weights)
+
+    assert judged(in_other_words) is None
+
+
+def test_a_known_end_is_told_its_idea_and_one_with_another_report_too():
+    def reports_otherwise(weights, step):
+        doubled(weights, step)
+        return 0.0
+
+    for answer in (doubled, reports_otherwise):
+        assert judged(answer) == ("It ends elsewhere.", "ulp-is-relative")
+    assert judged(walked_twice) == ("It ends elsewhere.", "detach-is-optional")
+
+
+def test_equal_weights_and_another_exception_are_another_mistake():
+    def cut_too_often(weights, step):
+        weights -= 0.125 * weights
+        raise AssertionError("No inf checks were recorded for this optimizer.")
+
+    said, idea = judged(cut_too_often)
+    assert idea is None
+    assert said.startswith("AssertionError: No inf checks were recorded for this optimizer in your")
+
+    def no_exception(weights, step):
+        weights -= 0.125 * weights
+        return 1.0
+
+    assert judged(no_exception) == ("It ends elsewhere.", None)
+
+
+def test_weights_that_did_not_move_are_like_no_other():
+    assert judged(lambda weights, step: 1.0) == ("It ends elsewhere.", None)
+
+
+def test_of_two_ideas_with_one_end_none_is_named():
+    known = [*KNOWN, KnownWrong(lambda w, step: doubled(w, step), "ties-go-up", "Or this?")]
+    assert judged(doubled, known) == ("It ends elsewhere.", None)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "same"),
+    [
+        (torch.tensor([math.nan, 1.0]), torch.tensor([math.inf, 1.0]), True),
+        (torch.tensor([math.nan, 1.0]), torch.tensor([1.0, 1.0]), False),
+        (torch.tensor([math.nan, 1.0]), torch.tensor([math.nan, 2.0]), False),
+        (torch.tensor([1.0, 2.0]), [1.0, 2.0], True),
+        ([torch.tensor(1.0), 2], [1.0, 2.0], True),
+        (True, 1.0, False),
+        ({}, {"losses": []}, False),
+        (1.0, True, False),
+    ],
+)
+def test_same_end(got, want, same):
+    assert same_end(got, want) is same
