@@ -1,7 +1,7 @@
 """What every lab stands on: checks, predictions, claims, the codec, and the base of widgets.
 
 A notebook takes ``claim``, ``predict``, ``whose`` and ``yours`` from here; a lab's ``checks``
-module takes ``check``, ``calls``, ``collect`` and the comparisons.
+module takes ``check``, ``calls``, ``attempt``, the comparisons, and what reads an answer's values.
 """
 
 from labkit.labs.engine.checks import (

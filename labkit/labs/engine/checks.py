@@ -35,7 +35,7 @@ from labkit.labs.engine import codec, limit, messages, showing
 from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
 from labkit.labs.engine.messages import came, fill
-from labkit.labs.engine.reading import AnswerError, Mistake, failure
+from labkit.labs.engine.reading import AnswerError, Mistake, failure, in_line
 from labkit.labs.engine.running import TookTooLong, collect, raised
 from labkit.labs.engine.slips import Slip
 
@@ -318,6 +318,5 @@ def _crash(value: object) -> str:
     if value.type_name == "CodecError":
         return fill(messages.NOT_JUDGED, why=value.message)
     if value.type_name == TookTooLong.__name__:
-        place = f" in your line `{value.line}`" if value.line else ""
-        return fill(messages.STOPPED, seconds=value.message, place=place)
+        return fill(messages.STOPPED, seconds=value.message, place=in_line(value))
     return f"{failure(value)}."

@@ -9,7 +9,7 @@ import math
 from labkit.formats import FloatFormat, encode, quantize, spacing
 from labkit.labs.engine import messages
 from labkit.labs.engine.behaviour import near
-from labkit.labs.engine.messages import fill, show
+from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import Mistake, number
 
 
@@ -55,7 +55,8 @@ def same_bits(got: object, want: float, *, at: float, fmt: FloatFormat, call: st
     """
     value = number(got, call=call)
     if not _same(value, want):
-        raise Mistake(f"`{call}` is {show(value)}. {_difference(value, want, at, fmt)}")
+        why = _difference(value, want, at, fmt)
+        raise Mistake(messages.SOME_VALUE, call=call, got=value, why=why)
 
 
 def _same(value: float, want: float) -> bool:

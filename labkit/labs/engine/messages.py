@@ -16,6 +16,7 @@ from labkit.labs.engine.codec import Foreign
 NOT_ATTEMPTED = "Nothing is written yet: fill in its cell, then run that cell."
 RETURNS_NONE = "`{call}` returns None: is there a `return` at the end of each path?"
 RAISED = "`{call}` raised {error}."
+IN_LINE = "in your line `{line}`"
 NOT_A_NUMBER = "`{call}` is {came}; one number is asked for."
 A_TRUTH_FOR_A_NUMBER = (
     "`{call}` is {came}; one number is asked for. True and False are no numbers here."
@@ -45,8 +46,9 @@ OTHER_VALUE = "`{call}` is {got:exact}; {want:exact} is wanted. {why}"
 OTHER_SIGN_OF_ZERO = "`{call}` is {got}; {want} is wanted. The sign bit of a zero counts."
 NEAR_VALUE = "`{call}` is {got}; {want} is wanted. {why}"
 
-# Values of a format, as the sentence after "`call` is value."
+# Values of a format: `same_bits` says the value, then one of those below.
 
+SOME_VALUE = "`{call}` is {got:exact}. {why}"
 NAN_STAYS = "NaN stays NaN: does your formula let it through?"
 NAN_IS_WRONG = "NaN is not the answer: {at:exact} rounds to {want:exact}."
 SIGN_LOST = "The sign is lost: {at:exact} rounds to {want:exact}. Where does your formula drop it?"

@@ -55,8 +55,12 @@ def failure(raised: Raised) -> str:
     "ValueError: too small in your line `raise ValueError('too small.')`"
     """
     said = f"{raised.type_name}: {raised.message}" if raised.message else raised.type_name
-    place = f" in your line `{raised.line}`" if raised.line else ""
-    return said.rstrip(".") + place
+    return said.rstrip(".") + in_line(raised)
+
+
+def in_line(raised: Raised) -> str:
+    """Where an answer raised, to follow a sentence; "" if no line of the learner's is known."""
+    return " " + fill(messages.IN_LINE, line=raised.line) if raised.line else ""
 
 
 def number(got: Any, *, call: str) -> float:

@@ -21,7 +21,7 @@ from labkit.labs.engine import (
     same_value,
 )
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 from labkit.training.data import digits_mlp
 
 LAB = "02_number_formats"

@@ -7,7 +7,7 @@ import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, predict
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 from labkit.labs.loss_scaling import solutions
 from labkit.training.scaling import to_float32
 

@@ -9,7 +9,7 @@ import torch
 from labkit.formats import BF16, spacing
 from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, predict
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 
 LAB = "04_loss_scaling"
 

@@ -6,7 +6,7 @@ import torch
 
 from labkit.formats import FP16, quantize, spacing
 from labkit.labs.engine import Mistake, attempt, calls, check, number
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 
 LAB = "03_overflow_underflow_rounding"
 

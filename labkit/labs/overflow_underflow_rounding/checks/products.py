@@ -8,7 +8,7 @@ import torch
 
 from labkit.formats.matmul import mixed_matmul
 from labkit.labs.engine import Mistake, attempt, check, number
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 from labkit.labs.overflow_underflow_rounding.checks.shared import row_text, tensor_of, uniform
 
 LAB = "03_overflow_underflow_rounding"

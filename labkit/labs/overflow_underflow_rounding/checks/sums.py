@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 from labkit.formats import BF16, quantize, spacing
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
-from labkit.labs.engine.comparing import show
+from labkit.labs.engine.messages import show
 from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
 
 LAB = "03_overflow_underflow_rounding"
