@@ -39,7 +39,12 @@ class ExerciseEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class LabEntry:
-    """One lab: its name such as "02_number_formats", its title, version and required minutes."""
+    """One lab: its name such as "02_number_formats", its title, version and required minutes.
+
+    ``optional_minutes`` is what its optional parts take beyond them. ``sections`` gives its
+    headings in order, as links name them, each with the exercises and predictions below it. A
+    manifest of an older labkit has neither.
+    """
 
     lab: str
     title: str
@@ -48,6 +53,8 @@ class LabEntry:
     hardware: str
     exercises: tuple[ExerciseEntry, ...]
     predictions: tuple[str, ...]
+    optional_minutes: int = 0
+    sections: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def number(self) -> int:
@@ -125,6 +132,10 @@ def _lab(entry: dict[str, Any]) -> LabEntry:
             for exercise in entry["exercises"]
         ),
         predictions=tuple(entry["predictions"]),
+        optional_minutes=entry.get("optional_minutes", 0),
+        sections=tuple(
+            (section, tuple(items)) for section, items in entry.get("sections", {}).items()
+        ),
     )
 
 

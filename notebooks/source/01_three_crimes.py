@@ -3,7 +3,7 @@
 #
 # Three training runs are dead, each of another cause; you find it, repair one run, and bury four myths.
 #
-# *45 minutes · any laptop · needs: Python, and what a training step does*
+# *any laptop · needs: Python, and what a training step does*
 #
 # After this lab you can:
 #
@@ -24,8 +24,8 @@ from labkit.labs.three_crimes import solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
-# Three questions on lab 00, in 90 seconds: numbers choose, Enter answers, h gives a hint. From here on each lab
-# begins so, and first comes what you missed.
+# A few questions on lab 00, 90 seconds at most: numbers choose, Enter answers, h gives a hint. Every lab from here on
+# opens with such a card. It asks about earlier labs only, and what you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -95,7 +95,7 @@ race
 #
 # ### Exercise: who is what dtype
 #
-# *6 minutes, about 7 lines.* Write `witness`. It runs `step()` once and leaves no hook behind. It returns five dtypes:
+# *12 minutes, about 7 lines.* Write `witness`. It runs `step()` once and leaves no hook behind. It returns five dtypes:
 #
 # - `"parameter"` and `"gradient"`: of the layer's weight;
 # - `"activation"`: of the layer's output;
@@ -421,7 +421,7 @@ for seed in range(3):
 #
 # ### Exercise: the byte ledger
 #
-# *4 minutes, about 5 lines.* Count the bytes in the middle of a step under FP16 autocast with Adam. Return a dict of
+# *8 minutes, about 5 lines.* Count the bytes in the middle of a step under FP16 autocast with Adam. Return a dict of
 # `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`.
 
 
@@ -518,7 +518,7 @@ def hold():
 #
 # ### Exercise: sort the methods
 #
-# *5 minutes, stretch.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,
+# *10 minutes, optional.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,
 # `"masters"`, `"fp8"`, `"quantization"`, or `"none"` if no framework does it.
 #
 # 1. `model.half()`, then train as before.

@@ -3,7 +3,7 @@
 #
 # Patients come in with NaN, zeros and stalled sums; you find the cause and prescribe the cure.
 #
-# *70 minutes · any laptop · needs: lab 02, above all the gap between floats*
+# *any laptop · needs: lab 02, above all the gap between floats*
 #
 # After this lab you can:
 #
@@ -24,7 +24,7 @@ from labkit.labs.overflow_underflow_rounding import checks as clinic, solutions 
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -78,7 +78,7 @@ def cured_by_exponent_bits():
 #
 # ### Exercise: the cliff finder
 #
-# *6 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is.
+# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is.
 
 
 # %% exercise="cliff"
@@ -130,7 +130,7 @@ claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < ma
 #
 # ### Exercise: log-sum-exp
 #
-# *6 minutes, about 4 lines.* Write it for up to 1000 FP16 values, without torch's own. All -inf gives -inf; inf gives inf.
+# *12 minutes, about 4 lines.* Write it for up to 1000 FP16 values, without torch's own. All -inf gives -inf; inf gives inf.
 
 
 # %% exercise="logsumexp"
@@ -185,7 +185,7 @@ def weight():
 #
 # ### Exercise: repair the mask
 #
-# *7 minutes, 1 or 2 lines.* This code fails in FP16:
+# *14 minutes, 1 or 2 lines.* This code fails in FP16:
 #
 # ```python
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
@@ -265,7 +265,7 @@ plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 floa
 #
 # ### Exercise: a norm that survives
 #
-# *6 minutes, stretch, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
+# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
 
 
 # %% exercise="unit-rms"
@@ -407,7 +407,7 @@ for name, sums in {
 #
 # ### Exercise: the tolerance
 #
-# *5 minutes, stretch, about 2 lines.* Bound the error of each element of `a @ b` in float32.
+# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32.
 
 
 # %% exercise="tolerance"
@@ -468,7 +468,7 @@ def ones():
 #
 # ### Exercise: reach 5000
 #
-# *6 minutes, stretch, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype.
+# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype.
 
 
 # %% exercise="total"
@@ -502,7 +502,7 @@ clinic.check_total(total)
 #
 # ### Exercise: fair rounding
 #
-# *8 minutes, stretch, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
 
 
 # %% exercise="fair-round"
@@ -542,7 +542,7 @@ claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.
 #
 # ### Exercise: Kahan
 #
-# *8 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds.
+# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds.
 
 
 # %% exercise="kahan"
@@ -590,7 +590,7 @@ claim("1 plus 1000 times 1e-4: 1.1015625, the value next to 1.1", float(carry(st
 #
 # ### Exercise: Welford
 #
-# *7 minutes, stretch, about 6 lines.* Mean and variance (divided by n) of a stream.
+# *14 minutes, optional, about 6 lines.* Mean and variance (divided by n) of a stream.
 
 
 # %% exercise="welford"
@@ -621,7 +621,7 @@ clinic.check_welford(welford)
 #
 # ### Exercise: a hair
 #
-# *4 minutes, stretch.* Find a Python float that BF16 gets wrong this way: the nearest BF16 value is another.
+# *8 minutes, optional.* Find a Python float that BF16 gets wrong this way: the nearest BF16 value is another.
 
 # %% exercise="hair"
 hair = ...  # a Python float, such as 1 + 2**-3

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import fsrs
 import pytest
 
+from labkit.base.manifest import read_manifest
+from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import DATA
 from labkit.interview import drills
 from labkit.interview.drills import Review, WrongIdeaSeen
@@ -149,13 +151,14 @@ def test_the_wrong_ideas_of_an_answer_count_for_the_sections_that_cure_them(bank
 
 
 def in_labs(tmp_path):
-    """The small bank three times over: a topic each for labs 00, 02 and 04."""
-    text = SMALL
+    """The small bank three times over: a topic each for labs 00, 02 and 04, which teach it."""
+    text = re.sub(r"section = .*\n", "", SMALL)
     for lab, topic in (("00_start_here", "one"), ("02_number_formats", "two"), ("04_x", "four")):
         said = text.replace('topic = "small"', f'topic = "{topic}"').replace(
             'lab = "02_number_formats"', f'lab = "{lab}"'
         )
         said = re.sub(r'(id = "|follow_ups = \[")', rf"\g<1>{topic}-", said)
+        said = said.replace("verified = ", f'section = "{lab}#Sums"\nverified = ')
         (tmp_path / f"{topic}.toml").write_text(said, encoding="utf-8")
     return load(tmp_path)
 
@@ -169,8 +172,8 @@ def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_
     assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats")) == [
         "one-pick",
         "one-easy",
-        "one-false-claim",
-    ], "core first, then by level; no free speech"
+        "one-double",
+    ], "core first, then by level, what fits into 90 seconds; no free speech"
     assert ids(drills.warm_up(bank, [], NOW, lab="04_x"))[0] == "two-pick", "the newest lab first"
     missed = [review("one-double", NOW - 5 * DAY, correct=False)]
     later = review("four-easy", NOW - 5 * DAY, correct=False)
@@ -181,16 +184,85 @@ def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_
     assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []
 
 
-def test_a_warm_up_takes_90_seconds_or_little_more():
-    """By the bank's own times, for somebody who comes to any lab with no reviews."""
-    bank = load(DATA / "questions")
-    labs = sorted({question.lab for question in bank.questions.values() if question.lab})
-    seconds = {
-        lab: sum(question.seconds for question in drills.warm_up(bank, [], NOW, lab=lab))
-        for lab in labs
-    }
-    assert len(labs) >= 7 and max(seconds.values()) > 0
-    assert {lab: s for lab, s in seconds.items() if s > 1.5 * 90} == {}
+def test_a_due_question_comes_before_one_that_would_fill_the_time_better(tmp_path):
+    bank = in_labs(tmp_path)
+    reviews = [review(f"one-{id}", NOW - 5 * DAY, correct=False) for id in ("false-claim", "pick")]
+    chosen = drills.warm_up(bank, reviews, NOW, lab="02_number_formats")
+    assert set(ids(chosen[:2])) == {"one-false-claim", "one-pick"}, "75 seconds"
+    assert ids(chosen[2:]) == [], "none of 15 seconds"
+
+
+def test_a_warm_up_asks_only_of_sections_that_were_passed(tmp_path):
+    bank = in_labs(tmp_path)
+    missed = [review("two-pick", NOW - 5 * DAY, correct=False)]
+    passed = {"00_start_here#Sums", "02_number_formats#Other", "04_x#Sums"}
+    asked = ids(drills.warm_up(bank, missed, NOW, lab="04_x", passed=passed))
+    assert asked == ["one-pick", "one-easy", "one-double"]
+    assert drills.warm_up(bank, missed, NOW, lab="04_x", passed=set()) == []
+
+
+COURSE = load(DATA / "questions")
+LABS = read_manifest().labs
+ASKED = [question.id for question in COURSE.questions.values()]
+HISTORIES = {
+    "nothing": [],
+    "all missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED],
+    "all known, long ago": [review(id, NOW - 99 * DAY) for id in ASKED],
+    "all known, today": [review(id, NOW - DAY / 24) for id in ASKED],
+    "each other one missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED[::2]],
+    "slow questions missed": [
+        review(id, NOW - 9 * DAY, correct=False) for id in ASKED if COURSE.questions[id].seconds > 45
+    ],
+}
+MISTAKES = {
+    "no mistakes": [],
+    "every mistake": [WrongIdeaSeen(idea, NOW - 2 * DAY) for idea in misconceptions()],
+}
+
+
+def sections_of(*labs):
+    return {f"{lab.lab}#{section}" for lab in labs for section, _ in lab.sections}
+
+
+PASSED = {
+    "not known": None,
+    "nothing": set(),
+    "all": sections_of(*LABS),
+    "lab 02": sections_of(*[lab for lab in LABS if lab.number == 2]),
+    "first halves": {
+        f"{lab.lab}#{section}" for lab in LABS for section, _ in lab.sections[: len(lab.sections) // 2]
+    },
+}
+
+
+@pytest.mark.parametrize("passed", PASSED)
+@pytest.mark.parametrize("mistakes", MISTAKES)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_no_warm_up_asks_what_was_not_passed_or_takes_more_than_90_seconds(
+    history, mistakes, passed
+):
+    reviews, seen, known = HISTORIES[history], MISTAKES[mistakes], PASSED[passed]
+    for lab in (*(lab.lab for lab in LABS), "07_memory"):
+        asked = drills.warm_up(COURSE, reviews, NOW, lab=lab, passed=known, mistakes=seen)
+        assert len(set(ids(asked))) == len(asked) <= 3
+        assert sum(question.seconds for question in asked) <= 90
+        for question in asked:
+            assert question.section.partition("#")[0] < lab
+            assert known is None or question.section in known
+
+
+@pytest.mark.parametrize("lab", [lab.lab for lab in LABS[1:]])
+def test_somebody_new_to_the_log_gets_a_warm_up_before_every_lab(lab):
+    assert drills.warm_up(COURSE, [], NOW, lab=lab)
+
+
+@pytest.mark.parametrize("lab", [lab for lab in LABS if "Say-it" in dict(lab.sections)])
+def test_say_it_asks_what_sections_of_the_lab_teach(lab):
+    asked = drills.say_it(COURSE, lab=lab.lab)
+    assert {question.section for question in asked} <= sections_of(lab)
+    assert not any(question.program for question in asked)
+    if lab.number <= 6:
+        assert len(asked) == 5 and asked[0].spoken
 
 
 def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):
