@@ -16,6 +16,8 @@ def test_the_records_hold_what_the_build_wrote():
         facts = (lab.title, lab.version, lab.minutes, lab.hardware, list(lab.predictions))
         names = ("title", "version", "minutes", "hardware", "predictions")
         assert facts == tuple(entry[name] for name in names)
+        assert lab.optional_minutes == entry["optional_minutes"]
+        assert {name: list(items) for name, items in lab.sections} == entry["sections"]
         assert [
             {
                 "exercise": each.exercise,

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -207,6 +208,55 @@ def test_overview_counts_an_exercise_passed_once_as_passed():
         points_earned=2,
         last_seen=NOON + timedelta(hours=1),
     )
+
+
+def test_overview_counts_what_is_optional_apart():
+    of_lab = lab("02_number_formats", "Build a number system", ulp=2, snap=3, tf32=0, more=0)
+    passed("ulp")
+    passed("tf32")
+    (row,) = progress.overview([of_lab])
+    assert (row.passed, row.exercises, row.optional_passed, row.optional) == (1, 2, 1, 2)
+
+
+SECTIONS = (
+    ("Sitting-A:-codes", ()),
+    ("A-guess", ("step",)),
+    ("The-gap", ()),
+    ("Exercise:-ulp", ("ulp",)),
+    ("Snap", ()),
+    ("Exercise:-snap", ("snap",)),
+    ("Exercise:-tf32", ("tf32",)),
+    ("Say-it", ()),
+)
+
+
+@pytest.mark.parametrize(
+    ("answered", "reached"),
+    [
+        ([], 0),
+        ([("prediction", "step", "wrong")], 2),
+        ([("check", "ulp", "failed")], 4),
+        ([("check", "ulp", "passed"), ("prediction", "step", "right")], 4),
+        ([("check", "ulp", "passed"), ("check", "snap", "not attempted")], 4),
+        ([("check", "snap", "error")], 8),
+        ([("check", "tf32", "passed")], 8),
+        ([("review", "ulp", "right")], 0),
+    ],
+)
+def test_sections_are_passed_up_to_the_last_that_was_answered(answered, reached):
+    exercises = lab("02_number_formats", "Build a number system", ulp=2, snap=3, tf32=0).exercises
+    of_lab = replace(FORMATS, exercises=exercises, predictions=("step",), sections=SECTIONS)
+    passed("fp16-bytes", lab="00_start_here")
+    for kind, item, status in answered:
+        progress.record(kind, lab="02_number_formats", item=item, status=status)
+    found = progress.sections_passed([START, of_lab], log=progress.events())
+    assert found == {f"02_number_formats#{section}" for section, _ in SECTIONS[:reached]}
+
+
+def test_of_a_log_without_an_answer_nothing_is_known():
+    passed("ulp", status="not attempted")
+    progress.record("review", lab="interview", item="ulp", status="right")
+    assert progress.sections_passed([FORMATS], log=progress.events()) is None
 
 
 def test_the_same_exercise_id_in_another_lab_earns_nothing_here():

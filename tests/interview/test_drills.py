@@ -203,16 +203,15 @@ def test_a_warm_up_asks_only_of_sections_that_were_passed(tmp_path):
 
 COURSE = load(DATA / "questions")
 LABS = read_manifest().labs
-ASKED = [question.id for question in COURSE.questions.values()]
+ASKED = list(COURSE.questions)
+SLOW = [id for id in ASKED if COURSE.questions[id].seconds > 45]
 HISTORIES = {
     "nothing": [],
     "all missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED],
     "all known, long ago": [review(id, NOW - 99 * DAY) for id in ASKED],
     "all known, today": [review(id, NOW - DAY / 24) for id in ASKED],
     "each other one missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED[::2]],
-    "slow questions missed": [
-        review(id, NOW - 9 * DAY, correct=False) for id in ASKED if COURSE.questions[id].seconds > 45
-    ],
+    "slow ones missed": [review(id, NOW - 9 * DAY, correct=False) for id in SLOW],
 }
 MISTAKES = {
     "no mistakes": [],
@@ -230,7 +229,9 @@ PASSED = {
     "all": sections_of(*LABS),
     "lab 02": sections_of(*[lab for lab in LABS if lab.number == 2]),
     "first halves": {
-        f"{lab.lab}#{section}" for lab in LABS for section, _ in lab.sections[: len(lab.sections) // 2]
+        f"{lab.lab}#{section}"
+        for lab in LABS
+        for section, _ in lab.sections[: len(lab.sections) // 2]
     },
 }
 
