@@ -38,12 +38,20 @@ class ExerciseEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SectionEntry:
+    """One heading of a lab, as links name it, and the exercises and predictions below it."""
+
+    section: str
+    items: tuple[str, ...]
+    optional: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabEntry:
     """One lab: its name such as "02_number_formats", its title, version and required minutes.
 
-    ``optional_minutes`` is what its optional parts take beyond them. ``sections`` gives its
-    headings in order, as links name them, each with the exercises and predictions below it. A
-    manifest of an older labkit has neither.
+    ``optional_minutes`` is what its optional parts take beyond them. A manifest of an older labkit
+    has neither these nor ``sections``.
     """
 
     lab: str
@@ -54,7 +62,7 @@ class LabEntry:
     exercises: tuple[ExerciseEntry, ...]
     predictions: tuple[str, ...]
     optional_minutes: int = 0
-    sections: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    sections: tuple[SectionEntry, ...] = ()
 
     @property
     def number(self) -> int:
@@ -134,7 +142,12 @@ def _lab(entry: dict[str, Any]) -> LabEntry:
         predictions=tuple(entry["predictions"]),
         optional_minutes=entry.get("optional_minutes", 0),
         sections=tuple(
-            (section, tuple(items)) for section, items in entry.get("sections", {}).items()
+            SectionEntry(
+                section=section["section"],
+                items=tuple(section["items"]),
+                optional=section["optional"],
+            )
+            for section in entry.get("sections", [])
         ),
     )
 

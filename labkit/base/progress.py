@@ -249,30 +249,33 @@ def lab_progress(lab: LabEntry, *, log: Iterable[Event] | None = None) -> list[E
     return rows
 
 
-def sections_passed(labs: Iterable[LabEntry], *, log: Iterable[Event]) -> set[str] | None:
+def sections_passed(labs: Iterable[LabEntry], *, log: Iterable[Event]) -> set[str]:
     """The sections that the learner has been through, each as "LAB#Section".
 
     A section is passed once an exercise or a prediction in it, or further down in its lab, was
-    answered. With the last one that is not optional, all that follows is passed. None where the
-    log holds no answer, so that nothing is known.
+    answered; with the last that is not optional, all that follows is passed. An optional section
+    is passed with an answer in it; one that only introduces an exercise, with an answer to that.
+    Where the log holds no answer at all, all that is not optional counts.
     """
     answered = {
         (event.lab, event.item)
         for event in log
         if event.kind in ("check", "prediction") and event.status != "not attempted"
     }
-    if not answered:
-        return None
     passed = set()
     for lab in labs:
         optional = {exercise.exercise for exercise in lab.exercises if not exercise.points}
-        ahead = {item for _, items in lab.sections for item in items} - optional
+        ahead = {item for section in lab.sections for item in section.items} - optional
         reached = 0
-        for place, (_, items) in enumerate(lab.sections, start=1):
-            ahead -= set(items)
-            if any((lab.lab, item) in answered for item in items):
+        for place, section in enumerate(lab.sections, start=1):
+            ahead -= set(section.items)
+            if not answered or any((lab.lab, item) in answered for item in section.items):
                 reached = place if ahead else len(lab.sections)
-        passed |= {f"{lab.lab}#{section}" for section, _ in lab.sections[:reached]}
+        below = [section.items for section in lab.sections[1:]] + [()]
+        for section, next_items in zip(lab.sections[:reached], below, strict=False):
+            items = section.items or next_items
+            if not section.optional or any((lab.lab, item) in answered for item in items):
+                passed.add(f"{lab.lab}#{section.section}")
     return passed
 
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.course.minutes import Minutes, by_heading, lab_minutes
+from labkit.course.minutes import Minutes, by_heading, is_optional, lab_minutes
 
 COMMENT = "# your code here"
 STUB = 'raise NotImplementedError("your code here")'
@@ -81,7 +81,7 @@ class Lab:
 
     ``outcome`` is the first thing that the first cell promises after "After this lab you can", or
     "" where it promises none: "read any code of any float format as a number". ``sections`` gives
-    the headings, as links name them, each with the exercises and predictions below it.
+    the headings as the manifest holds them.
     """
 
     lab: str
@@ -92,7 +92,7 @@ class Lab:
     version: str
     exercises: tuple[Exercise, ...]
     predictions: tuple[str, ...]
-    sections: dict[str, list[str]]
+    sections: list[dict[str, Any]]
     learner: Any
     solution: Any
 
@@ -229,17 +229,18 @@ def _with_minutes(first: str, minutes: Minutes) -> str:
     return first[: facts.start()] + said + first[facts.end() :]
 
 
-def _sections(cells: list[Any]) -> dict[str, list[str]]:
+def _sections(cells: list[Any]) -> list[dict[str, Any]]:
     """The headings below the title, each with the exercises and predictions under it."""
-    sections: dict[str, list[str]] = {}
-    items: list[str] = []
+    sections: list[dict[str, Any]] = []
     for cell in cells:
-        if cell.cell_type == "markdown":
-            for heading, text in by_heading(cell.source):
-                if heading and not text.startswith("# "):
-                    # JupyterLab makes a heading's anchor by putting hyphens for its spaces.
-                    items = sections.setdefault(heading.replace(" ", "-"), [])
-        items += [cell.metadata[kind] for kind in ("exercise", "predict") if kind in cell.metadata]
+        for heading, text in by_heading(cell.source) if cell.cell_type == "markdown" else ():
+            if heading and not text.startswith("# "):
+                # JupyterLab makes a heading's anchor by putting hyphens for its spaces.
+                anchor, optional = heading.replace(" ", "-"), is_optional(heading, text)
+                sections.append({"section": anchor, "items": [], "optional": optional})
+        if sections:
+            asked = (cell.metadata.get(kind) for kind in ("exercise", "predict"))
+            sections[-1]["items"] += filter(None, asked)
     return sections
 
 

@@ -72,16 +72,18 @@ def lab_minutes(cells: Iterable[Any], trees: Iterable[ast.Module | None]) -> Min
             spent[sitting, optional] += _of_code(cell, tree, modules)
             continue
         for heading, text in by_heading(cell.source):
-            note = _NOTE.search(text)
             if heading:
                 found = _SITTING.match(heading)
                 sitting = found[1] if found else sitting
-                optional = heading.startswith("Optional")
-            if note:
-                optional = optional or note["optional"] is not None
-                spent[sitting, optional] += int(note["minutes"] or 0)
+                optional = is_optional(heading, text)
             spent[sitting, optional] += _of_text(text)
     return _rounded(spent)
+
+
+def is_optional(heading: str, text: str) -> bool:
+    """Whether a section says in its heading or in its note that it is optional."""
+    note = _NOTE.search(text)
+    return heading.startswith("Optional") or bool(note and note["optional"])
 
 
 def by_heading(markdown: str) -> Iterator[tuple[str, str]]:
@@ -102,11 +104,13 @@ def by_heading(markdown: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_text(text: str) -> float:
-    """Reading; hints are read by those who need them, within the minutes of the exercise."""
+    """Reading, and the minutes of an exercise; its hints are read within them."""
+    note = _NOTE.search(text)
     text = _HINTS.sub("", text)
     lines = [line for code in _FENCED.findall(text) for line in code.splitlines() if line.strip()]
     words = [word for word in _FENCED.sub("", text).split() if re.search(r"\w", word)]
-    return len(words) / WORDS + len(lines) / LINES
+    own = int(note["minutes"] or 0) if note else 0
+    return len(words) / WORDS + len(lines) / LINES + own
 
 
 def _of_code(cell: Any, tree: ast.Module, modules: dict[str, str]) -> float:

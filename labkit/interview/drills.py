@@ -244,7 +244,7 @@ def warm_up(
     now: datetime,
     *,
     lab: str,
-    passed: Collection[str] | None = None,
+    passed: Collection[str],
     count: int = 3,
     mistakes: Iterable[WrongIdeaSeen] = (),
 ) -> list[Question]:
@@ -252,13 +252,12 @@ def warm_up(
 
     What is due comes first, then short ones never asked, of the newest lab first. Each belongs to
     a section of ``passed``, written "LAB#Section", and of a lab before ``lab``, a name such as
-    "03_overflow_underflow_rounding"; names sort as the labs do. None for ``passed`` where nothing
-    is known of the learner: then it is every section of the labs before.
+    "03_overflow_underflow_rounding"; names sort as the labs do.
     """
 
     def fits(question: Question) -> bool:
-        taught = question.taught_in is not None and question.taught_in < lab
-        return taught and not question.long and (passed is None or question.section in passed)
+        earlier = question.taught_in is not None and question.taught_in < lab
+        return earlier and question.section in passed and not question.long
 
     waiting = [entry.question for entry in due(bank, reviews, now, mistakes=mistakes)]
     known = {question.id for question in waiting}

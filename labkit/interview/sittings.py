@@ -264,7 +264,7 @@ def warm_up(bank: Bank, lab: str) -> DrillSitting:
     try:
         passed = progress.sections_passed(read_manifest().labs, log=log)
     except ManifestError as problem:
-        passed, trouble = None, str(problem)
+        passed, trouble = set(), str(problem)
     past = interview.reviews(log)
     questions = drills.warm_up(
         bank,

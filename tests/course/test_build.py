@@ -177,7 +177,7 @@ def test_manifest(built):
                     },
                 ],
                 "predictions": ["ones"],
-                "sections": {},
+                "sections": [],
             }
         ],
     }

@@ -186,21 +186,23 @@ def test_a_text_by_its_headings():
 def test_the_manifest_lists_headings_with_the_exercises_below(course):
     cells = markdown("## Sitting A: begin", "", "### A rule", "", "Text.")
     cells += exercise("*1 minute.*", points=1) + markdown("### What's left?")
+    cells += exercise("*1 minute, optional.*", points=0, name="two")
     notebooks = course(**{"02_counted": FIRST + cells})
     build(notebooks=notebooks)
     (entry,) = read_manifest(notebooks).labs
-    assert entry.sections == (
-        ("Sitting-A:-begin", ()),
-        ("A-rule", ()),
-        ("Exercise:-one", ("one",)),
-        ("What's-left?", ()),
-    )
+    assert [(each.section, each.items, each.optional) for each in entry.sections] == [
+        ("Sitting-A:-begin", (), False),
+        ("A-rule", (), False),
+        ("Exercise:-one", ("one",), False),
+        ("What's-left?", (), False),
+        ("Exercise:-two", ("two",), True),
+    ]
 
 
 def test_every_exercise_and_prediction_of_the_course_stands_below_a_heading():
     for lab in read_manifest().labs:
         asked = [exercise.exercise for exercise in lab.exercises]
-        below = [item for _, items in lab.sections for item in items]
+        below = [item for section in lab.sections for item in section.items]
         assert Counter(below) == Counter([*asked, *lab.predictions]), lab.lab
 
 
