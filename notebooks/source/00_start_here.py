@@ -58,7 +58,7 @@ from labkit.labs.start_here.checks import check_fp16_bytes
 # %% [markdown]
 # ### Exercise: bytes
 #
-# *4 minutes, 1 line.* How many bytes do `count` values in FP16 take?
+# *4 minutes, 1 line.* How many bytes do `count` values in FP16 take? `count` may be 0.
 
 
 # %% exercise="fp16-bytes"

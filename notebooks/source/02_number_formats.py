@@ -152,7 +152,8 @@ def percent_below_one():
 #
 # *14 minutes, about 8 lines.* Write `decode` for any widths and any bias. A mantissa field $m$ of 10 bits
 # counts steps and means $m / 2^{10}$. IEEE formats keep the highest exponent field for inf (mantissa 0)
-# and NaN (all others); E2M1 does not. The check gives no such codes.
+# and NaN (all others); in E2M1 and E4M3 it holds ordinary numbers. The check gives no code of inf or NaN. It tries E2M1,
+# FP16, BF16, FP32 and two E4M3 formats with different biases. A zero whose sign bit is set is -0.0.
 
 
 # %% exercise="decode"
@@ -228,7 +229,8 @@ pd.DataFrame(
 # %% [markdown]
 # ### Exercise: the gap above x
 #
-# *16 minutes, about 2 lines.* Write `ulp` for FP16 values. The sign of x does not matter.
+# *16 minutes, about 2 lines.* Write `ulp` for FP16 values below 65504, 0 and subnormals included. The sign of x does not
+# matter.
 
 
 # %% exercise="ulp"
@@ -321,7 +323,8 @@ def cast():
 # ### Exercise: snap
 #
 # *20 minutes, about 5 lines.* Write `snap`: any float becomes the FP16 value it rounds to. `spacing(x,
-# FP16)` is the gap at x. inf, NaN and the sign of a zero pass through.
+# FP16)` is the gap at x. inf and NaN pass through. A zero keeps its sign, and a negative x that rounds to zero gives
+# -0.0. Round once: x has all the digits of a float64.
 
 
 # %% exercise="snap"
@@ -414,7 +417,8 @@ plots.windows(
 # ### Exercise: two windows
 #
 # *16 minutes, about 5 lines.* Write `window`. Return the share of the non-zero values that become zero in
-# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive.
+# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive. x holds zeros and negative
+# values too.
 
 
 # %% exercise="window"
@@ -527,8 +531,8 @@ claim(f"5: BF16 spans {octaves(BF16)} octaves, so range and precision differ", o
 # ### Exercise: eight bits
 #
 # *16 minutes, optional.* Design a format for these gradients: one sign bit and seven more, inf and NaN as in
-# IEEE 754. The budget: no overflow, at most 1 % lost, a median relative error of at most 6 %. The bias
-# moves the window. With $k$ exponent bits all values lie below $2^{(2^k - 1 - \text{bias})}$.
+# IEEE 754, so at least two exponent bits. The budget: no overflow, at most 1 % lost, a median relative error of at most
+# 6 %. The bias moves the window. With $k$ exponent bits all values lie below $2^{(2^k - 1 - \text{bias})}$.
 
 # %%
 exponents = torch.frexp(gradients)[1] - 1
@@ -577,7 +581,8 @@ check_eight_bits(eight_bits)
 # ### Exercise: TF32 in integers
 #
 # *12 minutes, optional, about 3 lines.* Round a float32 tensor to TF32, ties away from zero. Work on its
-# codes: `x.view(torch.int32)`. Below the sign bit, a larger code is a larger magnitude. Leave NaN aside.
+# codes: `x.view(torch.int32)`. Below the sign bit, a larger code is a larger magnitude. inf and zeros keep their sign,
+# subnormals round like other values, and x itself stays as it is. NaN is not tried.
 
 
 # %% exercise="tf32"

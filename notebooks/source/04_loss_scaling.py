@@ -102,8 +102,8 @@ claim("FP16 with S = 256 ends within 5 % of float32", abs(scaled[-1] / plain[-1]
 #
 # ### Exercise: fine, underflowed or swamped
 #
-# *10 minutes, about 4 lines.* Everything is in FP16: the gradient is rounded once, `weight - lr * gradient` once. No
-# gradient is 0.
+# *10 minutes, about 4 lines.* The weight is an FP16 value. Round the gradient to FP16 once, and `weight - lr * gradient`
+# once; `lr` and the product are not rounded. Weights and gradients may be negative. No gradient is 0.
 
 
 # %% exercise="fate"
@@ -284,7 +284,7 @@ claim("2**16 to 2**31 reach the goal, no other power of two", in_the_goal == lis
 # ### Exercise: pick S
 #
 # *10 minutes, optional, about 3 lines.* The largest power of two for which the largest gradient, `headroom` times as
-# large as now, is at most 65504 when scaled.
+# large as now, is at most 65504 when scaled. Gradients may be negative, and some may be 0.
 
 
 # %% exercise="pick-scale"
@@ -409,7 +409,8 @@ print(f"An interval of 2000: {share_skipped(interval=2000)} % of 10 000 steps ar
 #
 # 1. An overflow: the scale times `backoff`, and counting begins again.
 # 2. A good step counts. With the `interval`-th in a row: the scale times `growth`, and counting begins again.
-# 3. The scale is a float32 number. Growth that would make it inf is not done; counting begins again all the same.
+# 3. The scale is a float32 number, so round it after each change. Growth that would make it inf is not done; counting
+#    begins again all the same. Nothing stops its fall to 0.
 
 
 # %% exercise="transition"
@@ -480,7 +481,8 @@ def weights():
 # *18 minutes, about 12 lines.* Divide every gradient of the optimizer by the scale. Step, unless one of them is inf or
 # NaN: then no bit of parameters and moments may change. FP16 gradients: ValueError, as in PyTorch.
 #
-# Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
+# Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient, and some
+# a sparse one, as `torch.nn.Embedding(..., sparse=True)` makes it. Gradients may be finite while their sum is not.
 
 
 # %% exercise="scaled-step"
@@ -539,7 +541,8 @@ review.check_which_line(which_line)
 #
 # *18 minutes, about 6 lines.* Use `advance(scale, count, found_inf, interval=...)` and `unscale_and_step(optimizer,
 # scale)`. One iteration calls `scale`, then `step` once for each optimizer, then `update` once. An optimizer whose own
-# gradients are finite steps, whatever the others found. A loaded scaler goes on as if it had never stopped.
+# gradients are finite steps, whatever the others found. A loaded scaler goes on as if it had never stopped, and what
+# `state_dict` returned stays as it was while the old scaler goes on.
 
 
 # %% exercise="scaler"

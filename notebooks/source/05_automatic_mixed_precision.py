@@ -103,7 +103,8 @@ with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
 # ### Exercise: a small autocast
 #
 # *18 minutes, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, all others what they
-# got. Only floating point tensors are cast, and float64 is left alone.
+# got. Both are sets of names: print them. Only floating point tensors are cast, those passed by keyword too, and float64
+# is left alone. Gradients pass through the casts.
 
 # %% exercise="mini-autocast"
 from torch.overrides import TorchFunctionMode
@@ -191,7 +192,8 @@ claim("with cache_enabled=False it is 2056", gradient(cache_enabled=False) == 20
 #
 # ### Exercise: the inverse
 #
-# *6 minutes, 4 short expressions.* `x` is float32, `h` has 16 bits. No casts and no factories: let operations decide.
+# *6 minutes, 4 short expressions.* `x` is float32, `h` has 16 bits. No casts, no factories and no `dtype=`: let operations
+# decide.
 
 
 # %% exercise="dtypes"
@@ -250,8 +252,8 @@ claim("after it 3, and w is -3", (w.grad.item(), w.item()) == (3.0, -3.0))
 # ### Exercise: the whole loop
 #
 # *24 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. The
-# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`. It may come in
-# any mode.
+# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`, and be silent
+# otherwise. The network may come in training or in evaluation mode. Test under autocast as well.
 
 
 # %% exercise="fit"
@@ -410,7 +412,8 @@ claim("clipping does nothing for a vanishing gradient", clipped(*tiny) == tiny)
 #
 # ### Exercise: a clipped step
 #
-# *6 minutes, about 6 lines.* One FP16 step whose gradient norm is clipped to `limit`. Return the true norm before clipping.
+# *6 minutes, about 6 lines.* One FP16 step whose gradient norm is clipped to `limit`. Return the true norm before clipping,
+# which is not finite in a step that overflows.
 
 
 # %% exercise="clipped-step"
@@ -448,7 +451,8 @@ amp_loops.check_clipped_step(clipped_step)
 # ### Exercise: accumulate
 #
 # *20 minutes, about 12 lines.* One epoch in FP16, a step for each k micro-batches and for what is left. Each step is that
-# of one large batch: the loss is the mean over its *examples*. Return one loss a step.
+# of one large batch: the loss is the mean over its *examples*. Micro-batches may differ in length. Show the network one of
+# them at a time: there is memory for no more. Return one loss a step.
 
 
 # %% exercise="accumulate"
@@ -521,7 +525,7 @@ def steps():
 # ### Exercise: a GAN's step
 #
 # *20 minutes, about 14 lines.* First D: real is 1, fake is 0, its loss the sum of the two. Then G, against the new D: it
-# wants its fakes called 1. All in FP16. Return both losses.
+# wants its fakes called 1. All in FP16. If only one of the two overflows, the other still steps. Return both losses.
 
 
 # %% exercise="gan-step"

@@ -75,7 +75,7 @@ def claims():
 #
 # ### Exercise: three facts
 #
-# *12 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards.
+# *12 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards, from 5.3 to 12.0.
 
 
 # %% exercise="three-facts"
@@ -347,7 +347,7 @@ def step():
 # ### Exercise: the whole step
 #
 # *4 minutes, about 3 lines.* **Amdahl's law** 阿姆达尔定律, from times: a step has parts, some become faster. A part can also
-# become slower: casts are work.
+# become slower: casts are work. Leave both dicts as they are.
 
 
 # %% exercise="speedup"
@@ -412,7 +412,8 @@ def milliseconds():
 # ### Exercise: the timer
 #
 # *7 minutes, about 8 lines.* `device.synchronize()` waits until all queued work is done; `device.clock()` is its
-# `time.perf_counter()`.
+# `time.perf_counter()`. The device may be busy when you begin, its first call may be slow, and single calls may be
+# disturbed. `repeats` may be 1.
 
 
 # %% exercise="timed"

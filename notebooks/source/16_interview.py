@@ -133,8 +133,8 @@ capstone.check_gpt16(GPT16)
 # ### Exercise: the loop
 #
 # *20 minutes, about 20 lines.* Port `train_fp32` to FP16, with the defaults of torch's scaler. Log true losses, and true
-# norms before clipping: inf where a step overflowed. Runs are stopped and go on: return a state, any object you like,
-# with which a second call goes on as if the first had never ended.
+# norms before clipping: not finite where a step overflowed. The last group may be short. Runs are stopped and go on:
+# return a state, any object you like, with which a second call goes on as if the first had never ended.
 
 
 # %% exercise="train-amp"
