@@ -195,6 +195,8 @@ def test_progress_for_programs(capsys):
         "title": "Build a number system",
         "exercises": 2,
         "passed": 1,
+        "optional": 0,
+        "optional_passed": 0,
         "points": 5,
         "points_earned": 2,
         "last_seen": NOON.isoformat(),

@@ -304,11 +304,58 @@ def test_a_broken_link_is_seen(tmp_path):
 def problems_of_form(text: str) -> list[str]:
     """What a lab lacks of its first cell, a promise under the title, and of its last, *Say it*."""
     cells, said = cells_of(text), []
-    if not re.match(r"# \d+\. .+\n\n[^*#\n].*\n\n\*\d+ minutes · .+ · needs: ", cells[0].source):
-        said.append("the first cell: title, a promise, then `*minutes · hardware · needs: ...*`")
+    if not re.match(r"# \d+\. .+\n\n[^*#\n].*\n\n\*.+ · needs: ", cells[0].source):
+        said.append("the first cell: title, a promise, then `*hardware · needs: ...*`")
     if not any(re.search(r"^#+ .*\bSay it\b", cell.source, re.MULTILINE) for cell in cells[-10:]):
         said.append("no `Say it` among the last 10 cells")
     return said
+
+
+def problems_of_minutes(text: str) -> list[str]:
+    """Exercises without a note on their minutes, or whose note and points tell two stories."""
+    said, note = [], None
+    options = [cell.metadata for cell in cells_of(text)]
+    points = {each["check"]: each["points"] for each in options if "check" in each}
+    for cell in cells_of(text):
+        if cell.cell_type == "markdown":
+            note = re.search(r"(?m)^\*\d+ minutes?(, optional)?[,.]", cell.source) or note
+        elif slug := cell.metadata.get("exercise"):
+            if note is None:
+                said.append(f"{slug}: no note such as `*8 minutes, about 3 lines.*`")
+            elif bool(note[1]) == bool(points[slug]):
+                said.append(f"{slug}: {points[slug]} points, and the note says {note[0]}")
+            note = None
+    return said
+
+
+@each_lab
+def test_every_exercise_tells_its_minutes_and_whether_it_is_optional(source):
+    assert problems_of_minutes(source.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "points", "fine"),
+    [
+        ("*8 minutes, about 3 lines.*", 2, True),
+        ("*8 minutes, optional.*", 0, True),
+        ("*8 minutes, optional.*", 2, False),
+        ("*8 minutes.*", 0, False),
+        ("*About 3 lines.*", 2, False),
+    ],
+)
+def test_an_exercise_that_does_not_tell_its_minutes_is_seen(note, points, fine):
+    text = f'# %% [markdown]\n# {note} Write it.\n\n# %% exercise="gap"\ngap = ...\n\n'
+    text += f'# %% check="gap" points={points}\ncheck_gap(gap)\n'
+    assert (problems_of_minutes(text) == []) == fine
+
+
+@each_lab
+def test_a_learner_reads_optional_and_what_it_means(source):
+    notebook = learner_of(source)
+    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    assert not re.search(r"\bstretch\b", text, re.IGNORECASE)
+    if re.search(r"\boptional\b", text, re.IGNORECASE):
+        assert "*optional* carries no points" in notebook.cells[0].source
 
 
 @pytest.mark.parametrize("source", FORMED, ids=lambda path: path.stem)

@@ -6,7 +6,7 @@ TINY = '''\
 #
 # You write one function and one number.
 #
-# *5 minutes · any laptop, no GPU · needs: nothing*
+# *any laptop, no GPU · needs: nothing*
 
 # %%
 import math

@@ -38,8 +38,21 @@ class ExerciseEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SectionEntry:
+    """One heading of a lab, as links name it, and the exercises and predictions below it."""
+
+    section: str
+    items: tuple[str, ...]
+    optional: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabEntry:
-    """One lab: its name such as "02_number_formats", its title, version and required minutes."""
+    """One lab: its name such as "02_number_formats", its title, version and required minutes.
+
+    ``optional_minutes`` is what its optional parts take beyond them. A manifest of an older labkit
+    has neither these nor ``sections``.
+    """
 
     lab: str
     title: str
@@ -48,6 +61,8 @@ class LabEntry:
     hardware: str
     exercises: tuple[ExerciseEntry, ...]
     predictions: tuple[str, ...]
+    optional_minutes: int = 0
+    sections: tuple[SectionEntry, ...] = ()
 
     @property
     def number(self) -> int:
@@ -125,6 +140,15 @@ def _lab(entry: dict[str, Any]) -> LabEntry:
             for exercise in entry["exercises"]
         ),
         predictions=tuple(entry["predictions"]),
+        optional_minutes=entry.get("optional_minutes", 0),
+        sections=tuple(
+            SectionEntry(
+                section=section["section"],
+                items=tuple(section["items"]),
+                optional=section["optional"],
+            )
+            for section in entry.get("sections", [])
+        ),
     )
 
 

@@ -74,12 +74,14 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class LabProgress:
-    """How far one lab is."""
+    """How far one lab is; ``exercises`` are those with points, ``optional`` those without."""
 
     lab: str
     title: str
     exercises: int
     passed: int
+    optional: int
+    optional_passed: int
     points: float
     points_earned: float
     last_seen: datetime | None
@@ -202,12 +204,16 @@ def overview(labs: Iterable[LabEntry], *, log: Iterable[Event] | None = None) ->
     for lab in labs:
         exercises = lab_progress(lab, log=log)
         passed = [exercise for exercise in exercises if exercise.status == "passed"]
+        required = sum(exercise.points > 0 for exercise in exercises)
+        required_passed = sum(exercise.points > 0 for exercise in passed)
         rows.append(
             LabProgress(
                 lab=lab.lab,
                 title=lab.title,
-                exercises=len(exercises),
-                passed=len(passed),
+                exercises=required,
+                passed=required_passed,
+                optional=len(exercises) - required,
+                optional_passed=len(passed) - required_passed,
                 points=sum(exercise.points for exercise in exercises),
                 points_earned=sum(exercise.points for exercise in passed),
                 last_seen=max((e.at for e in log if e.lab == lab.lab), default=None),
@@ -241,6 +247,36 @@ def lab_progress(lab: LabEntry, *, log: Iterable[Event] | None = None) -> list[E
             )
         )
     return rows
+
+
+def sections_passed(labs: Iterable[LabEntry], *, log: Iterable[Event]) -> set[str]:
+    """The sections that the learner has been through, each as "LAB#Section".
+
+    A section is passed once an exercise or a prediction in it, or further down in its lab, was
+    answered; with the last that is not optional, all that follows is passed. An optional section
+    is passed with an answer in it; one that only introduces an exercise, with an answer to that.
+    Where the log holds no answer at all, all that is not optional counts.
+    """
+    answered = {
+        (event.lab, event.item)
+        for event in log
+        if event.kind in ("check", "prediction") and event.status != "not attempted"
+    }
+    passed = set()
+    for lab in labs:
+        optional = {exercise.exercise for exercise in lab.exercises if not exercise.points}
+        ahead = {item for section in lab.sections for item in section.items} - optional
+        reached = 0
+        for place, section in enumerate(lab.sections, start=1):
+            ahead -= set(section.items)
+            if not answered or any((lab.lab, item) in answered for item in section.items):
+                reached = place if ahead else len(lab.sections)
+        below = [section.items for section in lab.sections[1:]] + [()]
+        for section, next_items in zip(lab.sections[:reached], below, strict=False):
+            items = section.items or next_items
+            if not section.optional or any((lab.lab, item) in answered for item in items):
+                passed.add(f"{lab.lab}#{section.section}")
+    return passed
 
 
 def sure_and_wrong(log: Iterable[Event]) -> list[Event]:

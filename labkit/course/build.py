@@ -124,8 +124,12 @@ def table_of_labs(labs: Iterable[Lab]) -> str:
         f"| {lab.outcome.replace('|', _BAR)} |"
         for lab in labs
     ]
-    minutes = sum(lab.minutes for lab in labs)
+    minutes = sum(lab.minutes.required for lab in labs)
+    optional = sum(lab.minutes.optional for lab in labs)
     total = f"All of them take {minutes:,} minutes, about {round(minutes / 60)} hours."
+    if optional:
+        total += f" What is *optional* takes {optional} more: it carries no points, and nothing"
+        total += " later needs it."
     head = ["| lab | minutes | after it you can |", "|---|---|---|"]
     return "\n".join([*head, *rows, "", total])
 
@@ -142,7 +146,8 @@ def _entry(lab: Lab) -> dict[str, Any]:
         "lab": lab.lab,
         "title": lab.title,
         "version": lab.version,
-        "minutes": lab.minutes,
+        "minutes": lab.minutes.required,
+        "optional_minutes": lab.minutes.optional,
         "hardware": lab.hardware,
         "exercises": [
             {
@@ -155,6 +160,7 @@ def _entry(lab: Lab) -> dict[str, Any]:
             for exercise in lab.exercises
         ],
         "predictions": list(lab.predictions),
+        "sections": lab.sections,
     }
 
 

@@ -14,7 +14,8 @@
 - cell ids are ``lab-<hash of the learner's text>-<occurrence>``, so a rebuild is byte-identical,
   and ``labkit.course.my_labs`` sees from a cell alone whether a learner changed it;
 - ``metadata.labkit`` of a notebook holds its ``lab`` and ``version`` (12 hex digits of the SHA-256
-  of the source's text), of a predict cell its ``predict`` slug.
+  of the source's text), of a predict cell its ``predict`` slug;
+- the lab's minutes (``labkit.course.minutes``), which the first cell of a notebook tells.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.course.minutes import Minutes, by_heading, is_optional, lab_minutes
+
 COMMENT = "# your code here"
 STUB = 'raise NotImplementedError("your code here")'
 SECONDS = 10  # what a check may take unless its author says otherwise
@@ -37,7 +40,7 @@ SECONDS = 10  # what a check may take unless its author says otherwise
 _LAB = re.compile(r"\d\d_[a-z0-9]+(_[a-z0-9]+)*")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TITLE = re.compile(r"\A# (\d+)\. (\S.*)$", re.MULTILINE)
-_FACTS = re.compile(r"\*(\d+) minutes · ([^·*]+) · needs: ([^*]+)\*")
+_FACTS = re.compile(r"^\*([^·*\n]+) · needs: [^*]+\*", re.MULTILINE)
 _OUTCOME = re.compile(
     r"^After this lab you can(?::\s+- | )(?P<first>.+?)(?:[.;]\s|[.;]?\Z)", re.MULTILINE | re.DOTALL
 )
@@ -77,17 +80,19 @@ class Lab:
     """A lab read from its source; ``learner`` and ``solution`` are notebooks without outputs.
 
     ``outcome`` is the first thing that the first cell promises after "After this lab you can", or
-    "" where it promises none: "read any code of any float format as a number".
+    "" where it promises none: "read any code of any float format as a number". ``sections`` gives
+    the headings as the manifest holds them.
     """
 
     lab: str
     title: str
     outcome: str
-    minutes: int
+    minutes: Minutes
     hardware: str
     version: str
     exercises: tuple[Exercise, ...]
     predictions: tuple[str, ...]
+    sections: list[dict[str, Any]]
     learner: Any
     solution: Any
 
@@ -159,10 +164,14 @@ def read_lab(path: Path) -> Lab:
     errors = _mistakes_of_options(cells)
     if not errors:
         errors += _mistakes_of_regions(cells)
-    title, minutes, hardware = _head(cells, path.stem, errors)
+    title, hardware = _head(cells, path.stem, errors)
     if errors:
         raise LabError("\n".join(f"{path.name}: {error}" for error in errors))
 
+    outcome = _outcome(cells[0].source)
+    trees = [tree(cell.source) if cell.cell_type == "code" else None for cell in cells]
+    minutes = lab_minutes(cells, trees)
+    cells[0].source = _with_minutes(cells[0].source, minutes)
     solution = _notebook(cells, path.stem, text)
     learner = _cleared(solution)
     exercises = _exercises(solution, learner, cells, errors)
@@ -173,12 +182,13 @@ def read_lab(path: Path) -> Lab:
     return Lab(
         lab=path.stem,
         title=title,
-        outcome=_outcome(cells[0].source),
+        outcome=outcome,
         minutes=minutes,
         hardware=hardware,
         version=digest(text)[:12],
         exercises=tuple(exercises),
         predictions=tuple(c.metadata["predict"] for c in cells if "predict" in c.metadata),
+        sections=_sections(cells),
         learner=learner,
         solution=solution,
     )
@@ -194,7 +204,7 @@ def _label(cell: Any) -> str:
     return f'{kind}="{cell.metadata[kind]}"' if kind else f"cell {cell.source.splitlines()[:1]}"
 
 
-def _head(cells: list[Any], lab: str, errors: list[str]) -> tuple[str, int, str]:
+def _head(cells: list[Any], lab: str, errors: list[str]) -> tuple[str, str]:
     first = cells[0].source if cells and cells[0].cell_type == "markdown" else ""
     title, facts = _TITLE.search(first), _FACTS.search(first)
     number = int(lab[:2])
@@ -202,11 +212,36 @@ def _head(cells: list[Any], lab: str, errors: list[str]) -> tuple[str, int, str]
         errors.append(f"the first cell must be markdown and start with `# {number}. <title>`")
     if not facts:
         errors.append(
-            "the first cell needs the line `*<minutes> minutes · <hardware> · needs: <knowledge>*`"
+            "the first cell needs the line `*<hardware> · needs: <knowledge>*`; its minutes are "
+            "computed"
         )
     if not title or not facts:
-        return "", 0, ""
-    return title[2].strip(), int(facts[1]), " ".join(facts[2].split())
+        return "", ""
+    return title[2].strip(), " ".join(facts[1].split())
+
+
+def _with_minutes(first: str, minutes: Minutes) -> str:
+    """The first cell with its minutes before the hardware, and a remark on them below."""
+    facts = _FACTS.search(first)
+    said = f"*{minutes} minutes · {facts[0][1:]}"
+    if minutes.remark:
+        said += f"\n\n{minutes.remark}"
+    return first[: facts.start()] + said + first[facts.end() :]
+
+
+def _sections(cells: list[Any]) -> list[dict[str, Any]]:
+    """The headings below the title, each with the exercises and predictions under it."""
+    sections: list[dict[str, Any]] = []
+    for cell in cells:
+        for heading, text in by_heading(cell.source) if cell.cell_type == "markdown" else ():
+            if heading and not text.startswith("# "):
+                # JupyterLab makes a heading's anchor by putting hyphens for its spaces.
+                anchor, optional = heading.replace(" ", "-"), is_optional(heading, text)
+                sections.append({"section": anchor, "items": [], "optional": optional})
+        if sections:
+            asked = (cell.metadata.get(kind) for kind in ("exercise", "predict"))
+            sections[-1]["items"] += filter(None, asked)
+    return sections
 
 
 def _outcome(first: str) -> str:
@@ -239,7 +274,7 @@ def _mistakes_of_options(cells: list[Any]) -> list[str]:
         if kind == "check" and slug not in seen["exercise"]:
             errors.append(f'{label}: no exercise="{slug}" stands before this check')
         if kind == "check" and not _whole(options.get("points")):
-            errors.append(f"{label}: a check needs whole points: points=2; of a stretch, points=0")
+            errors.append(f"{label}: a check needs whole points: points=2; if optional, points=0")
         if kind == "check" and not _positive(options.get("seconds", SECONDS)):
             errors.append(f"{label}: seconds is a number above 0, not {options['seconds']!r}")
     for slug in sorted(seen["exercise"] - seen["check"]):

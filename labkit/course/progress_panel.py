@@ -54,6 +54,7 @@ class ProgressPanel:
             day=_day,
             number=_number,
             share=_share,
+            passed=_passed,
             where=_where,
             said=_said,
             times=_times,
@@ -120,17 +121,22 @@ def _columns(row: LabProgress | ExerciseProgress) -> dict[str, str]:
     if isinstance(row, LabProgress):
         return {
             "lab": row.lab,
-            "passed": f"{row.passed} of {row.exercises}",
+            "passed": _passed(row),
             "points": f"{row.points_earned:g} of {row.points:g}",
             "last seen": _day(row.last_seen),
         }
     return {
         "exercise": row.exercise,
         "status": row.status,
-        "points": f"{row.points:g}",
+        "points": f"{row.points:g}" if row.points else "optional",
         "tries": str(row.tries),
         "last seen": _day(row.last_seen),
     }
+
+
+def _passed(row: LabProgress) -> str:
+    more = f" + {row.optional_passed} of {row.optional} optional" if row.optional else ""
+    return f"{row.passed} of {row.exercises}{more}"
 
 
 def _day(at: datetime | None) -> str:

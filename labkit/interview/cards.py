@@ -121,6 +121,11 @@ class Question(Record):
     """Whether a card may happen to show its choices in the order of the file."""
 
     @property
+    def taught_in(self) -> str | None:
+        """The lab whose section teaches the answer; None where no written section does."""
+        return self.section and self.section.partition("#")[0]
+
+    @property
     def objective(self) -> bool:
         """Whether an answer is judged without the learner's own opinion, and in a line or two."""
         return not (self.spoken or self.program)

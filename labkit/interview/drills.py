@@ -8,7 +8,7 @@ Moments are aware datetimes, given by the caller.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -26,7 +26,10 @@ NOT_SAID = 0
 
 _SLOW = 2.0
 _QUICK = 0.5
-_SHORT = 45  # seconds at most: three are a warm-up, in 90 seconds or little more
+WARM_UP_SECONDS = 90
+"""What a warm-up takes at most, by the questions' own times."""
+
+_SHORT = 45  # seconds of a question never asked, at most: two fit into a warm-up
 _START = "00_start_here"
 _NEXT_DAY = timedelta(days=1)
 _CLOCK_SLACK = timedelta(hours=1)
@@ -241,32 +244,38 @@ def warm_up(
     now: datetime,
     *,
     lab: str,
+    passed: Collection[str],
     count: int = 3,
     mistakes: Iterable[WrongIdeaSeen] = (),
 ) -> list[Question]:
-    """Short questions of the labs before ``lab``: what is due, then core ones never asked.
+    """At most ``count`` questions, in at most ``WARM_UP_SECONDS``, on what was taught before a lab.
 
-    ``lab`` is a name such as "03_overflow_underflow_rounding"; names sort as the labs do.
+    What is due comes first, then short ones never asked, of the newest lab first. Each belongs to
+    a section of ``passed``, written "LAB#Section", and of a lab before ``lab``, a name such as
+    "03_overflow_underflow_rounding"; names sort as the labs do.
     """
 
     def fits(question: Question) -> bool:
-        earlier = question.lab is not None and question.lab < lab
-        return earlier and not question.long and question.seconds <= _SHORT
+        earlier = question.taught_in is not None and question.taught_in < lab
+        return earlier and question.section in passed and not question.long
 
-    waiting = due(bank, reviews, now, mistakes=mistakes)
-    chosen = [entry.question for entry in waiting if fits(entry.question)]
+    waiting = [entry.question for entry in due(bank, reviews, now, mistakes=mistakes)]
+    known = {question.id for question in waiting}
+    fresh = [q for q in unseen(bank, reviews) if q.id not in known and q.seconds <= _SHORT]
     # The newest lab before this one first: what one builds on.
-    fresh = sorted(
-        (q for q in unseen(bank, reviews) if fits(q) and q not in chosen),
-        key=lambda q: "core" not in q.tags,
-    )
-    newest_first = sorted(fresh, key=lambda q: q.lab or "", reverse=True)
-    return (chosen + newest_first)[:count]
+    fresh.sort(key=lambda q: q.taught_in or "", reverse=True)
+    chosen: list[Question] = []
+    left = WARM_UP_SECONDS
+    for question in filter(fits, waiting + fresh):
+        if len(chosen) < count and question.seconds <= left:
+            chosen.append(question)
+            left -= question.seconds
+    return chosen
 
 
 def say_it(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
-    """What an interviewer asks after a lab: its free speech, then what is asked most."""
-    of_lab = [q for q in bank.questions.values() if q.lab == lab and not q.program]
+    """What an interviewer asks on what a lab taught: free speech first, then what is asked most."""
+    of_lab = [q for q in bank.questions.values() if q.taught_in == lab and not q.program]
     of_lab.sort(key=lambda q: (not q.spoken, "core" not in q.tags, q.level))
     return of_lab[:count]
 

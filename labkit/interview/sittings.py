@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from labkit.base.progress import ProgressError
-from labkit.interview import drills, mock
+from labkit.base import progress
+from labkit.base.manifest import ManifestError, read_manifest
+from labkit.base.progress import Event, ProgressError
+from labkit.interview import drills, mock, wording
 from labkit.interview import log as interview
 from labkit.interview.answers import Judgement, judge
 from labkit.interview.cards import Card, Question, draw
@@ -89,6 +91,13 @@ class DrillSitting(Sitting):
     def length(self) -> int:
         """How many questions this sitting has."""
         return len(self.questions)
+
+    @property
+    def introduction(self) -> Text | None:
+        """Before the first card: how many there are, and how long they take by the bank's times."""
+        if self.place or self.state != ASKING:
+            return None
+        return wording.lasting(self.length, sum(question.seconds for question in self.questions))
 
     def next(self) -> None:
         """Show the next card; "done" after the last."""
@@ -175,9 +184,9 @@ class MockSitting(Sitting):
         return max(0.0, self.mock.minutes - self.mock.seconds / 60)
 
     @property
-    def introduction(self) -> Text:
+    def introduction(self) -> Text | None:
         """What the interviewer says before the card."""
-        return self.asked.introduction
+        return self.asked.introduction if self.state == ASKING else None
 
     def hint(self) -> None:
         """An interviewer gives no hints here."""
@@ -246,33 +255,49 @@ def todays(
 
 
 def warm_up(bank: Bank, lab: str) -> DrillSitting:
-    """Three short questions to begin a lab with; see ``labkit.interview.drills.warm_up``.
+    """A few short questions to begin a lab with; see ``labkit.interview.drills.warm_up``.
 
-    A log that cannot be read never stops a lab: the sitting's ``trouble`` says what is the matter.
+    A log or a manifest that cannot be read never stops a lab: the sitting's ``trouble`` says what
+    is the matter.
     """
-    past, mistakes, trouble = _so_far()
-    questions = drills.warm_up(bank, past, datetime.now(UTC), lab=lab, mistakes=mistakes)
+    log, trouble = _log()
+    try:
+        passed = progress.sections_passed(read_manifest().labs, log=log)
+    except ManifestError as problem:
+        passed, trouble = set(), str(problem)
+    past = interview.reviews(log)
+    questions = drills.warm_up(
+        bank,
+        past,
+        datetime.now(UTC),
+        lab=lab,
+        passed=passed,
+        mistakes=interview.mistakes(log),
+    )
     return _with_trouble(DrillSitting(bank, questions, past), trouble)
 
 
 def say_it(bank: Bank, lab: str) -> DrillSitting:
-    """What an interviewer asks after a lab; a log that cannot be read is a sentence, as above."""
-    past, _, trouble = _so_far()
-    return _with_trouble(DrillSitting(bank, drills.say_it(bank, lab=lab), past), trouble)
+    """What an interviewer asks on what a lab taught; a log that cannot be read is said as above."""
+    log, trouble = _log()
+    questions = drills.say_it(bank, lab=lab)
+    return _with_trouble(DrillSitting(bank, questions, interview.reviews(log)), trouble)
 
 
 def diagnostic(bank: Bank) -> DrillSitting:
     """Two questions of every lab, to find where to start."""
-    past, _, trouble = _so_far()
+    log, trouble = _log()
+    past = interview.reviews(log)
     questions = drills.diagnostic(bank, past)
     return _with_trouble(DrillSitting(bank, questions, past, mode="diagnostic"), trouble)
 
 
-def _so_far() -> tuple[list[Review], list[drills.WrongIdeaSeen], str | None]:
+def _log() -> tuple[list[Event], str | None]:
+    """The learner's log; an empty one and a sentence where it cannot be read."""
     try:
-        return interview.reviews(), interview.mistakes(), None
+        return progress.events(), None
     except ProgressError as problem:
-        return [], [], str(problem)
+        return [], str(problem)
 
 
 def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:

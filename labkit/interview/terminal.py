@@ -81,9 +81,11 @@ def _step(sitting, language, ask, say) -> None:
     if sitting.state == ASKING:
         where = f"\n--- {sitting.place + 1}/{sitting.length}"
         if isinstance(sitting, MockSitting):
-            say(f"{where} · {sitting.minutes_left:.0f} min\n{sitting.introduction[language]}")
+            say(f"{where} · {sitting.minutes_left:.0f} min")
         else:
             say(f"{where} · {sitting.bank.topics[card.question.topic].title[language]}")
+        if sitting.introduction:
+            say(sitting.introduction[language])
         say("\n" + card_text(card, language))
         while not _answered(sitting, language, ask, say):
             pass

@@ -16,7 +16,7 @@ from labkit.interview.cards import Card
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import LANGUAGES, load
-from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
+from labkit.interview.sittings import ANSWERED, DONE, TICKING, MockSitting, Sitting
 from labkit.interview.wording import WORDS, sureness, words
 from labkit.labs.engine.described import AskingWidget
 
@@ -125,11 +125,11 @@ class DrillCard(AskingWidget):
         if is_mock(sitting):
             left = f"{sitting.minutes_left:.0f} {WORDS['minutes left'][language]}"
             view["where"] += f" · {left}"
-            if sitting.state == ASKING:
-                view["introduction"] = sitting.introduction[language]
         else:
             title = sitting.bank.topics[question.topic].title[language]
             view["where"] += f" · {title}"
+        if sitting.introduction:
+            view["introduction"] = sitting.introduction[language]
         if sitting.state == TICKING:
             view["speech"] = sitting.speech
             view["model"] = rendered.text(card.fill(question.model[language]))
@@ -257,12 +257,12 @@ def mock_interview(
 
 
 def warm_up(lab: str, *, language: str | None = None) -> DrillCard:
-    """Three short questions of earlier labs, as cards, to begin a lab with: what is due first."""
+    """A few questions of earlier labs, 90 seconds at most, as cards: what is due comes first."""
     return DrillCard(sittings.warm_up(load(), lab), language=language)
 
 
 def say_it(lab: str, *, language: str | None = None) -> DrillCard:
-    """What an interviewer asks after a lab, as cards, to end it with."""
+    """What an interviewer asks on what a lab taught, as cards, to end it with."""
     return DrillCard(sittings.say_it(load(), lab), language=language)
 
 

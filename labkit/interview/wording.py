@@ -4,6 +4,8 @@ The questions bring their own texts; these are the words around them, for the ca
 and for the terminal.
 """
 
+from labkit.interview.question_parts import Text
+
 WORDS = {
     "submit": {"en": "Answer", "zh": "提交"},
     "hint": {"en": "Hint", "zh": "提示"},
@@ -63,6 +65,16 @@ WORDS = {
     "answers": {"en": "answers", "zh": "题数"},
 }
 """Each text by its name, then by its language."""
+
+
+def lasting(questions: int, seconds: int) -> Text:
+    """How many questions there are and what they take: seconds, from two minutes on minutes."""
+    many = "1 question" if questions == 1 else f"{questions} questions"
+    minutes = -(-seconds // 60)
+    en, zh = (f"{seconds} seconds", f"{seconds} 秒")
+    if seconds > 120:
+        en, zh = (f"{minutes} minutes", f"{minutes} 分钟")
+    return Text(en=f"{many}, about {en}.", zh=f"共 {questions} 题，约 {zh}。")
 
 
 def words(language: str) -> dict[str, str]:

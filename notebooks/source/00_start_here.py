@@ -4,7 +4,7 @@
 # Your machine is checked, your own copies of the labs exist, you have failed once, and you know where to begin.
 # After this lab you can run a check, read what it says of an answer, and choose the lab to begin with.
 #
-# *20 minutes · any laptop · needs: Python and PyTorch tensors*
+# *any laptop · needs: Python and PyTorch tensors*
 
 # %% [markdown]
 # ### Your own copies
@@ -58,7 +58,7 @@ from labkit.labs.start_here.checks import check_fp16_bytes
 # %% [markdown]
 # ### Exercise: bytes
 #
-# *2 minutes, 1 line.* How many bytes do `count` values in FP16 take?
+# *4 minutes, 1 line.* How many bytes do `count` values in FP16 take? `count` may be 0.
 
 
 # %% exercise="fp16-bytes"
@@ -100,7 +100,7 @@ progress_panel()
 # %% [markdown]
 # ### Where to begin
 #
-# Two questions on each lab, less than a minute each. The card works by keyboard: numbers choose, Enter answers,
+# Two questions on each lab; the card says how long they take. It works by keyboard: numbers choose, Enter answers,
 # h gives a hint. "I do not know" is an honest answer, and here the useful one. Each answer
 # is explained, and what you missed comes back in later labs. New to all this? Skip the card and begin with lab 01.
 

@@ -3,7 +3,7 @@
 #
 # Three training runs are dead, each of another cause; you find it, repair one run, and bury four myths.
 #
-# *45 minutes · any laptop · needs: Python, and what a training step does*
+# *any laptop · needs: Python, and what a training step does*
 #
 # After this lab you can:
 #
@@ -24,8 +24,8 @@ from labkit.labs.three_crimes import solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
-# Three questions on lab 00, in 90 seconds: numbers choose, Enter answers, h gives a hint. From here on each lab
-# begins so, and first comes what you missed.
+# A few questions on lab 00, 90 seconds at most: numbers choose, Enter answers, h gives a hint. Every lab from here on
+# opens with such a card. It asks about earlier labs only, and what you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -95,12 +95,13 @@ race
 #
 # ### Exercise: who is what dtype
 #
-# *6 minutes, about 7 lines.* Write `witness`. It runs `step()` once and leaves no hook behind. It returns five dtypes:
+# *12 minutes, about 7 lines.* Write `witness`. It runs `step()` once and leaves no hook behind. It returns a dict of five
+# dtypes, such as `torch.float32`. The layer may be of any kind, and the step may run with autocast or without it.
 #
 # - `"parameter"` and `"gradient"`: of the layer's weight;
 # - `"activation"`: of the layer's output;
 # - `"loss"`: of what `step()` returns;
-# - `"state"`: of Adam's running mean of the weight.
+# - `"state"`: of Adam's running mean of that gradient.
 
 
 # %% exercise="witness"
@@ -182,7 +183,8 @@ for role in ("activation", "parameter", "gradient", "state", "loss"):
 # ### Exercise: the first that is not finite
 #
 # *4 minutes, about 3 lines.* You get pairs (name, tensor) in the order in which they were computed. Return the name of
-# the first tensor with an inf or a NaN, or None. A tensor may be empty.
+# the first tensor with an inf or a NaN, or None. The pairs may come from an iterator, and there may be none. A tensor may
+# be empty, hold integers, or hold finite values whose sum overflows.
 
 
 # %% exercise="first-nonfinite"
@@ -340,7 +342,8 @@ def moved():
 # %% [markdown]
 # ### Exercise: the one-line pardon
 #
-# *4 minutes, 1 line.* Change one setting of D. The run must keep some 16-bit products and end where its FP32 twin ends.
+# *4 minutes, 1 line.* Change one setting of D, so that its small updates arrive as they do in its FP32 twin. The run must
+# keep some 16-bit products and end where the twin ends. A run that ends there by larger or other updates does not count.
 # Settings: `precision` ("pure_bf16" now; also "pure_fp16", "bf16", "fp16", "fp32"), `lr`, `eps`, `loss_weight`.
 
 # %%
@@ -421,8 +424,9 @@ for seed in range(3):
 #
 # ### Exercise: the byte ledger
 #
-# *4 minutes, about 5 lines.* Count the bytes in the middle of a step under FP16 autocast with Adam. Return a dict of
-# `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`.
+# *8 minutes, about 5 lines.* Count the bytes that each role takes, at its largest, in a step under FP16 autocast with
+# Adam. Return a dict of `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. You are given the number of
+# parameters and of activation values that are kept for backward; either may be 0.
 
 
 # %% exercise="ledger"
@@ -518,7 +522,7 @@ def hold():
 #
 # ### Exercise: sort the methods
 #
-# *5 minutes, stretch.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,
+# *10 minutes, optional.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,
 # `"masters"`, `"fp8"`, `"quantization"`, or `"none"` if no framework does it.
 #
 # 1. `model.half()`, then train as before.

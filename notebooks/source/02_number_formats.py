@@ -3,7 +3,7 @@
 #
 # You build FP16 from sixteen codes, then decide which format keeps your gradients.
 #
-# *60 minutes · any laptop · needs: Python and PyTorch tensors, nothing about floats*
+# *any laptop · needs: Python and PyTorch tensors, nothing about floats*
 #
 # After this lab you can:
 #
@@ -11,7 +11,7 @@
 # - say to which value a number rounds, and where overflow and underflow begin;
 # - measure what FP16 and BF16 do to a tensor, and design a format for it.
 #
-# Two sittings of 30 minutes: **A** builds the numbers, **B** puts them to work. Each starts alone.
+# Two sittings: **A** builds the numbers, **B** puts them to work. Each starts alone.
 
 # %% [markdown]
 # ## Sitting A: from sixteen codes to FP16
@@ -26,7 +26,7 @@ from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, ch
 from labkit.formats import BF16, E2M1, FORMATS, FP16, spacing
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -82,7 +82,7 @@ FormatExplorer(fmt=E2M1, value=1.0)
 # %% [markdown]
 # ### Exercise: sixteen numbers
 #
-# *6 minutes, about 6 lines.* Write `e2m1_value`: a code from 0 to 15 becomes its value. Both zeros
+# *12 minutes, about 6 lines.* Write `e2m1_value`: a code from 0 to 15 becomes its value. Both zeros
 # count: code 8 is -0.0.
 
 
@@ -150,9 +150,10 @@ def percent_below_one():
 #
 # ### Exercise: one rule for all
 #
-# *7 minutes, about 8 lines.* Write `decode` for any widths and any bias. A mantissa field $m$ of 10 bits
+# *14 minutes, about 8 lines.* Write `decode` for any widths and any bias. A mantissa field $m$ of 10 bits
 # counts steps and means $m / 2^{10}$. IEEE formats keep the highest exponent field for inf (mantissa 0)
-# and NaN (all others); E2M1 does not. The check gives no such codes.
+# and NaN (all others); in E2M1 and E4M3 it holds ordinary numbers. The check gives no code of inf or NaN. It tries E2M1,
+# FP16, BF16, FP32 and two E4M3 formats with different biases. A zero whose sign bit is set is -0.0.
 
 
 # %% exercise="decode"
@@ -228,7 +229,8 @@ pd.DataFrame(
 # %% [markdown]
 # ### Exercise: the gap above x
 #
-# *8 minutes, about 2 lines.* Write `ulp` for FP16 values. The sign of x does not matter.
+# *16 minutes, about 2 lines.* Write `ulp` for FP16 values below 65504, 0 and subnormals included. The sign of x does not
+# matter.
 
 
 # %% exercise="ulp"
@@ -320,8 +322,9 @@ def cast():
 # %% [markdown]
 # ### Exercise: snap
 #
-# *10 minutes, about 5 lines.* Write `snap`: any float becomes the FP16 value it rounds to. `spacing(x,
-# FP16)` is the gap at x. inf, NaN and the sign of a zero pass through.
+# *20 minutes, about 5 lines.* Write `snap`: any float becomes the FP16 value it rounds to. `spacing(x,
+# FP16)` is the gap at x. inf and NaN pass through. A zero keeps its sign, and a negative x that rounds to zero gives
+# -0.0. Round once: x has all the digits of a float64.
 
 
 # %% exercise="snap"
@@ -413,8 +416,9 @@ plots.windows(
 # %% [markdown]
 # ### Exercise: two windows
 #
-# *8 minutes, about 5 lines.* Write `window`. Return the share of the non-zero values that become zero in
-# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive.
+# *16 minutes, about 5 lines.* Write `window`. Return the share of the non-zero values that become zero in
+# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive. x holds zeros and negative
+# values too.
 
 
 # %% exercise="window"
@@ -526,9 +530,9 @@ claim(f"5: BF16 spans {octaves(BF16)} octaves, so range and precision differ", o
 #
 # ### Exercise: eight bits
 #
-# *8 minutes, stretch.* Design a format for these gradients: one sign bit and seven more, inf and NaN as in
-# IEEE 754. The budget: no overflow, at most 1 % lost, a median relative error of at most 6 %. The bias
-# moves the window. With $k$ exponent bits all values lie below $2^{(2^k - 1 - \text{bias})}$.
+# *16 minutes, optional.* Design a format for these gradients: one sign bit and seven more, inf and NaN as in
+# IEEE 754, so at least two exponent bits. The budget: no overflow, at most 1 % lost, a median relative error of at most
+# 6 %. The bias moves the window. With $k$ exponent bits all values lie below $2^{(2^k - 1 - \text{bias})}$.
 
 # %%
 exponents = torch.frexp(gradients)[1] - 1
@@ -569,15 +573,16 @@ check_eight_bits(eight_bits)
 # %% [markdown]
 # ### TF32 by hand
 #
-# *Stretch.* TF32 has float32's 8 exponent bits and FP16's 10 mantissa bits: 19 bits in all, stored in 32.
+# *Optional.* TF32 has float32's 8 exponent bits and FP16's 10 mantissa bits: 19 bits in all, stored in 32.
 # So 13 mantissa bits go. NVIDIA's conversion instruction `cvt.rna.tf32` sends ties away from zero. Its
 # matrix instructions leave the exact precision of TF32 to the hardware. So the name promises no bits.
 
 # %% [markdown]
 # ### Exercise: TF32 in integers
 #
-# *6 minutes, stretch, about 3 lines.* Round a float32 tensor to TF32, ties away from zero. Work on its
-# codes: `x.view(torch.int32)`. Below the sign bit, a larger code is a larger magnitude. Leave NaN aside.
+# *12 minutes, optional, about 3 lines.* Round a float32 tensor to TF32, ties away from zero. Work on its
+# codes: `x.view(torch.int32)`. Below the sign bit, a larger code is a larger magnitude. inf and zeros keep their sign,
+# subnormals round like other values, and x itself stays as it is. NaN is not tried.
 
 
 # %% exercise="tf32"

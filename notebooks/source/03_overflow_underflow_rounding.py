@@ -3,7 +3,7 @@
 #
 # Patients come in with NaN, zeros and stalled sums; you find the cause and prescribe the cure.
 #
-# *70 minutes · any laptop · needs: lab 02, above all the gap between floats*
+# *any laptop · needs: lab 02, above all the gap between floats*
 #
 # After this lab you can:
 #
@@ -24,7 +24,7 @@ from labkit.labs.overflow_underflow_rounding import checks as clinic, solutions 
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -78,7 +78,8 @@ def cured_by_exponent_bits():
 #
 # ### Exercise: the cliff finder
 #
-# *6 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is.
+# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is. For an f
+# that never overflows the answer is 65504.
 
 
 # %% exercise="cliff"
@@ -130,7 +131,8 @@ claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < ma
 #
 # ### Exercise: log-sum-exp
 #
-# *6 minutes, about 4 lines.* Write it for up to 1000 FP16 values, without torch's own. All -inf gives -inf; inf gives inf.
+# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own. All -inf gives -inf,
+# an inf gives inf, and a NaN gives NaN. Rounding errors of FP16 operations are allowed.
 
 
 # %% exercise="logsumexp"
@@ -185,13 +187,14 @@ def weight():
 #
 # ### Exercise: repair the mask
 #
-# *7 minutes, 1 or 2 lines.* This code fails in FP16:
+# *14 minutes, 1 or 2 lines.* This code fails in FP16:
 #
 # ```python
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
-# Hidden places get weight 0, for kept scores down to -60000. A row with nothing to keep gets finite weights.
+# Hidden places get weight 0, for kept scores down to -60000. A row with nothing to keep gets finite weights from 0 to 1,
+# whose sum is at most 1. The result is FP16.
 
 
 # %% exercise="masked-softmax"
@@ -265,7 +268,8 @@ plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 floa
 #
 # ### Exercise: a norm that survives
 #
-# *6 minutes, stretch, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
+# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is. A row may hold
+# only zeros, values near 60000, or values near 2**-14.
 
 
 # %% exercise="unit-rms"
@@ -325,7 +329,8 @@ def converted():
 # ### Exercise: rescue the matmul
 #
 # *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, a torch dtype, add in float32, round once to `out_dtype`.
-# Return the product and a flag: True if some element is not finite.
+# Return the product and a flag: True if some element of the product is not finite. An input may be NaN, or too large for
+# `in_dtype`.
 
 
 # %% exercise="rescue"
@@ -407,7 +412,8 @@ for name, sums in {
 #
 # ### Exercise: the tolerance
 #
-# *5 minutes, stretch, about 2 lines.* Bound the error of each element of `a @ b` in float32.
+# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32. Terms may cancel. A bound
+# below $k u \sum |a_i| |b_i|$ is too small, and one above four times that is refused as lax.
 
 
 # %% exercise="tolerance"
@@ -468,7 +474,8 @@ def ones():
 #
 # ### Exercise: reach 5000
 #
-# *6 minutes, stretch, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype.
+# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype. Its length
+# may be odd, and it may be 1. 5000 ones must give 5000.
 
 
 # %% exercise="total"
@@ -502,7 +509,8 @@ clinic.check_total(total)
 #
 # ### Exercise: fair rounding
 #
-# *8 minutes, stretch, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x. A value
+# that BF16 holds stays as it is. x may be negative.
 
 
 # %% exercise="fair-round"
@@ -542,7 +550,7 @@ claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.
 #
 # ### Exercise: Kahan
 #
-# *8 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds.
+# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds: no `sum`, no wider dtype.
 
 
 # %% exercise="kahan"
@@ -590,7 +598,8 @@ claim("1 plus 1000 times 1e-4: 1.1015625, the value next to 1.1", float(carry(st
 #
 # ### Exercise: Welford
 #
-# *7 minutes, stretch, about 6 lines.* Mean and variance (divided by n) of a stream.
+# *14 minutes, optional, about 6 lines.* Mean and variance (divided by n) of a stream, which can be read once. Its numbers
+# may lie near 1e9, and there may be only one.
 
 
 # %% exercise="welford"
@@ -621,7 +630,7 @@ clinic.check_welford(welford)
 #
 # ### Exercise: a hair
 #
-# *4 minutes, stretch.* Find a Python float that BF16 gets wrong this way: the nearest BF16 value is another.
+# *8 minutes, optional.* Find a Python float that BF16 gets wrong this way: the nearest BF16 value is another.
 
 # %% exercise="hair"
 hair = ...  # a Python float, such as 1 + 2**-3

@@ -3,7 +3,7 @@
 #
 # Part by part you build a loss scaler, until yours trains a network and walks in step with PyTorch's.
 #
-# *95 minutes · any laptop · needs: labs 02 and 03, above all half a gap and the end of FP16's window*
+# *any laptop · needs: labs 02 and 03, above all half a gap and the end of FP16's window*
 #
 # After this lab you can tell the two ways in which 16 bits lose a gradient and repair each. You can write dynamic loss
 # scaling on a whiteboard and read its traces. Two sittings: **A** builds the parts that stand still, **B** the
@@ -22,7 +22,7 @@ from labkit.training.data import autoencoder_gradients, digits, digits_mlp
 from labkit.formats import FP16, quantize
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -102,8 +102,8 @@ claim("FP16 with S = 256 ends within 5 % of float32", abs(scaled[-1] / plain[-1]
 #
 # ### Exercise: fine, underflowed or swamped
 #
-# *5 minutes, about 4 lines.* Everything is in FP16: the gradient is rounded once, `weight - lr * gradient` once. No
-# gradient is 0.
+# *10 minutes, about 4 lines.* The weight is an FP16 value. Round the gradient to FP16 once, and `weight - lr * gradient`
+# once; `lr` and the product are not rounded. Weights and gradients may be negative. No gradient is 0.
 
 
 # %% exercise="fate"
@@ -188,7 +188,7 @@ def lost():
 #
 # ### Exercise: masters
 #
-# *7 minutes, about 5 lines.* SGD for a model whose parameters and gradients are BF16. They stay BF16. A parameter
+# *14 minutes, about 5 lines.* SGD for a model whose parameters and gradients are BF16. They stay BF16. A parameter
 # whose `grad` is None is left alone.
 
 
@@ -283,8 +283,8 @@ claim("2**16 to 2**31 reach the goal, no other power of two", in_the_goal == lis
 #
 # ### Exercise: pick S
 #
-# *5 minutes, stretch, about 3 lines.* The largest power of two for which the largest gradient, `headroom` times as
-# large as now, is at most 65504 when scaled.
+# *10 minutes, optional, about 3 lines.* The largest power of two for which the largest gradient, `headroom` times as
+# large as now, is at most 65504 when scaled. Gradients may be negative, and some may be 0.
 
 
 # %% exercise="pick-scale"
@@ -404,12 +404,13 @@ print(f"An interval of 2000: {share_skipped(interval=2000)} % of 10 000 steps ar
 # %% [markdown]
 # ### Exercise: the transition
 #
-# *8 minutes, about 8 lines.* The question of the interview's whiteboard. From scale and count (good steps in a row so
+# *16 minutes, about 8 lines.* The question of the interview's whiteboard. From scale and count (good steps in a row so
 # far) to the next ones.
 #
 # 1. An overflow: the scale times `backoff`, and counting begins again.
 # 2. A good step counts. With the `interval`-th in a row: the scale times `growth`, and counting begins again.
-# 3. The scale is a float32 number. Growth that would make it inf is not done; counting begins again all the same.
+# 3. The scale is a float32 number, so round it after each change. Growth that would make it inf is not done; counting
+#    begins again all the same. Nothing stops its fall to 0.
 
 
 # %% exercise="transition"
@@ -477,10 +478,11 @@ def weights():
 # %% [markdown]
 # ### Exercise: unscale and step
 #
-# *9 minutes, about 12 lines.* Divide every gradient of the optimizer by the scale. Step, unless one of them is inf or
+# *18 minutes, about 12 lines.* Divide every gradient of the optimizer by the scale. Step, unless one of them is inf or
 # NaN: then no bit of parameters and moments may change. FP16 gradients: ValueError, as in PyTorch.
 #
-# Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
+# Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient, and some
+# a sparse one, as `torch.nn.Embedding(..., sparse=True)` makes it. Gradients may be finite while their sum is not.
 
 
 # %% exercise="scaled-step"
@@ -518,7 +520,7 @@ part.check_scaled_step(scaled_step)
 #
 # ### Which line?
 #
-# *5 minutes, stretch.* Five scalers after published ones. Four have one line that fails; one only looks wrong: write
+# *10 minutes, optional.* Five scalers after published ones. Four have one line that fails; one only looks wrong: write
 # 0.
 
 # %%
@@ -537,9 +539,10 @@ review.check_which_line(which_line)
 # %% [markdown]
 # ### Exercise: the scaler
 #
-# *9 minutes, about 6 lines.* Use `advance(scale, count, found_inf, interval=...)` and `unscale_and_step(optimizer,
+# *18 minutes, about 6 lines.* Use `advance(scale, count, found_inf, interval=...)` and `unscale_and_step(optimizer,
 # scale)`. One iteration calls `scale`, then `step` once for each optimizer, then `update` once. An optimizer whose own
-# gradients are finite steps, whatever the others found. A loaded scaler goes on as if it had never stopped.
+# gradients are finite steps, whatever the others found. A loaded scaler goes on as if it had never stopped, and what
+# `state_dict` returned stays as it was while the old scaler goes on.
 
 
 # %% exercise="scaler"
@@ -639,7 +642,7 @@ ScaleTimeline(records)
 #
 # ### Exercise: five traces
 #
-# *6 minutes, stretch.* Five recorded runs. Give each one of: `"calibration"`, `"growth at each step"`, `"NaN in the
+# *12 minutes, optional.* Five recorded runs. Give each one of: `"calibration"`, `"growth at each step"`, `"NaN in the
 # data"`, `"underflow"`, `"healthy"`, `"divergence"`. One word is left over.
 
 # %% tags=["nbval-ignore-output"]

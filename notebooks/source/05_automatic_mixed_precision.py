@@ -3,7 +3,7 @@
 #
 # You open autocast, rebuild it in a dozen lines, write the loops around it, and review a pull request.
 #
-# *105 minutes · any laptop, or a GPU · needs: labs 03 and 04, above all the loss scale*
+# *any laptop, or a GPU · needs: labs 03 and 04, above all the loss scale*
 #
 # After this lab you can:
 #
@@ -26,7 +26,7 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -102,8 +102,9 @@ with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
 #
 # ### Exercise: a small autocast
 #
-# *9 minutes, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, all others what they
-# got. Only floating point tensors are cast, and float64 is left alone.
+# *18 minutes, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, all others what they
+# got. Both are sets of names: print them. Only floating point tensors are cast, those passed by keyword too, and float64
+# is left alone. Gradients pass through the casts.
 
 # %% exercise="mini-autocast"
 from torch.overrides import TorchFunctionMode
@@ -191,7 +192,8 @@ claim("with cache_enabled=False it is 2056", gradient(cache_enabled=False) == 20
 #
 # ### Exercise: the inverse
 #
-# *6 minutes, 4 short expressions.* `x` is float32, `h` has 16 bits. No casts and no factories: let operations decide.
+# *6 minutes, 4 short expressions.* `x` is float32, `h` has 16 bits. No casts, no factories and no `dtype=`: let operations
+# decide.
 
 
 # %% exercise="dtypes"
@@ -249,9 +251,9 @@ claim("after it 3, and w is -3", (w.grad.item(), w.item()) == (3.0, -3.0))
 # %% [markdown]
 # ### Exercise: the whole loop
 #
-# *12 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. The
-# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`. It may come in
-# any mode.
+# *24 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. The
+# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`, and be silent
+# otherwise. The network may come in training or in evaluation mode. Test under autocast as well.
 
 
 # %% exercise="fit"
@@ -410,7 +412,8 @@ claim("clipping does nothing for a vanishing gradient", clipped(*tiny) == tiny)
 #
 # ### Exercise: a clipped step
 #
-# *6 minutes, about 6 lines.* One FP16 step whose gradient norm is clipped to `limit`. Return the true norm before clipping.
+# *6 minutes, about 6 lines.* One FP16 step whose gradient norm is clipped to `limit`. Return the true norm before clipping,
+# which is not finite in a step that overflows.
 
 
 # %% exercise="clipped-step"
@@ -447,8 +450,9 @@ amp_loops.check_clipped_step(clipped_step)
 #
 # ### Exercise: accumulate
 #
-# *10 minutes, about 12 lines.* One epoch in FP16, a step for each k micro-batches and for what is left. Each step is that
-# of one large batch: the loss is the mean over its *examples*. Return one loss a step.
+# *20 minutes, about 12 lines.* One epoch in FP16, a step for each k micro-batches and for what is left. Each step is that
+# of one large batch: the loss is the mean over its *examples*. Micro-batches may differ in length. Show the network one of
+# them at a time: there is memory for no more. Return one loss a step.
 
 
 # %% exercise="accumulate"
@@ -520,8 +524,8 @@ def steps():
 # %% [markdown]
 # ### Exercise: a GAN's step
 #
-# *10 minutes, about 14 lines.* First D: real is 1, fake is 0, its loss the sum of the two. Then G, against the new D: it
-# wants its fakes called 1. All in FP16. Return both losses.
+# *20 minutes, about 14 lines.* First D: real is 1, fake is 0, its loss the sum of the two. Then G, against the new D: it
+# wants its fakes called 1. All in FP16. If only one of the two overflows, the other still steps. Return both losses.
 
 
 # %% exercise="gan-step"
@@ -585,7 +589,7 @@ print(amp_review.pull_request())
 # %% [markdown]
 # ### Exercise: your review
 #
-# *10 minutes.* Comment on lines: a dict from the number of a line to a reason. One comment for each fault is enough.
+# *20 minutes.* Comment on lines: a dict from the number of a line to a reason. One comment for each fault is enough.
 # Where a line is missing, comment on any line of the hunk that shows it.
 
 # %% exercise="review"
@@ -645,7 +649,7 @@ claim("one inf, then three good batches: still no finite gradient", not math.isf
 # first row: FP32 parameters, forward and loss in autocast, a scaler only for FP16. Then compare with an FP32 run.
 
 # %% [markdown]
-# ### Stretch: the NaN detective
+# ### Optional: the NaN detective
 #
 # A run fails; you have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
 # number opens another case.

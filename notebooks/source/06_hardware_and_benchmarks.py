@@ -3,7 +3,7 @@
 #
 # You say what a device can do, and how you know; you tell a speed-up from noise.
 #
-# *80 minutes · any laptop, or a GPU · needs: lab 05, above all which values are 16-bit*
+# *any laptop, or a GPU · needs: lab 05, above all which values are 16-bit*
 #
 # After this lab you can:
 #
@@ -25,7 +25,7 @@ from labkit.labs.hardware_and_benchmarks.checks import device_facts as device
 from labkit.devices import Description, detect, device_of, recommend
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -75,7 +75,7 @@ def claims():
 #
 # ### Exercise: three facts
 #
-# *6 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards.
+# *12 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards, from 5.3 to 12.0.
 
 
 # %% exercise="three-facts"
@@ -347,7 +347,7 @@ def step():
 # ### Exercise: the whole step
 #
 # *4 minutes, about 3 lines.* **Amdahl's law** 阿姆达尔定律, from times: a step has parts, some become faster. A part can also
-# become slower: casts are work.
+# become slower: casts are work. Leave both dicts as they are.
 
 
 # %% exercise="speedup"
@@ -412,7 +412,8 @@ def milliseconds():
 # ### Exercise: the timer
 #
 # *7 minutes, about 8 lines.* `device.synchronize()` waits until all queued work is done; `device.clock()` is its
-# `time.perf_counter()`.
+# `time.perf_counter()`. The device may be busy when you begin, its first call may be slow, and single calls may be
+# disturbed. `repeats` may be 1.
 
 
 # %% exercise="timed"
@@ -499,7 +500,7 @@ claim("FP16 autocast keeps less for the backward pass than FP32", kept["fp16"] <
 #
 # ### Exercise: the verdict
 #
-# *7 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences** 配对差
+# *14 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences** 配对差
 # in accuracy. Their mean $d$ has the 95 % **confidence interval** 置信区间 $d \pm t\, s/\sqrt n$, with $s$ the sample's standard
 # deviation. The factor $t$ is the 97.5 % quantile of Student's distribution with $n - 1$ degrees of freedom. A table gives
 # 4.303 for three pairs, 2.776 for five. Before the run you state a **margin**: a difference that would not matter.

@@ -3,15 +3,15 @@
 #
 # You port a GPT that somebody wrote for FP32, find what you do not know yet, and sit a mock interview.
 #
-# *130 minutes · any laptop, or a GPU · needs: labs 01 to 06, above all the loops of lab 05*
+# *any laptop, or a GPU · needs: labs 01 to 06, above all the loops of lab 05*
 #
 # After this lab you can:
 #
 # - port float32 code to FP16 without instructions, and say what broke and why;
 # - say how ready you are, topic by topic, and how far your confidence can be trusted.
 #
-# Two sittings: **A** is the port, 45 minutes against the clock and a little more. **B** is the interview, as often as you like. An
-# interview on Friday? Begin with [the plans](#Three-plans).
+# Two sittings: **A** is the port, against the clock. **B** is the interview, as often as you like. An interview on
+# Friday? Begin with [the plans](#Three-plans).
 
 # %% [markdown]
 # ## Sitting A: the port
@@ -28,7 +28,7 @@ from labkit.training.models import HandmadeGPT
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 # %% [markdown]
-# Three questions from earlier labs, in 90 seconds. What you missed comes first.
+# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -132,9 +132,9 @@ capstone.check_gpt16(GPT16)
 #
 # ### Exercise: the loop
 #
-# *25 minutes, about 20 lines.* Port `train_fp32` to FP16, with the defaults of torch's scaler. Log true losses, and true
-# norms before clipping: inf where a step overflowed. Runs are stopped and go on: return a state, any object you like,
-# with which a second call goes on as if the first had never ended.
+# *20 minutes, about 20 lines.* Port `train_fp32` to FP16, with the defaults of torch's scaler. Log true losses, and true
+# norms before clipping: not finite where a step overflowed. The last group may be short. Runs are stopped and go on:
+# return a state, any object you like, with which a second call goes on as if the first had never ended.
 
 
 # %% exercise="train-amp"

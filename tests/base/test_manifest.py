@@ -1,6 +1,7 @@
 """The manifest is read into records, a lab is found by name or number, and trouble is said."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -16,6 +17,9 @@ def test_the_records_hold_what_the_build_wrote():
         facts = (lab.title, lab.version, lab.minutes, lab.hardware, list(lab.predictions))
         names = ("title", "version", "minutes", "hardware", "predictions")
         assert facts == tuple(entry[name] for name in names)
+        assert lab.optional_minutes == entry["optional_minutes"]
+        sections = [{**asdict(section), "items": list(section.items)} for section in lab.sections]
+        assert sections == entry["sections"]
         assert [
             {
                 "exercise": each.exercise,

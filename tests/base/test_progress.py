@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from small_manifest import lab
 
 from labkit.base import progress
+from labkit.base.manifest import SectionEntry
 
 START = lab("00_start_here", "Start here", first=1)
 FORMATS = lab("02_number_formats", "Build a number system", sixteen=1, ulp=2, snap=3)
@@ -190,6 +192,8 @@ def test_overview_counts_an_exercise_passed_once_as_passed():
         title="Start here",
         exercises=1,
         passed=0,
+        optional=0,
+        optional_passed=0,
         points=1,
         points_earned=0,
         last_seen=None,
@@ -199,10 +203,63 @@ def test_overview_counts_an_exercise_passed_once_as_passed():
         title="Build a number system",
         exercises=3,
         passed=1,
+        optional=0,
+        optional_passed=0,
         points=6,
         points_earned=2,
         last_seen=NOON + timedelta(hours=1),
     )
+
+
+def test_overview_counts_what_is_optional_apart():
+    of_lab = lab("02_number_formats", "Build a number system", ulp=2, snap=3, tf32=0, more=0)
+    passed("ulp")
+    passed("tf32")
+    (row,) = progress.overview([of_lab])
+    assert (row.passed, row.exercises, row.optional_passed, row.optional) == (1, 2, 1, 2)
+
+
+# One letter a section; a capital one holds the item that is asked there, x and y are optional.
+SECTIONS = [
+    SectionEntry(section=letter, items=(item,) if item else (), optional=letter in "efXgY")
+    for letter, item in {
+        "a": "", "B": "step", "c": "", "D": "ulp", "e": "", "f": "", "X": "tf32", "h": "",
+        "I": "snap", "j": "", "g": "", "Y": "more", "k": "",
+    }.items()
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answered", "sections"),
+    [
+        ([], ""),
+        ([("prediction", "step", "wrong")], "aB"),
+        ([("check", "ulp", "failed")], "aBcD"),
+        ([("check", "ulp", "passed"), ("prediction", "step", "right")], "aBcD"),
+        ([("check", "ulp", "passed"), ("check", "snap", "not attempted")], "aBcD"),
+        ([("check", "tf32", "failed")], "aBcDfX"),
+        ([("check", "snap", "error")], "aBcDhIjk"),
+        ([("check", "snap", "error"), ("check", "tf32", "error")], "aBcDfXhIjk"),
+        ([("check", "more", "passed")], "aBcDhIjgYk"),
+        ([("review", "ulp", "right")], ""),
+    ],
+)
+def test_sections_are_passed_up_to_the_last_that_was_answered(answered, sections):
+    of_lab = lab("02_number_formats", "Formats", ulp=2, snap=3, tf32=0, more=0)
+    of_lab = replace(of_lab, predictions=("step",), sections=tuple(SECTIONS))
+    passed("fp16-bytes", lab="00_start_here")
+    for kind, item, status in answered:
+        progress.record(kind, lab="02_number_formats", item=item, status=status)
+    found = progress.sections_passed([START, of_lab], log=progress.events())
+    assert found == {f"02_number_formats#{section}" for section in sections}
+
+
+def test_of_a_log_without_an_answer_all_that_is_not_optional_counts():
+    of_lab = replace(FORMATS, sections=tuple(SECTIONS))
+    passed("ulp", status="not attempted")
+    progress.record("review", lab="interview", item="ulp", status="right")
+    found = progress.sections_passed([of_lab], log=progress.events())
+    assert found == {f"02_number_formats#{section}" for section in "aBcDhIjk"}
 
 
 def test_the_same_exercise_id_in_another_lab_earns_nothing_here():

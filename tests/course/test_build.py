@@ -157,7 +157,8 @@ def test_manifest(built):
                 "lab": "02_tiny",
                 "title": "Tiny numbers",
                 "version": digest(TINY)[:12],
-                "minutes": 5,
+                "minutes": 2,
+                "optional_minutes": 0,
                 "hardware": "any laptop, no GPU",
                 "exercises": [
                     {
@@ -176,6 +177,7 @@ def test_manifest(built):
                     },
                 ],
                 "predictions": ["ones"],
+                "sections": [],
             }
         ],
     }
@@ -420,7 +422,8 @@ MISTAKES = {
         "must be markdown and start with `# 2. <title>`",
     ),
     "another lab's number": ("# # 2. Tiny", "# # 3. Tiny", "start with `# 2. <title>`"),
-    "no minutes": ("*5 minutes · ", "*", "needs the line `*<minutes> minutes · <hardware>"),
+    "no knowledge": (" · needs: nothing", "", "needs the line `*<hardware> · needs: <knowledge>*`"),
+    "minutes": ("*any laptop", "*5 minutes · any laptop", "its minutes are computed"),
 }
 
 
@@ -521,7 +524,7 @@ def test_the_readmes_table_of_labs_is_written_between_its_marks(copy):
     before, _, rest = text.partition(TABLE_BEGINS)
     table, _, after = rest.partition(TABLE_ENDS)
     assert (before, after) == ("# Before\n\n", "\n\nAfter.\n")
-    row = "| [02 Tiny numbers](notebooks/02_tiny.ipynb) | 5 | read \\|x\\| |"
+    row = "| [02 Tiny numbers](notebooks/02_tiny.ipynb) | 2 | read \\|x\\| |"
     assert row in table.splitlines() and "old" not in table
     assert build(notebooks=copy, check=True) == []
     readme.write_text(text.replace("Tiny numbers", "Small numbers"))

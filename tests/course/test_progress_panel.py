@@ -100,6 +100,22 @@ def test_an_empty_log_shows_the_labs_and_no_lists():
     assert [tag for tag, _ in page.tags].count("table") == 1
 
 
+def test_what_is_optional_is_named_beside_what_counts(monkeypatch):
+    of_lab = lab(LAB, "Build a number system", snap=3, tf32=0)
+    monkeypatch.setattr(module, "read_manifest", lambda: Manifest((of_lab,)))
+    progress.record("check", lab=LAB, item="snap", status="passed", now=NOON)
+    assert repr(progress_panel()).splitlines() == [
+        "lab                passed                    points  last seen",
+        f"02_number_formats  1 of 1 + 0 of 1 optional  3 of 3  {DAY}",
+    ]
+    page = Page(progress_panel()._repr_html_())
+    assert "1 of 1 + 0 of 1 optional" in page.words
+    assert "width: 100%" in str(page.tags)
+    assert module.as_text(progress.lab_progress(of_lab)).splitlines()[2].split() == (
+        ["tf32", "not", "started", "optional", "0", "never"]
+    )
+
+
 def test_the_text_twin_lists_what_is_worth_another_look():
     some_progress()
     assert repr(progress_panel()).splitlines() == [

@@ -4,9 +4,9 @@ CUT = '''\
 # %% [markdown]
 # # 2. Build a number system
 #
-# Two exercises of lab 02 and a stretch.
+# Two exercises of lab 02 and an optional one.
 #
-# *5 minutes · any laptop · needs: nothing*
+# *any laptop · needs: nothing*
 
 # %%
 import math, torch

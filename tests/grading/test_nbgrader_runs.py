@@ -161,7 +161,7 @@ def submissions(handed_out) -> dict:
         "untouched": {},
         "solved": right,
         "partly": {"ulp": right["ulp"]},
-        "stretch": {"eight-bits": right["eight-bits"]},
+        "optional": {"eight-bits": right["eight-bits"]},
         "warns": right
         | {
             # The check sets aside the first two; a handler of logging keeps its own way to stderr.
@@ -227,7 +227,7 @@ SCORES = {
     "untouched": 0,
     "solved": 6,
     "partly": 5,
-    "stretch": 0,
+    "optional": 0,
     "warns": 6,
     "shows": 1,
     "loops": 1,
@@ -256,8 +256,8 @@ def test_a_known_wrong_answer_is_judged_and_earns_nothing(graded, number):
 
 
 @pytest.mark.slow
-def test_a_stretch_is_checked_and_carries_no_marks(graded):
-    cell = graded.cell("stretch", "check-eight-bits")
+def test_an_optional_exercise_is_checked_and_carries_no_marks(graded):
+    cell = graded.cell("optional", "check-eight-bits")
     assert cell.metadata.nbgrader["points"] == 0
     (shown,) = [o.data["text/plain"] for o in cell.outputs if o.output_type == "display_data"]
     assert shown.startswith("✓ eight-bits: passed.")

@@ -129,6 +129,12 @@ def test_every_section_and_cure_is_a_heading_of_a_lab_that_is_built():
     assert lost == []
 
 
+def test_every_section_of_a_question_teaches():
+    """*Say it* asks; it teaches nothing."""
+    asking = [q.id for q in QUESTIONS if q.section and q.section.endswith("#Say-it")]
+    assert asking == []
+
+
 def test_every_lab_is_one_that_is_built():
     labs = {question.lab for question in QUESTIONS} - {None}
     assert {lab for lab in labs if not (NOTEBOOKS / f"{lab}.ipynb").exists()} == set()

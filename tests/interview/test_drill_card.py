@@ -2,6 +2,8 @@
 
 import pytest
 
+from labkit.base import progress
+from labkit.base.manifest import ManifestError, read_manifest
 from labkit.interview import drills, rendered, sittings
 from labkit.interview import log as interview
 from labkit.interview.question_parts import Unclear
@@ -151,12 +153,48 @@ def test_a_log_that_cannot_be_read_never_stops_a_lab(tmp_path, monkeypatch):
         assert "progress.db" in card.numbers["trouble"]
 
 
-def test_a_lab_opens_with_three_short_questions_of_earlier_labs():
-    card = warm_up("01_three_crimes")
-    assert card.sitting.length == 3
-    assert {question.lab for question in card.sitting.questions} == {"00_start_here"}
+def test_a_lab_opens_with_short_questions_of_earlier_labs_and_says_what_they_take():
+    card = warm_up("01_three_crimes", language="en")
+    assert {question.taught_in for question in card.sitting.questions} == {"00_start_here"}
+    seconds = sum(question.seconds for question in card.sitting.questions)
+    said = f"{card.sitting.length} questions, about {seconds} seconds."
+    assert card.numbers["introduction"] == said and said in card.describe()
+    card.language = "zh"
+    assert f"{seconds} 秒" in card.numbers["introduction"]
+    card.answer("?")
+    card.next()
+    assert "introduction" not in card.numbers, "once"
+    assert "10 minutes" in diagnostic(language="en").numbers["introduction"]
     assert 3 <= say_it("06_hardware_and_benchmarks").sitting.length <= 6
     assert diagnostic().sitting.length == 12
+
+
+@pytest.fixture
+def sitting_a_of_lab_02():
+    """The log of somebody who did sitting A of lab 02, and nothing else."""
+    lab = "02_number_formats"
+    progress.record("prediction", lab=lab, item="step-at-2048", status="wrong")
+    progress.record("check", lab=lab, item="ulp", status="failed")
+    progress.record("check", lab=lab, item="snap", status="not attempted")
+    return lab
+
+
+def test_a_warm_up_keeps_to_what_the_learner_has_been_through(sitting_a_of_lab_02):
+    asked = warm_up("06_hardware_and_benchmarks").sitting.questions
+    places = {question.section for question in asked}
+    headings = [entry.section for entry in read_manifest().find(sitting_a_of_lab_02).sections]
+    reached = headings[: headings.index("Exercise:-the-gap-above-x") + 1]
+    assert asked and places <= {f"{sitting_a_of_lab_02}#{heading}" for heading in reached}
+    assert warm_up(sitting_a_of_lab_02).sitting.questions == []
+
+
+def test_a_missing_manifest_never_stops_a_lab(monkeypatch):
+    def gone():
+        raise ManifestError("manifest.json is missing.")
+
+    monkeypatch.setattr(sittings, "read_manifest", gone)
+    card = warm_up("02_number_formats")
+    assert card.sitting.state == "done" and "manifest.json" in card.numbers["trouble"]
 
 
 def test_the_report_is_a_timed_transcript_and_what_was_typed_is_only_shown(bank):

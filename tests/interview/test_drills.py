@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import fsrs
 import pytest
 
+from labkit.base.manifest import read_manifest
+from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import DATA
 from labkit.interview import drills
 from labkit.interview.drills import Review, WrongIdeaSeen
@@ -149,15 +151,21 @@ def test_the_wrong_ideas_of_an_answer_count_for_the_sections_that_cure_them(bank
 
 
 def in_labs(tmp_path):
-    """The small bank three times over: a topic each for labs 00, 02 and 04."""
-    text = SMALL
+    """The small bank three times over: a topic each for labs 00, 02 and 04, which teach it."""
+    text = re.sub(r"section = .*\n", "", SMALL)
     for lab, topic in (("00_start_here", "one"), ("02_number_formats", "two"), ("04_x", "four")):
         said = text.replace('topic = "small"', f'topic = "{topic}"').replace(
             'lab = "02_number_formats"', f'lab = "{lab}"'
         )
         said = re.sub(r'(id = "|follow_ups = \[")', rf"\g<1>{topic}-", said)
+        said = said.replace("verified = ", f'section = "{lab}#Sums"\nverified = ')
         (tmp_path / f"{topic}.toml").write_text(said, encoding="utf-8")
     return load(tmp_path)
+
+
+def passed_in(bank):
+    """All sections of a bank, those of later labs too."""
+    return {question.section for question in bank.questions.values()}
 
 
 def ids(questions):
@@ -166,31 +174,105 @@ def ids(questions):
 
 def test_a_warm_up_is_of_earlier_labs_and_short_and_what_is_due_comes_first(tmp_path):
     bank = in_labs(tmp_path)
-    assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats")) == [
+    everything = passed_in(bank)
+    assert ids(drills.warm_up(bank, [], NOW, lab="02_number_formats", passed=everything)) == [
         "one-pick",
         "one-easy",
-        "one-false-claim",
-    ], "core first, then by level; no free speech"
-    assert ids(drills.warm_up(bank, [], NOW, lab="04_x"))[0] == "two-pick", "the newest lab first"
+        "one-double",
+    ], "core first, then by level, what fits into 90 seconds; no free speech"
+    fresh = drills.warm_up(bank, [], NOW, lab="04_x", passed=everything)
+    assert ids(fresh)[0] == "two-pick", "the newest lab first"
     missed = [review("one-double", NOW - 5 * DAY, correct=False)]
     later = review("four-easy", NOW - 5 * DAY, correct=False)
-    assert ids(drills.warm_up(bank, [*missed, later], NOW, lab="04_x"))[0] == "one-double"
+    again = drills.warm_up(bank, [*missed, later], NOW, lab="04_x", passed=everything)
+    assert ids(again)[0] == "one-double"
     mistake = WrongIdeaSeen("exponent-has-no-bias", NOW - 2 * DAY)
-    warm = drills.warm_up(bank, [], NOW, lab="04_x", mistakes=[mistake])
+    warm = drills.warm_up(bank, [], NOW, lab="04_x", passed=everything, mistakes=[mistake])
     assert set(ids(warm)[:2]) == {"one-false-claim", "two-false-claim"}
-    assert drills.warm_up(bank, [], NOW, lab="00_start_here") == []
+    assert drills.warm_up(bank, [], NOW, lab="00_start_here", passed=everything) == []
 
 
-def test_a_warm_up_takes_90_seconds_or_little_more():
-    """By the bank's own times, for somebody who comes to any lab with no reviews."""
-    bank = load(DATA / "questions")
-    labs = sorted({question.lab for question in bank.questions.values() if question.lab})
-    seconds = {
-        lab: sum(question.seconds for question in drills.warm_up(bank, [], NOW, lab=lab))
+def test_a_due_question_comes_before_one_that_would_fill_the_time_better(tmp_path):
+    bank = in_labs(tmp_path)
+    reviews = [review(f"one-{id}", NOW - 5 * DAY, correct=False) for id in ("false-claim", "pick")]
+    chosen = drills.warm_up(bank, reviews, NOW, lab="02_number_formats", passed=passed_in(bank))
+    assert set(ids(chosen[:2])) == {"one-false-claim", "one-pick"}, "75 seconds"
+    assert ids(chosen[2:]) == [], "none of 15 seconds"
+
+
+def test_a_warm_up_asks_only_of_sections_that_were_passed(tmp_path):
+    bank = in_labs(tmp_path)
+    missed = [review("two-pick", NOW - 5 * DAY, correct=False)]
+    passed = {"00_start_here#Sums", "02_number_formats#Other", "04_x#Sums"}
+    asked = ids(drills.warm_up(bank, missed, NOW, lab="04_x", passed=passed))
+    assert asked == ["one-pick", "one-easy", "one-double"]
+    assert drills.warm_up(bank, missed, NOW, lab="04_x", passed=set()) == []
+
+
+COURSE = load(DATA / "questions")
+LABS = read_manifest().labs
+ASKED = list(COURSE.questions)
+SLOW = [id for id in ASKED if COURSE.questions[id].seconds > 45]
+HISTORIES = {
+    "nothing": [],
+    "all missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED],
+    "all known, long ago": [review(id, NOW - 99 * DAY) for id in ASKED],
+    "all known, today": [review(id, NOW - DAY / 24) for id in ASKED],
+    "each other one missed": [review(id, NOW - 9 * DAY, correct=False) for id in ASKED[::2]],
+    "slow ones missed": [review(id, NOW - 9 * DAY, correct=False) for id in SLOW],
+}
+MISTAKES = {
+    "no mistakes": [],
+    "every mistake": [WrongIdeaSeen(idea, NOW - 2 * DAY) for idea in misconceptions()],
+}
+
+
+def sections_of(*labs, share=1.0):
+    """The first sections of labs, those which are not optional."""
+    return {
+        f"{lab.lab}#{section.section}"
         for lab in labs
+        for section in lab.sections[: round(share * len(lab.sections))]
+        if not section.optional
     }
-    assert len(labs) >= 7 and max(seconds.values()) > 0
-    assert {lab: s for lab, s in seconds.items() if s > 1.5 * 90} == {}
+
+
+PASSED = {
+    "nothing": set(),
+    "all": sections_of(*LABS),
+    "lab 02": sections_of(*[lab for lab in LABS if lab.number == 2]),
+    "first halves": sections_of(*LABS, share=0.5),
+}
+
+
+@pytest.mark.parametrize("passed", PASSED)
+@pytest.mark.parametrize("mistakes", MISTAKES)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_no_warm_up_asks_what_was_not_passed_or_takes_more_than_90_seconds(
+    history, mistakes, passed
+):
+    reviews, seen, known = HISTORIES[history], MISTAKES[mistakes], PASSED[passed]
+    for lab in (*(lab.lab for lab in LABS), "07_memory"):
+        asked = drills.warm_up(COURSE, reviews, NOW, lab=lab, passed=known, mistakes=seen)
+        assert len(set(ids(asked))) == len(asked) <= 3
+        assert sum(question.seconds for question in asked) <= 90
+        for question in asked:
+            assert question.section.partition("#")[0] < lab
+            assert question.section in known
+
+
+@pytest.mark.parametrize("lab", [lab.lab for lab in LABS[1:]])
+def test_there_is_something_to_ask_before_every_lab(lab):
+    assert drills.warm_up(COURSE, [], NOW, lab=lab, passed=PASSED["all"])
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: lab.lab)
+def test_say_it_asks_what_sections_of_the_lab_teach(lab):
+    asked = drills.say_it(COURSE, lab=lab.lab)
+    assert {question.section for question in asked} <= sections_of(lab)
+    assert not any(question.program for question in asked)
+    if 1 <= lab.number <= 6:
+        assert len(asked) == 5 and asked[0].spoken
 
 
 def test_say_it_begins_with_free_speech_of_that_lab(tmp_path):

@@ -61,6 +61,14 @@ def test_free_speech_is_ticked_beside_the_model(bank):
     assert interview.reviews()[0].score == 1.0
 
 
+def test_a_sitting_says_first_how_long_it_takes(bank):
+    asked = [bank.questions[id] for id in ("easy", "pick")]
+    assert hold(DrillSitting(bank, asked), "?", "?").count("2 questions, about 50 seconds.") == 1
+    assert "共 1 题，约 20 秒。" in hold(DrillSitting(bank, asked[:1]), "?", language="zh")
+    long = [bank.questions["speak"]] * 3
+    assert "3 questions, about 5 minutes." in hold(DrillSitting(bank, long), "?")
+
+
 def test_i_do_not_know_needs_no_confidence(bank):
     said = hold(DrillSitting(bank, [bank.questions["easy"]]), "?")
     assert "How sure" not in said and "Not so." not in said

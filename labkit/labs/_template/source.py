@@ -3,7 +3,7 @@
 #
 # One sentence: what the reader does in this lab and what comes out of it.
 #
-# *15 minutes · any laptop · needs: the labs and the knowledge that this lab builds on*
+# *any laptop · needs: the labs and the knowledge that this lab builds on*
 #
 # After this lab you can:
 #
@@ -21,7 +21,7 @@ from labkit.labs.new_topic import solutions as ours
 from labkit.formats import FP16, spacing
 
 # %% [markdown]
-# Say that these are questions from earlier labs, and how long they take.
+# Say that these are questions from earlier labs, and that they take 90 seconds at most.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -79,7 +79,7 @@ any_gap = yours(gap, ours.gap)
 # %% [markdown]
 # ### Say it
 #
-# Ask for the answer aloud, as to a colleague. The questions are those of the bank whose `lab` is this one.
+# Ask for the answer aloud, as to a colleague. The questions are those of the bank whose `section` is one of this lab.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

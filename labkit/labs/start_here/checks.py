@@ -5,19 +5,25 @@ from labkit.labs.engine import calls, check, same_value
 LAB = "00_start_here"
 
 _COUNTS = (1, 1000, 0, 7_000_000)
+_WHY = "One FP16 value has 16 bits."
+# The lab orders this failure, so it is no slip: nobody's log shall hold it as an idea.
+_ORDERED = [4 * count for count in _COUNTS]
+_WHY_ORDERED = "Four bytes are a float32. How many bits does the name FP16 promise?"
 
 
 @check(calls(_COUNTS))
 def check_fp16_bytes(answers):
     """The bytes of any number of FP16 values."""
+    plain = all(type(got) in (int, float) for got in answers)
+    why = _WHY_ORDERED if plain and answers == _ORDERED else _WHY
     for count, got in zip(_COUNTS, answers, strict=True):
-        same_value(got, 2.0 * count, call=f"fp16_bytes({count})", why="One FP16 value has 16 bits.")
+        same_value(got, 2.0 * count, call=f"fp16_bytes({count})", why=why)
 
 
 check_fp16_bytes.slip(
-    "every-float-has-four-bytes",
-    "Four bytes are a float32. How many bits does the name FP16 promise?",
-    swap=("2 * count", "4 * count"),
+    "fp16-takes-one-byte",
+    "One byte is an FP8 value. How many bytes are 16 bits?",
+    swap=("2 * count", "count"),
 )
 check_fp16_bytes.slip(
     "bits-for-bytes",
