@@ -117,9 +117,14 @@ def test_the_command_counts_shows_and_fails(made, monkeypatch, capsys):
     assert "refused wrongly: 02_number_formats.py:4, ulp, other" in capsys.readouterr().out
 
 
-def test_the_table_has_a_row_an_exercise():
-    rows = table([judge(one) for one in SNIPPETS if one.lab == "01_three_crimes"]).splitlines()
-    assert [row.split()[:2] for row in rows[1:-1]] == [["01", "ledger"]]
+def test_the_table_has_a_row_an_exercise(made):
+    made.write_text(FILE + "# %% wrong snap: not at all\nsnap = abs\n")
+    rows = table(map(judge, read(made))).splitlines()
+    assert [row.split() for row in rows[1:]] == [
+        ["02", "ulp", *"102020"],
+        ["02", "snap", *"001000"],
+        ["all", *"103020"],
+    ]
 
 
 def test_answers_run_in_the_names_of_the_lab_s_solutions():
