@@ -6,14 +6,8 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation, l
 from fractions import Fraction
 
 from labkit.formats import exact
-from labkit.formats.expressions import (
-    ExpressionError,
-    Number,
-    format_named,
-    plain,
-    read_number,
-    same_unit,
-)
+from labkit.formats.expressions import ExpressionError, Number, format_named
+from labkit.formats.written_numbers import plain, read_number, same_unit
 from labkit.interview.question_parts import Tolerance, Unclear
 
 _SHORT = 6
