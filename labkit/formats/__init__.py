@@ -3,8 +3,8 @@
 Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (``quantize``,
 ``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``histograms`` (what a format does to a
 tensor, as a record), ``accumulators`` (sums of few bits), ``matmul`` (which dtypes a matmul reads,
-adds in and stores), ``exact`` (formats in fractions) and ``expressions`` (numbers as people type
-them). Only names that work on tensors import torch.
+adds in and stores), ``exact`` (formats in fractions), ``expressions`` (how questions state numbers)
+and ``written_numbers`` (numbers as people type them). Only names that work on tensors import torch.
 """
 
 from typing import TYPE_CHECKING

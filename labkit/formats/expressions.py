@@ -1,18 +1,16 @@
-"""Numbers as people write them, and the small exact language in which questions state numbers.
+"""The small exact language in which questions state numbers.
 
 ``evaluate`` takes one expression: arithmetic on exact fractions, comparisons, lists, names and a
 fixed set of functions. It walks Python's syntax tree and knows nothing else, so an expression can
-neither reach an object's attributes nor run code. ``read_number`` turns what somebody typed, such
-as ``2^-14``, ``6.1e-5`` or ``1.6 GB``, into a number.
+neither reach an object's attributes nor run code. ``arithmetic`` takes less: what somebody types
+as one number, which ``written_numbers`` has made plain.
 """
 
 import ast
 import contextlib
 import math
 import operator
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
@@ -22,11 +20,10 @@ from labkit.formats.float_formats import FloatFormat
 
 Number = exact.Number
 
-LONGEST = 400
-"""Characters of a number that somebody types."""
-
 _LONGEST_EXPRESSION = 2000
-_LARGEST_POWER = 4096
+LARGEST_POWER = 4096
+"""The largest power, and the largest exponent of ten."""
+
 _MOST_BITS = 20_000
 _MOST_STEPS = 10_000
 
@@ -106,7 +103,7 @@ def _few(entries: int) -> None:
 
 
 def _round(x: Number, digits: int | None = None) -> int | Fraction:
-    if digits is not None and abs(digits) > _LARGEST_POWER:
+    if digits is not None and abs(digits) > LARGEST_POWER:
         raise ExpressionError(f"round: {digits} digits are too many")
     return round(Fraction(x), digits)
 
@@ -187,7 +184,7 @@ def _parsed(expression: str) -> ast.expr:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             written = Decimal(cast("str", ast.get_source_segment(expression, node)))
-            if abs(written.adjusted()) > _LARGEST_POWER:
+            if abs(written.adjusted()) > LARGEST_POWER:
                 raise OutOfReach("the number is too large or too small")
             # To ast no constant is a fraction; here decimals are.
             node.value = _simple(Fraction(written))  # type: ignore[assignment]
@@ -263,7 +260,7 @@ def _power(base: Number, exponent: Number) -> Number:
         exponent = int(exponent)
     if not isinstance(exponent, int):
         return _exact(float(base) ** float(exponent))
-    if abs(exponent) > _LARGEST_POWER:
+    if abs(exponent) > LARGEST_POWER:
         raise OutOfReach(f"the power {exponent} is too large")
     if isinstance(base, float):
         return base**exponent
@@ -295,120 +292,28 @@ def _exact(x: float) -> int | Fraction | float:
     return _simple(Fraction(x)) if math.isfinite(x) else x
 
 
-@dataclass(frozen=True)
-class Written:
-    """A number that somebody wrote: ``value`` in ``unit``; no unit was written where it is None."""
-
-    value: Number
-    unit: str | None = None
-
-
-# Unit -> (what it measures, how many of the first of its kind).
-UNITS: dict[str, tuple[str, Fraction]] = {
-    "B": ("bytes", Fraction(1)),
-    "bits": ("bytes", Fraction(1, 8)),
-    **{f"{p}B": ("bytes", Fraction(1000) ** i) for i, p in enumerate("kMGT", 1)},
-    **{f"{p}iB": ("bytes", Fraction(1024) ** i) for i, p in enumerate("KMGT", 1)},
-    "s": ("seconds", Fraction(1)),
-    "ms": ("seconds", Fraction(1, 1000)),
-    "us": ("seconds", Fraction(1, 10**6)),
-    "ns": ("seconds", Fraction(1, 10**9)),
-    "%": ("share", Fraction(1, 100)),
-    "x": ("times", Fraction(1)),
-    "dB": ("decibels", Fraction(1)),
-    **{f"{p}FLOP": ("operations", Fraction(1000) ** i) for i, p in enumerate(["", *"kMGTP"])},
-    **{f"{p}FLOP/s": ("op rate", Fraction(1000) ** i) for i, p in enumerate(["", *"kMGTP"])},
-    **{f"{p}B/s": ("byte rate", Fraction(1000) ** i) for i, p in enumerate(["", *"kMGT"])},
-    "FLOP/B": ("intensity", Fraction(1)),
-    "tokens": ("tokens", Fraction(1)),
-    "tokens/s": ("token rate", Fraction(1)),
-    "steps": ("steps", Fraction(1)),
-    "W": ("watts", Fraction(1)),
-    "J": ("joules", Fraction(1)),
-}
-_SPELLINGS = {
-    "byte": "B", "bytes": "B", "字节": "B",
-    "bit": "bits", "b": "bits", "位": "bits", "比特": "bits",
-    "kb": "kB", "KB": "kB", "mb": "MB", "gb": "GB", "tb": "TB", "G": "GB", "M": "MB",
-    "sec": "s", "second": "s", "seconds": "s", "秒": "s", "μs": "us", "µs": "us", "毫秒": "ms",
-    "×": "x", "X": "x", "times": "x", "倍": "x", "db": "dB", "percent": "%",
-    "TFLOPS": "TFLOP/s", "TFLOPs": "TFLOP/s", "FLOPs": "FLOP",
-    "FLOPs/B": "FLOP/B", "FLOP/byte": "FLOP/B", "FLOPs/byte": "FLOP/B", "token": "tokens",
-    "step": "steps",
-}  # fmt: skip
-_HEXADECIMAL = (
-    r"(?<![\w.])0[xX](?:(?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+"
-    r"|[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?)(?![\w.])"
-)
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-# Full-width forms, as a Chinese keyboard writes them, stand 0xFEE0 above the ASCII that they mean.
-_PLAIN: dict[int, int | str] = {full: full - 0xFEE0 for full in range(0xFF01, 0xFF5F)}
-_SIGNS = {"−": "-", "–": "-", "‑": "-", "。": ".", "٫": ".", "٬": ",", "∞": "inf"}
-_PLAIN |= {ord(sign): meant for sign, meant in _SIGNS.items()}
-# What an answer may be made of; questions' own expressions have more.
-_ARITHMETIC = (ast.Constant, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.Name, ast.Load)
+# What somebody may type as one number; questions' own expressions have more.
+_TYPED = (
+    ast.Constant, ast.UnaryOp, ast.unaryop, ast.BinOp, ast.operator, ast.Name, ast.Load, ast.Call,
+)  # fmt: skip
+_TYPED_FUNCTIONS = ("sqrt", "log", "log2", "log10", "exp")
 
 
-def plain(text: str) -> str:
-    """A typed text in ASCII, as far as it is one number: minus signs, powers, any script's digits.
+def arithmetic(expression: str) -> Number:
+    """The number that plain arithmetic makes, with roots, logarithms and exponentials.
 
-    >>> plain("−６５,504"), plain("١٫٥"), plain("2⁻¹⁴")
-    ('-65504', '1.5', '2**-14')
+    A zero with a minus is the float -0.0. Raises ExpressionError for anything else.
     """
-    powers = r"[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+"
-    text = re.sub(powers, lambda found: "**" + found[0].translate(_SUPERSCRIPTS), text)
-    text = re.sub(r"\d", lambda digit: str(int(digit[0])), text.translate(_PLAIN).strip())
-    # A thousand is 1,000; 0,005 and 1,00 are not numbers here.
-    groups = r"(?<![\w.,])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,])"
-    return re.sub(groups, lambda found: found[0].replace(",", ""), text)
-
-
-def read_number(text: str) -> Written:
-    """Read one number as people write them, with its unit if there is one.
-
-    ``65504``, ``65,504``, ``6.1e-5``, ``6.1 x 10^-5``, ``2**-14``, ``2^-14``, ``2⁻¹⁴``,
-    ``1/16384``, ``0x1p-14``, ``0x7bff``, ``inf``, ``nan``, ``1.6 GB``, ``12 %``. The value is
-    exact, but for a root such as ``2**0.5``, which is float64's. A zero with a minus is the float
-    -0.0. Raises ExpressionError where it is no number, with what would be one.
-
-    >>> read_number("2^-14").value == read_number("0x1p-14").value == Fraction(1, 16384)
-    True
-    >>> read_number("1.6 GB")
-    Written(value=Fraction(8, 5), unit='GB')
-    """
-    shown = text if len(text) <= 40 else text[:40] + "..."
-    if len(text) > LONGEST:
-        raise ExpressionError(f"{shown!r} is too long for a number")
-    number, unit = _split_unit(plain(text))
-    number = re.sub(_HEXADECIMAL, _decimal, number)
-    number = re.sub(r"(?<=[\d)])\s*[xX×·]\s*(?=[\d(])", "*", number).replace("^", "**")
-    number = re.sub(r"\b(infinity|inf)\b", "inf", number, flags=re.IGNORECASE)
-    number = re.sub(r"\bnan\b", "nan", number, flags=re.IGNORECASE)
-    number = re.sub(r"(?<![\w.])0+(?=\d)", "", number)  # 007 is seven
-    try:
-        found = _arithmetic_of(number)
-    except OutOfReach:
-        raise ExpressionError(
-            f"{shown!r} is out of reach: keep powers and exponents within ±{_LARGEST_POWER}, or "
-            "write inf"
-        ) from None
-    except ExpressionError:
-        found = None
-    if isinstance(found, bool) or not isinstance(found, int | Fraction | float):
-        raise ExpressionError(
-            f"{shown!r} is no number here; write it like 65504, 6.1e-5, 2**-14, 1/16384, 0x1p-14, "
-            "inf or nan"
-        )
-    return Written(found, unit)
-
-
-def _arithmetic_of(number: str) -> Number:
-    with _errors_of(number):
-        tree = _parsed(number)
+    with _errors_of(expression):
+        tree = _parsed(expression)
         for node in ast.walk(tree):
-            if not isinstance(node, _ARITHMETIC) or isinstance(getattr(node, "value", 0), bool):
+            if not isinstance(node, _TYPED) or isinstance(getattr(node, "value", 0), bool):
                 raise ExpressionError("only arithmetic makes a number")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) not in _TYPED_FUNCTIONS:
+                raise ExpressionError(f"{ast.unparse(node.func)!r} is not known here")
         found = _value(tree, {})
+        if isinstance(found, bool) or not isinstance(found, int | Fraction | float):
+            raise ExpressionError("this is no number")
         return -0.0 if found == 0 and _is_negative(tree) else found
 
 
@@ -422,40 +327,3 @@ def _is_negative(node: ast.expr) -> bool:
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
             return _is_negative(left) != _is_negative(right)
     return _value(node, {}) < 0
-
-
-def _split_unit(text: str) -> tuple[str, str | None]:
-    if re.fullmatch(r"[-+]?" + _HEXADECIMAL, text):
-        return text, None
-    # The longest unit first, so that "ms" is not read as "s".
-    for spelling in sorted({**_SPELLINGS, **UNITS}, key=len, reverse=True):
-        if text.endswith(spelling):
-            number = text[: -len(spelling)].rstrip()
-            if number and not re.search(r"[A-Za-z_]$", number):
-                return number, _SPELLINGS.get(spelling, spelling)
-    return text, None
-
-
-def _decimal(found: re.Match) -> str:
-    """A hexadecimal integer or float in decimals, exactly."""
-    digits, _, power = found[0].lower().removeprefix("0x").partition("p")
-    whole, _, places = digits.partition(".")
-    return f"({int(whole + places, 16)} * 2**({int(power or 0) - 4 * len(places)}))"
-
-
-def same_unit(written: Written, unit: str | None) -> Number:
-    """The number in the unit that is asked for; without a written unit it is taken to be in it.
-
-    Raises ExpressionError where the written unit measures something else.
-    """
-    if written.unit is None or written.unit == unit:
-        return written.value
-    kind, factor = UNITS[written.unit]
-    if unit is None:
-        if kind in ("share", "times"):
-            return written.value * factor
-        raise ExpressionError(f"a plain number is asked for, not {written.unit}")
-    if UNITS[unit][0] != kind:
-        raise ExpressionError(f"the answer is asked for in {unit}, not in {written.unit}")
-    converted = written.value * factor / UNITS[unit][1]
-    return converted if isinstance(converted, float) else _simple(Fraction(converted))

@@ -57,10 +57,17 @@ def read(card: Card, text: str):
     """The answer that a typed line means, in the form that ``judge`` takes.
 
     Options are numbered as shown, from 1; items and right sides have letters, from a. An empty
-    line or ``?`` is "I do not know". Raises Unclear where the line cannot be understood.
+    line, ``?`` or the words themselves are "I do not know". Raises Unclear where the line cannot
+    be understood.
     """
     text = text.strip()
-    return None if text in ("", "?", "？") else card.question.read(card, text)
+    return None if not text or is_unknown(text) else card.question.read(card, text)
+
+
+def is_unknown(text: str) -> bool:
+    """Whether a typed line says "I do not know"."""
+    said = text.strip().casefold().replace("’", "'").rstrip(".。")
+    return said in ("?", "？", "i do not know", "i don't know", "don't know", "idk", "不知道")
 
 
 def right_answer(card: Card) -> Text:

@@ -7,7 +7,8 @@ and a seed into a ``Card``: its numbers drawn, its options shuffled, its text fi
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal
@@ -72,12 +73,45 @@ def as_a_whole(correct: bool, wrong: Said | Option | None) -> Result:
     return Result(False, 0.0, wrong.feedback, (wrong.misconception,))
 
 
+_ALL = ("all", "全部", "全选", "都对")
+_BETWEEN = r"\b(?:and|und|options?|numbers?|points?|no\.|nr\.)|[和与及、第个项条选点]"
+
+
 def places_in(text: str, last: int) -> list[int]:
-    """The numbers in a line, each from 1 to ``last``."""
-    numbers = [int(number) for number in re.findall(r"\d{1,3}", text)]
+    """The numbers in a line, each from 1 to ``last``: ``1 3``, ``1, 3``, ``13``, ``1-3``, ``all``.
+
+    Raises Unclear for anything else, so that no word is read past: "not 2" is no 2.
+    """
+    said = unicodedata.normalize("NFKC", text).casefold().strip()
+    if said in _ALL:
+        return list(range(1, last + 1))
+    said = re.sub(_BETWEEN, " ", said)
+    said = re.sub(r"(\d{1,3})\s*(?:-|–|\bto\b|到|至)\s*(\d{1,3})", _spread, said)
+    runs = [] if re.search(r"[^\d\s,;.:+&/()#]", said) else re.findall(r"\d+", said)
+    numbers = [number for run in runs for number in _places(run, last)]
     if not numbers or not all(1 <= number <= last for number in numbers):
         raise Unclear(f"Give numbers from 1 to {last}.", f"请给出 1 到 {last} 的编号。")
     return numbers
+
+
+def _spread(found: re.Match) -> str:
+    """2-4 as 2 3 4."""
+    return " ".join(map(str, range(int(found[1]), int(found[2]) + 1)))
+
+
+def _places(run: str, last: int) -> list[int]:
+    """A run of digits as one number, or digit by digit where it is no place and its digits are."""
+    if len(run) > 1 and (len(run) > 3 or int(run) > last):
+        return [int(digit) for digit in run[: last + 1]]
+    return [int(run)]
+
+
+def together(said: Iterable[Text]) -> Text | None:
+    """Several things to say as one, each once; None for none."""
+    texts = list(dict.fromkeys(said))
+    if not texts:
+        return None
+    return Text(en=" ".join(t.en for t in texts), zh="".join(t.zh for t in texts))
 
 
 class Question(Record):

@@ -1,6 +1,7 @@
 """The kinds whose answers name what the card shows: options, items to order, sides to match."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -15,6 +16,7 @@ from labkit.interview.cards import (
     WithWrongs,
     as_a_whole,
     places_in,
+    together,
 )
 from labkit.interview.question_parts import (
     Item,
@@ -45,12 +47,27 @@ def _listed(texts: Sequence[Text]) -> Text:
 
 
 def _lettered_keys(card: Card, text: str) -> list[str]:
-    """The keys whose letters stand in a line."""
-    letters = re.findall(r"[a-z]", text.lower())
-    if any(letter not in LETTERS[: len(card.keys)] for letter in letters):
-        last = LETTERS[len(card.keys) - 1]
-        raise Unclear(f"Give letters from a to {last}.", f"请用 a 到 {last} 的字母作答。")
+    """The keys whose letters stand in a line: ``b a c``, ``bac``, ``b > a > c``, ``2a 1b 3c``."""
+    last = LETTERS[len(card.keys) - 1]
+    said = unicodedata.normalize("NFKC", text).casefold()
+    words = re.findall(r"[^\W\d_]+", said)
+    letters = list(words[0]) if len(words) == 1 else words
+    if any(re.findall(r"\d", said)):
+        numbered = re.findall(r"(\d+)\s*[^\w\s]*\s*([a-z])(?![a-z])", said)
+        letters = [letter for _, letter in sorted(numbered, key=lambda pair: int(pair[0]))]
+        places = sorted(int(place) for place, _ in numbered)
+        if places != list(range(1, len(words) + 1)) or len(re.findall(r"\d+", said)) != len(words):
+            letters = []
+    if not letters or any(letter not in LETTERS[: len(card.keys)] for letter in letters):
+        raise Unclear(
+            f"Give letters from a to {last}, as b a c.", f"请用 a 到 {last} 的字母作答，如 b a c。"
+        )
     return [card.keys[LETTERS.index(letter)] for letter in letters]
+
+
+def _short(text: str) -> str:
+    """An item's text without the full stop that would stand inside a sentence."""
+    return text.rstrip(".。")
 
 
 class Keyed(Question):
@@ -149,16 +166,12 @@ class Select(Options):
         missed = [o for o in self.options if o.right and o.key not in chosen]
         score = 1 - (len(added) + len(missed)) / len(self.options) if chosen else 0.0
         said = [option.feedback for option in added] + [o.missed for o in missed if o.missed]
-        if missed and not said:
-            n = len(missed)
-            said = [
+        if n := sum(option.missed is None for option in missed):
+            said.append(
                 Text(en=f"{n} more {'is' if n == 1 else 'are'} right.", zh=f"还有 {n} 项也对。")
-            ]
-        text = (
-            Text(en=" ".join(t.en for t in said), zh="".join(t.zh for t in said)) if said else None
-        )
+            )
         ideas = tuple(option.misconception for option in added)
-        return Result(not added and not missed, score, text, ideas)
+        return Result(not added and not missed, score, together(said), ideas)
 
     def read(self, card: Card, text: str) -> list[str]:
         return [card.keys[place - 1] for place in places_in(text, len(card.keys))]
@@ -217,7 +230,23 @@ class Order(Keyed, WithWrongs):
         if sorted(given) != sorted(right):
             raise Unclear("Give every item once.", "每一项都要出现一次。")
         known = next((wrong for wrong in self.wrong if wrong.order == given), None)
-        return as_a_whole(given in (right, *self.also), known)
+        if known or given in (right, *self.also):
+            return as_a_whole(known is None, known)
+        return Result(False, 0.0, self._too_early(given))
+
+    def _too_early(self, given: tuple[str, ...]) -> Text | None:
+        """Two items that stand the other way round in every right order; the nearest such pair."""
+        rights = [tuple(item.key for item in self.items), *self.also]
+        for apart in range(1, len(given)):
+            for first, second in zip(given, given[apart:], strict=False):
+                if all(order.index(second) < order.index(first) for order in rights):
+                    one, other = self.named([first, second])
+                    return Text(
+                        en=f'"{_short(one.en)}" stands before "{_short(other.en)}". '
+                        "In the right order it stands after it.",
+                        zh=f"“{_short(one.zh)}”排在“{_short(other.zh)}”之前，正确的顺序相反。",
+                    )
+        return None
 
     def read(self, card: Card, text: str) -> list[str]:
         return _lettered_keys(card, text)
@@ -275,10 +304,21 @@ class Match(Keyed, WithWrongs):
             )
         hits = [key == pair.right for key, pair in zip(given, self.pairs, strict=True)]
         known = [wrong for wrong in self.wrong if given[wrong.pair - 1] == wrong.right]
+        said = [wrong.feedback for wrong in known]
+        told = {wrong.pair for wrong in known}
+        others = [str(i) for i, hit in enumerate(hits, 1) if not hit and i not in told]
+        if others:
+            listed, more = ", ".join(others), len(others) > 1
+            said.append(
+                Text(
+                    en=f"Lines {listed} are not right." if more else f"Line {listed} is not right.",
+                    zh=f"第 {listed} 行不对。",
+                )
+            )
         return Result(
             correct=all(hits),
             score=sum(hits) / len(hits),
-            said=known[0].feedback if known else None,
+            said=together(said),
             misconceptions=tuple(wrong.misconception for wrong in known),
         )
 

@@ -10,7 +10,7 @@ from textwrap import fill
 
 from labkit.interview import drills, plans
 from labkit.interview import log as interview
-from labkit.interview.answers import judge, read
+from labkit.interview.answers import is_unknown, judge, read
 from labkit.interview.card_text import card_text, verdict_text
 from labkit.interview.drills import FAIRLY_SURE
 from labkit.interview.mock_report import report_markdown
@@ -119,7 +119,7 @@ def _answered(sitting, language, ask, say) -> bool:
         told = f"{WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
         say(told or WORDS["no more hints"][language])
         return False
-    unknown = line.strip() in ("?", "？")
+    unknown = is_unknown(line)
     if question.program and not unknown:
         line = "\n".join([line, *iter(lambda: ask("... "), ".")])
 

@@ -1,12 +1,22 @@
 """The kinds whose answers are typed or spoken: numbers, bits, output, a line, code, speech."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from labkit.interview.cards import Card, Face, Result, Spot, WithWrongs, as_a_whole, places_in
+from labkit.interview.cards import (
+    Card,
+    Face,
+    Result,
+    Spot,
+    WithWrongs,
+    as_a_whole,
+    places_in,
+    together,
+)
 from labkit.interview.question_parts import (
     Part,
     Point,
@@ -19,7 +29,21 @@ from labkit.interview.question_parts import (
     WrongText,
 )
 from labkit.interview.run_code import run_code
-from labkit.interview.typed_numbers import in_full, in_words, means, read_typed, same_output
+from labkit.interview.typed_numbers import (
+    compared,
+    in_full,
+    in_words,
+    means_output,
+    read_typed,
+    rounds_to,
+    same_output,
+    tokens,
+    within,
+    wrong_tokens,
+)
+
+_SIGN_FIELDS = str.maketrans("", "", "-–")
+"""What people put between sign, exponent and mantissa, where no minus can stand."""
 
 
 class Numeric(WithWrongs):
@@ -76,27 +100,52 @@ class Numeric(WithWrongs):
         n = len(self.parts)
         if len(given) != n:
             raise Unclear(
-                f"{n} numbers are asked for, got {len(given)}.",
-                f"需要 {n} 个数，得到 {len(given)} 个。",
+                f"{n} numbers are asked for, got {len(given)}. Put ; between them.",
+                f"需要 {n} 个数，得到 {len(given)} 个。请用 ; 隔开。",
             )
-        hits, knowns = 0, []
-        for place, (text, part) in enumerate(zip(map(str, given), self.parts, strict=True)):
-            number = read_typed(text, part.unit)
-            if means(number, text, card.expected[place], part.tolerance):
-                hits += 1
-                continue
-            knowns += [
-                wrong
-                for wrong, value in zip(self.wrong, card.wrong, strict=True)
-                if wrong.part == place + 1 and means(number, text, value, part.tolerance)
-            ][:1]
-        said = knowns[0].feedback if knowns else None
-        return Result(hits == n, hits / n, said, tuple(w.misconception for w in knowns))
+        found = [self._part(card, place, str(text)) for place, text in enumerate(given)]
+        hits = sum(hit for hit, _, _ in found)
+        ideas = tuple(wrong.misconception for _, wrong, _ in found if wrong)
+        return Result(hits == n, hits / n, together(said for _, _, said in found if said), ideas)
+
+    def _part(
+        self, card: Card, place: int, text: str
+    ) -> tuple[bool, WrongNumber | None, Text | None]:
+        """One number: whether it is right, the known wrong number that it is, what to say of it."""
+        part, expected = self.parts[place], card.expected[place]
+        text = _without_label(text, card, part)
+        number = read_typed(text, part.unit)
+        if within(number, expected, part.tolerance):
+            return True, None, None
+        wrongs = zip(self.wrong, card.wrong, strict=True)
+        here = [(wrong, value) for wrong, value in wrongs if wrong.part == place + 1]
+        known = [w for w, value in here if within(number, value, part.tolerance)] or [
+            w for w, value in here if rounds_to(number, text, value, part.tolerance)
+        ]
+        if rounds_to(number, text, expected, part.tolerance):
+            if known:
+                raise Unclear(
+                    f"Write more digits: {text.strip()} may be two numbers here.",
+                    f"请多写几位：这里 {text.strip()} 可能是两个不同的数。",
+                )
+            return True, None, None
+        if known:
+            return False, known[0], known[0].feedback
+        told = compared(number, expected)
+        if part.label is None:
+            return False, None, told
+        said = told or Text(en="Another number is right.", zh="应为另一个数。")
+        label = card.fill_both(part.label)
+        return False, None, Text(en=f"{label.en}: {said.en}", zh=f"{label.zh}：{said.zh}")
 
     def read(self, card: Card, text: str) -> list[str]:
         if len(self.parts) == 1:
             return [text]
-        return [part.strip() for part in re.split(r"[;；]|,(?!\d{3}(?!\d))|，", text)]
+        # From the plainest separator on; a comma may also part thousands or be a decimal point.
+        text = text.strip(" \t\n;；,，、")
+        ways = (r"[;；\n]", r"[,，、]\s+|[，、]", r"[;；，、]|,(?!\d{3}(?!\d))")
+        cuts = [[part.strip() for part in re.split(way, text)] for way in ways]
+        return next((cut for cut in cuts if len(cut) == len(self.parts)), cuts[-1])
 
     def right_answer(self, card: Card) -> list[str]:
         return [in_full(value) for value in card.expected]
@@ -114,6 +163,17 @@ class Numeric(WithWrongs):
         labels = self._labels(card, language)
         for label, part, value in zip(labels, self.parts, card.expected, strict=True):
             yield f"{f'{label}: ' if label else ''}{in_words(value)} {part.unit or ''}".rstrip()
+
+
+def _without_label(text: str, card: Card, part: Part) -> str:
+    """A number without its own label before it, as in "DDP: 592"."""
+    for label in (part.label.en, part.label.zh) if part.label else ():
+        start = card.fill(label).casefold()
+        if text.strip().casefold().startswith(start):
+            rest = text.strip()[len(start) :].lstrip()
+            if rest[:1] in (":", "：", "="):
+                return rest[1:]
+    return text
 
 
 class Bits(WithWrongs):
@@ -146,11 +206,27 @@ class Bits(WithWrongs):
             )
         wrongs = zip(self.wrong, card.wrong, strict=True)
         known = next((wrong for wrong, value in wrongs if value == code), None)
-        return as_a_whole(code == card.expected[0], known)
+        right = int(card.expected[0])
+        if code == right or known:
+            return as_a_whole(code == right, known)
+        return Result(False, 0.0, self._compared(code, right))
+
+    def _compared(self, code: int, right: int) -> Text:
+        """How far a wrong code is right."""
+        if abs(code - right) == 1:
+            return Text(en="That is the code next to the right one.", zh="这是相邻的一个编码。")
+        same = self.width - (code ^ right).bit_length()
+        if same == 0:
+            return Text(en="The first bit is wrong already.", zh="第一位就错了。")
+        return Text(
+            en=f"The first {same} bits are right, the next one is not.",
+            zh=f"前 {same} 位是对的，下一位不对。",
+        )
 
     def _code(self, text: str) -> int | None:
         digits = -(-self.width // 4)
-        plain = re.sub(r"[\s_.|]", "", text).lower()
+        plain = unicodedata.normalize("NFKC", text).translate(_SIGN_FIELDS)
+        plain = re.sub(r"[\s_.|,;:']", "", plain).lower()
         if re.fullmatch(r"0x[0-9a-f]+", plain):
             code = int(plain, 16)
         elif re.fullmatch(rf"(0b)?[01]{{{self.width}}}", plain):
@@ -190,9 +266,15 @@ class Predict(WithWrongs):
         return Face(code=card.fill(self.code))
 
     def judge(self, card: Card, answer: str) -> Result:
-        wrongs = self.wrong_answers(card)
+        wrongs = list(self.wrong_answers(card))
+        right = self.right_answer(card)
         known = next((wrong for text, wrong in wrongs if same_output(answer, text)), None)
-        return as_a_whole(same_output(answer, self.right_answer(card)), known)
+        if same_output(answer, right) or known:
+            return as_a_whole(known is None, known)
+        if means_output(answer, right):
+            return Result(True, 1.0)
+        known = next((wrong for text, wrong in wrongs if means_output(answer, text)), None)
+        return as_a_whole(False, known) if known else Result(False, 0.0, _places_off(answer, right))
 
     def right_answer(self, card: Card) -> str:
         return card.fill(self.answer)
@@ -201,12 +283,35 @@ class Predict(WithWrongs):
         return ((card.fill(wrong.answer), wrong) for wrong in self.wrong)
 
 
+def _places_off(answer: str, right: str) -> Text:
+    """Which values of an output are wrong, or how many there should be."""
+    places = wrong_tokens(answer, right)
+    if places is None:
+        many, wanted = len(tokens(answer)), len(tokens(right))
+        return Text(
+            en=f"The output has {wanted} values; yours has {many}.",
+            zh=f"输出有 {wanted} 个值，你写了 {many} 个。",
+        )
+    if len(places) == len(tokens(right)):
+        return Text(en="No value is right.", zh="没有一个值是对的。")
+    listed = ", ".join(map(str, places))
+    one = len(places) == 1
+    return Text(
+        en=f"Value {listed} is not right." if one else f"Values {listed} are not right.",
+        zh=f"第 {listed} 个值不对。",
+    )
+
+
 class Line(Spot, WithWrongs):
-    """The line of a program that is wrong. An answer is its number from 1, 0 where none is."""
+    """The line of a program that is wrong. An answer is its number from 1, 0 where none is.
+
+    ``also`` are lines that may be named as well, such as the ``if`` above a wrong line.
+    """
 
     kind: Literal["line"]
     code: str
     line: int = Field(ge=0)
+    also: tuple[int, ...] = ()
     wrong: tuple[WrongLine, ...] = Field(min_length=1)
 
     form = "line"
@@ -219,7 +324,7 @@ class Line(Spot, WithWrongs):
 
     @model_validator(mode="after")
     def _lines_exist(self):
-        for line in (self.line, *(wrong.line for wrong in self.wrong)):
+        for line in (self.line, *self.also, *(wrong.line for wrong in self.wrong)):
             if not 0 <= line <= self.last:
                 raise ValueError(f"line {line}: the code has lines 1 to {self.last}")
         if self.holds != (self.line == 0):
@@ -239,10 +344,20 @@ class Line(Spot, WithWrongs):
         if not 0 <= line <= self.last:
             raise Unclear(
                 f"The lines are 1 to {self.last}; 0 means none.",
-                f"行号为 1 到 {self.last};0 表示没有错。",
+                f"行号为 1 到 {self.last}；0 表示没有错。",
             )
         known = next((wrong for wrong in self.wrong if wrong.line == line), None)
-        return as_a_whole(line == self.line, known)
+        if known or line in (self.line, *self.also):
+            return as_a_whole(known is None, known)
+        said = Text(en=f"The fault is not in line {line}.", zh=f"错不在第 {line} 行。")
+        return Result(False, 0.0, said)
+
+    def read(self, card: Card, text: str) -> str:
+        said = unicodedata.normalize("NFKC", text).casefold().strip(" .,:;()#")
+        if said in _NOTHING:
+            return "0"
+        number = re.fullmatch(r"(?:line|in line|l|第|no)?\.?\s*(\d+)\s*行?", said)
+        return number[1] if number else text
 
     def right_answer(self, card: Card) -> int:
         return self.line
@@ -278,6 +393,8 @@ class Code(WithWrongs):
         result = run_code(answer, check=self.check, stub=self.stub, name=self.id)
         if result.status == "passed":
             return Result(True, 1.0)
+        if result.status == "not attempted":
+            raise Unclear("The function's body is still empty.", "函数体还是空的。")
         said = Text(en=result.message, zh=result.message)
         return Result(False, 0.0, said, result.misconceptions)
 
@@ -286,6 +403,9 @@ class Code(WithWrongs):
 
     def wrong_answers(self, card: Card) -> Iterator[tuple[str, WrongCode]]:
         return ((wrong.code, wrong) for wrong in self.wrong)
+
+
+_NOTHING = ("none", "nothing", "no line", "no error", "nothing is wrong", "没有", "没有错", "无")
 
 
 class Free(WithWrongs):
@@ -314,7 +434,8 @@ class Free(WithWrongs):
         return Result(score >= 0.8, score)
 
     def read(self, card: Card, text: str) -> list[int]:
-        return [] if text in ("0", "-") else places_in(text, len(self.rubric))
+        nothing = text.casefold() in ("0", "-", *_NOTHING)
+        return [] if nothing else places_in(text, len(self.rubric))
 
     def right_answer(self, card: Card) -> list[int]:
         return list(range(1, len(self.rubric) + 1))

@@ -6,15 +6,9 @@ from decimal import ROUND_HALF_DOWN, ROUND_HALF_UP, Decimal, InvalidOperation, l
 from fractions import Fraction
 
 from labkit.formats import exact
-from labkit.formats.expressions import (
-    ExpressionError,
-    Number,
-    format_named,
-    plain,
-    read_number,
-    same_unit,
-)
-from labkit.interview.question_parts import Tolerance, Unclear
+from labkit.formats.expressions import ExpressionError, Number, format_named
+from labkit.formats.written_numbers import plain, read_number, same_unit
+from labkit.interview.question_parts import Text, Tolerance, Unclear
 
 _SHORT = 6
 """Digits up to which a value is asked for as it is."""
@@ -39,12 +33,18 @@ def within(answer: Number, expected: Number, tolerance: Tolerance | None) -> boo
 
 
 def read_typed(text: str, unit: str | None) -> Number:
-    """The number that a text means, in the unit; raises Unclear where it means none."""
+    """The number that a text means, in the unit; raises Unclear where it means none, or two."""
+    shown = text if len(text) <= 40 else text[:40] + "..."
     try:
-        return same_unit(read_number(text), unit)
+        found = read_number(text)
+        if unit == "%" and found.unit is None and 0 < abs(found.value) < 1:
+            raise Unclear(
+                f"Percent are asked for, and {shown!r} may be a share: add the sign, as in 50 %.",
+                f"题目问的是百分数，而 {shown!r} 也可能是比例：请加上百分号，例如 50 %。",
+            )
+        return same_unit(found, unit)
     except ExpressionError as error:
-        shown = text if len(text) <= 40 else text[:40] + "..."
-        wanted = f",单位 {unit}" if unit else ""
+        wanted = f"，单位 {unit}" if unit else ""
         raise Unclear(
             f"{str(error)[0].upper()}{str(error)[1:]}.",
             f"读不懂 {shown!r}。请写成 65504、6.1e-5、2**-14、1/16384 或 0x1p-14 这样的数"
@@ -52,20 +52,69 @@ def read_typed(text: str, unit: str | None) -> Number:
         ) from None
 
 
-def means(number: Number, text: str, value: Number, tolerance: Tolerance | None) -> bool:
-    """Whether what was written is that value: within the tolerance, or rounded as far as written.
+def rounds_to(number: Number, text: str, value: Number, tolerance: Tolerance | None) -> bool:
+    """Whether a number is that value rounded as far as it was written.
 
     ``number`` is what ``text`` was read as. 2**-24 has ten digits and more: who writes 5.96e-8 has
-    it. A value of a few digits is asked for as it is.
+    it. A value of a few digits is asked for as it is, unless there is a relative tolerance.
     """
-    if within(number, value, tolerance):
-        return True
-    if tolerance is not None or isinstance(value, float) or isinstance(number, float):
+    if isinstance(value, float) or isinstance(number, float):
         return False
-    if _rounded(value, _SHORT) == value:
+    if (tolerance is None or tolerance.relative is None) and _rounded(value, _SHORT) == value:
+        return False
+    if tolerance and tolerance.ulps is not None:
         return False
     digits = _significant_digits(text)
     return digits >= _DIGITS and number in _written_to(value, digits)
+
+
+_FACTORS = (2, 4, 8, 10, 100, 1000, 10**6, 10**9)
+_NEAR = Fraction(1, 200)
+"""How near a ratio is to a factor: numbers of three digits, and far less than 1024 is to 1000."""
+
+
+def compared(number: Number, value: Number) -> Text | None:
+    """How a wrong number stands to the right one; None beside 0, and where neither is finite."""
+    if exact.finite(number) != exact.finite(value):
+        is_finite = exact.finite(value)
+        return Text(
+            en=f"The right answer is {'finite' if is_finite else 'not finite'}.",
+            zh=f"正确答案{'是' if is_finite else '不是'}有限数。",
+        )
+    if not exact.finite(value) or not (number and value):
+        return None
+    ratio = Fraction(number) / Fraction(value)
+    if isinstance(value, int) and abs(number - value) == 1:
+        more = number > value
+        return Text(
+            en=f"That is one {'more' if more else 'less'} than the right number.",
+            zh=f"比正确答案{'多' if more else '少'} 1。",
+        )
+    if ratio < 0:
+        if ratio == -1:
+            return Text(en="Only the sign is wrong.", zh="只有符号错了。")
+        return Text(en="The sign is wrong already.", zh="符号就错了。")
+    if _is_near(Fraction(number) * Fraction(value), 1):
+        return Text(en="That is 1 over the right number.", zh="这是正确答案的倒数。")
+    for factor in _FACTORS:
+        if _is_near(ratio, factor):
+            return Text(
+                en=f"That is {factor} times the right number.", zh=f"这是正确答案的 {factor} 倍。"
+            )
+        if _is_near(ratio * factor, 1):
+            return Text(
+                en=f"That is 1/{factor} of the right number.", zh=f"这是正确答案的 1/{factor}。"
+            )
+    high = ratio > 1
+    off = f"{float(100 * abs(ratio - 1)):.2g} % " if Fraction(1, 2) < ratio < 2 else ""
+    return Text(
+        en=f"That is {off}too {'high' if high else 'low'}.",
+        zh=f"偏{'大' if high else '小'}{f' {off.strip()}' if off else ''}。",
+    )
+
+
+def _is_near(ratio: Fraction, factor: int | Fraction) -> bool:
+    return abs(ratio / factor - 1) < _NEAR
 
 
 def _written_to(value: int | Fraction, digits: int) -> set[Fraction]:
@@ -92,27 +141,65 @@ def _significant_digits(text: str) -> int:
         return 0
 
 
+_DTYPES = {
+    "bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32",
+    "float": "float32", "fp64": "float64", "double": "float64", "t": "true", "f": "false",
+}  # fmt: skip
+
+
+def tokens(text: str) -> list[str]:
+    """The words and numbers of an output; dtypes by one name, in any case, without ``torch.``."""
+    found = re.findall(r"[^\s,;()\[\]'\"`]+", text.casefold().translate(_MARKS))
+    names = (token.removeprefix("torch.") for token in found)
+    return [_DTYPES.get(name, name) for name in names]
+
+
+_MARKS = str.maketrans("−，；（）", "-,;()")
+
+
 def same_output(one: str, other: str) -> bool:
     """Whether two outputs agree token by token: numbers as numbers, words in any case."""
-    tokens = [_tokens(text) for text in (one, other)]
-    return len(tokens[0]) == len(tokens[1]) and all(map(_agree, *tokens))
+    return _all_agree(tokens(one), tokens(other))
 
 
-def _tokens(text: str) -> list[str]:
-    return re.findall(r"[^\s,()\[\]]+", text.casefold().replace("−", "-"))
+def means_output(typed: str, printed: str) -> bool:
+    """Whether what was typed is an output; numbers may be rounded, their thousands parted."""
+    groups = re.sub(r"(?<![\w.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])", _ungrouped, typed)
+    wanted = tokens(printed)
+    return any(_all_agree(tokens(each), wanted, rounded=True) for each in (typed, groups))
 
 
-def _agree(a: str, b: str) -> bool:
-    if a == b:
+def wrong_tokens(typed: str, printed: str) -> list[int] | None:
+    """The places, from 1, at which an output is another; None where it has another length."""
+    given, wanted = tokens(typed), tokens(printed)
+    if len(given) != len(wanted):
+        return None
+    pairs = enumerate(zip(given, wanted, strict=True), 1)
+    return [place for place, (a, b) in pairs if not _agree(a, b, rounded=True)]
+
+
+def _ungrouped(found: re.Match) -> str:
+    return found[0].replace(",", "")
+
+
+def _all_agree(given: list[str], wanted: list[str], *, rounded: bool = False) -> bool:
+    return len(given) == len(wanted) and all(
+        _agree(a, b, rounded=rounded) for a, b in zip(given, wanted, strict=True)
+    )
+
+
+def _agree(given: str, wanted: str, *, rounded: bool) -> bool:
+    if given == wanted:
         return True
     try:
-        return same(Fraction(a), Fraction(b))
-    except (ValueError, ZeroDivisionError):
-        pass
-    try:
-        return same(float(a), float(b))
-    except ValueError:
+        a, b = read_number(given), read_number(wanted)
+    except ExpressionError:
         return False
+    if a.unit or b.unit:
+        return False
+    # Three digits: 0.30 may be meant for a sum that is not quite 0.3.
+    close = rounded and _significant_digits(given) > _DIGITS
+    return same(a.value, b.value) or (close and rounds_to(a.value, given, b.value, None))
 
 
 def written(x: object) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from labkit.formats import FP64, FloatFormat, decode, encode, quantize, spacing
-from labkit.formats.expressions import ExpressionError, read_number
+from labkit.formats.expressions import ExpressionError
+from labkit.formats.written_numbers import read_number
 from labkit.labs.number_formats.exact_numbers import Exact, rounded_to_odd
 
 # ---------------------------------------------------------------- one number in one format

@@ -21,7 +21,7 @@ from labkit.formats import (
     decode,
     encode,
 )
-from labkit.formats.expressions import read_number
+from labkit.formats.written_numbers import read_number
 from labkit.labs.number_formats.exact_numbers import rounded_to_odd, short
 from labkit.labs.number_formats.look import height, next_code, typed
 from labkit.labs.number_formats.widget_format_explorer import MAX_BITS, FormatExplorer
