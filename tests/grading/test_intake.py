@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from labkit.grading.intake import deliveries as intake
+from labkit.grading.intake import entries
 from labkit.grading.intake.deliveries import Handed, IntakeError, collect
 from labkit.grading.intake.reading import LARGEST
 
@@ -103,8 +104,9 @@ def test_a_link_in_a_zip_is_not_followed(tmp_path):
     entry = zipfile.ZipInfo("ada/x.ipynb")
     entry.create_system = 3
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    (one,) = found(packed(tmp_path, entry, content=b"/etc/passwd"))
-    assert (one.student, one.cause, one.content) == ("ada", "link", None)
+    ada, zoe = found(packed(tmp_path, entry, "zoe/x.ipynb", content=b"/etc/passwd"))
+    assert (ada.student, ada.cause, ada.content) == ("ada", "link", None)
+    assert zoe.content == b"/etc/passwd"
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path):
@@ -142,12 +144,42 @@ def test_a_zip_that_unpacks_to_too_much_in_all_is_cut(tmp_path, monkeypatch):
     assert [one.cause for one in found(where)] == ["", "", "", "", "too large", "too large"]
 
 
-def test_too_many_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "MOST_FILES", 3)
-    with pytest.raises(IntakeError, match="4 files, and 3 are the limit"):
-        found(packed(tmp_path, *(f"s{n}.ipynb" for n in range(4))))
-    with pytest.raises(IntakeError, match="more than 3 files"):
-        found(write(tmp_path / "in", *(f"s{n}.ipynb" for n in range(4))))
+def test_too_many_notebooks_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_NOTEBOOKS", 3)
+    names = [f"s{n}.ipynb" for n in range(4)]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        with pytest.raises(IntakeError, match="more than 3 notebooks; grade it in parts"):
+            found(where)
+
+
+def test_a_class_in_one_folder_of_too_many_files_is_refused_not_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "MOST_FILES", 3)
+    with pytest.raises(IntakeError, match="more than 3 files; grade it in parts"):
+        found(write(tmp_path, *(f"s{n}.ipynb" for n in range(4))))
+
+
+def test_too_many_notebooks_of_one_student_are_that_students_refusal(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(intake, "MOST_NOTEBOOKS", 5)
+    names = [f"eve/x{n}.ipynb" for n in range(9)]
+    for where in (
+        packed(tmp_path, *names, "ada/x.ipynb", "zoe/x.ipynb"),
+        write(tmp_path / "in", *names, "ada/x.ipynb", "zoe/x.ipynb"),
+    ):
+        ada, eve, zoe = found(where)
+        assert (eve.student, eve.cause, eve.content) == ("eve", "too many files", None)
+        assert "9 notebooks" in eve.trouble
+        assert ada.content == zoe.content == b"{}"
+
+
+@pytest.mark.parametrize("top", ["", "class/", "outer/class/", "submitted/"])
+def test_too_many_files_of_one_student_are_that_students_refusal(tmp_path, monkeypatch, top):
+    monkeypatch.setattr(entries, "MOST_FILES", 9)
+    names = [f"{top}eve/venv/{n}.py" for n in range(12)]
+    honest = [f"{top}{one}/x.ipynb" for one in ("ada", "bob", "cy", "zoe")]
+    ada, bob, cy, eve, zoe = found(write(tmp_path, *names, f"{top}eve/x.ipynb", *honest))
+    assert (eve.student, eve.cause) == ("eve", "too many files")
+    assert {one.content for one in (ada, bob, cy, zoe)} == {b"{}"}
 
 
 def test_a_damaged_entry_has_a_cause_and_the_next_one_follows(tmp_path):
@@ -230,9 +262,46 @@ def test_what_the_grader_wrote_into_the_folder_is_nobodys(tmp_path):
 
 
 def test_what_systems_leave_behind_is_not_a_submission(tmp_path):
-    write(tmp_path, "ada/.ipynb_checkpoints/x.ipynb", "ada/.x.ipynb", "ada/x.ipynb", "~y.ipynb")
-    assert len(found(tmp_path)) == 1
-    assert len(found(packed(tmp_path, "__MACOSX/ada/._x.ipynb", "ada/x.ipynb"))) == 1
+    names = ["ada/.ipynb_checkpoints/x-checkpoint.ipynb", "ada/._x.ipynb", "ada/.DS_Store"]
+    names += ["ada/x.ipynb", "bob/x.ipynb", ".git/config", ".DS_Store", "._.DS_Store"]
+    macs = ["__MACOSX/ada/._x.ipynb", "__MACOSX/._ada", "__MACOSX/bob/._x.ipynb"]
+    for where in (packed(tmp_path, *names, *macs), write(tmp_path / "in", *names, *macs)):
+        handed = found(where)
+        assert [one.student for one in handed] == ["ada", "bob"]
+        assert not any(one.remarks for one in handed)
+
+
+@pytest.mark.parametrize(
+    ("name", "student"),
+    [
+        ("~y.ipynb", "~y"),
+        (".y.ipynb", ".y"),
+        ("eve/.y.ipynb", "eve"),
+        ("eve/~y/x.ipynb", "eve"),
+        (".eve/x.ipynb", ".eve"),
+        ("eve/.ipynb_checkpoints/x.ipynb", "eve"),
+        ("eve/.git/x.ipynb", "eve"),
+        ("__MACOSX/eve/x.ipynb", "__MACOSX"),
+        ("__MACOSX/eve/._x.ipynb", "__MACOSX"),  # of no file
+        ("._x.ipynb", "._x"),
+    ],
+)
+def test_a_hidden_notebook_is_refused_with_a_word(tmp_path, name, student):
+    names = [name, "ada/x.ipynb", "bob/x.ipynb"]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        (eve,) = [one for one in found(where) if one.student not in ("ada", "bob")]
+        assert (eve.student, eve.cause, eve.content) == (student, "hidden name", None)
+
+
+def test_a_name_that_an_lms_wrote_is_not_hidden(tmp_path):
+    names = ["~eve_7_assignsubmission_file_/x.ipynb", ".net fan_8_assignsubmission_file_/x.ipynb"]
+    assert [one.content for one in found(packed(tmp_path, *names))] == [b"{}", b"{}"]
+
+
+def test_who_handed_in_what_only_a_system_keeps_has_a_row(tmp_path):
+    names = ["eve/.ipynb_checkpoints/x-checkpoint.ipynb", "ada/x.ipynb", "bob/x.ipynb"]
+    _, _, eve = found(packed(tmp_path, *names))
+    assert (eve.student, eve.cause) == ("eve", "no notebook")
 
 
 def test_names_cannot_carry_control_characters(tmp_path):
