@@ -229,7 +229,7 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
     named = [(entry.orig_filename, entry) for entry in archive.infolist()]
     if not any("/" in path for path, _ in named):  # as Windows once packed folders
         named = [(path.replace("\\", "/"), entry) for path, entry in named]
-    named.sort(key=lambda one: (one[0], one[1].header_offset))
+    named.sort(key=lambda one: one[1].header_offset)  # of twins the order in which they came
     found, empty, full = [], [], set()
     for path, entry in named:
         if _leads_out(path):
@@ -246,7 +246,8 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
             found.append(_refused(parts or ("",), "link", _NOT_OPENED % "a link"))
         else:
             found.append(Entry(parts=parts or ("",), read=partial(_unpack, archive, entry)))
-    return found + [one for one in empty if one.parts[:-1] and one.parts[:-1] not in full]
+    found += [one for one in empty if one.parts[:-1] and one.parts[:-1] not in full]
+    return sorted(found, key=lambda one: one.outside or "/".join(one.parts))
 
 
 def _leads_out(path: str) -> bool:

@@ -283,7 +283,8 @@ class _Reader:
         firsts = {parts[0] for parts in below}
         if any(self._could_be_work(first, name) for first in firsts):
             return False
-        return len({self._key(first) for first in firsts}) > 1
+        are_alike = len({len(parts) > 1 for parts in below}) == 1  # all files, or all folders
+        return are_alike and len({self._key(first) for first in firsts}) > 1
 
     def _share_names(self, folders: dict[str, list[Parts]], inside: dict) -> bool:
         """Whether few names stand in many folders, as pieces of work do."""
