@@ -344,6 +344,7 @@ def test_a_zip_with_backslashes_is_read_as_windows_meant_it(tmp_path):
     entries = [zipfile.ZipInfo("x") for _ in range(3)]
     for entry, name in zip(entries, ("ada", "bob", "..\\cy"), strict=True):
         entry.filename = f"class\\{name}\\x.ipynb"
+        entry.create_system = 0
     cy, ada, bob = found(packed(tmp_path, *entries))
     assert (ada.student, bob.student) == ("ada", "bob")
     assert cy.cause == "unsafe name"

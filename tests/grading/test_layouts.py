@@ -120,7 +120,11 @@ def test_zips_of_an_lms_side_by_side_are_one_class():
         [f"class/{LAB}/ada.ipynb", f"class/{LAB}/bob.ipynb"],  # or drafts of a student `class`
         [f"class/{LAB}/{name}.ipynb" for name in ("ada", "bob")]
         + [f"class/{LAB4}/{name}.ipynb" for name in ("ada", "bob")],
+        [f"class/{LAB}/7.ipynb", f"class/{LAB}/8.ipynb"],
+        [f"class/{LAB}/ada.ipynb", f"class/{LAB4}/bob.ipynb"],
+        [f"class/{LAB}/ada.ipynb", f"class/{LAB}/7.ipynb", f"class/{LAB4}/7.ipynb"],
         ["class/ada.ipynb", "class/bob/x.ipynb"],
+        ["monday/7.ipynb", "monday/8.ipynb", "friday/9.ipynb", "friday/10.ipynb"],
         ["monday/ada.ipynb", "monday/bob.ipynb", "friday/cy.ipynb", "friday/di.ipynb"],
         ["monday/ada/x.ipynb", "monday/bob/x.ipynb", "friday/cy/x.ipynb", "friday/di/x.ipynb"],
         ["hw1/ada.ipynb", "hw2/ada.ipynb"],
@@ -239,6 +243,15 @@ def test_a_number_is_believed_only_where_the_whole_delivery_is_the_lms(files):
         assert "no number was believed" in found[0].said
 
 
+def test_files_that_students_name_as_another_lms_does_change_nothing():
+    moodles = [f"eve_7_9{n}_Bob_42_assignsubmission_file_{n}.ipynb" for n in range(9)]
+    one, *_ = places(*moodles, f"ada_8_80_{LAB}.ipynb")
+    assert (one.name, one.lms_id) == ("eve", "7")
+    canvass = [f"Eve_7_assignsubmission_file_42_9{n}_{LAB}.ipynb" for n in range(9)]
+    one, *_ = places(*canvass, "Ada_8_assignsubmission_file_x.ipynb")
+    assert (one.name, one.lms_id) == ("Eve", "7")
+
+
 @pytest.mark.parametrize("form", ["hw_2026_10_{}.ipynb", "lab_1_{1}_{0}.ipynb"])
 def test_dates_in_names_are_not_canvass_numbers(form):
     files = [form.format(name, 20 + n) for n, name in enumerate(CLASS)]
@@ -258,6 +271,9 @@ def test_numbers_of_any_length_are_no_numbers():
     [
         (f"ada_{LAB}.ipynb", f"ada__{LAB}.ipynb"),
         (f"a_{LAB}_b.ipynb", f"a_b_{LAB}.ipynb"),
+        ("ada.ipynb", "ada_.ipynb"),
+        ("class/-/x.ipynb", "class/_/x.ipynb"),
+        (f"class/-_{LAB}.ipynb", f"class/__{LAB}.ipynb"),
         (f"ada_{LAB}.ipynb", f"ada {LAB} (1).ipynb"),
         ("trail/x.ipynb", "trail /x.ipynb"),
         ("a\x01/x.ipynb", "a\x02/x.ipynb"),

@@ -227,7 +227,8 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
     """Every file of a zip, and its empty folders."""
     # The name before zipfile cuts it at a NUL: nobody may hide behind the rest.
     named = [(entry.orig_filename, entry) for entry in archive.infolist()]
-    if not any("/" in path for path, _ in named):  # as Windows once packed folders
+    if all(entry.create_system == 0 and "/" not in path for path, entry in named):
+        # Windows has no file with a backslash in its name, and once packed folders so.
         named = [(path.replace("\\", "/"), entry) for path, entry in named]
     named.sort(key=lambda one: one[1].header_offset)  # of twins the order in which they came
     found, empty, full = [], [], set()

@@ -40,11 +40,12 @@ _NUMBER = re.compile(r"[0-9]+_")
 
 _WORK = re.compile(
     r"(hw|homework|lab|assignment|exercise|ex|week|ps|pset|project|task|sheet|unit|part|problem"
-    r"|module|session|day|try|attempt|version|v|untitled|notebook|draft|copy)?"
-    r"[-_ .(]*[0-9]{1,3}[)]?"
+    r"|module|session|day|try|attempt|version|v|untitled|notebook|draft|copy)[-_ .(]*[0-9]{1,3}[)]?"
     r"|homework|assignment|solution|submission|untitled|notebook|draft|final|copy"
 )
 """What students call their pieces of work, and nobody is called."""
+
+_SHORT_NUMBER = re.compile(r"[(]?[0-9]{1,3}[)]?")  # of a student, or of a piece of work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,19 +114,16 @@ def place_of(parts: Parts, layout: Layout, labs: Sequence[str]) -> Place | None:
 def _in_form(parts: Parts, form: str, labs: Sequence[str]) -> Place | None:
     """The place of a file that is named as an LMS names it."""
     name, below = parts[0], parts[1:]
+    by, found = _by_lms(name, bool(below))
+    if not by or by != form:
+        return None
     if form == "moodle":
-        found = _moodle(name, bool(below))
         file = parts[-1]
         is_clear = len(_MOODLE_MARK.findall(name)) == 1
-    elif form == "canvas" and not below:
-        found = _canvas(name)
-        file = found["file"] if found else ""
+    else:
+        file = found["file"]
         # Canvas lets no `_7_` into a student's name, but `_7` at its end.
         is_clear = not _NUMBER.match(file) or file.startswith(tuple(labs))
-    else:
-        found = None
-    if not found:
-        return None
     said = ""
     if not is_clear:
         said = f"`{shown(name)}` can be split into a name and a number in two ways"
@@ -149,7 +147,7 @@ def _plain(parts: Parts, form: str, labs: Sequence[str]) -> Place:
     """The place of a file in a folder that is called like the student, or that is itself."""
     name, below = parts[0], parts[1:]
     said = ""
-    if not form and (_moodle(name, bool(below)) or (not below and _canvas(name))):
+    if not form and _by_lms(name, bool(below))[0]:
         said = (
             f"`{shown(name)}` is named as an LMS names files, and the delivery as a whole is not;"
             " no number was believed."
@@ -163,10 +161,12 @@ def _plain(parts: Parts, form: str, labs: Sequence[str]) -> Place:
         )
     stem = _stem(name)
     lab = _lab_in(stem, labs)
-    before, _, after = stem.partition(lab) if lab else (stem, "", "")
-    # One separator belongs to the lab; what more there is, to the name.
-    before, after = re.sub("( - |[-_. ])$", "", before), re.sub("^( - |[-_. ])", "", after)
-    named = tuple(part for part in (before, after) if part) or (stem,)
+    named: Parts = (stem,)
+    if lab:
+        before, _, after = stem.partition(lab)
+        # One separator belongs to the lab; what more there is, to the name.
+        before, after = re.sub("( - |[-_. ])$", "", before), re.sub("^( - |[-_. ])", "", after)
+        named = tuple(part for part in (before, after) if part) or named
     return Place(key=named, name="_".join(named), below=(name,), assignment=lab, said=said)
 
 
@@ -217,11 +217,11 @@ class _Reader:
             return self._depth_of_lab(paths, common, lab)
         level, folder = len(common), common[-1]
         names = sorted({parts[level] for parts in paths})
-        works = [name for name in names if self._could_be_work(name, folder)]
+        works = [name for name in names if self._may_be_work(name, folder)]
         in_labs = all(len(parts) > level + 2 and parts[level + 1] in self.labs for parts in paths)
         if in_labs and not works:
             return level, False  # STUDENT/LAB/x.ipynb
-        titled = [name for name in works if self._key(name) in ("", _folded(folder))]
+        titled = [name for name in works if self._is_titled(name, folder)]
         inside = self._names_inside(paths, level)
         if titled == names and inside < 2 and (len(names) > 1 or level == 1):
             return level - 1, level > 1
@@ -238,7 +238,8 @@ class _Reader:
         below = {parts[lab + 1] for parts in paths}
         if lab > 0:
             is_only = len(paths) == 1 and len(paths[0]) == lab + 2
-            if is_only or all(self._could_be_work(name, common[lab - 1]) for name in below):
+            student = common[lab - 1]
+            if is_only or all(self._is_titled(n, student) or self._is_work(n) for n in below):
                 return lab - 1, lab > 1  # STUDENT/LAB/x.ipynb
             if len(below) <= len(self.labs):
                 raise self._two_ways(common[lab], below)
@@ -247,12 +248,11 @@ class _Reader:
         return lab + 1 + depth, is_assumed or lab > 0
 
     def _names_inside(self, paths: list[Parts], level: int) -> int:
-        """How many different names lie in one folder of this level, at the most."""
-        inside = defaultdict(set)
-        for parts in paths:
-            if len(parts) > level + 1:
-                inside[parts[level]].add(self._key(parts[level + 1]))
-        return max(map(len, inside.values()), default=0)
+        """How many names that may be students' lie in the folders of this level."""
+        inside = {parts[level + 1] for parts in paths if len(parts) > level + 1}
+        if all(self._is_work(name) for name in inside):
+            return 0
+        return len(inside)
 
     def _grouped(self, paths: list[Parts]) -> tuple[bool, str]:
         """Whether the first folders are labs or groups around students, and the form inside.
@@ -271,7 +271,7 @@ class _Reader:
                 return True, _lms_form([parts[1:] for parts in paths])
             if len(forms) == 1 and "" not in forms:
                 return True, forms.pop()
-            if 1 < len(folders) <= len(self.labs) and all(map(_names_work, map(_folded, folders))):
+            if 1 < len(folders) <= len(self.labs) and all(self._may_be_work(n) for n in folders):
                 raise self._two_groups(min(folders))
         groups = [name for name, below in folders.items() if self._is_group(name, below)]
         if groups and 2 * len(groups) >= len(inside) and not self._share_names(folders, inside):
@@ -281,7 +281,7 @@ class _Reader:
     def _is_group(self, name: str, below: list[Parts]) -> bool:
         """Whether a folder could as well hold several students as one."""
         firsts = {parts[0] for parts in below}
-        if any(self._could_be_work(first, name) for first in firsts):
+        if any(self._is_titled(first, name) for first in firsts) or all(map(self._is_work, firsts)):
             return False
         are_alike = len({len(parts) > 1 for parts in below}) == 1  # all files, or all folders
         return are_alike and len({self._key(first) for first in firsts}) > 1
@@ -291,15 +291,24 @@ class _Reader:
         keys = {self._key(parts[0]) for below in folders.values() for parts in below}
         return 2 * len(keys) <= len(inside)
 
-    def _could_be_work(self, name: str, student: str) -> bool:
-        """Whether a name is one that a student gives to a piece of work."""
-        key = self._key(name)
-        return key in ("", _folded(student)) or _names_work(key)
+    def _may_be_work(self, name: str, student: str = "") -> bool:
+        """Whether a name could be one of a student's pieces of work."""
+        is_number = _SHORT_NUMBER.fullmatch(self._key(name))
+        return bool(is_number) or self._is_titled(name, student) or self._is_work(name)
+
+    def _is_titled(self, name: str, student: str) -> bool:
+        """Whether it is called like a lab alone, or like the student."""
+        return self._key(name) in ("", _folded(student))
+
+    def _is_work(self, name: str) -> bool:
+        """Whether it is called as pieces of work are, and nobody is."""
+        return self._key(name) == "" or bool(_WORK.fullmatch(self._key(name)))
 
     def _key(self, name: str) -> str:
         """What a name says beside the lab."""
         stem, lab = _stem(name), _lab_in(name, self.labs)
-        return _folded(stem.replace(lab, "", 1) if lab else stem)
+        rest = stem.replace(lab, "", 1) if lab else stem
+        return _folded(rest) or rest
 
     def _two_ways(self, folder: str, names: Iterable[str]) -> IntakeError:
         folder, first = shown(folder), shown(min(names))
@@ -340,34 +349,30 @@ def _common(paths: list[Parts]) -> Parts:
 def _lms_form(paths: list[Parts]) -> str:
     """The LMS that has named most of what lies at this level, or ""."""
     entries = {parts[0]: len(parts) > 1 for parts in paths}
-    if 2 * sum(bool(_moodle(*entry)) for entry in entries.items()) > len(entries):
+    named = [_by_lms(*entry) for entry in entries.items()]
+    if 2 * sum(form == "moodle" for form, _ in named) > len(entries):
         return "moodle"
-    files = [_canvas(name) for name, is_folder in entries.items() if not is_folder]
-    found = [one for one in files if one]
+    found = [one for form, one in named if form == "canvas"]
     # Canvas counts all attempts of all students; `hw_2026_10_ada.ipynb` has dates instead.
     if len(found) > 1 and (
-        len({one["attempt"] for one in found}) < len(found)
+        2 * len({one["attempt"] for one in found}) <= len(found)
         or len({(one["name"], one["id"]) for one in found}) == 1
     ):
         return ""
     return "canvas" if 2 * len(found) > len(entries) else ""
 
 
-def _moodle(name: str, is_folder: bool) -> dict[str, str]:
-    """The parts of a name by Moodle; empty where it is none."""
-    # Moodle writes a student's name without `_`, and a student has named what ends a file's name.
-    found = (_MOODLE_FOLDER if is_folder else _MOODLE_FILE).fullmatch(name)
-    return found.groupdict() if found else {}
-
-
-def _canvas(name: str) -> dict[str, str]:
-    """The parts of a name by Canvas; empty where it is none."""
-    found = _CANVAS_ANONYMOUS.fullmatch(name) or _CANVAS.fullmatch(name)
-    return found.groupdict() if found else {}
-
-
-def _names_work(key: str) -> bool:
-    return bool(_WORK.fullmatch(key))
+def _by_lms(name: str, is_folder: bool) -> tuple[str, dict[str, str]]:
+    """The LMS that a name is by, or "", and the parts of the name."""
+    if is_folder:
+        found = _MOODLE_FOLDER.fullmatch(name)
+        return ("moodle", found.groupdict()) if found else ("", {})
+    moodle = _MOODLE_FILE.fullmatch(name)
+    canvas = _CANVAS_ANONYMOUS.fullmatch(name) or _CANVAS.fullmatch(name)
+    # The end of the name is the student's own and may be like the other's; the LMS's comes first.
+    if moodle and not (canvas and len(canvas["name"]) < len(moodle["name"])):
+        return "moodle", moodle.groupdict()
+    return ("canvas", canvas.groupdict()) if canvas else ("", {})
 
 
 def _lab_in(name: str, labs: Sequence[str]) -> str:
