@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.grading.intake import deliveries as intake
+from labkit.grading.intake import entries
 from labkit.grading.intake.deliveries import Handed, IntakeError, collect
 from labkit.grading.intake.reading import LARGEST
 
@@ -103,8 +105,9 @@ def test_a_link_in_a_zip_is_not_followed(tmp_path):
     entry = zipfile.ZipInfo("ada/x.ipynb")
     entry.create_system = 3
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
-    (one,) = found(packed(tmp_path, entry, content=b"/etc/passwd"))
-    assert (one.student, one.cause, one.content) == ("ada", "link", None)
+    ada, zoe = found(packed(tmp_path, entry, "zoe/x.ipynb", content=b"/etc/passwd"))
+    assert (ada.student, ada.cause, ada.content) == ("ada", "link", None)
+    assert zoe.content == b"/etc/passwd"
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path):
@@ -142,12 +145,42 @@ def test_a_zip_that_unpacks_to_too_much_in_all_is_cut(tmp_path, monkeypatch):
     assert [one.cause for one in found(where)] == ["", "", "", "", "too large", "too large"]
 
 
-def test_too_many_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(intake, "MOST_FILES", 3)
-    with pytest.raises(IntakeError, match="4 files, and 3 are the limit"):
-        found(packed(tmp_path, *(f"s{n}.ipynb" for n in range(4))))
-    with pytest.raises(IntakeError, match="more than 3 files"):
-        found(write(tmp_path / "in", *(f"s{n}.ipynb" for n in range(4))))
+def test_too_many_notebooks_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_NOTEBOOKS", 3)
+    names = [f"s{n}.ipynb" for n in range(4)]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        with pytest.raises(IntakeError, match="more than 3 notebooks; grade it in parts"):
+            found(where)
+
+
+def test_a_class_in_one_folder_of_too_many_files_is_refused_not_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "MOST_FILES", 3)
+    with pytest.raises(IntakeError, match="more than 3 files; grade it in parts"):
+        found(write(tmp_path, *(f"s{n}.ipynb" for n in range(4))))
+
+
+def test_too_many_notebooks_of_one_student_are_that_students_refusal(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(intake, "MOST_NOTEBOOKS", 5)
+    names = [f"eve/x{n}.ipynb" for n in range(9)]
+    for where in (
+        packed(tmp_path, *names, "ada/x.ipynb", "zoe/x.ipynb"),
+        write(tmp_path / "in", *names, "ada/x.ipynb", "zoe/x.ipynb"),
+    ):
+        ada, eve, zoe = found(where)
+        assert (eve.student, eve.cause, eve.content) == ("eve", "too many files", None)
+        assert "9 notebooks" in eve.trouble
+        assert ada.content == zoe.content == b"{}"
+
+
+@pytest.mark.parametrize("top", ["", "class/", "outer/class/", "submitted/"])
+def test_too_many_files_of_one_student_are_that_students_refusal(tmp_path, monkeypatch, top):
+    monkeypatch.setattr(entries, "MOST_FILES", 9)
+    names = [f"{top}eve/venv/{n}.py" for n in range(12)]
+    honest = [f"{top}{one}/x.ipynb" for one in ("ada", "bob", "cy", "zoe")]
+    ada, bob, cy, eve, zoe = found(write(tmp_path, *names, f"{top}eve/x.ipynb", *honest))
+    assert (eve.student, eve.cause) == ("eve", "too many files")
+    assert {one.content for one in (ada, bob, cy, zoe)} == {b"{}"}
 
 
 def test_a_damaged_entry_has_a_cause_and_the_next_one_follows(tmp_path):
@@ -230,9 +263,46 @@ def test_what_the_grader_wrote_into_the_folder_is_nobodys(tmp_path):
 
 
 def test_what_systems_leave_behind_is_not_a_submission(tmp_path):
-    write(tmp_path, "ada/.ipynb_checkpoints/x.ipynb", "ada/.x.ipynb", "ada/x.ipynb", "~y.ipynb")
-    assert len(found(tmp_path)) == 1
-    assert len(found(packed(tmp_path, "__MACOSX/ada/._x.ipynb", "ada/x.ipynb"))) == 1
+    names = ["ada/.ipynb_checkpoints/x-checkpoint.ipynb", "ada/._x.ipynb", "ada/.DS_Store"]
+    names += ["ada/x.ipynb", "bob/x.ipynb", ".git/config", ".DS_Store", "._.DS_Store"]
+    macs = ["__MACOSX/ada/._x.ipynb", "__MACOSX/._ada", "__MACOSX/bob/._x.ipynb"]
+    for where in (packed(tmp_path, *names, *macs), write(tmp_path / "in", *names, *macs)):
+        handed = found(where)
+        assert [one.student for one in handed] == ["ada", "bob"]
+        assert not any(one.remarks for one in handed)
+
+
+@pytest.mark.parametrize(
+    ("name", "student"),
+    [
+        ("~y.ipynb", "~y"),
+        (".y.ipynb", ".y"),
+        ("eve/.y.ipynb", "eve"),
+        ("eve/~y/x.ipynb", "eve"),
+        (".eve/x.ipynb", ".eve"),
+        ("eve/.ipynb_checkpoints/x.ipynb", "eve"),
+        ("eve/.git/x.ipynb", "eve"),
+        ("__MACOSX/eve/x.ipynb", "__MACOSX"),
+        ("__MACOSX/eve/._x.ipynb", "__MACOSX"),  # of no file
+        ("._x.ipynb", "._x"),
+    ],
+)
+def test_a_hidden_notebook_is_refused_with_a_word(tmp_path, name, student):
+    names = [name, "ada/x.ipynb", "bob/x.ipynb"]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        (eve,) = [one for one in found(where) if one.student not in ("ada", "bob")]
+        assert (eve.student, eve.cause, eve.content) == (student, "hidden name", None)
+
+
+def test_a_name_that_an_lms_wrote_is_not_hidden(tmp_path):
+    names = ["~eve_7_assignsubmission_file_/x.ipynb", ".net fan_8_assignsubmission_file_/x.ipynb"]
+    assert [one.content for one in found(packed(tmp_path, *names))] == [b"{}", b"{}"]
+
+
+def test_who_handed_in_what_only_a_system_keeps_has_a_row(tmp_path):
+    names = ["eve/.ipynb_checkpoints/x-checkpoint.ipynb", "ada/x.ipynb", "bob/x.ipynb"]
+    _, _, eve = found(packed(tmp_path, *names))
+    assert (eve.student, eve.cause) == ("eve", "no notebook")
 
 
 def test_names_cannot_carry_control_characters(tmp_path):
@@ -257,3 +327,314 @@ def test_nothing_to_grade_is_one_sentence(tmp_path, kind):
     with pytest.raises(IntakeError) as caught:
         found(where)
     assert str(where) in str(caught.value)
+
+
+@pytest.mark.parametrize("lab", ["", "_02_number_formats"])
+@pytest.mark.parametrize("around", ["class/", "outer/class/"])
+def test_notebooks_side_by_side_in_a_folder_are_a_class(tmp_path, around, lab):
+    names = [f"{around}{name}{lab}.ipynb" for name in ("ada", "bob", "cy", "di")]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        handed = found(where)
+        assert [one.student for one in handed] == ["ada", "bob", "cy", "di"]
+        (remark,) = {remark for one in handed for remark in one.remarks}
+        assert (remark.kind, remark.who) == ("repaired", around.rstrip("/"))
+
+
+def test_a_zip_with_backslashes_is_read_as_windows_meant_it(tmp_path):
+    entries = [zipfile.ZipInfo("x") for _ in range(3)]
+    for entry, name in zip(entries, ("ada", "bob", "..\\cy"), strict=True):
+        entry.filename = f"class\\{name}\\x.ipynb"
+        entry.create_system = 0
+    cy, ada, bob = found(packed(tmp_path, *entries))
+    assert (ada.student, bob.student) == ("ada", "bob")
+    assert cy.cause == "unsafe name"
+
+
+def test_a_name_with_a_nul_is_not_cut_there(tmp_path):
+    where = packed(tmp_path, "ada_eve/x.ipynb", "ada/x.ipynb", "zoe/x.ipynb")
+    where.write_bytes(where.read_bytes().replace(b"ada_eve", b"ada\0eve"))
+    assert sorted(one.student for one in found(where)) == ["ada", "ada?eve", "zoe"]
+
+
+def test_a_file_time_that_cannot_be_is_unknown_and_said(tmp_path, monkeypatch):
+    root = write(tmp_path, "ada.ipynb", "zoe.ipynb")
+    os.utime(root / "zoe.ipynb", (0, 0))
+    real = os.fstat
+
+    def far_away(descriptor):
+        facts = real(descriptor)
+        if facts.st_mtime == 0:
+            return os.stat_result([*facts[:8], 10**12, facts[9]])  # as tmpfs and ZFS can keep
+        return facts
+
+    monkeypatch.setattr(os, "fstat", far_away)
+    ada, zoe = found(root)
+    assert (zoe.at, zoe.content, [one.kind for one in zoe.remarks]) == (None, b"{}", ["repaired"])
+    assert ada.at and not ada.remarks
+
+
+def test_an_entry_time_that_cannot_be_is_unknown_and_said(tmp_path):
+    entry = zipfile.ZipInfo("ada.ipynb", (2026, 10, 1, 12, 0, 0))
+    where = packed(tmp_path, entry, "zoe.ipynb")
+    month = (10 << 5 | 1 | (2026 - 1980) << 9).to_bytes(2, "little")
+    where.write_bytes(where.read_bytes().replace(month, (15 << 5).to_bytes(2, "little")))
+    ada, zoe = found(where)
+    assert (ada.at, ada.content, [one.kind for one in ada.remarks]) == (None, b"{}", ["repaired"])
+    assert zoe.content == b"{}"
+
+
+def test_folders_nested_beyond_measure_are_one_students_refusal(tmp_path):
+    root = write(tmp_path / "in", "ada/x.ipynb", "zoe/x.ipynb")
+    (root / "eve").mkdir()
+    here = os.open(root / "eve", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    try:
+        ada, eve, zoe = found(root)
+        assert (eve.student, eve.cause) == ("eve", "unreadable")
+        assert ada.content == zoe.content == b"{}"
+        deep = "eve/" + "d/" * 1500 + "x.ipynb"
+        ada, eve, zoe = found(packed(tmp_path, deep, "ada/x.ipynb", "zoe/x.ipynb"))
+        assert eve.student == "eve"
+    finally:
+        subprocess.run(["rm", "-r", root / "eve"], check=True)  # shutil recurses
+
+
+def test_a_folder_that_cannot_be_read_is_one_students_refusal(tmp_path, monkeypatch):
+    real = os.scandir
+
+    def refuse(folder):
+        if str(folder).endswith("eve"):
+            raise PermissionError(13, "Permission denied")
+        return real(folder)
+
+    root = write(tmp_path, "ada/x.ipynb", "eve/x.ipynb", "zoe/x.ipynb")
+    monkeypatch.setattr(os, "scandir", refuse)
+    ada, eve, zoe = found(root)
+    assert (eve.student, eve.cause, ada.content, zoe.content) == ("eve", "unreadable", b"{}", b"{}")
+    monkeypatch.setattr(os, "scandir", lambda folder: refuse("eve"))
+    with pytest.raises(IntakeError, match="cannot be read: Permission denied"):
+        found(root)
+
+
+@pytest.mark.parametrize(
+    "kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_whatever_a_damaged_entry_raises_the_next_one_follows(tmp_path, kind):
+    where = tmp_path / "class.zip"
+    content = os.urandom(400)
+    with zipfile.ZipFile(where, "w", kind) as archive:
+        archive.writestr("ada.ipynb", content)
+        archive.writestr("zoe.ipynb", content)
+    sound = where.read_bytes()
+    start = sound.index(b"ada.ipynb") + len("ada.ipynb")
+    causes = set()
+    for place in range(start, start + 40):
+        raw = bytearray(sound)
+        raw[place] ^= 0xFF
+        where.write_bytes(raw)
+        ada, zoe = found(where)
+        causes.add(ada.cause)
+        assert ada.content in (None, content) and zoe.content == content
+    assert causes <= {"corrupt", ""} and "corrupt" in causes
+
+
+def test_a_method_that_nobody_unpacks_is_a_cause(tmp_path):
+    where = packed(tmp_path, "ada.ipynb", "zoe.ipynb")
+    raw = bytearray(where.read_bytes())
+    raw[raw.index(b"PK\x01\x02") + 10] = 99
+    where.write_bytes(raw)
+    ada, zoe = found(where)
+    assert (ada.cause, zoe.content) == ("corrupt", b"{}")
+
+
+def test_the_bytes_of_one_student_are_bounded_and_the_next_one_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "LARGEST_OF_ONE", 2500)
+    names = [f"eve/{n}.ipynb" for n in range(5)]
+    where = packed(tmp_path, *names, "ada/x.ipynb", "zoe/x.ipynb", content=b"0" * 1000)
+    ada, *eves, zoe = found(where)
+    assert [one.cause for one in eves] == ["", "", "", "too large", "too large"]
+    assert ada.content and zoe.content
+
+
+@pytest.mark.parametrize("kind", ["pipe", "huge", "folder", "link", "not a time", "far away"])
+def test_a_time_stamp_that_is_none_is_passed_over(tmp_path, kind):
+    root = write(tmp_path, "submitted/ada/hw1/x.ipynb")
+    os.utime(root / "submitted/ada/hw1/x.ipynb", (10**9, 10**9))
+    stamp = root / "submitted/ada/hw1/timestamp.txt"
+    if kind == "pipe":
+        os.mkfifo(stamp)
+    elif kind == "folder":
+        stamp.mkdir()
+    elif kind == "link":
+        (root / "t").write_text("2020-01-01 12:00:00 UTC")
+        stamp.symlink_to(root / "t")
+    elif kind == "huge":
+        with open(stamp, "wb") as file:
+            file.truncate(2**40)
+    else:
+        stamp.write_text("soon" if kind == "not a time" else "0001-01-01 00:00:00+23:59")
+    (one,) = found(root)
+    assert one.at == datetime.fromtimestamp(10**9, UTC)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_believed"),
+    [
+        ("submitted/ada/02_number_formats/", True),
+        ("submitted/ada/", False),
+        ("submitted/ada/02_number_formats/mine/", False),
+        ("ada/02_number_formats/", False),
+        ("Ada_7_assignsubmission_file_/", False),
+        ("Ada_7_assignsubmission_file_/02_number_formats/", False),
+        ("submitted/Ada_7_assignsubmission_file_/02_number_formats/", False),
+    ],
+)
+def test_a_time_stamp_is_believed_only_where_nbgrader_writes_it(tmp_path, name, is_believed):
+    others = [name.replace("da", other) for other in ("eve", "cy")]
+    names = [f"{one}{file}" for one in (name, *others) for file in ("x.ipynb", "timestamp.txt")]
+    stamp = b"2020-01-01 12:00:00 UTC"
+    for where in (packed(tmp_path, *names, content=stamp), write(tmp_path / "in", *names)):
+        for file in (tmp_path / "in").rglob("timestamp.txt"):
+            file.write_bytes(stamp)
+        assert {one.at and one.at.year == 2020 for one in found(where)} == {is_believed}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["trail/x.ipynb", "trail /x.ipynb"],
+        ["a\x01/x.ipynb", "a\x02/x.ipynb", "a?/x.ipynb"],
+        ["jose\u0301/x.ipynb", "jos\u00e9/x.ipynb"],
+        ["n" * 201 + "a.ipynb", "n" * 201 + "b.ipynb"],
+        ["a_02_number_formats_b.ipynb", "a_b_02_number_formats.ipynb"],
+        ["x (2)/x.ipynb", "x/x.ipynb", "x\u200b/x.ipynb", "x\u200c/x.ipynb"],
+        ["x/x.ipynb", "x (2)/x.ipynb", " x/x.ipynb", "x /x.ipynb"],
+        ["../x.ipynb", "a/../../x.ipynb", "x.ipynb"],
+        [" /x.ipynb", "\t/x.ipynb", "unnamed/x.ipynb"],
+    ],
+)
+def test_names_that_are_shown_alike_stay_apart_and_it_is_said(tmp_path, names):
+    entries = [zipfile.ZipInfo("x") for _ in names]
+    for entry, name in zip(entries, names, strict=True):
+        entry.filename = name
+    handed = found(packed(tmp_path, *entries, "zoe/x.ipynb"))
+    students = [one.student for one in handed]
+    assert len(set(students)) == len(names) + 1
+    said = [one for one in handed if any(remark.kind == "contradicting" for remark in one.remarks)]
+    assert said
+    assert all(remark.who == one.student for one in said for remark in one.remarks)
+
+
+def test_who_is_called_as_shown_keeps_the_name(tmp_path):
+    names = ["jose\u0301/x.ipynb", "jos\u00e9/x.ipynb", "../zo\u00eb.ipynb", "zo\u00eb/x.ipynb"]
+    entries = [zipfile.ZipInfo("x") for _ in names]
+    for entry, name in zip(entries, names, strict=True):
+        entry.filename = name
+    by_name = {one.student: one for one in found(packed(tmp_path, *entries))}
+    assert by_name["zo\u00eb"].content and by_name["zo\u00eb (2)"].cause == "unsafe name"
+    assert not by_name["jos\u00e9"].remarks and by_name["jos\u00e9 (2)"].remarks
+
+
+def test_many_names_that_are_shown_alike_take_no_time(tmp_path):
+    names = [f"{'n' * 190}{'x' * 20}{n}/x.ipynb" for n in range(3000)]
+    assert len({one.student for one in found(packed(tmp_path, *names))}) == 3000
+
+
+@pytest.mark.parametrize(
+    "form", ["{}/hw/", "{}/", "submitted/{}/hw/", "{}_7_assignsubmission_file/"]
+)
+def test_modules_beside_a_notebook_come_with_it(tmp_path, form):
+    eve, ada, zoe = (form.format(one) for one in ("eve", "ada", "zoe"))
+    wanted = ["helpers.py", "pkg/__init__.py", "pkg/deep.py"]
+    others = ["notes.txt", "my-own.py", "venv/site-packages/x.py", ".x.py", "__pycache__/x.pyc"]
+    names = [f"{eve}{name}" for name in (*wanted, *others)] + [f"{ada}mine.py", "lost.py"]
+    names += [f"{one}x.ipynb" for one in (ada, eve, zoe)]
+    for where in (packed(tmp_path, *names, content=b"A = 1"), write(tmp_path / "in", *names)):
+        handed = {one.student: one for one in found(where)}
+        assert [name for name, _ in handed["eve"].helpers] == wanted
+        assert [name for name, _ in handed["ada"].helpers] == ["mine.py"]
+        assert handed["zoe"].helpers == ()
+    assert handed["eve"].helpers[0][1] == b"{}"
+
+
+def test_a_notebook_takes_modules_of_its_own_folder_only(tmp_path):
+    names = ["ada/x.ipynb", "ada/a.py", "ada/hw/y.ipynb", "ada/hw/b.py", "bob/x.ipynb"]
+    deep, above, _ = sorted(found(packed(tmp_path, *names)), key=lambda one: one.file)
+    assert [name for name, _ in deep.helpers] == ["b.py"]
+    assert [name for name, _ in above.helpers] == ["a.py", "hw/b.py"]
+
+
+def test_modules_of_an_lms_that_puts_all_files_side_by_side_are_told_apart(tmp_path):
+    lab = "02_number_formats.ipynb"
+    names = ["ada_7_90_helpers-1.py", f"ada_7_91_{lab}", "bob_8_92_helpers.py", f"bob_8_93_{lab}"]
+    ada, bob = found(packed(tmp_path, *names))
+    assert [name for name, _ in ada.helpers] == [name for name, _ in bob.helpers] == ["helpers.py"]
+    flat = found(packed(tmp_path, "ada.ipynb", "bob.ipynb", "helpers.py"))
+    assert [one.helpers for one in flat] == [(), ()]
+
+
+def test_modules_beyond_the_bounds_are_left_out_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MOST_HELPERS", 3)
+    monkeypatch.setattr(intake, "LARGEST_HELPERS", 250)
+    many = [f"ada/m{n}.py" for n in range(5)] + ["ada/x.ipynb", "bob/x.ipynb"]
+    ada, bob = found(packed(tmp_path, *many, content=b"x" * 10))
+    assert [name for name, _ in ada.helpers] == ["m0.py", "m1.py", "m2.py"]
+    (remark,) = ada.remarks
+    assert (remark.kind, remark.who) == ("dropped", "ada") and remark.said.startswith("2 Python")
+    assert not bob.remarks
+    ada, _ = found(packed(tmp_path, *many, content=b"x" * 100))
+    assert [name for name, _ in ada.helpers] == ["m0.py", "m1.py"]
+
+
+def test_a_damaged_or_linked_module_costs_that_module_only(tmp_path):
+    root = write(tmp_path, "ada/x.ipynb", "ada/good.py", "bob/x.ipynb")
+    (root / "ada" / "bad.py").symlink_to("/etc/passwd")
+    os.mkfifo(root / "ada" / "pipe.py")
+    ada, _ = found(root)
+    assert [name for name, _ in ada.helpers] == ["good.py"]
+    assert [remark.kind for remark in ada.remarks] == ["dropped"]
+
+
+@pytest.mark.parametrize("file", ["lab.pdf", "x.ipynb.txt", "", "data/deep/x.csv"])
+def test_a_students_folder_without_a_notebook_has_a_row(tmp_path, file):
+    names = [f"{one}/x.ipynb" for one in ("ada", "zoe")]
+    where = packed(tmp_path, *names, f"bob/{file}")
+    root = write(tmp_path / "in", *names)
+    if file:
+        write(root, f"bob/{file}")
+    else:
+        (root / "bob").mkdir()
+    for each in (where, root):
+        bob = found(each)[1]
+        assert (bob.student, bob.cause) == ("bob", "no notebook")
+        assert bob.trouble == ("The folder is empty." if not file else bob.trouble)
+
+
+def test_what_lies_beside_notebooks_is_left_out_with_a_word(tmp_path):
+    names = ["ada.ipynb", "bob.ipynb", "cy.pdf", "data/x.txt", "roster.csv"]
+    graders = ["grades.secret", "grades.json", "grades.feedback/ada.html"]
+    ada, bob = found(write(tmp_path, *names, *graders))
+    assert {(one.kind, one.who) for one in ada.remarks} == {
+        ("dropped", "cy.pdf"),
+        ("dropped", "data"),
+    }
+    assert not bob.remarks
+
+
+def test_a_link_in_a_students_folder_is_said_and_the_notebook_graded(tmp_path):
+    root = write(tmp_path, "ada/x.ipynb", "bob/x.ipynb")
+    (root / "ada" / "lib64").symlink_to("/usr/lib")
+    ada, bob = found(root)
+    assert ada.content == b"{}" and not bob.remarks
+    assert [(one.kind, "lib64" in one.said) for one in ada.remarks] == [("dropped", True)]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000 + "b"])
+def test_a_path_that_no_system_has_is_one_sentence(tmp_path, name):
+    with pytest.raises(IntakeError, match="cannot be read"):
+        found(tmp_path / name)

@@ -1,40 +1,49 @@
-"""Find what was handed in: a folder in nbgrader's layout, a flat folder, or a zip of an LMS.
+"""What was handed in: each file of a folder or a zip, with whose it is, one after the other.
 
-Files are looked at one after the other and never unpacked to the disk. A name that leads out of
-the folder, a link, an entry that grows beyond its bound: each becomes a record that says so, and
-the next file follows. Whose a file is, the first part of its path says and no other: what stands
-below that a student may have named.
+A file that cannot be read, a link, a name that leads out of the folder: each becomes a record that
+says so, and the next file follows. Nothing is left out without a word but what a system keeps for
+itself (`.ipynb_checkpoints`, `__MACOSX`) and nbgrader's own folders beside `submitted`.
 """
 
-import os
 import re
-import stat
-import unicodedata
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from labkit.grading.intake.entries import (
+    MARKERS,
+    Entry,
+    IntakeError,
+    Parts,
+    Refused,
+    opened,
+    shown,
+)
+from labkit.grading.intake.layouts import Layout, Place, place_of, read_layout
 from labkit.grading.intake.reading import LARGEST
 from labkit.grading.intake.remarks import Remark
 
-MOST_FILES = 100_000
-"""Files in one delivery; a class of 5,000 with seven labs each hands in 35,000 notebooks."""
+MOST_NOTEBOOKS = 100_000
+"""In one delivery; a class of 5,000 with seven labs each hands in 35,000."""
+
+MOST_OF_ONE = 200
+"""Notebooks of one student."""
 
 LARGEST_DELIVERY = 32 * 2**30
-"""Bytes that all notebooks of one zip may unpack to."""
+"""Bytes that are read, or unpacked, of one delivery."""
 
-_SKIPPED = {"__MACOSX", ".ipynb_checkpoints", ".git", "__pycache__"}
-_MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+(_.*)?")
-_CANVAS = re.compile(r"(?P<name>[^_]+)(?P<late>_LATE)?_(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
-_DELIVERIES = {"submitted", "submissions"}
-_NO_TIME = (1980, 1, 1, 0, 0, 0)  # what a zip says that knows no time
+LARGEST_OF_ONE = 2**30
+"""Bytes that are read of one student."""
 
+MOST_HELPERS, LARGEST_HELPERS = 50, 2**20
+"""Modules beside one notebook, and their bytes together."""
 
-class IntakeError(Exception):
-    """Nothing to grade, in a sentence with what to do."""
+_MOST_NAMED = 20  # of what was left out, named one by one
+_SYSTEMS = (".git", ".DS_Store", ".localized", ".directory", ".vscode", ".idea", "__MACOSX")
+_SYSTEMS += (".ipynb_checkpoints", "Thumbs.db", "desktop.ini")
+_GRADERS = (".feedback", ".secret", ".ledger.db")  # what `labkit grade` leaves beside grades.csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +52,9 @@ class Handed:
 
     ``content`` is None where the file was refused; ``cause`` and ``trouble`` then say why, in a
     word or two and in a sentence. ``at`` is when it was handed in, as far as the files tell;
-    ``attempt`` is what the LMS counts up; ``marked_late``: the LMS's own mark.
+    ``attempt`` is what the LMS counts up; ``marked_late``: the LMS's own mark. ``remarks`` are for
+    the instructor; those that concern no single student stand with the first file. ``helpers`` are
+    the Python modules in the notebook's folder and below it, by their paths from there.
     """
 
     student: str
@@ -60,278 +71,368 @@ class Handed:
     helpers: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A file of the delivery: its path in it, when it was written, and its bytes or the reason."""
-
-    path: str
-    at: datetime | None
-    content: bytes | None = None
-    cause: str = ""
-    trouble: str = ""
-
-
 def collect(where: Path, labs: Iterable[str]) -> Iterator[Handed]:
     """Everything handed in at ``where``, one file at a time, in the order of the names.
 
     ``labs`` are the course's, by name: a file name such as `ada_02_number_formats.ipynb` is split
-    there. Raises IntakeError where there is nothing to grade.
+    there. Raises IntakeError where there is nothing to grade, or where the delivery can be read in
+    two ways.
     """
     labs = sorted(labs, key=len, reverse=True)
-    if where.is_dir():
-        inner = [where / name for name in sorted(_DELIVERIES)]
-        inner = [folder for folder in inner if folder.is_dir() and not folder.is_symlink()]
-        found = _in_folder(inner[-1] if inner else where, labs)
-    elif where.is_file() and zipfile.is_zipfile(where):
-        found = _in_zip(where, labs)
-    elif where.is_file() and where.suffix == ".ipynb":
-        found = iter([_read(where, where.name)])
-    elif where.is_file():
-        raise IntakeError(f"{where} is neither a folder, nor a zip, nor a notebook.")
-    else:
-        raise IntakeError(f"{where} does not exist; name the folder or zip of the submissions.")
-    nothing, others = True, {}
-    with_notebook = set()
-    for one in found:
-        handed = _handed(one, labs)
-        if one.content is None and not one.cause:
-            others.setdefault(handed.student, handed)
-            continue
-        nothing = False
-        with_notebook.add(handed.student)
-        yield handed
-    for student, handed in others.items():
-        # A stray README, or what a grader wrote beside the submissions, is nobody's.
-        if student not in with_notebook and (handed.lms_id or handed.file.count("/") > 1):
-            nothing = False
-            yield replace(
-                handed,
-                cause="no notebook",
-                trouble=f"`{PurePosixPath(handed.file).name}` was handed in, and no notebook.",
-            )
-    if nothing:
-        raise IntakeError(
-            f"{where} holds no submissions: no file in it ends in .ipynb. Folders are searched as"
-            " STUDENT/ASSIGNMENT/*.ipynb and STUDENT/*.ipynb, or notebooks side by side."
-        )
+    with opened(where) as entries:
+        yield from _Delivery(where, entries, labs).handed()
 
 
-def shown(text: str) -> str:
-    """A name as it can be written anywhere: no control characters, no half characters."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    text = unicodedata.normalize("NFC", text)  # macOS writes an accent as a letter of its own
-    kept = "".join(c if unicodedata.category(c)[0] != "C" else "?" for c in text)
-    return kept.strip()[:200]
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """An entry, and whose it is."""
+
+    entry: Entry
+    place: Place
 
 
-def _in_folder(root: Path, labs: list[str]) -> Iterator[_Found]:
-    files = [file for file in _walk(root) if file.name != "timestamp.txt"]  # nbgrader's
-    paths = [file.relative_to(root).as_posix() for file in files]
-    top = _common_top(paths, labs)
-    for file, path in zip(files, paths, strict=True):
-        path = path.removeprefix(top)
-        if file.is_symlink() and file.is_dir():
-            yield _refused(path, "link", "a link to a folder")
-        elif not path.lower().endswith(".ipynb"):
-            yield _Found(path=path, at=None)
-        else:
-            yield _read(file, path)
+@dataclass(kw_only=True)
+class _Owner:
+    """All that one student handed in; ``refused`` and ``others`` are no notebooks."""
+
+    student: str = ""
+    remarks: list[Remark] = field(default_factory=list)
+    notebooks: list[_File] = field(default_factory=list)
+    refused: list[_File] = field(default_factory=list)
+    others: list[_File] = field(default_factory=list)
+    helpers: dict[Parts, tuple] = field(default_factory=dict)
+    bytes_read: int = 0
+
+    @property
+    def place(self) -> Place:
+        """That of the first file, which tells whose all are."""
+        return (self.notebooks or self.refused or self.others)[0].place
 
 
-def _walk(root: Path) -> list[Path]:
-    """Every file below a folder, and the links to folders, which are not followed."""
-    found: list[Path] = []
-    for folder, folders, files in os.walk(root):
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        folders[:] = sorted(name for name in folders if not _is_noise(name) and name not in links)
-        names = sorted(links) + sorted(name for name in files if not _is_noise(name))
-        found += [Path(folder) / name for name in names]
-        if len(found) > MOST_FILES:
+class _Delivery:
+    """The entries of one delivery, told apart by whose they are."""
+
+    def __init__(self, where: Path, entries: list[Entry], labs: Sequence[str]):
+        self.where = where
+        self.labs = labs
+        self.bytes_read = 0
+        there = {entry.parts for entry in entries}
+        self.kept = {entry.parts for entry in entries if _is_a_systems(entry.parts, there)}
+        self.layout = self._layout(entries)
+        self.stamps = {one.parts: one for one in entries if one.parts[-1] == "timestamp.txt"}
+        self.owners = self._owners(entries)
+        _name(self.owners)
+
+    def handed(self) -> Iterator[Handed]:
+        """See ``collect``."""
+        count = sum(min(len(owner.notebooks), MOST_OF_ONE) for owner in self.owners)
+        if count > MOST_NOTEBOOKS:
             raise IntakeError(
-                f"{root} holds more than {MOST_FILES} files; grade it in several parts."
+                f"{self.where} holds more than {MOST_NOTEBOOKS:,} notebooks; grade it in parts."
             )
-    return found
-
-
-def _is_noise(name: str) -> bool:
-    return name.startswith((".", "~")) or name in _SKIPPED
-
-
-def _read(file: Path, path: str) -> _Found:
-    try:
-        descriptor = os.open(
-            file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        )
-    except OSError as error:
-        if file.is_symlink():
-            return _refused(path, "link", "a link")
-        return _Found(path=path, at=None, cause="unreadable", trouble=f"{error.strerror}.")
-    with os.fdopen(descriptor, "rb") as opened:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            return _refused(path, "unreadable", "no ordinary file")
-        try:
-            content = opened.read(LARGEST + 1)
-        except OSError as error:
-            return _Found(path=path, at=None, cause="unreadable", trouble=f"{error.strerror}.")
-    at = _timestamp(file.parent / "timestamp.txt")
-    return _bounded(path, at or datetime.fromtimestamp(facts.st_mtime, UTC), content)
-
-
-def _bounded(path: str, at: datetime | None, content: bytes) -> _Found:
-    if len(content) > LARGEST:
-        return _Found(
-            path=path,
-            at=at,
-            cause="too large",
-            trouble=f"The file has more than {LARGEST >> 20} MB. Clear the outputs of all cells,"
-            " save, and hand it in again.",
-        )
-    return _Found(path=path, at=at, content=content)
-
-
-def _refused(path: str, cause: str, what: str) -> _Found:
-    return _Found(path=path, at=None, cause=cause, trouble=f"It is {what}; it was not opened.")
-
-
-def _timestamp(file: Path) -> datetime | None:
-    """When nbgrader collected it: `2026-10-01 12:00:00.000000 UTC`."""
-    try:
-        text = "" if file.is_symlink() else file.read_text(encoding="utf-8")[:100].strip()
-        at = datetime.fromisoformat(text.removesuffix(" UTC"))
-    except (OSError, ValueError):
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _in_zip(where: Path, labs: list[str]) -> Iterator[_Found]:
-    try:
-        archive = zipfile.ZipFile(where)
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise IntakeError(f"{where} is no zip that can be read: {error}.") from None
-    with archive:
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-        if len(entries) > MOST_FILES:
+        students, left = self._students()
+        of_all = self._of_all(left)
+        for handed in (one for owner in students for one in self._of(owner)):
+            yield replace(handed, remarks=(*of_all, *handed.remarks))
+            of_all = []
+        if not students:
             raise IntakeError(
-                f"{where} holds {len(entries)} files, and {MOST_FILES} are the limit."
+                f"{self.where} holds no submissions: no file in it ends in .ipynb. Folders are"
+                " searched as STUDENT/ASSIGNMENT/*.ipynb and STUDENT/*.ipynb, or notebooks side by"
+                " side."
             )
-        top = _common_top([entry.filename for entry in entries], labs)
-        unpacked = 0
-        for entry in sorted(entries, key=lambda entry: (entry.filename, entry.header_offset)):
-            path = entry.filename
-            if not _leads_out(path) and any(_is_noise(part) for part in path.split("/")):
+
+    def _layout(self, entries: list[Entry]) -> Layout:
+        inside = [one for one in entries if not one.outside and one.parts not in self.kept]
+        notebooks = [one.parts for one in inside if one.is_notebook]
+        if notebooks:
+            # A name like a system's is no evidence while there are others.
+            plain = [parts for parts in notebooks if not any(map(_is_hidden, parts))]
+            return read_layout(plain or notebooks, self.labs, self.where)
+        others = [one.parts for one in inside if one.parts[-1] and one.parts[0] not in _SYSTEMS]
+        try:  # an LMS names those who handed in something else
+            return read_layout(others, self.labs, self.where) if others else Layout()
+        except IntakeError:
+            return Layout()
+
+    def _owners(self, entries: list[Entry]) -> list[_Owner]:
+        owners: dict[tuple[Parts, str], _Owner] = {}
+        for entry in entries:
+            place = self._place(entry)
+            if place is None:
                 continue
-            found = _unpacked(archive, entry, top, unpacked)
-            unpacked += len(found.content or b"")
-            yield found
+            owner = owners.setdefault((place.key, place.lms_id), _Owner())
+            if entry.is_notebook and entry.parts not in self.kept:
+                files = owner.notebooks
+            else:
+                files = owner.refused if entry.cause else owner.others
+            files.append(_File(entry=entry, place=place))
+        return list(owners.values())
+
+    def _place(self, entry: Entry) -> Place | None:
+        if not entry.outside:
+            return place_of(entry.parts, self.layout, self.labs)
+        place = place_of(entry.parts, Layout(), self.labs)
+        # No other file is of the same student, whatever it says.
+        return place and replace(place, key=("", "", entry.outside), is_theirs=False)
+
+    def _students(self) -> tuple[list[_Owner], list[_Owner]]:
+        """Those who handed something in, and what lies about."""
+        in_folders = self.layout.form == "moodle"
+        if not self.layout.form:
+            theirs = [owner.place.is_theirs for owner in self.owners if owner.notebooks]
+            in_folders = 2 * sum(theirs) > len(theirs)
+        students, left = [], []
+        for owner in self.owners:
+            name = _first_of(owner)
+            is_students = in_folders and owner.place.is_theirs and self._is_inside(owner)
+            is_students = is_students and not (_is_hidden(name) or name.endswith(_GRADERS))
+            if owner.notebooks or owner.refused or owner.place.lms_id or is_students:
+                students.append(owner)
+            else:
+                left.append(owner)
+        return students, left
+
+    def _is_inside(self, owner: _Owner) -> bool:
+        top = self.layout.top
+        return owner.others[0].entry.parts[: len(top)] == top if owner.others else True
+
+    def _of_all(self, left: list[_Owner]) -> list[Remark]:
+        """What there is to say of the delivery, and of files that are nobody's."""
+        remarks, top = [], self.layout.top
+        if self.layout.is_assumed:
+            said = "All notebooks lie in this folder, so it was taken for the one around the class."
+            remarks.append(Remark(kind="repaired", who=shown("/".join(top)), said=said))
+        ends = [(name, end) for name in map(_first_of, left) for end in _GRADERS]
+        graders = tuple(name.removesuffix(end) + "." for name, end in ends if name.endswith(end))
+        names = []
+        for owner in left:
+            name = _first_of(owner)
+            # The instructor's, this program's, or the system's.
+            is_beside = bool(top) and top[-1] in MARKERS and not self._is_inside(owner)
+            is_known = name.lower().endswith(".csv") or name.startswith((*graders, "._"))
+            if not (is_beside or is_known or name in _SYSTEMS):
+                names.append(shown(name))
+        said = "It is no notebook and in no student's folder; it was left out."
+        remarks += [Remark(kind="dropped", who=name, said=said) for name in names[:_MOST_NAMED]]
+        if names[_MOST_NAMED:]:
+            said = f"{len(names) - _MOST_NAMED} more files were left out: they are no notebooks."
+            remarks.append(Remark(kind="dropped", who=shown(self.where.name), said=said))
+        return remarks
+
+    def _of(self, owner: _Owner) -> Iterator[Handed]:
+        """All that one student handed in, or the one record that says why there is nothing."""
+        if not owner.notebooks:
+            yield self._without_notebook(owner)
+        elif len(owner.notebooks) > MOST_OF_ONE:
+            yield replace(
+                self._handed(owner.notebooks[0], owner),
+                cause="too many files",
+                trouble=f"{len(owner.notebooks)} notebooks were handed in; the limit is"
+                f" {MOST_OF_ONE}. Hand in the notebook alone.",
+            )
+        else:
+            if owner.refused:
+                said = [f"`{self._path(one)}`: {one.entry.trouble}" for one in owner.refused[:3]]
+                said += [f"{len(owner.refused) - 3} more."] if owner.refused[3:] else []
+                remark = Remark(kind="dropped", who=owner.student, said=" ".join(said))
+                owner.remarks.append(remark)
+            for file in owner.notebooks:
+                yield self._read(file, owner)
+
+    def _without_notebook(self, owner: _Owner) -> Handed:
+        if owner.refused:
+            entry = owner.refused[0].entry
+            return replace(
+                self._handed(owner.refused[0], owner), cause=entry.cause, trouble=entry.trouble
+            )
+        name = shown(owner.others[0].entry.parts[-1])
+        said = f"`{name}` was handed in, and no notebook." if name else "The folder is empty."
+        return replace(self._handed(owner.others[0], owner), cause="no notebook", trouble=said)
+
+    def _handed(self, file: _File, owner: _Owner) -> Handed:
+        place = file.place
+        return Handed(
+            student=owner.student,
+            file=self._path(file),
+            lms_id=place.lms_id,
+            assignment=shown(place.assignment),
+            attempt=place.attempt,
+            marked_late=place.marked_late,
+            remarks=tuple(dict.fromkeys(owner.remarks)),
+        )
+
+    def _below_top(self, file: _File) -> Parts:
+        parts, top = file.entry.parts, self.layout.top
+        return parts[len(top) :] if parts[: len(top)] == top else parts
+
+    def _path(self, file: _File) -> str:
+        return shown("/".join(self._below_top(file)).rstrip("/"))
+
+    def _read(self, file: _File, owner: _Owner) -> Handed:
+        entry, handed = file.entry, self._handed(file, owner)
+        try:
+            self._admit(file, owner)
+            read = entry.read(LARGEST + 1)
+        except Refused as refusal:
+            return replace(handed, cause=refusal.cause, trouble=str(refusal))
+        except Exception as error:  # a damaged file may raise anything; the next one follows
+            owner.bytes_read += LARGEST  # it may have taken as long
+            said = shown(str(error)) or type(error).__name__
+            return replace(handed, cause="corrupt", trouble=f"It cannot be unpacked: {said}.")
+        self.bytes_read += len(read.content)
+        owner.bytes_read += len(read.content)
+        stamp = self._collected_at(file)
+        handed = replace(handed, at=stamp or read.at)
+        if read.odd_time and not stamp:
+            said = f"The time of `{handed.file}` cannot be; it was read as unknown."
+            remark = Remark(kind="repaired", who=owner.student, said=said)
+            handed = replace(handed, remarks=(*handed.remarks, remark))
+        if len(read.content) > LARGEST:
+            return replace(
+                handed,
+                cause="too large",
+                trouble=f"The file has more than {LARGEST >> 20} MB. Clear the outputs of all"
+                " cells, save, and hand it in again.",
+            )
+        helpers, left = self._helpers(file, owner)
+        return replace(
+            handed,
+            content=read.content,
+            helpers=helpers,
+            remarks=(*handed.remarks, *left),
+        )
+
+    def _admit(self, file: _File, owner: _Owner) -> None:
+        """Raises Refused where a file is not to be read."""
+        if file.entry.read is None:
+            raise Refused(file.entry.cause, file.entry.trouble)
+        # What the LMS or the instructor has named, no student hides.
+        named = self._below_top(file)[bool(file.place.lms_id) + self.layout.grouped :]
+        if any(map(_is_hidden, named)):
+            raise Refused(
+                "hidden name",
+                "It is named as files that a program keeps for itself; it was not opened. Hand it"
+                " in under a name without `.` or `~` at its start.",
+            )
+        if self.bytes_read > LARGEST_DELIVERY or owner.bytes_read > LARGEST_OF_ONE:
+            of_whom = "all students" if self.bytes_read > LARGEST_DELIVERY else "this student"
+            raise Refused("too large", f"It was not read: the files of {of_whom} are too large.")
+
+    def _collected_at(self, file: _File) -> datetime | None:
+        """When nbgrader collected it, which it writes beside the notebook of STUDENT/ASSIGNMENT.
+
+        In any other layout the student may have put the file there.
+        """
+        stamp = self.stamps.get((*file.entry.parts[:-1], "timestamp.txt"))
+        if not (self.layout.is_nbgraders and len(file.place.below) == 2 and stamp and stamp.read):
+            return None
+        try:  # `2026-10-01 12:00:00.000000 UTC`
+            text = stamp.read(100).content.decode().strip()
+            at = datetime.fromisoformat(text.removesuffix(" UTC"))
+            return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        except Exception:  # whatever else it may be, it is no time stamp
+            return None
+
+    def _helpers(self, file: _File, owner: _Owner) -> tuple[tuple, tuple[Remark, ...]]:
+        """The modules that the notebook can import from its folder, and what was left out."""
+        folder = file.place.below[:-1]
+        if not file.place.is_theirs:
+            return (), ()
+        if folder not in owner.helpers:
+            owner.helpers[folder] = self._read_helpers(folder, owner)
+        return owner.helpers[folder]
+
+    def _read_helpers(self, folder: Parts, owner: _Owner) -> tuple[tuple, tuple[Remark, ...]]:
+        modules = {}
+        for other in owner.others:
+            path = self._module(other, folder)
+            if path:
+                modules[path] = other
+        taken, left, size = [], [], 0
+        for path in sorted(modules, key=lambda path: (path.count("/"), path)):
+            try:
+                if len(taken) == MOST_HELPERS or owner.bytes_read > LARGEST_OF_ONE:
+                    raise Refused("too many files", "")
+                content = modules[path].entry.read(LARGEST_HELPERS - size + 1).content
+                owner.bytes_read += len(content)
+                if size + len(content) > LARGEST_HELPERS:
+                    raise Refused("too large", "")
+            except Exception:  # a link, damaged, too large: the others follow
+                left.append(path)
+                continue
+            size += len(content)
+            taken.append((path, content))
+        if not left:
+            return tuple(taken), ()
+        said = (
+            f"{len(left)} Python files beside the notebook were left out, such as `{left[0]}`: they"
+            f" cannot be read, or are more than {MOST_HELPERS} or than"
+            f" {LARGEST_HELPERS >> 20} MB together."
+        )
+        return tuple(taken), (Remark(kind="dropped", who=owner.student, said=said),)
+
+    def _module(self, file: _File, folder: Parts) -> str:
+        """The path of a Python module from this folder, "" where it cannot be imported from it."""
+        below = file.place.below
+        if below[: len(folder)] != folder or not below[-1].endswith(".py") or not file.entry.read:
+            return ""
+        *packages, name = below[len(folder) :] or ("",)
+        name = name.removesuffix(".py")
+        if self.layout.form == "canvas":
+            name = re.sub("-[0-9]+$", "", name)  # Canvas counts what is handed in again
+        importable = all(part.isidentifier() for part in (*packages, name))
+        return "/".join((*packages, f"{name}.py")) if importable else ""
 
 
-def _common_top(paths: list[str], labs: list[str]) -> str:
-    """The folders that were packed with the class in them: `class/` of `class/STUDENT/x.ipynb`.
+def _first_of(owner: _Owner) -> str:
+    """The folder or the file that lies at the students' level."""
+    return owner.place.key[0] if owner.place.is_theirs else owner.place.below[0]
 
-    What all notebooks agree on no single student has named.
+
+def _name(owners: list[_Owner]) -> None:
+    """Give each owner a name that can be shown, and no two different names the same."""
+    raw = {owner.place.key: owner.place.name for owner in owners}
+    said = {key: shown(name) or "unnamed" for key, name in raw.items()}
+    taken, given, counts = set(said.values()), {}, Counter()
+    # Who is named as shown keeps the name; a path that leads out never takes it from somebody.
+    for key in sorted(raw, key=lambda key: (len(key) > 2, said[key] != raw[key])):
+        name, stem = said[key], said[key][:180]
+        given[key] = name
+        counts[name] += 1
+        if counts[name] > 1:
+            while given[key] in taken:
+                counts[stem, "suffix"] += 1
+                given[key] = f"{stem} ({counts[stem, 'suffix'] + 1})"
+            taken.add(given[key])
+    for owner in owners:
+        name = said[owner.place.key]
+        owner.student = given[owner.place.key]
+        files = owner.notebooks + owner.refused + owner.others
+        contradictions = dict.fromkeys(file.place.said for file in files if file.place.said)
+        if owner.student != name:
+            contradictions[
+                f"Several names are shown as `{name}` and are not the same; this one is called"
+                f" `{owner.student}`."
+            ] = None
+        owner.remarks += [
+            Remark(kind="contradicting", who=owner.student, said=one) for one in contradictions
+        ]
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "~")) or name == "__MACOSX"
+
+
+def _is_a_systems(parts: Parts, there: set[Parts]) -> bool:
+    """Whether a system made this file for itself: Jupyter its checkpoint of a notebook, macOS its
+
+    notes on a file, which must then be there: anybody may name a notebook so.
     """
-    paths = [path for path in paths if path.lower().endswith(".ipynb") and not _leads_out(path)]
-    split = [path.split("/") for path in paths]
-    split = [parts for parts in split if not any(_is_noise(part) for part in parts)]
-    top: list[str] = []
-    while split and _is_class(split, labs):
-        top.append(split[0][0])
-        split = [parts[1:] for parts in split]
-    return "".join(f"{part}/" for part in top)
-
-
-def _is_class(split: list[list[str]], labs: list[str]) -> bool:
-    """Whether the first folder is one around all students."""
-    if len({parts[0] for parts in split}) > 1 or min(map(len, split)) < 2:
-        return False
-    first, second = split[0][0], {parts[1] for parts in split}
-    if first in _DELIVERIES or second <= _DELIVERIES or all(map(_is_of_an_lms, second)):
-        return True
-    if min(map(len, split)) < 3 or second & set(labs):
-        return False
-    return len(second) > 1 or {parts[2] for parts in split} <= set(labs)
-
-
-def _is_of_an_lms(name: str) -> bool:
-    return bool(_MOODLE.fullmatch(name) or _CANVAS.fullmatch(name))
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, unpacked: int) -> _Found:
-    path = entry.filename
-    if _leads_out(path):
-        # The last part still tells whose it is; a path out of the folder is followed nowhere.
-        name = re.split(r"[/\\]", path)[-1] or "unnamed"
-        return _refused(
-            name, "unsafe name", f"named {shown(path)!r}, which leads out of its folder"
-        )
-    path = path.removeprefix(top)
-    if stat.S_ISLNK(entry.external_attr >> 16):
-        return _refused(path, "link", "a link")
-    if not path.lower().endswith(".ipynb"):
-        return _Found(path=path, at=None)
-    if entry.flag_bits & 1:
-        return _refused(path, "encrypted", "encrypted")
-    if unpacked > LARGEST_DELIVERY:
-        return _refused(path, "too large", "beyond what one zip may unpack to")
-    try:
-        at = None if entry.date_time == _NO_TIME else datetime(*entry.date_time).astimezone(UTC)
-    except (ValueError, OverflowError):
-        at = None
-    try:
-        # The size that an entry states is not believed: what is read is bounded.
-        with archive.open(entry) as opened:
-            content = opened.read(LARGEST + 1)
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
-        return _Found(
-            path=path,
-            at=at,
-            cause="corrupt",
-            trouble=f"It cannot be unpacked: {shown(str(error))}.",
-        )
-    return _bounded(path, at, content)
-
-
-def _leads_out(path: str) -> bool:
-    return path.startswith("/") or "\\" in path or ":" in path[:2] or ".." in path.split("/")
-
-
-def _handed(found: _Found, labs: list[str]) -> Handed:
-    """Whose file it is, from where it lies and how it is called."""
-    parts = [part for part in PurePosixPath(found.path).parts if part not in ("/", ".")]
-    student, assignment, facts = _whose(parts, labs)
-    return Handed(
-        student=shown(student) or "unnamed",
-        file=shown("/".join(parts)),
-        assignment=shown(assignment),
-        at=found.at,
-        content=found.content,
-        cause=found.cause,
-        trouble=found.trouble,
-        **facts,
-    )
-
-
-def _whose(parts: list[str], labs: list[str]) -> tuple[str, str, dict]:
-    first, *rest = parts
-    if moodle := _MOODLE.fullmatch(first):
-        return moodle["name"], _lab_in(parts[-1], labs), {"lms_id": moodle["id"]}
-    if len(rest) > 1:
-        return first, next((part for part in rest[:-1] if part in labs), rest[0]), {}
-    if rest:
-        return first, _lab_in(rest[0], labs), {}
-    if canvas := _CANVAS.fullmatch(first):
-        facts = {
-            "lms_id": canvas["id"],
-            "attempt": int(canvas["attempt"]),
-            "marked_late": bool(canvas["late"]),
-        }
-        return canvas["name"], _lab_in(canvas["file"], labs), facts
-    stem = re.sub(r"\.ipynb$", "", first, flags=re.IGNORECASE)
-    lab = _lab_in(first, labs)
-    alone = re.sub(rf"[-_. ]*{re.escape(lab)}[-_. ]*", "", stem) if lab else stem
-    return alone or stem, lab, {}
-
-
-def _lab_in(name: str, labs: list[str]) -> str:
-    return next((lab for lab in labs if lab in name), "")
+    *folders, name = parts
+    if name.startswith("._"):
+        if folders and folders[0] == "__MACOSX":
+            folders = folders[1:]
+        return (*folders, name[2:]) in there
+    original = name.replace("-checkpoint.ipynb", ".ipynb")
+    return folders[-1:] == [".ipynb_checkpoints"] and original != name
