@@ -634,6 +634,32 @@ def test_a_link_in_a_students_folder_is_said_and_the_notebook_graded(tmp_path):
     assert [(one.kind, "lib64" in one.said) for one in ada.remarks] == [("dropped", True)]
 
 
+def test_installed_packages_are_not_searched_and_the_notebook_is_graded(tmp_path):
+    packages = "venv/lib/python3.11/site-packages"
+    names = [f"ada/{packages}/pkg/{name}" for name in ("demo.ipynb", "a.py")]
+    names += ["ada/x.ipynb", "bob/x.ipynb", f"cy/{packages}/x.ipynb"]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        ada, bob, cy = found(where)
+        assert (ada.content, ada.helpers, bob.remarks) == (b"{}", (), ())
+        assert [(one.kind, packages in one.said) for one in ada.remarks] == [("dropped", True)]
+        assert (cy.student, cy.cause) == ("cy", "packages")
+
+
+def test_a_folder_beside_nbgraders_own_is_left_out_with_a_word(tmp_path):
+    names = ["submitted/ada/hw1/x.ipynb", "source/hw1/x.ipynb", "late/bob.pdf", "gradebook.db"]
+    for where in (packed(tmp_path, *names), write(tmp_path / "in", *names)):
+        (ada,) = found(where)
+        assert [(one.kind, one.who) for one in ada.remarks] == [("dropped", "late")]
+
+
+@pytest.mark.parametrize("names", [["ada.ipynb", "bob.ipynb"], ["ada/x.ipynb", "bob/x.ipynb"]])
+def test_the_instructors_own_environment_is_nobody(tmp_path, names):
+    root = write(tmp_path, *names, ".venv/lib/python3.11/site-packages/x.ipynb", ".venv/bin/pip")
+    (root / ".venv" / "lib64").symlink_to(root / ".venv" / "lib")
+    ada, bob = found(root)
+    assert [(one.kind, one.who) for one in ada.remarks + bob.remarks] == [("dropped", ".venv")]
+
+
 @pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000 + "b"])
 def test_a_path_that_no_system_has_is_one_sentence(tmp_path, name):
     with pytest.raises(IntakeError, match="cannot be read"):

@@ -34,15 +34,18 @@ MOST_OF_ONE = 200
 LARGEST_DELIVERY = 32 * 2**30
 """Bytes that are read, or unpacked, of one delivery."""
 
-LARGEST_OF_ONE = 2**30
+LARGEST_OF_ONE = 2**28
 """Bytes that are read of one student."""
 
 MOST_HELPERS, LARGEST_HELPERS = 50, 2**20
 """Modules beside one notebook, and their bytes together."""
 
+_MOST_MODULES = 1000  # of one student that are looked at
+
 _MOST_NAMED = 20  # of what was left out, named one by one
 _SYSTEMS = (".git", ".DS_Store", ".localized", ".directory", ".vscode", ".idea", "__MACOSX")
 _SYSTEMS += (".ipynb_checkpoints", "Thumbs.db", "desktop.ini")
+_HOSTILE = ("unsafe name", "unreadable", "too many files")  # of what may hold notebooks
 _GRADERS = (".feedback", ".secret", ".ledger.db")  # what `labkit grade` leaves beside grades.csv
 
 
@@ -93,13 +96,17 @@ class _File:
 
 @dataclass(kw_only=True)
 class _Owner:
-    """All that one student handed in; ``refused`` and ``others`` are no notebooks."""
+    """All that one student handed in; ``refused`` and ``others`` are no notebooks.
+
+    ``modules`` are Python files of ``others``, ``helpers`` what notebooks in a folder get of them.
+    """
 
     student: str = ""
     remarks: list[Remark] = field(default_factory=list)
     notebooks: list[_File] = field(default_factory=list)
     refused: list[_File] = field(default_factory=list)
     others: list[_File] = field(default_factory=list)
+    modules: list[_File] = field(default_factory=list)
     helpers: dict[Parts, tuple] = field(default_factory=dict)
     bytes_read: int = 0
 
@@ -166,7 +173,10 @@ class _Delivery:
                 files = owner.notebooks
             else:
                 files = owner.refused if entry.cause else owner.others
-            files.append(_File(entry=entry, place=place))
+            file = _File(entry=entry, place=place)
+            files.append(file)
+            if files is owner.others and entry.parts[-1].endswith(".py"):
+                owner.modules += [file] if len(owner.modules) < _MOST_MODULES else []
         return list(owners.values())
 
     def _place(self, entry: Entry) -> Place | None:
@@ -185,17 +195,18 @@ class _Delivery:
         students, left = [], []
         for owner in self.owners:
             name = _first_of(owner)
-            is_students = in_folders and owner.place.is_theirs and self._is_inside(owner)
-            is_students = is_students and not (_is_hidden(name) or name.endswith(_GRADERS))
-            if owner.notebooks or owner.refused or owner.place.lms_id or is_students:
+            if owner.notebooks or owner.place.lms_id:
                 students.append(owner)
-            else:
-                left.append(owner)
+                continue
+            is_folder = in_folders and owner.place.is_theirs and self._is_inside(owner)
+            is_students = is_folder or any(file.entry.cause in _HOSTILE for file in owner.refused)
+            is_students = is_students and not (_is_hidden(name) or name.endswith(_GRADERS))
+            (students if is_students else left).append(owner)
         return students, left
 
     def _is_inside(self, owner: _Owner) -> bool:
         top = self.layout.top
-        return owner.others[0].entry.parts[: len(top)] == top if owner.others else True
+        return (owner.refused + owner.others)[0].entry.parts[: len(top)] == top
 
     def _of_all(self, left: list[_Owner]) -> list[Remark]:
         """What there is to say of the delivery, and of files that are nobody's."""
@@ -210,6 +221,7 @@ class _Delivery:
             name = _first_of(owner)
             # The instructor's, this program's, or the system's.
             is_beside = bool(top) and top[-1] in MARKERS and not self._is_inside(owner)
+            is_beside = is_beside and (_is_hidden(name) or not owner.place.is_theirs)
             is_known = name.lower().endswith(".csv") or name.startswith((*graders, "._"))
             if not (is_beside or is_known or name in _SYSTEMS):
                 names.append(shown(name))
@@ -345,7 +357,7 @@ class _Delivery:
 
     def _read_helpers(self, folder: Parts, owner: _Owner) -> tuple[tuple, tuple[Remark, ...]]:
         modules = {}
-        for other in owner.others:
+        for other in owner.modules:
             path = self._module(other, folder)
             if path:
                 modules[path] = other

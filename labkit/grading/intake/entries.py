@@ -27,6 +27,7 @@ MOST_FILES = 100_000
 MARKERS = ("submitted", "submissions")
 """Folders that are nobody: nbgrader collects into the one, Canvas's zip unpacks to the other."""
 
+_INSTALLED = {"site-packages", "node_modules"}  # thousands of files, and none of them an answer
 _MOST_FOLDERS = 60  # one in the other; Windows cannot even name so many
 _MOST_OTHERS = 20  # files that are neither notebook nor Python, kept of one folder
 _NO_TIME = (1980, 1, 1, 0, 0, 0)  # what a zip says that knows no time
@@ -125,6 +126,8 @@ def in_folder(root: Path) -> list[Entry]:
         if parts and not (files or folders or links):
             found.append(Entry(parts=(*parts, "")))
         found += [_refused((*parts, name, ""), "link", _NOT_OPENED % "a link") for name in links]
+        found += [_packages((*parts, name)) for name in folders if name in _INSTALLED]
+        folders = [name for name in folders if name not in _INSTALLED]
         found += [
             Entry(parts=(*parts, name), read=partial(_read_file, str(root.joinpath(*parts, name))))
             for name in _worth_keeping(files)
@@ -215,6 +218,10 @@ def _refused(parts: Parts, cause: str, trouble: str, outside: str = "") -> Entry
     return Entry(parts=parts, cause=cause, trouble=trouble, outside=outside)
 
 
+def _packages(folder: Parts) -> Entry:
+    return _refused((*folder, ""), "packages", "It holds installed packages; it was not searched.")
+
+
 def _archive(where: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(where)
@@ -231,7 +238,9 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
         # Windows has no file with a backslash in its name, and once packed folders so.
         named = [(path.replace("\\", "/"), entry) for path, entry in named]
     named.sort(key=lambda one: one[1].header_offset)  # of twins the order in which they came
-    found, empty, full = [], [], set()
+    found: list[Entry] = []
+    empty = {_split(path) for path, _ in named if path.endswith("/")} - {()}
+    installed: set[Parts] = set()
     for path, entry in named:
         if _leads_out(path):
             # The last part still tells whose it is; a path out of the delivery is not followed.
@@ -239,16 +248,24 @@ def in_zip(archive: zipfile.ZipFile) -> list[Entry]:
             said = f"named {shown(path)!r}, which leads out of its folder"
             found.append(_refused((name,), "unsafe name", _NOT_OPENED % said, outside=path))
             continue
-        parts = tuple(part for part in path.split("/") if part not in ("", "."))
-        full.update(parts[:depth] for depth in range(1, min(len(parts), _MOST_FOLDERS)))
-        if path.endswith("/"):
-            empty.append(Entry(parts=(*parts, "")))
+        parts = _split(path)
+        for depth in range(1, len(parts)) if empty else ():
+            empty.discard(parts[:depth])
+        if not _INSTALLED.isdisjoint(parts):
+            installed.add(parts[: min(map(parts.index, _INSTALLED.intersection(parts))) + 1])
+        elif path.endswith("/"):
+            continue
         elif stat.S_ISLNK(entry.external_attr >> 16):
             found.append(_refused(parts or ("",), "link", _NOT_OPENED % "a link"))
         else:
             found.append(Entry(parts=parts or ("",), read=partial(_unpack, archive, entry)))
-    found += [one for one in empty if one.parts[:-1] and one.parts[:-1] not in full]
+    found += [Entry(parts=(*parts, "")) for parts in empty]
+    found += [_packages(parts) for parts in installed]
     return sorted(found, key=lambda one: one.outside or "/".join(one.parts))
+
+
+def _split(path: str) -> Parts:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _leads_out(path: str) -> bool:

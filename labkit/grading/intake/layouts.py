@@ -18,7 +18,7 @@ from pathlib import Path
 
 from labkit.grading.intake.entries import MARKERS, IntakeError, Parts, shown
 
-_NBGRADERS = {"source", "release", "autograded", "feedback"}  # what stands beside its `submitted`
+_NBGRADERS = {"source", "release", "autograded", "feedback", "downloaded"}  # beside `submitted`
 
 _MOODLE_FOLDER = re.compile(
     r"(?P<name>.+)_(?P<id>[0-9]{1,18})_assignsubmission_[a-z]+_?", re.DOTALL
