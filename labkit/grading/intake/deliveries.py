@@ -45,7 +45,7 @@ _MOST_MODULES = 1000  # of one student that are looked at
 _MOST_NAMED = 20  # of what was left out, named one by one
 _SYSTEMS = (".git", ".DS_Store", ".localized", ".directory", ".vscode", ".idea", "__MACOSX")
 _SYSTEMS += (".ipynb_checkpoints", "Thumbs.db", "desktop.ini")
-_HOSTILE = ("unsafe name", "unreadable", "too many files")  # of what may hold notebooks
+_WITH_ROW = ("unsafe name", "unreadable", "too many files")  # it may have held a notebook
 _GRADERS = (".feedback", ".secret", ".ledger.db")  # what `labkit grade` leaves beside grades.csv
 
 
@@ -194,14 +194,14 @@ class _Delivery:
             in_folders = 2 * sum(theirs) > len(theirs)
         students, left = [], []
         for owner in self.owners:
-            name = _first_of(owner)
             if owner.notebooks or owner.place.lms_id:
                 students.append(owner)
                 continue
+            name = _first_of(owner)
             is_folder = in_folders and owner.place.is_theirs and self._is_inside(owner)
-            is_students = is_folder or any(file.entry.cause in _HOSTILE for file in owner.refused)
-            is_students = is_students and not (_is_hidden(name) or name.endswith(_GRADERS))
-            (students if is_students else left).append(owner)
+            has_row = is_folder or any(file.entry.cause in _WITH_ROW for file in owner.refused)
+            has_row = has_row and not (_is_hidden(name) or name.endswith(_GRADERS))
+            (students if has_row else left).append(owner)
         return students, left
 
     def _is_inside(self, owner: _Owner) -> bool:
@@ -219,11 +219,10 @@ class _Delivery:
         names = []
         for owner in left:
             name = _first_of(owner)
-            # The instructor's, this program's, or the system's.
-            is_beside = bool(top) and top[-1] in MARKERS and not self._is_inside(owner)
-            is_beside = is_beside and (_is_hidden(name) or not owner.place.is_theirs)
             is_known = name.lower().endswith(".csv") or name.startswith((*graders, "._"))
-            if not (is_beside or is_known or name in _SYSTEMS):
+            if top and top[-1] in MARKERS and not self._is_inside(owner):
+                is_known = is_known or _is_hidden(name) or not owner.place.is_theirs
+            if not (is_known or name in _SYSTEMS):
                 names.append(shown(name))
         said = "It is no notebook and in no student's folder; it was left out."
         remarks += [Remark(kind="dropped", who=name, said=said) for name in names[:_MOST_NAMED]]
@@ -406,16 +405,16 @@ def _name(owners: list[_Owner]) -> None:
     """Give each owner a name that can be shown, and no two different names the same."""
     raw = {owner.place.key: owner.place.name for owner in owners}
     said = {key: shown(name) or "unnamed" for key, name in raw.items()}
-    taken, given, counts = set(said.values()), {}, Counter()
+    taken, given, alike, suffixes = set(said.values()), {}, Counter(), Counter()
     # Who is named as shown keeps the name; a path that leads out never takes it from somebody.
     for key in sorted(raw, key=lambda key: (len(key) > 2, said[key] != raw[key])):
         name, stem = said[key], said[key][:180]
         given[key] = name
-        counts[name] += 1
-        if counts[name] > 1:
+        alike[name] += 1
+        if alike[name] > 1:
             while given[key] in taken:
-                counts[stem, "suffix"] += 1
-                given[key] = f"{stem} ({counts[stem, 'suffix'] + 1})"
+                suffixes[stem] += 1
+                given[key] = f"{stem} ({suffixes[stem] + 1})"
             taken.add(given[key])
     for owner in owners:
         name = said[owner.place.key]
@@ -437,9 +436,10 @@ def _is_hidden(name: str) -> bool:
 
 
 def _is_a_systems(parts: Parts, there: set[Parts]) -> bool:
-    """Whether a system made this file for itself: Jupyter its checkpoint of a notebook, macOS its
+    """Whether a system made this file for itself.
 
-    notes on a file, which must then be there: anybody may name a notebook so.
+    Jupyter keeps a checkpoint of each notebook, and macOS its notes on each file. The file of such
+    notes must be there: anybody may call a notebook so.
     """
     *folders, name = parts
     if name.startswith("._"):

@@ -96,7 +96,7 @@ def opened(where: Path) -> Iterator[list[Entry]]:
     elif is_file and zipfile.is_zipfile(where):
         with _archive(where) as archive:
             yield in_zip(archive)
-    elif is_file and where.suffix == ".ipynb":
+    elif is_file and where.suffix.lower() == ".ipynb":
         yield [Entry(parts=(where.name,), read=partial(_read_file, str(where)))]
     elif is_file:
         raise IntakeError(f"{where} is neither a folder, nor a zip, nor a notebook.")
@@ -133,7 +133,7 @@ def in_folder(root: Path) -> list[Entry]:
             for name in _worth_keeping(files)
         ]
         if counted:
-            seen[counted] += len(files)
+            seen[counted] += len(files) + len(folders)
         elif len(files) + len(folders) > MOST_FILES:
             raise IntakeError(f"{root} holds more than {MOST_FILES:,} files; grade it in parts.")
         is_class = not counted and not _is_wrapper(files, folders)
