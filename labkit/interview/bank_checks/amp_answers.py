@@ -73,7 +73,7 @@ def check_penalized_loss(shown):
             raise Mistake("penalized_loss must return the loss, a tensor that still has its graph.")
         right, wanted = _float32(loss_fn, weight)
         if not abs(loss - right) < 0.02 * right:
-            raise Mistake(f"{name}: your loss is {show(loss)}; float32 gives {show(right)}.")
+            raise Mistake(f"{name}: your loss is {loss:.4g}; float32 gives {right:.4g}.")
         off = (gradient - wanted).norm() / wanted.norm()
         if not off < 0.05:
             raise Mistake(

@@ -12,22 +12,30 @@ from labkit.labs.engine.loop_ends import filled, flat, seeded
 LAB = "interview"
 
 _NAMES = ("0", "2", "4")
+_KINDS = ("plain", "planted", "cancelling")
 _DTYPES = (torch.float16, torch.bfloat16)
 # Two right answers may sum a norm in another order: 16 terms, far fewer than 100 roundings of
 # 2**-24 beside errors of 1e-4 or more.
 _NEAR = 0.01
 
 
-def _network(planted):
-    """Three layers; where one is planted, the middle one's outputs pass 65504, its weights not."""
+def _network(kind):
+    """Three layers of one kind.
+
+    Planted: the middle one's outputs pass 65504, its weights do not. Cancelling: the last one takes
+    away the 256 that the middle one added, so that an error is large beside the output.
+    """
     network = filled(
         nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)),
         seed=12,
     )
-    if planted:
-        with torch.no_grad():
+    with torch.no_grad():
+        if kind == "planted":
             network[2].weight.mul_(6e4)
             network[4].weight.mul_(2.0**-16)
+        if kind == "cancelling":
+            network[2].bias.add_(256)
+            network[4].bias.sub_(256 * network[4].weight.sum(dim=1))
     return network.eval()
 
 
@@ -36,20 +44,22 @@ def _x():
 
 
 def run_sensitivity(sensitivity):
-    """The error of each layer in each dtype, on a plain network and on one with a planted layer."""
-    errors, kept = {}, {}
-    for kind in ("plain", "planted"):
-        network = _network(kind == "planted")
+    """The error of each layer in each dtype, on networks of each kind."""
+    errors, kept, hooks = {}, {}, {}
+    for kind in _KINDS:
+        network = _network(kind)
         before = flat(network)
         for name in _NAMES:
             for dtype in _DTYPES:
                 short = name_of(dtype)
                 got = attempt(sensitivity, network, name, _x(), dtype)
-                errors[f"{kind} {name} {short}"] = got
-                kept.setdefault(f"{kind} {name} {short}", bool(torch.equal(flat(network), before)))
-        hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in network.modules())
-        kept[f"{kind} hooks"] = hooks == 0
-    return {"errors": errors, "kept": kept}
+                place = f"{kind} {name} {short}"
+                errors[place] = got
+                kept[place] = bool(torch.equal(flat(network), before))
+                hooks[place] = sum(
+                    len(m._forward_hooks) + len(m._forward_pre_hooks) for m in network.modules()
+                )
+    return {"errors": errors, "kept": kept, "hooks": hooks}
 
 
 @check(run_sensitivity)
@@ -61,7 +71,12 @@ def check_sensitivity(data):
         value = number(got, call=call)
         if not data["kept"][place]:
             raise Mistake(f"After `{call}` the model's weights are other numbers.")
-        want = _error(_network(kind == "planted"), name, getattr(torch, short))
+        if data["hooks"][place]:
+            raise Mistake(
+                f"After `{call}` {data['hooks'][place]} hooks are left on the model: they round in "
+                "the next forward pass, too."
+            )
+        want = _error(_network(kind), name, getattr(torch, short))
         if not math.isfinite(want):
             if math.isfinite(value):
                 raise Mistake(
@@ -70,8 +85,6 @@ def check_sensitivity(data):
                 )
         elif not abs(value - want) <= _NEAR * want:
             raise Mistake(f"`{call}` is {value:.3g}; {want:.3g} is wanted.")
-    if not all(data["kept"].values()):
-        raise Mistake("A hook is left on the model: the next forward pass is rounded, too.")
 
 
 def _error(network, name, dtype):

@@ -6,7 +6,7 @@ import reprlib
 import torch
 from torch import nn
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
 
 LAB = "interview"
@@ -34,7 +34,28 @@ class _Repair(nn.Module):
         return x.nan_to_num(0.0, 1.0, -1.0)
 
 
+class _Spike(nn.Module):
+    """One inf among finite elements."""
+
+    def forward(self, x):
+        x = x.clone()
+        x[0, 0] = math.inf
+        return x
+
+
+class _Crossed(nn.Module):
+    """Two children, of which the one that was made last is called first."""
+
+    def __init__(self):
+        super().__init__()
+        self.early, self.late = nn.Tanh(), _Times(math.nan)
+
+    def forward(self, x):
+        return self.early(self.late(x))
+
+
 _BIG = 1e30
+_GLOBAL_HOOKS = nn.modules.module._global_forward_hooks
 # Scene -> what makes its modules. A list inside is a Sequential of its own.
 _SCENES = {
     "all finite": lambda: [_Times(2.0), nn.ReLU(), _Times(3.0)],
@@ -42,6 +63,8 @@ _SCENES = {
     "-inf alone": lambda: [_Times(-_BIG), _Times(_BIG), nn.ReLU()],
     "inside a block": lambda: [_Times(2.0), [nn.Identity(), _Times(_BIG * 1e9)], nn.Tanh()],
     "NaN, hidden by a later module": lambda: [_Times(math.nan), _Repair(), nn.Tanh()],
+    "one inf among finite elements": lambda: [nn.Tanh(), _Spike(), _Repair()],
+    "called in another order than made": lambda: [_Crossed()],
 }
 _FIRST_BAD = {  # stays with the judge
     "all finite": None,
@@ -49,6 +72,8 @@ _FIRST_BAD = {  # stays with the judge
     "-inf alone": "1",
     "inside a block": "1.1",
     "NaN, hidden by a later module": "0",
+    "one inf among finite elements": "1",
+    "called in another order than made": "0.late",
 }
 
 
@@ -60,9 +85,12 @@ def run_first_bad_module(first_bad_module):
     """`first_bad_module` on each model: what it returns, and the hooks that are left."""
     seen = {}
     for scene, modules in _SCENES.items():
-        model = _model(modules())
+        model, before = _model(modules()), dict(_GLOBAL_HOOKS)
         got = attempt(first_bad_module, model, torch.ones(2, 3))
-        seen[scene] = [got, sum(len(module._forward_hooks) for module in model.modules())]
+        hooks = sum(len(module._forward_hooks) for module in model.modules())
+        seen[scene] = [got, hooks + len(_GLOBAL_HOOKS) - len(before)]
+        for left in _GLOBAL_HOOKS.keys() - before.keys():
+            del _GLOBAL_HOOKS[left]
     return seen
 
 
@@ -82,7 +110,7 @@ def check_first_bad_module(seen):
     for scene, (_, hooks) in seen.items():
         if hooks:
             raise Mistake(
-                f"{scene}: {hooks} hooks are left on the model.",
+                f"{scene}: the name is right, but {hooks} forward hooks are left behind.",
                 misconception="a-hook-removes-itself",
             )
 
@@ -90,7 +118,12 @@ def check_first_bad_module(seen):
 # Which scenes an idea gets wrong.
 _BLIND = {
     frozenset(
-        ["inf, then the NaN it causes", "-inf alone", "inside a block"]
+        [
+            "inf, then the NaN it causes",
+            "-inf alone",
+            "inside a block",
+            "one inf among finite elements",
+        ]
     ): "nan-is-the-only-nonfinite"
 }
 
@@ -193,7 +226,7 @@ def check_zero_share(seen):
         if type(got) is Raised:
             place = f" in your line `{got.line}`" if got.line else ""
             raise AnswerError(f"{scene}: {got.type_name}: {got.message}{place}.")
-        if type(got) is not dict or set(got) != set(reference):
+        if not isinstance(got, dict) or set(got) != set(reference):
             raise Mistake(
                 f"{scene}: {reprlib.repr(got)} came back; a dict with a share for each of "
                 f"{', '.join(reference)} is wanted."
@@ -202,11 +235,12 @@ def check_zero_share(seen):
             alive = [g for g in exact.flatten().tolist() if g]
             lost = [g for g in alive if abs(g) * scale <= _FP16_LEAST / 2]
             want = len(lost) / len(alive) if alive else 0.0
-            share = got[name]
-            if type(share) not in (int, float) or abs(share - want) > 1e-6:
+            share = number(got[name], call=f"zero_share(...)[{name!r}]")
+            if not abs(share - want) <= 1e-6:
                 raise Mistake(
-                    f"{scene}: you say {reprlib.repr(share)} of {name!r} became zero; "
-                    f"it is {want:g}."
+                    f"{scene}: the share of {name!r} is {share:g}; {want:g} is wanted. Of its "
+                    f"{exact.numel()} elements {len(alive)} are not 0 in FP32, and FP16 lost "
+                    f"{len(lost)} of those."
                 )
 
 

@@ -25,11 +25,20 @@ def _parts(got, count: int, call: str) -> tuple:
 
 
 def _tensor(got, like: torch.Tensor, dtype: torch.dtype, call: str) -> torch.Tensor:
-    if not isinstance(got, torch.Tensor) or got.shape != like.shape or got.dtype != dtype:
-        raise Mistake(
-            f"`{call}` has to give a tensor of shape {tuple(like.shape)} and dtype {dtype}."
-        )
+    shape, wanted = tuple(like.shape), str(dtype).removeprefix("torch.")
+    if not isinstance(got, torch.Tensor):
+        raise Mistake(f"`{call}` gives a {type(got).__name__}; a tensor of {wanted} is wanted.")
+    if got.dtype != dtype:
+        given = str(got.dtype).removeprefix("torch.")
+        raise Mistake(f"`{call}` gives a tensor of {given}; {wanted} is wanted.")
+    if tuple(got.shape) != shape:
+        raise Mistake(f"`{call}` gives a tensor of shape {tuple(got.shape)}; {shape} is wanted.")
     return got
+
+
+def _place(bad: torch.Tensor) -> int:
+    """The first place that is marked."""
+    return int(bad.flatten().nonzero()[0])
 
 
 # Scaled casts to E4M3
@@ -41,6 +50,7 @@ _SCALED = {
     "all negative": torch.tensor([-3.0, -0.25, -1.0]),
     "amax 3.5": torch.tensor([3.5, -1.0, 0.03125]),
     "zeros": torch.zeros(4),
+    "1e-40, 0 and -5e-41": torch.tensor([1e-40, 0.0, -5e-41]),
 }
 
 
@@ -58,21 +68,26 @@ def check_to_e4m3(answers):
         q = _tensor(q, x, torch.float8_e4m3fn, call)
         scale = number(scale, call=f"scale of {call}")
         amax = x.abs().max().item()
-        want = 448 / amax if amax else 1.0
+        want = min(448 / amax, torch.finfo(torch.float32).max) if amax else 1.0
         if not math.isclose(scale, want, rel_tol=1e-5):
             raise Mistake(f"The scale of {call} is {scale:g}; with amax {amax:g} it is {want:g}.")
         back = q.float() / scale
         # Half an ulp of E4M3 is 1/16 relative, or half of its smallest value.
         allowed = torch.maximum(x.abs() * (1.001 / 16), torch.tensor(1.001 * 2.0**-10 / scale))
-        if not bool(((back - x).abs() <= allowed).all()):
-            raise Mistake(f"`{call}`: q.float() / scale is further from x than rounding explains.")
+        bad = ~((back - x).abs() <= allowed)
+        if bad.any():
+            i = _place(bad)
+            raise Mistake(
+                f"`{call}`: {x[i].item():g} comes back as {back[i].item():g} from q.float() / "
+                "scale, further away than rounding explains."
+            )
 
 
 # Fake quantization
 
 _FAKE = {
     "INT4, scale 0.1": (
-        torch.tensor([0.31, -0.26, 0.0, 0.68, 5.0, -3.0, -0.77]),
+        torch.tensor([0.31, -0.26, 0.0, 0.68, 0.73, 5.0, -3.0, -0.77, -0.84]),
         0.1,
         -8,
         7,
@@ -106,15 +121,26 @@ def check_fake_quantize(answers):
         y, gradient = _parts(answers[name], 2, call)
         y = _tensor(y, x, torch.float32, call)
         want = torch.clamp(torch.round(x / scale), low, high) * scale
-        if not torch.allclose(y, want, atol=1e-6 * scale, rtol=1e-5):
-            raise Mistake(f"The values of {call} are not those of the clamped, rounded codes.")
+        bad = ~torch.isclose(y, want, atol=1e-6 * scale, rtol=1e-5)
+        if bad.any():
+            i = _place(bad)
+            raise Mistake(
+                f"{call}: the value of {x[i].item():g} is {y[i].item():g}; {want[i].item():g} is "
+                f"wanted, {want[i].item() / scale:.0f} steps of {scale:g}."
+            )
         inside = ((x / scale).round() >= low) & ((x / scale).round() <= high)
         weights = torch.arange(1.0, x.numel() + 1)
-        if not torch.allclose(gradient, weights * inside, rtol=1e-5):
-            share = gradient / weights
+        if not isinstance(gradient, torch.Tensor):
+            raise Mistake(f"{call}: there is no gradient with respect to x.")
+        bad = ~torch.isclose(gradient, weights * inside, rtol=1e-5)
+        if bad.any():
+            i = _place(bad)
+            code = (x[i] / scale).item()
             raise Mistake(
-                f"The gradients of {call} are {[round(g, 4) for g in share[:7].tolist()]}; "
-                "1 is wanted inside the range and 0 outside."
+                f"{call}: the values are right. The gradient at {x[i].item():g} is "
+                f"{(gradient[i] / weights[i]).item():.3g}; {int(inside[i])} is wanted: its code "
+                f"{code:.2f} rounds to {round(code)}, "
+                f"{'inside' if inside[i] else 'outside'} {low} to {high}."
             )
 
 
@@ -145,15 +171,18 @@ def check_quantize_uint8(answers):
         zero_point = number(zero_point, call=f"zero point of {call}")
         low, high = min(x.min().item(), 0.0), max(x.max().item(), 0.0)
         want = (high - low) / 255 or 1.0
-        if zero_point != int(zero_point) or not 0 <= zero_point <= 255:
+        if not (zero_point.is_integer() and 0 <= zero_point <= 255):
             raise Mistake(
                 f"The zero point of {call} is {zero_point:g}: no UINT8 code stands for 0.0."
             )
         if not math.isclose(scale, want, rel_tol=1e-5):
             raise Mistake(f"The scale of {call} is {scale:g}; {want:g} is wanted.")
-        worst = ((q.float() - zero_point) * scale - x).abs().max().item()
+        back = (q.float() - zero_point) * scale
+        i = int((back - x).abs().argmax())
+        worst = (back - x).abs()[i].item()
         # An end of the range may lose another half step's fraction to the rounded zero point.
-        if worst > 0.51 * scale:
+        if not worst <= 0.51 * scale:
             raise Mistake(
-                f"The largest error of {call} is {worst / scale:.2f} steps; 0.5 is wanted."
+                f"{call}: {x[i].item():g} comes back as {back[i].item():g}, an error of "
+                f"{worst / scale:.2f} steps; at most half a step is wanted."
             )
