@@ -1,6 +1,13 @@
 """What is graded and what comes back: plain records between the intake and the runner."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
+
+AGAIN = " The next run of the grader tries it again."
+"""How the message of an outcome with ``rerun`` ends."""
+
+TWICE = " It was so in two runs of the grader."
+"""How it ends once a second run has had it, and no third waits for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +29,8 @@ class Work:
     """What is run of one submission of one lab.
 
     ``digest`` is the SHA-256 of the notebook's bytes. ``cells`` holds the sources in order: setup,
-    exercise and learner-added cells; no check cells and no unchanged demonstrations.
+    exercise and learner-added cells; no check cells and no unchanged demonstrations. ``helpers``
+    are the files handed in beside the notebook: name relative to its folder, and content.
     """
 
     lab: str
@@ -30,6 +38,14 @@ class Work:
     cells: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     helpers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What stands for all that was handed in: the digest, with the helpers' where there are."""
+        if not self.helpers:
+            return self.digest
+        parts = [hashlib.sha256(part).digest() for n, c in self.helpers for part in (_utf8(n), c)]
+        return hashlib.sha256(b"".join([self.digest.encode(), *parts])).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +55,11 @@ class Outcome:
     ``status`` is "passed", "failed", "error", "not attempted" or "not graded"; ``message`` is one
     line for the student. ``cause`` says why there was no verdict on data: "time", "memory",
     "processes", "output", "crashed", "protocol", "cell" (a cell of the notebook raised or was
-    refused) or "grader" (our own fault); "" where there was one. ``rerun`` says that the limit on
-    wall time was hit, so that another run may end otherwise. ``hidden`` marks a check of the
-    instructor's own.
+    refused) or "grader" (our own fault); "" where there was one. ``rerun`` says that another run
+    may end otherwise: a limit on wall time was hit, or a signal from outside may have ended the
+    code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
+    by since the outcome before it, cells that ran in between included: those of one submission add
+    up to the time that it took.
     """
 
     exercise: str
@@ -55,13 +73,19 @@ class Outcome:
     wall_seconds: float = 0.0
 
 
+def settled(outcome: Outcome) -> Outcome:
+    """An outcome that two runs have had, as one that is not tried again."""
+    return replace(outcome, rerun=False, message=outcome.message.removesuffix(AGAIN) + TWICE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How to grade.
 
     ``jobs`` submissions run at a time. ``secret`` seeds what is random, with the submission and
     the exercise. ``extra`` is the path of the instructor's own checks. ``memory_bytes`` bounds all
-    processes of one submission together, above what the warm server holds.
+    processes of one submission together, above what the warm server holds. ``minutes`` is the wall
+    time of one submission, its cells run again included; None derives it from its exercises.
     """
 
     jobs: int = 1
@@ -69,3 +93,8 @@ class Settings:
     extra: str | None = None
     sandboxed: bool = True
     memory_bytes: int = 2 * 2**30
+    minutes: float | None = None
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -20,6 +20,10 @@ SETUP, *CELLS = submissions.cells(LAB, solved=True)
 (ULP,) = (cell for cell in CELLS if cell.startswith("def ulp("))
 HONEST = submissions.work(LAB, [SETUP, E2M1, ULP], only=ONLY)
 
+RIGHT = """\
+def ulp(x):
+    return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -14, -14) - 10)
+"""
 WRONG = "return 2.0**-10 * abs(x)"
 
 

@@ -8,7 +8,7 @@ import pytest
 from labkit.grading import course
 from labkit.grading.course import read_course
 from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.records import AGAIN, Outcome, Settings, Work
 
 COURSE = read_course()
 LAB = COURSE["02_number_formats"]
@@ -44,10 +44,52 @@ def test_what_is_to_be_tried_again_is_found_and_not_known(tmp_path, facts):
         assert list(ledger.known(WORK)) == ["ulp"]
 
 
+def test_what_two_runs_ended_alike_is_not_tried_a_third_time(tmp_path):
+    late = outcome("ulp", status="error", cause="time", rerun=True, message=f"It slept.{AGAIN}")
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [late, outcome("ulp", hidden=True)]})
+        assert ledger.known(WORK) == {}
+        ledger.keep(WORK, {"ulp": [late, replace(late, hidden=True)], "snap": [late]})
+        first, hidden = ledger.found(WORK)["ulp"]
+        assert (first.status, first.cause, first.rerun) == ("error", "time", False)
+        assert first.message == "It slept. It was so in two runs of the grader."
+        assert hidden.rerun, "the first time for this one"
+        ledger.keep(WORK, {"ulp": [late, replace(late, hidden=True)]})
+        assert list(ledger.known(WORK)) == ["ulp"]
+        ledger.keep(WORK, {"snap": [late]})
+        assert set(ledger.known(WORK)) == {"ulp", "snap"}
+
+
+def test_helpers_are_part_of_what_was_handed_in(tmp_path):
+    beside = replace(WORK, helpers=(("helper.py", b"x = 1"),))
+    other = replace(WORK, helpers=(("helper.py", b"x = 2"),))
+    moved = replace(WORK, helpers=(("helper.pyx", b" = 1"),))
+    assert len({one.identity for one in (WORK, beside, other, moved)}) == 4
+    assert WORK.identity == WORK.digest
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(beside, {"ulp": [outcome("ulp")]})
+        assert list(ledger.known(beside)) == ["ulp"]
+        assert ledger.known(WORK) == ledger.known(other) == {}
+
+
+def test_a_row_of_an_older_labkit_can_be_read(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp", wall_seconds=2.0)]})
+        ledger._log.execute(
+            "UPDATE graded SET outcomes = json_remove(outcomes, '$[0].wall_seconds')"
+        )
+        assert ledger.known(WORK) == {"ulp": [outcome("ulp")]}
+
+
 @pytest.mark.parametrize(
     "settings",
-    [Settings(secret=b"other"), Settings(sandboxed=False), Settings(memory_bytes=1)],
-    ids=["secret", "sandbox", "memory"],
+    [
+        Settings(secret=b"other"),
+        Settings(sandboxed=False),
+        Settings(memory_bytes=1),
+        Settings(minutes=5),
+    ],
+    ids=["secret", "sandbox", "memory", "minutes"],
 )
 def test_a_grade_holds_under_the_settings_it_was_made_with(tmp_path, settings):
     with Ledger(tmp_path / "l.db", BASIS) as ledger:

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import tempfile
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import attacks
 import pytest
@@ -190,6 +193,68 @@ def test_the_same_submission_always_gets_the_same_row():
             for outcomes in pool.map(grader.grade, [work] * 8)
         }
     assert len(rows) == 1
+
+
+# Files beside the notebook
+
+HELPERS = (
+    ("gaps.py", b"import math\nfrom parts.base import bits\n" + attacks.RIGHT.encode()),
+    ("parts/base.py", b"bits = 10"),
+    ("table.csv", b"1,2\n"),
+)
+
+
+def with_helpers(*, helpers=HELPERS, cell="from gaps import ulp") -> Work:
+    cells = [attacks.SETUP, "rows = open('table.csv').read()", attacks.E2M1, cell]
+    return replace(submissions.work(LAB, cells, only=ONLY), helpers=helpers)
+
+
+def test_files_beside_the_notebook_are_there(grader):
+    assert statuses(grader.grade(with_helpers())) == ["passed", "passed"]
+
+
+def test_files_beside_the_notebook_are_there_without_a_sandbox(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Grader(Settings(sandboxed=False)) as bare:
+        assert statuses(bare.grade(with_helpers())) == ["passed", "passed"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_one_submission_are_gone_for_the_next(grader):
+    cell = "import gaps\nulp = gaps.ulp"
+    assert statuses(grader.grade(with_helpers(cell=cell))) == ["passed", "passed"]
+    first, second = grader.grade(with_helpers(cell=cell, helpers=()))
+    assert (first.status, second.status) == ("passed", "error")
+    assert "No module named 'gaps'" in second.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../canary.py", "/usr/canary.py", "..", ".", "", "a\0b", "x" * 300, "gaps.py/x", "\ud800"],
+)
+def test_a_file_with_a_name_that_cannot_be_is_left_out(grader, name):
+    helpers = (*HELPERS, (name, b"raise SystemExit"), ("json.py", b"raise SystemExit"))
+    assert statuses(grader.grade(with_helpers(helpers=helpers))) == ["passed", "passed"]
+
+
+# Values that the comparison cannot take
+
+
+@pytest.mark.parametrize(
+    "value", ["1j", "torch.tensor(1j)", "np.complex64(1)", "torch.empty((), dtype=FLOAT4)"]
+)
+def test_no_value_of_a_wrong_answer_keeps_its_judge_from_a_verdict(grader, value):
+    """It stands behind a wrong number: what the judge compares for a known mistake."""
+    cell = f"""
+        import numpy as np, torch
+        FLOAT4 = torch.float4_e2m1fn_x2
+        def ulp(x):
+            return {value} if x < 0 else 0.5
+    """
+    cells = [attacks.SETUP, textwrap.dedent(cell)]
+    (outcome,) = grader.grade(submissions.work(LAB, cells, only=("ulp",)))
+    assert outcome.status in ("failed", "error") and outcome.cause != "grader"
+    assert outcome.message
 
 
 # Faults of our own

@@ -1,17 +1,21 @@
 """Whether the sandbox can be had, and what it says when it cannot."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import venv
+from pathlib import Path
 
+import numpy
 import pytest
 
 from labkit.base import paths
 from labkit.grading.judge.runner import Grader, GraderError
 from labkit.grading.records import Settings
 from labkit.grading.sandbox import bubblewrap as sandbox
-from labkit.grading.sandbox import standin
+from labkit.grading.sandbox import readiness, standin
 
 
 def test_it_says_that_bubblewrap_is_missing(monkeypatch):
@@ -32,6 +36,43 @@ def test_it_repeats_why_bubblewrap_does_not_start(monkeypatch):
     monkeypatch.setattr(sandbox.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(sandbox.subprocess, "run", lambda *args, **kwargs: done)
     assert sandbox.why_not() == f"bubblewrap is installed and does not start: {words}"
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"), [("labkit", "`pip install -e .`"), ("torch", "`pip install torch`")]
+)
+def test_a_package_that_only_pythonpath_finds_is_named_with_its_cure(monkeypatch, name, cure):
+    said = f"/usr/bin/python: Error while finding module (No module named '{name}')\n"
+    done = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(sandbox.subprocess, "run", lambda *args, **kwargs: done)
+    why = sandbox.why_not()
+    assert why.startswith(f"{name} is not among the packages of {sys.executable}")
+    assert "PYTHONPATH" in why and cure in why
+    with pytest.raises(GraderError) as error, Grader(Settings()):
+        pass
+    assert "--no-sandbox" not in str(error.value)
+    assert "--no-sandbox" not in str(readiness.examine())
+
+
+@pytest.mark.skipif(sandbox.why_not() is not None, reason="needs bubblewrap")
+def test_labkit_that_only_pythonpath_finds_is_said_so(tmp_path):
+    """As with an environment in which the course was never installed."""
+    venv.create(tmp_path / "env", symlinks=True)
+    packages = next((tmp_path / "env").glob("lib/python*/site-packages"))
+    here = Path(numpy.__file__).parents[1]
+    for entry in here.iterdir():
+        if "mixed_precision" not in entry.name:
+            (packages / entry.name).symlink_to(entry)
+    code = "from labkit.grading.sandbox import bubblewrap; print(bubblewrap.why_not())"
+    done = subprocess.run(
+        [tmp_path / "env/bin/python", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(paths.NOTEBOOKS.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.startswith("labkit is not among the packages of"), done
 
 
 def test_no_checks_questions_or_solutions_are_bound():

@@ -232,7 +232,7 @@ def to_do(works: Iterable[Work], ledger: Ledger, only: frozenset[str]) -> list[W
     With ``only``, these exercises are graded again and no other is.
     """
     left = []
-    for work in {(work.digest, work.lab): work for work in works}.values():
+    for work in {(work.identity, work.lab): work for work in works}.values():
         known = ledger.known(work)
         exercises = tuple(
             one

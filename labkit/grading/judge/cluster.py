@@ -70,7 +70,7 @@ def _graded(
 ) -> Iterator[tuple[Work, list[Outcome]]]:
     futures = {
         client.submit(
-            _grade, work, name, key=f"grade-{work.digest}-{work.lab}-{name}", pure=False
+            _grade, work, name, key=f"grade-{work.identity}-{work.lab}-{name}", pure=False
         ): work
         for work in works
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
-from labkit.grading.records import Outcome, Settings, Work
+from labkit.grading.records import TWICE, Outcome, Settings, Work, settled
 
 _VERSION = 1
 _BUSY_SECONDS = 30
@@ -56,6 +56,7 @@ class Basis:
             "secret": hashlib.sha256(b"labkit grade" + settings.secret).hexdigest(),
             "sandboxed": settings.sandboxed,
             "memory": settings.memory_bytes,
+            "minutes": settings.minutes,
             "labkit": rest_of_labkit(),
             # Rounding in torch is what many checks are about.
             "torch": metadata.version("torch"),
@@ -103,7 +104,7 @@ class Ledger:
     def known(self, work: Work) -> dict[str, list[Outcome]]:
         """The outcomes kept of this submission, by exercise, where they still hold.
 
-        One that ran into the limit of wall time, or that the grader itself failed at, does not.
+        One that another run may change, or that the grader itself failed at, does not.
         """
         return {
             exercise: outcomes
@@ -117,7 +118,7 @@ class Ledger:
         with _sentences(self.file):
             rows = self._log.execute(
                 "SELECT exercise, key, outcomes FROM graded WHERE digest = ? AND lab = ?",
-                (work.digest, work.lab),
+                (work.identity, work.lab),
             ).fetchall()
         for exercise, key, text in rows:
             if key == self._basis.keys.get((work.lab, exercise)):
@@ -126,14 +127,19 @@ class Ledger:
         return kept
 
     def keep(self, work: Work, outcomes: Mapping[str, list[Outcome]]) -> None:
-        """Write what was found; it is on the disk when this returns, all of it or nothing."""
+        """Write what was found; it is on the disk when this returns, all of it or nothing.
+
+        What ran out of wall time, or may have been killed from outside, is tried again by the next
+        run. If it then ends like that a second time, it counts: no run waits for it any more.
+        """
+        before = self.found(work)
         rows = [
             (
-                work.digest,
+                work.identity,
                 work.lab,
                 exercise,
                 self._basis.keys[work.lab, exercise],
-                json.dumps([dataclasses.asdict(one) for one in found]),
+                json.dumps([dataclasses.asdict(one) for one in _twice(before, exercise, found)]),
             )
             for exercise, found in outcomes.items()
         ]
@@ -212,6 +218,18 @@ class Ledger:
                     self._log.execute("ROLLBACK")
                 raise
             self._log.execute("COMMIT")
+
+
+def _twice(
+    before: Mapping[str, list[Outcome]], exercise: str, found: list[Outcome]
+) -> list[Outcome]:
+    """The outcomes of an exercise; those that an earlier run had too are not for a third."""
+    again = {
+        one.hidden
+        for one in before.get(exercise, ())
+        if one.rerun or one.message.endswith(TWICE)  # its hidden check may be tried again
+    }
+    return [settled(one) if one.rerun and one.hidden in again else one for one in found]
 
 
 def _outcome(fields: dict) -> Outcome:

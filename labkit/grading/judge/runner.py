@@ -41,7 +41,8 @@ class Grader:
         if os.name == "nt":
             raise GraderError("the grader does not run on Windows itself: use WSL or a container")
         if self.settings.sandboxed and (why := sandbox.why_not()):
-            raise GraderError(f"{why}. Without a sandbox: --no-sandbox, for code that you trust")
+            without = ". Without a sandbox: --no-sandbox, for code that you trust"
+            raise GraderError(f"{why}{without if sandbox.is_about_sandbox(why) else ''}")
         if self.settings.extra:
             try:
                 self._workers[0].judge.load()

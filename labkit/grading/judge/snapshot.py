@@ -7,12 +7,14 @@ of processes is watched.
 
 import contextlib
 import json
+import re
 import secrets
 import select
+import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labkit.grading.judge.judging import ANSWER_BYTES
 from labkit.grading.sandbox import frames, metering, watching
@@ -29,7 +31,7 @@ class CellStopped(Stopped):
     """Cell ``number`` was running: -1 before the first, None where all together took too much."""
 
     def __init__(self, number: int | None, stopped: Stopped):
-        super().__init__(stopped.cause, rerun=stopped.rerun)
+        super().__init__(stopped.cause)
         self.number = number
 
 
@@ -47,18 +49,25 @@ class CellError:
 class Snapshot:
     """A submission's first process, seen from the judge.
 
-    ``kill`` ends it and everything it has started; ``tree`` watches it.
+    ``tree`` watches it. ``kill(waiting)`` ends it and everything it has started, and returns
+    whether something outside the submission had ended it before, for which it waits if asked.
     """
 
-    def __init__(self, sock: socket.socket, tree: watching.Tree | None, kill: Callable):
+    def __init__(
+        self,
+        sock: socket.socket,
+        tree: watching.Tree | None,
+        kill: Callable[[bool], bool],
+    ):
         self.sock, self.tree, self.kill = sock, tree, kill
         self.incoming = frames.Incoming(REPORT_BYTES)
         self.processes = 1
+        self.ended_outside: bool | None = None
 
     def run_cells(self, asked: dict, public: bytes, limits: Limits) -> list[CellError]:
         """Have the cells run; returns what they raised. Raises CellStopped."""
         number = -1
-        together = Limits(seconds=metering.CELLS_SECONDS, memory_bytes=limits.memory_bytes)
+        together = replace(limits, seconds=metering.CELLS_SECONDS)
         whole = Meter(self.tree, together)
         try:
             question = json.dumps(asked).encode()
@@ -97,7 +106,7 @@ class Snapshot:
                 try:
                     socket.send_fds(self.sock, [b"x"], [theirs.fileno()])
                 except OSError:
-                    raise Stopped("crashed") from None
+                    raise self._gone() from None
             self._send(ours, b"".join(frames.framed(part) for part in sent))
             incoming = frames.Incoming(ANSWER_BYTES)
             content = self._frame(ours, incoming, meter)
@@ -111,21 +120,50 @@ class Snapshot:
 
     def clean(self) -> bool:
         """Whether the last exercise has ended and left no process behind."""
+        try:
+            if self._done() is None or self.incoming.kept:
+                return False
+        except Stopped:
+            return False
+        return self.tree is None or self.tree.usage().processes <= self.processes
+
+    def crash(self) -> str:
+        """Who ended a process that is gone, once this is closed: "outside", "killed" or "crashed".
+
+        "outside" is none of the submission: nothing in it can kill its first process, nor the
+        server. "killed" is anybody, as the first process tells: a signal came that no fault of a
+        program raises.
+        """
+        signal_number, has_gone = None, False
+        try:
+            signal_number = self._done()
+        except Stopped:
+            has_gone = True
+        self.close(waiting=has_gone)
+        if self.ended_outside:
+            return "outside"
+        return "killed" if signal_number == signal.SIGKILL else "crashed"
+
+    def close(self, *, waiting: bool = False) -> None:
+        """Kill what is left."""
+        if self.ended_outside is None:
+            self.ended_outside = self.kill(waiting)
+            self.sock.close()
+
+    def _done(self) -> int | None:
+        """The signal that ended the last exercise, or 0, as the first process tells.
+
+        None where it tells nothing of the kind. Raises Stopped where it has hung up.
+        """
         end = time.monotonic() + GRACE_SECONDS
         try:
             while (frame := self.incoming.frame()) is None:
                 if not self._more(self.sock, self.incoming, end - time.monotonic()):
-                    return False
-        except (Stopped, frames.TooLong):
-            return False
-        if frame != b"done" or self.incoming.kept:
-            return False
-        return self.tree is None or self.tree.usage().processes <= self.processes
-
-    def close(self) -> None:
-        """Kill what is left."""
-        self.kill()
-        self.sock.close()
+                    return None
+        except frames.TooLong:
+            return None
+        said = re.fullmatch(rb"done (\d{1,3})", frame)
+        return int(said[1]) if said else None
 
     def _end(self, sock: socket.socket, incoming: frames.Incoming) -> None:
         """Read to the end of an exercise's socket: a second answer is none."""
@@ -141,7 +179,7 @@ class Snapshot:
         try:
             sock.sendall(data)
         except OSError:
-            raise Stopped("crashed") from None
+            raise self._gone() from None
 
     def _frame(self, sock: socket.socket, incoming: frames.Incoming, meter: Meter) -> bytes:
         try:
@@ -161,9 +199,14 @@ class Snapshot:
         except OSError:
             data = b""
         if not data:
-            raise Stopped("crashed")
+            raise self._gone()
         incoming.feed(data)
         return True
+
+    def _gone(self) -> Stopped:
+        """A process has ended: of itself, or because the kernel enforced the limit on memory."""
+        starved = self.tree is not None and self.tree.memory.has_killed()
+        return Stopped("memory" if starved else "crashed")
 
 
 def _look_at_all(whole: Meter) -> None:

@@ -2,24 +2,34 @@
 
 A submission is graded from one snapshot as long as all goes well. Where an exercise passes a limit,
 dies or leaves something behind, the snapshot and all its processes are killed, and the exercises
-that are left get a new one: the cells run again, and the exercise alone has paid.
+that are left get a new one: the cells run again, and the exercise alone has paid. All that happens
+within the submission's wall time.
+
+A process that dies may have been killed by the machine. So a crash counts once it has happened
+again in a server that has served nobody else, and what was ended from outside is tried again.
 """
 
+import base64
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
-from labkit.grading.records import Exercise, Outcome, Settings, Work
+from labkit.grading.records import AGAIN, Exercise, Outcome, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
-from labkit.grading.sandbox import frames, metering, watching
+from labkit.grading.sandbox import frames, groups, metering, watching
 from labkit.grading.sandbox.metering import Limits, Stopped
 
 READY_SECONDS = 120
@@ -28,17 +38,31 @@ SWEEP_SECONDS = 10
 STOPPED_CELLS = 5
 """Cells that may stop a submission, by a limit or a crash, and be left out of the next try."""
 
+FORGIVEN = 2
+"""Failures of our own, and ends from outside, after which a submission is tried again."""
+
+GROUP_BYTES = 2**26
+"""Above the limit of memory that is watched: where the kernel stops a submission's cgroup."""
+
 _SAID = {
     "time": "used more than {seconds:g} seconds of computing time, the limit here. Does a loop "
     "never end?",
     "wall": "was still waiting when the grader gave up. Does it sleep, or wait for something that "
-    "never comes? It will be run again.",
+    "never comes?",
+    "budget": "had used up the {minutes:g} minutes that the grader takes for one notebook. Do its "
+    "cells or answers sleep, or wait?",
     "memory": "took more memory than the {memory:,} MiB that the grader allows.",
     "processes": "started more processes than the grader allows.",
     "output": "sent back more data than the grader takes.",
-    "crashed": "ended Python itself. Does it call os._exit, or recurse without end?",
+    "crashed": "ended Python itself, each time it was run. Does it call os._exit, or recurse "
+    "without end?",
+    "killed": "was ended by a kill signal, each time it was run. Does it send one itself?",
     "protocol": "wrote to the grader's own connection, so its answer was not taken.",
 }
+
+
+_CAUSES = {"wall": "time", "budget": "time", "killed": "crashed"}
+"""What an outcome calls its cause where it may end otherwise in another run."""
 
 
 class ServerGone(Exception):
@@ -62,7 +86,7 @@ class Server:
     def __init__(self, process: subprocess.Popen, control: socket.socket, *, how: str):
         self.process, self.control = process, control
         self.how, self.forks = how, how != "alone"
-        self.spared_bytes = self.data_bytes = 0
+        self.data_bytes = 0
         self.control.settimeout(READY_SECONDS)
         self.stream = control.makefile("rb", buffering=0)
         try:
@@ -71,14 +95,15 @@ class Server:
                 pid = self._handles(1)[0]
                 self.root = watching.pid_behind(pid)
                 os.close(pid)
-                self.spared_bytes = watching.private_bytes(self.root)
                 self.data_bytes = watching.data_bytes(self.root)
+                folders = sandbox.SCRATCH if how == "sandbox" else ()
+                self.counted = watching.Counted(self.root, folders=folders)
         except (OSError, EOFError, frames.TooLong) as error:
             self.close()
             raise ServerGone(str(error)) from None
 
-    def snapshot(self) -> Snapshot:
-        """Fork a submission's first process."""
+    def snapshot(self, memory_bytes: int) -> Snapshot:
+        """Fork a submission's first process; a cgroup, where there is one, stops at the bytes."""
         if not self.forks:
             return self._alone()
         try:
@@ -86,10 +111,12 @@ class Server:
             sock, handle = self._handles(2)
         except OSError as error:
             raise ServerGone(f"the grader's server does not fork: {error}") from None
+        root = watching.pid_behind(handle)
+        group = self._group(root, memory_bytes)
+        tree = watching.Tree(root, group or self.counted)
 
-        tree = watching.Tree(watching.pid_behind(handle), spared_bytes=self.spared_bytes)
-
-        def kill():
+        def kill(waiting: bool) -> bool:
+            had_ended = bool(select.select([handle], [], [], SWEEP_SECONDS * waiting)[0])
             # With the first process of a namespace all its others end.
             below = [] if self.how == "sandbox" else watching.members(tree.root)[1:]
             with contextlib.suppress(ProcessLookupError):
@@ -98,22 +125,55 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             os.close(handle)
-            self._swept()
+            ended_by = self._swept()
+            if group:
+                group.close()
+            killed = self.how == "sandbox" and had_ended and ended_by == signal.SIGKILL
+            return killed or ended_by is None
 
         return Snapshot(socket.socket(fileno=sock), tree, kill)
 
+    def _group(self, pid: int, memory_bytes: int) -> groups.Group | None:
+        """A cgroup with this process in it, before it has run anything of a student's."""
+        home = groups.home() if self.how == "sandbox" else None
+        if home is None:
+            return None
+        group = None
+        try:
+            group = groups.Group(home, limit_bytes=memory_bytes + GROUP_BYTES)
+            group.enter(pid)
+        except OSError:  # somebody has changed the rights: it is counted instead
+            if group:
+                group.close()
+            return None
+        return group
+
     def _alone(self) -> Snapshot:
         tree = watching.Tree(self.process.pid) if os.path.isdir("/proc/self/task") else None
-        return Snapshot(self.control, tree, self.close)
 
-    def _swept(self) -> None:
-        """Wait until the submission has gone; a server that cannot clean up behind it ends."""
+        def kill(waiting: bool) -> bool:
+            self.close()
+            return False
+
+        return Snapshot(self.control, tree, kill)
+
+    def _swept(self) -> int | None:
+        """Wait until the submission has gone; a server that cannot clean up behind it ends.
+
+        Returns the signal that ended the submission, or 0; None where the server itself is gone.
+        """
         self.control.settimeout(SWEEP_SECONDS)
         try:
-            if frames.read(self.stream, most=64) != b"clean":
-                self.close()
+            swept, _, ended_by = frames.read(self.stream, most=64).partition(b" ")
+        except TimeoutError:
+            self.close()
+            return 0
         except (OSError, EOFError, frames.TooLong):
             self.close()
+            return None
+        if swept != b"clean":
+            self.close()
+        return int(ended_by)
 
     def _handles(self, count: int) -> list[int]:
         byte, handles, _, _ = socket.recv_fds(self.control, 1, count)
@@ -143,6 +203,7 @@ class Worker:
         self.settings, self.start = settings, start
         self.judge = Judge(settings.extra)
         self.server: Server | None = None
+        self.second: Server | None = None
         self.cargo: dict[str, Cargo] = {}
 
     def grade(self, work: Work) -> list[Outcome]:
@@ -157,18 +218,31 @@ class Worker:
         _Submission(self, work, tasks, outcomes).grade()
         return list(outcomes.values())
 
-    def snapshot(self) -> Snapshot:
-        """A snapshot of the server, or of a new one; raises ServerGone."""
+    @contextlib.contextmanager
+    def snapshot(self, *, fresh: bool) -> Iterator[tuple[Server, Snapshot]]:
+        """A snapshot and its server, for as long as the block lasts.
+
+        ``fresh`` asks for a server that has served nobody. Raises ServerGone where none starts.
+        """
         if self.judge.stopped:
             raise ServerGone("the grader was stopped")
-        if self.server is None or not self.server.alive:
-            self.server = self.start()
+        is_alive = self.server is not None and self.server.alive
+        if fresh and is_alive:
+            server = self.second = self.start()
+        else:
+            server = self.server = self.server if is_alive else self.start()
         try:
-            return self.server.snapshot()
+            snapshot = server.snapshot(watched_bytes(self.settings))
         except ServerGone:
-            self.server.close()
-            self.server = None
+            server.close()
             raise
+        try:
+            yield server, snapshot
+        finally:
+            snapshot.close()
+            if server is self.second:
+                server.close()
+                self.second = None
 
     def stop(self) -> None:
         """End both processes for good: a thread that still grades starts no others."""
@@ -178,9 +252,10 @@ class Worker:
     def close(self) -> None:
         """End both processes; the next submission starts new ones."""
         self.judge.close()
-        if self.server:
-            self.server.close()
-            self.server = None
+        for server in (self.server, self.second):
+            if server:
+                server.close()
+        self.server = self.second = None
 
 
 class _Submission:
@@ -191,64 +266,83 @@ class _Submission:
         self.public = worker.cargo[work.lab].public
         self.open = list(tasks)
         self.stopped: dict[int, Stopped] = {}
+        self.crashes: Counter[str] = Counter()
+        self.fresh = False
         self.failures = 0
+        self.kills_before = watching.out_of_memory_kills()
+        self.minutes = _minutes(worker.settings, work)
+        self.mark: float | None = None
+        self.end = 0.0
 
     def grade(self) -> None:
         while self.open:
             try:
-                snapshot = self.worker.snapshot()
+                with self.worker.snapshot(fresh=self.fresh) as (server, snapshot):
+                    self.fresh = False
+                    self._from(server, snapshot)
             except ServerGone as error:
                 self._gone(str(error))
-                continue
-            try:
-                self._from(snapshot)
-            finally:
-                snapshot.close()
 
     def _gone(self, why: str) -> None:
-        """Our own fault, once forgiven; a second time nothing more is tried."""
+        """Not the submission's fault, and forgiven some times; then nothing more is tried."""
         self.failures += 1
-        if self.failures > 1:
+        if self.failures > FORGIVEN:
             for task in self.open:
                 self._keep(task, not_graded(task.exercise, why, hidden=task.shipment.hidden))
             self.open.clear()
 
-    def _from(self, snapshot: Snapshot) -> None:
+    def _from(self, server: Server, snapshot: Snapshot) -> None:
         """Run the cells and as many exercises as this snapshot serves."""
-        memory = self._memory()
-        asked = {
-            "cells": self.work.cells,
-            "skipped": [*self.stopped],
-            "seed": self._seed("cells"),
-            "disk_bytes": sandbox.DISK_BYTES,
-            "data_bytes": memory + self.worker.server.data_bytes,
-        }
-        limits = Limits(seconds=metering.CELL_SECONDS, memory_bytes=memory * 5 // 4)
-        try:
-            errors = snapshot.run_cells(asked, self.public, limits)
-        except CellStopped as stopped:
-            self._cell_stopped(stopped)
-            return
-        while self.open:
-            task = self.open[0]
+        if self.mark is None:  # a server that had to start first is no time of the submission
+            self.mark = time.monotonic()
+            self.end = self.mark + 60 * self.minutes
+        with self._folder(server) as folder:
+            asked = {
+                "cells": self.work.cells,
+                "skipped": [*self.stopped],
+                "seed": self._seed("cells"),
+                "disk_bytes": sandbox.DISK_BYTES,
+                "data_bytes": self._memory() + server.data_bytes,
+                "folder": folder,
+                "helpers": _helpers(self.work),
+            }
             try:
-                outcome = self._one(snapshot, task, errors)
-            except Stopped as stopped:
-                self._keep(task, self._stopped(task, stopped, task.seconds))
+                errors = snapshot.run_cells(asked, self.public, self._limits(metering.CELL_SECONDS))
+            except CellStopped as stopped:
+                if counted := self._counted(stopped, snapshot, f"cell {stopped.number}"):
+                    self._cell_stopped(CellStopped(stopped.number, counted))
+                return
+            while self.open:
+                task = self.open[0]
+                try:
+                    outcome = self._one(snapshot, task, errors)
+                except Stopped as stopped:
+                    if counted := self._counted(stopped, snapshot, _place(task)):
+                        self._exercise_stopped(task, counted)
+                    return
+                self._keep(task, outcome)
                 del self.open[0]
-                return
-            self._keep(task, outcome)
-            del self.open[0]
-            if not self.worker.server.forks or not snapshot.clean():
-                return
-            if self.open and self.open[0].shipment.hidden and not task.shipment.hidden:
-                return  # what was lent to the others may lie in /tmp
+                if not server.forks or not snapshot.clean():
+                    return
+                if self.open and self.open[0].shipment.hidden and not task.shipment.hidden:
+                    return  # what was lent to the others may lie in /tmp
+
+    @contextlib.contextmanager
+    def _folder(self, server: Server) -> Iterator[str]:
+        """The folder in which the cells run: the sandbox's own, else one of this machine."""
+        if server.how == "sandbox":
+            yield sandbox.SCRATCH[0]
+            return
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            yield folder
 
     def _one(self, snapshot: Snapshot, task: Task, errors: list[CellError]) -> Outcome:
+        if time.monotonic() > self.end:
+            raise Stopped("budget")
         seed = self._seed(task.exercise)
         question = {"names": task.names, "seed": seed, "takes_seed": task.shipment.takes_seed}
-        limits = Limits(seconds=task.seconds, memory_bytes=self._memory() * 5 // 4)
-        collected, spent = snapshot.ask(question, [task.shipment.run, *task.lent], limits)
+        blobs = [task.shipment.run, *task.lent]
+        collected, spent = snapshot.ask(question, blobs, self._limits(task.seconds))
         try:
             told = self.worker.judge.verdict(self.work.lab, task.shipment, seed, collected)
         except JudgeError as error:
@@ -289,39 +383,99 @@ class _Submission:
             cpu_seconds=round(spent, 2),
         )
 
+    def _counted(self, stopped: Stopped, snapshot: Snapshot, where: str) -> Stopped | None:
+        """What counts of a stop ``where`` it came up: None where it is tried again."""
+        if stopped.cause != "crashed":
+            return stopped
+        ended = snapshot.crash()
+        short = watching.out_of_memory_kills() > self.kills_before
+        if ended == "outside" or (ended == "killed" and short):
+            self._gone("its process was killed from outside, as where memory is short")
+            return None
+        self.crashes[where] += 1
+        self.fresh = self.crashes[where] == 1
+        return None if self.fresh else Stopped(ended)
+
     def _cell_stopped(self, stopped: CellStopped) -> None:
         """Leave the cell out next time; where that does not help, everything open has this end."""
         number, here = stopped.number, range(len(self.work.cells))
-        if number in here and number not in self.stopped and len(self.stopped) < STOPPED_CELLS:
+        if stopped.cause == "budget":
+            self._end_all(stopped)
+        elif number == -1:
+            self._gone("its process ended before it had run anything")
+        elif number in here and number not in self.stopped and len(self.stopped) < STOPPED_CELLS:
             self.stopped[number] = stopped
-        elif number == -1 and not self.failures:
-            self.failures += 1  # it ended before its first cell: once more
         else:
-            for task in self.open:
-                self._keep(task, self._stopped(task, stopped, metering.CELL_SECONDS))
-            self.open.clear()
+            self._end_all(stopped)
+
+    def _exercise_stopped(self, task: Task, stopped: Stopped) -> None:
+        if stopped.cause == "budget":
+            self._end_all(stopped)
+        else:
+            self._keep(task, self._stopped(task, stopped, task.seconds))
+            del self.open[0]
+
+    def _end_all(self, stopped: Stopped) -> None:
+        """Everything that is open ends like this."""
+        for task in self.open:
+            self._keep(task, self._stopped(task, stopped, metering.CELL_SECONDS))
+        self.open.clear()
 
     def _stopped(self, task: Task, stopped: Stopped, seconds: float) -> Outcome:
-        said = _SAID["wall" if stopped.rerun else stopped.cause]
-        said = said.format(seconds=seconds, memory=self._memory() // 2**20)
+        said = _SAID[stopped.cause].format(
+            seconds=seconds, memory=self._memory() // 2**20, minutes=round(self.minutes, 1)
+        )
+        rerun = stopped.cause in _CAUSES
         return Outcome(
             exercise=task.exercise,
             status="error",
-            message=f"Your code {said}",
-            cause=stopped.cause,
-            rerun=stopped.rerun,
+            message=f"Your code {said}{AGAIN if rerun else ''}",
+            cause=_CAUSES.get(stopped.cause, stopped.cause),
+            rerun=rerun,
             hidden=task.shipment.hidden,
-            cpu_seconds=seconds if stopped.cause == "time" and not stopped.rerun else 0.0,
+            cpu_seconds=seconds if stopped.cause == "time" else 0.0,
         )
 
     def _keep(self, task: Task, outcome: Outcome) -> None:
-        self.outcomes[task.exercise, task.shipment.hidden] = outcome
+        now = time.monotonic()
+        wall = 0.0 if self.mark is None else round(now - self.mark, 2)
+        self.outcomes[task.exercise, task.shipment.hidden] = replace(outcome, wall_seconds=wall)
+        if self.mark is not None:
+            self.mark = now
+
+    def _limits(self, seconds: float) -> Limits:
+        memory = watched_bytes(self.worker.settings)
+        return Limits(seconds=seconds, memory_bytes=memory, end=self.end)
 
     def _memory(self) -> int:
         return self.worker.settings.memory_bytes
 
     def _seed(self, what: str) -> int:
         return derive_seed(self.worker.settings.secret, self.work.digest, self.work.lab, what)
+
+
+def _place(task: Task) -> str:
+    return f"{task.exercise}{' hidden' * task.shipment.hidden}"
+
+
+def watched_bytes(settings: Settings) -> int:
+    """What a submission may take before it is stopped; an allocation fails before that."""
+    return settings.memory_bytes * 5 // 4
+
+
+def _minutes(settings: Settings, work: Work) -> float:
+    if settings.minutes is not None:
+        return settings.minutes
+    return metering.budget(one.seconds for one in work.exercises) / 60
+
+
+def _helpers(work: Work) -> dict[str, str]:
+    """The files beside the notebook, as they cross to the sandbox: none outside its folder."""
+    return {
+        name: base64.b64encode(content).decode()
+        for name, content in work.helpers
+        if not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
+    }
 
 
 def _tasks(work: Work, cargo: Cargo) -> tuple[list[Task], dict]:

@@ -7,6 +7,7 @@ that a reader can open.
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -21,24 +22,30 @@ from labkit.grading.sandbox import standin
 DISK_BYTES = 64 * 2**20
 """The size of /tmp and of /dev/shm inside, and of any one file."""
 
+SCRATCH = ("/tmp", "/dev/shm")
+"""The folders inside that can be written to, each a memory file system; work is in the first."""
+
 PROMISES = """\
 A student's code runs as an unprivileged user in a bubblewrap sandbox of its own. It has no network.
 It sees Python, its packages, the part of labkit that answers may import and the labs' data, all
 read-only, and nothing else of your machine: no home folder, no other submission, no gradebook, no
 solution, no judge, no --extra file. It sees no other process but those it starts. Computing time,
 memory, processes, disk and output are limited for all that it starts together; what exceeds a limit
-costs that exercise only. The verdict falls outside, from plain data: nothing a student does to
-Python, torch or labkit inside changes what is judged."""
+costs that exercise only. A notebook takes at most 10 minutes, cells that are run again included. A
+process that crashes, or is killed from outside, is tried again before it counts. The verdict falls
+outside, from plain data: nothing a student does to Python, torch or labkit inside changes what is
+judged."""
 
 NOT_PROTECTED = """\
 Not promised: a fault of the Linux kernel or of bubblewrap is a way out. The first half of a check,
 your own --extra checks included, runs beside the student's code, which can read its inputs; the
 right answers stay outside. A student can compute a right answer by any means that is in the
 sandbox, labkit and torch included. Where one exercise builds on another, labkit's own answer to the
-earlier one is lent to the later one, after the earlier one was judged. Limits on memory and CPU
-time are read 20 times a second. A check that forbids a way of computing, such as a cast, watches
-from beside the answer: who avoids the watch is not seen. System calls are filtered on x86-64 and
-ARM64 only. The environment of Python is readable, so keep no secret in its folders."""
+earlier one is lent to the later one, after the earlier one was judged. Limits are read 20 times a
+second, so that a submission can pass one for a moment, and the kernel's own records of a process,
+some 20 MB, are not part of its memory. A check that forbids a way of computing, such as a cast,
+watches from beside the answer: who avoids the watch is not seen. System calls are filtered on
+x86-64 and ARM64 only. The environment of Python is readable, so keep no secret in its folders."""
 
 NOT_PROTECTED_UNSANDBOXED = """\
 With --no-sandbox a student's code runs as you, in a process of its own for each exercise. It can
@@ -49,6 +56,8 @@ it for code that you trust, or in a container or a virtual machine."""
 
 CAN_FORK = sys.platform.startswith("linux")
 """Elsewhere a process that has imported torch cannot be forked safely."""
+
+_NOT_INSTALLED = "is not among the packages of"
 
 _INSIDE = ("__init__.py", "frames.py", "standin.py", "cells.py", "confine.py", "server.py")
 _BASE = ("__init__.py", "files.py", "lazy.py", "paths.py")
@@ -76,7 +85,19 @@ def why_not() -> str | None:
     if done.returncode == 0 and done.stdout == "ok\n":
         return None
     said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    if missing := re.search(r"No module named '(\w+)", said[-1]):
+        cure = "-e .` in the course's folder" if missing[1] == "labkit" else f"{missing[1]}`"
+        return (
+            f"{missing[1]} {_NOT_INSTALLED} {sys.executable}, which are all that the sandbox has:"
+            " PYTHONPATH, the working folder and your user's own packages do not count in it."
+            f" Install it in a virtual environment: `pip install {cure}"
+        )
     return f"bubblewrap is installed and does not start: {said[-1]}"
+
+
+def is_about_sandbox(why: str) -> bool:
+    """Whether what ``why_not`` said concerns the sandbox, so that one can grade without it."""
+    return _NOT_INSTALLED not in why
 
 
 def start(how: str, said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
@@ -89,7 +110,7 @@ def start(how: str, said: BinaryIO) -> tuple[subprocess.Popen, socket.socket]:
     ours, theirs = socket.socketpair()
     with theirs:
         args = (str(theirs.fileno()), how)
-        words = command(*args) if how == "sandbox" else [sys.executable, *_SERVER, *args]
+        words = command(*args, *SCRATCH) if how == "sandbox" else [sys.executable, *_SERVER, *args]
         process = subprocess.Popen(
             words,
             pass_fds=[theirs.fileno()],
@@ -126,8 +147,11 @@ def command(*args: str) -> list[str]:
     for name, value in _environment().items():
         words += ["--setenv", name, value]
     size = str(DISK_BYTES)
-    words += ["--dev", "/dev"]
-    for folder in ("/dev/shm", "/tmp"):
+    # Not --dev: its zero gives memory that no process is charged for, its terminals likewise.
+    words += ["--size", size, "--perms", "0755", "--tmpfs", "/dev"]
+    for device in ("/dev/null", "/dev/random", "/dev/urandom"):
+        words += ["--dev-bind", device, device]
+    for folder in SCRATCH:
         words += ["--size", size, "--perms", "1777", "--tmpfs", folder]
     # What is bound comes after the empty folders that would hide it.
     bound = [*_libraries(), *_python(), *_labkit()]
@@ -179,7 +203,9 @@ def _libraries() -> list[str]:
 def _python() -> list[str]:
     """The interpreter, its standard library and the environment's packages."""
     words = []
-    for folder in dict.fromkeys([f"{sys.base_prefix}/lib", f"{sys.prefix}/lib"]):
+    names = ("lib", sys.platlibdir)
+    folders = [f"{prefix}/{name}" for prefix in (sys.base_prefix, sys.prefix) for name in names]
+    for folder in dict.fromkeys(filter(os.path.isdir, folders)):
         if not folder.startswith("/usr/lib"):
             words += ["--ro-bind", folder, folder]
     real = os.path.realpath(sys.executable)

@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import struct
+from dataclasses import dataclass
 
 # linux/sched.h
 _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWIPC = 0x10000000, 0x20000000, 0x08000000
@@ -25,9 +26,11 @@ NOBODY = 65534
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-# Calls that no lab needs and that reach past the limits. memfd holds memory that no process is
-# charged for; keys and message queues outlive their process; the others enlarge what can be
-# attacked. Numbers of (x86_64, aarch64): asm/unistd_64.h and asm-generic/unistd.h.
+# Calls that no lab needs and that reach past the limits. memfd and vmsplice hold memory that no
+# process is charged for; keys, message queues, asynchronous input and watches of files are counted
+# for the user, whose other programs would lack them; the others enlarge what can be attacked.
+# Numbers of (x86_64, aarch64; None where it has no such call): asm/unistd_64.h and
+# asm-generic/unistd.h.
 _FORBIDDEN = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -55,8 +58,70 @@ _FORBIDDEN = {
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
+    "vmsplice": (278, 75),
+    "io_setup": (206, 0),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "setrlimit": (160, 164),  # a lower limit of CPU time would end a process as if from outside
 }
-_CLONE, _CLONE3 = (56, 220), (435, 435)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Where:
+    """A condition on one argument of a call: its lower half under ``mask`` is ``value``, or not.
+
+    ``upper`` looks at the upper half instead: a filter sees 32 bits at a time.
+    """
+
+    argument: int
+    value: int
+    mask: int = 0xFFFFFFFF
+    equal: bool = True
+    upper: bool = False
+
+
+_CLONE3 = (435, 435)
+_MAP_SHARED_ANONYMOUS = 0x21  # linux/mman.h: bit 0 stands in MAP_SHARED and MAP_SHARED_VALIDATE
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
+_SOL_SOCKET, _SO_SNDBUF = 1, 7
+
+# Calls that fail where their arguments are these, with what error.
+_FORBIDDEN_WITH: list[tuple[tuple[int, int], tuple[_Where, ...], int]] = [
+    # Such memory stays when it is unmapped in part, or given back, and no process shows it.
+    (
+        (9, 222),  # mmap
+        (_Where(argument=3, mask=_MAP_SHARED_ANONYMOUS, value=_MAP_SHARED_ANONYMOUS),),
+        errno.EPERM,
+    ),
+    # Streams of the Unix kind are counted; the buffers of others are not.
+    ((41, 198), (_Where(argument=0, value=_AF_UNIX, equal=False),), errno.ENETUNREACH),  # socket
+    *[
+        (
+            numbers,
+            (_Where(argument=1, mask=_SOCK_TYPE, value=_SOCK_STREAM, equal=False),),
+            errno.EPERM,
+        )
+        for numbers in ((41, 198), (53, 199))  # socket, socketpair
+    ],
+    (
+        (54, 208),  # setsockopt
+        (_Where(argument=1, value=_SOL_SOCKET), _Where(argument=2, value=_SO_SNDBUF)),
+        errno.EPERM,
+    ),
+    # prlimit64 with a new limit; without one it reads.
+    *[
+        ((302, 261), (_Where(argument=2, value=0, equal=False, upper=upper),), errno.EPERM)
+        for upper in (False, True)
+    ],
+    (
+        (56, 220),  # clone
+        (_Where(argument=0, mask=_CLONE_ANY_NAMESPACE, value=0, equal=False),),
+        errno.EPERM,
+    ),
+    # The flags of clone3 lie in memory, where a filter cannot look: glibc then takes clone.
+    (_CLONE3, (), errno.ENOSYS),
+]
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # linux/audit.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -114,19 +179,40 @@ def _call(result: int) -> None:
 
 def _filter(place: int, architecture: int) -> bytes:
     """A seccomp program (linux/filter.h): forbidden calls fail, another architecture dies."""
-    load = lambda offset: struct.pack("<HBBI", 0x20, 0, 0, offset)  # noqa: E731
-    equal = lambda value, yes, no: struct.pack("<HBBI", 0x15, yes, no, value)  # noqa: E731
-    bits = lambda value, yes, no: struct.pack("<HBBI", 0x45, yes, no, value)  # noqa: E731
-    leave = lambda value: struct.pack("<HBBI", 0x06, 0, 0, value)  # noqa: E731
     allow, kill = 0x7FFF0000, 0x80000000
-    fail = lambda number: leave(0x00050000 | number)  # noqa: E731
-    program = [load(4), equal(architecture, 1, 0), leave(kill), load(0)]
-    for numbers in _FORBIDDEN.values():
-        program += [equal(numbers[place], 0, 1), fail(errno.EPERM)]
-    # The flags of clone3 lie in memory, where a filter cannot look: glibc then takes clone.
-    program += [equal(_CLONE3[place], 0, 1), fail(errno.ENOSYS)]
+    program = [_load(4), _jump(architecture, 1, 0), _leave(kill), _load(0)]
     if place == 0:  # the x32 calls of x86_64 have numbers of their own
-        program += [struct.pack("<HBBI", 0x35, 0, 1, 0x40000000), leave(kill)]
-    program += [equal(_CLONE[place], 1, 0), leave(allow)]
-    program += [load(16), bits(_CLONE_ANY_NAMESPACE, 0, 1), fail(errno.EPERM), leave(allow)]
-    return b"".join(program)
+        program += [struct.pack("<HBBI", 0x35, 0, 1, 0x40000000), _leave(kill)]
+    rules = [(numbers, (), errno.EPERM) for numbers in _FORBIDDEN.values()]
+    for numbers, conditions, error in rules + _FORBIDDEN_WITH:
+        if numbers[place] is not None:
+            program += _rule(numbers[place], conditions, error)
+    return b"".join([*program, _leave(allow)])
+
+
+def _rule(number: int, conditions: tuple[_Where, ...], error: int) -> list[bytes]:
+    """The call ``number`` fails where every condition holds; behind it its number is loaded."""
+    fail = _leave(0x00050000 | error)
+    if not conditions:
+        return [_jump(number, 0, 1), fail]
+    # What is left to skip where a condition does not hold: the conditions after it, and `fail`.
+    tests: list[bytes] = []
+    for left, one in zip(range(len(conditions) - 1, -1, -1), conditions, strict=True):
+        skip = 3 * left + 1
+        offset = 16 + 8 * one.argument + 4 * one.upper
+        tests += [_load(offset), struct.pack("<HBBI", 0x54, 0, 0, one.mask)]
+        tests += [_jump(one.value, 0, skip) if one.equal else _jump(one.value, skip, 0)]
+    return [_jump(number, 0, len(tests) + 2), *tests, fail, _load(0)]
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("<HBBI", 0x20, 0, 0, offset)
+
+
+def _jump(value: int, yes: int, no: int) -> bytes:
+    """Skip ``yes`` instructions where the loaded number is ``value``, else ``no``."""
+    return struct.pack("<HBBI", 0x15, yes, no, value)
+
+
+def _leave(result: int) -> bytes:
+    return struct.pack("<HBBI", 0x06, 0, 0, result)

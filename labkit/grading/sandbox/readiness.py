@@ -5,18 +5,30 @@ import os
 from dataclasses import dataclass
 
 from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.grading.sandbox import groups
 
 _PARTS = {"nbgrader": "--gradebook", "distributed": "--scheduler"}
+_IN_A_CGROUP = """\
+Memory here: each submission has a cgroup of its own, and the kernel counts all that it takes."""
+_COUNTED = """\
+Memory here: the grader counts it 20 times a second: all pages of a submission's processes, its
+files in memory and its sockets. Calls that hold memory in other ways fail. For an account by the
+kernel, start the command in a cgroup of its own, where systemd gives you one:
+systemd-run --user --scope -p Delegate=yes python -m labkit grade ..."""
 _EXTRAS = {"nbgrader": "instructor", "distributed": "cluster"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Whether the sandbox starts here; ``why_not`` is None where it does."""
+    """Whether the sandbox starts here; ``why_not`` is None where it does.
+
+    ``cgroup`` says whether submissions get a memory cgroup each; without one they are counted.
+    """
 
     why_not: str | None
     cores: int
     missing: tuple[str, ...]
+    cgroup: bool = False
 
     @property
     def ready(self) -> bool:
@@ -32,9 +44,11 @@ class Readiness:
             f"{_PARTS[name]} needs {name}: pip install 'mixed-precision-labs[{_EXTRAS[name]}]'"
             for name in self.missing
         ]
-        promised = [sandbox.PROMISES, sandbox.NOT_PROTECTED]
+        memory = _IN_A_CGROUP if self.cgroup else _COUNTED
+        promised = [sandbox.PROMISES, memory, sandbox.NOT_PROTECTED]
         if not self.ready:
-            promised = [sandbox.NOT_PROTECTED_UNSANDBOXED]
+            about_sandbox = sandbox.is_about_sandbox(self.why_not)
+            promised = [sandbox.NOT_PROTECTED_UNSANDBOXED] if about_sandbox else []
         last = "`labkit grade --self-test` grades solutions and wrong answers, to be sure."
         return "\n\n".join([first, *parts, *promised, last])
 
@@ -45,4 +59,5 @@ def examine() -> Readiness:
         why_not=sandbox.why_not(),
         cores=os.cpu_count() or 1,
         missing=tuple(name for name in _PARTS if importlib.util.find_spec(name) is None),
+        cgroup=groups.home() is not None,
     )

@@ -9,12 +9,16 @@ to these processes, they can only send bytes.
 Sockets, in frames: ``control`` from the judge's side to the server; one a submission, which the
 judge gets from the server; one an exercise, which the snapshot gets from the judge.
 
-    python -m labkit.grading.sandbox.server CONTROL_FD sandbox   forks, in namespaces
-    python -m labkit.grading.sandbox.server CONTROL_FD bare      forks: no sandbox
-    python -m labkit.grading.sandbox.server CONTROL_FD alone     one exercise, then the end
-    python -m labkit.grading.sandbox.server probe                can namespaces be had here?
+    python -m labkit.grading.sandbox.server CONTROL_FD sandbox FOLDER...   forks, in namespaces
+    python -m labkit.grading.sandbox.server CONTROL_FD bare                forks: no sandbox
+    python -m labkit.grading.sandbox.server CONTROL_FD alone               one exercise, and the end
+    python -m labkit.grading.sandbox.server probe                          can one be had here?
+
+The folders are swept after each submission.
 """
 
+import base64
+import contextlib
 import functools
 import gc
 import importlib
@@ -49,7 +53,6 @@ PRELOADED = [
     "IPython.core.inputtransformer2",
     "asyncio",
 ]
-SCRATCH = ("/tmp", "/dev/shm")
 
 
 def preload(names: Iterable[str] | None = None) -> dict:
@@ -170,6 +173,7 @@ def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (ORPHAN_SECONDS, ORPHAN_SECONDS))
     running, loads = beside["labkit.labs.engine.running"], json.dumps
     fork, leave, waitpid, take = os.fork, os._exit, os.waitpid, socket.recv_fds
+    _work_in(asked["folder"], asked["helpers"])
     names = cells.namespace()
     seed_everything(asked["seed"])
     errors = []
@@ -189,9 +193,9 @@ def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
             leave(0)
         if forks and (child := fork()):
             os.close(received[0])
-            while waitpid(-1, 0)[0] != child:  # orphans end here too
+            while (ended := waitpid(-1, 0))[0] != child:  # orphans end here too
                 pass
-            sock.sendall(frames.framed(b"done"))
+            sock.sendall(frames.framed(b"done %d" % (ended[1] & 0x7F)))  # the signal, or 0
             continue
         try:
             request.close()
@@ -201,18 +205,33 @@ def snapshot(sock: socket.socket, beside: dict, *, how: str) -> None:
             leave(0)
 
 
+def _work_in(folder: str, helpers: dict[str, str]) -> None:
+    """Make this the folder of the notebook, with the files that were handed in beside it.
+
+    What lies there can be imported, as in a kernel. A file that cannot be written is left out.
+    """
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    for name, content in helpers.items():
+        with contextlib.suppress(OSError, ValueError):
+            os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+            with open(name, "xb") as file:
+                file.write(base64.b64decode(content))
+
+
 # The server
 
 
-def submission(control: socket.socket, beside: dict, how: str) -> None:
+def submission(control: socket.socket, beside: dict, how: str) -> int:
     """Fork a keeper, and from it the snapshot as the first process of its own namespaces.
 
     The judge gets the snapshot's socket and a handle of its process, and kills it when it is done.
+    Returns the signal that ended the snapshot, or 0.
     """
     keeper = os.fork()
     if keeper:
-        os.waitpid(keeper, 0)
-        return
+        return os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
+    signal_number = 0
     try:
         ours, theirs = socket.socketpair()
         if how == "sandbox":
@@ -227,9 +246,9 @@ def submission(control: socket.socket, beside: dict, how: str) -> None:
         handles = [theirs.fileno(), os.pidfd_open(child)]
         socket.send_fds(control, [b"s"], handles)
         theirs.close()
-        os.waitpid(child, 0)
+        signal_number = os.waitpid(child, 0)[1] & 0x7F
     finally:
-        os._exit(0)
+        os._exit(signal_number)
 
 
 def _keep_only(fd: int) -> None:
@@ -289,10 +308,8 @@ def serve_one(control: socket.socket) -> None:
     snapshot(control, beside, how="alone")
 
 
-def serve(control: socket.socket, how: str) -> None:
-    """Preload, say so, then one submission after the other."""
-    # Outside a sandbox these folders are the host's.
-    folders = SCRATCH if how == "sandbox" else ()
+def serve(control: socket.socket, how: str, folders: list[str]) -> None:
+    """Preload, say so, then one submission after the other, each out of clean ``folders``."""
     kept = {folder: set(os.listdir(folder)) for folder in folders}
     beside = preload()
     _sweep(kept)
@@ -304,12 +321,18 @@ def serve(control: socket.socket, how: str) -> None:
             frames.read(requests, most=16)
         except EOFError:
             return
-        submission(control, beside, how)
-        control.sendall(frames.framed(b"clean" if _sweep(kept) else b"unclean"))
+        ended = submission(control, beside, how)
+        control.sendall(frames.framed(b"%s %d" % (b"clean" if _sweep(kept) else b"unclean", ended)))
 
 
 def probe() -> None:
-    """Take the namespaces of a submission once; raises OSError where the kernel refuses."""
+    """Take the namespaces of a submission once; raises OSError where the kernel refuses.
+
+    Raises ModuleNotFoundError where a package is not here, before it would be imported in vain.
+    """
+    for name in dict.fromkeys(name.partition(".")[0] for name in PRELOADED):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}")
     confine.drop_root()
     confine.unshare()
     child = os.fork()
@@ -329,13 +352,14 @@ def main(args: list[str]) -> None:
     """See the module's text."""
     if args == ["probe"]:
         return probe()
-    control, how = socket.socket(fileno=int(args[0])), args[1]
+    descriptor, how, *folders = args
+    control = socket.socket(fileno=int(descriptor))
     if how == "alone":
         return serve_one(control)
     if how == "sandbox":
         confine.drop_root()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
-    return serve(control, how)
+    return serve(control, how, folders)
 
 
 if __name__ == "__main__":

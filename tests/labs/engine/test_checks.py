@@ -386,6 +386,18 @@ def test_the_two_halves_work_apart():
     assert check_double.verdict(collected).status == "passed"
 
 
+@pytest.mark.parametrize("name", codec.DTYPES)
+def test_an_element_of_any_type_in_a_wrong_answer_is_judged(name):
+    raw = torch.ones(codec.DTYPES[name], dtype=torch.uint8)
+    odd = [raw.view(getattr(torch, name)).reshape(())]
+    if name in codec.NUMPY_DTYPES:
+        odd += [np.dtype(name).type(1), np.ones((), name)]
+    for value in odd:
+        for values in ([1.5, value], [value, 1.5]):
+            report = {"outcome": "value", "value": values, "printed": "", "warned": []}
+            assert check_double.verdict(codec.encode(report)).status in ("failed", "error")
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
