@@ -1,5 +1,6 @@
 """The labs as the grader needs them: exercises, and what a learner is given to start with."""
 
+import ast
 import functools
 import hashlib
 import json
@@ -19,7 +20,8 @@ class CourseLab:
 
     ``check_versions`` holds the version of each exercise's check. ``given`` and ``checks`` are the
     texts of the code cells that a learner gets, ``stubs`` those in which an answer is to be
-    written; all as ``normal`` makes them, so that they can be compared.
+    written; all as ``normal`` makes them, so that they can be compared. ``setup`` is the lab's
+    first code cell, ``imports`` are those that only import: each sitting begins with one.
     """
 
     lab: str
@@ -31,6 +33,7 @@ class CourseLab:
     checks: frozenset[str]
     stubs: frozenset[str]
     setup: str
+    imports: tuple[str, ...]
 
     @property
     def names(self) -> frozenset[str]:
@@ -91,4 +94,13 @@ def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
         checks=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("grade")),
         stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),
         setup=texts[0] if texts else "",
+        imports=tuple(text for text in texts if _only_imports(text)),
     )
+
+
+def _only_imports(code: str) -> bool:
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:  # a magic
+        return False
+    return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)

@@ -22,7 +22,8 @@ class Work:
     """What is run of one submission of one lab.
 
     ``digest`` is the SHA-256 of the notebook's bytes. ``cells`` holds the sources in order: setup,
-    exercise and learner-added cells; no check cells and no unchanged demonstrations.
+    exercise and learner-added cells; no check cells and no unchanged demonstrations. ``python`` is
+    the version of Python that the notebook names, such as "3.13", or "".
     """
 
     lab: str
@@ -30,6 +31,7 @@ class Work:
     cells: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     helpers: tuple[tuple[str, bytes], ...] = ()
+    python: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,12 @@ def with_answer(notebook: dict, name: str, source: str) -> dict:
     return notebook
 
 
+def cell_of(notebook: dict, text: str) -> dict:
+    """The one cell of a notebook with ``text`` in it."""
+    (cell,) = [c for c in notebook["cells"] if text in "".join(c["source"])]
+    return cell
+
+
 def code(source: str, **metadata) -> dict:
     return {
         "cell_type": "code",

@@ -2,7 +2,8 @@
 
 ``labkit.course.lab_source`` asks IPython, whose transformation of magics takes seconds on some
 inputs; here a magic or shell line counts as nothing. What cannot be parsed is searched for
-definitions, and every word of it counts as read.
+definitions, and every word of it counts as read. So is what is too long: Python's ``symtable``
+takes time by the square of a cell's length. Everything else here takes time by its length.
 """
 
 import ast
@@ -10,47 +11,162 @@ import functools
 import re
 import symtable
 import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-LONGEST = 100_000
-"""Characters of a cell that is parsed; a longer one is searched for definitions only."""
+from labkit.grading.sandbox import cells
 
-_MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
-_CELL_MAGIC = re.compile(r"\A\s*%%.*\n?")
+LONGEST = 20_000
+"""Characters of a cell that is parsed; of a longer one only definitions are searched for."""
+
+MOST_PARSED = 200_000
+"""Characters of one notebook that are parsed: ten times what a solved lab has."""
+
+# Each is tried from the start of a line and stays in it, so that no text costs more than its length.
+_MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
 _DEFINED = re.compile(
-    r"^(?:async\s+def|def|class)\s+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE
+    r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE
 )
+_WORD = re.compile(r"[^\W\d]\w*")
+_SAID = 80  # characters of a magic that are kept to be said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A statement's place in a cell as ``ast`` counts it: lines from 1, columns in UTF-8 bytes."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What a cell binds at its top, what it reads that it has not bound before, and its magics."""
+    """What a cell binds at its top, what it reads that it has not bound before, and its magic.
+
+    ``checks`` are the statements that call a check and do nothing else; ``only_checks`` says that
+    there is nothing beside them.
+    """
 
     bound: frozenset[str]
     needed: frozenset[str]
     magic: str = ""
     is_python: bool = True
-    tree: ast.Module | None = None
+    checks: tuple[Span, ...] = ()
+    only_checks: bool = False
 
 
-@functools.lru_cache(maxsize=4096)
 def names_of(source: str) -> Names:
     """The names of one cell; never raises."""
-    plain = _CELL_MAGIC.sub("", source, count=1)
-    magic = _CELL_MAGIC.match(source) or _MAGIC.search(plain)
-    said = magic[0].strip()[:80] if magic else ""
-    plain = _MAGIC.sub(r"\1pass", plain)
-    if len(source) <= LONGEST:
+    return _parsed(source) if len(source) <= LONGEST else _searched(source)
+
+
+def names_of_all(sources: Iterable[str]) -> Iterator[Names]:
+    """The names of each cell of a notebook, of which ``MOST_PARSED`` characters are parsed."""
+    left = MOST_PARSED
+    for source in sources:
+        if len(source) <= min(left, LONGEST):
+            left -= len(source)
+            yield _parsed(source)
+        else:
+            yield _searched(source)
+
+
+def without_checks(source: str, checks: Iterable[Span]) -> str:
+    """A cell with ``pass`` in the place of the statements that call a check."""
+    lines = _lines(source)
+    for span in sorted(checks, key=lambda span: (span.line, span.column), reverse=True):
+        before = lines[span.line - 1].encode()[: span.column].decode()
+        after = lines[span.end_line - 1].encode()[span.end_column :].decode()
+        lines[span.line - 1 : span.end_line] = [f"{before}pass{after}"]
+    return "\n".join(lines)
+
+
+@functools.lru_cache(maxsize=1024)  # most cells of a class are the lab's own
+def _parsed(source: str) -> Names:
+    magics, plain = _below_magics(source)
+    if magics and magics[-1].split()[0] in cells.WRITE_BELOW:
+        return _searched(source)
+    # As it is first: in Python a line may begin with the % of a longer expression.
+    for code in (plain, _MAGIC.sub(r"\1pass", plain)):
         try:
             with warnings.catch_warnings(action="ignore"):
-                tree = ast.parse(plain)
-                bound, needed = _bound_and_needed(tree, symtable.symtable(plain, "cell", "exec"))
-            return Names(bound=bound, needed=needed, magic=said, tree=tree)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            pass
-    found = frozenset(name for pair in _DEFINED.findall(plain) for name in pair if name)
-    words = frozenset(re.findall(r"[^\W\d]\w*", plain))
-    return Names(bound=found, needed=words, magic=said, is_python=False)
+                tree = ast.parse(code)
+                bound, needed = _bound_and_needed(tree, symtable.symtable(code, "cell", "exec"))
+        except Exception:  # the code's mistakes, and the parser's own limits of every kind
+            continue
+        checks = [statement for statement in tree.body if _calls_a_check(statement)]
+        return Names(
+            bound=bound,
+            needed=needed,
+            magic=_said(magics, "" if code is plain else plain),
+            checks=tuple(_span(statement) for statement in checks),
+            only_checks=len(checks) == sum(not _does_nothing(one) for one in tree.body),
+        )
+    return _searched(source)
+
+
+def _searched(source: str) -> Names:
+    magics, plain = _below_magics(source)
+    if magics and magics[-1].split()[0] in cells.WRITE_BELOW:  # a file, and no code of the notebook
+        return Names(bound=frozenset(), needed=frozenset(), magic=_said(magics, ""))
+    code = _MAGIC.sub(r"\1pass", plain)
+    return Names(
+        bound=frozenset(name for pair in _DEFINED.findall(code) for name in pair if name),
+        needed=frozenset(_WORD.findall(code)),
+        magic=_said(magics, plain),
+        is_python=False,
+    )
+
+
+def _below_magics(source: str) -> tuple[list[str], str]:
+    """The ``%%`` lines on top of a cell, and the cell with empty lines in their place."""
+    source = "\n".join(_lines(source))
+    magics, below = cells.magics_of(source)
+    return magics, "\n" * source.count("\n", 0, len(source) - len(below)) + below
+
+
+def _lines(source: str) -> list[str]:
+    """The lines as Python counts them."""
+    return source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _said(magics: list[str], plain: str) -> str:
+    """The first magic or shell line of a cell, cut."""
+    if not magics and (line := _MAGIC.search(plain)):
+        magics = [line[2].strip()]
+    return magics[0][:_SAID] if magics else ""
+
+
+def _calls_a_check(statement: ast.stmt) -> bool:
+    """Whether it calls a check and does nothing else: ``check_ulp(ulp)``, ``print(check_ulp(f))``."""
+    return isinstance(statement, ast.Expr | ast.Assert) and any(
+        isinstance(node, ast.Call) and _called(node.func).startswith("check_")
+        for node in ast.walk(statement)
+    )
+
+
+def _called(function: ast.expr) -> str:
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    return isinstance(statement, ast.Pass)
+
+
+def _span(statement: ast.stmt) -> Span:
+    return Span(
+        line=statement.lineno,
+        column=statement.col_offset,
+        end_line=statement.end_lineno,
+        end_column=statement.end_col_offset,
+    )
 
 
 def _bound_and_needed(
