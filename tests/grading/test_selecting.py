@@ -167,10 +167,16 @@ def test_a_changed_demonstration_is_run_as_the_learners_own():
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("%load_ext x\n!rm -rf /\ny = 1", "`%load_ext x` is a magic or shell line: such lines were"),
+        (
+            "%load_ext x\n!rm -rf /\ny = 1",
+            "`%load_ext x` is a magic or shell line: such lines were",
+        ),
         ("!pip install x", "`!pip install x` is a magic or shell line"),
         ("%%time\ny = 1", "`%%time` was left out; the cell below it was run."),
-        ("%%capture out\n%%time\ny = 1", "`%%capture out` was left out; the cell below it was run."),
+        (
+            "%%capture out\n%%time\ny = 1",
+            "`%%capture out` was left out; the cell below it was run.",
+        ),
         ("%%bash\nls", "The cell under `%%bash` was not run: the grader runs Python only."),
     ],
 )
@@ -274,7 +280,9 @@ def test_without_its_setup_cell_a_lab_gets_its_own_and_it_is_said():
     notebook["cells"].remove(cell_of(notebook, setup))
     chosen, said = selected(notebook)
     assert chosen.work.cells[0] == setup
-    assert said == ("A setup cell of the lab was missing or changed; the grader ran its own first.",)
+    assert said == (
+        "A setup cell of the lab was missing or changed; the grader ran its own first.",
+    )
 
 
 def test_a_setup_cell_with_more_in_it_is_run_after_the_lab_s_own_and_nothing_is_said():

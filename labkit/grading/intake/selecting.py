@@ -182,7 +182,9 @@ def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | No
 def _first_line(source: str) -> str:
     """The first line that is neither a comment nor the place of a check."""
     lines = (line.strip() for line in source.splitlines())
-    return next((line[:_SHOWN] for line in lines if line not in ("", "pass") and line[0] != "#"), "")
+    return next(
+        (line[:_SHOWN] for line in lines if line not in ("", "pass") and line[0] != "#"), ""
+    )
 
 
 def _without_hidden_tests(source: str) -> str:
