@@ -174,8 +174,8 @@ def test_json_made_to_break_its_reader_is_refused(text):
 
 
 def test_long_numbers_are_read():
-    text = '{"cells": [], "n": [%s]}' % ", ".join(["1." + "1" * 10**5] * 100)
-    assert read_notebook(text.encode()).cells == ()
+    numbers = ", ".join(["1." + "1" * 10**5] * 100)
+    assert read_notebook(f'{{"cells": [], "n": [{numbers}]}}'.encode()).cells == ()
 
 
 values = st.recursive(

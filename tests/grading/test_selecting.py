@@ -18,8 +18,8 @@ from handing_in import (
 
 from labkit.base.manifest import ManifestError
 from labkit.base.paths import NOTEBOOKS
-from labkit.grading.course import read_course
 from labkit.course.lab_source import cell_id
+from labkit.grading.course import read_course
 from labkit.grading.intake import naming, selecting
 from labkit.grading.intake.naming import names_of
 from labkit.grading.intake.reading import Unreadable, read_notebook

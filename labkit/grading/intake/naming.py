@@ -22,7 +22,7 @@ LONGEST = 20_000
 MOST_PARSED = 200_000
 """Characters of one notebook that are parsed: ten times what a solved lab has."""
 
-# Each is tried from the start of a line and stays in it, so that no text costs more than its length.
+# Each begins at the start of a line and stays in it: no text costs more time than by its length.
 _MAGIC = re.compile(r"^([ \t]*)([%!].*)$", re.MULTILINE)
 _DEFINED = re.compile(
     r"^(?:async[ \t]+def|def|class)[ \t]+(\w+)|^(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE
@@ -140,7 +140,7 @@ def _said(magics: list[str], plain: str) -> str:
 
 
 def _calls_a_check(statement: ast.stmt) -> bool:
-    """Whether it calls a check and does nothing else: ``check_ulp(ulp)``, ``print(check_ulp(f))``."""
+    """Whether it calls a check and does nothing else: ``check_ulp(f)``, ``print(check_ulp(f))``."""
     return isinstance(statement, ast.Expr | ast.Assert) and any(
         isinstance(node, ast.Call) and _called(node.func).startswith("check_")
         for node in ast.walk(statement)

@@ -81,6 +81,6 @@ def _too_new(python: str) -> list[str]:
     if not python or tuple(int(part) for part in python.split(".")) <= here:
         return []
     return [
-        f"The notebook was run with Python {python}, and the grader runs {here[0]}.{here[1]}: if the"
-        " line is right there, write it so that the older one reads it too."
+        f"The notebook was run with Python {python}, and the grader runs {here[0]}.{here[1]}: if"
+        " the line is right there, write it so that the older one reads it too."
     ]

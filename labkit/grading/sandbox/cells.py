@@ -18,7 +18,6 @@ import re
 import shlex
 import sys
 import types
-from pathlib import Path
 
 from labkit.grading.sandbox.standin import Anything
 
