@@ -40,6 +40,11 @@ class CourseLab:
         """Every name that a check of this lab asks for."""
         return frozenset(name for exercise in self.exercises for name in exercise.names)
 
+    @property
+    def check_names(self) -> frozenset[str]:
+        """What its checks are called: `check_ulp` for `ulp`."""
+        return frozenset(f"check_{one.exercise.replace('-', '_')}" for one in self.exercises)
+
 
 def normal(source: str) -> str:
     """A cell's text without what editors change unasked: ends of lines, and space before them."""

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from labkit.grading.judge.causes import makes, with_causes
+from labkit.grading.judge.causes import makers, with_causes
 from labkit.grading.judge.snapshot import CellError
 from labkit.grading.records import Work
 
@@ -107,6 +107,10 @@ def test_a_message_on_a_wrong_value_stays_as_it_is():
 @pytest.mark.parametrize(
     ("source", "made"),
     [
+        ("from g import f", True),
+        ("from g import (\n    a,\n    f,\n)", True),
+        ("import g as f", True),
+        ("import g.f", True),
         ("def f(x): pass", True),
         ("  async  def f(): pass", True),
         ("class f:", True),
@@ -117,11 +121,19 @@ def test_a_message_on_a_wrong_value_stays_as_it_is():
         ("def ff(x)", False),
         ("g = f", False),
         ("f(x)", False),
+        ("import ff, g", False),
+        ("from g import *", False),
     ],
 )
 def test_a_cell_that_makes_a_name_is_known_by_its_text(source, made):
-    assert makes(source, ["f"]) is made
-    assert makes(f"x = (\n{source}", ["f"]) is made
+    other = "def f(): pass"
+    assert makers(["e", "f"], [other, source, f"x = (\n{source}"]) == [0, 1, 2][: 1 + 2 * made]
+
+
+def test_where_no_cell_makes_a_name_it_may_come_with_everything():
+    star = "from g import *"
+    assert makers(["f"], ["x = 1", star]) == [1]
+    assert makers(["f"], ["f = 1", star]) == [0]
 
 
 def test_long_cells_are_searched_in_time_by_their_length():

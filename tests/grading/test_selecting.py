@@ -243,6 +243,20 @@ def test_a_copied_cell_of_a_check_is_code_as_any():
     assert "`import statistics as st` was added to the cell of a check" in said[0]
 
 
+@pytest.mark.parametrize("source", ["check_device()", "def check_device(): ...\ncheck_device()"])
+@pytest.mark.parametrize("marks", [{}, {"nbgrader": {"grade": True}}])
+def test_a_function_of_one_s_own_is_no_check(source, marks):
+    notebook = solved()
+    notebook["cells"].append(code(source, **marks))
+    assert source in selected(notebook)[0].work.cells
+
+
+def test_the_checks_of_the_course_are_called_as_the_grader_thinks():
+    for lab in COURSE.values():
+        called = {name for text in lab.checks for c in names_of(text).calls for name in c.called}
+        assert called == lab.check_names
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -32,9 +32,13 @@ _SAID = 80  # characters of a magic that are kept to be said
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
-    """A statement's place in a cell as ``ast`` counts it: lines from 1, columns in UTF-8 bytes."""
+class CheckCall:
+    """A statement that calls what may be checks: their names, and its place as ``ast`` counts it.
 
+    Lines count from 1, columns in bytes of UTF-8.
+    """
+
+    called: frozenset[str]
     line: int
     column: int
     end_line: int
@@ -45,16 +49,16 @@ class Span:
 class Names:
     """What a cell binds at its top, what it reads that it has not bound before, and its magic.
 
-    ``checks`` are the statements that call a check and do nothing else; ``only_checks`` says that
-    there is nothing beside them.
+    ``calls`` are the statements that call a ``check_...`` and do nothing else; ``only_calls`` says
+    that there is nothing beside them.
     """
 
     bound: frozenset[str]
     needed: frozenset[str]
     magic: str = ""
     is_python: bool = True
-    checks: tuple[Span, ...] = ()
-    only_checks: bool = False
+    calls: tuple[CheckCall, ...] = ()
+    only_calls: bool = False
 
 
 def names_of(source: str) -> Names:
@@ -73,13 +77,13 @@ def names_of_all(sources: Iterable[str]) -> Iterator[Names]:
             yield _searched(source)
 
 
-def without_checks(source: str, checks: Iterable[Span]) -> str:
-    """A cell with ``pass`` in the place of the statements that call a check."""
+def without_calls(source: str, calls: Iterable[CheckCall]) -> str:
+    """A cell with ``pass`` in the place of these statements."""
     lines = _lines(source)
-    for span in sorted(checks, key=lambda span: (span.line, span.column), reverse=True):
-        before = lines[span.line - 1].encode()[: span.column].decode()
-        after = lines[span.end_line - 1].encode()[span.end_column :].decode()
-        lines[span.line - 1 : span.end_line] = [f"{before}pass{after}"]
+    for call in sorted(calls, key=lambda call: (call.line, call.column), reverse=True):
+        before = lines[call.line - 1].encode()[: call.column].decode()
+        after = lines[call.end_line - 1].encode()[call.end_column :].decode()
+        lines[call.line - 1 : call.end_line] = [f"{before}pass{after}"]
     return "\n".join(lines)
 
 
@@ -96,13 +100,13 @@ def _parsed(source: str) -> Names:
                 bound, needed = _bound_and_needed(tree, symtable.symtable(code, "cell", "exec"))
         except Exception:  # the code's mistakes, and the parser's own limits of every kind
             continue
-        checks = [statement for statement in tree.body if _calls_a_check(statement)]
+        calls = [call for statement in tree.body if (call := _check_call(statement))]
         return Names(
             bound=bound,
             needed=needed,
             magic=_said(magics, "" if code is plain else plain),
-            checks=tuple(_span(statement) for statement in checks),
-            only_checks=len(checks) == sum(not _does_nothing(one) for one in tree.body),
+            calls=tuple(calls),
+            only_calls=len(calls) == sum(not _does_nothing(one) for one in tree.body),
         )
     return _searched(source)
 
@@ -139,11 +143,20 @@ def _said(magics: list[str], plain: str) -> str:
     return magics[0][:_SAID] if magics else ""
 
 
-def _calls_a_check(statement: ast.stmt) -> bool:
-    """Whether it calls a check and does nothing else: ``check_ulp(f)``, ``print(check_ulp(f))``."""
-    return isinstance(statement, ast.Expr | ast.Assert) and any(
-        isinstance(node, ast.Call) and _called(node.func).startswith("check_")
-        for node in ast.walk(statement)
+def _check_call(statement: ast.stmt) -> CheckCall | None:
+    """A statement such as ``check_ulp(f)``, ``print(court.check_ulp(f))``; None for another."""
+    if not isinstance(statement, ast.Expr | ast.Assert):
+        return None
+    called = {_called(node.func) for node in ast.walk(statement) if isinstance(node, ast.Call)}
+    checks = frozenset(name for name in called if name.startswith("check_"))
+    if not checks:
+        return None
+    return CheckCall(
+        called=checks,
+        line=statement.lineno,
+        column=statement.col_offset,
+        end_line=statement.end_lineno,
+        end_column=statement.end_col_offset,
     )
 
 
@@ -158,15 +171,6 @@ def _does_nothing(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     return isinstance(statement, ast.Pass)
-
-
-def _span(statement: ast.stmt) -> Span:
-    return Span(
-        line=statement.lineno,
-        column=statement.col_offset,
-        end_line=statement.end_lineno,
-        end_column=statement.end_col_offset,
-    )
 
 
 def _bound_and_needed(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab, normal
-from labkit.grading.intake.naming import Names, names_of, names_of_all, without_checks
+from labkit.grading.intake.naming import Names, names_of, names_of_all, without_calls
 from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_notebook
 from labkit.grading.records import Work
 from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
@@ -34,15 +34,29 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True)
 class _Code:
-    """A cell that is read as code, with its names and its text as ``normal`` makes it."""
+    """A cell that is read as code: its names, and its text as ``normal`` makes it.
+
+    ``run`` is its source without calls of the lab's checks, and ``only_checks`` says that this is
+    nothing.
+    """
 
     cell: Cell
     names: Names
     text: str
+    run: str
+    only_checks: bool
 
     @classmethod
-    def of(cls, cell: Cell) -> "_Code":
-        return cls(cell=cell, names=names_of(cell.source), text=normal(cell.source))
+    def of(cls, cell: Cell, lab: CourseLab, names: Names | None = None) -> "_Code":
+        names = names or names_of(cell.source)
+        calls = [call for call in names.calls if call.called & lab.check_names]
+        return cls(
+            cell=cell,
+            names=names,
+            text=normal(cell.source),
+            run=without_calls(cell.source, calls) if calls else cell.source,
+            only_checks=names.only_calls and len(calls) == len(names.calls),
+        )
 
 
 def understand(
@@ -106,7 +120,7 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
         work=Work(
             lab=lab.lab,
             digest=notebook.digest,
-            cells=tuple(one.cell.source for one in code),
+            cells=tuple(one.run for one in code),
             exercises=lab.exercises,
             python=notebook.python,
         ),
@@ -152,31 +166,29 @@ def _read_as_code(cells: tuple[Cell, ...], lab: CourseLab, repairs: list[str]) -
             repairs.append(f"{answer} stood in a cell of text; it was read as code.")
             found[place] = names
     return [
-        _Code(cell=cell, names=found[place], text=normal(cell.source))
+        _Code.of(cell, lab, found[place])
         for place, cell in enumerate(cells)
         if place in found and cell.source.strip()
     ]
 
 
 def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | None:
-    """A cell without the check in it; None where it holds nothing else."""
+    """None for a cell that only calls a check; else the cell, and a sentence where it was one."""
     if one.names.bound & lab.names:
         return one
-    if one.text in lab.checks or (one.names.checks and one.names.only_checks):
+    if one.text in lab.checks or (one.names.calls and one.only_checks):
         return None
     if not one.cell.is_check:
         return one
-    source = _without_hidden_tests(one.cell.source)
-    names = names_of(source)
-    if one.cell.given or names.only_checks:
+    kept = _Code.of(replace(one.cell, source=_without_hidden_tests(one.cell.source)), lab)
+    if one.cell.given or kept.only_checks:
         return None
-    if names.is_python:
-        source = without_checks(source, names.checks)
+    if kept.names.is_python:
         repairs.append(
-            f"`{_first_line(source)}` was added to the cell of a check: what was added was run,"
+            f"`{_first_line(kept.run)}` was added to the cell of a check: what was added was run,"
             " the check was not."
         )
-    return _Code.of(replace(one.cell, source=source))
+    return kept
 
 
 def _first_line(source: str) -> str:
@@ -253,7 +265,7 @@ def _with_setup(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_
     needed = {name for one in code for name in one.names.needed}
     front = [] if code and code[0].text == lab.setup else [lab.setup]
     front += [text for text in lab.imports if names_of(text).bound & (needed - bound)]
-    added = [_Code.of(Cell(source=text, kind="code")) for text in dict.fromkeys(front)]
+    added = [_Code.of(Cell(source=text, kind="code"), lab) for text in dict.fromkeys(front)]
     if any(not one.names.bound <= bound for one in added):
         repairs.append(
             "A setup cell of the lab was missing or changed; the grader ran its own first."

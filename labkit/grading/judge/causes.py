@@ -15,6 +15,7 @@ from labkit.grading.records import Work
 _UNDEFINED = re.compile(r"name '(\w{1,100})' is not defined")
 _NO_MODULE = re.compile(r"No module named '(\w{1,100})'")
 _TOO_NEW = re.compile(r"\bSyntaxError: |\bImportError: cannot import name ")
+_EVERYTHING = re.compile(r"^[ \t]*from[ \t][^\n]*\bimport[ \t]*\*", re.MULTILINE)
 _IN_PARENTHESES = re.compile(r"\([^()]*\)")
 
 
@@ -41,28 +42,32 @@ def described(error: CellError) -> str:
     return f"{error.type_name}: {error.message}{place}"
 
 
-def makes(source: str, names: Iterable[str]) -> bool:
-    """Whether a cell, parsable or not, looks like the one that defines or assigns a name."""
+def makers(names: Iterable[str], cells: Sequence[str]) -> list[int]:
+    """The cells, parsable or not, that look as if they made one of the names.
+
+    They define, assign or import it; where none does, they import everything of some module.
+    """
     words = "|".join(re.escape(name) for name in names)
-    start = rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+(?:{words})\b"
-    return re.search(rf"{start}|^[ \t]*(?:{words})[ \t]*(?:[:=,]|$)", source, re.M) is not None
+    made = re.compile(
+        rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+(?:{words})\b"
+        rf"|^[ \t]*(?:{words})[ \t]*(?:[:=,]|$)"
+        rf"|^[ \t]*(?:from|import)[ \t][^\n]*\b(?:{words})\b",
+        re.MULTILINE,
+    )
+    flat = [_IN_PARENTHESES.sub(_in_one_line, source) for source in cells]
+    found = [number for number, source in enumerate(flat) if made.search(source)]
+    return found or [number for number, source in enumerate(flat) if _EVERYTHING.search(source)]
+
+
+def _in_one_line(found: re.Match) -> str:
+    return found[0].replace("\n", " ")
 
 
 def _maker(name: str, work: Work, errors: Sequence[CellError]) -> CellError | None:
     """The error of the last cell that should have made a name."""
-    for error in reversed(errors):
-        if not error.stub and error.number in range(len(work.cells)):
-            source = work.cells[error.number]
-            if makes(source, [name]) or _imports(source, name):
-                return error
-    return None
-
-
-def _imports(source: str, name: str) -> bool:
-    """Whether a line of a cell imports a name, or everything."""
-    flat = _IN_PARENTHESES.sub(lambda found: found[0].replace("\n", " "), source)
-    line = rf"^[ \t]*(?:from[ \t]|import[ \t])[^\n]*(?:\b{re.escape(name)}\b|\bimport[ \t]*\*)"
-    return re.search(line, flat, re.M) is not None
+    making = makers([name], work.cells)
+    failed = [error for error in errors if error.number in making and not error.stub]
+    return failed[-1] if failed else None
 
 
 def _no_module(name: str) -> list[str]:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labkit.grading.judge.causes import described, makes, with_causes
+from labkit.grading.judge.causes import described, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
@@ -268,7 +268,7 @@ class _Submission:
     def _missing(self, task: Task, errors: list[CellError], spent: float) -> Outcome:
         """No value has the exercise's name: the cell that would have made it says why."""
         asked = " and ".join(f"`{name}`" for name in task.names)
-        made = [i for i, source in enumerate(self.work.cells) if makes(source, task.names)]
+        made = makers(task.names, self.work.cells)
         for number in made:
             if number in self.stopped:
                 return self._stopped(task, self.stopped[number], metering.CELL_SECONDS)
