@@ -253,7 +253,7 @@ IN_STYLE = {
         "ulp = Gap.of"
     ),
     "partial": lambda: begun(
-        f"from functools import partial\n{RIGHT.replace('(x)', '(_, x)', 1)}\nulp = partial(RIGHT, 2)"
+        f"import functools\n{RIGHT.replace('(x)', '(_, x)', 1)}\nulp = functools.partial(RIGHT, 2)"
     ),
     "decorators": lambda: begun(
         "import functools\n\ndef same(f):\n    @functools.wraps(f)\n    def inner(*args):\n"
