@@ -4,17 +4,15 @@ A form changes lab 02 with two exercises answered. It is read as the grader read
 in the sandbox.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable
 
 import pytest
 from attacks import E2M1, LAB, ONLY
 from handing_in import RIGHT_ULP, as_bytes, cell_of, code, unsolved, with_answer
+from submissions import graded
 
 from labkit.grading.course import read_course
-from labkit.grading.intake.reader import understand
-from labkit.grading.records import Outcome
 
 COURSE = read_course()
 SETUP = COURSE[LAB].setup
@@ -359,16 +357,11 @@ IN_FORM = {
 }
 
 
-def graded(grader, notebook: dict | bytes) -> dict[str, Outcome]:
-    """The outcomes of the two exercises, by the path that a file takes."""
-    content = notebook if isinstance(notebook, bytes) else as_bytes(notebook)
-    work = understand(content, COURSE, LAB).work
-    exercises = tuple(one for one in work.exercises if one.exercise in ONLY)
-    outcomes = grader.grade(dataclasses.replace(work, exercises=exercises))
-    return {outcome.exercise: outcome for outcome in outcomes}
-
-
 FORMS = {**IN_CHECKS, **IN_SETUPS, **IN_STYLE, **IN_FORM}
+
+
+def content(form: dict | bytes) -> bytes:
+    return form if isinstance(form, bytes) else as_bytes(form)
 
 
 def test_no_two_forms_have_one_name():
@@ -377,7 +370,7 @@ def test_no_two_forms_have_one_name():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_right_answer_in_this_form_earns_its_points(grader, form):
-    outcomes = graded(grader, FORMS[form]())
+    outcomes = graded(grader, content(FORMS[form]()), ONLY)
     assert {name: (one.status, one.message) for name, one in outcomes.items()} == {
         name: ("passed", outcomes[name].message) for name in ONLY
     }
@@ -388,7 +381,7 @@ def test_a_right_answer_in_this_form_earns_its_points(grader, form):
 
 def test_a_package_that_the_answer_needs_is_named_as_the_cause(grader):
     notebook = setup(f"import seaborn as sns\n{SETUP}", "def ulp(x):\n    return sns.gap(x)")
-    outcomes = graded(grader, notebook)
+    outcomes = graded(grader, as_bytes(notebook), ONLY)
     assert outcomes["e2m1-value"].status == "passed"
     said = outcomes["ulp"].message
     assert "NameError: name 'sns' is not defined" in said
@@ -409,14 +402,14 @@ def test_a_package_that_the_answer_needs_is_named_as_the_cause(grader):
     ],
 )
 def test_a_file_that_was_not_handed_in_is_asked_for(grader, answer):
-    outcome = graded(grader, begun(answer))["ulp"]
+    outcome = graded(grader, as_bytes(begun(answer)), ONLY)["ulp"]
     assert outcome.status == "error"
     assert "upload helpers.py beside the notebook" in outcome.message
 
 
 def test_a_helper_whose_cell_failed_is_named_with_what_its_cell_raised(grader):
     notebook = first(f"HALF = 1 / 0\n{RIGHT}", answer="def ulp(x):\n    return RIGHT(x)")
-    said = graded(grader, notebook)["ulp"].message
+    said = graded(grader, as_bytes(notebook), ONLY)["ulp"].message
     assert "`RIGHT` is missing because its cell raised ZeroDivisionError" in said
     assert "in your line `HALF = 1 / 0`" in said
 
@@ -424,6 +417,6 @@ def test_a_helper_whose_cell_failed_is_named_with_what_its_cell_raised(grader):
 def test_syntax_of_a_newer_python_names_both(grader):
     notebook = begun("def ulp(x) = 2.0 ** x")
     notebook["metadata"]["language_info"]["version"] = "3.99.1"
-    outcome = graded(grader, notebook)["ulp"]
+    outcome = graded(grader, as_bytes(notebook), ONLY)["ulp"]
     assert outcome.status == "error"
     assert "SyntaxError" in outcome.message and "Python 3.99" in outcome.message

@@ -5,7 +5,6 @@ a file, and graded in the sandbox: the right one earns its points, the wrong one
 submission is graded as if it were alone. Attacks inside an answer are in ``test_attacks``.
 """
 
-import dataclasses
 import os
 from pathlib import Path
 
@@ -20,11 +19,11 @@ from handing_in import (
     unsolved,
     with_answer,
 )
+from submissions import graded
 
 from labkit.grading.course import read_course
 from labkit.grading.intake.reader import understand
 from labkit.grading.intake.reading import Unreadable
-from labkit.grading.records import Outcome
 
 COURSE = read_course()
 CHECK = "check_ulp(ulp)"
@@ -89,7 +88,7 @@ NOTEBOOKS = {
         f"{LAST_WORD}sys.modules.pop(name, None)\n{CHECK}\nimport labkit.labs.engine as engine\n"
         "engine.same_value = lambda *args, **kwargs: None"
     ),
-    "a hidden test that never ends": check(
+    "a hidden test without an end": check(
         f"{CHECK}\n### BEGIN HIDDEN TESTS\nimport os\nos.abort()"
     ),
     "marks on everything": wrong("check_ulp = check_e2m1_value = print", marks=MARKS),
@@ -100,9 +99,7 @@ NOTEBOOKS = {
     "a stub that says it is the lab's": wrong(
         "def ulp(x):\n    return 2.0 ** -10", marks={"nbgrader": {"solution": True}}
     ),
-    "an answer that looks like a guess": wrong(
-        "guess = sure = 0", marks={"labkit": {"predict": "x"}}
-    ),
+    "marks of a guess": wrong("guess = sure = 0", marks={"labkit": {"predict": "x"}}),
     "annotations without values": wrong("ulp: float", "e2m1_value: int"),
     "names of the kernel": wrong("__name__ = __file__ = __builtins__ = None"),
     "a display that raises": wrong("get_ipython = display = None", "%time 1", "display(1)"),
@@ -112,7 +109,7 @@ NOTEBOOKS = {
     "nul": wrong("ulp = 1\0"),
     "as deep as it goes": wrong("ulp2 = " + "(" * 190 + ")" * 190, "x = " + "-" * 9_000 + "1"),
     "blank lines": wrong("\n" * 300_000 + "x = 1"),
-    "a page of magics": wrong("%a\n" * 5_000, "%%time\n" * 5_000 + "x = 1"),
+    "a page of magics": wrong("%a\n" * 300, "%%time\n" * 5_000 + "x = 1"),
     "a huge number": wrong("x = " + "9" * 9_000, "x = 0x" + "f" * 19_000),
     "half characters": wrong("x = '\ud800'", "\udfff"),
     "a Python from far ahead": {
@@ -120,6 +117,14 @@ NOTEBOOKS = {
         "metadata": {**ahead["metadata"], "language_info": {"name": "python", "version": "3.999"}},
     },
 }
+
+
+THEIR_OWN_HARM = (
+    "an import that patches the imports",
+    "a check that replaces the engine",
+    "names of the kernel",
+)
+"""These break what their own right answer needs."""
 
 
 @pytest.fixture(scope="module")
@@ -130,33 +135,26 @@ def canary(tmp_path_factory):
     return path
 
 
-def graded(grader, notebook: dict) -> dict[str, Outcome]:
-    work = understand(as_bytes(notebook), COURSE, LAB).work
-    exercises = tuple(one for one in work.exercises if one.exercise in ONLY)
-    outcomes = grader.grade(dataclasses.replace(work, exercises=exercises))
-    return {outcome.exercise: outcome for outcome in outcomes}
-
-
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_wrong_answer_earns_nothing_and_a_right_one_its_points(grader, name):
-    outcomes = graded(grader, NOTEBOOKS[name])
-    assert outcomes["ulp"].status in ("failed", "error"), outcomes["ulp"]
-    spoilt = ("marks on everything", "names of the kernel")
-    if name not in spoilt:
+    outcomes = graded(grader, as_bytes(NOTEBOOKS[name]), ONLY)
+    assert outcomes["ulp"].status in ("failed", "error", "not attempted"), outcomes["ulp"]
+    if name not in THEIR_OWN_HARM:
         assert outcomes["e2m1-value"].status == "passed", outcomes["e2m1-value"]
     assert honest(grader) == ["passed", "passed"]
 
 
 def test_a_file_is_written_in_the_sandbox_alone(grader, canary):
-    graded(grader, wrong(f"%%writefile {canary}\nsilence", f"%%writefile -a {canary}\nsilence"))
-    assert canary.read_text() == "sings"
-    graded(grader, wrong("%%writefile left_behind.py\nx = 1"))
-    assert not Path("left_behind.py").exists() and not Path("/left_behind.py").exists()
-    look = "import os\nfound = os.path.exists('left_behind.py')\nraise ValueError(found)"
-    after = graded(
-        grader, wrong(answer=f"def ulp(x):\n    {look.replace(chr(10), chr(10) + '    ')}")
+    graded(
+        grader,
+        as_bytes(wrong(f"%%writefile {canary}\nsilence", f"%%writefile -a {canary}\nsilence")),
+        ONLY,
     )
-    assert "ValueError: False" in after["ulp"].message
+    assert canary.read_text() == "sings"
+    graded(grader, as_bytes(wrong("%%writefile left_behind.py\nx = 1")), ONLY)
+    assert not Path("left_behind.py").exists() and not Path("/left_behind.py").exists()
+    look = "def ulp(x):\n    import os\n    raise ValueError(os.path.exists('left_behind.py'))"
+    assert "ValueError: False" in graded(grader, as_bytes(wrong(answer=look)), ONLY)["ulp"].message
 
 
 REFUSED = {
