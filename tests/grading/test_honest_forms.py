@@ -12,6 +12,7 @@ from attacks import E2M1, LAB, ONLY
 from handing_in import RIGHT_ULP, as_bytes, cell_of, code, unsolved, with_answer
 from submissions import graded
 
+from labkit.base.paths import NOTEBOOKS
 from labkit.grading.course import read_course
 
 COURSE = read_course()
@@ -374,6 +375,16 @@ def test_a_right_answer_in_this_form_earns_its_points(grader, form):
     assert {name: (one.status, one.message) for name, one in outcomes.items()} == {
         name: ("passed", outcomes[name].message) for name in ONLY
     }
+
+
+@pytest.mark.parametrize("change", ["a package above", "deleted"])
+def test_the_setup_cell_of_another_lab_is_the_grader_s_too(grader, change):
+    lab, only = "04_loss_scaling", ("fate", "masters", "pick-scale")
+    notebook = json.loads((NOTEBOOKS / "solutions" / f"{lab}.ipynb").read_text(encoding="utf-8"))
+    cell = cell_of(notebook, COURSE[lab].setup)
+    cell["source"] = f"import seaborn as sns\n{COURSE[lab].setup}" if change != "deleted" else ""
+    outcomes = graded(grader, as_bytes(notebook), only)
+    assert {name: one.status for name, one in outcomes.items()} == dict.fromkeys(only, "passed")
 
 
 # Where something is missing that the answer needs, its points are lost and the page says why.
