@@ -178,11 +178,3 @@ def test_what_is_no_notebook_has_a_cause(name):
         understand(content, COURSE)
     assert caught.value.cause == cause or cause is None
     assert str(caught.value).endswith(".")
-
-
-def test_one_notebook_cannot_fill_the_tables_with_repairs():
-    cells = [code(f"added_{i} = {i}\n{CHECK}", **MARKS) for i in range(1_500)]
-    notebook = wrong()
-    notebook["cells"] += cells
-    repairs = understand(as_bytes(notebook), COURSE).repairs
-    assert sum(map(len, repairs)) < 5_000

@@ -15,9 +15,6 @@ from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_noteb
 from labkit.grading.records import Work
 from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
 
-MOST_REPAIRS = 20
-"""Sentences on what was repaired in one notebook; they stand in each row of the table."""
-
 _PREDICTION = {"guess", "sure"}
 _HIDDEN_TESTS = ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
 _SHOWN = 60  # characters of a student's line in a sentence
@@ -125,7 +122,7 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
             python=notebook.python,
         ),
         code=_answers(code, lab),
-        repairs=_cut(repairs),
+        repairs=tuple(repairs),
     )
 
 
@@ -309,9 +306,3 @@ def _answers(code: list[_Code], lab: CourseLab) -> dict[str, str]:
         )
         for exercise in lab.exercises
     }
-
-
-def _cut(repairs: list[str]) -> tuple[str, ...]:
-    if more := repairs[MOST_REPAIRS:]:
-        return (*repairs[:MOST_REPAIRS], f"Repaired besides, and not listed: {len(more)}.")
-    return tuple(repairs)
