@@ -47,8 +47,9 @@ class CheckCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """What a cell binds at its top, what it reads that it has not bound before, and its magic.
+    """What a cell binds at its top, and what it reads that it has not bound before.
 
+    ``magic`` is the ``%%`` line above it, ``line`` its first magic or shell line of another kind.
     ``calls`` are the statements that call a ``check_...`` and do nothing else; ``only_calls`` says
     that there is nothing beside them.
     """
@@ -56,6 +57,7 @@ class Names:
     bound: frozenset[str]
     needed: frozenset[str]
     magic: str = ""
+    line: str = ""
     is_python: bool = True
     calls: tuple[CheckCall, ...] = ()
     only_calls: bool = False
@@ -104,7 +106,8 @@ def _parsed(source: str) -> Names:
         return Names(
             bound=bound,
             needed=needed,
-            magic=_said(magics, "" if code is plain else plain),
+            magic=_last(magics),
+            line="" if code is plain else _magic_line(plain),
             calls=tuple(calls),
             only_calls=len(calls) == sum(not _does_nothing(one) for one in tree.body),
         )
@@ -114,12 +117,13 @@ def _parsed(source: str) -> Names:
 def _searched(source: str) -> Names:
     magics, plain = _below_magics(source)
     if magics and magics[-1].split()[0] in cells.WRITE_BELOW:  # a file, and no code of the notebook
-        return Names(bound=frozenset(), needed=frozenset(), magic=_said(magics, ""))
+        return Names(bound=frozenset(), needed=frozenset(), magic=_last(magics))
     code = _MAGIC.sub(r"\1pass", plain)
     return Names(
         bound=frozenset(name for pair in _DEFINED.findall(code) for name in pair if name),
         needed=frozenset(_WORD.findall(code)),
-        magic=_said(magics, plain),
+        magic=_last(magics),
+        line=_magic_line(plain),
         is_python=False,
     )
 
@@ -136,11 +140,13 @@ def _lines(source: str) -> list[str]:
     return source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _said(magics: list[str], plain: str) -> str:
-    """The first magic or shell line of a cell, cut."""
-    if not magics and (line := _MAGIC.search(plain)):
-        magics = [line[2].strip()]
-    return magics[0][:_SAID] if magics else ""
+def _last(magics: list[str]) -> str:
+    return magics[-1][:_SAID] if magics else ""
+
+
+def _magic_line(plain: str) -> str:
+    found = _MAGIC.search(plain)
+    return found[2].strip()[:_SAID] if found else ""
 
 
 def _check_call(statement: ast.stmt) -> CheckCall | None:

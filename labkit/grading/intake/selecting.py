@@ -6,7 +6,7 @@ text in few.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab, normal
@@ -177,7 +177,9 @@ def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | No
         return None
     if not one.cell.is_check:
         return one
-    kept = _Code.of(replace(one.cell, source=_without_hidden_tests(one.cell.source)), lab)
+    kept, source = one, _without_hidden_tests(one.cell.source)
+    if source != one.cell.source:
+        kept = _Code.of(replace(one.cell, source=source), lab)
     if one.cell.given or kept.only_checks:
         return None
     if kept.names.is_python:
@@ -190,7 +192,7 @@ def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | No
 
 def _first_line(source: str) -> str:
     """The first line that is neither a comment nor the place of a check."""
-    lines = (line.strip() for line in source.splitlines())
+    lines = (line.strip().removeprefix("pass; ") for line in source.splitlines())
     return next(
         (line[:_SHOWN] for line in lines if line not in ("", "pass") and line[0] != "#"), ""
     )
@@ -281,18 +283,19 @@ def _say_twice_defined(code: list[_Code], lab: CourseLab, repairs: list[str]) ->
                 )
 
 
-def _magics(code: list[_Code]) -> Iterable[str]:
+def _magics(code: list[_Code]) -> Iterator[str]:
     """What became of magics and shell lines, a sentence each."""
     for magic in dict.fromkeys(one.names.magic for one in code):
-        word = magic.split()[0] if magic else ""
+        word = magic.partition(" ")[0]
         if word in RUN_BELOW:
             yield f"`{magic}` was left out; the cell below it was run."
-        elif word.startswith("%%") and word not in WRITE_BELOW:
+        elif word and word not in WRITE_BELOW:
             yield f"The cell under `{magic}` was not run: the grader runs Python only."
-        elif not word.startswith("%%") and word:
+    for line in dict.fromkeys(one.names.line for one in code):
+        if line:
             yield (
-                f"`{magic}` is a magic or shell line: such lines were left out, and the rest of"
-                " the cell was run."
+                f"`{line}` is a magic or shell line: such lines were left out, and the rest of the"
+                " cell was run."
             )
 
 
