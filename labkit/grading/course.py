@@ -18,10 +18,10 @@ from labkit.grading.sandbox.standin import STOOD_FOR
 class CourseLab:
     """A lab of the course.
 
-    ``check_versions`` holds the version of each exercise's check. ``given`` and ``checks`` are the
-    texts of the code cells that a learner gets, ``stubs`` those in which an answer is to be
-    written; all as ``normal`` makes them, so that they can be compared. ``setup`` is the lab's
-    first code cell, ``imports`` are those that only import: each sitting begins with one.
+    ``check_versions`` holds the version of each exercise's check. ``given`` are the texts of the
+    code cells that a learner gets, ``stubs`` those in which an answer is to be written; all as
+    ``normal`` makes them, so that they can be compared. ``setup`` is the lab's first code cell,
+    ``imports`` are those that only import: each sitting begins with one.
     """
 
     lab: str
@@ -30,7 +30,6 @@ class CourseLab:
     exercises: tuple[Exercise, ...]
     check_versions: dict[str, str]
     given: frozenset[str]
-    checks: frozenset[str]
     stubs: frozenset[str]
     setup: str
     imports: tuple[str, ...]
@@ -96,7 +95,6 @@ def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
         ),
         check_versions={e.exercise: e.check_version for e in entry.exercises},
         given=frozenset(texts),
-        checks=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("grade")),
         stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),
         setup=texts[0] if texts else "",
         imports=tuple(text for text in texts if _only_imports(text)),

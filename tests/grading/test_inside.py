@@ -109,6 +109,9 @@ def test_statements_before_a_missing_package_run_once_and_none_runs_after_anothe
     source = "seen = []\nseen.append(1)\nimport no_such_package\nseen.append(2)"
     assert type(cells.run_cell(0, source, names)) is ModuleNotFoundError
     assert names["seen"] == [1, 2]
+    source = "def f():\n    seen.append(3)\n    raise ImportError\n\nf()\nseen.append(4)"
+    assert type(cells.run_cell(1, source, names)) is ImportError
+    assert names["seen"] == [1, 2, 3, 4]
     assert type(cells.run_cell(1, "1 / 0\nimport no_such_package\nx = 1", names)) is (
         ZeroDivisionError
     )
@@ -143,9 +146,12 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_cell_under_writefile_becomes_a_module(names, folder):
     assert type(cells.run_cell(0, "import written_here", names)) is ModuleNotFoundError
+    before = folder.stat()
     source = "%%writefile written_here.py\ndef f(x):\n    return x + 1"
     assert cells.run_cell(1, source, names) is None
     assert "f" not in names
+    # Python looks again into a folder whose time has changed; a clock may be too coarse for that.
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert cells.run_cell(2, "from written_here import f\nx = f(1)", names) is None
     assert names["x"] == 2
     assert (folder / "written_here.py").read_text() == "def f(x):\n    return x + 1\n"

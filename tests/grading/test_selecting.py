@@ -1,6 +1,8 @@
 """Exercises are found by name: whatever happened to cells and files, the answer counts."""
 
+import hashlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +206,11 @@ def test_what_is_no_magic_or_works_is_not_named(source):
     assert said == () and source in chosen.work.cells
 
 
+def given(source: str) -> dict:
+    """A cell as an older version of the lab gave it."""
+    return {**code(source), "id": cell_id("code", source, 1)}
+
+
 CHECK = "check_ulp(ulp)"
 ADDED = {
     "import numpy as np\ncheck_ulp(ulp)": ("import numpy as np", "import numpy as np\npass"),
@@ -214,13 +221,17 @@ ADDED = {
         "# mine\n\ndef half(x):\n    return x / 2\n\npass",
     ),
     "é = 'é'; print(check_ulp(ulp)); y = 1\r\nassert check_ulp(ulp)": (
-        "é = 'é'; pass; y = 1",
+        "é = 'é'; y = 1",
         "é = 'é'; pass; y = 1\npass",
     ),
     "%%time\nimport math\ncheck_ulp(ulp)": ("%%time", "%%time\nimport math\npass"),
     "if True:\n    check_ulp(ulp)": ("if True:", "if True:\n    check_ulp(ulp)"),
     "check_ulp?\nimport math": ("", "check_ulp?\nimport math"),
     "check_ulp(ulp); y = 1": ("y = 1", "pass; y = 1"),
+    "check_ulp(\n    ulp\n); check_ulp(\n    ulp\n)\ny = 1\ncheck_ulp(ulp)": (
+        "y = 1",
+        "pass; pass\ny = 1\npass",
+    ),
 }
 
 
@@ -255,7 +266,10 @@ def test_a_function_of_one_s_own_is_no_check(source, marks):
 
 def test_the_checks_of_the_course_are_called_as_the_grader_thinks():
     for lab in COURSE.values():
-        called = {name for text in lab.checks for c in names_of(text).calls for name in c.called}
+        cells = read_notebook((NOTEBOOKS / f"{lab.lab}.ipynb").read_bytes()).cells
+        checks = [names_of(cell.source) for cell in cells if cell.is_check]
+        assert all(names.only_calls for names in checks)
+        called = {name for names in checks for call in names.calls for name in call.called}
         assert called == lab.check_names
 
 
@@ -283,6 +297,25 @@ def test_of_a_cell_that_only_checks_nothing_is_run(source):
     assert (chosen.work.cells, said) == (without, ())
 
 
+@pytest.mark.parametrize(
+    "source", ["check_ulp( ulp )", "print(check_ulp(ulp), check_decode(decode))"]
+)
+def test_a_cell_of_one_s_own_that_only_checks_is_not_run(source):
+    notebook = solved()
+    notebook["cells"].append(code(source))
+    assert selected(notebook)[0].work == replace(
+        selected(solved())[0].work, digest=hashlib.sha256(as_bytes(notebook)).hexdigest()
+    )
+
+
+def test_what_an_older_version_s_check_held_besides_is_not_the_student_s():
+    notebook = solved()
+    cell = given(f"import a_module_of_old\n{CHECK}")
+    notebook["cells"].append({**cell, "metadata": {"nbgrader": {"grade": True}}})
+    chosen, said = selected(notebook)
+    assert said == () and not any("of_old" in source for source in chosen.work.cells)
+
+
 def test_what_nbgrader_hides_is_not_run_with_what_a_student_added():
     notebook = solved()
     hidden = "\n### BEGIN HIDDEN TESTS\nsecret(ulp)\n### END HIDDEN TESTS\nimport math as m"
@@ -295,7 +328,7 @@ def test_without_its_setup_cell_a_lab_gets_its_own_and_it_is_said():
     notebook, setup = solved(), COURSE[LAB].setup
     notebook["cells"].remove(cell_of(notebook, setup))
     chosen, said = selected(notebook)
-    assert chosen.work.cells[0] == setup
+    assert chosen.work.cells[0] == setup and chosen.work.cells.count(setup) == 1
     assert said == (
         "A setup cell of the lab was missing or changed; the grader ran its own first.",
     )
@@ -325,11 +358,6 @@ def test_the_version_of_python_is_kept_with_the_work():
     assert selected(notebook)[0].work.python == ""
     notebook["metadata"]["language_info"]["version"] = "3.13.1"
     assert selected(notebook)[0].work.python == "3.13"
-
-
-def given(source: str) -> dict:
-    """A cell as an older version of the lab gave it."""
-    return {**code(source), "id": cell_id("code", source, 1)}
 
 
 MANY = {

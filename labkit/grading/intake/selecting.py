@@ -173,7 +173,7 @@ def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | No
     """None for a cell that only calls a check; else the cell, and a sentence where it was one."""
     if one.names.bound & lab.names:
         return one
-    if one.text in lab.checks or (one.names.calls and one.only_checks):
+    if one.names.calls and one.only_checks:
         return None
     if not one.cell.is_check:
         return one
@@ -192,7 +192,7 @@ def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | No
 
 def _first_line(source: str) -> str:
     """The first line that is neither a comment nor the place of a check."""
-    lines = (line.strip().removeprefix("pass; ") for line in source.splitlines())
+    lines = (line.strip().replace("pass; ", "") for line in source.splitlines())
     return next(
         (line[:_SHOWN] for line in lines if line not in ("", "pass") and line[0] != "#"), ""
     )
