@@ -1,5 +1,6 @@
 """The labs as the grader needs them: exercises, and what a learner is given to start with."""
 
+import ast
 import functools
 import hashlib
 import json
@@ -17,9 +18,10 @@ from labkit.grading.sandbox.standin import STOOD_FOR
 class CourseLab:
     """A lab of the course.
 
-    ``check_versions`` holds the version of each exercise's check. ``given`` and ``checks`` are the
-    texts of the code cells that a learner gets, ``stubs`` those in which an answer is to be
-    written; all as ``normal`` makes them, so that they can be compared.
+    ``check_versions`` holds the version of each exercise's check. ``given`` are the texts of the
+    code cells that a learner gets, ``stubs`` those in which an answer is to be written; all as
+    ``normal`` makes them, so that they can be compared. ``setup`` is the lab's first code cell,
+    ``imports`` are those that only import: each sitting begins with one.
     """
 
     lab: str
@@ -28,14 +30,19 @@ class CourseLab:
     exercises: tuple[Exercise, ...]
     check_versions: dict[str, str]
     given: frozenset[str]
-    checks: frozenset[str]
     stubs: frozenset[str]
     setup: str
+    imports: tuple[str, ...]
 
     @property
     def names(self) -> frozenset[str]:
         """Every name that a check of this lab asks for."""
         return frozenset(name for exercise in self.exercises for name in exercise.names)
+
+    @property
+    def check_names(self) -> frozenset[str]:
+        """What its checks are called: `check_ulp` for `ulp`."""
+        return frozenset(f"check_{one.exercise.replace('-', '_')}" for one in self.exercises)
 
 
 def normal(source: str) -> str:
@@ -88,7 +95,15 @@ def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
         ),
         check_versions={e.exercise: e.check_version for e in entry.exercises},
         given=frozenset(texts),
-        checks=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("grade")),
         stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),
         setup=texts[0] if texts else "",
+        imports=tuple(text for text in texts if _only_imports(text)),
     )
+
+
+def _only_imports(code: str) -> bool:
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:  # a magic
+        return False
+    return bool(body) and all(isinstance(one, ast.Import | ast.ImportFrom) for one in body)

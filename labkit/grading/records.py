@@ -31,6 +31,7 @@ class Work:
     ``digest`` is the SHA-256 of the notebook's bytes. ``cells`` holds the sources in order: setup,
     exercise and learner-added cells; no check cells and no unchanged demonstrations. ``helpers``
     are the files handed in beside the notebook: name relative to its folder, and content.
+    ``python`` is the version of Python that the notebook names, such as "3.13", or "".
     """
 
     lab: str
@@ -38,6 +39,7 @@ class Work:
     cells: tuple[str, ...]
     exercises: tuple[Exercise, ...]
     helpers: tuple[tuple[str, bytes], ...] = ()
+    python: str = ""
 
     @property
     def identity(self) -> str:

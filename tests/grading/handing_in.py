@@ -38,6 +38,12 @@ def with_answer(notebook: dict, name: str, source: str) -> dict:
     return notebook
 
 
+def cell_of(notebook: dict, text: str) -> dict:
+    """The one cell of a notebook with ``text`` in it."""
+    (cell,) = [c for c in notebook["cells"] if text in "".join(c["source"])]
+    return cell
+
+
 def code(source: str, **metadata) -> dict:
     return {
         "cell_type": "code",
@@ -64,10 +70,12 @@ def hand_in(root: Path, **notebooks: dict | bytes) -> Path:
 
 
 def small(answer: str) -> dict:
-    """A notebook of the lab's metadata and one cell: quick to grade."""
+    """A notebook of the lab's metadata, its setup cell and one cell: quick to grade."""
+    lab = unsolved()
+    setup = next(cell for cell in lab["cells"] if cell["cell_type"] == "code")
     return {
-        "cells": [code("import math"), code(answer)],
-        "metadata": unsolved()["metadata"],
+        "cells": [setup, code(answer)],
+        "metadata": lab["metadata"],
         "nbformat": 4,
         "nbformat_minor": 5,
     }

@@ -1,24 +1,28 @@
 """Submissions for the tests of the grader: a lab solved, unsolved, or with a cell of our own."""
 
 import hashlib
+from dataclasses import replace
 
 from labkit.base.paths import NOTEBOOKS
 from labkit.grading.course import read_course
+from labkit.grading.intake.reader import understand
 from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select
-from labkit.grading.records import Exercise, Work
+from labkit.grading.records import Exercise, Outcome, Work
+
+COURSE = read_course()
 
 
 def exercises(lab: str) -> tuple[Exercise, ...]:
     """The exercises of a lab, from the manifest."""
-    return read_course()[lab].exercises
+    return COURSE[lab].exercises
 
 
 def cells(lab: str, *, solved: bool) -> list[str]:
     """The setup cell, the exercise cells, and what they read from demonstrations."""
     folder = NOTEBOOKS / "solutions" if solved else NOTEBOOKS
     notebook = read_notebook((folder / f"{lab}.ipynb").read_bytes())
-    return list(select(notebook, read_course()[lab]).work.cells)
+    return list(select(notebook, COURSE[lab]).work.cells)
 
 
 def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None = None) -> Work:
@@ -31,3 +35,11 @@ def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None
         ]
     digest = hashlib.sha256("\n".join(sources).encode()).hexdigest()
     return Work(lab=lab, digest=digest, cells=tuple(sources), exercises=tuple(chosen))
+
+
+def graded(grader, content: bytes, only: tuple[str, ...]) -> dict[str, Outcome]:
+    """The outcomes of some exercises of a file, by the path that every file takes."""
+    work = understand(content, COURSE).work
+    chosen = tuple(one for one in work.exercises if one.exercise in only)
+    outcomes = grader.grade(replace(work, exercises=chosen))
+    return {outcome.exercise: outcome for outcome in outcomes}

@@ -72,6 +72,116 @@ def test_other_languages_are_refused(names):
     assert cells.run_cell(0, "x = 1\0", names) is not None
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import no_such_package\nx = 1",
+        "import no_such_package; x = 1",
+        "import math, no_such_package, json\nx = int(json.dumps(1))",
+        "from no_such_package import y\nx = 1",
+        "import no_such_package as n\nn.set_theme()\nn.more()\nx = 1",
+        "%matplotlib inline\nimport no_such_package\nx = 1",
+        "import no_such_package\n\n@no_such_package.cached\ndef f(): pass\n\nx = 1",
+        "import asyncio\nfrom math import no_such_name\nx = await asyncio.sleep(0, 1)",
+        "await __import__('asyncio').sleep(0)\nimport no_such_package\nx = 1",
+        "def f():\n    import no_such_package\n\nf()\nx = 1",
+        "try:\n    import no_such_package\nexcept KeyError:\n    pass\nx = 1",
+        "import no_such_package\nraise SystemExit\nx = 1",
+        "import no_such_package\nraise KeyboardInterrupt\nx = 1",
+    ],
+)
+def test_what_needs_no_missing_package_takes_effect(names, source):
+    error = cells.run_cell(0, source, names)
+    assert isinstance(error, ImportError) and "no_such" in str(error)
+    assert names["x"] == 1
+
+
+def test_after_a_missing_package_annotations_are_as_the_cell_says(names):
+    source = (
+        "from __future__ import annotations\nimport no_such_package\n"
+        "def f(x: no_such_package.Thing): return x\nx = f(1)"
+    )
+    assert type(cells.run_cell(0, source, names)) is ModuleNotFoundError
+    assert names["x"] == 1
+
+
+def test_statements_before_a_missing_package_run_once_and_none_runs_after_another_error(names):
+    source = "seen = []\nseen.append(1)\nimport no_such_package\nseen.append(2)"
+    assert type(cells.run_cell(0, source, names)) is ModuleNotFoundError
+    assert names["seen"] == [1, 2]
+    source = "def f():\n    seen.append(3)\n    raise ImportError\n\nf()\nseen.append(4)"
+    assert type(cells.run_cell(1, source, names)) is ImportError
+    assert names["seen"] == [1, 2, 3, 4]
+    assert type(cells.run_cell(1, "1 / 0\nimport no_such_package\nx = 1", names)) is (
+        ZeroDivisionError
+    )
+    assert "x" not in names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class E(ImportError):\n    __traceback__ = None\nraise E",
+        "class E(ImportError):\n    @property\n    def __traceback__(self): 1 / 0\nraise E",
+        "raise ImportError from ImportError()",
+        "exec('raise ImportError')",
+        "eval(compile('raise ImportError', '<other>', 'exec'))",
+    ],
+)
+def test_an_odd_import_error_costs_its_cell(names, source):
+    assert isinstance(cells.run_cell(0, source, names), ImportError)
+    assert cells.run_cell(1, "x = 1", names) is None
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder from which modules are imported, as the server's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_a_cell_under_writefile_becomes_a_module(names, folder):
+    assert type(cells.run_cell(0, "import written_here", names)) is ModuleNotFoundError
+    before = folder.stat()
+    source = "%%writefile written_here.py\ndef f(x):\n    return x + 1"
+    assert cells.run_cell(1, source, names) is None
+    assert "f" not in names
+    # Python looks again into a folder whose time has changed; a clock may be too coarse for that.
+    os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cells.run_cell(2, "from written_here import f\nx = f(1)", names) is None
+    assert names["x"] == 2
+    assert (folder / "written_here.py").read_text() == "def f(x):\n    return x + 1\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("%%file a.txt\r\none", "one\n"),
+        ("%%writefile 'a.txt'\n%%time\ntwo\n", "%%time\ntwo\n"),
+        ("%%time\n%%writefile a.txt\n", "\n"),
+        ("%%writefile -a a.txt\nend", "begin\nend\n"),
+        ("%%writefile --append a.txt\nend", "begin\nend\n"),
+        ("%%writefile ~/a.txt\nhome", "home\n"),
+    ],
+)
+def test_writefile_is_jupyter_s(names, folder, monkeypatch, source, text):
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "a.txt").write_text("begin\n")
+    assert cells.run_cell(0, source, names) is None
+    assert (folder / "a.txt").read_text() == text
+
+
+@pytest.mark.parametrize("words", ["", " -a", " a b", " 'a", " no/such/folder/a.py", " ."])
+def test_a_file_that_cannot_be_written_is_said(names, folder, words):
+    error = cells.run_cell(0, f"%%writefile{words}\nx = 1", names)
+    assert isinstance(error, cells.Refused | OSError | ValueError)
+    assert list(folder.iterdir()) == []
+
+
 STANDIN = """
 from labkit.grading.sandbox import standin
 standin.install()

@@ -110,6 +110,74 @@ def test_half_a_character_does_not_reach_a_page():
     assert cell.source == "s = '?'"
 
 
+@pytest.mark.parametrize(
+    ("version", "python"),
+    [
+        ("3.13.1", "3.13"),
+        ("3.13.0rc2", "3.13"),
+        ("3.9", "3.9"),
+        ("3.1111111", ""),
+        ("3." + "9" * 10**6, ""),
+        ("２.７", ""),
+        ("2.7.18", ""),
+        (3.13, ""),
+        (["3.13"], ""),
+        (None, ""),
+    ],
+)
+def test_the_version_of_python_is_the_notebook_s(version, python):
+    notebook = small("x = 1")
+    notebook["metadata"] = {"language_info": {"name": "python", "version": version}}
+    assert read_notebook(as_bytes(notebook)).python == python
+
+
+ODD = {
+    "a deep id": {"id": json.loads("[" * 900 + "]" * 900)},
+    "a huge id": {"id": "x" * 10**6},
+    "an id that is a number": {"id": 5},
+    "a deep source": {"source": json.loads("[" * 900 + "]" * 900)},
+    "a source of many lines": {"source": ["x\n"] * 10**5},
+    "a kind that is a list": {"cell_type": ["code"]},
+    "no kind": {"cell_type": None},
+    "metadata that is text": {"metadata": "nbgrader"},
+    "marks that are lists": {"metadata": {"nbgrader": [True], "labkit": [1]}},
+    "an occurrence that is long": {"id": "lab-0123456789ab-" + "9" * 5000},
+    "large outputs": {"outputs": [{"data": {"text/plain": "x" * 10**6}}]},
+    "half characters": {"source": "\ud800" * 1000},
+}
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+def test_an_odd_cell_stands_beside_a_sound_one(change):
+    notebook = small(RIGHT_ULP)
+    notebook["cells"].insert(0, {**code("x = 1"), **change})
+    notebook["cells"].insert(0, {**code("x = 1"), **change})
+    read = read_notebook(as_bytes(notebook))
+    assert read.cells[-1].source == RIGHT_ULP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cells": [], "n": ' + "9" * 5000 + "}",
+        '{"cells": [], "n": ' + "[" * 5000 + "]" * 5000 + "}",
+        '{"cells": [' + "{" * 5000,
+        '{"cells": []' * 1000,
+        '"' * 10**6,
+        "[" * 10**6,
+    ],
+)
+def test_json_made_to_break_its_reader_is_refused(text):
+    with pytest.raises(Unreadable) as caught:
+        read_notebook(text.encode())
+    assert caught.value.cause == "corrupt"
+
+
+def test_long_numbers_are_read():
+    numbers = ", ".join(["1." + "1" * 10**5] * 100)
+    assert read_notebook(f'{{"cells": [], "n": [{numbers}]}}'.encode()).cells == ()
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

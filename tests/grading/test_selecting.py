@@ -1,13 +1,28 @@
 """Exercises are found by name: whatever happened to cells and files, the answer counts."""
 
+import hashlib
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from handing_in import LAB, RIGHT_ULP, as_bytes, code, small, solved, unsolved, with_answer
+from handing_in import (
+    LAB,
+    RIGHT_ULP,
+    as_bytes,
+    cell_of,
+    code,
+    small,
+    solved,
+    unsolved,
+    with_answer,
+)
 
 from labkit.base.manifest import ManifestError
 from labkit.base.paths import NOTEBOOKS
+from labkit.course.lab_source import cell_id
 from labkit.grading.course import read_course
+from labkit.grading.intake import naming, selecting
 from labkit.grading.intake.naming import names_of
 from labkit.grading.intake.reading import Unreadable, read_notebook
 from labkit.grading.intake.selecting import select, which_lab
@@ -20,11 +35,6 @@ def selected(notebook: dict):
     lab, said = which_lab(read, COURSE)
     chosen = select(read, lab)
     return chosen, (*said, *chosen.repairs)
-
-
-def cell_of(notebook: dict, text: str) -> dict:
-    (cell,) = [c for c in notebook["cells"] if text in "".join(c["source"])]
-    return cell
 
 
 @pytest.mark.parametrize("lab", COURSE)
@@ -156,9 +166,244 @@ def test_a_changed_demonstration_is_run_as_the_learners_own():
     assert any("torch.randn(30," in source for source in chosen.work.cells)
 
 
-def test_magics_are_named():
-    _, said = selected(small("%load_ext autoreload\n!rm -rf /\nx = 1"))
-    assert said == ("`%load_ext autoreload` is a magic or shell line: the grader does not run it.",)
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "%load_ext x\n!rm -rf /\ny = 1",
+            "`%load_ext x` is a magic or shell line: such lines were",
+        ),
+        ("!pip install x", "`!pip install x` is a magic or shell line"),
+        ("%%time\ny = 1", "`%%time` was left out; the cell below it was run."),
+        (
+            "%%capture out\n%%time\ny = 1",
+            "`%%time` was left out; the cell below it was run.",
+        ),
+        ("%%bash\nls", "The cell under `%%bash` was not run: the grader runs Python only."),
+        ("# mine\n%%time\ny = 1", "`%%time` is a magic or shell line: such lines were left out"),
+    ],
+)
+def test_of_magics_it_is_said_what_became_of_them(source, said):
+    notebook = solved()
+    notebook["cells"].append(code(source))
+    _, (sentence,) = selected(notebook)
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "%%writefile mine.py\ny = 1",
+        's = """\n% of the values\n! exclaimed\n"""',
+        "y = (7\n     % 4)",
+        "y = 7 \\\n  % 4",
+    ],
+)
+def test_what_is_no_magic_or_works_is_not_named(source):
+    notebook = solved()
+    notebook["cells"].append(code(source))
+    chosen, said = selected(notebook)
+    assert said == () and source in chosen.work.cells
+
+
+def given(source: str) -> dict:
+    """A cell as an older version of the lab gave it."""
+    return {**code(source), "id": cell_id("code", source, 1)}
+
+
+CHECK = "check_ulp(ulp)"
+ADDED = {
+    "import numpy as np\ncheck_ulp(ulp)": ("import numpy as np", "import numpy as np\npass"),
+    "check_ulp(ulp)\nimport math as m": ("import math as m", "pass\nimport math as m"),
+    "import math; check_ulp(ulp)": ("import math; pass", "import math; pass"),
+    "# mine\n\ndef half(x):\n    return x / 2\n\ncheck_ulp(\n    ulp\n)": (
+        "def half(x):",
+        "# mine\n\ndef half(x):\n    return x / 2\n\npass",
+    ),
+    "é = 'é'; print(check_ulp(ulp)); y = 1\r\nassert check_ulp(ulp)": (
+        "é = 'é'; y = 1",
+        "é = 'é'; pass; y = 1\npass",
+    ),
+    "%%time\nimport math\ncheck_ulp(ulp)": ("%%time", "%%time\nimport math\npass"),
+    "if True:\n    check_ulp(ulp)": ("if True:", "if True:\n    check_ulp(ulp)"),
+    "check_ulp?\nimport math": ("", "check_ulp?\nimport math"),
+    "check_ulp(ulp); y = 1": ("y = 1", "pass; y = 1"),
+    "check_ulp(\n    ulp\n); check_ulp(\n    ulp\n)\ny = 1\ncheck_ulp(ulp)": (
+        "y = 1",
+        "pass; pass\ny = 1\npass",
+    ),
+}
+
+
+@pytest.mark.parametrize("source", ADDED)
+def test_what_was_added_to_the_cell_of_a_check_is_run_and_said(source):
+    line, run = ADDED[source]
+    notebook = solved()
+    cell_of(notebook, CHECK)["source"] = source
+    chosen, said = selected(notebook)
+    assert run in chosen.work.cells
+    sentences = [one for one in said if "was added to the cell of a check" in one]
+    assert len(sentences) == bool(line)
+    assert all(f"`{line}" in one for one in sentences)
+
+
+def test_a_copied_cell_of_a_check_is_code_as_any():
+    notebook = solved()
+    copied = {**cell_of(notebook, CHECK), "id": "copied", "source": "import statistics as st"}
+    notebook["cells"].insert(0, copied)
+    chosen, said = selected(notebook)
+    assert "import statistics as st" in chosen.work.cells
+    assert "`import statistics as st` was added to the cell of a check" in said[0]
+
+
+@pytest.mark.parametrize("source", ["check_device()", "def check_device(): ...\ncheck_device()"])
+@pytest.mark.parametrize("marks", [{}, {"nbgrader": {"grade": True}}])
+def test_a_function_of_one_s_own_is_no_check(source, marks):
+    notebook = solved()
+    notebook["cells"].append(code(source, **marks))
+    assert source in selected(notebook)[0].work.cells
+
+
+def test_the_checks_of_the_course_are_called_as_the_grader_thinks():
+    for lab in COURSE.values():
+        cells = read_notebook((NOTEBOOKS / f"{lab.lab}.ipynb").read_bytes()).cells
+        checks = [names_of(cell.source) for cell in cells if cell.is_check]
+        assert all(names.only_calls for names in checks)
+        called = {name for names in checks for call in names.calls for name in call.called}
+        assert called == lab.check_names
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "# nothing",
+        "check_ulp(ulp)",
+        "check_ulp(ulp)  # passed at last",
+        '"""My check."""\ncheck_ulp( ulp )\npass',
+        "%%time\ncheck_ulp(ulp)",
+        "!pip install numpy\nprint(check_ulp(ulp))",
+        "court.check_ulp(ulp)\ncheck_decode(decode)",
+        "check_ulp(ulp)\n### BEGIN HIDDEN TESTS\nfrom x import secret\nsecret(ulp)"
+        "\n### END HIDDEN TESTS",
+        "# Your instructor's own check\n### BEGIN HIDDEN TESTS\nrun_hidden(1)",
+    ],
+)
+def test_of_a_cell_that_only_checks_nothing_is_run(source):
+    notebook = solved()
+    without = selected(solved())[0].work.cells
+    cell_of(notebook, CHECK)["source"] = source
+    chosen, said = selected(notebook)
+    assert (chosen.work.cells, said) == (without, ())
+
+
+@pytest.mark.parametrize(
+    "source", ["check_ulp( ulp )", "print(check_ulp(ulp), check_decode(decode))"]
+)
+def test_a_cell_of_one_s_own_that_only_checks_is_not_run(source):
+    notebook = solved()
+    notebook["cells"].append(code(source))
+    assert selected(notebook)[0].work == replace(
+        selected(solved())[0].work, digest=hashlib.sha256(as_bytes(notebook)).hexdigest()
+    )
+
+
+def test_what_an_older_version_s_check_held_besides_is_not_the_student_s():
+    notebook = solved()
+    cell = given(f"import a_module_of_old\n{CHECK}")
+    notebook["cells"].append({**cell, "metadata": {"nbgrader": {"grade": True}}})
+    chosen, said = selected(notebook)
+    assert said == () and not any("of_old" in source for source in chosen.work.cells)
+
+
+def test_what_nbgrader_hides_is_not_run_with_what_a_student_added():
+    notebook = solved()
+    hidden = "\n### BEGIN HIDDEN TESTS\nsecret(ulp)\n### END HIDDEN TESTS\nimport math as m"
+    cell_of(notebook, CHECK)["source"] = f"import cmath\n{CHECK}{hidden}"
+    chosen, _ = selected(notebook)
+    assert "import cmath\npass\nimport math as m" in chosen.work.cells
+
+
+def test_without_its_setup_cell_a_lab_gets_its_own_and_it_is_said():
+    notebook, setup = solved(), COURSE[LAB].setup
+    notebook["cells"].remove(cell_of(notebook, setup))
+    chosen, said = selected(notebook)
+    assert chosen.work.cells[0] == setup and chosen.work.cells.count(setup) == 1
+    assert said == (
+        "A setup cell of the lab was missing or changed; the grader ran its own first.",
+    )
+
+
+def test_a_setup_cell_with_more_in_it_is_run_after_the_lab_s_own_and_nothing_is_said():
+    notebook, setup = solved(), COURSE[LAB].setup
+    cell_of(notebook, setup)["source"] = f"import seaborn\n{setup}"
+    chosen, said = selected(notebook)
+    assert chosen.work.cells[:2] == (setup, f"import seaborn\n{setup}")
+    assert said == ()
+
+
+def test_the_imports_of_the_second_sitting_are_the_lab_s_too():
+    (imports,) = [text for text in COURSE[LAB].imports if "FloatFormat" in text]
+    notebook = with_answer(unsolved(), "tf32", "def tf32(x):\n    return quantize(x, TF32)")
+    in_place, said = selected(notebook)
+    assert imports in in_place.work.cells and said == ()
+    notebook["cells"].remove(cell_of(notebook, imports))
+    chosen, said = selected(notebook)
+    assert chosen.work.cells[:2] == (imports, COURSE[LAB].setup)
+    assert len(said) == 1
+
+
+def test_the_version_of_python_is_kept_with_the_work():
+    notebook = solved()
+    assert selected(notebook)[0].work.python == ""
+    notebook["metadata"]["language_info"]["version"] = "3.13.1"
+    assert selected(notebook)[0].work.python == "3.13"
+
+
+MANY = {
+    "cells of one's own": lambda n: [code(f"v{i} = {i}") for i in range(n)],
+    "answers": lambda n: [code(f"def ulp(x):\n    return {i}") for i in range(n)],
+    "open answers": lambda n: [given(f"def ulp(x):\n    raise {i}") for i in range(n)],
+    "checks with more": lambda n: [
+        code(f"v{i} = {i}\ncheck_ulp(ulp)", nbgrader={"grade": True}) for i in range(n)
+    ],
+    "a chain of demonstrations": lambda n: [
+        *(given(f"v{i} = v{i + 1}") for i in reversed(range(n))),
+        code("mine = v0"),
+    ],
+    "text": lambda n: [{**code(f"ulp {i} (")} | {"cell_type": "markdown"} for i in range(n)],
+}
+
+
+def work_of_selecting(cells: list[dict]) -> int:
+    """Instructions of Python that the selection takes, without those of the parser."""
+    notebook = {**solved(), "cells": cells}
+    read = read_notebook(as_bytes(notebook))
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if frame.f_code.co_filename not in (selecting.__file__, naming.__file__):
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    naming._parsed.cache_clear()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        select(read, COURSE[LAB])
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("cells", MANY.values(), ids=MANY)
+def test_twice_the_cells_take_twice_the_work(cells):
+    once, twice = work_of_selecting(cells(60)), work_of_selecting(cells(120))
+    assert once > 60
+    assert twice < 2.2 * once
 
 
 def test_a_cell_that_is_not_python_is_run_as_it_is():
@@ -188,8 +433,6 @@ def test_another_version_of_the_lab_is_graded_by_name_and_said():
 
 def test_unchanged_cells_of_an_older_version_are_known_by_their_ids():
     # An older lab's demonstration: its text is not in today's lab, its id is the hash of its text.
-    from labkit.course.lab_source import cell_id
-
     notebook, text = solved(), "train_for_an_hour()"
     notebook["cells"].append({**code(text), "id": cell_id("code", text, 1)})
     chosen, _ = selected(notebook)
@@ -221,47 +464,6 @@ def test_a_notebook_of_no_lab_has_a_cause_and_a_hint_names_one():
     assert caught.value.cause == "unknown lab"
     lab, said = which_lab(read, COURSE, hint=LAB)
     assert lab.lab == LAB and "handed in for" in said[0]
-
-
-HOSTILE = {
-    "unary": "-" * 200_000 + "1",
-    "sums": "1+" * 100_000 + "1",
-    "parentheses": "(" * 90_000,
-    "magics": "%a\n" * 2_000,
-    "nul": "a\0b",
-    "attributes": "a" + ".b" * 30_000,
-    "f-strings": 'f"{' * 300,
-}
-
-
-@pytest.mark.parametrize("source", HOSTILE.values(), ids=HOSTILE)
-def test_a_cell_made_to_break_the_parser_is_kept_for_the_sandbox(source):
-    names = names_of(f"{RIGHT_ULP}\n{source}")
-    assert "ulp" in names.bound
-    chosen, _ = selected(small(f"{RIGHT_ULP}\n{source}"))
-    assert chosen.code["ulp"].endswith(source)
-
-
-@pytest.mark.parametrize(
-    ("source", "bound", "needed"),
-    [
-        ("x = 1\ny = x + z", {"x", "y"}, {"z"}),
-        ("x = x + 1", {"x"}, {"x"}),
-        ("x += 1", {"x"}, {"x"}),
-        ("def f(a):\n    return a + b", {"f"}, {"b"}),
-        ("def f():\n    global g\n    g = h", {"f", "g"}, {"h"}),
-        ("import a.b as c, d.e\nd.e(c)", {"c", "d"}, set()),
-        ("[i for i in xs]", set(), {"xs"}),
-        ("%matplotlib inline\nx = 1", {"x"}, set()),
-        ("class A(B):\n    c = D", {"A"}, {"B", "D"}),
-        ("if t:\n    %time f()\n", set(), {"t"}),
-        ("with a as b: b", {"b"}, {"a", "b"}),
-        ("y = f(x)\nf?", {"y"}, {"y", "f", "x"}),
-    ],
-)
-def test_names_of_a_cell(source, bound, needed):
-    names = names_of(source)
-    assert (names.bound, names.needed) == (bound, needed)
 
 
 def test_the_course_is_read_from_its_folder(tmp_path: Path):

@@ -31,6 +31,9 @@ class Unreadable(Exception):
         super().__init__(message)
         self.cause = cause
 
+    def __reduce__(self):  # it crosses from the process that reads
+        return type(self), (self.cause, str(self))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -48,12 +51,16 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Notebook:
-    """A notebook that could be read; ``lab`` and ``version`` are what it claims of itself."""
+    """A notebook that could be read; ``lab`` and ``version`` are what it claims of itself.
+
+    ``python`` is the version of Python that ran it last, such as "3.13", or "" where it says none.
+    """
 
     digest: str
     lab: str
     version: str
     language: str
+    python: str
     cells: tuple[Cell, ...]
     repairs: tuple[str, ...] = ()
 
@@ -80,6 +87,7 @@ def read_notebook(content: bytes) -> Notebook:
         lab=_string(ours.get("lab")),
         version=_string(ours.get("version")),
         language=_language(metadata),
+        python=_python(metadata),
         cells=_cells(raw, repairs),
         repairs=tuple(repairs),
     )
@@ -163,8 +171,8 @@ def _cells(raw: list[Any], repairs: list[str]) -> tuple[Cell, ...]:
         repairs.append(f"{broken} damaged cell(s) without a source were left out.")
     if sum(len(cell.source) for cell in cells if cell.kind == "code") > MOST_CODE:
         raise Unreadable("too large", f"The code is longer than {MOST_CODE:,} characters.")
-    ids = Counter(str(entry["id"]) for entry in raw if isinstance(entry, dict) and "id" in entry)
-    if twice := sum(1 for count in ids.values() if count > 1):
+    ids = Counter(_string(entry.get("id")) for entry in raw if isinstance(entry, dict))
+    if twice := sum(1 for id_, count in ids.items() if id_ and count > 1):
         repairs.append(f"{twice} cell id(s) stand on several cells; all of those cells count.")
     return tuple(cells)
 
@@ -190,6 +198,12 @@ def _language(metadata: dict[str, Any]) -> str:
     """The language that the notebook says it is in, in lower case; "" where it says none."""
     kernel, info = _dict(metadata.get("kernelspec")), _dict(metadata.get("language_info"))
     return (_string(info.get("name")) or _string(kernel.get("language"))).lower()
+
+
+def _python(metadata: dict[str, Any]) -> str:
+    version = _string(_dict(metadata.get("language_info")).get("version"))
+    found = re.match(r"3\.\d{1,3}(?!\d)", version, re.ASCII)
+    return found[0] if found else ""
 
 
 def _dict(value: Any) -> dict[str, Any]:

@@ -1,18 +1,23 @@
 """From a notebook to what is run of it: which lab, which cells, and what had to be repaired.
 
-Exercises are found by the names that their checks ask for, never by cell id, tag or file name.
+Exercises are found by the names that their checks ask for, never by cell id, tag or file name. Each
+step goes through the cells a fixed number of times, so that many cells take no longer than as much
+text in few.
 """
 
-import ast
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab, normal
-from labkit.grading.intake.naming import names_of
-from labkit.grading.intake.reading import Cell, Notebook, Unreadable
+from labkit.grading.intake.naming import Names, names_of, names_of_all, without_calls
+from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_notebook
 from labkit.grading.records import Work
+from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
 
 _PREDICTION = {"guess", "sure"}
+_HIDDEN_TESTS = ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
+_SHOWN = 60  # characters of a student's line in a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,45 @@ class Selected:
     repairs: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Code:
+    """A cell that is read as code: its names, and its text as ``normal`` makes it.
+
+    ``run`` is its source without calls of the lab's checks, and ``only_checks`` says that this is
+    nothing.
+    """
+
+    cell: Cell
+    names: Names
+    text: str
+    run: str
+    only_checks: bool
+
+    @classmethod
+    def of(cls, cell: Cell, lab: CourseLab, names: Names | None = None) -> "_Code":
+        names = names or names_of(cell.source)
+        calls = [call for call in names.calls if call.called & lab.check_names]
+        return cls(
+            cell=cell,
+            names=names,
+            text=normal(cell.source),
+            run=without_calls(cell.source, calls) if calls else cell.source,
+            only_checks=names.only_calls and len(calls) == len(names.calls),
+        )
+
+
+def understand(
+    content: bytes, course: Mapping[str, CourseLab], hint: str = "", only: str | None = None
+) -> Selected | None:
+    """What is run of a file; None where it is of another lab than ``only``. Raises Unreadable."""
+    notebook = read_notebook(content)
+    lab, said = which_lab(notebook, course, hint)
+    if only and lab.lab != only:
+        return None
+    selected = select(notebook, lab)
+    return replace(selected, repairs=(*said, *selected.repairs))
+
+
 def which_lab(
     notebook: Notebook, course: Mapping[str, CourseLab], hint: str = ""
 ) -> tuple[CourseLab, tuple[str, ...]]:
@@ -31,7 +75,8 @@ def which_lab(
 
     Returns the lab and what there is to say about it. Raises Unreadable where no lab fits.
     """
-    found = {lab.lab: len(lab.names & _bound(notebook)) for lab in course.values()}
+    bound = _bound(notebook)
+    found = {lab.lab: len(lab.names & bound) for lab in course.values()}
     best = max(found, key=found.get, default="")
     claimed = notebook.lab
     if claimed in course and (found[claimed] or not found[best]):
@@ -60,20 +105,23 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
     repairs = list(notebook.repairs)
     if not _is_python(notebook):
         repairs.append(f"The notebook says it is in {notebook.language!r}; it was read as Python.")
-    code = _code_cells(notebook.cells, lab, repairs)
-    code = [cell for cell in code if not _is_check(cell, lab) and not _is_guess(cell)]
+    code = _read_as_code(notebook.cells, lab, repairs)
+    code = [kept for one in code if (kept := _without_check(one, lab, repairs))]
+    code = [one for one in code if not _is_guess(one)]
     code = _without_open_twins(code, lab, repairs)
-    kept = _without_demonstrations(code, lab)
-    _say_twice_defined(kept, lab, repairs)
-    repairs += _magics(kept)
+    code = _without_demonstrations(code, lab)
+    code = _with_setup(code, lab, repairs)
+    _say_twice_defined(code, lab, repairs)
+    repairs += _magics(code)
     return Selected(
         work=Work(
             lab=lab.lab,
             digest=notebook.digest,
-            cells=tuple(cell.source for cell in kept),
+            cells=tuple(one.run for one in code),
             exercises=lab.exercises,
+            python=notebook.python,
         ),
-        code={e.exercise: _answer(e.names, kept) for e in lab.exercises},
+        code=_answers(code, lab),
         repairs=tuple(repairs),
     )
 
@@ -84,7 +132,7 @@ def _is_python(notebook: Notebook) -> bool:
 
 def _bound(notebook: Notebook) -> set[str]:
     sources = [cell.source for cell in notebook.cells if cell.kind == "code"]
-    return {name for source in sources for name in names_of(source).bound}
+    return {name for names in names_of_all(sources) for name in names.bound}
 
 
 def _of_version(notebook: Notebook, lab: CourseLab) -> tuple[str, ...]:
@@ -97,113 +145,167 @@ def _of_version(notebook: Notebook, lab: CourseLab) -> tuple[str, ...]:
     )
 
 
-def _code_cells(cells: tuple[Cell, ...], lab: CourseLab, repairs: list[str]) -> list[Cell]:
+def _read_as_code(cells: tuple[Cell, ...], lab: CourseLab, repairs: list[str]) -> list[_Code]:
     """The code cells, and those of text that hold an answer which no code cell does."""
-    missing = set(lab.names)
-    for cell in cells:
-        if cell.kind == "code":
-            missing -= names_of(cell.source).bound
-    code = []
-    for cell in cells:
-        if cell.kind == "code":
-            code.append(cell)
-            continue
-        names = names_of(cell.source) if missing else None
-        if names and names.is_python and names.bound & missing:
+    code = [place for place, cell in enumerate(cells) if cell.kind == "code"]
+    found = dict(zip(code, names_of_all(cells[place].source for place in code), strict=True))
+    missing = lab.names - {name for names in found.values() for name in names.bound}
+    # Of text only what mentions an answer that is missing is parsed.
+    text = [
+        place
+        for place, cell in enumerate(cells)
+        if place not in found and any(name in cell.source for name in missing)
+    ]
+    of_text = names_of_all(cells[place].source for place in text)
+    for place, names in zip(text, of_text, strict=True):
+        if names.is_python and names.bound & missing:
             answer = ", ".join(f"`{name}`" for name in sorted(names.bound & missing))
             repairs.append(f"{answer} stood in a cell of text; it was read as code.")
-            code.append(cell)
-    return [cell for cell in code if cell.source.strip()]
-
-
-def _is_check(cell: Cell, lab: CourseLab) -> bool:
-    names = names_of(cell.source)
-    if names.bound & lab.names:
-        return False
-    if cell.is_check or normal(cell.source) in lab.checks:
-        return True
-    statements = names.tree.body if names.tree else []
-    return bool(statements) and all(_calls_a_check(statement) for statement in statements)
-
-
-def _calls_a_check(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Name)
-        and statement.value.func.id.startswith("check_")
-    )
-
-
-def _is_guess(cell: Cell) -> bool:
-    # A guess that is misspelt would raise, and no answer reads it.
-    return cell.is_predict and names_of(cell.source).bound <= _PREDICTION
-
-
-def _without_open_twins(code: list[Cell], lab: CourseLab, repairs: list[str]) -> list[Cell]:
-    """Without the untouched stub of an exercise that another cell answers."""
-    kept = []
-    for cell in code:
-        bound = names_of(cell.source).bound & lab.names
-        is_stub = normal(cell.source) in lab.stubs or (cell.given and bound)
-        others = [c for c in code if c is not cell and normal(c.source) != normal(cell.source)]
-        answered = {name for other in others for name in names_of(other.source).bound}
-        if is_stub and bound and bound <= answered:
-            names = ", ".join(f"`{name}`" for name in sorted(bound))
-            repairs.append(f"{names} was answered in another cell; the open one was left out.")
-        else:
-            kept.append(cell)
-    return kept
-
-
-def _without_demonstrations(code: list[Cell], lab: CourseLab) -> list[Cell]:
-    """Without unchanged cells of the lab that no cell to be run takes a name from."""
-
-    def is_given(cell: Cell) -> bool:
-        if names_of(cell.source).bound & lab.names:
-            return False
-        return cell.given or normal(cell.source) in lab.given
-
-    run = [not is_given(cell) or normal(cell.source) == lab.setup for cell in code]
-    needed = {n for cell, kept in zip(code, run, strict=True) if kept for n in _needs(cell)}
-    grown = True
-    while grown:
-        grown = False
-        for place, cell in enumerate(code):
-            if not run[place] and names_of(cell.source).bound & needed:
-                run[place] = grown = True
-                needed |= _needs(cell)
-    return [cell for cell, kept in zip(code, run, strict=True) if kept]
-
-
-def _needs(cell: Cell) -> frozenset[str]:
-    return names_of(cell.source).needed
-
-
-def _say_twice_defined(kept: list[Cell], lab: CourseLab, repairs: list[str]) -> None:
-    for exercise in lab.exercises:
-        for name in exercise.names:
-            count = sum(name in names_of(cell.source).bound for cell in kept)
-            if count > 1:
-                repairs.append(
-                    f"`{name}` is defined in {count} cells; the last one counts, as in a kernel."
-                )
-
-
-def _magics(kept: list[Cell]) -> list[str]:
-    magics = [names_of(cell.source).magic for cell in kept]
+            found[place] = names
     return [
-        f"`{magic}` is a magic or shell line: the grader does not run it."
-        for magic in dict.fromkeys(magics)
-        if magic
+        _Code.of(cell, lab, found[place])
+        for place, cell in enumerate(cells)
+        if place in found and cell.source.strip()
     ]
 
 
-def _answer(names: tuple[str, ...], kept: list[Cell]) -> str:
-    """The code that counts for an exercise: for each of its names the last cell that binds it."""
-    places = {
-        max(p for p, cell in enumerate(kept) if name in names_of(cell.source).bound)
-        for name in names
-        if any(name in names_of(cell.source).bound for cell in kept)
+def _without_check(one: _Code, lab: CourseLab, repairs: list[str]) -> _Code | None:
+    """None for a cell that only calls a check; else the cell, and a sentence where it was one."""
+    if one.names.bound & lab.names:
+        return one
+    if one.names.calls and one.only_checks:
+        return None
+    if not one.cell.is_check:
+        return one
+    kept, source = one, _without_hidden_tests(one.cell.source)
+    if source != one.cell.source:
+        kept = _Code.of(replace(one.cell, source=source), lab)
+    if one.cell.given or kept.only_checks:
+        return None
+    if kept.names.is_python:
+        repairs.append(
+            f"`{_first_line(kept.run)}` was added to the cell of a check: what was added was run,"
+            " the check was not."
+        )
+    return kept
+
+
+def _first_line(source: str) -> str:
+    """The first line that is neither a comment nor the place of a check."""
+    lines = (line.strip().replace("pass; ", "") for line in source.splitlines())
+    return next(
+        (line[:_SHOWN] for line in lines if line not in ("", "pass") and line[0] != "#"), ""
+    )
+
+
+def _without_hidden_tests(source: str) -> str:
+    """Without what nbgrader adds to a check when it grades it itself."""
+    kept, hidden = [], False
+    begin, end = _HIDDEN_TESTS
+    for line in source.splitlines(keepends=True):
+        hidden = hidden or begin in line
+        if not hidden:
+            kept.append(line)
+        hidden = hidden and end not in line
+    return "".join(kept)
+
+
+def _is_guess(one: _Code) -> bool:
+    # A guess that is misspelt would raise, and no answer reads it.
+    return one.cell.is_predict and one.names.bound <= _PREDICTION
+
+
+def _without_open_twins(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_Code]:
+    """Without the untouched stub of an exercise that another cell answers."""
+    texts: dict[str, set[str]] = defaultdict(set)
+    for one in code:
+        for name in one.names.bound & lab.names:
+            texts[name].add(one.text)
+    kept = []
+    for one in code:
+        bound = one.names.bound & lab.names
+        is_stub = one.text in lab.stubs or (one.cell.given and bound)
+        if is_stub and bound and all(len(texts[name]) > 1 for name in bound):
+            names = ", ".join(f"`{name}`" for name in sorted(bound))
+            repairs.append(f"{names} was answered in another cell; the open one was left out.")
+        else:
+            kept.append(one)
+    return kept
+
+
+def _without_demonstrations(code: list[_Code], lab: CourseLab) -> list[_Code]:
+    """Without unchanged cells of the lab that no cell to be run takes a name from."""
+
+    def is_run(one: _Code) -> bool:
+        is_given = one.cell.given or one.text in lab.given
+        return not is_given or bool(one.names.bound & lab.names) or one.text == lab.setup
+
+    run = {place for place, one in enumerate(code) if is_run(one)}
+    binds: dict[str, list[int]] = defaultdict(list)
+    for place, one in enumerate(code):
+        if place not in run:
+            for name in one.names.bound:
+                binds[name].append(place)
+    needed = [name for place in run for name in code[place].names.needed]
+    for name in needed:  # grows by what the cells need that it brings in
+        for place in binds.pop(name, ()):
+            if place not in run:
+                run.add(place)
+                needed.extend(code[place].names.needed)
+    return [code[place] for place in sorted(run)]
+
+
+def _with_setup(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_Code]:
+    """With the lab's own setup cell in front where the notebook's is gone, changed or elsewhere.
+
+    So are the imports of a later sitting where nothing in the notebook makes what they make.
+    """
+    bound = {name for one in code for name in one.names.bound}
+    needed = {name for one in code for name in one.names.needed}
+    front = [] if code and code[0].text == lab.setup else [lab.setup]
+    front += [text for text in lab.imports if names_of(text).bound & (needed - bound)]
+    added = [_Code.of(Cell(source=text, kind="code"), lab) for text in dict.fromkeys(front)]
+    if any(not one.names.bound <= bound for one in added):
+        repairs.append(
+            "A setup cell of the lab was missing or changed; the grader ran its own first."
+        )
+    return [*added, *code]
+
+
+def _say_twice_defined(code: list[_Code], lab: CourseLab, repairs: list[str]) -> None:
+    counts = Counter(name for one in code for name in one.names.bound & lab.names)
+    for exercise in lab.exercises:
+        for name in exercise.names:
+            if counts[name] > 1:
+                repairs.append(
+                    f"`{name}` is defined in {counts[name]} cells; the last one counts, as in a"
+                    " kernel."
+                )
+
+
+def _magics(code: list[_Code]) -> Iterator[str]:
+    """What became of magics and shell lines, a sentence each."""
+    for magic in dict.fromkeys(one.names.magic for one in code):
+        word = magic.partition(" ")[0]
+        if word in RUN_BELOW:
+            yield f"`{magic}` was left out; the cell below it was run."
+        elif word and word not in WRITE_BELOW:
+            yield f"The cell under `{magic}` was not run: the grader runs Python only."
+    for line in dict.fromkeys(one.names.line for one in code):
+        if line:
+            yield (
+                f"`{line}` is a magic or shell line: such lines were left out, and the rest of the"
+                " cell was run."
+            )
+
+
+def _answers(code: list[_Code], lab: CourseLab) -> dict[str, str]:
+    """The code that counts for each exercise: for each of its names the last cell that binds it."""
+    last = {name: place for place, one in enumerate(code) for name in one.names.bound & lab.names}
+    return {
+        exercise.exercise: "\n\n".join(
+            code[place].cell.source
+            for place in sorted({last[name] for name in exercise.names if name in last})
+        )
+        for exercise in lab.exercises
     }
-    return "\n\n".join(kept[place].source for place in sorted(places))

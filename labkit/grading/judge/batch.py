@@ -16,10 +16,10 @@ from functools import partial
 from labkit.base import progress
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.deliveries import Handed
-from labkit.grading.intake.reading import Unreadable, read_notebook
+from labkit.grading.intake.reader import understand
+from labkit.grading.intake.reading import Unreadable
 from labkit.grading.intake.remarks import Remark, plain, quoted
 from labkit.grading.intake.roster import Student, counting, identify
-from labkit.grading.intake.selecting import select, which_lab
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.records import Outcome, Work
 
@@ -78,19 +78,17 @@ def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Su
     if handed.content is None:
         return Submission(**facts, lab=hint, cause=handed.cause, trouble=handed.trouble)
     try:
-        notebook = read_notebook(handed.content)
-        found, said = which_lab(notebook, course, hint)
-        if lab and found.lab != lab:
-            return None
-        selected = select(notebook, found)
+        selected = understand(handed.content, course, hint, only=lab)
     except Unreadable as error:
         return Submission(**facts, lab=hint, cause=error.cause, trouble=str(error))
+    if selected is None:
+        return None
     return Submission(
         **facts,
-        lab=found.lab,
+        lab=selected.work.lab,
         work=replace(selected.work, helpers=handed.helpers),
         code=selected.code,
-        repairs=_bounded((*said, *selected.repairs)),
+        repairs=_bounded(selected.repairs),
     )
 
 

@@ -12,7 +12,6 @@ again in a server that has served nobody else, and what was ended from outside i
 import base64
 import contextlib
 import os
-import re
 import select
 import signal
 import socket
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from labkit.grading.judge.causes import described, makers, with_causes
 from labkit.grading.judge.judging import Cargo, Judge, JudgeError, Shipment
 from labkit.grading.judge.seeds import derive_seed
 from labkit.grading.judge.snapshot import CellError, CellStopped, Snapshot
@@ -349,10 +349,11 @@ class _Submission:
             return not_graded(task.exercise, str(error), hidden=task.shipment.hidden)
         if told.get("missing"):
             return self._missing(task, errors, spent)
+        passed = told["status"] == "passed"
         return Outcome(
             exercise=task.exercise,
             status=told["status"],
-            message=told["message"],
+            message=told["message"] if passed else with_causes(told["message"], self.work, errors),
             misconceptions=tuple(told["misconceptions"]),
             hidden=task.shipment.hidden,
             cpu_seconds=round(spent, 2),
@@ -361,15 +362,14 @@ class _Submission:
     def _missing(self, task: Task, errors: list[CellError], spent: float) -> Outcome:
         """No value has the exercise's name: the cell that would have made it says why."""
         asked = " and ".join(f"`{name}`" for name in task.names)
-        made = [i for i, source in enumerate(self.work.cells) if _makes(source, task.names)]
+        made = makers(task.names, self.work.cells)
         for number in made:
             if number in self.stopped:
                 return self._stopped(task, self.stopped[number], metering.CELL_SECONDS)
         raised = [error for error in errors if error.number in made]
         if raised and not raised[-1].stub:
-            error = raised[-1]
-            place = f" in your line `{error.line}`" if error.line else ""
-            said = f"The cell that makes {asked} raised {error.type_name}: {error.message}{place}."
+            said = f"The cell that makes {asked} raised {described(raised[-1])}."
+            said = with_causes(said, self.work, errors)
             status, cause = "error", "cell"
         else:
             said = f"Write {asked} in the cell of this exercise, then run it."
@@ -514,13 +514,6 @@ def _judged_by(shipment: Shipment, exercises: tuple[Exercise, ...]) -> Exercise 
     if fitting:
         return max(fitting, key=lambda e: len(e.exercise))
     return Exercise(exercise=name, names=(name.replace("-", "_"),), points=0, seconds=10)
-
-
-def _makes(source: str, names: tuple[str, ...]) -> bool:
-    """Whether a cell, parsable or not, looks like the one that defines a name."""
-    words = "|".join(re.escape(name) for name in names)
-    start = rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+(?:{words})\b"
-    return re.search(rf"{start}|^[ \t]*(?:{words})[ \t]*(?:[:=,]|$)", source, re.M) is not None
 
 
 def not_graded(exercise: str, why: str, *, hidden: bool = False) -> Outcome:

@@ -8,7 +8,6 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import seeded
-from labkit.labs.engine.messages import show
 
 LAB = "interview"
 
