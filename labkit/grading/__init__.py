@@ -4,6 +4,6 @@
 ``labkit grade``: ``intake`` reads what a class handed in, ``judge`` grades it, ``report`` writes
 points, tables and pages. In ``judge`` read ``shipping``, ``judging``, ``snapshot``, ``worker``,
 ``runner``, then ``batch``. In ``sandbox`` the inner half is ``frames``, ``standin``, ``cells``,
-``confine`` and ``server``; around it stand ``bubblewrap``, ``watching`` and ``metering``.
-``nbgrader`` writes the course for stock nbgrader.
+``confine`` and ``server``; around it stand ``bubblewrap``, ``groups``, ``watching`` and
+``metering``. ``nbgrader`` writes the course for stock nbgrader.
 """

@@ -215,6 +215,11 @@ REFUSED = {
     "watches of files": "call(libc.inotify_init1(0))",
     "pages in a pipe": "call(libc.vmsplice(1, 0, 0, 0))",
     "asynchronous input": "call(libc.syscall(206, 64, 0))",
+    "locks of ranges": "import fcntl; fcntl.lockf(open('/tmp/x', 'w'), fcntl.LOCK_EX, 1, 7)",
+    "attributes of a file": (
+        "open('/tmp/x', 'w').close(); os.setxattr('/tmp/x', 'user.x', bytes(4096))"
+    ),
+    "work for every disk": "call(libc.syncfs(os.open('/tmp', 0)))",
     "an end by a limit": "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))",
     "an end by a limit, later": "call(libc.prlimit(0, 0, (ctypes.c_long * 2)(1, 1), None))",
 }
@@ -233,7 +238,7 @@ def test_what_would_hold_memory_or_lie_about_an_end_is_refused(small, name):
 def test_what_honest_code_shares_still_works(small):
     """Workers that hand over arrays, locks and shared memory of the standard library's kind."""
     body = """
-        import asyncio, multiprocessing, torch
+        import asyncio, fcntl, multiprocessing, shutil, torch
         from multiprocessing import shared_memory
         fork = multiprocessing.get_context("fork")
         loader = torch.utils.data.DataLoader(
@@ -244,6 +249,9 @@ def test_what_honest_code_shares_still_works(small):
         shared.buf[0] = 7
         value = fork.Value("i", 3)
         async def five(): return 5
+        with open("held", "w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+        shutil.copy2("held", "copied")
         found = total, shared.buf[0], value.value, asyncio.run(five())
         shared.close(); shared.unlink()
     """

@@ -43,7 +43,7 @@ right answers stay outside. A student can compute a right answer by any means th
 sandbox, labkit and torch included. Where one exercise builds on another, labkit's own answer to the
 earlier one is lent to the later one, after the earlier one was judged. Limits are read 20 times a
 second, so that a submission can pass one for a moment, and the kernel's own records of a process,
-some 20 MB, are not part of its memory. A check that forbids a way of computing, such as a cast,
+some 30 MB, are not part of its memory. A check that forbids a way of computing, such as a cast,
 watches from beside the answer: who avoids the watch is not seen. System calls are filtered on
 x86-64 and ARM64 only. The environment of Python is readable, so keep no secret in its folders."""
 

@@ -26,9 +26,10 @@ NOBODY = 65534
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 
-# Calls that no lab needs and that reach past the limits. memfd and vmsplice hold memory that no
-# process is charged for; keys, message queues, asynchronous input and watches of files are counted
-# for the user, whose other programs would lack them; the others enlarge what can be attacked.
+# Calls that no lab needs and that reach past the limits. memfd, vmsplice and attributes of files
+# hold memory that no process is charged for; keys, message queues, asynchronous input and watches
+# of files are counted for the user, whose other programs would lack them; sync is work for every
+# disk; the others enlarge what can be attacked.
 # Numbers of (x86_64, aarch64; None where it has no such call): asm/unistd_64.h and
 # asm-generic/unistd.h.
 _FORBIDDEN = {
@@ -63,6 +64,12 @@ _FORBIDDEN = {
     "inotify_init": (253, None),
     "inotify_init1": (294, 26),
     "fanotify_init": (300, 262),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
     "setrlimit": (160, 164),  # a lower limit of CPU time would end a process as if from outside
 }
 
@@ -85,6 +92,7 @@ _CLONE3 = (435, 435)
 _MAP_SHARED_ANONYMOUS = 0x21  # linux/mman.h: bit 0 stands in MAP_SHARED and MAP_SHARED_VALIDATE
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 1, 1, 0xF
 _SOL_SOCKET, _SO_SNDBUF = 1, 7
+_RANGE_LOCKS = (6, 7, 37, 38)  # linux/fcntl.h: F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW
 
 # Calls that fail where their arguments are these, with what error.
 _FORBIDDEN_WITH: list[tuple[tuple[int, int], tuple[_Where, ...], int]] = [
@@ -109,6 +117,8 @@ _FORBIDDEN_WITH: list[tuple[tuple[int, int], tuple[_Where, ...], int]] = [
         (_Where(argument=1, value=_SOL_SOCKET), _Where(argument=2, value=_SO_SNDBUF)),
         errno.EPERM,
     ),
+    # A record in the kernel for each range of a file, and no limit on them; flock has one a file.
+    *[((72, 25), (_Where(argument=1, value=kind),), errno.ENOLCK) for kind in _RANGE_LOCKS],
     # prlimit64 with a new limit; without one it reads.
     *[
         ((302, 261), (_Where(argument=2, value=0, equal=False, upper=upper),), errno.EPERM)
