@@ -329,6 +329,8 @@ def test_without_its_setup_cell_a_lab_gets_its_own_and_it_is_said():
     notebook["cells"].remove(cell_of(notebook, setup))
     chosen, said = selected(notebook)
     assert chosen.work.cells[0] == setup and chosen.work.cells.count(setup) == 1
+    alone, _ = selected({**notebook, "cells": [code(RIGHT_ULP)]})
+    assert alone.work.cells == (setup, RIGHT_ULP)
     assert said == (
         "A setup cell of the lab was missing or changed; the grader ran its own first.",
     )
@@ -350,6 +352,8 @@ def test_the_imports_of_the_second_sitting_are_the_lab_s_too():
     notebook["cells"].remove(cell_of(notebook, imports))
     chosen, said = selected(notebook)
     assert chosen.work.cells[:2] == (imports, COURSE[LAB].setup)
+    notebook["cells"].remove(cell_of(notebook, COURSE[LAB].setup))
+    assert selected(notebook)[0].work.cells[:2] == (COURSE[LAB].setup, imports)
     assert len(said) == 1
 
 

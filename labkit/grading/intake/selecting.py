@@ -263,8 +263,9 @@ def _with_setup(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_
     bound = {name for one in code for name in one.names.bound}
     needed = {name for one in code for name in one.names.needed}
     front = [] if code and code[0].text == lab.setup else [lab.setup]
-    front += [text for text in lab.imports if names_of(text).bound & (needed - bound)]
-    added = [_Code.of(Cell(source=text, kind="code"), lab) for text in dict.fromkeys(front)]
+    missing = needed - bound - {name for text in front for name in names_of(text).bound}
+    front += [text for text in lab.imports if names_of(text).bound & missing]
+    added = [_Code.of(Cell(source=text, kind="code"), lab) for text in front]
     if any(not one.names.bound <= bound for one in added):
         repairs.append(
             "A setup cell of the lab was missing or changed; the grader ran its own first."
