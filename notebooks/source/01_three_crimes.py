@@ -102,6 +102,8 @@ race
 # - `"activation"`: of the layer's output;
 # - `"loss"`: of what `step()` returns;
 # - `"state"`: of Adam's running mean of that gradient.
+#
+# The layer may have no bias, and another layer of the model may have another dtype.
 
 
 # %% exercise="witness"
@@ -184,7 +186,8 @@ for role in ("activation", "parameter", "gradient", "state", "loss"):
 #
 # *4 minutes, about 3 lines.* You get pairs (name, tensor) in the order in which they were computed. Return the name of
 # the first tensor with an inf or a NaN, or None. The pairs may come from an iterator, and there may be none. A tensor may
-# be empty, hold integers, or hold finite values whose sum overflows.
+# be empty, hold integers, or hold finite values whose sum overflows. Its dtype may be a 16-bit one, float32 or float64.
+# -inf counts as an inf.
 
 
 # %% exercise="first-nonfinite"
@@ -426,7 +429,8 @@ for seed in range(3):
 #
 # *8 minutes, about 5 lines.* Count the bytes that each role takes, at its largest, in a step under FP16 autocast with
 # Adam. Return a dict of `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. You are given the number of
-# parameters and of activation values that are kept for backward; either may be 0.
+# parameters and of activation values that are kept for backward; either may be 0. Each of these activations is the
+# output of an op that ran in FP16.
 
 
 # %% exercise="ledger"

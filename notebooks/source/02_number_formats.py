@@ -153,7 +153,8 @@ def percent_below_one():
 # *14 minutes, about 8 lines.* Write `decode` for any widths and any bias. A mantissa field $m$ of 10 bits
 # counts steps and means $m / 2^{10}$. IEEE formats keep the highest exponent field for inf (mantissa 0)
 # and NaN (all others); in E2M1 and E4M3 it holds ordinary numbers. The check gives no code of inf or NaN. It tries E2M1,
-# FP16, BF16, FP32 and two E4M3 formats with different biases. A zero whose sign bit is set is -0.0.
+# FP16, BF16, FP32 and two E4M3 formats with different biases. Subnormals are among its codes. A zero whose sign bit is
+# set is -0.0.
 
 
 # %% exercise="decode"
@@ -229,7 +230,7 @@ pd.DataFrame(
 # %% [markdown]
 # ### Exercise: the gap above x
 #
-# *16 minutes, about 2 lines.* Write `ulp` for FP16 values below 65504, 0 and subnormals included. The sign of x does not
+# *16 minutes, about 2 lines.* Write `ulp` for FP16 values below 65504, 0, -0.0 and subnormals included. The sign of x does not
 # matter.
 
 
@@ -417,8 +418,8 @@ plots.windows(
 # ### Exercise: two windows
 #
 # *16 minutes, about 5 lines.* Write `window`. Return the share of the non-zero values that become zero in
-# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive. x holds zeros and negative
-# values too.
+# the cast, from 0 to 1. Then the median relative error of the non-zero values that survive. x holds zeros,
+# negative values and subnormals too. `dtype` is `torch.float16` or `torch.bfloat16`.
 
 
 # %% exercise="window"
@@ -531,7 +532,7 @@ claim(f"5: BF16 spans {octaves(BF16)} octaves, so range and precision differ", o
 # ### Exercise: eight bits
 #
 # *16 minutes, optional.* Design a format for these gradients: one sign bit and seven more, inf and NaN as in
-# IEEE 754, so at least two exponent bits. The budget: no overflow, at most 1 % lost, a median relative error of at most
+# IEEE 754, so at least two exponent bits and one mantissa bit. The budget: no overflow, at most 1 % lost, a median relative error of at most
 # 6 %. The bias moves the window. With $k$ exponent bits all values lie below $2^{(2^k - 1 - \text{bias})}$.
 
 # %%

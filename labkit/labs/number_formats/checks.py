@@ -1,13 +1,13 @@
 """Checks of lab 02: codes, one rule for all, gaps, rounding, windows, eight bits, TF32."""
 
 import math
-import reprlib
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from labkit.formats import FP16, TF32, FloatFormat, quantize
+from labkit.formats import BF16, FP16, TF32, FloatFormat, quantize, spacing
 from labkit.formats.histograms import range_report
 from labkit.labs.engine import (
     AnswerError,
@@ -15,16 +15,123 @@ from labkit.labs.engine import (
     attempt,
     calls,
     check,
+    entries,
     number,
     predict,
     same_bits,
     same_value,
+    several,
+    tensor,
 )
-from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.messages import show
+from labkit.labs.engine.messages import fill
 from labkit.training.data import digits_mlp
 
 LAB = "02_number_formats"
+
+
+# Sentences
+
+# Of all codes together, after the sentence on the first wrong one.
+SIGNS_DROPPED = "Every code with its sign bit set comes out positive, and all others are right."
+NEGATIVES_WRONG = "Only codes with their sign bit set are wrong."
+SUBNORMALS_WRONG = "Only codes with an exponent field of 0 are wrong."
+NORMALS_WRONG = "Only codes with an exponent field above 0 are wrong."
+MANTISSAS_WRONG = "Only codes with a mantissa field above 0 are wrong."
+TOP_WRONG = "Only codes with the highest exponent field are wrong."
+SIGNS_FLIPPED = "Every sign is the wrong way round."
+ALL_TIMES = "Every value is {times:g} times the right one."
+THESE_TIMES = "Each of them is {times:g} times the right one."
+ZEROS = "Each of them comes out as 0."
+LAYOUTS = "Yours is right for every code of {right}, and wrong for {wrong}."
+
+WRONG_GAP = "`{call}` is {got:exact}; {want:exact} is wanted. {why}"
+SCALED_GAP = (
+    "`{call}` is {got:exact}, {times:.4g} times the right gap; {want:exact} is wanted. {why}"
+)
+NEGATIVE_GAP = "A gap is a distance, and never negative."
+GAP_OF = (
+    "That is the gap of {name}, which has {bits} mantissa bits. FP16 has 10, so its values lie "
+    "farther apart."
+)
+COARSER_GAP_OF = (
+    "That is the gap of {name}, which has {bits} mantissa bits. FP16 has 10, so its values lie "
+    "closer together."
+)
+EVERY_GAP_TIMES = "Every one of your gaps is {times:g} times the right one."
+GAPS_OF_NEGATIVES = "Yours is right for every x >= 0: the sign of x must not matter."
+GAPS_OF_POWERS = "Yours is wrong at powers of two only: the gap *above* x is asked for."
+GAPS_OF_SUBNORMALS = "Yours is right from 2**-14 on and wrong below it."
+NEXT_VALUE = "Yours is the next value itself: how far is it from |x|?"
+GAP_OF_ZERO = "Yours is right for every x but 0."
+
+NO_ROUNDING = (
+    "{raised} inf and NaN pass through: which line of yours answers them before anything is "
+    "divided or rounded?"
+)
+
+LOST = (
+    "`{call}`: lost is {got}; {lost:.0f} of {count} non-zero values become 0, that is {want}. {why}"
+)
+IN_PERCENT = "Yours is in percent: a share from 0 to 1 is asked for."
+A_COUNT = "Yours is the count: a share of the non-zero values is asked for."
+THE_SURVIVORS = "Yours is the share that survives."
+SWAPPED = "Your second value is that share: return lost first, then the error."
+ERROR = "`{call}`: the survivors' median relative error is {want}, yours {got}. {why}"
+NO_ERROR = (
+    "A median of 0 has two usual reasons. Either errors of both signs cancel: take the magnitude. "
+    "Or x was cast as well before the subtraction: subtract the float32 x."
+)
+SIGNED = "Yours is the median of signed errors, in which both signs cancel: take the magnitude."
+THE_MEAN = "Yours is the mean: the median is asked for."
+THE_LARGEST = "Yours is the largest error: the median is asked for."
+OF_THE_CAST = "You divide by the value after the cast: relative to x is asked for."
+
+WHOLE = "eight_bits is {design}; whole numbers are wanted."
+BITS = "1 sign + {e} exponent + {m} mantissa bits are {width} bits; 8 are wanted."
+FEW_EXPONENTS = "{e} exponent and {m} mantissa bits: IEEE 754 needs 2 exponent bits or more."
+NO_MANTISSA = (
+    "{e} exponent bits leave no mantissa bit. In IEEE 754 inf and NaN share the highest exponent "
+    "field, and the mantissa tells them apart: it needs 1 bit or more."
+)
+FAR_AWAY = (
+    "With {e} exponent bits and bias {bias} the normal values lie between 2**{bottom} and "
+    "2**{top}, and the gradients between 2**{low} and 2**{high}. Which bias puts one over the "
+    "other?"
+)
+FOUND = (
+    "{overflowed} gradients overflow, {lost:.2%} are lost, the median error of the others is "
+    "{error:.1%}. {why}"
+)
+BOTH_ENDS = (
+    "Values are lost at both ends, so no bias can help: the window is too narrow. Which width must "
+    "grow?"
+)
+TOO_LOW = "The window ends below the largest gradient. To which side does a larger bias move it?"
+TOO_HIGH = "Is the window too narrow, or does it lie too high?"
+
+CHANGED_X = "`tf32(x)` changed x itself: `+=` on a view writes into x. Return a new tensor."
+STILL_CODES = (
+    "`tf32(x)` has dtype {dtype}; TF32 values live in torch.float32. Codes are read as numbers "
+    "again by `.view(torch.float32)`."
+)
+CODES_AS_NUMBERS = (
+    "`tf32` of {x:exact} is {got:exact}. That is the code {code} as a whole number: `.to` converts "
+    "a value, `.view` reads the same bits as another dtype."
+)
+VALUES_AS_CODES = (
+    "`tf32` of {x:exact} is {got}. `x.to(torch.int32)` drops the fraction of x; "
+    "`x.view(torch.int32)` gives its code."
+)
+WRONG_TF32 = "`tf32` of {x:exact} is {got:exact}; {want:exact} is wanted. {why}"
+TOO_MANY_BITS = "That has {kept} mantissa bits, and TF32 has 10."
+TOO_FEW_BITS = "No value of yours has more than {most} mantissa bits, and TF32 has 10."
+TF32_STAYS = "{x:exact} is a TF32 value, so it stays."
+TF32_TIE = "{x:exact} lies midway between two TF32 values: the one away from zero is asked for."
+TF32_FARTHER = "You went to the farther neighbour of {x:exact}."
+TF32_SIGN = "The sign is lost."
+TF32_RANGE = "TF32 has the 8 exponent bits of float32: it overflows only near 3.4e38."
+TF32_FLUSHED = "TF32 has subnormals, as float32 has."
+TF32_INF = "inf stays inf."
 
 
 # Predictions
@@ -102,14 +209,81 @@ _E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged l
 @check(calls(_E2M1_CODES), bits=True)
 def check_e2m1_value(values):
     """All sixteen codes of E2M1 mean what the OCP specification says."""
-    for code, got in zip(_E2M1_CODES, values, strict=True):
-        sign = -1.0 if code & 8 else 1.0
-        same_value(
-            got,
-            sign * _E2M1[code & 7],
-            call=f"e2m1_value(0b{code:04b})",
-            why=f"Its fields: sign {code >> 3}, exponent {code >> 1 & 3}, mantissa {code & 1}.",
+    _judge_codes(
+        values,
+        [
+            _Code(
+                call=f"e2m1_value(0b{code:04b})",
+                want=math.copysign(_E2M1[code & 7], -1 if code & 8 else 1),
+                field=code >> 1 & 3,
+                mantissa=code & 1,
+                highest=3,
+                why=f"Its fields: sign {code >> 3}, exponent {code >> 1 & 3}, mantissa {code & 1}.",
+            )
+            for code in _E2M1_CODES
+        ],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Code:
+    """One code to decode, what it means, and its fields beside the highest exponent field."""
+
+    call: str
+    want: float
+    field: int
+    mantissa: int
+    highest: int
+    why: str
+    layout: str = ""
+
+    def is_met(self, got: float) -> bool:
+        signs = math.copysign(1, got) == math.copysign(1, self.want)
+        return got == self.want and signs
+
+
+def _judge_codes(values, codes):
+    """Each code means what it should; else the first that does not, and what all have in common."""
+    values = [number(value, call=code.call) for value, code in zip(values, codes, strict=True)]
+    pairs = list(zip(values, codes, strict=True))
+    common = " ".join(_in_common(pairs))
+    for got, code in pairs:
+        same_value(got, code.want, call=code.call, why=f"{code.why} {common}")
+
+
+def _in_common(pairs):
+    """Sentences that are true of all wrong values and of no right one."""
+    wrong = [(got, code) for got, code in pairs if not code.is_met(got)]
+    right = [code for got, code in pairs if code.is_met(got)]
+    if len(wrong) < 2:
+        return
+    if all(code.is_met(-got) for got, code in wrong):
+        if not right:
+            yield SIGNS_FLIPPED
+        elif {code.call for _, code in wrong} == {c.call for _, c in pairs if _is_negative(c)}:
+            yield SIGNS_DROPPED
+    else:
+        kinds = (
+            (MANTISSAS_WRONG, lambda c: c.mantissa),
+            (NORMALS_WRONG, lambda c: c.field),
+            (SUBNORMALS_WRONG, lambda c: c.field == 0),
+            (TOP_WRONG, lambda c: c.field == c.highest),
+            (NEGATIVES_WRONG, _is_negative),
         )
+        of_kind = [said for said, fits in kinds if all(fits(code) for _, code in wrong)]
+        yield from of_kind[-1:]
+        times = {got / code.want if code.want else math.nan for got, code in wrong}
+        if len(times) == 1 and math.isfinite(factor := times.pop()):
+            said = THESE_TIMES if any(code.want for code in right) else ALL_TIMES
+            yield said.format(times=factor) if factor else ZEROS
+    bad = {code.layout: None for _, code in wrong}
+    good = [name for name in {code.layout: None for code in right} if name not in bad]
+    if good:
+        yield LAYOUTS.format(right=", ".join(good), wrong=", ".join(bad))
+
+
+def _is_negative(code):
+    return math.copysign(1, code.want) < 0
 
 
 check_e2m1_value.slip(
@@ -168,15 +342,18 @@ _LAYOUTS = {
     "FP32": (8, 23, 127),
 }
 _DECODE_INPUTS = [
-    *((code, *_LAYOUTS["E2M1"]) for code in (0, 1, 2, 7, 8, 9, 15)),
+    *((code, *_LAYOUTS["E2M1"]) for code in (0, 1, 2, 7, 9, 15)),
     *(
         (code, *_LAYOUTS["FP16"])
         for code in (0x3C00, 0x3C01, 0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8001, 0xC000)
     ),
-    *((code, *_LAYOUTS["BF16"]) for code in (0x3F80, 0x3DCD, 0x0001, 0x7F7F, 0x8000, 0xBF81)),
+    *((code, *_LAYOUTS["BF16"]) for code in (0x3F80, 0x3DCD, 0x0001, 0x7F7F, 0xBF81)),
     *((code, *_LAYOUTS["E4M3 fn"]) for code in (0x01, 0x38, 0x7E, 0xFE)),
     *((code, *_LAYOUTS["E4M3 fnuz"]) for code in (0x01, 0x40, 0x7F, 0xC1)),
     *((code, *_LAYOUTS["FP32"]) for code in (0x3DCCCCCD, 0x00000001, 0xFF7FFFFF)),
+    # Signs of zeros are judged last.
+    (8, *_LAYOUTS["E2M1"]),
+    (0x8000, *_LAYOUTS["BF16"]),
 ]
 _DECODED_BY_TORCH = {
     _LAYOUTS["FP16"]: (torch.int16, torch.float16),
@@ -200,16 +377,22 @@ def _decoded(code: int, *layout: int) -> float:
 @check(calls(_DECODE_INPUTS), bits=True)
 def check_decode(values):
     """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""
-    for entry, got in zip(_DECODE_INPUTS, values, strict=True):
-        code, exponent_bits, mantissa_bits, bias = entry
-        width = 1 + exponent_bits + mantissa_bits
-        name = next(name for name, layout in _LAYOUTS.items() if layout == entry[1:])
-        same_value(
-            got,
-            _decoded(*entry),
-            call=f"decode(0b{code:0{width}b}, {exponent_bits}, {mantissa_bits}, {bias})",
-            why=f"The layout is that of {name}.",
-        )
+    _judge_codes(values, [_code(*entry) for entry in _DECODE_INPUTS])
+
+
+def _code(code, exponent_bits, mantissa_bits, bias):
+    layout = (exponent_bits, mantissa_bits, bias)
+    name = next(name for name, each in _LAYOUTS.items() if each == layout)
+    width, highest = 1 + exponent_bits + mantissa_bits, 2**exponent_bits - 1
+    return _Code(
+        call=f"decode(0b{code:0{width}b}, {exponent_bits}, {mantissa_bits}, {bias})",
+        want=_decoded(code, *layout),
+        field=code >> mantissa_bits & highest,
+        mantissa=code & 2**mantissa_bits - 1,
+        highest=highest,
+        why=f"The layout is that of {name}.",
+        layout=name,
+    )
 
 
 check_decode.slip(
@@ -254,10 +437,43 @@ def check_ulp(gaps):
     gaps = [number(gap, call=call) for gap, call in zip(gaps, calls_of, strict=True)]
     for gap, want, call in zip(gaps, _GAPS, calls_of, strict=True):
         if gap != want:
-            times = f", {gap / want:.4g} times the right gap" if gap > 0 else ""
             raise Mistake(
-                f"`{call}` is {gap}{times}; {show(want)} is wanted.", misconception=_gap_idea(gaps)
+                SCALED_GAP if gap > 0 and math.isfinite(gap) else WRONG_GAP,
+                call=call,
+                got=gap,
+                times=gap / want,
+                want=want,
+                why=NEGATIVE_GAP if gap < 0 else _why_gaps(gaps),
+                misconception=_gap_idea(gaps),
             )
+
+
+# The gaps of other formats, and the sentence on them.
+_OTHER_GAPS = {
+    GAP_OF.format(name="float64", bits=52): lambda x: math.ulp(x),
+    GAP_OF.format(name="float32", bits=23): lambda x: float(np.spacing(np.float32(abs(x)))),
+    COARSER_GAP_OF.format(name="BF16", bits=7): lambda x: spacing(x, BF16),
+}
+
+
+def _why_gaps(gaps: list[float]) -> str:
+    """What is true of all gaps together; "" if nothing simple is."""
+    for said, gap_of in _OTHER_GAPS.items():
+        if all(gap == gap_of(x) for gap, x in zip(gaps, _GAP_INPUTS, strict=True) if x):
+            return said
+    times = {gap / want for gap, want in zip(gaps, _GAPS, strict=True)}
+    if len(times) == 1:
+        return EVERY_GAP_TIMES.format(times=times.pop())
+    if all(gap == abs(x) + want for x, gap, want in zip(_GAP_INPUTS, gaps, _GAPS, strict=True)):
+        return NEXT_VALUE
+    wrong = [x for x, gap, want in zip(_GAP_INPUTS, gaps, _GAPS, strict=True) if gap != want]
+    kinds = (
+        (GAP_OF_ZERO, lambda x: x == 0),
+        (GAPS_OF_NEGATIVES, lambda x: math.copysign(1, x) < 0),
+        (GAPS_OF_SUBNORMALS, lambda x: abs(x) < 2.0**-14),
+        (GAPS_OF_POWERS, lambda x: abs(math.frexp(x)[0]) == 0.5),
+    )
+    return next((said for said, fits in kinds if all(map(fits, wrong))), "")
 
 
 def _typed(x: float) -> str:
@@ -347,6 +563,10 @@ def check_snap(values):
             same_bits(got, _nearest(x), at=x, fmt=FP16, call=f"snap({x!r})")
         except Mistake as mistake:
             raise Mistake(str(mistake), misconception=_snap_idea(values)) from None
+        except AnswerError as error:
+            if math.isfinite(x):
+                raise
+            raise AnswerError(NO_ROUNDING, raised=str(error)) from None
 
 
 def _nearest(x: float) -> float:
@@ -444,35 +664,56 @@ def run_window(window):
 @check(run_window)
 def check_window(answers):
     """The share lost and the error of the survivors, in FP16 and in BF16."""
-    for name, tensor in (("edges", _edges()), ("gradients", digits_mlp()["gradients"])):
+    for name, values in (("edges", _edges()), ("gradients", digits_mlp()["gradients"])):
         for dtype, got in zip(_WINDOW_DTYPES, answers[name], strict=True):
             _judge_window(
-                got, tensor, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"
+                got, values, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"
             )
 
 
-def _judge_window(got, tensor, dtype, *, call):
-    if isinstance(got, (torch.Tensor, np.ndarray)) and got.shape == (2,):
-        got = got.tolist()
-    if type(got) not in (list, tuple) or len(got) != 2:
-        number(0.0 if isinstance(got, (list, tuple, torch.Tensor, np.ndarray)) else got, call=call)
-        raise Mistake(f"`{call}` returns {reprlib.repr(got)}; two numbers are wanted: lost, error.")
-    lost, error = number(got[0], call=call + "[0]"), number(got[1], call=call + "[1]")
-    right, ideas = _shares(tensor, dtype)
+def _judge_window(got, values, dtype, *, call):
+    lost, error = several(got, 2, call=call)
+    lost, error = number(lost, call=call + "[0]"), number(error, call=call + "[1]")
+    share, ideas = _shares(values, dtype)
     # A share of at most 8,191 values, rounded once to float32: 2**-23 is ample.
-    if not abs(lost - right) <= 2.0**-23:
-        count = int((tensor != 0).sum())
+    if not abs(lost - share) <= 2.0**-23:
+        count = int((values != 0).sum())
         raise Mistake(
-            f"`{call}`: lost is {lost:.4g}; {right * count:.0f} of {count} non-zero values become "
-            f"0, that is {right:.4g}.",
-            misconception=_only(idea for idea, share in ideas.items() if abs(lost - share) < 1e-6),
+            LOST,
+            call=call,
+            got=lost,
+            lost=share * count,
+            count=count,
+            want=share,
+            why=_why_lost(lost, error, share, count),
+            misconception=_only(idea for idea, one in ideas.items() if abs(lost - one) < 1e-6),
         )
-    low, high, ideas = _errors(tensor, dtype)
+    low, high, ideas, others = _errors(values, dtype)
     if not _within(error, low, high):
         raise Mistake(
-            f"`{call}`: the survivors' median relative error is {low:.4g}, yours {error:.4g}.",
-            misconception=_only(i for i, bounds in ideas.items() if _within(error, *bounds)),
+            ERROR,
+            call=call,
+            got=error,
+            want=low,
+            why=_only(said for said, bounds in others.items() if _is_near(error, *bounds))
+            or ("" if error else NO_ERROR),
+            misconception=_only(i for i, bounds in ideas.items() if _is_near(error, *bounds)),
+            search=error != 0,
         )
+
+
+def _why_lost(lost, error, share, count):
+    """Another number that is as natural to return, if it came."""
+    others = {
+        IN_PERCENT: (lost, 100 * share),
+        A_COUNT: (lost, count * share),
+        THE_SURVIVORS: (lost, 1 - share),
+        SWAPPED: (error, share),
+    }
+    return (
+        _only(said for said, (got, want) in others.items() if math.isclose(got, want, rel_tol=1e-5))
+        or ""
+    )
 
 
 def _only(ideas) -> str | None:
@@ -484,6 +725,12 @@ def _only(ideas) -> str | None:
 def _within(error: float, low: float, high: float) -> bool:
     """Between the middle values, with the slack of a quotient, or of a ratio - 1, in float32."""
     return low * (1 - 1e-6) - 2.0**-23 <= error <= high * (1 + 1e-6) + 2.0**-23
+
+
+def _is_near(error: float, low: float, high: float) -> bool:
+    """Between the middle values of another rule; of no use where these are 0."""
+    low, high = sorted((low, high))
+    return high != 0 and low - 1e-4 * abs(low) <= error <= high + 1e-4 * abs(high)
 
 
 def _shares(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, dict[str, float]]:
@@ -502,15 +749,23 @@ def _shares(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, dict[str, float
     }
 
 
-def _errors(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float, dict]:
+def _errors(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float, dict, dict]:
     """The two middle relative errors of the survivors, and where wrong ideas would put them."""
     before = x[x != 0].double()
     after = before.float().to(dtype).double()
     kept, gap = after != 0, (after - before).abs()
-    return *_middle((gap / before.abs())[kept]), {
+    relative = (gap / before.abs())[kept]
+    ideas = {
         "range-and-rounding-are-one-error": _middle(gap / before.abs()),
         "error-is-absolute": _middle(gap[kept]),
     }
+    others = {
+        SIGNED: _middle(((after - before) / before)[kept]),
+        THE_MEAN: (relative.mean().item(),) * 2,
+        THE_LARGEST: (relative.max().item(),) * 2,
+        OF_THE_CAST: _middle((gap / after.abs())[kept]),
+    }
+    return *_middle(relative), ideas, others
 
 
 def _middle(values: torch.Tensor) -> tuple[float, float]:
@@ -567,44 +822,50 @@ def run_eight_bits(design):
 @check(run_eight_bits)
 def check_eight_bits(design):
     """Your eight bits keep the gradients inside the budget."""
-    wanted = ["exponent_bits", "mantissa_bits", "bias"]
-    if type(design) is not dict or sorted(design) != sorted(wanted):
-        raise Mistake(
-            f"eight_bits is {reprlib.repr(design)}; a dict is wanted, "
-            f"with the keys {', '.join(wanted)}."
-        )
-    e, m, bias = (design[key] for key in wanted)
-    if not all(type(width) is int for width in (e, m, bias)):
-        raise Mistake(f"eight_bits is {design!r}; whole numbers are wanted.")
+    design = entries(design, ("exponent_bits", "mantissa_bits", "bias"), call="eight_bits")
+    widths = [number(value, call=f'eight_bits["{key}"]') for key, value in design.items()]
+    if not all(width.is_integer() for width in widths):
+        raise Mistake(WHOLE, design=repr(design))
+    e, m, bias = (int(design[key]) for key in ("exponent_bits", "mantissa_bits", "bias"))
     if 1 + e + m != 8:
-        raise Mistake(
-            f"1 sign + {e} exponent + {m} mantissa bits are {1 + e + m} bits; 8 are wanted.",
-            misconception="sign-bit-is-free" if e + m == 8 else None,
-        )
-    if e < 2 or m < 0:
-        raise Mistake(
-            f"{e} exponent and {m} mantissa bits: an IEEE format needs 2 exponent bits or more."
-        )
+        idea = "sign-bit-is-free" if e + m == 8 else None
+        raise Mistake(BITS, e=e, m=m, width=1 + e + m, misconception=idea)
+    if e < 2 or m < 1:
+        raise Mistake(FEW_EXPONENTS if e < 2 else NO_MANTISSA, e=e, m=m)
+    gradients = digits_mlp()["gradients"]
     try:
         fmt = FloatFormat("yours", exponent_bits=e, mantissa_bits=m, bias=bias)
-    except ValueError as error:
-        raise Mistake(f"No such format: {error}") from None
-    report = range_report(digits_mlp()["gradients"], fmt)
-    found = (
-        f"{report.overflowed} gradients overflow, {report.share_lost:.2%} are lost, "
-        f"the median error of the others is {report.error:.1%}."
-    )
+    except ValueError:  # the bias is out of bounds, and all else was looked at
+        exponents = torch.frexp(gradients[gradients != 0]).exponent
+        low, high = int(exponents.min()) - 1, int(exponents.max())
+        ends = {"bottom": 1 - bias, "top": 2**e - 1 - bias, "low": low, "high": high}
+        raise Mistake(FAR_AWAY, e=e, bias=bias, **ends) from None
+    report = range_report(gradients, fmt)
     lost, imprecise = report.share_lost > BUDGET_LOST, report.error > BUDGET_ERROR
-    if (lost or report.overflowed) and bias == 2 ** (e - 1) - 1 and e >= 5:
-        raise Mistake(found, misconception="default-bias-fits-all")
-    if report.overflowed:
-        raise Mistake(f"{found} To which side does a larger bias move the window?")
-    if lost and e < 4:
-        raise Mistake(found, misconception="precision-is-all-that-counts")
-    if lost:
-        raise Mistake(f"{found} Is the window too narrow, or does it lie too high?")
-    if imprecise:
-        raise Mistake(found, misconception="range-is-all-that-counts")
+    why, idea = "", None
+    if report.overflowed and lost:
+        why = BOTH_ENDS
+    elif (lost or report.overflowed) and bias == 2 ** (e - 1) - 1 and e >= 5:
+        idea = "default-bias-fits-all"
+    elif report.overflowed:
+        why = TOO_LOW
+    elif lost and e < 4:
+        idea = "precision-is-all-that-counts"
+    elif lost:
+        why = TOO_HIGH
+    elif imprecise:
+        idea = "range-is-all-that-counts"
+    else:
+        return
+    raise Mistake(
+        FOUND,
+        overflowed=report.overflowed,
+        lost=report.share_lost,
+        error=report.error,
+        why=why,
+        misconception=idea,
+        search=False,
+    )
 
 
 check_eight_bits.wrong(
@@ -650,20 +911,58 @@ def run_tf32(tf32):
 def check_tf32(outcome):
     """float32 to TF32 with ties away from zero, bit for bit."""
     values, afterwards = outcome
-    if values is None or type(values) is Raised:
-        number(values, call="tf32(x)")
-    if not isinstance(values, torch.Tensor) or values.shape != _TF32_INPUTS.shape:
-        raise Mistake("`tf32(x)` must be a tensor of the shape of x.")
-    if values.dtype != torch.float32:
-        raise Mistake(f"`tf32(x)` has dtype {values.dtype}; TF32 values live in torch.float32.")
+    values = tensor(values, call="tf32(x)", shape=_TF32_INPUTS.shape)
     if not torch.equal(_integers(afterwards), _integers(_TF32_INPUTS)):
-        raise Mistake(
-            "`tf32(x)` changed x itself: `+=` on a view writes into x. Return a new tensor."
-        )
+        raise Mistake(CHANGED_X)
+    if values.dtype != torch.float32:
+        raise Mistake(STILL_CODES, dtype=str(values.dtype))
     wanted = quantize(_TF32_INPUTS, TF32, rounding="nearest_away")
-    for x, got, want in zip(_TF32_INPUTS.tolist(), values.tolist(), wanted.tolist(), strict=True):
-        if struct.pack("<f", got) != struct.pack("<f", want):
-            raise Mistake(f"`tf32` of {x!r} is {got!r}; {want!r} is wanted.")
+    wrong = _integers(values) != _integers(wanted)
+    if not wrong.any():
+        return
+    place = int(wrong.nonzero()[0])
+    x, got, want = (each[place].item() for each in (_TF32_INPUTS, values, wanted))
+    codes, small = _integers(_TF32_INPUTS), _TF32_INPUTS.abs() < 2**31
+    if _is_rounded(values, codes.double()):
+        code = hex(int(got))
+        raise Mistake(CODES_AS_NUMBERS, x=x, got=got, code=code, search=False)
+    if (_integers(values)[small].double() - _TF32_INPUTS[small].double()).abs().max() <= 2**13:
+        raise Mistake(VALUES_AS_CODES, x=x, got=got, search=False)
+    most = max(map(_mantissa_bits, values[values.isfinite()].tolist()))
+    why = TOO_FEW_BITS.format(most=most) if 0 < most < 10 else _why_tf32(x, got, want)
+    raise Mistake(WRONG_TF32, x=x, got=got, want=want, why=why)
+
+
+def _is_rounded(values, codes):
+    """Whether values are whole numbers within the rounding of 13 bits of these."""
+    return bool(((values.double() - codes).abs() <= 2**13).all())
+
+
+def _why_tf32(x: float, got: float, want: float) -> str:
+    """The kind of the difference between two float32 values at one input."""
+    below, above = (quantize(x, TF32, rounding=way) for way in ("down", "up"))
+    if math.isinf(want):
+        return TF32_INF
+    if math.isinf(got):
+        return TF32_RANGE
+    if got == -want:
+        return TF32_SIGN
+    if want and not got:
+        return TF32_FLUSHED
+    if quantize(got, TF32) != got:
+        return TOO_MANY_BITS.format(kept=_mantissa_bits(got))
+    if want == x:
+        return fill(TF32_STAYS, x=x)
+    if got in (below, above):
+        is_tie = abs(got - x) == abs(want - x)
+        return fill(TF32_TIE if is_tie else TF32_FARTHER, x=x)
+    return ""
+
+
+def _mantissa_bits(x: float) -> int:
+    """How many bits of a float32 value's mantissa field are in use, counted from the left."""
+    mantissa = struct.unpack("<I", struct.pack("<f", x))[0] & 0x7FFFFF
+    return 24 - (mantissa & -mantissa).bit_length() if mantissa else 0
 
 
 def _integers(x):

@@ -9,12 +9,102 @@ from torch import nn
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, plain, predict
+from labkit.labs.engine import (
+    AnswerError,
+    Mistake,
+    attempt,
+    calls,
+    check,
+    entries,
+    number,
+    plain,
+    predict,
+    several,
+    word,
+)
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import came
+from labkit.labs.engine.reading import failure
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 LAB = "01_three_crimes"
+
+
+# Sentences
+
+SCENE_RAISED = "{scene}: {error}."
+
+REPLACES_OUTPUT = (
+    "{scene}: your hook returns a {kind}, and the layer hands that on instead of its output."
+)
+NO_REPORT = "{scene}: {came} came back; a dict of {roles} is wanted."
+OTHER_ROLES = "{scene}: your dict has the keys {got}; a dict of {roles} is wanted."
+NO_ACTIVATION = (
+    "{scene}: your dict has no activation. The output exists only while `step()` runs: is your "
+    "hook on the layer then, and does it store the dtype?"
+)
+NO_DTYPE = (
+    "{scene}: {role} is {came}; a dtype is wanted, such as torch.float32: what `x.dtype` gives, "
+    "and no text of it."
+)
+OTHER_DTYPE = "{scene}: you report {role} {got}; it is {want}. Asked for is the dtype of {what}."
+STEPS = "{scene}: `step()` ran {steps} times; the run takes one step."
+HOOKS_LEFT = "{scene}: {hooks} hook is left on the layer."
+
+OTHER_NAME = "{scene}: your answer is {got}; {want} is wanted. {why}"
+HOLDS = "{name} holds {kinds}."
+FINITE = "Each number in {name} is finite."
+ALL_FINITE = "Each number of this series is finite."
+NO_NAME = "Asked for is a name, or None."
+
+OTHER_CAUSE = "{run}: you say {said}. The evidence: {evidence}."
+
+ENDS = (
+    "With {pardon} the loss ends at {loss:.2f}, and {moved:.0%} of the weights move in a step. "
+    "FP32: {twin:.2f} and {twin_moved:.0%}."
+)
+REFUSED = "The run refuses {pardon}: {why}."
+NOTHING_TO_LEARN = (
+    "{pardon} multiplies the loss, and so each gradient, by 0: nothing is left to learn from."
+)
+ZERO_EPS = (
+    "Where a mean square is 0, Adam divides by eps alone, and yours is 0: that makes inf or NaN."
+)
+
+FOR_EVERY_MODEL = (
+    "`{call}`: {item} is {got:g} bytes, and so it is for every model. That is what one of them "
+    "takes: how many {counted} are there?"
+)
+OTHER_COUNT = (
+    "`{call}`: {item} is {got:g} bytes; {want} is wanted. Yours grows with the number of {other}: "
+    "{item} is kept for each of the {counted}."
+)
+BITS = (
+    "`{call}`: {item} is {got:g}; {want} is wanted. Each of your entries is 8 times the right one: "
+    "bits are counted where bytes are asked for."
+)
+UNITS = (
+    "`{call}`: {item} is {got:g} bytes; {want} is wanted. Each of your entries is {times:g} times "
+    "the right one: return plain bytes, in no larger unit."
+)
+SIXTEEN_BIT_MODEL = (
+    "`{call}`: {item} is {got:g} bytes; {want} is wanted. 2 + 2 + 12 bytes a parameter is another "
+    "ledger: that of a 16-bit model whose optimizer keeps an FP32 copy of the weights beside "
+    "Adam's two moments, as the ZeRO paper counts it. Under autocast the model itself is FP32, and "
+    "the copies are the 16-bit ones."
+)
+MASTER_COPY = (
+    "`{call}`: adam is {got:g} bytes; {want} is wanted. 12 would hold an FP32 copy of the weight "
+    "beside two moments. Under autocast the weight itself is FP32: no second copy is kept."
+)
+COPIES_INSIDE = (
+    "`{call}`: weights is {got:g} bytes; {want} is wanted. The 16-bit copies have an entry of "
+    "their own, `copies`."
+)
+OTHER_BYTES = "`{call}`: {item} is {got:g} bytes; {want} is wanted. {why}"
+
+OTHER_KIND = "Number {place}: you say {said}, which is {meaning}. But {fact}."
 
 
 # Predictions
@@ -67,27 +157,37 @@ myths = predict(
 
 ROLES = ("parameter", "activation", "loss", "gradient", "state")
 _FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
-# Scene -> the dtype of the model, of autocast (None: off), the observed layer, the right answer.
+# Scene -> the dtype of the model, of its LayerNorm, of autocast (None: off), the observed layer.
 _SCENES = {
-    "FP32": (_FP32, None, 0),
-    "FP16 autocast, the first layer": (_FP32, _FP16, 0),
-    "FP16 autocast, the LayerNorm": (_FP32, _FP16, 1),
-    "BF16 autocast, the last layer": (_FP32, _BF16, 2),
-    "pure BF16": (_BF16, None, 0),
+    "FP32": (_FP32, _FP32, None, 0),
+    "FP16 autocast, the first layer": (_FP32, _FP32, _FP16, 0),
+    "FP16 autocast, the LayerNorm": (_FP32, _FP32, _FP16, 1),
+    "BF16 autocast, the last layer, which has no bias": (_FP32, _FP32, _BF16, 2),
+    "pure BF16": (_BF16, _BF16, None, 0),
+    "an FP16 model, its LayerNorm in FP32": (_FP16, _FP32, None, 1),
 }
 _WITNESSED = {  # stays with the judge
     "FP32": (_FP32,) * 5,
     "FP16 autocast, the first layer": (_FP32, _FP16, _FP32, _FP32, _FP32),
     "FP16 autocast, the LayerNorm": (_FP32,) * 5,
-    "BF16 autocast, the last layer": (_FP32, _BF16, _FP32, _FP32, _FP32),
+    "BF16 autocast, the last layer, which has no bias": (_FP32, _BF16, _FP32, _FP32, _FP32),
     "pure BF16": (_BF16,) * 5,
+    "an FP16 model, its LayerNorm in FP32": (_FP32, _FP16, _FP16, _FP32, _FP32),
+}
+_WHAT = {
+    "parameter": "the layer's weight",
+    "activation": "what the layer computes inside `step()`",
+    "loss": "what `step()` returns",
+    "gradient": "the gradient of the layer's weight",
+    "state": "Adam's running mean for the layer's own weight",
 }
 
 
-def _scene(dtype, autocast, place):
+def _scene(dtype, norm, autocast, place):
     """A layer of a small model, its optimizer, and a step that can be counted."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)).to(dtype)
+    model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3, bias=False)).to(dtype)
+    model[1].to(norm)
     layer = model[place]
     optimizer = torch.optim.Adam(model.parameters(), eps=1e-4)
     inputs, targets = torch.randn(4, 6, dtype=dtype), torch.tensor([0, 1, 2, 0])
@@ -121,8 +221,8 @@ def run_witness(witness):
     """`witness` in each scene: its report, its steps, the hooks it left, outputs it replaced."""
     seen = {}
     with emulate_gpu():
-        for name, (dtype, autocast, place) in _SCENES.items():
-            layer, optimizer, step, steps, replaced = _scene(dtype, autocast, place)
+        for name, settings in _SCENES.items():
+            layer, optimizer, step, steps, replaced = _scene(*settings)
             report = attempt(witness, layer, optimizer, step)
             seen[name] = [report, len(steps), len(layer._forward_hooks), replaced()]
     return seen
@@ -131,44 +231,50 @@ def run_witness(witness):
 @check(run_witness)
 def check_witness(seen):
     """Parameters, gradients and Adam's moments stay FP32 under autocast; activations do not."""
-    for name, wanted in _WITNESSED.items():
-        report, steps, hooks, replaced = seen[name]
+    for scene, wanted in _WITNESSED.items():
+        report, steps, hooks, replaced = seen[scene]
         if replaced:
             raise Mistake(
-                f"{name}: your hook returns a {replaced[0]}, and the layer hands that on instead "
-                "of its output.",
+                REPLACES_OUTPUT,
+                scene=scene,
+                kind=replaced[0],
                 misconception="what-a-hook-returns-is-ignored",
             )
         if type(report) is Raised:
-            place = f" in your line `{report.line}`" if report.line else ""
-            raise AnswerError(f"{name}: {report.type_name}: {report.message}{place}.")
-        if type(report) is not dict or set(report) != set(ROLES):
-            raise Mistake(
-                f"{name}: {reprlib.repr(report)} came back; a dict of {', '.join(ROLES)} is wanted."
-            )
+            raise AnswerError(SCENE_RAISED, scene=scene, error=failure(report))
+        _read_roles(report, scene)
         for role, want in zip(ROLES, wanted, strict=True):
             got = report[role]
             if type(got) is not torch.dtype:
-                raise Mistake(
-                    f"{name}: {role} is {_value(got)}; a dtype is wanted, such as torch.float32: "
-                    "what `x.dtype` gives, and no text of it."
-                )
+                raise Mistake(NO_DTYPE, scene=scene, role=role, came=came(got))
             if got != want:
                 raise Mistake(
-                    f"{name}: you report {role} {name_of(got)}; it is {name_of(want)}.",
+                    OTHER_DTYPE,
+                    scene=scene,
+                    role=role,
+                    got=name_of(got),
+                    want=name_of(want),
+                    what=_WHAT[role],
                     misconception=_witness_idea(role, seen),
                 )
         if steps != 1:
-            raise Mistake(f"{name}: `step()` ran {steps} times; the run takes one step.")
+            raise Mistake(STEPS, scene=scene, steps=steps)
         if hooks:
             raise Mistake(
-                f"{name}: {hooks} hook is left on the layer.",
-                misconception="a-hook-removes-itself",
+                HOOKS_LEFT, scene=scene, hooks=hooks, misconception="a-hook-removes-itself"
             )
 
 
-def _value(x):
-    return "a tensor" if isinstance(x, torch.Tensor) else f"{reprlib.repr(x)}, a {type(x).__name__}"
+def _read_roles(report, scene):
+    """Refuse a report that is no dict of the five roles."""
+    roles = ", ".join(ROLES)
+    if type(report) is not dict:
+        raise Mistake(NO_REPORT, scene=scene, came=came(report), roles=roles)
+    if set(ROLES) - set(report) == {"activation"}:
+        raise Mistake(NO_ACTIVATION, scene=scene)
+    if set(report) != set(ROLES):
+        got = ", ".join(map(str, report)) or "none"
+        raise Mistake(OTHER_ROLES, scene=scene, got=got, roles=roles)
 
 
 def _witness_idea(role, seen):
@@ -177,11 +283,12 @@ def _witness_idea(role, seen):
     def says(name, role):
         return reports.get(name, {}).get(role)
 
-    first, norm, last = list(_SCENES)[1:4]
+    first, norm, last, pure = list(_SCENES)[1:5]
     if role == "activation":
         if says(first, role) == _FP32 and says(norm, role) == _FP16:
             return "the-input-tells-the-dtype"
-        if says(first, role) == _FP32 and says(last, role) == _FP32:
+        outside = says(first, role) == _FP32 and says(last, role) == _FP32
+        if outside and says(pure, role) == _BF16:
             return "autocast-holds-outside-its-block"
         return None
     if says(first, role) == _FP16 and says(last, role) == _BF16:
@@ -243,7 +350,7 @@ for _returning in (
 
 _HALF = {"dtype": torch.float16}
 _STATES = {
-    "all finite": [("weight", torch.ones(3)), ("loss", torch.tensor(2.3))],
+    "all finite": [("weight", torch.tensor([1.0, 70000.0])), ("loss", torch.tensor(2.3))],
     "a NaN in the middle": [
         ("input", torch.zeros(2, 2)),
         ("hidden", torch.tensor([[1.0, math.nan], [0.0, 1.0]])),
@@ -272,6 +379,10 @@ _STATES = {
         ("empty", torch.zeros(0)),
         ("loss", torch.tensor(math.inf)),
     ],
+    "1e300 in float64, then a NaN": [
+        ("large", torch.tensor([1e300], dtype=torch.float64)),
+        ("small", torch.tensor([1.0, math.nan], dtype=torch.float64)),
+    ],
     "nothing at all": [],
 }
 
@@ -284,32 +395,36 @@ def run_first_nonfinite(first_nonfinite):
 @check(run_first_nonfinite)
 def check_first_nonfinite(names):
     """The first tensor with an inf or a NaN, by name; None where there is none."""
-    wrong = {}
     for (scene, pairs), got in zip(_STATES.items(), names, strict=True):
         if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"{scene}: {got.type_name}: {got.message}{place}.")
-        want = next((name for name, x in pairs if not x.double().isfinite().all()), None)
+            raise AnswerError(SCENE_RAISED, scene=scene, error=failure(got))
+        bad = {name: kinds for name, x in pairs if (kinds := _nonfinite(x))}
+        want = next(iter(bad), None)
         if got != want or type(got) is not type(want):
-            wrong[scene] = f"{scene}: your answer is {reprlib.repr(got)}; {want!r} is wanted."
-    if wrong:
-        scenes = frozenset(wrong)
-        idea = next((idea for idea, where in _BLIND if scenes == where), None)
-        raise Mistake(next(iter(wrong.values())), misconception=idea)
+            raise Mistake(
+                OTHER_NAME,
+                scene=scene,
+                got=reprlib.repr(got),
+                want=repr(want),
+                why=_why_not(got, want, bad, dict(pairs)),
+            )
 
 
-_MIDDLE, _INF, _MINUS, _LARGE, _UNDER, _HUGE, _EMPTY = list(_STATES)[1:8]
-# Which series each idea gets wrong.
-_BLIND = (
-    ("the-loss-tells-everything", {_MIDDLE, _INF, _MINUS, _UNDER}),
-    ("nan-is-the-only-nonfinite", {_INF, _MINUS, _EMPTY}),
-    ("finite-terms-finite-sum", {_LARGE, _HUGE}),
-    ("finite-terms-finite-sum", {_HUGE}),
-    ("the-last-nan-is-the-first", {_MIDDLE, _INF}),
-    ("comparisons-find-nan", {_MIDDLE, _LARGE, _UNDER, _HUGE}),
-    ("one-finite-element-is-enough", {_MIDDLE, _INF, _MINUS, _LARGE, _HUGE, _EMPTY}),
-    ("one-look-is-a-search", {_MIDDLE, _LARGE, _UNDER, _HUGE, _EMPTY}),
-)
+def _nonfinite(x):
+    """Which of inf, -inf and NaN a tensor holds, in words; "" for none."""
+    found = {"inf": x == math.inf, "-inf": x == -math.inf, "NaN": x != x}
+    return " and ".join(kind for kind, where in found.items() if where.any())
+
+
+def _why_not(got, want, bad, tensors):
+    """What is true of the tensor that was named, or of the one that was passed over."""
+    if got is not None and type(got) is not str:
+        return NO_NAME
+    if got in tensors and got not in bad:
+        return FINITE.format(name=repr(got))
+    if want is None:
+        return ALL_FINITE
+    return HOLDS.format(name=repr(want), kinds=bad[want])
 
 
 check_first_nonfinite.slip(
@@ -371,30 +486,27 @@ def run_causes(causes):
 @check(run_causes)
 def check_causes(causes):
     """Each failure has its own cause, and each cause leaves evidence of its own."""
-    if type(causes) is not dict or set(causes) != set(solutions.causes):
-        raise Mistake(
-            f"causes is {reprlib.repr(causes)}; a dict with the keys A, C, D and E is wanted."
-        )
-    causes = {key: _lower(cause) for key, cause in causes.items()}
-    for key, cause in causes.items():
-        if cause not in CAUSES:
-            raise Mistake(f"{key}: {cause!r} is no cause; choose among {', '.join(CAUSES)}.")
+    causes = entries(causes, list(solutions.causes), call="causes")
+    said = {key: word(cause, CAUSES, call=f'causes["{key}"]') for key, cause in causes.items()}
     for key, want in solutions.causes.items():
-        if causes[key] != want:
+        if said[key] != want:
             raise Mistake(
-                f"{key}: you say {causes[key]!r}. The evidence: {_EVIDENCE[key]}.",
-                misconception=_cause_idea(key, causes),
+                OTHER_CAUSE,
+                run=key,
+                said=repr(said[key]),
+                evidence=_EVIDENCE[key],
+                misconception=_cause_idea(key, said),
             )
 
 
-def _lower(word):
-    return word.lower() if type(word) is str else word
+def _lower(text):
+    return text.strip().lower() if type(text) is str else text
 
 
 def _cause_idea(key, causes):
     said = causes[key]
     guilty = [causes[name] for name in "CDE"]
-    if key == "A":
+    if key == "A" and said == "gradients are 0":
         return "no-scaler-no-training"
     if guilty.count("overflow") > 1 or (key in "DE" and said == "overflow"):
         return "every-failure-is-overflow"
@@ -478,7 +590,7 @@ def _refusal(pardon, kind):
     if setting == "precision" and type(value) is not str:
         return f'precision is {reprlib.repr(value)}; a name is wanted, such as "pure_fp16".'
     if setting != "precision" and type(value) not in (int, float):
-        return f"{setting} is {_value(value)}; a number is wanted, such as 1e-6, with no quotes."
+        return f"{setting} is {came(value)}; a number is wanted, such as 1e-6, with no quotes."
     return ""
 
 
@@ -490,29 +602,39 @@ def check_pardon(given):
         raise Mistake(refusal)
     # The stall shows up on the numbers of a run, never on a name that is no setting.
     outcome = attempt(lambda: run(replace(STALLED, **pardon)))
-    if type(outcome) is Raised:
-        raise AnswerError(f"The run refuses {pardon}: {outcome.message}.")
     ((setting, value),) = pardon.items()
+    if type(outcome) is Raised and setting == "loss_weight" and value == 0:
+        raise Mistake(NOTHING_TO_LEARN, pardon=pardon)
+    if type(outcome) is Raised:
+        raise AnswerError(REFUSED, pardon=pardon, why=outcome.message.rstrip("."))
     if getattr(STALLED, setting) == value:
         raise Mistake(f"{pardon} is what the run has already. What do you change?")
     twin = run(replace(STALLED, precision="fp32"))
-    shown = (
-        f"With {pardon} the loss ends at {outcome.final_loss:.2f}, and {outcome.usual_move:.0%} of "
-        f"the weights move in a step. FP32: {twin.final_loss:.2f} and {twin.usual_move:.0%}."
-    )
-    if value in ("fp32", "tf32"):
-        raise Mistake(shown, misconception="sixteen-bits-must-go")
-    if abs(outcome.final_loss - twin.final_loss) <= CHANCE and setting == "precision":
+    ends_alike = abs(outcome.final_loss - twin.final_loss) <= CHANCE
+    if setting == "precision" and value not in ("fp32", "tf32") and ends_alike:
         return
-    raise Mistake(shown, misconception=_pardon_idea(setting, value))
+    no_eps = setting == "eps" and value == 0
+    raise Mistake(
+        f"{ENDS} {ZERO_EPS}" if no_eps else ENDS,
+        pardon=pardon,
+        loss=outcome.final_loss,
+        moved=outcome.usual_move,
+        twin=twin.final_loss,
+        twin_moved=twin.usual_move,
+        misconception=_pardon_idea(setting, value),
+    )
 
 
 def _pardon_idea(setting, value):
+    if value in ("fp32", "tf32"):
+        return "sixteen-bits-must-go"
     if setting == "lr":
         return "smaller-steps-are-safer" if value < STALLED.lr else "a-faster-run-is-a-repair"
     if value == "pure_fp16":
         return "more-mantissa-bits-are-enough"
-    return {"loss_weight": "scale-cures-a-stall", "eps": "eps-cures-all"}.get(setting)
+    if setting == "eps" and value > STALLED.eps:
+        return "eps-cures-all"
+    return "scale-cures-a-stall" if setting == "loss_weight" and value > 1 else None
 
 
 check_pardon.slip(
@@ -557,52 +679,75 @@ _MODELS = [(1, 0), (0, 1), (1000, 64), (4096, 0), (7_000_000_000, 123_456_789)]
 @check(calls(_MODELS))
 def check_ledger(answers):
     """18 bytes a parameter under AMP with Adam, and 2 an activation."""
-    for (parameters, activations), got in zip(_MODELS, answers, strict=True):
-        call, wanted = (
-            f"ledger({parameters}, {activations})",
-            solutions.ledger(parameters, activations),
-        )
-        if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}{place}.")
-        if type(got) is not dict or set(got) != set(ITEMS):
-            raise Mistake(
-                f"`{call}` is {reprlib.repr(got)}; a dict of {', '.join(ITEMS)} is wanted."
-            )
-        for item in ITEMS:
-            want = wanted[item]
-            if type(got[item]) not in (int, float):
-                raise Mistake(f"`{call}`: {item} is {reprlib.repr(got[item])}; a number is wanted.")
-            if got[item] != want and _forgets(answers, item):
-                what = "activations" if item == "activations" else "parameters"
+    ledgers = []
+    for model, got in zip(_MODELS, answers, strict=True):
+        call = _ledger_call(model)
+        kept = entries(got, ITEMS, call=call)
+        ledgers.append([number(kept[item], call=f'{call}["{item}"]') for item in ITEMS])
+    for model, ledger in zip(_MODELS, ledgers, strict=True):
+        wanted = solutions.ledger(*model)
+        for item, got in zip(ITEMS, ledger, strict=True):
+            if got != wanted[item]:
+                template, more = _ledger_mistake(item, ledgers)
                 raise Mistake(
-                    f"`{call}`: {item} is {got[item]:g} bytes, and so it is for every model. "
-                    f"That is what one of them takes: how many {what} are there?"
-                )
-            if got[item] != want:
-                raise Mistake(
-                    f"`{call}`: {item} is {got[item]:g} bytes; {want} is wanted.",
-                    misconception=_ledger_idea(answers),
+                    template,
+                    call=_ledger_call(model),
+                    item=item,
+                    got=got,
+                    want=wanted[item],
+                    search=False,
+                    **more,
                 )
 
 
-def _ledger_idea(answers):
-    """What each wrong item is, a parameter or an activation: the idea behind just that."""
-    one, activation = answers[0], answers[1]
-    each = [one.get(item) for item in ITEMS[:4]]
-    each.append(activation.get("activations") if type(activation) is dict else None)
-    if tuple(each) not in _LEDGERS and each[0] == 2:
-        if each[1] == 2 and each[2] in (4, 8):
+def _ledger_call(model):
+    return "ledger({}, {})".format(*model)
+
+
+def _ledger_mistake(item, ledgers):
+    """The template that the whole ledger calls for, and the values that it alone needs."""
+    place = ITEMS.index(item)
+    counted, other = "parameters", "activations"
+    if item == "activations":
+        counted, other = other, counted
+    values = [ledger[place] for ledger in ledgers]
+    if values[0] and len(set(values)) == 1:
+        return FOR_EVERY_MODEL, {"counted": counted}
+    mine, theirs = (ledgers[1], ledgers[0]) if item == "activations" else ledgers[:2]
+    if theirs[place] and not mine[place]:
+        return OTHER_COUNT, {"counted": counted, "other": other}
+    each = (*ledgers[0][:4], ledgers[1][4])
+    times = each[0] / 4
+    if times != 1 and each == tuple(times * right for right in (4, 4, 8, 2, 2)):
+        return (BITS, {}) if times == 8 else (UNITS, {"times": times})
+    if idea := _ledger_idea(each):
+        return OTHER_BYTES, {"why": "", "misconception": idea}
+    if each[:3] == (2, 2, 12) or each[:4] == (2, 2, 8, 4):
+        return SIXTEEN_BIT_MODEL, {}
+    if item == "adam" and each[2] == 12:
+        return MASTER_COPY, {}
+    if item == "weights" and each[0] == 6:
+        return COPIES_INSIDE, {}
+    return OTHER_BYTES, {"why": _KEPT[item]}
+
+
+_KEPT = {
+    "weights": "Under autocast the weights stay FP32.",
+    "gradients": "A gradient has the dtype of its weight.",
+    "adam": "Adam keeps two numbers for each parameter, in the dtype of the weight.",
+    "copies": "Autocast keeps one FP16 copy of each weight.",
+    "activations": "Each of these values is the output of an op that ran in FP16.",
+}
+
+
+def _ledger_idea(each):
+    """What each item takes, a parameter or an activation: the idea behind just that."""
+    if each not in _LEDGERS and each[0] == 2:
+        if each[1] == 2 and each[2] in (4, 8) and each[3] != 4:
             return "amp-halves-everything"
-        if each[1:3] == [4, 8]:
+        if each[1:3] == (4, 8):
             return "autocast-casts-the-parameters"
-    return _LEDGERS.get(tuple(each))
-
-
-def _forgets(answers, item):
-    """Whether an item is one number, whatever the model."""
-    values = [answer.get(item) if type(answer) is dict else None for answer in answers]
-    return values[0] is not None and values[0] != 0 and all(v == values[0] for v in values)
+    return _LEDGERS.get(each)
 
 
 # Bytes of (a weight, its gradient, its moments, its copy, an activation) -> the idea.
@@ -671,19 +816,40 @@ def run_kinds(kinds):
 @check(run_kinds)
 def check_kinds(kinds):
     """Four ways to train in mixed or low precision; quantization is another thing."""
-    if type(kinds) not in (list, tuple) or len(kinds) != len(solutions.kinds):
-        raise Mistake(
-            f"kinds is {reprlib.repr(kinds)}; a list of {len(solutions.kinds)} is wanted."
-        )
-    kinds = [_lower(kind) for kind in kinds]
-    for place, kind in enumerate(kinds, start=1):
-        if kind not in KINDS:
-            raise Mistake(f"Number {place}: {kind!r} is no kind; choose among {', '.join(KINDS)}.")
-    for place, (kind, want) in enumerate(zip(kinds, solutions.kinds, strict=True), start=1):
+    kinds = several(kinds, len(solutions.kinds), call="kinds")
+    said = [word(kind, KINDS, call=f"kinds[{place}]") for place, kind in enumerate(kinds)]
+    for place, (kind, want) in enumerate(zip(said, solutions.kinds, strict=True), start=1):
         if kind != want:
             raise Mistake(
-                f"Number {place}: you say {kind!r}.", misconception=_SORTING.get((place, kind))
+                OTHER_KIND,
+                place=place,
+                said=repr(kind),
+                meaning=_MEANINGS[kind],
+                fact=_FACTS[place - 1],
+                misconception=_SORTING.get((place, kind)),
+                search=False,
             )
+
+
+_MEANINGS = {
+    "pure": "training with every tensor in one 16-bit dtype",
+    "autocast": "training with FP32 weights that a list of ops casts for each call",
+    "masters": "training a 16-bit model beside an FP32 copy of its weights",
+    "fp8": "training with 8-bit floats as inputs of the matmuls",
+    "quantization": "preparing a model to run in integers after training",
+    "none": "what no framework offers",
+}
+_FACTS = (
+    "`model.half()` is one line of PyTorch, and it leaves no tensor of the model in FP32",
+    "here the weights stay FP32, and the op's name decides what is cast",
+    "here the model itself is 16-bit, and the FP32 weights live in the optimizer, as in Megatron "
+    "or DeepSpeed",
+    "these 8 bits are the inputs of products in training, as in NVIDIA's Transformer Engine",
+    "here training is over, and the 8 bits are integers",
+    "here the weights and the arithmetic of training stay FP32; the integers come afterwards",
+    "neither PyTorch nor TensorFlow nor JAX looks at how busy the GPU is when it picks a dtype",
+    "the word *dynamic* stands for the loss scale; each op's dtype is fixed by its name",
+)
 
 
 _MODEL = (

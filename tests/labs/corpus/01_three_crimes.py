@@ -1,7 +1,9 @@
 # Answers to lab 01 that the author of its checks had not foreseen: see tests/corpus.py.
+import math
 from collections import OrderedDict, defaultdict
 
 import numpy as np
+import torch
 
 BYTES = {"weights": 4, "gradients": 4, "adam": 8, "copies": 2}
 
@@ -49,7 +51,7 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: a list
-#    says: a dict of weights, gradients, adam, copies, activations is wanted
+#    says: a dict with the keys weights, gradients, adam, copies, activations is asked for
 def ledger(parameters, activations):
     return [4 * parameters, 4 * parameters, 8 * parameters, 2 * parameters, 2 * activations]
 
@@ -75,6 +77,7 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: ZeRO's 16 bytes a parameter
+#    says: as the ZeRO paper counts it
 #    never: Not everything halves
 def ledger(parameters, activations):
     each = {"weights": 2, "gradients": 2, "adam": 12, "copies": 0}
@@ -82,6 +85,7 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: bits for bytes
+#    says: bits are counted where bytes are asked for
 def ledger(parameters, activations):
     return {item: 8 * each * parameters for item, each in BYTES.items()} | {
         "activations": 16 * activations
@@ -99,3 +103,569 @@ pardon = OrderedDict(precision="bf16")
 # %% wrong pardon: None
 #    says: pardon is
 pardon = None
+
+
+# %% wrong ledger: ZeRO's ledger with its parts in other entries
+#    says: as the ZeRO paper counts it
+def ledger(parameters, activations):
+    each = {"weights": 2, "gradients": 2, "adam": 8, "copies": 4}
+    return {item: n * parameters for item, n in each.items()} | {"activations": 2 * activations}
+
+
+# %% wrong ledger: a master copy beside Adam's moments
+#    says: no second copy is kept
+def ledger(parameters, activations):
+    return ours.ledger(parameters, activations) | {"adam": 12 * parameters}
+
+
+# %% wrong ledger: the copies are counted with the weights
+#    says: an entry of their own
+def ledger(parameters, activations):
+    return ours.ledger(parameters, activations) | {"weights": 6 * parameters, "copies": 0}
+
+
+# %% wrong ledger: copies in FP32
+#    says: one FP16 copy of each weight
+def ledger(parameters, activations):
+    return ours.ledger(parameters, activations) | {"copies": 4 * parameters}
+
+
+# %% wrong ledger: no copies, and activations in FP32
+#    says: one FP16 copy of each weight
+#    never: Which dtype did your hook see
+def ledger(parameters, activations):
+    found = ours.ledger(parameters, activations)
+    return found | {"copies": 0, "activations": 4 * activations}
+
+
+# %% wrong ledger: copies for each activation
+#    says: Yours grows with the number of activations
+def ledger(parameters, activations):
+    return ours.ledger(parameters, activations) | {"copies": 2 * activations}
+
+
+# %% wrong ledger: gigabytes
+#    says: 1e-09 times the right one
+def ledger(parameters, activations):
+    return {item: n / 1e9 for item, n in ours.ledger(parameters, activations).items()}
+
+
+# %% wrong ledger: numbers as text
+#    says: one number is asked for
+def ledger(parameters, activations):
+    return {item: f"{n} B" for item, n in ours.ledger(parameters, activations).items()}
+
+
+# %% wrong ledger: all in 16 bits
+#    idea: amp-halves-everything
+def ledger(parameters, activations):
+    return {item: n // 2 for item, n in ours.ledger(parameters, activations).items()} | {
+        "copies": 0, "activations": 2 * activations
+    }
+
+
+# %% right causes: with blanks
+causes = {key: f" {cause}" for key, cause in ours.causes.items()}
+
+
+# %% right causes: a copy of the dict
+causes = dict(sorted(ours.causes.items(), reverse=True))
+
+
+# %% right causes: in capitals
+causes = {key: cause.upper() for key, cause in ours.causes.items()}
+
+
+# %% right causes: a defaultdict
+causes = defaultdict(str, ours.causes)
+
+
+# %% right causes: numpy's text
+causes = dict(zip(ours.causes, np.array(list(ours.causes.values()))))
+
+
+# %% wrong causes: a list
+#    says: a dict with the keys A, C, D, E is asked for
+causes = list(ours.causes.values())
+
+
+# %% wrong causes: B is judged too
+#    says: A, C, D, E are asked for
+causes = ours.causes | {"B": "healthy"}
+
+
+# %% wrong causes: A has small updates
+#    says: its loss falls and its weights move
+#    never: without a scaler
+causes = ours.causes | {"A": "updates below half a gap"}
+
+
+# %% wrong causes: A's eps
+#    says: its loss falls and its weights move
+#    never: scaler
+causes = ours.causes | {"A": "eps is 0"}
+
+
+# %% wrong causes: A's gradients
+#    idea: no-scaler-no-training
+causes = ours.causes | {"A": "gradients are 0"}
+
+
+# %% wrong causes: C has small updates
+#    says: nearly all its mean squares are 0
+causes = ours.causes | {"C": "updates below half a gap"}
+
+
+# %% wrong causes: E is D's sister
+#    says: every gradient is 0
+causes = ours.causes | {"E": "updates below half a gap"}
+
+
+# %% wrong causes: D's eps
+#    says: most gradients are not 0
+causes = ours.causes | {"D": "eps is 0"}
+
+
+# %% wrong causes: a word of one's own
+#    says: one of overflow, gradients are 0
+causes = ours.causes | {"E": "underflow"}
+
+
+# %% right pardon: FP16 under autocast
+pardon = {"precision": "fp16"}
+
+
+# %% right pardon: by dict
+pardon = dict(precision="bf16")
+
+
+# %% right pardon: in capitals
+pardon = {"precision": "BF16"}
+
+
+# %% right pardon: numpy's text
+pardon = {"precision": np.array(["bf16"])[0]}
+
+
+# %% right pardon: with a blank
+pardon = {"precision": "bf16 "}
+
+
+# %% wrong pardon: eps 0
+#    says: Adam divides by eps alone
+#    never: was never 0
+pardon = {"eps": 0.0}
+
+
+# %% wrong pardon: a smaller eps
+#    says: the loss ends at
+#    never: eps stands in
+pardon = {"eps": 1e-12}
+
+
+# %% wrong pardon: a rate that happens to end there
+#    idea: a-faster-run-is-a-repair
+pardon = {"lr": 1.22e-4}
+
+
+# %% wrong pardon: no loss at all
+#    says: nothing is left to learn from
+#    never: division
+pardon = {"loss_weight": 0}
+
+
+# %% wrong pardon: a smaller loss
+#    says: the loss ends at
+#    never: divides the factor out
+pardon = {"loss_weight": 0.5}
+
+
+# %% wrong pardon: a dtype
+#    says: a name is wanted
+pardon = {"precision": np.float16(1)}
+
+
+# %% wrong pardon: a bare name
+#    says: a dict with one setting
+pardon = "bf16"
+
+
+# %% wrong pardon: two settings
+#    says: a dict with one setting
+pardon = {"precision": "bf16", "eps": 1e-6}
+
+
+# %% wrong pardon: a precision that does not exist
+#    says: The run refuses
+pardon = {"precision": "autocast"}
+
+
+# %% wrong pardon: a negative rate
+#    says: The run refuses
+pardon = {"lr": -1e-4}
+
+
+# %% wrong pardon: more steps
+#    says: choose one setting among
+pardon = {"steps": 600}
+
+
+# %% wrong pardon: FP32
+#    idea: sixteen-bits-must-go
+pardon = {"precision": "fp32"}
+
+
+# %% right kinds: a tuple in capitals
+kinds = tuple(kind.upper() for kind in ours.kinds)
+
+
+# %% right kinds: numpy's words
+kinds = list(np.array(ours.kinds))
+
+
+# %% right kinds: words split
+kinds = "pure autocast masters fp8 quantization quantization none none".split()
+
+
+# %% right kinds: a sum of lists
+kinds = ["pure", "autocast", "masters", "fp8"] + 2 * ["quantization"] + 2 * ["none"]
+
+
+# %% right kinds: from numbers
+KINDS = ("pure", "autocast", "masters", "fp8", "quantization", "none")
+kinds = [KINDS[number] for number in (0, 1, 2, 3, 4, 4, 5, 5)]
+
+
+# %% right kinds: with blanks
+kinds = [f"{kind} " for kind in ours.kinds]
+
+
+# %% wrong kinds: the first is none
+#    says: `model.half()` is one line of PyTorch
+kinds = ["none", *ours.kinds[1:]]
+
+
+# %% wrong kinds: autocast is pure
+#    says: here the weights stay FP32
+kinds = ["pure", "pure", *ours.kinds[2:]]
+
+
+# %% wrong kinds: nobody keeps masters
+#    says: the FP32 weights live in the optimizer
+kinds = [*ours.kinds[:2], "none", *ours.kinds[3:]]
+
+
+# %% wrong kinds: autocast does eight bits
+#    says: in training
+kinds = [*ours.kinds[:3], "autocast", *ours.kinds[4:]]
+
+
+# %% wrong kinds: after training is none
+#    says: training is over
+kinds = [*ours.kinds[:4], "none", *ours.kinds[5:]]
+
+
+# %% wrong kinds: QAT keeps masters
+#    says: the integers come afterwards
+kinds = [*ours.kinds[:5], "masters", *ours.kinds[6:]]
+
+
+# %% wrong kinds: a busy GPU quantizes
+#    says: how busy the GPU is
+kinds = [*ours.kinds[:6], "quantization", "none"]
+
+
+# %% wrong kinds: the dynamic one is a pure one
+#    says: stands for the loss scale
+kinds = [*ours.kinds[:7], "pure"]
+
+
+# %% wrong kinds: the first two are swapped
+#    idea: half-is-mixed-precision
+kinds = ["autocast", "pure", *ours.kinds[2:]]
+
+
+# %% wrong kinds: seven
+#    says: 8 values are asked for
+kinds = ours.kinds[:7]
+
+
+# %% wrong kinds: a dict by number
+#    says: 8 values are asked for
+kinds = dict(enumerate(ours.kinds, start=1))
+
+
+# %% wrong kinds: two words in one
+#    says: one of pure, autocast
+kinds = ["pure/none", *ours.kinds[1:]]
+
+
+# %% right witness: a hook that is a function, and try
+def witness(layer, optimizer, step):
+    dtypes = []
+
+    def look(module, inputs, output):
+        dtypes.append(output.dtype)
+
+    handle = layer.register_forward_hook(look)
+    try:
+        loss = step()
+    finally:
+        handle.remove()
+    weight = layer.weight
+    return {
+        "parameter": weight.dtype, "gradient": weight.grad.dtype, "activation": dtypes[-1],
+        "loss": loss.dtype, "state": optimizer.state[weight]["exp_avg"].dtype,
+    }
+
+
+# %% right witness: an OrderedDict
+def witness(layer, optimizer, step):
+    return OrderedDict(ours.witness(layer, optimizer, step))
+
+
+# %% right witness: the output is kept, and read afterwards
+def witness(layer, optimizer, step):
+    kept = {}
+    handle = layer.register_forward_hook(lambda layer, args, out: kept.update(out=out.detach()))
+    loss = step()
+    handle.remove()
+    tensors = dict(
+        parameter=layer.weight.data, activation=kept["out"], loss=loss.detach(),
+        gradient=layer.weight.grad, state=optimizer.state[layer.weight]["exp_avg_sq"],
+    )
+    return {role: x.dtype for role, x in tensors.items()}
+
+
+# %% right witness: a hook for all modules, and the weight by name
+def witness(layer, optimizer, step):
+    named, seen = dict(layer.named_parameters()), {}
+
+    def look(module, inputs, output):
+        if module is layer:
+            seen["activation"] = output.dtype
+
+    with torch.nn.modules.module.register_module_forward_hook(look):
+        seen["loss"] = step().dtype
+    weight = named["weight"]
+    seen["parameter"], seen["gradient"] = weight.dtype, weight.grad.dtype
+    return seen | {"state": optimizer.state[weight]["exp_avg"].dtype}
+
+
+# %% right witness: forward is wrapped
+def witness(layer, optimizer, step):
+    outputs, forward = [], layer.forward
+
+    def spy(x):
+        outputs.append(forward(x))
+        return outputs[-1]
+
+    layer.forward = spy
+    loss = step()
+    del layer.forward
+    weight = layer.weight
+    return dict(
+        loss=loss.dtype, activation=outputs[0].dtype, parameter=weight.dtype,
+        gradient=weight.grad.dtype, state=optimizer.state[weight]["exp_avg"].dtype,
+    )
+
+
+# %% right witness: every moment is asked
+def witness(layer, optimizer, step):
+    found = ours.witness(layer, optimizer, step)
+    moments = [x for x in optimizer.state[layer.weight].values() if x.dim()]
+    (state,) = {x.dtype for x in moments}
+    return found | {"state": state}
+
+
+# %% wrong witness: any other weight's moments
+#    says: an FP16 model, its LayerNorm in FP32: you report state float16
+def witness(layer, optimizer, step):
+    found = ours.witness(layer, optimizer, step)
+    return found | {"state": next(iter(optimizer.state.values()))["exp_avg"].dtype}
+
+
+# %% wrong witness: the gradient of the bias
+#    says: which has no bias: AttributeError
+def witness(layer, optimizer, step):
+    return changed("layer.weight.grad.dtype", "layer.bias.grad.dtype")(layer, optimizer, step)
+
+
+# %% wrong witness: the loss is what autocast computes in
+#    says: what `step()` returns
+def witness(layer, optimizer, step):
+    found = ours.witness(layer, optimizer, step)
+    return found | {"loss": found["activation"]}
+
+
+# %% wrong witness: the loss as a number
+#    says: loss is the type float; a dtype is wanted
+def witness(layer, optimizer, step):
+    return changed("step().dtype", "type(step().item())")(layer, optimizer, step)
+
+
+# %% wrong witness: the hook is gone before the step
+#    says: your dict has no activation
+def witness(layer, optimizer, step):
+    seen = {}
+    layer.register_forward_hook(lambda l, i, o: seen.update(activation=o.dtype)).remove()
+    seen["loss"] = step().dtype
+    seen["parameter"], seen["gradient"] = layer.weight.dtype, layer.weight.grad.dtype
+    return seen | {"state": optimizer.state[layer.weight]["exp_avg"].dtype}
+
+
+# %% wrong witness: text
+#    says: 'torch.float32', a str; a dtype is wanted
+def witness(layer, optimizer, step):
+    return {role: str(dtype) for role, dtype in ours.witness(layer, optimizer, step).items()}
+
+
+# %% wrong witness: one more step
+#    says: ran 2 times
+def witness(layer, optimizer, step):
+    step()
+    return ours.witness(layer, optimizer, step)
+
+
+# %% wrong witness: the gradient before the step
+#    says: AttributeError
+def witness(layer, optimizer, step):
+    gradient = layer.weight.grad.dtype
+    return ours.witness(layer, optimizer, step) | {"gradient": gradient}
+
+
+# %% wrong witness: all are float32
+#    says: you report activation float32; it is float16
+def witness(layer, optimizer, step):
+    step()
+    return dict.fromkeys(("parameter", "activation", "loss", "gradient", "state"), torch.float32)
+
+
+# %% wrong witness: the state is the whole dict
+#    says: state is
+def witness(layer, optimizer, step):
+    return ours.witness(layer, optimizer, step) | {"state": optimizer.state[layer.weight]}
+
+
+# %% wrong witness: the gradient of the output
+#    idea: gradients-follow-the-activations
+def witness(layer, optimizer, step):
+    seen = {}
+    hook = layer.register_full_backward_hook(lambda l, i, o: seen.update(gradient=o[0].dtype))
+    found = ours.witness(layer, optimizer, step)
+    hook.remove()
+    return found | seen
+
+
+# %% right first-nonfinite: next and a generator
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not torch.isfinite(x).all()), None)
+
+
+# %% right first-nonfinite: inf or NaN
+def first_nonfinite(named_tensors):
+    for name, x in named_tensors:
+        if x.isnan().any() or x.isinf().any():
+            return name
+
+
+# %% right first-nonfinite: numpy in float64
+def first_nonfinite(named_tensors):
+    for name, x in named_tensors:
+        if not np.isfinite(x.double().numpy()).all():
+            return name
+
+
+# %% right first-nonfinite: a number minus itself
+def first_nonfinite(named_tensors):
+    for name, x in named_tensors:
+        if (x - x != 0).sum().item():
+            return name
+
+
+# %% right first-nonfinite: count
+def first_nonfinite(named_tensors):
+    bad = [name for name, x in named_tensors if int(torch.isfinite(x).sum()) < x.numel()]
+    return bad[0] if bad else None
+
+
+# %% right first-nonfinite: Python's numbers
+def first_nonfinite(named_tensors):
+    for name, x in named_tensors:
+        if any(not math.isfinite(one) for one in x.flatten().tolist()):
+            return str(name)
+
+
+# %% wrong first-nonfinite: inf only
+#    says: 'hidden' holds NaN
+#    never: comparison
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if x.isinf().any()), None)
+
+
+# %% wrong first-nonfinite: through float32
+#    says: Each number in 'large' is finite
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not x.float().isfinite().all()), None)
+
+
+# %% wrong first-nonfinite: through half
+#    says: Each number in 'weight' is finite
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not x.half().isfinite().all()), None)
+
+
+# %% wrong first-nonfinite: above the largest
+#    says: 'hidden' holds NaN
+def first_nonfinite(named_tensors):
+    for name, x in named_tensors:
+        if x.is_floating_point() and (x.abs() > torch.finfo(x.dtype).max).any():
+            return name
+
+
+# %% wrong first-nonfinite: a comparison with a fixed limit
+#    idea: comparisons-find-nan
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if (abs(x) > 3.4e38).any()), None)
+
+
+# %% wrong first-nonfinite: the pair
+#    says: Asked for is a name, or None
+def first_nonfinite(named_tensors):
+    return next(((name, x) for name, x in named_tensors if not x.isfinite().all()), None)
+
+
+# %% wrong first-nonfinite: False for none
+#    says: None is wanted
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not x.isfinite().all()), False)
+
+
+# %% wrong first-nonfinite: the largest element
+#    says: an empty tensor, then a loss of inf
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not x.abs().max().isfinite()), None)
+
+
+# %% wrong first-nonfinite: all of them
+#    says: Asked for is a name, or None
+def first_nonfinite(named_tensors):
+    return [name for name, x in named_tensors if not x.isfinite().all()]
+
+
+# %% wrong first-nonfinite: the mean
+#    idea: finite-terms-finite-sum
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not x.sum().isfinite()), None)
+
+
+# %% wrong first-nonfinite: only +inf and NaN
+#    says: 'mask' holds -inf
+def first_nonfinite(named_tensors):
+    return next((n for n, x in named_tensors if x.isnan().any() or x.isposinf().any()), None)
+
+
+# %% wrong first-nonfinite: plain numbers are expected
+#    says: ValueError: only one element
+def first_nonfinite(named_tensors):
+    return next((name for name, x in named_tensors if not math.isfinite(x)), None)

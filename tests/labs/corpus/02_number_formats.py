@@ -49,6 +49,7 @@ def e2m1_value(code):
 
 
 # %% wrong e2m1-value: the sign is dropped
+#    says: Every code with its sign bit set comes out positive
 def e2m1_value(code):
     return [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][code & 7]
 
@@ -101,6 +102,7 @@ def ulp(x):
 
 
 # %% wrong ulp: float64's own gap
+#    says: the gap of float64
 def ulp(x):
     return math.ulp(x)
 
@@ -116,3 +118,672 @@ def ulp(x):
 #    says: ValueError
 def ulp(x):
     return 2.0 ** (max(math.floor(math.log2(abs(x))), -14) - 10)
+
+
+# %% right ulp: torch.nextafter
+def ulp(x):
+    above = torch.nextafter(torch.tensor(abs(x)).half(), torch.tensor(math.inf).half())
+    return (above.float() - abs(x)).item()
+
+
+# %% wrong ulp: float32's gap
+#    says: the gap of float32
+def ulp(x):
+    return np.spacing(np.float32(abs(x)))
+
+
+# %% wrong ulp: BF16's gap
+#    says: the gap of BF16
+def ulp(x):
+    return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -126, -126) - 7)
+
+
+# %% wrong ulp: the sign comes along
+#    says: A gap is a distance
+def ulp(x):
+    return math.copysign(ours.ulp(x), x)
+
+
+# %% wrong ulp: eleven bits
+#    says: Every one of your gaps is 0.5 times
+def ulp(x):
+    return changed("- 10)", "- 11)")(x)
+
+
+# %% wrong ulp: the next value of a negative x
+#    says: Yours is right for every x >= 0
+def ulp(x):
+    return ours.ulp(x) / (1 if math.copysign(1, x) > 0 else 2)
+
+
+# %% wrong ulp: subnormals end at 2**-15
+#    says: Yours is right from 2**-14 on
+def ulp(x):
+    return 2.0**-25 if abs(x) < 2.0**-14 else ours.ulp(x)
+
+
+# %% wrong ulp: the next value itself
+#    says: Yours is the next value itself
+def ulp(x):
+    return abs(x) + ours.ulp(x)
+
+
+# %% right e2m1-value: a table
+def e2m1_value(code):
+    table = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    return -table[code - 8] if code >= 8 else table[code]
+
+
+# %% right e2m1-value: text of bits
+def e2m1_value(code):
+    s, e1, e0, m = (int(bit) for bit in f"{code:04b}")
+    e = 2 * e1 + e0
+    value = m * 0.5 if not e else 2 ** (e - 1) * (1 + m / 2)
+    return (-1.0) ** s * value
+
+
+# %% right e2m1-value: ldexp
+def e2m1_value(code):
+    field, mantissa = divmod(code & 7, 2)
+    return math.copysign(math.ldexp(mantissa + 2 * (field > 0), max(field, 1) - 2), 0.5 - (code > 7))
+
+
+# %% wrong e2m1-value: every value doubled
+#    says: Every value is 2 times the right one
+def e2m1_value(code):
+    return 2 * ours.e2m1_value(code)
+
+
+# %% wrong e2m1-value: bias 2
+#    says: above 0 are wrong. Each of them is 0.5 times
+def e2m1_value(code):
+    return changed("2.0 ** (exponent - 1)", "2.0 ** (exponent - 2)")(code)
+
+
+# %% wrong e2m1-value: the sign is the wrong way round
+#    says: Every sign is the wrong way round
+def e2m1_value(code):
+    return -ours.e2m1_value(code)
+
+
+# %% wrong e2m1-value: subnormals are 0
+#    says: Only codes with an exponent field of 0 are wrong
+def e2m1_value(code):
+    return changed("return sign * fraction\n", "return sign * 0.0\n")(code)
+
+
+# %% wrong e2m1-value: no mantissa in normal values
+#    says: Only codes with an exponent field above 0
+def e2m1_value(code):
+    return changed("(1 + fraction)", "1")(code)
+
+
+# %% wrong e2m1-value: the highest field is NaN
+#    says: Only codes with the highest exponent field
+def e2m1_value(code):
+    return math.nan if code & 6 == 6 else ours.e2m1_value(code)
+
+
+# %% wrong e2m1-value: plain zero for code 8
+#    says: The sign bit of a zero counts
+def e2m1_value(code):
+    return ours.e2m1_value(code) or 0.0
+
+
+# %% wrong e2m1-value: a whole number
+#    idea: sign-is-twos-complement
+def e2m1_value(code):
+    return changed("    exponent, fraction", "    code = -code & 15 if code > 7 else code\n    exponent, fraction")(code)
+
+
+# %% right decode: text of bits
+def decode(code, exponent_bits, mantissa_bits, bias):
+    bits = f"{code:0{1 + exponent_bits + mantissa_bits}b}"
+    exponent, mantissa = int(bits[1 : 1 + exponent_bits], 2), int(bits[1 + exponent_bits :], 2)
+    value = mantissa / 2**mantissa_bits + (exponent > 0)
+    return (-1.0) ** int(bits[0]) * value * 2.0 ** (max(exponent, 1) - bias)
+
+
+# %% right decode: divmod and ldexp
+def decode(code, exponent_bits, mantissa_bits, bias):
+    rest, mantissa = divmod(code, 2**mantissa_bits)
+    sign, exponent = divmod(rest, 2**exponent_bits)
+    hidden = 2**mantissa_bits if exponent else 0
+    value = math.ldexp(hidden + mantissa, max(exponent, 1) - bias - mantissa_bits)
+    return -value if sign else value
+
+
+# %% right decode: a fraction and copysign
+def decode(code, exponent_bits, mantissa_bits, bias):
+    mantissa = Fraction(code % 2**mantissa_bits, 2**mantissa_bits)
+    exponent = (code >> mantissa_bits) % 2**exponent_bits
+    value = (mantissa + bool(exponent)) * Fraction(2) ** (max(exponent, 1) - bias)
+    return math.copysign(float(value), -1 if code >> exponent_bits + mantissa_bits else 1)
+
+
+# %% right decode: numpy
+def decode(code, exponent_bits, mantissa_bits, bias):
+    sign = np.float64(1 - 2 * (code >> (exponent_bits + mantissa_bits)))
+    exponent = np.int64((code >> mantissa_bits) & ((1 << exponent_bits) - 1))
+    mantissa = np.float64(code & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
+    if exponent == 0:
+        return sign * mantissa * np.exp2(np.float64(1 - bias))
+    return sign * (1 + mantissa) * np.exp2(np.float64(exponent - bias))
+
+
+# %% right decode: a float64 tensor
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return torch.tensor(ours.decode(code, exponent_bits, mantissa_bits, bias), dtype=torch.float64)
+
+
+# %% right decode: bit by bit
+def decode(code, exponent_bits, mantissa_bits, bias):
+    exponent = code >> mantissa_bits & (1 << exponent_bits) - 1
+    value = 1.0 if exponent else 0.0
+    for place in range(mantissa_bits):
+        if code >> place & 1:
+            value += 2.0 ** (place - mantissa_bits)
+    value *= 2.0 ** ((exponent or 1) - bias)
+    return -value if code >> exponent_bits + mantissa_bits & 1 else value
+
+
+# %% wrong decode: no sign
+#    says: Every code with its sign bit set comes out positive
+#    never: The sign bit of a zero counts
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return abs(ours.decode(code, exponent_bits, mantissa_bits, bias))
+
+
+# %% wrong decode: the sign at bit 15
+#    says: Yours is right for every code of FP16, BF16
+#    never: The sign bit of a zero counts
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return changed("code >> (exponent_bits + mantissa_bits)", "code >> 15")(
+        code, exponent_bits, mantissa_bits, bias
+    )
+
+
+# %% wrong decode: ten mantissa bits
+#    says: Yours is right for every code of FP16, and wrong
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return ours.decode(code, exponent_bits, 10, bias)
+
+
+# %% wrong decode: the bias is added
+#    says: Only codes with an exponent field above 0
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return changed("(exponent - bias)", "(exponent + bias)")(
+        code, exponent_bits, mantissa_bits, bias
+    )
+
+
+# %% wrong decode: subnormals are zeros
+#    says: Only codes with an exponent field of 0
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return changed("return sign * fraction", "return sign * 0.0 * fraction")(
+        code, exponent_bits, mantissa_bits, bias
+    )
+
+
+# %% wrong decode: one exponent too low everywhere
+#    says: 0.5 times the right one
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return ours.decode(code, exponent_bits, mantissa_bits, bias) / 2
+
+
+# %% wrong decode: the mantissa is not divided
+#    says: Only codes with a mantissa field above 0
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return changed(" / 2**mantissa_bits", "")(code, exponent_bits, mantissa_bits, bias)
+
+
+# %% wrong decode: fields in another order
+#    says: OverflowError
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return ours.decode(code, mantissa_bits, exponent_bits, bias)
+
+
+# %% wrong decode: a sign that forgets zero
+#    says: The sign bit of a zero counts
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return ours.decode(code, exponent_bits, mantissa_bits, bias) or 0.0
+
+
+# %% wrong decode: the highest field is inf
+#    says: Yours is right for every code of FP16, BF16
+def decode(code, exponent_bits, mantissa_bits, bias):
+    if code >> mantissa_bits & 2**exponent_bits - 1 == 2**exponent_bits - 1:
+        return math.inf
+    return ours.decode(code, exponent_bits, mantissa_bits, bias)
+
+
+# %% right snap: numpy
+def snap(x):
+    with np.errstate(over="ignore"):
+        return np.float64(x).astype(np.float16)
+
+
+# %% right snap: a threshold first
+def snap(x):
+    if x != x or x == 0 or abs(x) >= 65520:
+        return x if x != x or x == 0 else math.copysign(math.inf, x)
+    gap = spacing(x, FP16)
+    return math.copysign(round(abs(x) / gap) * gap, x)
+
+
+# %% right snap: a fraction
+def snap(x):
+    if not math.isfinite(x):
+        return x
+    gap = Fraction(spacing(x, FP16))
+    value = float(round(Fraction(abs(x)) / gap) * gap)
+    return math.copysign(math.inf if value > 65504 else value, x)
+
+
+# %% right snap: torch, from the value that was rounded once
+def snap(x):
+    return torch.tensor(ours.snap(x), dtype=torch.float16)
+
+
+# %% right snap: numpy's rint
+def snap(x):
+    if not np.isfinite(x):
+        return float(x)
+    gap = spacing(x, FP16)
+    value = np.rint(x / gap) * gap
+    return np.copysign(np.inf if abs(value) > 65504 else value, x)
+
+
+# %% right snap: struct
+def snap(x):
+    import struct
+
+    if math.isfinite(x) and abs(x) < 65520:
+        return struct.unpack("<e", struct.pack("<e", x))[0]
+    return math.copysign(math.inf, x) if x == x else x
+
+
+# %% wrong snap: inf is not asked for
+#    says: inf and NaN pass through
+def snap(x):
+    gap = spacing(x, FP16)
+    value = round(abs(x) / gap) * gap
+    return math.copysign(value if value <= 65504 else math.inf, x)
+
+
+# %% wrong snap: only NaN passes
+#    says: inf and NaN pass through
+def snap(x):
+    if x != x:
+        return x
+    gap = spacing(x, FP16)
+    value = round(abs(x) / gap) * gap
+    return math.copysign(value if value <= 65504 else math.inf, x)
+
+
+# %% wrong snap: torch's cast
+#    idea: rounding-twice-is-rounding-once
+def snap(x):
+    return torch.tensor(x, dtype=torch.float64).to(torch.float16).item()
+
+
+# %% wrong snap: floor
+#    says: lies nearer to 1.0009765625
+def snap(x):
+    if not math.isfinite(x):
+        return x
+    gap = spacing(x, FP16)
+    return math.floor(x / gap) * gap
+
+
+# %% wrong snap: no overflow
+#    says: the result is inf
+def snap(x):
+    return changed("value if value <= 65504 else math.inf", "value")(x)
+
+
+# %% wrong snap: the negative half loses its sign
+#    says: keeps its sign
+def snap(x):
+    return abs(ours.snap(x)) if x == x else x
+
+
+# %% wrong snap: one gap for all
+#    says: The nearest FP16 value is
+def snap(x):
+    if not math.isfinite(x):
+        return x
+    value = round(abs(x) * 1024) / 1024
+    return math.copysign(value if value <= 65504 else math.inf, x)
+
+
+# %% wrong snap: inf becomes NaN
+#    says: NaN is not the answer
+def snap(x):
+    return ours.snap(x) if math.isfinite(x) else math.nan
+
+
+# %% wrong snap: the negative zero
+#    idea: zero-has-no-sign
+def snap(x):
+    return ours.snap(x) or 0.0
+
+
+# %% right window: masks
+def window(x, dtype):
+    present = x != 0
+    after = x.to(dtype).to(torch.float32)
+    kept = present & (after != 0)
+    error = torch.abs(after[kept] / x[kept] - 1).median()
+    return 1 - kept.sum().item() / present.sum().item(), error
+
+
+# %% right window: float64 and numpy
+def window(x, dtype):
+    before = x[x != 0].double().numpy()
+    after = x[x != 0].to(dtype).double().numpy()
+    kept = after != 0
+    return np.mean(~kept), np.median(np.abs(after - before)[kept] / np.abs(before[kept]))
+
+
+# %% right window: a list
+def window(x, dtype):
+    return list(ours.window(x, dtype))
+
+
+# %% right window: a tensor of two
+def window(x, dtype):
+    return torch.tensor(ours.window(x, dtype), dtype=torch.float64)
+
+
+# %% right window: a loop
+def window(x, dtype):
+    lost, errors = 0, []
+    for before, after in zip(x.tolist(), x.to(dtype).double().tolist()):
+        if before == 0:
+            continue
+        if after == 0:
+            lost += 1
+        else:
+            errors.append(abs(after - before) / abs(before))
+    return lost / (lost + len(errors)), sorted(errors)[len(errors) // 2]
+
+
+# %% right window: the quantile
+def window(x, dtype):
+    x = x[torch.nonzero(x, as_tuple=True)]
+    after = x.type(dtype).type(torch.float32)
+    error = torch.quantile(((x - after) / x).abs()[after.ne(0)].double(), 0.5)
+    return (after.eq(0).sum() / x.numel()).item(), error.item()
+
+
+# %% wrong window: signed errors
+#    says: the survivors' median relative error
+#    never: Divide by what?
+def window(x, dtype):
+    return changed(".abs().median()", ".median()")(x, dtype)
+
+
+# %% wrong window: the error in 16 bits
+#    says: A median of 0
+#    never: Divide by what?
+def window(x, dtype):
+    x = x[x != 0]
+    after = x.to(dtype)
+    kept = after != 0
+    error = ((after - x.to(dtype))[kept] / x[kept]).abs().median()
+    return (~kept).float().mean().item(), error.item()
+
+
+# %% wrong window: in percent
+#    says: Yours is in percent
+def window(x, dtype):
+    lost, error = ours.window(x, dtype)
+    return 100 * lost, 100 * error
+
+
+# %% wrong window: a count
+#    says: Yours is the count
+def window(x, dtype):
+    return ours.window(x, dtype)[0] * (x != 0).sum().item(), ours.window(x, dtype)[1]
+
+
+# %% wrong window: the survivors
+#    says: the share that survives
+def window(x, dtype):
+    lost, error = ours.window(x, dtype)
+    return 1 - lost, error
+
+
+# %% wrong window: swapped
+#    says: return lost first
+def window(x, dtype):
+    return ours.window(x, dtype)[::-1]
+
+
+# %% wrong window: the mean
+#    says: Yours is the mean
+def window(x, dtype):
+    return changed(".median()", ".mean()")(x, dtype)
+
+
+# %% wrong window: the largest
+#    says: Yours is the largest error
+def window(x, dtype):
+    return changed(".median()", ".max()")(x, dtype)
+
+
+# %% wrong window: divided by the cast
+#    says: relative to x is asked for
+def window(x, dtype):
+    return changed(" / x[kept]", " / after[kept]")(x, dtype)
+
+
+# %% wrong window: one number
+#    says: 2 values are asked for
+def window(x, dtype):
+    return ours.window(x, dtype)[0]
+
+
+# %% wrong window: absolute errors
+#    idea: error-is-absolute
+def window(x, dtype):
+    x = x[x != 0]
+    after = x.to(dtype).float()
+    return (after == 0).float().mean(), (after - x)[after != 0].abs().median()
+
+
+# %% right eight-bits: the least bias
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 32}
+
+
+# %% right eight-bits: the largest bias
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 40}
+
+
+# %% right eight-bits: numpy's integers
+eight_bits = {key: np.int64(value) for key, value in ours.eight_bits.items()}
+
+
+# %% right eight-bits: whole floats
+eight_bits = {key: float(value) for key, value in ours.eight_bits.items()}
+
+
+# %% right eight-bits: in another order
+eight_bits = dict(bias=36, mantissa_bits=2, exponent_bits=5)
+
+
+# %% right eight-bits: tensors
+eight_bits = {key: torch.tensor(value) for key, value in ours.eight_bits.items()}
+
+
+# %% wrong eight-bits: E4M3 moved
+#    says: Values are lost at both ends
+eight_bits = {"exponent_bits": 4, "mantissa_bits": 3, "bias": 26}
+
+
+# %% wrong eight-bits: three exponent bits
+#    says: Values are lost at both ends
+eight_bits = {"exponent_bits": 3, "mantissa_bits": 4, "bias": 20}
+
+
+# %% wrong eight-bits: E5M2 as it is
+#    idea: default-bias-fits-all
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 15}
+
+
+# %% wrong eight-bits: too low
+#    says: The window ends below the largest gradient
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 50}
+
+
+# %% wrong eight-bits: too high
+#    says: does it lie too high
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 24}
+
+
+# %% wrong eight-bits: no mantissa
+#    says: leave no mantissa bit
+#    never: specials
+eight_bits = {"exponent_bits": 7, "mantissa_bits": 0, "bias": 63}
+
+
+# %% wrong eight-bits: a negative bias
+#    says: Which bias puts one over the other
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": -24}
+
+
+# %% wrong eight-bits: nine bits
+#    idea: sign-bit-is-free
+eight_bits = {"exponent_bits": 5, "mantissa_bits": 3, "bias": 38}
+
+
+# %% wrong eight-bits: half a bit
+#    says: whole numbers are wanted
+eight_bits = {"exponent_bits": 4.5, "mantissa_bits": 2.5, "bias": 38}
+
+
+# %% wrong eight-bits: a list
+#    says: a dict with the keys
+eight_bits = [5, 2, 38]
+
+
+# %% wrong eight-bits: seven bits
+#    says: are 7 bits
+eight_bits = {"exponent_bits": 4, "mantissa_bits": 2, "bias": 30}
+
+
+# %% wrong eight-bits: a precise error is not all
+#    idea: range-is-all-that-counts
+eight_bits = {"exponent_bits": 6, "mantissa_bits": 1, "bias": 50}
+
+
+# %% right tf32: a mask of ones
+def tf32(x):
+    codes = x.contiguous().view(torch.int32)
+    return torch.bitwise_and(codes + (1 << 12), -(1 << 13)).view(torch.float32)
+
+
+# %% right tf32: shifts
+def tf32(x):
+    return ((x.view(torch.int32) + 4096 >> 13) << 13).view(torch.float32)
+
+
+# %% right tf32: a copy in place
+def tf32(x):
+    codes = x.clone().view(torch.int32)
+    codes += 0x1000
+    codes &= ~0x1FFF
+    return codes.view(x.dtype)
+
+
+# %% right tf32: numpy
+def tf32(x):
+    codes = x.numpy().view(np.int32)
+    return torch.from_numpy((codes + 0x1000 & ~0x1FFF).view(np.float32))
+
+
+# %% right tf32: the sign apart
+def tf32(x):
+    magnitude = x.abs().view(torch.int32) + 0x1000
+    return torch.copysign((magnitude & ~0x1FFF).view(torch.float32), x)
+
+
+# %% right tf32: minus the remainder
+def tf32(x):
+    codes = x.view(torch.int32) + 0x1000
+    return (codes - (codes & 0x1FFF)).view(torch.float32)
+
+
+# %% wrong tf32: to for view, at the end
+#    says: `.view` reads the same bits
+def tf32(x):
+    return (x.view(torch.int32) + 0x1000 & ~0x1FFF).to(torch.float32)
+
+
+# %% wrong tf32: to for view, at the start
+#    says: drops the fraction of x
+def tf32(x):
+    return (x.to(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+
+
+# %% wrong tf32: codes come back
+#    says: by `.view(torch.float32)`
+def tf32(x):
+    return x.view(torch.int32) + 0x1000 & ~0x1FFF
+
+
+# %% wrong tf32: BF16
+#    says: more than 7 mantissa bits
+def tf32(x):
+    return x.bfloat16().float()
+
+
+# %% wrong tf32: FP16
+#    says: midway
+def tf32(x):
+    return x.half().float()
+
+
+# %% wrong tf32: twelve bits go
+#    says: mantissa bits, and TF32 has 10
+def tf32(x):
+    return (x.view(torch.int32) + 0x800 & ~0xFFF).view(torch.float32)
+
+
+# %% wrong tf32: nothing happens
+#    says: mantissa bits, and TF32 has 10
+def tf32(x):
+    return x.clone()
+
+
+# %% wrong tf32: a whole gap is added
+#    says: 1 is a TF32 value, so it stays
+def tf32(x):
+    return (x.view(torch.int32) + 0x2000 & ~0x1FFF).view(torch.float32)
+
+
+# %% wrong tf32: x is written
+#    says: changed x itself
+def tf32(x):
+    codes = x.view(torch.int32)
+    codes += 0x1000
+    return (codes & ~0x1FFF).view(torch.float32)
+
+
+# %% wrong tf32: no sign
+#    says: The sign is lost
+def tf32(x):
+    return ours.tf32(x.abs())
+
+
+# %% wrong tf32: subnormals are flushed
+#    says: TF32 has subnormals
+def tf32(x):
+    return torch.where(x.abs() < 2.0**-126, x * 0, ours.tf32(x))
+
+
+# %% wrong tf32: a flat list
+#    says: a tensor is asked for
+def tf32(x):
+    return ours.tf32(x).tolist()
