@@ -37,9 +37,11 @@ def work(lab: str, sources, *, only: tuple[str, ...] = (), seconds: float | None
     return Work(lab=lab, digest=digest, cells=tuple(sources), exercises=tuple(chosen))
 
 
-def graded(grader, content: bytes, only: tuple[str, ...]) -> dict[str, Outcome]:
+def graded(
+    grader, content: bytes, only: tuple[str, ...], helpers: tuple[tuple[str, bytes], ...] = ()
+) -> dict[str, Outcome]:
     """The outcomes of some exercises of a file, by the path that every file takes."""
     work = understand(content, COURSE).work
     chosen = tuple(one for one in work.exercises if one.exercise in only)
-    outcomes = grader.grade(replace(work, exercises=chosen))
+    outcomes = grader.grade(replace(work, exercises=chosen, helpers=helpers))
     return {outcome.exercise: outcome for outcome in outcomes}

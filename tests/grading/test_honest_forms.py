@@ -309,6 +309,9 @@ IN_FORM = {
     "%time in a line": lambda: begun(f"{RIGHT_ULP}\n%time ulp(3.0)\nulp?\nfiles = !ls"),
     "%matplotlib": lambda: first("%matplotlib inline\n%config InlineBackend.figure_format = 'svg'"),
     "a shell in another cell": lambda: first("%%bash\npip install torch", "!nvidia-smi"),
+    "%%writefile and its import": lambda: first(
+        f"%%writefile my_gap.py\nimport math\n\n{RIGHT_ULP}", answer="from my_gap import ulp"
+    ),
     "%%writefile": lambda: first(f"%%writefile notes.txt\n{RIGHT_ULP}", "print(open('notes.txt'))"),
     "Windows line ends": lambda: everywhere(
         lambda cell: cell.update(source="".join(cell["source"]).replace("\n", "\r\n"))
@@ -385,6 +388,29 @@ def test_the_setup_cell_of_another_lab_is_the_grader_s_too(grader, change):
     cell["source"] = f"import seaborn as sns\n{COURSE[lab].setup}" if change != "deleted" else ""
     outcomes = graded(grader, as_bytes(notebook), only)
     assert {name: one.status for name, one in outcomes.items()} == dict.fromkeys(only, "passed")
+
+
+@pytest.mark.parametrize(
+    ("answer", "file"),
+    [
+        ("from helpers import RIGHT as ulp", "helpers.py"),
+        ("import helpers\nulp = helpers.RIGHT", "helpers.py"),
+        ("from tools.gaps import *\nulp = RIGHT", "tools/gaps.py"),
+        ("def ulp(x):\n    from helpers import RIGHT\n    return RIGHT(x)", "helpers.py"),
+    ],
+)
+def test_a_file_handed_in_beside_the_notebook_is_imported(grader, answer, file):
+    module = f"import math\n\n{RIGHT}".encode()
+    outcomes = graded(grader, as_bytes(begun(answer)), ONLY, helpers=((file, module),))
+    assert outcomes["ulp"].status == "passed", outcomes["ulp"]
+
+
+def test_of_a_file_handed_in_the_module_that_it_lacks_is_named(grader):
+    helpers = (("helpers.py", b"import more_helpers\n"),)
+    outcome = graded(grader, as_bytes(begun("from helpers import ulp")), ONLY, helpers=helpers)[
+        "ulp"
+    ]
+    assert "upload more_helpers.py beside the notebook" in outcome.message
 
 
 # Where something is missing that the answer needs, its points are lost and the page says why.
