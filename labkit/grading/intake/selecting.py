@@ -12,7 +12,8 @@ from labkit.grading.intake.naming import names_of
 from labkit.grading.intake.reading import Cell, Notebook, Unreadable
 from labkit.grading.records import Work
 
-_PREDICTION = {"guess", "sure"}
+_GUESS = {"guess", "sure"}
+"""What a predict cell of an older copy binds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
     if not _is_python(notebook):
         repairs.append(f"The notebook says it is in {notebook.language!r}; it was read as Python.")
     code = _code_cells(notebook.cells, lab, repairs)
-    code = [cell for cell in code if not _is_check(cell, lab) and not _is_guess(cell)]
+    code = [cell for cell in code if not _is_check(cell, lab) and not _is_guess(cell, lab)]
     code = _without_open_twins(code, lab, repairs)
     kept = _without_demonstrations(code, lab)
     _say_twice_defined(kept, lab, repairs)
@@ -135,9 +136,23 @@ def _calls_a_check(statement: ast.stmt) -> bool:
     )
 
 
-def _is_guess(cell: Cell) -> bool:
+def _is_guess(cell: Cell, lab: CourseLab) -> bool:
     # A guess that is misspelt would raise, and no answer reads it.
-    return cell.is_predict and names_of(cell.source).bound <= _PREDICTION
+    names = names_of(cell.source)
+    if not cell.is_predict or names.bound & lab.names:
+        return False
+    statements = names.tree.body if names.tree else [None]
+    return names.bound <= _GUESS or all(_asks_or_guesses(statement) for statement in statements)
+
+
+def _asks_or_guesses(statement: ast.stmt | None) -> bool:
+    """Whether it is a function below ``@predict(...)``, or a call ``step.guess(...)``."""
+    match statement:
+        case ast.FunctionDef(decorator_list=[ast.Call(func=ast.Name(id="predict"))]):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="guess"))):
+            return True
+    return False
 
 
 def _without_open_twins(code: list[Cell], lab: CourseLab, repairs: list[str]) -> list[Cell]:
