@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from labkit.formats.expressions import ExpressionError, read_number, same_unit
+from labkit.formats.expressions import ExpressionError
+from labkit.formats.written_numbers import read_number, same_unit
 
 if TYPE_CHECKING:
     from labkit.labs.engine.widget_prediction import PredictionCard
@@ -89,7 +90,7 @@ class NumberGuess(Prediction):
     """A number, inf or NaN.
 
     Args:
-        unit: of the guess and of the truth; one of ``labkit.formats.expressions.UNITS``.
+        unit: of the guess and of the truth; one of ``labkit.formats.written_numbers.UNITS``.
         slack: a guess that is off by at most this is right.
         by_number: what to say of a number, of "inf" or "nan", or of an interval (low, high), both
             ends included; the first that fits counts.
@@ -109,11 +110,14 @@ class NumberGuess(Prediction):
 
     def read(self, guess: Any) -> float:
         """The number, in the unit; raises UnclearGuess."""
-        if hasattr(guess, "item"):
-            guess = guess.item()
         try:
+            if hasattr(guess, "item"):
+                guess = guess.item()
             if isinstance(guess, str):
-                guess = same_unit(read_number(guess), self.unit)
+                written = read_number(guess)
+                if self.unit == "%" and written.unit is None and 0 < abs(written.value) < 1:
+                    raise UnclearGuess(f"{guess!r} may be a share: add the sign, as in 50 %.")
+                guess = same_unit(written, self.unit)
             elif isinstance(guess, bool):
                 raise TypeError
             return float(guess)
@@ -121,7 +125,9 @@ class NumberGuess(Prediction):
             return math.inf if guess > 0 else -math.inf
         except ExpressionError as error:
             raise UnclearGuess(f"{str(error)[0].upper()}{str(error)[1:]}.") from None
-        except (TypeError, ValueError):
+        except UnclearGuess:
+            raise
+        except (TypeError, ValueError, RuntimeError):  # no number, or a tensor of several
             raise self._unclear(guess) from None
 
     def is_right(self, guess: float, truth: float) -> bool:
