@@ -122,7 +122,7 @@ def test_no_cell_stands_on_the_learners_answer(source):
     ],
 )
 def test_a_leak_is_seen(cell, leaky):
-    assert bool(leaks(cells_of(TINY.replace("print(guess)", cell)))) == leaky
+    assert bool(leaks(cells_of(TINY.replace("print(math.pi)", cell)))) == leaky
 
 
 # --- Unsolved, everything runs --------------------------------------------------------------------

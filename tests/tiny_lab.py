@@ -10,9 +10,19 @@ TINY = '''\
 
 # %%
 import math
+from labkit.labs.engine import NumberGuess, predict
+
+
+class guesses:
+    ones = NumberGuess(id="ones", lab="02_tiny", question="How many ones has 7?")
 
 # %% predict="ones"
-guess, sure = ..., 2  # the dots before the 2, é
+@predict(guesses.ones)
+def count():
+    return bin(7).count("1")
+
+# %% [markdown]
+# 7 is $2^3 - 1$: three "ones", é.
 
 # %% exercise="ulp"
 def ulp(x: float) -> float:
@@ -35,7 +45,7 @@ gap = 2
 assert gap == 2
 
 # %% tags=["nbval-ignore-output"]
-print(guess)
+print(math.pi)
 
 # %%
 print("done")

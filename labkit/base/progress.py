@@ -282,11 +282,12 @@ def sections_passed(labs: Iterable[LabEntry], *, log: Iterable[Event]) -> set[st
 def sure_and_wrong(log: Iterable[Event]) -> list[Event]:
     """The predictions made with certainty that were wrong, newest first.
 
-    Of several answers to one prediction the first counts: the later ones had seen the truth.
+    Of several answers to one prediction the first counts: the later ones had seen the truth. A
+    guess that was carried from an older copy has not been judged yet, and does not count.
     """
     first: dict[tuple[str, str], Event] = {}
     for event in log:
-        if event.kind == "prediction":
+        if event.kind == "prediction" and "correct" in event.detail:
             first.setdefault((event.lab, event.item), event)
     wrong = [
         event

@@ -5,7 +5,8 @@ Everything in ``notebooks/`` but ``source/`` is generated, and two things outsid
 - ``notebooks/NN_topic.ipynb``, for the learner: no solutions, no outputs;
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;
 - ``notebooks/manifest.json``: labs, exercises, points and versions, for programs;
-- ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``;
+- ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``, and
+  what stands behind guesses;
 - the table of labs in the README beside ``notebooks/``, between two comments.
 
 ``labkit build`` bundles the widgets too, see ``labkit.course.bundle``.
@@ -31,7 +32,7 @@ from labkit.base.files import replace_file
 from labkit.base.manifest import full_name
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.lab_source import Lab, digest, read_lab
-from labkit.course.solution_text import solutions_text, topic
+from labkit.course.solution_text import answers_text, solutions_text, topic
 
 # The longest a cell may take. A lab runs in under 60 s, but a machine under load has been seen to
 # take minutes over `import torch`; a kernel that died is noticed at once.
@@ -141,7 +142,7 @@ def _manifest(labs: Iterable[Lab]) -> dict[str, Any]:
 def _entry(lab: Lab) -> dict[str, Any]:
     texts = _texts_of_checks(lab)
     # A check judges and explains with the lab's solutions too.
-    check_version = digest("".join([*texts, solutions_text(lab)]))[:12] if texts else None
+    check_version = digest("".join([*texts, answers_text(lab)]))[:12] if texts else None
     return {
         "lab": lab.lab,
         "title": lab.title,
@@ -159,7 +160,7 @@ def _entry(lab: Lab) -> dict[str, Any]:
             }
             for exercise in lab.exercises
         ],
-        "predictions": list(lab.predictions),
+        "predictions": list(lab.explanations),
         "sections": lab.sections,
     }
 

@@ -5,7 +5,9 @@
 - ``exercise="slug"``: the learner's cell. ``### BEGIN SOLUTION`` and ``### END SOLUTION`` enclose
   what the learner has to write.
 - ``check="slug" points=2 [seconds=10]``: the cell that judges it, later in the file.
-- ``predict="slug"``: a cell that asks for a guess; its first ``...`` is where the guess goes.
+- ``predict="slug"``: a cell that asks for a guess: one function below ``@predict(guesses.NAME)``,
+  where NAME is the slug. The Markdown cell below it is the explanation, which stands behind the
+  guess and in neither notebook.
 - ``tags=[...]``: passed on as they are.
 
 ``read_lab`` gives a ``Lab`` or raises ``LabError``, which lists every mistake of the file at once.
@@ -79,6 +81,7 @@ class Exercise:
 class Lab:
     """A lab read from its source; ``learner`` and ``solution`` are notebooks without outputs.
 
+    ``explanations`` holds, by the slug of each prediction, the Markdown that stands behind it.
     ``outcome`` is the first thing that the first cell promises after "After this lab you can", or
     "" where it promises none: "read any code of any float format as a number". ``sections`` gives
     the headings as the manifest holds them.
@@ -91,7 +94,7 @@ class Lab:
     hardware: str
     version: str
     exercises: tuple[Exercise, ...]
-    predictions: tuple[str, ...]
+    explanations: dict[str, str]
     sections: list[dict[str, Any]]
     learner: Any
     solution: Any
@@ -164,13 +167,16 @@ def read_lab(path: Path) -> Lab:
     errors = _mistakes_of_options(cells)
     if not errors:
         errors += _mistakes_of_regions(cells)
+        errors += _mistakes_of_predictions(cells)
+    written = cells
+    cells, explanations = _behind_guesses(written)
     title, hardware = _head(cells, path.stem, errors)
     if errors:
         raise LabError("\n".join(f"{path.name}: {error}" for error in errors))
 
     outcome = _outcome(cells[0].source)
-    trees = [tree(cell.source) if cell.cell_type == "code" else None for cell in cells]
-    minutes = lab_minutes(cells, trees)
+    trees = [tree(cell.source) if cell.cell_type == "code" else None for cell in written]
+    minutes = lab_minutes(written, trees)  # an explanation is read too
     cells[0].source = _with_minutes(cells[0].source, minutes)
     solution = _notebook(cells, path.stem, text)
     learner = _cleared(solution)
@@ -187,7 +193,7 @@ def read_lab(path: Path) -> Lab:
         hardware=hardware,
         version=digest(text)[:12],
         exercises=tuple(exercises),
-        predictions=tuple(c.metadata["predict"] for c in cells if "predict" in c.metadata),
+        explanations=explanations,
         sections=_sections(cells),
         learner=learner,
         solution=solution,
@@ -291,7 +297,7 @@ def _positive(value: object) -> bool:
 
 
 def _mistakes_of_regions(cells: list[Any]) -> list[str]:
-    """Solution regions that are missing, unpaired or misplaced; predict cells without a `...`."""
+    """Solution regions that are missing, unpaired or misplaced; cells that are not Python."""
     errors: list[str] = []
     for cell in cells:
         marks = re.findall(r"\b(BEGIN|END) SOLUTION\b", cell.source)
@@ -304,19 +310,79 @@ def _mistakes_of_regions(cells: list[Any]) -> list[str]:
         if cell.cell_type != "code":
             continue
         try:
-            module = tree(cell.source)
+            tree(cell.source)
         except SyntaxError as error:
             errors.append(f"{label}: {error.msg} (line {error.lineno} of the cell)")
-            continue
-        if _kind(cell) == "predict" and _ellipsis(module) is None:
-            errors.append(f"{label}: a predict cell needs a `...` where the guess goes")
     return errors
 
 
-def _ellipsis(module: ast.Module) -> ast.Constant | None:
-    """The first `...` that is a value."""
-    found = [n for n in ast.walk(module) if isinstance(n, ast.Constant) and n.value is ...]
-    return min(found, key=lambda n: (n.lineno, n.col_offset), default=None)
+def _mistakes_of_predictions(cells: list[Any]) -> list[str]:
+    """Predict cells of another form or without an explanation; cells that read a prediction."""
+    errors: list[str] = []
+    owner: dict[str, str] = {}
+    for cell, below in zip(cells, [*cells[1:], None], strict=True):
+        if cell.cell_type != "code" or not _is_python(cell.source):
+            continue
+        label, assigned = _label(cell), names_assigned(cell.source)
+        for name in names_loaded(cell.source):
+            if name in owner and name not in assigned:
+                errors.append(
+                    f"{label}: reads `{name}`, which is the prediction {owner[name]!r} and not its "
+                    "truth; compute it again under another name"
+                )
+        for name in assigned:
+            owner.pop(name, None)
+        if _kind(cell) != "predict":
+            continue
+        slug = cell.metadata["predict"]
+        name = _predicted(cell.source, slug)
+        if name is None:
+            errors.append(
+                f"{label}: the cell must be one function below "
+                f"`@predict(guesses.{slug.replace('-', '_')})`"
+            )
+            continue
+        owner[name] = slug
+        is_text = below is not None and below.cell_type == "markdown"
+        if not is_text or re.search("^#", below.source, re.MULTILINE):
+            errors.append(
+                f"{label}: the cell below must be the explanation, Markdown without a heading"
+            )
+    return errors
+
+
+def _is_python(code: str) -> bool:
+    try:
+        tree(code)
+    except SyntaxError:
+        return False
+    return True
+
+
+def _predicted(code: str, slug: str) -> str | None:
+    """The name of the function that a predict cell decorates; None for a cell of another form."""
+    match tree(code).body:
+        case [
+            ast.FunctionDef(
+                name=name,
+                decorator_list=[
+                    ast.Call(func=ast.Name(id="predict"), args=[ast.Attribute(attr=asked)])
+                ],
+            )
+        ] if asked.replace("_", "-") == slug:
+            return name
+    return None
+
+
+def _behind_guesses(cells: list[Any]) -> tuple[list[Any], dict[str, str]]:
+    """The cells without the explanations of predictions, and these by their slugs."""
+    kept, explanations = [], {}
+    for above, cell in zip([None, *cells], cells, strict=False):
+        if above is not None and _kind(above) == "predict":
+            explanations[above.metadata["predict"]] = cell.source
+        else:
+            kept.append(cell)
+    return kept, explanations
 
 
 def _notebook(cells: list[Any], lab: str, text: str) -> Any:
@@ -416,7 +482,7 @@ def _is_stub(statement: ast.Raise) -> bool:
 
 
 def _finish(solution: Any, learner: Any, cells: list[Any]) -> None:
-    """Give the cells their ids, the open checks their tag and the solved predictions a skip."""
+    """Give the cells their ids, the open checks their tag; solved predictions show the truth."""
     occurrences: Counter[str] = Counter()
     for solved, open_, cell in zip(solution.cells, learner.cells, cells, strict=True):
         occurrences[f"{open_.cell_type}\n{open_.source}"] += 1
@@ -426,16 +492,5 @@ def _finish(solution: Any, learner: Any, cells: list[Any]) -> None:
             tags = open_.metadata.get("tags", [])
             open_.metadata["tags"] = [*tags, "raises-exception"]
         if _kind(cell) == "predict":
-            solved["source"] = _skipped(solved.source)
-
-
-def _skipped(code: str) -> str:
-    """The cell with its first `...` replaced by `"skip"`."""
-    place = _ellipsis(ast.parse(code))
-    lines = code.split("\n")
-    line = lines[place.lineno - 1].encode()
-    # ast counts columns in bytes of UTF-8.
-    lines[place.lineno - 1] = (
-        line[: place.col_offset] + b'"skip"' + line[place.end_col_offset :]
-    ).decode()
-    return "\n".join(lines)
+            name = _predicted(solved.source, cell.metadata["predict"])
+            solved["source"] = f'{solved.source}\n\n\n{name}.guess("skip")'

@@ -6,8 +6,9 @@ folder and may be called any number of times:
 - a lab that is not there is copied;
 - a copy of another version in which the learner changed nothing is replaced;
 - a changed copy of another version is first kept as ``NN_topic.before-<version>.ipynb``; the new
-  notebook then gets the learner's answers (by nbgrader's ``grade_id``) and guesses (by
-  ``metadata.labkit.predict``). Cells that the learner added stay in the kept file;
+  notebook then gets the learner's answers (by nbgrader's ``grade_id``). Guesses (by
+  ``metadata.labkit.predict``) go into the log, where the notebook's cards find them. Cells that the
+  learner added stay in the kept file;
 - whatever else is in the way is left alone, and the report says so.
 
 A copy shows by itself what was changed: a lab's cell carries the hash of its text in its id, see
@@ -16,13 +17,16 @@ A copy shows by itself what was changed: a lab's cell carries the hash of its te
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from labkit.base import progress
 from labkit.base.files import replace_file
 from labkit.base.manifest import LabEntry, copied, read_manifest
 from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
@@ -60,11 +64,23 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Guess:
+    """A guess that stands in a copy: the text of it, and how sure its author was, 1 to 3."""
+
+    prediction: str
+    text: str
+    sure: int
+
+
+@dataclass(frozen=True)
 class Carried:
-    """What moved from a learner's copy into a new notebook, and what did not."""
+    """What moved from a learner's copy into a new notebook, and what did not.
+
+    ``guesses`` are those of the copy; no notebook holds a guess.
+    """
 
     answers: tuple[str, ...]
-    guesses: tuple[str, ...]
+    guesses: tuple[Guess, ...]
     gone: tuple[str, ...]
     others: int
 
@@ -105,24 +121,23 @@ def start(target: str | os.PathLike[str] | None = None, *, notebooks: Path = NOT
 
 
 def carry(old: dict[str, Any], new: dict[str, Any]) -> Carried:
-    """Put the answers and guesses of the notebook ``old`` into the notebook ``new``, in place.
+    """Put the answers of ``old`` into the notebook ``new``, in place, and read its guesses.
 
-    An exercise or a guess that is as it was handed out is not carried: the new text stands.
+    An exercise that is as it was handed out is not carried: the new text stands.
     """
-    changed = _changed(old)
-    kept = {key: cell for cell in changed if (key := _key(cell)) and not _is_open(cell)}
+    changed = [cell for cell in _changed(old) if not _is_open(cell)]
+    keys = {key: cell for cell in changed if (key := _key(cell))}
+    found = {key: _guess(key[1], cell) for key, cell in keys.items() if key[0] == "guess"}
+    kept = {key: cell for key, cell in keys.items() if key[0] == "answer" or found[key]}
     places = {key: cell for cell in new["cells"] if (key := _key(cell))}
-    moved = []
     for key, cell in places.items():
-        if key in kept:
+        if key[0] == "answer" and key in kept:
             cell["source"] = kept[key]["source"]
-            moved.append(key)
-    gone = [slug for kind, slug in kept if (kind, slug) not in places]
     return Carried(
-        answers=tuple(slug for kind, slug in moved if kind == "answer"),
-        guesses=tuple(slug for kind, slug in moved if kind == "guess"),
-        gone=tuple(gone),
-        others=sum(1 for cell in changed if not _is_open(cell)) - len(kept),
+        answers=tuple(key[1] for key in places if key[0] == "answer" and key in kept),
+        guesses=tuple(guess for key, guess in found.items() if guess and key in places),
+        gone=tuple(slug for kind, slug in kept if (kind, slug) not in places),
+        others=len(changed) - len(kept),
     )
 
 
@@ -155,17 +170,43 @@ def _one(lab: LabEntry, *, notebooks: Path, folder: Path) -> tuple[str, str]:
     carried = carry(old, new)
     # Kept first: whatever stops us here, the learner's file is in one of the two places.
     kept = _keep(path, theirs, mine.version)
+    unlogged = _log(lab.lab, carried.guesses)
     replace_file(path, json.dumps(new, indent=1, ensure_ascii=False) + "\n", durable=True)
-    return "updated", _sentence(name, kept, carried)
+    return "updated", _sentence(name, kept, carried, unlogged)
 
 
-def _sentence(name: str, kept: str, carried: Carried) -> str:
-    work = [f"`{slug}`" for slug in (*carried.answers, *carried.guesses)]
+def _log(lab: str, guesses: tuple[Guess, ...]) -> list[str]:
+    """Log the guesses of predictions that have none in the log; those that cannot be logged.
+
+    What is so is not known here. The prediction's cell judges the guess when it runs.
+    """
+    if guesses and (progress.is_off() or progress.why_not_writable()):
+        return [guess.prediction for guess in guesses]
+    there = {event.item for event in progress.events(lab=lab, kind="prediction")}
+    for guess in guesses:
+        if guess.prediction not in there:
+            progress.record(
+                "prediction",
+                lab=lab,
+                item=guess.prediction,
+                status="carried",
+                guess=guess.text,
+                sure=guess.sure,
+            )
+    return []
+
+
+def _sentence(name: str, kept: str, carried: Carried, unlogged: list[str]) -> str:
+    guesses = [guess.prediction for guess in carried.guesses if guess.prediction not in unlogged]
+    work = [f"`{slug}`" for slug in (*carried.answers, *guesses)]
     said = [
         f"{name} is now the current version.",
         f"Carried over: {', '.join(work) or 'nothing'}.",
         f"Your earlier file is {kept}.",
     ]
+    if unlogged:
+        slugs = ", ".join(f"`{slug}`" for slug in unlogged)
+        said.append(f"Your log of progress cannot take the guesses {slugs}; they are in that file.")
     if carried.gone:
         gone = ", ".join(f"`{slug}`" for slug in carried.gone)
         said.append(f"The lab no longer asks for {gone}; what you wrote is in that file.")
@@ -201,6 +242,43 @@ def _key(cell: dict[str, Any]) -> tuple[str, str] | None:
     if isinstance(ours, dict) and ours.get("predict"):
         return "guess", str(ours["predict"])
     return None
+
+
+def _guess(prediction: str, cell: dict[str, Any]) -> Guess | None:
+    """The guess in a cell: `guess, sure = 2048, 3`, or `step.guess(2048, sure=3)`; None without."""
+    try:
+        statements = ast.parse(_text(cell)).body
+    except SyntaxError:
+        return None
+    found = None
+    for statement in statements:
+        match statement:
+            case ast.Assign([ast.Tuple([ast.Name("guess"), _])], ast.Tuple([value, n])):
+                found = value, n
+            case ast.Expr(ast.Call(ast.Attribute(attr="guess"), [value], [])):
+                found = value, ast.Constant(2)
+            case ast.Expr(ast.Call(ast.Attribute(attr="guess"), [value], [ast.keyword("sure", n)])):
+                found = value, n
+            case ast.Expr(ast.Call(ast.Attribute(attr="guess"), [value, n], [])):
+                found = value, n
+    if found is None:
+        return None
+    text, sure = _written(found[0], _text(cell)), getattr(found[1], "value", None)
+    if "..." in text or text == "skip":
+        return None
+    return Guess(prediction, text, sure if sure in (1, 2, 3) else 2)
+
+
+def _written(guess: ast.expr, code: str) -> str:
+    """A guess as a text that its prediction reads: a word without quotes, a bare list."""
+    if isinstance(guess, ast.List | ast.Tuple):
+        return ", ".join(_written(entry, code) for entry in guess.elts) or "none"
+    if isinstance(guess, ast.Constant) and isinstance(guess.value, str):
+        return guess.value.strip()
+    text = ast.get_source_segment(code, guess) or ""
+    text = text.removeprefix("math.").removeprefix("torch.")
+    found = re.fullmatch(r"""float\(['"](.*)['"]\)""", text)
+    return found[1] if found else text
 
 
 def _is_open(cell: dict[str, Any]) -> bool:

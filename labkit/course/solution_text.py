@@ -6,6 +6,8 @@ functions, classes and plain values. ``step = yours(scaled_step, ours.scaled_ste
 ``step = scaled_step``. Importing the module runs nothing: at its top level stand definitions,
 imports and values that are written down or made by Python's own functions. Anything else that a
 solution needs is an error for the author, and so is what comes from a check.
+
+At its end stand the explanations of the lab's predictions, by their ids.
 """
 
 import ast
@@ -46,7 +48,12 @@ def topic(lab: str) -> str:
 
 
 def solutions_text(lab: Lab) -> str:
-    """The text of ``labkit/labs/TOPIC/solutions.py``.
+    """The text of ``labkit/labs/TOPIC/solutions.py``; raises LabError as ``answers_text``."""
+    return answers_text(lab) + _explanations(lab)
+
+
+def answers_text(lab: Lab) -> str:
+    """That text without the explanations, which no check reads.
 
     Raises LabError, a line for each name that a solution needs and the module cannot hold.
     """
@@ -86,6 +93,22 @@ def solutions_text(lab: Lab) -> str:
     )
     listed = f'EXERCISES = {{\n{table}}}\n"""The names that each exercise asks for."""'
     return "\n\n".join(filter(None, [head, _sorted(imports.values()), listed, *parts])) + "\n"
+
+
+def _explanations(lab: Lab) -> str:
+    if not lab.explanations:
+        return ""
+    rows = "".join(f'    "{slug}": {_quoted(text)},\n' for slug, text in lab.explanations.items())
+    return f'\nEXPLANATIONS = {{\n{rows}}}\n"""What stands behind each prediction."""\n'
+
+
+def _quoted(text: str) -> str:
+    """A Python literal of some Markdown that reads like it, where that can be."""
+    raw = f'r"""{text}"""'
+    try:
+        return raw if ast.literal_eval(raw) == text else repr(text)
+    except SyntaxError:
+        return repr(text)
 
 
 def _add_needs(place, slug, cells, pieces, slugs, imports, before, chosen, errors) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 import genanki
 from markdown_it import MarkdownIt
 
-from labkit.interview import markdown
 from labkit.interview.answers import right_answer
 from labkit.interview.card_text import card_text
 from labkit.interview.cards import Card, draw
 from labkit.interview.questions import Bank
+from labkit.labs.engine import markdown
 
 # Anki tells decks and models by their numbers: these are ours for good.
 _MODEL = 1_720_534_011

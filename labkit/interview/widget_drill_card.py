@@ -9,7 +9,7 @@ from pathlib import Path
 import traitlets
 
 from labkit.base.progress import ProgressError
-from labkit.interview import card_text, drills, rendered, sittings, terminal
+from labkit.interview import card_text, drills, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.answers import read
 from labkit.interview.cards import Card
@@ -18,6 +18,7 @@ from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import LANGUAGES, load
 from labkit.interview.sittings import ANSWERED, DONE, TICKING, MockSitting, Sitting
 from labkit.interview.wording import WORDS, sureness, words
+from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
 
 

@@ -82,9 +82,9 @@ check_fp16_bytes(fp16_bytes)
 # The check ran your function on several counts and compared the results exactly. A mistake that
 # the course knows by name is called by its name.
 #
-# Sometimes a lab asks for a **guess** before a cell runs. Write it where the dots are, with how sure you
-# are: 1 guessing, 2 fairly sure, 3 certain. A wrong guess costs nothing and helps you remember. Write
-# "skip" to see the answer unrecorded.
+# Sometimes a cell asks for a **guess** before it shows what it computed. Type or choose it, press Enter, and say how
+# sure you are: 1 guessing, 2 fairly sure, 3 certain. A wrong guess costs nothing and helps you remember.
+# **Show me** gives the answer, and no guess is recorded.
 
 # %% [markdown]
 # ### How far you are

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 1. Three crimes: what mixed precision is, and is not
 #
-# Three training runs are dead, each of another cause; you find it, repair one run, and bury four myths.
+# Three training runs are dead, each of another cause; you find it, repair one run, and judge what articles claim.
 #
 # *any laptop · needs: Python, and what a training step does*
 #
@@ -12,15 +12,15 @@
 #
 # ## Sitting A: the crimes
 #
-# *You are here:* **the bet** → the race → witnesses → evidence → *stop* → pardon → ledger → myths → outlook
+# *You are here:* **the bet** → the race → witnesses → evidence → *stop* → pardon → ledger → claims → outlook
 
 # %%
 import torch
 from dataclasses import replace
 from torch.nn.functional import cross_entropy
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.three_crimes import checks as court
-from labkit.labs.three_crimes import solutions as ours
+from labkit.labs.three_crimes import predictions as guesses, solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
@@ -46,16 +46,14 @@ warm_up("01_three_crimes")
 # | D | everything in BF16 | Adam, 5e-5 | digits |
 # | E | products in FP16, no loss scale | Adam, 1e-2 | autoencoder, its loss weighted by 1e-3 |
 #
-# Each has a twin in FP32: same data, same first weights. Which of the five fall behind their twins?
+# Each has a twin in FP32: same data, same first weights. Run the next cell, which trains all ten and keeps the outcome
+# until you have guessed. Numbers tick, Enter goes on, and 1, 2 or 3 says how sure you are. **Show me** gives the answer
+# without a guess.
+
 
 # %% predict="bet"
-guess, sure = ..., 2  # a list of five, True for a run that fails
-
-
-# %%
-@reveal(guess, sure, court.bet)
+@predict(guesses.bet)
 def fails():
-    """About a minute: ten runs."""
     twins = [run(replace(trial, precision="fp32")) for trial in SUSPECTS.values()]
     runs = [run(trial) for trial in SUSPECTS.values()]
     ends = zip(runs, twins, strict=True)
@@ -66,7 +64,8 @@ def fails():
 # %% [markdown]
 # "FP16 is the risky one" does not tell the dead from the living. A has no loss scale and is well. B is FP16 throughout
 # and is well. D is BF16, the "safe" format, and fails.
-#
+
+# %% [markdown]
 # ### The race
 #
 # Three lanes: FP32, everything in 16 bits, and mixed. Press play. Then turn one dial at a time, and turn it back: which
@@ -312,35 +311,35 @@ claim("but 0.003 + 5e-5 is not 0.003", torch.tensor(0.003).bfloat16() + 5e-5 > w
 # *A good place to stop.* Sitting B starts with its own setup.
 
 # %% [markdown]
-# ## Sitting B: pardons, bytes and myths
+# ## Sitting B: pardons, bytes and claims
 #
-# *You are here:* the bet → the race → witnesses → evidence → *stop* → **pardon** → ledger → myths → outlook
+# *You are here:* the bet → the race → witnesses → evidence → *stop* → **pardon** → ledger → claims → outlook
 
 # %%
 from dataclasses import replace
 import torch
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.three_crimes import checks as court
-from labkit.labs.three_crimes import solutions as ours
+from labkit.labs.three_crimes import predictions as guesses, solutions as ours
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
 
 # %% [markdown]
 # ### Pardon
 #
-# Run D first. Somebody proposes a fifth of the learning rate, "to be careful". Does a usual step then move more
-# weights, as many, or fewer?
+# Run D first. Somebody proposes a fifth of the learning rate, "to be careful".
+
 
 # %% predict="lower-rate"
-guess, sure = ..., 2  # "more", "as many" or "fewer"
-
-
-# %%
-@reveal(guess, sure, court.lower_rate)
+@predict(guesses.lower_rate)
 def moved():
     slow, usual = run(replace(SUSPECTS["D"], lr=1e-5)), run(SUSPECTS["D"])
     change = slow.usual_move - usual.usual_move
     return "as many" if abs(change) < 0.01 else "more" if change > 0 else "fewer"
 
+
+# %% [markdown]
+# A BF16 weight moves only if its update is at least about half the gap at that weight. An update a fifth as large
+# reaches that at fewer weights, so a lower learning rate makes the stall worse.
 
 # %% [markdown]
 # ### Exercise: the one-line pardon
@@ -477,17 +476,9 @@ claim("a batch of 10 000: nearly half", 0.5 < ratio(10_000) < 0.55)
 # So activations halve, and everything else grows by an eighth. Memory is saved where activations rule: large batches,
 # long sequences, large images.
 #
-# ### Four myths
+# ### Four claims
 #
-# Which of these hold?
-#
-# 1. FP16 needs fewer floating-point operations.
-# 2. A parameter costs fewer bytes of weights, gradients and Adam than in FP32.
-# 3. Autocast looks at the values, or at how busy the GPU is, and chooses dtypes.
-# 4. Casting FP16 weights to FP32 at the end restores their precision.
-
-# %% predict="myths"
-guess, sure = ..., 2  # a list of four, True where it holds
+# Articles claim these of 16-bit training. The cell below the next one decides each.
 
 # %%
 from labkit.emulation import emulate_gpu
@@ -507,8 +498,8 @@ def chosen(x):
         return y.dtype, y.softmax(dim=1).dtype, (y + y).dtype
 
 
-# %%
-@reveal(guess, sure, court.myths)
+# %% predict="myths"
+@predict(guesses.myths)
 def hold():
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     return [
@@ -520,10 +511,11 @@ def hold():
 
 
 # %% [markdown]
-# Four myths. The operations are the same; Tensor Cores do more of them in a second, and bytes move faster. Autocast
-# looks each operation up in a fixed list. Only the loss scale is dynamic. What a cast lost stays lost, and under
-# autocast there is nothing to restore: the weights were FP32 all along.
-#
+# All four are myths. The operations are the same; Tensor Cores do more of them in a second, and fewer bytes move.
+# Autocast looks each operation up in a fixed list. Only the loss scale is dynamic. What a cast lost stays lost, and
+# under autocast there is nothing to restore: the weights were FP32 all along.
+
+# %% [markdown]
 # ### Exercise: sort the methods
 #
 # *10 minutes, optional.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,

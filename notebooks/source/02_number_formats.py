@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 2. Build a number system
 #
-# You build FP16 from sixteen codes, then decide which format keeps your gradients.
+# You build FP16 from sixteen codes, then measure what a format keeps of real tensors and what it loses.
 #
 # *any laptop · needs: Python and PyTorch tensors, nothing about floats*
 #
@@ -20,8 +20,8 @@
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.number_formats import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.number_formats import predictions as guesses, solutions as ours
 from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, check_ulp
 from labkit.formats import BF16, E2M1, FORMATS, FP16, spacing
 
@@ -36,17 +36,13 @@ warm_up("02_number_formats")
 # %% [markdown]
 # ### A first guess
 #
-# FP16 holds numbers up to 65504. What is 2048 + 1 in FP16? Write your guess where the dots are, run
-# the cell, then run the next one.
+# FP16 holds numbers up to 65504. Run the next cell: it computes a sum and keeps it until you have
+# guessed. Type a number, press Enter, and say how sure you are. **Show me** gives the answer without a
+# guess.
+
 
 # %% predict="step-at-2048"
-guess, sure = ..., 2  # a number; then 1 guessing, 2 fairly sure, 3 certain
-
-# %%
-from labkit.labs.number_formats.checks import step_at_2048
-
-
-@reveal(guess, sure, step_at_2048)
+@predict(guesses.step_at_2048)
 def step():
     return torch.tensor(2048, dtype=torch.float16) + 1
 
@@ -128,16 +124,11 @@ plots.number_line([E2M1], limit=6)
 # ### A longer ruler
 #
 # FP16 is the same idea, longer: 5 exponent bits, 10 mantissa bits, bias 15. Its largest value is 65504.
-# A guess about where its numbers lie: of the positive finite values, how many percent are **below 1**?
+# Where do its numbers lie?
+
 
 # %% predict="below-one"
-guess, sure = ..., 2  # whole percent, 0 to 100
-
-# %%
-from labkit.labs.number_formats.checks import below_one
-
-
-@reveal(guess, sure, below_one)
+@predict(guesses.below_one)
 def percent_below_one():
     codes = torch.arange(1, 0x7C00, dtype=torch.int16)
     values = codes.view(torch.float16)
@@ -147,7 +138,8 @@ def percent_below_one():
 # %% [markdown]
 # Each octave of normal values holds 1024, whether it starts at 2**-14 or at 2**15. Float formats spend
 # their codes by ratio, not by distance.
-#
+
+# %% [markdown]
 # ### Exercise: one rule for all
 #
 # *14 minutes, about 8 lines.* Write `decode` for any widths and any bias. A mantissa field $m$ of 10 bits
@@ -289,8 +281,8 @@ FormatExplorer(fmt=FP16, value=2047.0)
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.number_formats import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.number_formats import predictions as guesses, solutions as ours
 from labkit.labs.number_formats.checks import check_eight_bits, check_snap, check_tf32, check_window
 from labkit.formats import BF16, E4M3, E4M3FNUZ, E5M2, FP16, FP32, TF32, FloatFormat
 from labkit.formats import decode as labkit_decode, quantize, spacing
@@ -298,19 +290,18 @@ from labkit.formats import decode as labkit_decode, quantize, spacing
 # %% [markdown]
 # ### Near the top
 #
-# The largest FP16 value is 65504. What does 65519 become, a number or inf?
+# The largest FP16 value is 65504. What happens to a number a little above it?
+
 
 # %% predict="near-the-top"
-guess, sure = ..., 2  # a number or "inf"
-
-# %%
-from labkit.labs.number_formats.checks import near_the_top
-
-
-@reveal(guess, sure, near_the_top)
+@predict(guesses.near_the_top)
 def cast():
     return torch.tensor(65519.0).half().item()
 
+
+# %% [markdown]
+# The cast rounds first and looks at the range afterwards. 65519 is 15 above 65504 and 17 below 65536, where the next
+# value would be, so it rounds to 65504.
 
 # %% [markdown]
 # ### Snap
@@ -380,13 +371,8 @@ FormatExplorer(fmt=FP16, value=2049.0)
 #
 # A network of 64-256-256-10 units has learnt handwritten digits in float32. Late in the run three tensors
 # of one layer were recorded: its weights, its input activations, and the gradients of those activations.
-# Which loses the largest share of its values to zero in FP16?
-
-# %% predict="loses-most"
-guess, sure = ..., 2  # one of the three words
 
 # %%
-from labkit.labs.number_formats.checks import loses_most
 from labkit.training.data import digits_mlp
 from labkit.formats.histograms import range_report
 
@@ -394,27 +380,19 @@ tensors = digits_mlp()
 reports = {name: range_report(tensor, FP16) for name, tensor in tensors.items()}
 
 
-@reveal(guess, sure, loses_most)
+# %% predict="loses-most"
+@predict(guesses.loses_most)
 def largest_share_lost():
     return max(reports, key=lambda name: reports[name].share_lost)
 
 
-# %% tags=["nbval-ignore-output"]
-from labkit import plots
-
-plots.windows(
-    reports,
-    [FP16, BF16],
-    provenance="Recorded after 400 float32 steps (Intel Xeon, torch 2.13.0, 2026-11-21).",
-)
+# %% [markdown]
+# More than a quarter of the gradients is too small for FP16 and becomes 0: **underflow** 下溢. Weights and activations
+# keep all their values.
 
 # %% [markdown]
-# The bars are the windows of the two formats. Weights and activations stand inside both. The gradients
-# reach out of the FP16 window on the left: **underflow** 下溢. In BF16 they fit.
-#
 # Now measure it, as two questions: what leaves the range, and how well is the rest rounded?
-
-# %% [markdown]
+#
 # ### Exercise: two windows
 #
 # *16 minutes, about 5 lines.* Write `window`. Return the share of the non-zero values that become zero in
@@ -459,7 +437,19 @@ for name, x in tensors.items():
         f"BF16 lost {lost_b:4.0%}, error 2**{math.log2(error_b):5.1f}"
     )
 
+# %% tags=["nbval-ignore-output"]
+from labkit import plots
+
+plots.windows(
+    reports,
+    [FP16, BF16],
+    provenance="Recorded after 400 float32 steps (Intel Xeon, torch 2.13.0, 2026-11-21).",
+)
+
 # %% [markdown]
+# The bars are the windows of the two formats. Weights and activations stand inside both. The gradients
+# reach out of the FP16 window on the left. In BF16 they fit.
+#
 # More than a quarter of these gradients is gone in FP16. Most of the rest is subnormal, so even the
 # survivors are coarse. BF16 loses none, but rounds weights eight times as coarsely. Lab 04 moves the
 # gradients into the window by **loss scaling** 损失缩放.
@@ -480,28 +470,18 @@ claim(
 # %% [markdown]
 # ### Six published sentences
 #
-# Articles say these of number formats. Some are right. Judge each before the cell does.
-#
-# 1. BF16 is IEEE 754's binary16.
-# 2. FP16 ends at 65504 and E5M2 at 57344, so their dynamic ranges are about the same.
-# 3. BF16 has exactly the range of FP32.
-# 4. Every integer from 0 to 2048 passes through FP16 unchanged.
-# 5. BF16 is less precise than FP16, so its range is smaller.
-# 6. E4M3, as the Open Compute Project defines it, has no inf.
-
-# %% predict="published"
-guess, sure = ..., 2  # a list of six: [True, False, ...]
+# Some of what articles say of number formats is right. Judge six sentences before the cell does.
 
 # %%
 import struct
-from labkit.labs.number_formats.checks import published
 
 
 def octaves(fmt):
     return round(math.log2(fmt.max / fmt.smallest_subnormal))
 
 
-@reveal(guess, sure, published)
+# %% predict="published"
+@predict(guesses.published)
 def sentences():
     binary16 = int.from_bytes(struct.pack(">e", 0.1))  # IEEE's 16-bit code of 0.1
     bf16 = torch.tensor(0.1).bfloat16().view(torch.int16).item()
@@ -515,13 +495,10 @@ def sentences():
     ]
 
 
-# %%
-claim(f"2: FP16 spans {octaves(FP16)} octaves, E5M2 {octaves(E5M2)}", octaves(FP16) == 40)
-claim("3: 3.4e38 is finite in FP32 and inf in BF16", quantize(3.4e38, BF16) == math.inf)
-claim(f"5: BF16 spans {octaves(BF16)} octaves, so range and precision differ", octaves(BF16) > 240)
-
 # %% [markdown]
-# Sentence 1: the same value 0.1 has two codes. Sentences 4 and 6 hold.
+# Sentences 4 and 6 are right. 0.1 has the code 0x2E66 in binary16 and 0x3DCD in BF16, so the two are not the same
+# format (1). From the smallest subnormal to the largest value, FP16 spans 40 octaves and E5M2 32 (2); their normal
+# values span 30 each. BF16 spans 261 (5). 3.4e38 is finite in FP32 and inf in BF16 (3).
 
 # %% [markdown]
 # ### Eight bits

@@ -19,8 +19,9 @@
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.overflow_underflow_rounding import checks as clinic, solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.overflow_underflow_rounding import checks as clinic
+from labkit.labs.overflow_underflow_rounding import predictions as guesses, solutions as ours
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
@@ -34,21 +35,8 @@ warm_up("03_overflow_underflow_rounding")
 # %% [markdown]
 # ### The waiting room
 #
-# Six patients, all in FP16. Which have a **range** fault 范围故障: a value left the window, so inf, NaN or 0 came out? The
-# others have a **rounding** fault 舍入故障: every value fits, but a gap swallowed a difference.
-#
-# 1. `exp(12)` is inf, and the softmax around it NaN.
-# 2. A counter stays at 2048.
-# 3. A loss of 3 should fall by 0.0005 a step. It stands still.
-# 4. A gradient of 1e-8 is 0.
-# 5. 201² - 200 × 202 comes out as 32.
-# 6. The square of an activation of 300 is inf.
-
-# %% predict="triage"
-guess, sure = (
-    ...,
-    2,
-)  # a list of six: True for range, False for rounding; sure: 1 guessing to 3 certain
+# Six patients, all in FP16, have a **range** fault 范围故障 or a **rounding** fault 舍入故障. A range fault: a value left the
+# window, so inf, NaN or 0 came out. A rounding fault: every value fits, but a gap swallowed a difference.
 
 # %%
 is_well = [
@@ -62,7 +50,8 @@ is_well = [
 assert not any(test(lambda x: quantize(x, FP16)) for test in is_well)
 
 
-@reveal(guess, sure, clinic.triage)
+# %% predict="triage"
+@predict(guesses.triage)
 def cured_by_exponent_bits():
     return [test(lambda x: quantize(x, TF32)) for test in is_well]
 
@@ -70,7 +59,8 @@ def cured_by_exponent_bits():
 # %% [markdown]
 # The test is general. TF32 has the 10 mantissa bits of FP16 and the exponent bits of FP32. Whoever recovers in TF32 had
 # a range fault. Whoever does not needs mantissa bits, or another order of operations.
-#
+
+# %% [markdown]
 # ### Cliffs
 #
 # Patient 1. Somewhere below 12 `exp` goes from finite to inf. Positive codes count upwards, from 0 to
@@ -169,22 +159,20 @@ claim("float32 only moves the cliff: exp(89) is inf", torch.tensor(89.0).exp().i
 # %% [markdown]
 # ### Masked attention
 #
-# Attention hides some places before its softmax: padding, or the future. Many programs write -1e9 there. Take a row of
-# three scores, all hidden, in FP16. What is each weight?
+# Attention hides some places before its softmax: padding, or the future. Many programs write -1e9 there. In some rows
+# every place is hidden.
+
 
 # %% predict="masked-row"
-guess, sure = ..., 2  # a number, "inf" or "nan"
-
-
-# %%
-@reveal(guess, sure, clinic.masked_row)
+@predict(guesses.masked_row)
 def weight():
     return torch.full((3,), -1e9).half().softmax(dim=0)[0].item()
 
 
 # %% [markdown]
 # -1e9 is -inf in FP16, and softmax shifts by the maximum: -inf - (-inf). The row is unused, but its NaN spreads.
-#
+
+# %% [markdown]
 # ### Exercise: repair the mask
 #
 # *14 minutes, 1 or 2 lines.* This code fails in FP16:
@@ -300,31 +288,32 @@ clinic.check_unit_rms(unit_rms)
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.overflow_underflow_rounding import checks as clinic, solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.overflow_underflow_rounding import checks as clinic
+from labkit.labs.overflow_underflow_rounding import predictions as guesses, solutions as ours
 from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
 from labkit.formats.matmul import mixed_matmul
 
 # %% [markdown]
-# ### A late rescue
+# ### The dtypes of a matmul
 #
-# The numbers 16 × 16, 512 times, sum to 131072. What does `(a.half() @ a.half().T).float()` give, a line from a published program?
+# The row `a` holds 16, 512 times, so the product of `a` with itself is 512 × 16 × 16 = 131072. A published program
+# computes it in FP16 and casts the result to float32.
+
 
 # %% predict="late-upcast"
-guess, sure = ..., 2  # a number or "inf"
-
-# %%
-a = torch.full((1, 512), 16.0)
-
-
-@reveal(guess, sure, clinic.late_upcast)
+@predict(guesses.late_upcast)
 def converted():
+    a = torch.full((1, 512), 16.0)
     return (a.half() @ a.half().T).float().item()
 
 
 # %% [markdown]
+# The product is an FP16 value, and 131072 is beyond 65504. Casting inf to float32 leaves it inf.
+
+# %% [markdown]
 # A **mixed precision** 混合精度 product has three dtypes: that of its inputs, of its running sum (the **accumulator** 累加器)
-# and of its output. Widening afterwards is none of them.
+# and of its output.
 #
 # ### Exercise: rescue the matmul
 #
@@ -457,21 +446,20 @@ from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTh
 ReachTheSum()
 
 # %% [markdown]
-# A term below half a gap is lost, and at half a gap ties go to even: **swamping** 大数吃小数. What is the `sum()` of 10 000 ones in BF16?
+# A term below half a gap is lost, and at half a gap ties go to even: **swamping** 大数吃小数. Does torch's own sum suffer
+# from it?
+
 
 # %% predict="torch-sum"
-guess, sure = ..., 2  # a number
-
-
-# %%
-@reveal(guess, sure, clinic.torch_sum)
+@predict(guesses.torch_sum)
 def ones():
     return torch.ones(10000, dtype=torch.bfloat16).sum().item()
 
 
 # %% [markdown]
 # `sum` rounds once, at the end: 9984 is the BF16 value nearest to 10000. Its running sum is wider than 16 bits.
-#
+
+# %% [markdown]
 # ### Exercise: reach 5000
 #
 # *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype. Its length
@@ -649,26 +637,17 @@ clinic.check_hair(hair)
 #
 # ### Five remedies
 #
-# Articles prescribe these. Which work?
-#
-# 1. Against stalled FP16 weights of 1: add random noise of 1e-4 to them.
-# 2. Against overflowing features of 1e5: resample the rare class.
-# 3. Against overflowing features of 1e5: divide them by their standard deviation, in FP32.
-# 4. Against a gradient of 1e-8 that becomes 0: clip the gradients.
-# 5. Against a stalled BF16 sum: round stochastically.
-
-# %% predict="remedies"
-guess, sure = ..., 2  # a list of five: [True, False, ...]
+# Articles prescribe them. The next cell makes the data on which the cell after it tries each.
 
 # %%
-
 features = 1e5 * torch.randn(64, 16, generator=uniform)
 noisy = (1 + 1e-4 * torch.randn(10000, generator=uniform)).half()
 gradient = torch.tensor([1e-8])
 clipped = gradient * min(1, 1 / gradient.norm().item())  # to a norm of at most 1
 
 
-@reveal(guess, sure, clinic.remedies)
+# %% predict="remedies"
+@predict(guesses.remedies)
 def works():
     return [
         (noisy != 1).float().mean().item() > 0.5,
@@ -679,12 +658,10 @@ def works():
     ]
 
 
-# %%
-claim("2: a class weight of 1e5 is inf in FP16", quantize(1e5, FP16) == math.inf)
-
 # %% [markdown]
-# Class balance and number formats do not touch; the **scale** 量级 of the data does. Noise below half a gap vanishes in
-# rounding. It helps only inside the rounding, as in remedy 5.
+# Remedies 3 and 5 work. Overflow comes from the **scale** 量级 of the data, and the balance of the classes does not
+# change it; a class weight of 1e5 even is inf in FP16. Noise below half a gap vanishes in rounding. It helps only
+# inside the rounding, as in remedy 5.
 
 # %% [markdown]
 # ### Say it

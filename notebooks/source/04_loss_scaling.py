@@ -15,8 +15,8 @@
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.loss_scaling import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.loss_scaling import predictions as guesses, solutions as ours
 from labkit.labs.loss_scaling.checks import master_weights as part
 from labkit.training.data import autoencoder_gradients, digits, digits_mlp
 from labkit.formats import FP16, quantize
@@ -30,7 +30,7 @@ from labkit.interview import warm_up
 warm_up("04_loss_scaling")
 
 # %% [markdown]
-# ### A network that stands still
+# ### A weighted loss
 #
 # This autoencoder copies digits. Its error is one of several terms of a loss, so somebody weighted it by 1e-3.
 
@@ -54,15 +54,11 @@ def learn(steps, **settings):
 
 
 # %% [markdown]
-# One step in emulated FP16 autocast, as published loops do it. How many percent of the gradients are exactly 0?
+# One step in emulated FP16 autocast, as published loops do it.
+
 
 # %% predict="zero-gradients"
-guess, sure = ..., 2  # a number from 0 to 100
-
-# %%
-
-
-@reveal(guess, sure, part.zero_gradients)
+@predict(guesses.zero_gradients)
 def percent():
     model, _ = learn(1, precision="fp16_unscaled")
     gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -70,15 +66,12 @@ def percent():
 
 
 # %% [markdown]
-# The loss is in float32. Its gradient meets FP16 at the last layer, divided by the 1438 times 64 pixels of the mean.
-
-# %%
-largest = 1e-3 * 2 / images.numel()  # the gradient where an output is off by 1
-claim("an output that is off by 1 gets no gradient in FP16", quantize(largest, FP16) == 0)
+# The loss is in float32. Its gradient meets FP16 at the last layer, divided by the 1438 times 64 pixels of the mean:
+# where an output is off by 1, the gradient is 2.2e-8, and FP16 rounds it to 0.
 
 # %% [markdown]
-# Now repair it with one number: **loss scaling** 损失缩放. Multiply the loss by S = 256, so every gradient is 256 times as
-# large. Divide the gradients by 256, in float32, before the optimizer sees them.
+# **Loss scaling** 损失缩放 needs one number. Multiply the loss by S = 256, so every gradient is 256 times as large. Divide
+# the gradients by 256, in float32, before the optimizer sees them.
 
 
 # %%
@@ -146,7 +139,7 @@ for lr in (1.0, 0.01):
 # ### Master weights
 #
 # BF16 has the range of float32, so nothing underflows there. That leaves swamping alone. A small network learns digits
-# with BF16 weights at a learning rate of 0.003. Of 100 updates in the first step, how many change no weight?
+# with BF16 weights at a learning rate of 0.003.
 
 # %%
 from labkit.emulation import emulate_gpu
@@ -168,12 +161,7 @@ def classify(dtype, make_optimizer, steps=60):
 
 
 # %% predict="lost-updates"
-guess, sure = ..., 2  # "under 10", "about half" or "over 80"
-
-# %%
-
-
-@reveal(guess, sure, part.lost_updates)
+@predict(guesses.lost_updates)
 def lost():
     model, _ = classify(torch.bfloat16, torch.optim.SGD, steps=1)
     swallowed = [(p - 0.003 * p.grad == p)[p.grad != 0] for p in model.parameters()]
@@ -182,8 +170,11 @@ def lost():
 
 
 # %% [markdown]
-# Smaller steps lose more: the end of training, when the rate is small, suffers first. The cure is to add up where the
-# gap is small. Keep a float32 copy of each weight, the **master weights** 主权重. Update it in float32. After each step
+# More than 80. A typical update here is less than half the gap of its weight. Smaller steps lose more: the end of
+# training, when the rate is small, suffers first.
+
+# %% [markdown]
+# The cure for swamping is to add up where the gap is small. Keep a float32 copy of each weight, the **master weights** 主权重. Update it in float32. After each step
 # round it to 16 bits for the network.
 #
 # ### Exercise: masters
@@ -306,34 +297,32 @@ part.check_pick_scale(pick_scale)
 # Largest gradient 0.01, headroom 1: how often may it double? And which way do you round an exponent?
 # </details>
 #
-# ### What scaling does not do
+# ### Scaling and rounding
 #
-# A value of 0.01 is normal in FP16. Scaled by 2\*\*12 it is 41, rounded there, and divided again. How does its
-# relative rounding error change?
+# A value of 0.01 is normal in FP16. Scaled by 2\*\*12 it is 41, rounded there, and divided again.
+
 
 # %% predict="scaled-error"
-guess, sure = ..., 2  # "smaller", "the same" or "larger"
-
-# %%
-
-
-def error(x, S):
-    return abs(quantize(x * S, FP16) / S - x) / x
-
-
-@reveal(guess, sure, part.scaled_error)
+@predict(guesses.scaled_error)
 def change():
+    def error(x, S):
+        return abs(quantize(x * S, FP16) / S - x) / x
+
     before, after = error(0.01, 1), error(0.01, 2.0**12)
     return "the same" if before == after else "smaller" if after < before else "larger"
 
 
-# %%
-for x in (1e-2, 1e-4, 1e-6, 1e-8):
-    print(f"{x:.0e}: error {error(x, 1):.0e} unscaled, {error(x, 2.0**12):.0e} with S = 2**12")
+# %% [markdown]
+# Loss scaling does not round a normal value any better. It saves what was 0, and restores the bits that subnormals drop:
+#
+# | value | error unscaled | error with S = 2\*\*12 |
+# |---|---|---|
+# | 1e-2, 1e-4 | 2e-4 | 2e-4 |
+# | 1e-6 | 1e-2 | 2e-4 |
+# | 1e-8 | 1 | 3e-4 |
 
 # %% [markdown]
-# Loss scaling saves what was 0, and restores the bits that subnormals drop, as at 1e-6. It does not round a normal
-# value any better. BF16 has float32's range, so it needs no scale, and it has fewer mantissa bits, so it needs masters
+# BF16 has float32's range, so it needs no scale, and it has fewer mantissa bits, so it needs masters
 # more.
 #
 # **A stopping point.** Two faults, two tools. What is missing: who moves S when the gradients move?
@@ -345,8 +334,8 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 
 # %%
 import copy, math, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.loss_scaling import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.loss_scaling import predictions as guesses, solutions as ours
 from labkit.labs.loss_scaling.checks import loss_scaling as part, scalers_read as review
 from labkit.training.scaling import LossScale, to_float32
 
@@ -377,15 +366,11 @@ claim("a dynamic scale holds them all", chase.frames_held() == 60)
 #
 # ### Why 2000?
 #
-# A published scaler doubles after *every* good step and halves after each overflow. Gradients do not change. When the
-# scale has reached its ceiling, how many percent of the steps are skipped?
+# A published scaler doubles after *every* good step and halves after each overflow. Say that the gradients do not change,
+# and that the scale has reached its ceiling, the largest with which they fit.
 
-# %% predict="doubling"
-guess, sure = ..., 2  # a number from 0 to 100
 
 # %%
-
-
 def share_skipped(interval, steps=10_000, ceiling=2.0**20):
     state, skipped = LossScale(scale=ceiling, growth_interval=interval), 0
     for _ in range(steps):
@@ -394,12 +379,15 @@ def share_skipped(interval, steps=10_000, ceiling=2.0**20):
     return 100 * skipped / steps
 
 
-@reveal(guess, sure, part.doubling)
+# %% predict="doubling"
+@predict(guesses.doubling)
 def percent():
     return share_skipped(interval=1)
 
 
-print(f"An interval of 2000: {share_skipped(interval=2000)} % of 10 000 steps are skipped.")
+# %% [markdown]
+# Every second step doubles the scale past the ceiling, and the next one overflows and is skipped. With an interval of
+# 2000 good steps it is 4 of 10 000 steps, 0.04 %.
 
 # %% [markdown]
 # ### Exercise: the transition
@@ -455,16 +443,11 @@ claim("nothing stops its fall: 400 overflows in a row end at 0.0", scale == 0)
 #
 # ### Unscale and step
 #
-# "Skip the step" can be done wrong. Somebody sets all gradients to 0 and calls `adam.step()`. Do the weights stand
-# still?
+# How is a step skipped? Somebody sets all gradients to 0 instead, and calls `adam.step()` as always.
+
 
 # %% predict="zeroed-step"
-guess, sure = ..., 2  # "stand still" or "move"
-
-# %%
-
-
-@reveal(guess, sure, part.zeroed_step)
+@predict(guesses.zeroed_step)
 def weights():
     weight = torch.nn.Parameter(torch.ones(3))
     adam = torch.optim.Adam([weight], lr=0.1)
@@ -474,6 +457,10 @@ def weights():
         adam.step()
     return "stand still" if torch.equal(weight, before) else "move"
 
+
+# %% [markdown]
+# They move. Adam divides its running mean of the gradients by the root of its running mean of their squares. A gradient
+# of 0 makes both smaller, and neither 0. A skipped step does not call `step` at all.
 
 # %% [markdown]
 # ### Exercise: unscale and step

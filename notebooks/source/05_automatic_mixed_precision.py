@@ -19,9 +19,9 @@
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F, warnings
-from labkit.labs.automatic_mixed_precision import solutions as ours
+from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as amp
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.engine import claim, predict, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 
@@ -65,17 +65,10 @@ claim("the only values of 16 bits are these activations and their gradients", lo
 # Nothing intelligent chooses, and nothing switches as time goes by. **Autocast** 自动类型转换 has two lists of functions:
 # products run in 16 bits, functions that need range or add up much run in FP32. A short third list, `dot` for one, takes
 # the widest dtype of its inputs. Whatever is on no list takes what comes.
-#
-# `x` is float32, `y = x @ x`, the block FP16. Which of these six have 16 bits: `y`, `y.relu()`, `y.exp()`, `x + x`, `y + y`,
-# `y.sum()`?
+
 
 # %% predict="six-ops"
-guess, sure = ..., 2  # a list of six: True for 16 bits
-
-# %%
-
-
-@reveal(guess, sure, amp.six_ops)
+@predict(guesses.six_ops)
 def sixteen_bits():
     x = torch.eye(2, device=device)
     with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
@@ -83,6 +76,10 @@ def sixteen_bits():
         results = [y, y.relu(), y.exp(), x + x, y + y, y.sum()]
     return [result.dtype is torch.float16 for result in results]
 
+
+# %% [markdown]
+# `y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list; `exp` and `sum` are on the FP32 list; `relu` and
+# `+` are on no list, so they take what comes.
 
 # %% [markdown]
 # Those are CUDA's lists, and `emulate_gpu()` follows them. The CPU has lists of its own:
@@ -162,29 +159,32 @@ claim(f"and {real} in torch's", real is torch.float32)
 # ### One copy for all uses
 #
 # A weight is cast once in a block, and the copy serves all its uses: that is the **weight cache** 权重缓存. Say a weight
-# is used nine times. Its nine gradients are 1, eight times, and 2048. What is `w.grad`?
-
-# %% predict="used-nine-times"
-guess, sure = ..., 2  # a number
+# is used nine times. Its nine gradients are 1, eight times, and 2048.
 
 
 # %%
-def gradient(**cache):
+def gradient():
     w = torch.ones(1, 1, device=device, requires_grad=True)
-    with emulate_gpu(), torch.autocast(device, dtype=torch.float16, **cache):
+    with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
         uses = [torch.full_like(w, x, requires_grad=False) @ w for x in [1.0] * 8 + [2048.0]]
         total = sum(use.float().sum() for use in uses)
     total.backward()
     return w.grad.item()
 
 
-reveal(guess, sure, amp.used_nine_times)(gradient)
-claim("with cache_enabled=False it is 2056", gradient(cache_enabled=False) == 2056)
+# %% predict="used-nine-times"
+@predict(guesses.used_nine_times)
+def summed():
+    return gradient()
+
 
 # %% [markdown]
-# One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, which then swallows each 1. Without
-# the cache each use casts anew, and the sum is FP32. Recurrent and tied weights meet this. The cache is emptied when the block ends, so a block must not
-# outlive a step: its copies would be stale.
+# One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, and at 2048 the gap of FP16 is 2,
+# so adding 1 changes nothing. With `cache_enabled=False` each use casts anew, the sum is FP32, and `w.grad` is 2056.
+# Recurrent and tied weights meet this.
+
+# %% [markdown]
+# The cache is emptied when the block ends, so a block must not outlive a step: its copies would be stale.
 #
 # ### The lists, backwards
 #
@@ -334,9 +334,9 @@ claim("torch.cuda.amp's scaler is live only on CUDA", old.is_enabled() == torch.
 
 # %%
 import math, torch, torch.nn as nn, torch.nn.functional as F
-from labkit.labs.automatic_mixed_precision import solutions as ours
+from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, amp_review, op_lists as amp
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.engine import claim, predict, whose, yours
 
 # %%
 from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults, record_calls
@@ -387,14 +387,9 @@ CallOrder(recorder.calls)
 # ### Clip
 #
 # **Gradient clipping** 梯度裁剪 shortens a gradient whose norm is above a limit. Some texts prescribe it against overflow.
-# A gradient is [inf, 1], and you clip it to norm 1. What becomes of the inf?
 
-# %% predict="clipped-inf"
-guess, sure = ..., 2  # "inf", "1", "0" or "nan"
 
 # %%
-
-
 def clipped(*gradient):
     p = nn.Parameter(torch.zeros(2))
     p.grad = torch.tensor(gradient)
@@ -402,13 +397,23 @@ def clipped(*gradient):
     return p.grad.tolist()
 
 
-reveal(guess, sure, amp.clipped_inf)(lambda: str(clipped(math.inf, 1.0)[0]))
+# %% predict="clipped-inf"
+@predict(guesses.clipped_inf)
+def first():
+    return clipped(math.inf, 1.0)[0]
+
+
+# %% [markdown]
+# The norm is inf, so clipping multiplies by 1 / inf = 0, and inf times 0 is NaN. Clipping cannot repair a gradient that
+# overflowed; the scaler skips that step.
+
+# %%
 tiny = torch.tensor([1e-9, 1e-9]).tolist()
 claim("clipping does nothing for a vanishing gradient", clipped(*tiny) == tiny)
 
 # %% [markdown]
-# So an inf is skipped, not clipped, and a vanishing gradient is scaled, not clipped. Clipping is for true, finite, large
-# gradients. `unscale_` makes them true; the scaler remembers it, and `step` will not divide again.
+# A vanishing gradient is scaled, not clipped. Clipping is for true, finite, large gradients. `unscale_` makes them true;
+# the scaler remembers it, and `step` will not divide again.
 #
 # ### Exercise: a clipped step
 #
@@ -500,15 +505,11 @@ claim("4096 times 0.001 in FP16 is 4: accumulate in FP32, as .grad does", total.
 # ### Two optimizers
 #
 # A GAN trains two networks, each with its optimizer, and one scaler serves both. In one iteration the gradients of the
-# discriminator D overflow, those of the generator G do not. Which of them steps?
+# discriminator D overflow, those of the generator G do not.
+
 
 # %% predict="only-d"
-guess, sure = ..., 2  # "neither", "D", "G" or "both"
-
-# %%
-
-
-@reveal(guess, sure, amp.only_d)
+@predict(guesses.only_d)
 def steps():
     d, g = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
     optimizers = [torch.optim.SGD([p], lr=0.1) for p in (d, g)]
@@ -520,6 +521,10 @@ def steps():
     claim("the shared scale backs off once", scaler.get_scale() == 2.0**15)
     return ["neither", "D", "G", "both"][(d.item() != 1) + 2 * (g.item() != 1)]
 
+
+# %% [markdown]
+# The scaler keeps what it found for each optimizer apart: D's step is skipped, G's is not. At `update` the shared scale
+# is halved, once.
 
 # %% [markdown]
 # ### Exercise: a GAN's step

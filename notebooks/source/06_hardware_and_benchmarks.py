@@ -19,8 +19,8 @@
 
 # %%
 import pandas as pd, torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.hardware_and_benchmarks import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.hardware_and_benchmarks import predictions as guesses, solutions as ours
 from labkit.labs.hardware_and_benchmarks.checks import device_facts as device
 from labkit.devices import Description, detect, device_of, recommend
 
@@ -36,23 +36,23 @@ warm_up("06_hardware_and_benchmarks")
 # ### One question is three
 #
 # "Does this card support BF16?" asks three things at once. Can memory hold it? Can torch compute with it? Has the chip
-# units for it? A GTX 1660 is a card of 2019 with compute capability 7.5. Four claims about it:
-#
-# 1. it has Tensor Cores; 2. it stores BF16; 3. it computes BF16; 4. it accelerates BF16.
-
-# %% predict="gtx-1660"
-guess, sure = ..., 2  # a list of four, True for what holds
+# units for it?
 
 # %%
 gtx_1660 = device_of(Description(name="GeForce GTX 1660", kind="cuda", capability="7.5"))
 
 
-@reveal(guess, sure, device.gtx_1660)
+# %% predict="gtx-1660"
+@predict(guesses.gtx_1660)
 def claims():
     bf16 = gtx_1660.dtypes["bf16"]
     facts = [gtx_1660.matrix_units, bf16.storable, bf16.computable, bf16.accelerated]
     return [fact.answer for fact in facts]
 
+
+# %% [markdown]
+# The GTX 1660 stores BF16 and computes it through float32, slowly. Its capability is that of cards with Tensor Cores,
+# and its chip has none.
 
 # %% [markdown]
 # - **Storable** 可存储: bytes are bytes, so any card stores FP16, BF16 and FP8. TF32 is no dtype in memory: its values are
@@ -214,21 +214,22 @@ claim(
 #
 # ### The roof
 #
-# A peak says how fast the units are, not whether they are fed. A product of two 512 x 512 matrices in FP16 on the H100:
-# are the units the bound, or the memory with its 3.35 TB/s?
-
-# %% predict="small-matmul"
-guess, sure = ..., 2  # "compute" or "memory"
+# A peak says how fast the units are, not whether they are fed: memory may be too slow for them.
 
 # %%
 from labkit.devices.roofline import matmul_work
 
 
-@reveal(guess, sure, device.small_matmul)
+# %% predict="small-matmul"
+@predict(guesses.small_matmul)
 def bound():
     flop, moved = matmul_work(512, 512, 512, "fp16")
     return h100.bound(flop=flop, bytes_moved=moved)
 
+
+# %% [markdown]
+# The product needs 2 × 512³ FLOP and moves 3 × 512² × 2 bytes: 171 FLOP for each byte. In the time in which its memory
+# delivers a byte, this card can do 295.
 
 # %% [markdown]
 # **Arithmetic intensity** 计算强度 is FLOP a byte. Under 989 / 3.35 = 295 FLOP a byte, this card waits for memory, however
@@ -322,26 +323,25 @@ for recording in recordings():
 
 # %%
 import torch
-from labkit.labs.engine import claim, reveal, whose, yours
-from labkit.labs.hardware_and_benchmarks import solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.hardware_and_benchmarks import predictions as guesses, solutions as ours
 from labkit.labs.hardware_and_benchmarks.checks import honest_benchmarks as bench
 
 # %% [markdown]
 # ### Amdahl's bet
 #
-# Products take 70 % of a training step. FP16 makes them twice as fast, and nothing else. How much faster is the step? Two
-# digits after the point.
+# Products take 70 % of a training step. FP16 makes them twice as fast, and nothing else.
+
 
 # %% predict="amdahl"
-guess, sure = ..., 2  # a number such as 1.25
+@predict(guesses.amdahl)
+def whole_step():
+    return round(ours.speedup({"products": 0.7, "rest": 0.3}, {"products": 2}), 2)
 
-# %%
 
-
-@reveal(guess, sure, bench.amdahl)
-def step():
-    return round(1 / (0.3 + 0.7 / 2), 2)
-
+# %% [markdown]
+# What remains of the time is 0.3 + 0.7 / 2 = 0.65, and 1 / 0.65 = 1.54. The 30 % that FP16 leaves as they are now are
+# nearly half of the step.
 
 # %% [markdown]
 # ### Exercise: the whole step
@@ -382,7 +382,7 @@ for factor in (2, 8, 1000):
 # ### The timer
 #
 # A GPU call returns when the work is *queued*. On a laptop you cannot feel that, so labkit has a device that behaves so, with
-# a clock of its own. A product takes it 2 ms. What does this timer read, in ms?
+# a clock of its own. A launch takes 0.01 ms, and a product takes the device 2 ms. Here is a timer, which reads ms:
 #
 # ```python
 # start = gpu.clock()
@@ -390,14 +390,12 @@ for factor in (2, 8, 1000):
 # 1000 * (gpu.clock() - start)
 # ```
 
-# %% predict="launches"
-guess, sure = ..., 2  # a number of ms
-
 # %%
 from labkit.devices import AsyncDevice
 
 
-@reveal(guess, sure, bench.launches)
+# %% predict="launches"
+@predict(guesses.launches)
 def milliseconds():
     gpu = AsyncDevice(launch_seconds=1e-5)
     start = gpu.clock()
@@ -406,7 +404,10 @@ def milliseconds():
 
 
 # %% [markdown]
-# It read the time of a **launch**. A timer needs four things. A warm-up, since a first call loads and chooses its kernel. An
+# It read the time of a **launch**. When the clock is read, the product is queued and not done.
+
+# %% [markdown]
+# A timer needs four things. A warm-up, since a first call loads and chooses its kernel. An
 # idle device when the clock starts, and a finished one when it stops. And a middle that one disturbance does not move.
 #
 # ### Exercise: the timer

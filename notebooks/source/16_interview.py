@@ -20,8 +20,8 @@
 
 # %%
 import inspect, math, torch
-from labkit.labs.interview import checks as capstone, solutions as ours
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.interview import checks as capstone, predictions as guesses, solutions as ours
+from labkit.labs.engine import claim, predict, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.training.models import HandmadeGPT
 
@@ -63,29 +63,26 @@ def train_fp32(model, batches, optimizer, every, limit):
 
 
 # %% [markdown]
-# Put the model, as it is, under FP16 autocast and run one forward pass. What happens first?
+# Put the model, as it is, under FP16 autocast and run one forward pass.
+
 
 # %% predict="first-break"
-guess, sure = ..., 2  # "nothing", "NaN", "an error" or "a wrong number"
-
-# %%
-
-
-@reveal(guess, sure, capstone.first_break)
+@predict(guesses.first_break)
 def forward_pass():
     model = HandmadeGPT(vocabulary=11, context=8)
     try:
         with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
             logits = model(torch.zeros(1, 5, dtype=torch.int64))
-    except RuntimeError as error:
-        claim("masked_fill refuses a constant that FP16 cannot hold", "overflow" in str(error))
+    except RuntimeError:
         return "an error"
     return "nothing" if logits.isfinite().all() else "NaN"
 
 
 # %% [markdown]
-# Another call would have been silent: `torch.where(keep, scores, -1e9)` gives -inf. Loud faults are the easy ones.
-#
+# `masked_fill` refuses -1e9, which FP16 cannot hold. Another call would have been silent:
+# `torch.where(keep, scores, -1e9)` gives -inf.
+
+# %% [markdown]
 # ### Exercise: the model
 #
 # *15 minutes, about 8 lines.* Repair what FP16 breaks, and nothing else: eps is part of the model. The weights keep their

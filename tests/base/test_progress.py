@@ -304,6 +304,14 @@ def test_sure_and_wrong_takes_the_first_answer_of_those_who_were_certain():
     assert [event.item for event in progress.sure_and_wrong(progress.events())] == ["late", "early"]
 
 
+def test_a_carried_guess_is_counted_once_it_is_judged():
+    lab, sure = "02_number_formats", {"guess": "1", "sure": 3}
+    progress.record("prediction", lab=lab, item="carried", status="carried", now=NOON, **sure)
+    assert progress.sure_and_wrong(progress.events()) == []
+    predicted("carried", sure=3, correct=False, at=NOON + timedelta(hours=2))
+    assert [event.item for event in progress.sure_and_wrong(progress.events())] == ["carried"]
+
+
 def test_misconceptions_are_counted_the_last_met_first():
     passed("ulp", status="failed", misconceptions=["max-not-gap"], now=NOON)
     passed("ulp", status="failed", misconceptions=["max-not-gap", "eps-times-x"], now=NOON)

@@ -15,10 +15,12 @@ from labkit.labs.automatic_mixed_precision.dtype_map import example
 from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
 from labkit.labs.detective.widget_nan_detective import NanDetective
+from labkit.labs.engine.widget_prediction import PredictionCard
 from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
 from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
+from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
 from labkit.labs.three_crimes.widget_run_race import RunRace
@@ -135,6 +137,7 @@ BUILT = {
     FormatExplorer: lambda tmp: FormatExplorer(value="0.1"),
     GradientWindow: lambda tmp: GradientWindow(torch.tensor([1e-9, 1e-3, 0.5])),
     NanDetective: lambda tmp: NanDetective(0),
+    PredictionCard: lambda tmp: PredictionCard(guesses.step_at_2048, 2048.0),
     ReachTheSum: lambda tmp: ReachTheSum(),
     Roofline: lambda tmp: Roofline(roofs("fp16", devices=["T4"])),
     RunRace: lambda tmp: RunRace(),

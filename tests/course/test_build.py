@@ -21,7 +21,7 @@ from labkit.course.lab_source import (
     names_loaded,
     read_lab,
 )
-from labkit.course.solution_text import solutions_text
+from labkit.course.solution_text import answers_text, solutions_text
 
 
 def lab_of(notebooks: Path):
@@ -85,7 +85,7 @@ def test_only_learners_check_cells_may_raise(built):
         may_raise = [c for c in notebook.cells if "raises-exception" in c.metadata.get("tags", [])]
         assert {c.metadata.nbgrader.grade_id for c in may_raise} == tagged
         ignored = [c for c in notebook.cells if "nbval-ignore-output" in c.metadata.get("tags", [])]
-        assert [c.source for c in ignored] == ["print(guess)"]
+        assert [c.source for c in ignored] == ["print(math.pi)"]
 
 
 def test_nbgraders_own_validator_and_release_step_agree(built):
@@ -130,12 +130,18 @@ def test_exercise_and_check_metadata(built):
     }
 
 
-def test_solution_is_executed_and_predictions_are_skipped(built):
+def test_solution_is_executed_and_predictions_are_shown(built):
     notebook = nbformat.read(built / "solutions" / "02_tiny.ipynb", as_version=4)
     guess = next(c for c in notebook.cells if c.metadata.get("labkit") == {"predict": "ones"})
-    assert guess.source == 'guess, sure = "skip", 2  # the dots before the 2, é'
-    printed = next(c for c in notebook.cells if c.source == "print(guess)")
-    assert printed.outputs[0].text == "skip\n"
+    assert guess.source == (
+        '@predict(guesses.ones)\ndef count():\n    return bin(7).count("1")'
+        '\n\n\ncount.guess("skip")'
+    )
+    asked, answered = (output["data"]["text/plain"] for output in guess.outputs)
+    assert "How many ones has 7?" in asked and "answer is" not in asked
+    assert answered == "The answer is 3."
+    printed = next(c for c in notebook.cells if c.source == "print(math.pi)")
+    assert printed.outputs[0].text.startswith("3.14")
     assert all("execution" not in cell.metadata for cell in notebook.cells)
     assert "version" not in notebook.metadata.language_info
 
@@ -147,6 +153,24 @@ def test_ids_are_the_same_in_both_and_tell_the_learners_text(built):
     assert len({c.id for c in learner}) == len(learner)
     assert learner[-2].id == cell_id("code", 'print("done")', 1)
     assert learner[-1].id == cell_id("code", 'print("done")', 2)
+
+
+def test_an_explanation_stands_behind_its_guess_and_in_no_notebook(built):
+    for path in (built / "02_tiny.ipynb", built / "solutions" / "02_tiny.ipynb"):
+        assert "three" not in path.read_text(encoding="utf-8")
+    solutions: dict = {}
+    exec((built / "labs" / "tiny" / "solutions.py").read_text(encoding="utf-8"), solutions)
+    assert solutions["EXPLANATIONS"] == {"ones": '7 is $2^3 - 1$: three "ones", é.'}
+
+
+@pytest.mark.parametrize("text", ['ends in "', 'holds """ and \\sum', "two\nlines"])
+def test_an_explanation_comes_out_as_it_was_written(course, text):
+    lines = "\n".join(f"# {line}" for line in text.split("\n"))
+    written = '# 7 is $2^3 - 1$: three "ones", é.'
+    assert TINY.count(written) == 1
+    found: dict = {}
+    exec(solutions_text(lab_of(course(**{"02_tiny": TINY.replace(written, lines)}))), found)
+    assert found["EXPLANATIONS"] == {"ones": text}
 
 
 def test_manifest(built):
@@ -196,7 +220,7 @@ def test_manifest_knows_the_version_of_the_checks(course, labs):
     (labs / "tiny" / "checks.py").write_text("FACT = 1\n")
     lab = lab_of(course())
     (entry,) = build_module._manifest([lab])["labs"]
-    version = digest("FACT = 1\n" + solutions_text(lab))[:12]
+    version = digest("FACT = 1\n" + answers_text(lab))[:12]
     assert {e["check_version"] for e in entry["exercises"]} == {version}
 
 
@@ -368,10 +392,30 @@ MISTAKES = {
         "### BEGIN SOLUTION\ndef ulp(x):\n",
         'exercise="ulp": the placeholder of `ulp` stands inside the solution region',
     ),
-    "predict without dots": (
-        "guess, sure = ..., 2",
-        "guess, sure = 1, 2",
-        'predict="ones": a predict cell needs a `...`',
+    "a prediction of another name": (
+        "@predict(guesses.ones)",
+        "@predict(guesses.twos)",
+        'predict="ones": the cell must be one function below `@predict(guesses.ones)`',
+    ),
+    "a predict cell that does more": (
+        '    return bin(7).count("1")\n',
+        '    return bin(7).count("1")\nx = 1\n',
+        'predict="ones": the cell must be one function',
+    ),
+    "a prediction without an explanation": (
+        '# %% [markdown]\n# 7 is $2^3 - 1$: three "ones", é.\n\n',
+        "",
+        'predict="ones": the cell below must be the explanation',
+    ),
+    "an explanation that begins a section": (
+        '# 7 is $2^3 - 1$: three "ones", é.\n',
+        '# 7 is $2^3 - 1$: three "ones", é.\n#\n# ### Next\n',
+        'predict="ones": the cell below must be the explanation, Markdown without a heading',
+    ),
+    "a cell that reads a prediction": (
+        "print(math.pi)",
+        "print(count + 1)",
+        "reads `count`, which is the prediction 'ones' and not its truth",
     ),
     "missing BEGIN": (
         "    ### BEGIN SOLUTION\n",

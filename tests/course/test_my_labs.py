@@ -9,6 +9,7 @@ import pytest
 from tiny_lab import TINY
 
 from labkit.__main__ import main
+from labkit.base import progress
 from labkit.base.manifest import ManifestError, stale
 from labkit.course import my_labs
 from labkit.course.build import build
@@ -116,10 +117,26 @@ def test_an_unchanged_old_copy_is_replaced(notebooks, mine):
     )
 
 
-def test_answers_and_guesses_are_carried_into_the_new_version(notebooks, mine):
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """The learner's guesses in a log of their own: prediction, words, sure."""
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("LABKIT_PROGRESS", raising=False)
+
+    def guesses():
+        events = progress.events(lab="02_tiny", kind="prediction")
+        return [(event.item, event.detail["guess"], event.detail["sure"]) for event in events]
+
+    return guesses
+
+
+BODY = '    return bin(7).count("1")'
+
+
+def test_answers_and_guesses_are_carried_into_the_new_version(notebooks, mine, log):
     start(mine, notebooks=notebooks)
     write_in(mine / NAME, ANSWER, "return 1.5  # mine")
-    write_in(mine / NAME, "guess, sure = ..., 2", "guess, sure = 2048, 3")
+    write_in(mine / NAME, BODY, f"{BODY}\n\ncount.guess(2, sure=3)")
     learners = (mine / NAME).read_bytes()
     publish(notebooks, NEWER)
     started = start(mine, notebooks=notebooks)
@@ -127,13 +144,56 @@ def test_answers_and_guesses_are_carried_into_the_new_version(notebooks, mine):
     assert (mine / KEPT).read_bytes() == learners
     new = text_of(mine / NAME)
     assert "In this edition" in new and "return 1.5  # mine" in new
-    assert "guess, sure = 2048, 3" in new
+    assert "count.guess" not in new and log() == [("ones", "2", 3)]
     assert "gap = ...\n# your code here" in new, "an open exercise stays as the lab has it"
     assert load(mine / NAME)["metadata"]["labkit"]["version"] == digest(NEWER)[:12]
     assert started.updates == (
         f"{NAME} is now the current version. Carried over: `ulp`, `ones`. "
         f"Your earlier file is {KEPT}.",
     )
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"),
+    [
+        ("guess, sure = 2048, 3", [("ones", "2048", 3)]),
+        ("guess, sure = 2**-14, 1  # a power", [("ones", "2**-14", 1)]),
+        ("guess, sure = 'inf', 2", [("ones", "inf", 2)]),
+        ("guess, sure = math.inf, 2", [("ones", "inf", 2)]),
+        ('guess, sure = float("nan"), 2', [("ones", "nan", 2)]),
+        ("guess, sure = -1, 2", [("ones", "-1", 2)]),
+        ("guess, sure = [True, False], 2", [("ones", "True, False", 2)]),
+        ("guess, sure = (\n    3,\n    1,\n)", [("ones", "3", 1)]),
+        ("guess, sure = 3, 'very'", [("ones", "3", 2)]),
+        ("count.guess(3)", [("ones", "3", 2)]),
+        ("count.guess(3, 1)", [("ones", "3", 1)]),
+        ("count.guess([], sure=1)", [("ones", "none", 1)]),
+        ("guess, sure = ..., 3", []),
+        ("guess, sure = [True, ...], 3", []),
+        ("guess, sure = 'skip', 2", []),
+        ("guess, sure = 3", []),
+        ("guess = ", []),
+    ],
+)
+def test_a_guess_of_any_form_is_read(notebooks, mine, log, cell, kept):
+    start(mine, notebooks=notebooks)
+    write_in(mine / NAME, f"@predict(guesses.ones)\ndef count():\n{BODY}", cell)
+    publish(notebooks, NEWER)
+    (said,) = start(mine, notebooks=notebooks).updates
+    assert log() == kept
+    assert ("`ones`" in said) == bool(kept)
+    assert ("changed (1) stay" in said) == (not kept)
+    assert cell not in text_of(mine / NAME) and cell in text_of(mine / KEPT)
+
+
+def test_a_guess_that_no_log_can_take_is_named(notebooks, mine, log, tmp_path):
+    (tmp_path / "home" / "progress.db").mkdir(parents=True)
+    start(mine, notebooks=notebooks)
+    write_in(mine / NAME, BODY, f"{BODY}\n\ncount.guess(2, sure=3)")
+    publish(notebooks, NEWER)
+    (said,) = start(mine, notebooks=notebooks).updates
+    assert "Carried over: nothing." in said
+    assert "cannot take the guesses `ones`; they are in that file." in said
 
 
 def test_an_open_exercise_takes_the_new_stub(notebooks, mine):

@@ -10,18 +10,19 @@ CUT = '''\
 
 # %%
 import math, torch
-from labkit.labs.engine import reveal, whose, yours
+from labkit.labs.engine import predict, whose, yours
 from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits
-from labkit.labs.number_formats.checks import check_ulp, step_at_2048
+from labkit.labs.number_formats import predictions as guesses
+from labkit.labs.number_formats.checks import check_ulp
 from labkit.formats import FP16, spacing
 
 # %% predict="step-at-2048"
-guess, sure = ..., 2
-
-# %%
-@reveal(guess, sure, step_at_2048)
+@predict(guesses.step_at_2048)
 def step():
     return torch.tensor(2048, dtype=torch.float16) + 1
+
+# %% [markdown]
+# The gap at 2048 is 2.
 
 # %% exercise="e2m1-value"
 def e2m1_value(code: int) -> float:

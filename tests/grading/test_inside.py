@@ -186,7 +186,8 @@ STANDIN = """
 from labkit.grading.sandbox import standin
 standin.install()
 import labkit.labs.engine
-from labkit.labs.engine import claim, reveal, whose, yours
+from labkit.labs.engine import claim, predict, reveal, whose, yours
+from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.automatic_mixed_precision.checks import amp_loops as part
 from labkit.labs.number_formats.checks import check_ulp, anything_at_all, near_the_top
 from labkit.labs.number_formats import checks as court
@@ -203,6 +204,12 @@ def unguessed(): raise AssertionError
 def guessed(): return 6
 
 assert unguessed is None and guessed == 6
+
+@predict(guesses.step_at_2048)
+def step(): raise AssertionError
+
+step.guess(2048, sure=2)
+assert not isinstance(step, int)
 try: pass
 except labkit.labs.engine.CheckFailed: pass
 standin.furnish({"labkit.labs.number_formats.checks": {"LOW": {1}}})

@@ -49,8 +49,29 @@ def test_of_a_solved_lab_only_setup_and_answers_are_run(lab):
     others = [source for source in chosen.work.cells if source not in answers]
     assert others[0].strip() == found.setup
     # What else is run gives a name to an answer; no check and no guess is among it.
-    assert not [source for source in others if source.startswith(("check_", "guess"))]
+    assert not [source for source in others if source.startswith(("check_", "@predict"))]
     assert len(others) <= 6
+
+
+ASKED = "@predict(guesses.step_at_2048)\ndef step():\n    return 2048\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "run"),
+    [
+        (ASKED, False),
+        (f"{ASKED}\nstep.guess(2049, sure=3)", False),
+        (f"{ASKED}\nstep.guess(misspelt)", False),
+        ("guess, sure = misspelt, 2", False),  # of a copy from before cards
+        (f"{ASKED}\nx = 1", True),
+        ("def step(:", True),
+    ],
+)
+def test_a_guess_is_not_run_and_whatever_else_stands_in_its_cell_is(source, run):
+    notebook = unsolved()
+    notebook["cells"].append(code(source) | {"metadata": {"labkit": {"predict": "mine"}}})
+    chosen, _ = selected(notebook)
+    assert (source in chosen.work.cells) == run
 
 
 def test_the_work_is_keyed_by_the_bytes_of_the_file():

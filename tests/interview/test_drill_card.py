@@ -4,11 +4,12 @@ import pytest
 
 from labkit.base import progress
 from labkit.base.manifest import ManifestError, read_manifest
-from labkit.interview import drills, rendered, sittings
+from labkit.interview import drills, sittings
 from labkit.interview import log as interview
 from labkit.interview.question_parts import Unclear
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard, diagnostic, say_it, warm_up
+from labkit.labs.engine import rendered
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import small_bank
 

@@ -35,7 +35,7 @@ from labkit.labs.automatic_mixed_precision.checks.op_lists import (
 )
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 from labkit.labs.automatic_mixed_precision.solutions import fit
-from labkit.labs.engine import Check, Prediction, reveal
+from labkit.labs.engine import Check
 from labkit.labs.hardware_and_benchmarks.checks.device_facts import (
     check_least_time,
     check_peak,
@@ -76,7 +76,7 @@ MODULES = [
     importlib.import_module(module.name)
     for package in (labkit.labs, labkit.interview)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    if re.search(r"checks(\.|$)|predictions$", module.name)
+    if re.search(r"checks(\.|$)", module.name)
 ]
 CHECKS = [
     value
@@ -87,12 +87,6 @@ CHECKS = [
 ]
 LAB_CHECKS = [check for check in CHECKS if check.lab != "interview"]
 """Without those of code questions, which prove their wrong answers with the bank."""
-QUESTIONS = [
-    value
-    for module in MODULES
-    for value in vars(module).values()
-    if isinstance(value, Prediction) and isinstance(value.form, tuple)
-]
 WRONG = [(check, wrong) for check in CHECKS for wrong in check.known_wrong]
 
 
@@ -117,13 +111,6 @@ def test_a_known_wrong_answer_points_to_a_misconception_of_the_list(check, wrong
 @pytest.mark.parametrize("check", LAB_CHECKS, ids=named)
 def test_every_exercise_ships_four_known_wrong_answers(check):
     assert len(check.known_wrong) >= 4
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_a_prediction_takes_every_word_that_it_offers(question, capsys):
-    for word in question.form:
-        assert reveal(word, 1, question)(lambda truth=word: truth) == word
-        assert "You were right" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=named)

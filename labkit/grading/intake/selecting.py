@@ -15,7 +15,7 @@ from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_noteb
 from labkit.grading.records import Work
 from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
 
-_PREDICTION = {"guess", "sure"}
+_GUESS = {"guess", "sure"}  # what a predict cell of an older copy binds
 _HIDDEN_TESTS = ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
 _SHOWN = 60  # characters of a student's line in a sentence
 
@@ -107,7 +107,7 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
         repairs.append(f"The notebook says it is in {notebook.language!r}; it was read as Python.")
     code = _read_as_code(notebook.cells, lab, repairs)
     code = [kept for one in code if (kept := _without_check(one, lab, repairs))]
-    code = [one for one in code if not _is_guess(one)]
+    code = [one for one in code if not _is_guess(one, lab)]
     code = _without_open_twins(code, lab, repairs)
     code = _without_demonstrations(code, lab)
     code = _with_setup(code, lab, repairs)
@@ -210,9 +210,12 @@ def _without_hidden_tests(source: str) -> str:
     return "".join(kept)
 
 
-def _is_guess(one: _Code) -> bool:
+def _is_guess(one: _Code, lab: CourseLab) -> bool:
     # A guess that is misspelt would raise, and no answer reads it.
-    return one.cell.is_predict and one.names.bound <= _PREDICTION
+    bound = one.names.bound
+    if not one.cell.is_predict or bound & lab.names:
+        return False
+    return bound <= _GUESS or (len(bound) <= 1 and one.text.startswith("@predict("))
 
 
 def _without_open_twins(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_Code]:

@@ -44,8 +44,13 @@ def _whose(thing) -> str:
     return "labkit's"
 
 
+def _predict(prediction=None):
+    # No answer reads what a prediction computes: its body does not run.
+    return lambda body: Anything("predict")
+
+
 def _reveal(guess=..., sure=None, prediction=None):
-    # As in a notebook: the body runs once there is a guess.
+    # Of older copies: the body runs once there is a guess, and cells below it read its truth.
     return lambda body: None if guess is ... else body()
 
 
@@ -55,7 +60,8 @@ class StandIn(types.ModuleType):
     def __init__(self, name: str):
         super().__init__(name)
         self.__path__ = []  # a package: its submodules may be imported
-        self.yours, self.whose, self.reveal = _yours, _whose, _reveal
+        self.yours, self.whose = _yours, _whose
+        self.predict, self.reveal = _predict, _reveal
         for error in ("AnswerError", "CheckFailed", "Mistake"):
             setattr(self, error, type(error, (Exception,), {}))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from labkit.labs.engine import calls, check, predict, same_value
+from labkit.labs.engine import calls, check, same_value
 
 LAB = "99_new_topic"  # the name of the notebook
 
@@ -48,13 +48,3 @@ def _(x):
 def _(x):
     below = np.nextafter(np.float16(abs(x)), np.float16(0))
     return abs(x) - float(below)
-
-
-# A question that a learner answers before its cell runs; `usual` holds the wrong guesses that
-# people make, what to say of each, and the idea behind it where one is known.
-gap_at_2048 = predict(
-    "gap-at-2048",
-    lab=LAB,
-    form="number",
-    usual={1: ("FP16 holds no odd integer above 2048.", "integers-always-exact")},
-)

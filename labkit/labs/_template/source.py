@@ -15,9 +15,9 @@
 
 # %%
 import math
-from labkit.labs.engine import reveal, yours
-from labkit.labs.new_topic.checks import check_gap, gap_at_2048
-from labkit.labs.new_topic import solutions as ours
+from labkit.labs.engine import predict, yours
+from labkit.labs.new_topic.checks import check_gap
+from labkit.labs.new_topic import predictions as guesses, solutions as ours
 from labkit.formats import FP16, spacing
 
 # %% [markdown]
@@ -34,15 +34,16 @@ warm_up("99_new_topic")
 # Start from a problem that the reader has. Show one case with numbers, state the rule in the field's words, give its
 # reason and its limit. One or two sentences before a cell say what it computes and what to look at.
 
+
 # %% predict="gap-at-2048"
-guess, sure = ..., 2  # what to write here; then 1 guessing, 2 fairly sure, 3 certain
-
-
-# %%
-@reveal(guess, sure, gap_at_2048)
-def truth():
+@predict(guesses.gap_at_2048)
+def gap_above_2048():
     return spacing(2048.0, FP16)
 
+
+# %% [markdown]
+# This cell is the explanation: the next 11 bits after the leading one end at 2, so the gap is 2. It stands behind the
+# guess, and not in the notebook.
 
 # %% [markdown]
 # One or two sentences after a cell say what its output showed and what follows from it.

@@ -133,3 +133,16 @@ def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, sc
 # Exercise: review
 review = {1: "weights", 14: "stale", 31: "scaled", 35: "twice", 36: "silent", 56: "stale"}
 # End
+
+EXPLANATIONS = {
+    "six-ops": r"""`y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list; `exp` and `sum` are on the FP32 list; `relu` and
+`+` are on no list, so they take what comes.""",
+    "used-nine-times": r"""One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, and at 2048 the gap of FP16 is 2,
+so adding 1 changes nothing. With `cache_enabled=False` each use casts anew, the sum is FP32, and `w.grad` is 2056.
+Recurrent and tied weights meet this.""",
+    "clipped-inf": r"""The norm is inf, so clipping multiplies by 1 / inf = 0, and inf times 0 is NaN. Clipping cannot repair a gradient that
+overflowed; the scaler skips that step.""",
+    "only-d": r"""The scaler keeps what it found for each optimizer apart: D's step is skipped, G's is not. At `update` the shared scale
+is halved, once.""",
+}
+"""What stands behind each prediction."""

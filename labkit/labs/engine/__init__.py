@@ -1,9 +1,11 @@
 """What every lab stands on: checks, predictions, claims, the codec, and the base of widgets.
 
 A notebook takes ``claim``, ``predict``, ``whose`` and ``yours`` from here; a lab's ``checks``
-module takes ``check``, ``calls``, ``attempt``, the comparisons, and what reads an answer's values.
+module takes ``check``, ``calls``, ``attempt``, the comparisons, and what reads an answer's values;
+its ``predictions`` module takes the three kinds of guesses.
 """
 
+from labkit.base.manifest import OLDER_COPY
 from labkit.labs.engine.checks import (
     Check,
     CheckFailed,
@@ -14,7 +16,13 @@ from labkit.labs.engine.checks import (
     yours,
 )
 from labkit.labs.engine.comparing import near_value, same_bits, same_value
-from labkit.labs.engine.predictions import Prediction, predict, reveal
+from labkit.labs.engine.predictions import (
+    ChoiceGuess,
+    NumberGuess,
+    Prediction,
+    TickGuess,
+    predict,
+)
 from labkit.labs.engine.reading import (
     AnswerError,
     Mistake,
@@ -34,11 +42,14 @@ __all__ = [
     "Check",
     "CheckFailed",
     "CheckResult",
+    "ChoiceGuess",
     "KnownWrong",
     "Mistake",
+    "NumberGuess",
     "Prediction",
     "Slip",
     "SlipError",
+    "TickGuess",
     "attempt",
     "calls",
     "check",
@@ -50,7 +61,6 @@ __all__ = [
     "number",
     "plain",
     "predict",
-    "reveal",
     "same_bits",
     "same_value",
     "several",
@@ -60,3 +70,9 @@ __all__ = [
     "word",
     "yours",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "reveal":  # what copies of the labs import that are older than `predict` cells
+        raise ImportError(OLDER_COPY)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -89,3 +89,14 @@ def verdict(differences: list[float], margin: float, t: float) -> str:
         return "worse"
     return "better" if low > margin else "inconclusive"
 # End
+
+EXPLANATIONS = {
+    "gtx-1660": r"""The GTX 1660 stores BF16 and computes it through float32, slowly. Its capability is that of cards with Tensor Cores,
+and its chip has none.""",
+    "small-matmul": r"""The product needs 2 × 512³ FLOP and moves 3 × 512² × 2 bytes: 171 FLOP for each byte. In the time in which its memory
+delivers a byte, this card can do 295.""",
+    "amdahl": r"""What remains of the time is 0.3 + 0.7 / 2 = 0.65, and 1 / 0.65 = 1.54. The 30 % that FP16 leaves as they are now are
+nearly half of the step.""",
+    "launches": r"""It read the time of a **launch**. When the clock is read, the product is queued and not done.""",
+}
+"""What stands behind each prediction."""

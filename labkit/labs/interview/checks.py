@@ -7,7 +7,7 @@ import torch
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.engine import attempt, check, predict
+from labkit.labs.engine import attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
 from labkit.labs.interview import solutions
@@ -21,17 +21,6 @@ _VOCABULARY, _CONTEXT = 11, 8
 def _tokens(seed, *shape):
     return torch.randint(_VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
 
-
-first_break = predict(
-    "first-break",
-    lab=LAB,
-    form=("nothing", "NaN", "an error", "a wrong number"),
-    usual={
-        "nothing": ("Autocast protects what is on its lists.", "unlisted-ops-run-in-fp32"),
-        "NaN": "NaN needs a row that is masked whole or queries of zero; torch stops before that.",
-        "a wrong number": "That comes too, from the squares: with queries above 255.",
-    },
-)
 
 # The model
 

@@ -54,3 +54,9 @@ def train_amp(model, batches, optimizer, device, every, limit, state=None):
         scaler.update()
     return losses, norms, scaler.state_dict()
 # End
+
+EXPLANATIONS = {
+    "first-break": r"""`masked_fill` refuses -1e9, which FP16 cannot hold. Another call would have been silent:
+`torch.where(keep, scores, -1e9)` gives -inf.""",
+}
+"""What stands behind each prediction."""

@@ -17,7 +17,6 @@ from labkit.labs.engine import (
     check,
     entries,
     number,
-    predict,
     same_bits,
     same_value,
     several,
@@ -132,69 +131,6 @@ TF32_SIGN = "The sign is lost."
 TF32_RANGE = "TF32 has the 8 exponent bits of float32: it overflows only near 3.4e38."
 TF32_FLUSHED = "TF32 has subnormals, as float32 has."
 TF32_INF = "inf stays inf."
-
-
-# Predictions
-
-step_at_2048 = predict(
-    "step-at-2048",
-    lab=LAB,
-    form="number",
-    usual={
-        2049: (
-            "FP16 holds no odd integer above 2048: the section on gaps says why.",
-            "integers-always-exact",
-        ),
-        2050: "2049 lies midway between 2048 and 2050; the even mantissa wins, that of 2048.",
-        "inf": "65504 is still far away. Not the range stops the sum but the gap.",
-    },
-)
-below_one = predict(
-    "below-one",
-    lab=LAB,
-    form="number",
-    usual={
-        0: (
-            "Fourteen full octaves and 1023 subnormals lie below 1.",
-            "range-is-spread-evenly",
-        ),
-        1: (
-            "Fourteen full octaves and 1023 subnormals lie below 1.",
-            "range-is-spread-evenly",
-        ),
-        50: "Close: 16 octaves lie at 1 and above; below it are 14, and 1023 subnormals.",
-    },
-)
-near_the_top = predict(
-    "near-the-top",
-    lab=LAB,
-    form="number",
-    usual={
-        "inf": (
-            "65519 is nearer to 65504 than to 65536, where the next value would be.",
-            "overflow-starts-at-max",
-        ),
-        65519: ("The gap up there is 32: FP16 holds no 65519.", "integers-always-exact"),
-    },
-)
-loses_most = predict(
-    "loses-most",
-    lab=LAB,
-    form=("weights", "activations", "gradients"),
-    usual={
-        "weights": "The smallest of these weights is about 2**-16: FP16 holds it as a subnormal.",
-        "activations": "Large values are safe up to 65504; small ones are in danger.",
-    },
-)
-published = predict(
-    "published",
-    lab=LAB,
-    form=6,
-    usual={
-        (True,) * 6: "Four of them fail.",
-        (False,) * 6: "Two of them hold.",
-    },
-)
 
 
 # Sixteen numbers

@@ -82,3 +82,18 @@ def tf32(x: torch.Tensor) -> torch.Tensor:
     codes = x.view(torch.int32)
     return (codes + 0x1000 & ~0x1FFF).view(torch.float32)
 # End
+
+EXPLANATIONS = {
+    "step-at-2048": r"""The sum is far below the largest value, and yet it did not move. At the end of this sitting you can
+say why, and where the same happens in BF16.""",
+    "below-one": r"""Each octave of normal values holds 1024, whether it starts at 2**-14 or at 2**15. Float formats spend
+their codes by ratio, not by distance.""",
+    "near-the-top": r"""The cast rounds first and looks at the range afterwards. 65519 is 15 above 65504 and 17 below 65536, where the next
+value would be, so it rounds to 65504.""",
+    "loses-most": r"""More than a quarter of the gradients is too small for FP16 and becomes 0: **underflow** 下溢. Weights and activations
+keep all their values.""",
+    "published": r"""Sentences 4 and 6 are right. 0.1 has the code 0x2E66 in binary16 and 0x3DCD in BF16, so the two are not the same
+format (1). From the smallest subnormal to the largest value, FP16 spans 40 octaves and E5M2 32 (2); their normal
+values span 30 each. BF16 spans 261 (5). 3.4e38 is finite in FP32 and inf in BF16 (3).""",
+}
+"""What stands behind each prediction."""

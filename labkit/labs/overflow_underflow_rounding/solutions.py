@@ -122,3 +122,15 @@ def welford(stream) -> tuple[float, float]:
 # Exercise: hair
 hair = 1 + 2**-8 + 2**-30
 # End
+
+EXPLANATIONS = {
+    "triage": r"""The test is general. TF32 has the 10 mantissa bits of FP16 and the exponent bits of FP32. Whoever recovers in TF32 had
+a range fault. Whoever does not needs mantissa bits, or another order of operations.""",
+    "masked-row": r"""-1e9 is -inf in FP16, and softmax shifts by the maximum: -inf - (-inf). The row is unused, but its NaN spreads.""",
+    "late-upcast": r"""The product is an FP16 value, and 131072 is beyond 65504. Casting inf to float32 leaves it inf.""",
+    "torch-sum": r"""`sum` rounds once, at the end: 9984 is the BF16 value nearest to 10000. Its running sum is wider than 16 bits.""",
+    "remedies": r"""Remedies 3 and 5 work. Overflow comes from the **scale** 量级 of the data, and the balance of the classes does not
+change it; a class weight of 1e5 even is inf in FP16. Noise below half a gap vanishes in rounding. It helps only
+inside the rounding, as in remedy 5.""",
+}
+"""What stands behind each prediction."""

@@ -18,7 +18,6 @@ from labkit.labs.engine import (
     entries,
     number,
     plain,
-    predict,
     several,
     word,
 )
@@ -105,52 +104,6 @@ COPIES_INSIDE = (
 OTHER_BYTES = "`{call}`: {item} is {got:g} bytes; {want} is wanted. {why}"
 
 OTHER_KIND = "Number {place}: you say {said}, which is {meaning}. But {fact}."
-
-
-# Predictions
-
-bet = predict(
-    "bet",
-    lab=LAB,
-    form=5,
-    usual={
-        (True, True, True, False, True): (
-            "All FP16 and not BF16: two of those are well, and D is not.",
-            "fp16-is-the-risky-one",
-        ),
-        (True,) * 5: ("Two of them are well.", "no-scaler-no-training"),
-        (False,) * 5: "Three of them fail.",
-        (False, True, True, True, False): (
-            "Not every pure run fails, and one autocast run does.",
-            "half-is-always-fatal",
-        ),
-        (True, False, False, False, True): (
-            "A scaler is missing in both, and harms only one.",
-            "no-scaler-no-training",
-        ),
-    },
-)
-lower_rate = predict(
-    "lower-rate",
-    lab=LAB,
-    form=("more", "as many", "fewer"),
-    usual={
-        "more": ("Smaller updates sink deeper below half a gap.", "smaller-steps-are-safer"),
-        "as many": ("The gap stays, and the update shrinks below it.", "smaller-steps-are-safer"),
-    },
-)
-myths = predict(
-    "myths",
-    lab=LAB,
-    form=4,
-    usual={
-        (True,) * 4: ("All four are myths; the cell decides each.", "fewer-bits-fewer-flops"),
-        (False, True, False, False): ("Memory is a ledger.", "amp-halves-everything"),
-        (True, False, False, False): ("The count is the same.", "fewer-bits-fewer-flops"),
-        (True, True, False, False): ("Count both again.", "amp-halves-everything"),
-        (False, False, False, True): ("What a cast lost is gone.", "casting-back-restores"),
-    },
-)
 
 
 # Who is what dtype

@@ -67,3 +67,14 @@ def ledger(parameters: int, activations: int) -> dict:
 # Exercise: kinds
 kinds = ["pure", "autocast", "masters", "fp8", "quantization", "quantization", "none", "none"]
 # End
+
+EXPLANATIONS = {
+    "bet": r""""FP16 is the risky one" does not tell the dead from the living. A has no loss scale and is well. B is FP16 throughout
+and is well. D is BF16, the "safe" format, and fails.""",
+    "lower-rate": r"""A BF16 weight moves only if its update is at least about half the gap at that weight. An update a fifth as large
+reaches that at fewer weights, so a lower learning rate makes the stall worse.""",
+    "myths": r"""All four are myths. The operations are the same; Tensor Cores do more of them in a second, and fewer bytes move.
+Autocast looks each operation up in a fixed list. Only the loss scale is dynamic. What a cast lost stays lost, and
+under autocast there is nothing to restore: the weights were FP32 all along.""",
+}
+"""What stands behind each prediction."""

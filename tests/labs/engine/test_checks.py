@@ -18,8 +18,6 @@ from labkit.labs.engine import (
     claim,
     codec,
     number,
-    predict,
-    reveal,
     same_bits,
     same_value,
     whose,
@@ -453,85 +451,3 @@ def test_claim_prints_a_tick_or_raises_the_sentence(capsys):
     assert capsys.readouterr().out == "✓ one is one\n"
     with pytest.raises(AssertionError, match="one is two"):
         claim("one is two", 1 == 2)
-
-
-USUAL = {5000: ("every +1 landed", "ulp-is-constant"), "inf": "no."}
-QUESTION = predict("a-question", lab=LAB, form="number", usual=USUAL)
-PICK = predict("a-question", lab=LAB, form=("weights", "gradients"), usual={})
-THREE = predict("a-question", lab=LAB, form=3, usual={})
-
-
-def test_no_guess_runs_nothing(log, capsys):
-    assert reveal(..., 2, QUESTION)(lambda: 1 / 0) is None
-    assert "No guess yet" in capsys.readouterr().out
-    assert log() == []
-
-
-def test_skip_shows_the_truth_unrecorded(log, capsys):
-    assert reveal("skip", 2, QUESTION)(lambda: 2048.0) == 2048.0
-    assert "2048" in capsys.readouterr().out
-    assert log() == []
-
-
-@pytest.mark.parametrize(
-    ("question", "guess", "truth", "status", "words"),
-    [
-        (QUESTION, 5000, 2048.0, "wrong", "every +1 landed"),
-        (QUESTION, 2048, torch.tensor(2048.0), "right", "You were right"),
-        (QUESTION, "inf", 65504.0, "wrong", "no."),
-        (QUESTION, " INF ", math.inf, "right", "You were right"),
-        (QUESTION, math.nan, math.nan, "right", "You were right"),
-        (THREE, [True, False, True], [True, False, True], "right", "You were right"),
-        (THREE, [True, True, True], [True, False, False], "wrong", "Look again at number 2, 3."),
-        (PICK, " Gradients", "weights", "wrong", "You said"),
-    ],
-)
-def test_a_guess_is_set_beside_the_truth_and_recorded(
-    log, capsys, question, guess, truth, status, words
-):
-    reveal(guess, 3, question)(lambda: truth)
-    shown = capsys.readouterr().out
-    assert words in shown and "certain" in shown
-    assert log() == [("prediction", "a-question", status)]
-
-
-@pytest.mark.parametrize(
-    ("question", "guess", "wanted"),
-    [
-        (QUESTION, "half", "a number"),
-        (QUESTION, [1], "a number"),
-        (PICK, "biases", "one of weights, gradients"),
-        (THREE, [True], "a list of 3"),
-        (THREE, "TFT", "a list of 3"),
-        (THREE, [1, 0, 1], "each True or False"),
-    ],
-)
-def test_a_guess_of_another_form_is_told_so_and_nothing_runs(log, capsys, question, guess, wanted):
-    assert reveal(guess, 2, question)(lambda: 1 / 0) is None
-    assert wanted in capsys.readouterr().out
-    assert log() == []
-
-
-def test_a_guess_is_used_once():
-    notebook = {}
-    exec("guess, sure = 5, 1\ndef body(): return 5", notebook)
-    reveal(5, 1, QUESTION)(notebook["body"])
-    assert notebook["guess"] is ...
-
-
-def test_a_wrong_guess_leads_to_its_misconception(log):
-    reveal(5000, 3, QUESTION)(lambda: 2048)
-    detail = progress.events()[0].detail
-    assert detail["misconceptions"] == ["ulp-is-constant"]
-    assert (detail["guess"], detail["truth"], detail["sure"], detail["correct"]) == (
-        "5000",
-        "2048",
-        3,
-        False,
-    )
-
-
-def test_sure_is_one_two_or_three(log, capsys):
-    assert reveal(5, "very", QUESTION)(lambda: 5) is None
-    assert "1 (guessing)" in capsys.readouterr().out
-    assert log() == []

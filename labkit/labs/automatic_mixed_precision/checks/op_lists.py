@@ -11,63 +11,11 @@ from torch.overrides import TorchFunctionMode
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.automatic_mixed_precision.lists import LOW
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, predict
+from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import seeded
 
 LAB = "05_automatic_mixed_precision"
-
-
-# Predictions
-
-six_ops = predict(
-    "six-ops",
-    lab=LAB,
-    form=6,
-    usual={
-        (True,) * 6: ("Only products are on the 16-bit list.", "autocast-casts-every-op"),
-        (True, True, False, True, True, False): (
-            "x + x is on no list: float32 in, float32 out.",
-            "autocast-casts-every-op",
-        ),
-        (True, False, False, False, False, False): (
-            "relu and + are on no list: they take what comes, here 16 bits.",
-            "unlisted-ops-run-in-fp32",
-        ),
-    },
-)
-used_nine_times = predict(
-    "used-nine-times",
-    lab=LAB,
-    form="number",
-    usual={
-        2056: (
-            "So says float32. The cache made one 16-bit copy, and its gradient is summed in FP16.",
-            "gradients-are-summed-in-fp32",
-        ),
-        2057: "Eight ones and 2048 are 2056, and that is not what comes out either.",
-    },
-)
-clipped_inf = predict(
-    "clipped-inf",
-    lab=LAB,
-    form=("inf", "1", "0", "nan"),
-    usual={
-        "1": ("The factor is 1 / inf = 0, and inf times 0 is NaN.", "clipping-repairs-inf"),
-        "0": ("Its finite neighbours become 0. inf times 0 is NaN.", "clipping-repairs-inf"),
-        "inf": "The norm is inf, so the factor is 0, and inf times 0 is something else.",
-    },
-)
-only_d = predict(
-    "only-d",
-    lab=LAB,
-    form=("neither", "D", "G", "both"),
-    usual={
-        "neither": ("The inf check is kept apart for each optimizer.", "one-inf-stops-both"),
-        "both": "A step with an inf gradient is skipped.",
-        "D": "D has the inf.",
-    },
-)
 
 
 # Autocast by hand

@@ -1,43 +1,9 @@
 """Checks of lab 06, sitting A: three facts, the recipe, the peak, the roofline."""
 
-from labkit.labs.engine import Mistake, attempt, calls, check, number, predict
+from labkit.labs.engine import Mistake, attempt, calls, check, number
 from labkit.labs.engine.codec import Raised
 
 LAB = "06_hardware_and_benchmarks"
-
-
-# Predictions
-
-gtx_1660 = predict(
-    "gtx-1660",
-    lab=LAB,
-    form=4,
-    usual={
-        (True, True, True, True): (
-            "Its compute capability is 7.5, and yet the chip has no Tensor Cores.",
-            "capability-7-means-tensor-cores",
-        ),
-        (False, False, False, False): (
-            "It keeps BF16, as bytes, and computes it through float32.",
-            "no-units-means-not-computable",
-        ),
-        (False, True, False, False): (
-            "torch computes BF16 there through float32, slowly.",
-            "no-units-means-not-computable",
-        ),
-    },
-)
-small_matmul = predict(
-    "small-matmul",
-    lab=LAB,
-    form=("compute", "memory"),
-    usual={
-        "compute": (
-            "At this size 3 x 2 bytes are moved for every 2 x 512 FLOP: too few for the units.",
-            "time-is-flop-over-peak",
-        )
-    },
-)
 
 
 # Three facts. What the documents say of each device, written out: CUDA C++ Programming Guide

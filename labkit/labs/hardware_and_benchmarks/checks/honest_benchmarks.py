@@ -5,37 +5,11 @@ import math
 from statistics import fmean, stdev
 
 from labkit.devices import AsyncDevice
-from labkit.labs.engine import Mistake, attempt, calls, check, number, predict
+from labkit.labs.engine import Mistake, attempt, calls, check, number
 from labkit.labs.engine.codec import Raised
 from labkit.labs.hardware_and_benchmarks import solutions
 
 LAB = "06_hardware_and_benchmarks"
-
-
-# Predictions
-
-amdahl = predict(
-    "amdahl",
-    lab=LAB,
-    form="number",
-    usual={
-        2: ("30 % of the step is as slow as before.", "a-fast-part-is-a-fast-whole"),
-        1.7: (
-            "Speed-ups do not average by share; times add up: 0.3 + 0.7 / 2.",
-            "speed-ups-average",
-        ),
-        1.4: ("0.7 times 2 is no time. What remains is 0.3 + 0.7 / 2.", "speed-ups-average"),
-    },
-)
-launches = predict(
-    "launches",
-    lab=LAB,
-    form="number",
-    usual={
-        2: ("That is what the device takes. The clock was read before it was done.",
-            "a-call-that-returned-is-done"),
-    },
-)  # fmt: skip
 
 
 # Amdahl's law

@@ -5,38 +5,13 @@ import random
 
 import torch
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, predict
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import show
 from labkit.labs.loss_scaling import solutions
 from labkit.training.scaling import to_float32
 
 LAB = "04_loss_scaling"
-
-
-# Predictions
-
-doubling = predict(
-    "doubling",
-    lab=LAB,
-    form="number",
-    usual={
-        0: ("It grows into the overflow, again and again.", "growth-at-each-step"),
-        1: ("That is what an interval of 100 would give.", "growth-at-each-step"),
-        33: "One step to grow, one to overflow: the step after a backoff grows at once.",
-    },
-)
-zeroed_step = predict(
-    "zeroed-step",
-    lab=LAB,
-    form=("stand still", "move"),
-    usual={
-        "stand still": (
-            "SGD's would. Adam steps by its moments, which a gradient of 0 leaves alive.",
-            "zeroed-step-is-a-skip",
-        )
-    },
-)
 
 
 # The transition

@@ -7,46 +7,11 @@ import numpy as np
 import torch
 
 from labkit.formats import BF16, spacing
-from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, predict
+from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import show
 
 LAB = "04_loss_scaling"
-
-
-# Predictions
-
-zero_gradients = predict(
-    "zero-gradients",
-    lab=LAB,
-    form="number",
-    usual={
-        0: "Small is not enough to vanish; below 2**-25 is. Each of them is below.",
-        50: "A part would be lost if they straddled the window's edge. All of them lie below it.",
-        99: "Nearly. Not one is left.",
-    },
-)
-lost_updates = predict(
-    "lost-updates",
-    lab=LAB,
-    form=("under 10", "about half", "over 80"),
-    usual={
-        "under 10": ("Half a gap of BF16 is about 1/512 of a weight.", "bf16-needs-no-masters"),
-        "about half": "More. A typical update here is some thousandth of its weight.",
-    },
-)
-scaled_error = predict(
-    "scaled-error",
-    lab=LAB,
-    form=("smaller", "the same", "larger"),
-    usual={
-        "smaller": (
-            "A power of two moves the exponent only. The mantissa bits, and their error, stay.",
-            "scaling-rounds-better",
-        ),
-        "larger": "Nothing overflows at 41, and a power of two changes no mantissa.",
-    },
-)
 
 
 # Two losses

@@ -5,13 +5,6 @@ from labkit.labs.overflow_underflow_rounding.checks.masks_and_norms import (
     check_unit_rms,
 )
 from labkit.labs.overflow_underflow_rounding.checks.overflow import check_cliff, check_logsumexp
-from labkit.labs.overflow_underflow_rounding.checks.predictions import (
-    late_upcast,
-    masked_row,
-    remedies,
-    torch_sum,
-    triage,
-)
 from labkit.labs.overflow_underflow_rounding.checks.products import check_rescue, check_tolerance
 from labkit.labs.overflow_underflow_rounding.checks.rounding import (
     check_fair_round,
@@ -32,9 +25,4 @@ __all__ = [
     "check_total",
     "check_unit_rms",
     "check_welford",
-    "late_upcast",
-    "masked_row",
-    "remedies",
-    "torch_sum",
-    "triage",
 ]

@@ -13,7 +13,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from labkit.interview import markdown
+from labkit.labs.engine import markdown
 
 
 @functools.cache

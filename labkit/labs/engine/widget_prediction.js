@@ -1,0 +1,147 @@
+// A prediction: the question and its answer, then how sure, which sends both; then what is so.
+
+import { announcer, button, control, labelled, node, wire } from "labkit/elements";
+import "./widget_prediction.css";
+
+function render({ model, el }) {
+  const root = control("div", { class: "lk pr", role: "group", tabindex: "0", "aria-label": "Prediction" });
+  const spoken = announcer();
+  const line = wire(model);
+  const { numbers } = line;
+  let shown = null; // the state that stands on the page
+  let sent = false; // whether an answer is on its way
+  const ticked = new Set();
+  let field = null;
+  let sureness = null;
+  const unclear = node("p", { class: "pr-unclear", role: "alert" });
+
+  const html = (tag, className, content) => {
+    const element = node(tag, { class: className });
+    element.innerHTML = content; // Python's, from the lab, with raw HTML escaped
+    return element;
+  };
+  const places = () => [...ticked].sort((a, b) => a - b);
+
+  // What is sent: the text of a field, a choice's text, or the numbers of what is ticked.
+  const ways = {
+    NumberGuess: { value: () => field.value.trim(), complete: () => field.value.trim() !== "" },
+    ChoiceGuess: { value: () => names()[places()[0]], complete: () => ticked.size === 1 },
+    TickGuess: { value: () => places().map((place) => place + 1), complete: () => true },
+  };
+  const way = () => ways[numbers().form];
+  const names = () => numbers().names;
+  const buttons = () => [...root.querySelectorAll(".pr-choice")];
+
+  function say(text) {
+    unclear.textContent = text;
+    spoken.say(text);
+  }
+  function submit(sure) {
+    if (!way().complete()) say(`First your guess: ${numbers().how}.`);
+    else if (!sent) {
+      sent = true;
+      line.ask({ do: "guess", value: way().value(), sure });
+    }
+  }
+  // From the answer to how sure: Enter there takes the middle, 1 to 3 choose.
+  function goOn() {
+    if (way().complete()) sureness.querySelectorAll("button")[1].focus();
+    else say(`First your guess: ${numbers().how}.`);
+  }
+  function choose(place) {
+    if (numbers().form === "ChoiceGuess") {
+      ticked.clear();
+      ticked.add(place);
+    } else if (!ticked.delete(place)) ticked.add(place);
+    buttons().forEach((element, i) => element.setAttribute("aria-pressed", String(ticked.has(i))));
+    buttons()[place].focus();
+  }
+
+  function asking(view) {
+    const parts = [];
+    field = null;
+    if (view.form === "NumberGuess") {
+      field = control("input", { type: "text", autocomplete: "off", spellcheck: "false", "aria-description": view.how });
+      parts.push(node("div", { class: "lk-controls" }, labelled(view.unit ? `Your guess, in ${view.unit}` : "Your guess", field)));
+    } else {
+      parts.push(node("div", { class: "pr-choices", role: "group", "aria-label": "Your guess" },
+        ...view.choices.map((choice, i) => {
+          const element = button("", { class: "lk-button pr-choice", "aria-pressed": "false" }, () => choose(i));
+          element.append(node("kbd", {}, String(i + 1)), html("span", "pr-text", choice));
+          return element;
+        })));
+    }
+    sureness = node("div", { class: "lk-buttons pr-sure", role: "group", "aria-label": "How sure?" }, node("span", {}, "How sure?"),
+      ...view.sureness.map((name, i) => {
+        const element = button("", { class: "lk-button" }, () => submit(i + 1));
+        element.append(node("kbd", {}, String(i + 1)), ` ${name}`);
+        return element;
+      }));
+    const show = button("Show me", { class: "lk-button" }, () => line.ask({ do: "show" }));
+    const keys = view.form === "NumberGuess" ? "Type a number, then Enter" : view.form === "ChoiceGuess" ? "A number chooses, then Enter" : "Numbers tick, then Enter";
+    parts.push(sureness, unclear, node("div", { class: "lk-buttons" }, show),
+      node("p", { class: "lk-keys" }, `${keys}; then 1, 2 or 3 says how sure you are.`));
+    return parts;
+  }
+
+  function answered(view) {
+    const mark = view.correct === null ? "none" : String(view.correct);
+    const parts = [];
+    if (view.form === "TickGuess") parts.push(node("ol", {}, ...view.choices.map((choice) => html("li", "", choice))));
+    parts.push(node("p", { class: "pr-verdict", "data-correct": mark }, view.said));
+    if (view.reasons.length) parts.push(node("ul", { class: "pr-reasons" }, ...view.reasons.map((reason) => html("li", "", reason))));
+    parts.push(html("div", "pr-explanation", view.explanation));
+    return parts;
+  }
+
+  function accept(view) {
+    sent = false;
+    if (shown === view.state) { // still asking: the guess was unclear, and stays as it was typed
+      unclear.textContent = view.unclear;
+      if (view.unclear) {
+        spoken.say(view.unclear);
+        (field ?? root).focus();
+      }
+      return;
+    }
+    const focused = root.contains(document.activeElement);
+    const parts = [html("div", "pr-question", view.question), ...(view.state === "asking" ? asking(view) : answered(view))];
+    if (view.trouble) parts.push(node("p", { class: "pr-trouble", role: "alert" }, view.trouble));
+    root.replaceChildren(...parts, spoken.element);
+    root.dataset.state = view.state;
+    if (focused) root.focus({ preventScroll: true });
+    if (shown) spoken.say([...root.querySelectorAll(".pr-verdict, .pr-reasons")].map((element) => element.textContent.trim()).join(" "));
+    shown = view.state;
+  }
+
+  function key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation(); // nothing reaches JupyterLab's command mode
+    if (shown !== "asking") return;
+    const { target } = event;
+    const digit = /^[1-9]$/.test(event.key) ? Number(event.key) : 0;
+    const choosing = target.closest(".pr-choice");
+    if (sureness.contains(target)) {
+      if (digit === 0 || digit > 3) return; // Enter and Space press the button
+      submit(digit);
+    } else if (event.key === "Enter" && (target === root || target === field || choosing)) {
+      if (choosing && numbers().form === "ChoiceGuess") choose(buttons().indexOf(choosing));
+      goOn();
+    } else if (target === field) return;
+    else if (field && event.key.length === 1 && event.key !== " ") {
+      field.focus(); // a number typed on the card is meant for its field
+      return;
+    } else if (digit && digit <= buttons().length) choose(digit - 1);
+    else return;
+    event.preventDefault();
+  }
+  root.addEventListener("keydown", key);
+  el.append(root);
+  const quit = line.follow(accept);
+  return () => {
+    quit();
+    spoken.stop();
+  };
+}
+
+export default { render };
