@@ -20,7 +20,10 @@ from labkit.labs.engine.reading import failure
 
 LAB = "05_automatic_mixed_precision"
 
-NOT_LISTED = "{call} gives {came}. `log1p` and `abs` are in neither set, so they keep what they got, float16."
+NOT_LISTED = (
+    "{call} gives {came}. `log1p` and `abs` are in neither set, so they keep the float16 that "
+    "they got."
+)
 OTHER_DTYPE = "Inside {block} autocast `{name}` is {got}; {want} is wanted. {why}"
 
 
