@@ -180,7 +180,7 @@ def lost():
 # ### Exercise: masters
 #
 # *14 minutes, about 5 lines.* SGD for a model whose parameters and gradients are BF16. They stay BF16. A parameter
-# whose `grad` is None is left alone.
+# whose `grad` is None is left alone, wherever it stands. `parameters` may be a generator, as `model.parameters()` is one.
 
 
 # %% exercise="masters"
@@ -397,7 +397,7 @@ def percent():
 #
 # 1. An overflow: the scale times `backoff`, and counting begins again.
 # 2. A good step counts. With the `interval`-th in a row: the scale times `growth`, and counting begins again.
-# 3. The scale is a float32 number, so round it after each change. Growth that would make it inf is not done; counting
+# 3. The scale is a float32 number: multiply Python floats and round the product to float32. Growth that would make it inf is not done; counting
 #    begins again all the same. Nothing stops its fall to 0.
 
 
@@ -466,7 +466,8 @@ def weights():
 # ### Exercise: unscale and step
 #
 # *18 minutes, about 12 lines.* Divide every gradient of the optimizer by the scale. Step, unless one of them is inf or
-# NaN: then no bit of parameters and moments may change. FP16 gradients: ValueError, as in PyTorch.
+# NaN: then no bit of parameters and moments may change. FP16 gradients: ValueError, as in PyTorch;
+# float32, BF16 and float64 ones are divided. In a skipped step the gradients may stay as they are.
 #
 # Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient, and some
 # a sparse one, as `torch.nn.Embedding(..., sparse=True)` makes it. Gradients may be finite while their sum is not.
@@ -476,7 +477,7 @@ def weights():
 @torch.no_grad()
 def scaled_step(optimizer, scale: float) -> bool:
     """Unscale and step; True if the step was skipped."""
-    # A sparse gradient: `grad = grad.coalesce()`, and its numbers are `grad.values()`.
+    # A sparse gradient: `p.grad = p.grad.coalesce()`, and its numbers are `p.grad.values()`.
     ### BEGIN SOLUTION
     found_inf = False
     for group in optimizer.param_groups:
@@ -508,7 +509,7 @@ part.check_scaled_step(scaled_step)
 # ### Which line?
 #
 # *10 minutes, optional.* Five scalers after published ones. Four have one line that fails; one only looks wrong: write
-# 0.
+# 0. In E two lines clash: name either.
 
 # %%
 unscale_and_step = yours(scaled_step, ours.scaled_step)

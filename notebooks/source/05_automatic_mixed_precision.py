@@ -251,7 +251,7 @@ claim("after it 3, and w is -3", (w.grad.item(), w.item()) == (3.0, -3.0))
 # %% [markdown]
 # ### Exercise: the whole loop
 #
-# *24 minutes, about 15 lines.* Train one epoch under autocast, then test. FP16 needs a scaler, BF16 none. The
+# *24 minutes, about 15 lines.* Train one epoch with the forward pass and the loss under autocast, then test. FP16 needs a scaler, BF16 none. The
 # network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`, and be silent
 # otherwise. The network may come in training or in evaluation mode. Test under autocast as well.
 
@@ -456,8 +456,8 @@ amp_loops.check_clipped_step(clipped_step)
 # ### Exercise: accumulate
 #
 # *20 minutes, about 12 lines.* One epoch in FP16, a step for each k micro-batches and for what is left. Each step is that
-# of one large batch: the loss is the mean over its *examples*. Micro-batches may differ in length. Show the network one of
-# them at a time: there is memory for no more. Return one loss a step.
+# of one large batch: the loss is the mean over its *examples*. Micro-batches may differ in length. There is memory for
+# the forward pass of one of them: run its backward before the next one's forward. Return one loss a step.
 
 
 # %% exercise="accumulate"

@@ -63,7 +63,7 @@ def reachable(thing) -> list:
 # them; no answers. A name that is new here may be a table of answers: split it.
 BOTH = {
     "penalized-loss": "_CASES _TARGETS _X _network seeded",
-    "mini-autocast": "_CASES _network seeded",
+    "mini-autocast": "_CASES _network seeded _ON_NO_LIST",
     "dtypes": "seeded",
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",

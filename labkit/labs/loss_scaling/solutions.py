@@ -73,7 +73,7 @@ advance = transition
 @torch.no_grad()
 def scaled_step(optimizer, scale: float) -> bool:
     """Unscale and step; True if the step was skipped."""
-    # A sparse gradient: `grad = grad.coalesce()`, and its numbers are `grad.values()`.
+    # A sparse gradient: `p.grad = p.grad.coalesce()`, and its numbers are `p.grad.values()`.
     found_inf = False
     for group in optimizer.param_groups:
         for p in group["params"]:

@@ -4,6 +4,8 @@ They are judged by where they end (``labkit.labs.engine.loop_ends``), beside the
 All runs are CPU runs under ``emulate_gpu()``, in which a scale of 65536 really overflows.
 """
 
+import math
+
 import torch
 from torch import nn
 
@@ -24,14 +26,24 @@ from labkit.labs.engine.loop_ends import (
 
 LAB = "05_automatic_mixed_precision"
 
+LOSS_IN_16_BITS = (
+    "In {name} each of your losses, such as {loss}, is a value of 16 bits: the loss was computed "
+    "in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
+)
+HELD = (
+    "You held the forward passes of {held} examples at once; there is memory for 8, one "
+    "micro-batch. A pass is let go by its backward. When does each backward run?"
+)
+
 # The loop
 
+_FIT_BATCH = 16
 _CLASSES = torch.tensor(
     [[2.0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [0, 0, 0, 2, 0, 0]]
 )
 
 
-def _batch(seed, count=16, scale=1.0):
+def _batch(seed, count=_FIT_BATCH, scale=1.0):
     targets = labels(seed, count)
     return scale * (_CLASSES[targets] + seeded(seed, count, 6)), targets
 
@@ -71,17 +83,20 @@ def run_fit(fit):
             inputs, targets = _batch(40, count=64)
             few = targets < 2  # two classes of four: their own statistics mislead
             test = inputs[few], targets[few]
-            start, met = flat(network), []
+            start, met, tested = flat(network), [], []
             network.register_forward_hook(
-                lambda module, inputs, output, met=met: (
-                    met.append(str(output.dtype)) if torch.is_grad_enabled() else None
-                )
+                lambda module, inputs, output, met=met, tested=tested: (
+                    met if len(output) == _FIT_BATCH else tested
+                ).append(str(output.dtype))
             )
             with listening() as heard:
                 end = attempt(fit, network, batches, test, optimizer, dtype, "cpu")
             loud = any(one.theirs for one in heard)
+            off = any("CUDA is not available" in one.text for one in heard)
             shown[name] = end if name != "unheard" else None
             shown[name + " met"] = sorted(set(met)) if name != "unheard" else None
+            shown[name + " tested"] = sorted(set(tested)) if name != "unheard" else None
+            shown[name + " off"] = off
             shown[name + " weights"] = flat(network) - start if name != "unheard" else None
             shown[name + " loud"] = loud or type(end) is Raised
     return shown
@@ -90,27 +105,35 @@ def run_fit(fit):
 def _fit_evidence(got, want):
     for name in ("fp16", "bf16"):
         end = got[name]
-        parts = ("", " weights", " met", " loud")
+        parts = ("", " weights", " met", " tested", " off", " loud")
         if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
             return f"In {name} your loop stopped: {brief(end)}."
+        if got[f"{name} off"]:
+            return (
+                f"In {name} torch warned that CUDA is not available and switched a part of your "
+                "loop off. Which call did not get `device`?"
+            )
         if type(end) not in (tuple, list) or len(end) != 2:
             return "Two things are wanted: the list of losses, and the share of right answers."
         count = len(want[name][0])
         if not isinstance(end[0], (list, tuple)) or len(end[0]) != count:
             return f"A list of {count} losses is wanted, one for each batch."
+        if got[f"{name} met"] != want[f"{name} met"]:
+            met = " and ".join(got[f"{name} met"]).replace("torch.", "")
+            return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
         other = first_other(end[0], want[name][0])
         if other:
             place, a, b = other
             return f"In {name} loss {place} is {brief(a)}; {brief(b)} is wanted."
         if got[f"{name} weights"].dtype is not torch.float32:
             return f"After the run the weights are {got[f'{name} weights'].dtype}."
-        if got[f"{name} loud"] and same_end(got[f"{name} weights"], want[f"{name} weights"]):
-            return f"In {name} the output had the dtype that was asked for, and your loop warned."
-        if got[f"{name} met"] != want[f"{name} met"]:
-            met = " and ".join(got[f"{name} met"]).replace("torch.", "")
-            return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
+        if got[f"{name} tested"] != want[f"{name} tested"]:
+            met = " and ".join(got[f"{name} tested"]).replace("torch.", "")
+            return f"Asked for {name}, your loop tested on outputs of {met or 'no'} dtype."
+        if got[f"{name} loud"]:
+            return f"In {name} all outputs had the dtype that was asked for, and your loop warned."
         if same_end(got[f"{name} weights"], want[f"{name} weights"]):
             share = brief(want[name][1])
             return f"The share of right answers is {brief(end[1])}; {share} is wanted."
@@ -133,7 +156,7 @@ FIT = Loop(
     solutions.fit,
     _fit_evidence,
     lambda shown: [
-        shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met")
+        shown[f"{name}{part}"] for name in ("fp16", "bf16") for part in (" weights", " met", " off")
     ],
     _scaled_loss,
 )
@@ -143,6 +166,11 @@ FIT = Loop(
 def check_fit(got):
     """The whole loop, in FP16 and BF16, that says when it is neither."""
     FIT.judge(got, check_fit.known_wrong)
+    for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        # Six losses of float32 are all values of 16 bits once in 2**78.
+        losses = torch.tensor([float(loss) for loss in got[name][0]])
+        if torch.equal(losses.to(dtype).float(), losses):
+            raise Mistake(LOSS_IN_16_BITS, name=name, loss=losses[0].item())
 
 
 _WARNING = """\
@@ -256,6 +284,11 @@ def _clip_evidence(got, want):
             return f"Your step raised: {brief(got['norms'][i])}."
         if same_end(moved, wanted):
             return f"The gradient norm is {brief(norm)}; you report {brief(got['norms'][i])}."
+        if not math.isfinite(norm):
+            return (
+                f"The gradients overflowed, their norm is {brief(norm)}: this step must be "
+                f"skipped, yet the weights moved by {moved.norm():.2g}."
+            )
         limit = "nothing should be clipped" if norm < LIMIT else "the step has length 0.1"
         return (
             f"The gradient norm is {brief(norm)} and the limit {LIMIT:g}: {limit}, "
@@ -348,6 +381,23 @@ def _micro_batches(seed, sizes, scale=1.0):
     return [_batch(seed + i, count=size, scale=scale) for i, size in enumerate(sizes)]
 
 
+class _Passes:
+    """Counts examples whose forward pass is held for a backward, and the most at once."""
+
+    def __init__(self):
+        self.held = self.most = 0
+
+    def forward(self, module, args, output):
+        count = len(args[0])
+        self.most = max(self.most, self.held + count)
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            self.held += count
+            output.register_hook(lambda gradient: self.backward(count))
+
+    def backward(self, count):
+        self.held -= count
+
+
 def run_accumulate(accumulate):
     """`accumulate` on even groups, on an uneven tail, and on one group with k too large."""
     shown = {}
@@ -363,13 +413,12 @@ def run_accumulate(accumulate):
             batches, start = _micro_batches(80, sizes), flat(network)
             if name == "8 8 | 8 8":  # an overflow at first: its inf must not stay
                 batches[0] = 30 * batches[0][0], batches[0][1]
-            at_once = []
-            network.register_forward_pre_hook(
-                lambda module, args, at_once=at_once: at_once.append(len(args[0]))
-            )
+            passes = _Passes()
+            network.register_forward_hook(passes.forward)
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, "cpu")
             shown[name] = losses
-            shown[name + " at once"] = max(at_once, default=0)
+            shown[name + " at once"] = passes.most
+            shown[name + " scale"] = scaler.get_scale()
             shown[name + " moved"] = flat(network) - start
     return shown
 
@@ -383,13 +432,23 @@ def _accumulate_evidence(got, want):
         if type(losses) is Raised:
             return f"{where} {brief(losses)}."
         if isinstance(losses, (list, tuple)) and len(losses) != len(want[name]):
-            return f"{where} you made {len(losses)} steps; {len(want[name])} are wanted."
+            return f"{where} you return {len(losses)} losses; {len(want[name])} are wanted."
         other = first_other(losses, want[name])
         if other and other[0] == 0:
             return f"{where} loss 0 is {brief(other[1])}; one large batch has {brief(other[2])}."
         if not same_end(moved, wanted):
             away = (moved - wanted).norm() / wanted.norm()
-            return f"{where} the weights end {100 * away:.0f} % off the run with large batches."
+            scales = got[name + " scale"], want[name + " scale"]
+            skipped = (
+                f" Your scale ends at {scales[0]:g}, and {scales[1]:g} is right: you skipped other "
+                "steps."
+                if scales[0] != scales[1]
+                else ""
+            )
+            return (
+                f"{where} the weights end {100 * away:.0f} % off the run with large batches."
+                f"{skipped}"
+            )
         if other is None:
             return f"{where} a list of {len(want[name])} losses is wanted."
         return f"{where} loss {other[0]} is {brief(other[1])}; {brief(other[2])} is wanted."
@@ -411,9 +470,7 @@ def check_accumulate(got):
     ACCUMULATE.judge(ends, check_accumulate.known_wrong)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > 8:
-        raise Mistake(
-            f"The network met {largest} examples at once. There is memory for 8, one micro-batch."
-        )
+        raise Mistake(HELD, held=largest)
 
 
 check_accumulate.slip(
@@ -470,6 +527,8 @@ check_accumulate.slip(
 
 # Two networks, two optimizers, one scale
 
+_GAN_SCALE = 2.0**12
+
 
 def run_gan_step(gan_step):
     """Seven steps of a tiny pair: the third overflows in D alone, the fifth in G."""
@@ -477,7 +536,7 @@ def run_gan_step(gan_step):
     discriminator = filled(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)), 4)
     d_optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.2)
     g_optimizer = torch.optim.SGD(generator.parameters(), lr=0.2)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=_GAN_SCALE, growth_interval=4)
     shown = {"losses": [], "scales": [], "D": [], "G": []}
     with emulate_gpu():
         for i in range(7):
@@ -515,6 +574,13 @@ def _gan_evidence(got, want):
             if not wanted.any():
                 return f"In step {i} {name} had an inf, and moved by {moved.norm():.2g}."
             away = (moved - wanted).norm() / wanted.norm()
+            if away > 50:
+                times = moved.norm() / wanted.norm()
+                return (
+                    f"In step {i} {name} moved {times:.0f} times as far as it should; the scale "
+                    f"was {(want['scales'][i - 1] if i else _GAN_SCALE):g}. Does a gradient still "
+                    "hold the scale when its optimizer steps?"
+                )
             return f"In step {i} {name} went {100 * away:.0f} % off its way."
         if got["scales"][i] != want["scales"][i]:
             return (

@@ -17,7 +17,7 @@ REASONS = MappingProxyType(
         "stale": "gradients of an earlier backward are still there",
         "scaled": "works on scaled gradients",
         "twice": "is called once too often",
-        "silent": "does nothing on this device, and says nothing",
+        "silent": "does nothing on this device, and training goes on",
         "outside": "belongs inside the autocast block",
         "undone": "does what step does again",
         "missing": "each optimizer needs an update of its own",
@@ -253,7 +253,9 @@ def _judge_comment(hunk, place, within, reason, line):
         idea = hunk.tempting.get(reason)
         if idea == "backward-belongs-inside-autocast" and "zero_grad" in text:
             idea = "zero-grad-belongs-inside-autocast"
-        raise Mistake(f"Line {line}, `{text}`, {REASONS[reason]}? It does not.", misconception=idea)
+        raise Mistake(
+            f'Line {line}, `{text}`: "{REASONS[reason]}" is not true here.', misconception=idea
+        )
     lines, _ = hunk.faults[reason]
     if within not in lines:
         raise Mistake(f"Line {line}, `{text}`: not this line of hunk {place + 1}. Which one?")
@@ -293,4 +295,7 @@ for _idea, _question, _missed in (
 ):  # fmt: skip
     check_review.slip(_idea, _question, cut=_missed)
 
-check_review.wrong("what-runs-is-right", "All eight run without an error. Do all eight train?")({})
+check_review.wrong(
+    "what-runs-is-right",
+    "Some faulty hunks run without an error. Do all eight train as they should?",
+)({})

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
@@ -14,8 +15,16 @@ from labkit.labs.automatic_mixed_precision.lists import LOW
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import seeded
+from labkit.labs.engine.messages import came
+from labkit.labs.engine.reading import failure
 
 LAB = "05_automatic_mixed_precision"
+
+NOT_LISTED = (
+    "{call} gives {came}. `log1p` and `abs` are in neither set, so they keep the float16 that "
+    "they got."
+)
+OTHER_DTYPE = "Inside {block} autocast `{name}` is {got}; {want} is wanted. {why}"
 
 
 # Autocast by hand
@@ -48,6 +57,10 @@ _CASES = {
     "sum of counts": lambda: _TARGETS.sum(),
     "network(x)": lambda: _network()(_X),
 }
+_ON_NO_LIST = {
+    # CUDA's own list is longer than WIDE, and `log1p` only looks like a name of it.
+    "x.half().abs().log1p()": lambda: _X.half().abs().log1p(),
+}
 
 
 def run_mini_autocast(mini):
@@ -55,7 +68,7 @@ def run_mini_autocast(mini):
     shown = {}
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for text, case in _CASES.items():
+            for text, case in (_CASES | _ON_NO_LIST).items():
                 shown[text, dtype] = attempt(_inside, mini, dtype, case)
         network = _network()
         shown["loss"] = attempt(_loss, mini, network)
@@ -67,7 +80,9 @@ def run_mini_autocast(mini):
 
 def _inside(mini, dtype, case):
     with mini(dtype):
-        return case().detach()
+        result = case()
+    # Outside of the block: what the learner's mode does to `detach` is no part of the case.
+    return result.detach() if isinstance(result, torch.Tensor) else result
 
 
 def _loss(mini, network):
@@ -91,6 +106,11 @@ def check_mini_autocast(shown):
         for dtype in (torch.float16, torch.bfloat16):
             for text, case in _CASES.items():
                 _judge_case(text, case, dtype, shown[text, dtype])
+            for text in _ON_NO_LIST:
+                call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
+                got = _value(shown[text, dtype], call)
+                if getattr(got, "dtype", None) is not torch.float16:
+                    raise Mistake(NOT_LISTED, call=call, came=came(got))
     _value(shown["loss"], "loss.backward()")
     weights = _network().parameters()
     if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):
@@ -134,6 +154,8 @@ def _judge_case(text, case, dtype, got):
 
 
 def _idea(text, got):
+    if got.dtype is torch.float32 and text in ("(x @ w).relu()", "network(x)"):
+        return "unlisted-ops-run-in-fp32" if "relu" in text else None
     if "double" in text or "counts" in text:
         return "every-tensor-is-cast"
     if got.dtype is not torch.float32 and any(f in text for f in ("exp", "softmax", "sum", "ent")):
@@ -145,8 +167,7 @@ def _idea(text, got):
 
 def _value(got, call):
     if type(got) is Raised:
-        place = f" in your line `{got.line}`" if got.line else ""
-        raise AnswerError(f"{call.strip('`')} raised {got.type_name}: {got.message}{place}.")
+        raise AnswerError(f"{call} raised {failure(got)}.")
     return got
 
 
@@ -177,6 +198,11 @@ _RUN_WIDE_AND_CAST = """\
         return cast(result)
 """
 check_mini_autocast.slip(
+    "unlisted-ops-run-in-fp32",
+    "A name of no list gets what it gets: 16 bits stay 16 bits. What does your code do with those?",
+    swap=("in LOW else None", "in LOW else torch.float32"),
+)
+check_mini_autocast.slip(
     "casting-the-output-is-enough",
     "The product saw float32 inputs, and a Tensor Core would not. What must be 16 bits before it?",
     swap=(_RUN, _RUN_WIDE_AND_CAST),
@@ -206,10 +232,12 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name in _CASTS or "dtype" in kwargs:
+        # torch's own Python functions pass dtype=None on.
+        if name in _CASTS or kwargs.get("dtype") is not None:
             self.casts.append(name)
         result = func(*args, **kwargs)
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        given = tree_leaves((args, kwargs))  # cat and stack take a list
+        tensors = [a for a in given if isinstance(a, torch.Tensor)]
         dtypes = {a.dtype for a in tensors if a.is_floating_point()}
         if len(dtypes) > 1 and isinstance(result, torch.Tensor):
             self.met.append("product" if name in LOW else "promotion")
@@ -221,6 +249,13 @@ _CASTS = {
     "tensor", "zeros", "ones", "full",
 }  # fmt: skip
 _NAMES = ("low", "wide", "both", "kept")
+_WHY = {
+    "low": "Only products bring float32 down; any other result of x alone stays float32.",
+    "wide": "Products give 16 bits, and a function of no list keeps the 16 bits of h.",
+    "both": "A product has 16 bits, whatever it meets, and a Python number adds no dtype.",
+    "kept": "Functions of the float32 list give float32, and so does meeting x.",
+}
+"""What makes a dtype come out, true of every answer."""
 
 
 def run_dtypes(dtypes):
@@ -248,9 +283,12 @@ def check_dtypes(shown):
             if got.dtype is wanted[name]:
                 continue
             raise Mistake(
-                f"Inside {name_of(dtype)} autocast `{name}` is {name_of(got.dtype)}; "
-                f"{name_of(wanted[name])} is wanted.",
-                misconception=_why(name, got, entries[0]),
+                OTHER_DTYPE,
+                block=name_of(dtype),
+                name=name,
+                got=name_of(got.dtype),
+                want=name_of(wanted[name]),
+                why=_WHY[name],
             )
         for entry in entries:
             if entry["casts"]:
@@ -260,19 +298,8 @@ def check_dtypes(shown):
         _judge_sources(lists, entries[0], dtype)
 
 
-def _why(name, got, entry):
-    """The idea behind a wrong dtype; of `both`, by whether two dtypes ever met."""
-    if name == "both" and got.dtype is not torch.float32:
-        return "products-promote" if "product" in entry["met"] else "python-numbers-promote"
-    return {
-        "low": "autocast-casts-every-op",
-        "wide": "unlisted-ops-run-in-fp32",
-        "kept": "listed-ops-follow-their-input",
-    }.get(name)
-
-
 def _four(values):
-    values = _value(values, "dtypes(x, h)")
+    values = _value(values, "`dtypes(x, h)`")
     if type(values) not in (tuple, list) or len(values) != 4:
         raise Mistake("Four tensors are wanted: low, wide, both, kept.")
     if not all(isinstance(value, torch.Tensor) for value in values):
@@ -301,26 +328,26 @@ def _judge_sources(lists, entry, dtype):
 
 check_dtypes.slip(
     "python-numbers-promote",
-    "A Python number has no dtype to win with. What else is float32 here?",
+    "`1 + h` has one dtype only. What else is float32 here?",
     swap=("x + h", "1 + h"),
 )
 check_dtypes.slip(
     "autocast-casts-every-op",
-    "Addition is on no list: float32 in, float32 out. Which operations are products?",
+    "Which operations are products?",
     swap=("x @ x", "x + x"),
 )
 check_dtypes.slip(
     "unlisted-ops-run-in-fp32",
-    "relu needs neither range nor sums, so it is on no list. Which functions of h are?",
+    "Which functions are on the float32 list?",
     swap=("h.exp()", "h.relu()"),
 )
 check_dtypes.slip(
     "products-promote",
-    "A product casts both sides down. Which operation is on no list, and meets both?",
+    "Which operation is on no list, and takes x and h together?",
     swap=("x + h", "h @ x"),
 )
 check_dtypes.slip(
     "listed-ops-follow-their-input",
-    "exp is on the float32 list, whatever comes in. What keeps the dtype of h?",
+    "What keeps the dtype of h?",
     swap=("2.0 * h", "(2.0 * h).exp()"),
 )

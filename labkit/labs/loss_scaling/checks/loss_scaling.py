@@ -8,10 +8,14 @@ import torch
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import show
+from labkit.labs.engine.reading import several
+from labkit.labs.engine.running import plain
 from labkit.labs.loss_scaling import solutions
 from labkit.training.scaling import to_float32
 
 LAB = "04_loss_scaling"
+
+OTHER_PAIR = "`{call}` is {got}; GradScaler goes to {want}. {why}"
 
 
 # The transition
@@ -42,9 +46,11 @@ def _walk(transition, scale, flags, settings):
     for flag in flags:
         got = attempt(transition, scale, count, bool(flag), **settings)
         pairs.append(got)
+        # The answer gets back Python's numbers: those of numpy and torch round products in float32.
+        got = plain(got)
         if type(got) not in (tuple, list) or len(got) != 2:
             break
-        scale, count = got
+        scale, count = (x.item() if isinstance(x, torch.Tensor) and not x.dim() else x for x in got)
     return pairs
 
 
@@ -59,38 +65,64 @@ def check_transition(answers):
                 f"transition({show(before[0])}, {before[1]}, {bool(flags[i])}) with growth "
                 f"{settings[0]}, backoff {settings[1]}, interval {settings[2]}"
             )
-            if type(got) not in (tuple, list) or len(got) != 2:
-                number(got if type(got) is Raised else 0.0, call=call)
-                raise Mistake(f"`{call}` is {got!r}; a pair (scale, count) is wanted.")
-            pair = tuple(number(part, call=call) for part in got)
+            pair = tuple(number(part, call=call) for part in several(got, 2, call=call))
             if pair != want:
+                later = answers[name][i + 1 : i + 2] if not any(flags[i : i + 2]) else []
                 raise Mistake(
-                    f"{name}, step {i + 1}: from scale {show(before[0])} and count {before[1]:g} "
-                    f"you go to {show(pair[0])} and {pair[1]:g}, GradScaler to {show(want[0])} "
-                    f"and {want[1]}.",
-                    misconception=_transition_idea(before, flags[i], settings, pair, want),
+                    OTHER_PAIR,
+                    call=call,
+                    got=f"({show(pair[0])}, {pair[1]:g})",
+                    want=f"({show(want[0])}, {want[1]})",
+                    why=_transition_rule(before, flags[i], settings, pair, want),
+                    misconception=_transition_idea(before, flags[i], settings, pair, want, later),
                 )
             before = want
         if len(answers[name]) != len(wanted):
             raise Mistake(f"{name}: {len(answers[name])} pairs came back for {len(wanted)} flags.")
 
 
-def _transition_idea(before, flag, settings, pair, want):
+def _transition_rule(before, flag, settings, pair, want):
+    """The rule that the wanted pair follows, as a sentence."""
+    (scale, count), (growth, backoff, interval) = before, settings
+    if flag:
+        factor = backoff
+        said = f"After an overflow the scale is multiplied by {backoff} and the count is 0."
+    elif count + 1 < interval:
+        return f"This is good step {count + 1} in a row of {interval}: only the count changes."
+    elif math.isinf(to_float32(scale * growth)):
+        return "Growth would make the scale inf, so it stays, and counting begins again at 0."
+    else:
+        factor = growth
+        said = (
+            f"This is good step {count + 1} in a row of {interval}: the scale is multiplied by "
+            f"{growth} and the count is 0."
+        )
+    if pair[0] != want[0] and pair[0] == to_float32(scale * to_float32(factor)):
+        return f"You rounded {factor} to float32 before the product; round the product only."
+    return said
+
+
+def _transition_idea(before, flag, settings, pair, want, later):
     """The idea that one wrong step from a right state isolates; None where it could be another."""
     growth, _, interval = settings
     (scale, count), (new_scale, new_count) = before, pair
     grew, is_due = new_scale > scale, count + 1 == interval
     if flag:
         kept = new_scale == want[0] and new_count in (count, count + 1)
-        return "counter-survives-overflow" if kept and new_count else None
+        return "counter-survives-overflow" if kept and count and new_count else None
     if math.isinf(new_scale):
         return "the-scale-may-become-inf"
     if new_count == want[1] and new_scale != want[0] == to_float32(new_scale):
         return "scale-is-a-python-float"
     if grew and not is_due:
-        return "growth-at-each-step" if new_scale == to_float32(scale * growth) else None
-    if is_due and new_count == count + 1:
-        return "counter-survives-growth" if grew else "growth-comes-one-step-later"
+        at_once = count == 0 and new_scale == to_float32(scale * growth)
+        return "growth-at-each-step" if at_once else None
+    if is_due and new_count == count + 1 and grew:
+        return "counter-survives-growth"
+    if is_due and new_count == count + 1 and want[0] > scale and later:
+        # Late by one step, if the next one grows; else the answer waits for something else.
+        late = plain(later[0]) == type(later[0])((want[0], 0))
+        return "growth-comes-one-step-later" if late else None
     return None
 
 
@@ -194,11 +226,20 @@ def _two_optimizers(step):
     return flags, _state(both[0]), before, _state(both[1])
 
 
-def _large(step):
+def _wide(step):
+    """A BF16 and a float64 gradient, which GradScaler unscales too."""
+    parameters = [torch.nn.Parameter(torch.ones(1).to(t)) for t in (torch.bfloat16, torch.float64)]
+    for p in parameters:
+        p.grad = torch.full_like(p, 512.0)
+    optimizer = torch.optim.SGD(parameters, lr=0.5)
+    return [step(optimizer, 1024.0)], _state(optimizer)
+
+
+def _large(step, second=2e38):
     """Finite gradients whose sum is not, neither before the division nor after it."""
     (weight,) = parameters = _parameters([0.0, 0.0])
     optimizer = torch.optim.SGD(parameters, lr=2.0**-126)
-    _set(parameters, [[2e38, 2e38]], 1.0)
+    _set(parameters, [[2e38, second]], 1.0)
     flags = [step(optimizer, 1.0)]
     return flags, weight.detach().clone()
 
@@ -232,7 +273,9 @@ def run_scaled_step(scaled_step):
     """`scaled_step` with eight optimizers: what it returned, and their states before and after."""
     seen = {name: attempt(scene, scaled_step) for name, scene in _SCENES.items()}
     seen["two optimizers"] = attempt(_two_optimizers, scaled_step)
+    seen["BF16 and float64 gradients"] = attempt(_wide, scaled_step)
     seen["large gradients"] = attempt(_large, scaled_step)
+    seen["a large gradient"] = attempt(_large, scaled_step, 0.0)
     seen["FP16 gradients"] = attempt(_sixteen_bit, scaled_step)
     return seen
 
@@ -248,7 +291,7 @@ def check_scaled_step(seen):
             if key.startswith("parameter") and not torch.equal(good[key], value):
                 raise Mistake(
                     f"{name}, finite gradients: {key} becomes {_short(good[key])}; with GradScaler "
-                    f"{_short(value)}."
+                    f"{_short(value)}.{_still_scaled(name, scene, key, good)}"
                 )
         _judge_skip(good, after, name)
     flags, free, before, after = _fetched(seen["two optimizers"], "two optimizers")
@@ -256,9 +299,21 @@ def check_scaled_step(seen):
     if free["parameter 0"].item() != 0.5:
         raise Mistake("Two optimizers, NaN in the second: the first one did not take its step.")
     _judge_skip(before, after, "two optimizers")
+    flags, after = _fetched(seen["BF16 and float64 gradients"], "BF16 and float64 gradients")
+    _judge_flags(flags, [False], "BF16 and float64 gradients")
+    for key, value in _wide(_torch_step)[1].items():
+        if not torch.equal(after[key], value):
+            raise Mistake(
+                f"BF16 and float64 gradients: {key} becomes {_short(after[key])}; with GradScaler "
+                f"{_short(value)}."
+            )
     flags, moved = _fetched(seen["large gradients"], "scaled gradients of 2e38, twice")
     if not torch.equal(moved, _large(_torch_step)[1]):
-        idea = "finite-terms-finite-sum" if not moved.any() else None
+        alone = seen["a large gradient"]
+        fits_alone = type(alone) is not Raised and torch.equal(
+            alone[1], _large(_torch_step, 0.0)[1]
+        )
+        idea = "finite-terms-finite-sum" if fits_alone and not moved.any() else None
         raise Mistake(
             f"Scaled gradients of 2e38, twice: each is finite, and the weights go to "
             f"{_short(moved)}; with GradScaler {_short(_large(_torch_step)[1])}.",
@@ -274,6 +329,19 @@ def check_scaled_step(seen):
         )
 
 
+def _still_scaled(name, scene, key, good):
+    """What is true of a sparse gradient that was not divided."""
+    if name != "SGD with sparse gradients":
+        return ""
+    _, scaled, _ = scene(lambda optimizer, scale: optimizer.step())
+    if not torch.equal(good[key], scaled[key]):
+        return ""
+    return (
+        " The step was taken with the gradient still scaled. Where a row occurs twice, coalesce() "
+        "makes a new tensor: what does p.grad hold?"
+    )
+
+
 def _torch_step(optimizer, scale):
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     scaler.scale(torch.zeros(()))  # GradScaler makes its scale at the first loss
@@ -283,7 +351,10 @@ def _torch_step(optimizer, scale):
 def _fetched(got, name):
     if type(got) is Raised:
         place = f" in your line `{got.line}`" if got.line else ""
-        raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+        said = got.message.split(". ")[0].rstrip(
+            "."
+        )  # torch's next sentences are on its dispatcher
+        raise AnswerError(f"{name}: {got.type_name}: {said}{place}.")
     return got
 
 
@@ -447,8 +518,28 @@ def check_scaler(answers):
                 if mine != theirs:
                     raise Mistake(
                         f"{name}: after step {i + 1} {what} is {show(mine)}, with GradScaler "
-                        f"{show(theirs)}."
+                        f"{show(theirs)}. {_scaler_rule(what, script, i)}"
                     )
+
+
+def _scaler_rule(what, script, i):
+    """Why GradScaler does what it does in a step, as a sentence."""
+    _, interval, flags, _ = script
+    if what != "the scale":
+        overflowed = flags[i][what == "the second weight"]
+        return (
+            "Its own gradient overflowed, so it stays."
+            if overflowed
+            else "Its own gradients were finite, so its optimizer steps."
+        )
+    if any(flags[i]):
+        return "A gradient overflowed in this step, so the scale halves, once."
+    good = 0
+    for overflows in flags[: i + 1]:
+        good = 0 if any(overflows) or good == interval else good
+        good += not any(overflows)
+    then = "doubles" if good == interval else "stays"
+    return f"This is good step {good} in a row of {interval}, so the scale {then}."
 
 
 check_scaler.slip(

@@ -13,6 +13,8 @@ from labkit.labs.engine.messages import show
 
 LAB = "04_loss_scaling"
 
+ONE_STEP = " It is where the last step alone would leave it: no earlier step was kept."
+
 
 # Two losses
 
@@ -36,15 +38,15 @@ def check_fate(answers):
         call = f"fate({show(weight)}, {show(gradient)}, {show(lr)})"
         if type(got) is Raised:
             raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}.")
-        if got not in FATES:
+        if type(got) is not str or got not in FATES:
             raise Mistake(f"`{call}` is {got!r}; one of {', '.join(FATES)} is wanted.")
         stored = float(np.float16(gradient))
         after = float(np.float16(weight - lr * stored))
         want = FATES[0] if stored == 0 else FATES[1] if after == weight else FATES[2]
         if got != want:
             raise Mistake(
-                f"`{call}` is {got!r}. FP16 stores the gradient as {show(stored)}; the step then "
-                f"takes the weight from {show(weight)} to {show(after)}."
+                f"`{call}` is {got!r}. FP16 stores the gradient as {show(stored)}; weight - lr * "
+                f"{show(stored)} is {show(weight - lr * stored)}, and FP16 stores {show(after)}."
             )
 
 
@@ -96,13 +98,19 @@ check_fate.slip(
 # Master weights
 
 _RUNS = {
-    "a weight of 1, gradient 1, lr 2**-10": ([1.0], lambda i: [1.0], 2.0**-10, 300),
-    "weights 1 and -2, gradient 1 and -1, lr 0.003": (
-        [1.0, -2.0], lambda i: [1.0, -1.0], 3e-3, 300
+    "a weight of 1, gradient 1, lr 2**-10": (
+        [1.0], lambda i: [1.0], 2.0**-10, 300, lambda idle, weight: [weight]
     ),
-    "40 weights, random gradients, lr 0.01": (
+    "the same from a generator, as model.parameters() is one": (
+        [1.0], lambda i: [1.0], 2.0**-10, 300, lambda idle, weight: (p for p in [weight])
+    ),
+    "weights 1 and -2, gradient 1 and -1, lr 0.003, before them a parameter without a gradient": (
+        [1.0, -2.0], lambda i: [1.0, -1.0], 3e-3, 300, lambda idle, weight: [idle, weight]
+    ),
+    "40 weights, random gradients, lr 0.01, after them a parameter without a gradient": (
         torch.linspace(-1.0, 1.0, 40).tolist(),
         lambda i: torch.randn(40, generator=torch.Generator().manual_seed(i)).tolist(), 1e-2, 100,
+        lambda idle, weight: [weight, idle],
     ),
 }  # fmt: skip
 
@@ -112,10 +120,10 @@ def run_masters(Masters):
     return {name: attempt(_with_masters, Masters, *run) for name, run in _RUNS.items()}
 
 
-def _with_masters(Masters, weights, gradient, lr, steps):
+def _with_masters(Masters, weights, gradient, lr, steps, handed):
     weight = torch.nn.Parameter(torch.tensor(weights).bfloat16())
     idle = torch.nn.Parameter(torch.ones(2).bfloat16())  # a parameter without a gradient
-    optimizer = Masters([weight, idle], lr)
+    optimizer = Masters(handed(idle, weight), lr)
     for i in range(steps):
         weight.grad = torch.tensor(gradient(i)).bfloat16()
         optimizer.step()
@@ -127,7 +135,7 @@ def _with_masters(Masters, weights, gradient, lr, steps):
 @check(run_masters)
 def check_masters(answers):
     """SGD on BF16 weights that loses no update: float32 masters, rounded to BF16 at each step."""
-    for name, (weights, gradient, lr, steps) in _RUNS.items():
+    for name, (weights, gradient, lr, steps, _) in _RUNS.items():
         got = answers[name]
         if type(got) is Raised:
             place = f" in your line `{got.line}`" if got.line else ""
@@ -143,6 +151,7 @@ def check_masters(answers):
             )
         want = torch.tensor(weights).bfloat16().double()
         moves = [torch.tensor(gradient(i)).bfloat16().double() * lr for i in range(steps)]
+        last_alone = (want - moves[-1]).bfloat16()
         want = want - torch.stack(moves).sum(dim=0)
         # Half a BF16 gap, and per step two float32 roundings of at most 2**-24 of 4.
         slack = spacing(want, BF16) / 2 + steps * 2 * 2.0**-22
@@ -152,6 +161,7 @@ def check_masters(answers):
             raise Mistake(
                 f"{name}: after {steps} steps weight {i} is {weight[i].item():.6g}; exact "
                 f"arithmetic gives {want[i].item():.6g}, within half a BF16 gap."
+                + (ONE_STEP if torch.equal(weight, last_alone) else "")
             )
         if (idle != 1).any():
             raise Mistake(f"{name}: a parameter without a gradient went to {idle.tolist()}.")
@@ -159,8 +169,8 @@ def check_masters(answers):
 
 check_masters.slip(
     "masters-are-a-cast",
-    "A float32 copy made from the BF16 weight has only BF16's bits. "
-    "From which step to the next must the other bits live on?",
+    "Each step starts again from BF16's bits, so what BF16 rounds away is lost. "
+    "Which tensor keeps all bits of float32 from one step to the next?",
     swap=("master -=", "master = p.float() -"),
 )
 check_masters.slip(

@@ -55,7 +55,7 @@ _SAID = {
     "A": "on gradients that do not change, half of its steps are skipped",
     "B": "a NaN in the second group goes into the weights",
     "C": "an FP16 gradient of 0.001 at scale 65536 is 0 afterwards",
-    "D": "along any flags its scale is GradScaler's",
+    "D": "within the range of float32 its scale is GradScaler's",
     "E": "`scaler.scale(loss)` raises TypeError: 'float' object is not callable",
 }
 
@@ -71,8 +71,12 @@ def check_which_line(answer):
     if type(answer) is not dict or set(answer) != set(solutions.which_line):
         raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
     for name, line in solutions.which_line.items():
-        if answer[name] != line:
-            raise Mistake(f"{name}: you point to line {answer[name]}. Run it: {_SAID[name]}.")
+        if type(answer[name]) is not int:
+            raise Mistake(f"{name}: {answer[name]!r} is no line number; write one such as 1.")
+        # Of two things with one name either may get another.
+        if answer[name] not in ((3, 4) if name == "E" else (line,)):
+            said = f"you point to line {answer[name]}" if answer[name] else "you find no fault"
+            raise Mistake(f"{name}: {said}. When it runs, {_SAID[name]}.")
 
 
 check_which_line.slip(
@@ -136,7 +140,20 @@ def check_diagnosis(answer):
         if answer[name] not in CAUSES:
             raise Mistake(f"{name}: {answer[name]!r} is none of {', '.join(CAUSES)}.")
         if answer[name] != cause:
-            raise Mistake(f"{name} is not {answer[name]}: {_evidence(traces()[name])}.")
+            idea = _CONFUSED.get((cause, answer[name]))
+            raise Mistake(
+                f"{name} is not {answer[name]}: {_evidence(traces()[name])}.", misconception=idea
+            )
+
+
+_CONFUSED = {
+    ("calibration", "divergence"): "calibration-is-divergence",
+    ("underflow", "healthy"): "no-skip-means-healthy",
+    ("healthy", "growth at each step"): "every-skip-is-a-fault",
+    ("NaN in the data", "calibration"): "a-falling-scale-will-settle",
+    ("growth at each step", "healthy"): "growth-at-each-step",
+}
+"""The idea behind taking one cause for another."""
 
 
 def _evidence(records):
@@ -149,8 +166,17 @@ def _evidence(records):
     return (
         f"{len(skipped)} of {len(records)} steps are skipped{where}; the scale goes from "
         f"2**{math.log2(first.loss_scale):.0f} to 2**{math.log2(last.loss_scale):.0f}, the loss "
-        f"from {first.loss:.3g} to {last.loss:.3g}"
+        f"from {first.loss:.3g} to {last.loss:.3g}{_until_nan(records)}"
     )
+
+
+def _until_nan(records):
+    """Of a loss that becomes NaN: how it came there."""
+    place = next((i for i, record in enumerate(records) if math.isnan(record.loss)), 0)
+    if not place:
+        return ""
+    before = records[place - 1]
+    return f" in one step, from {before.loss:.3g} at step {before.step}, and it was not rising"
 
 
 check_diagnosis.slip(
