@@ -68,8 +68,11 @@ def cured_by_exponent_bits():
 #
 # ### Exercise: the cliff finder
 #
-# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is. For an f
-# that never overflows the answer is 65504.
+# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite.
+#
+# - **Input:** a function f that takes and returns FP16 tensors. It never falls as x grows, and f(0) is finite.
+# - **Output:** a number that FP16 holds, from 0 to 65504. It need not be a whole number.
+# - **Edge case:** for an f that never overflows the answer is 65504.
 
 
 # %% exercise="cliff"
@@ -121,8 +124,12 @@ claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < ma
 #
 # ### Exercise: log-sum-exp
 #
-# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own. All -inf gives -inf,
-# an inf gives inf, and a NaN gives NaN. Rounding errors of FP16 operations are allowed.
+# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own.
+#
+# - **Input:** values from -65504 to 65504, so x may be far above or below the range of `exp`.
+# - **Output:** one number. Rounding errors of FP16 operations are allowed.
+# - **Edge cases:** a -inf beside finite values adds nothing. All -inf gives -inf, an inf gives inf, and a NaN, at any
+#   place, gives NaN.
 
 
 # %% exercise="logsumexp"
