@@ -188,8 +188,12 @@ def weight():
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
-# Hidden places get weight 0, for kept scores down to -60000. A row with nothing to keep gets finite weights from 0 to 1,
-# whose sum is at most 1. The result is FP16.
+# Mend it.
+#
+# - **Input:** FP16 `scores` and a boolean `keep` of one shape, with one axis or more. Neither may be changed.
+# - **Output:** weights of the same shape, in FP16: the softmax of the kept scores over the last axis. Hidden places get
+#   weight 0, for kept scores down to -60000.
+# - **Edge case:** a row with nothing to keep gets finite weights from 0 to 1, whose sum is at most 1.
 
 
 # %% exercise="masked-softmax"
@@ -263,8 +267,10 @@ plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 floa
 #
 # ### Exercise: a norm that survives
 #
-# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is. A row may hold
-# only zeros, values near 60000, or values near 2**-14.
+# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
+#
+# - **Input:** an FP16 tensor with two axes. A row may hold only zeros, values near 60000, or values near 2**-14.
+# - **Output:** an FP16 tensor of the same shape, each row divided by a number of its own.
 
 
 # %% exercise="unit-rms"

@@ -323,3 +323,273 @@ def logsumexp(x):
 #    says: overflowed
 def logsumexp(x):
     return x.clamp(max=11).exp().sum().log()
+
+
+# %% right masked-softmax: where with a tensor
+def masked_softmax(scores, keep):
+    low = torch.tensor(torch.finfo(torch.float16).min, dtype=torch.float16)
+    return torch.softmax(torch.where(keep, scores, low), -1)
+
+
+# %% right masked-softmax: -inf, then NaN becomes 0
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, -math.inf).softmax(-1).nan_to_num(0.0)
+
+
+# %% right masked-softmax: a clone, filled in place
+def masked_softmax(scores, keep):
+    s = scores.clone()
+    s[~keep] = -65504
+    return s.softmax(-1) * keep
+
+
+# %% right masked-softmax: float32 inside
+def masked_softmax(scores, keep):
+    wide = scores.float().masked_fill(~keep, -1e9)
+    return wide.softmax(dim=-1).half()
+
+
+# %% right masked-softmax: by hand
+def masked_softmax(scores, keep):
+    s = scores.double().masked_fill(~keep, -math.inf)
+    top = s.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0)
+    e = (s - top).exp()
+    return (e / e.sum(dim=-1, keepdim=True).clamp(min=1e-9)).half()
+
+
+# %% right masked-softmax: row by row
+def masked_softmax(scores, keep):
+    out = torch.zeros_like(scores)
+    rows, seen, to = scores.reshape(-1, 4), keep.reshape(-1, 4), out.view(-1, 4)
+    for i in range(len(rows)):
+        if seen[i].any():
+            to[i, seen[i]] = torch.softmax(rows[i, seen[i]], dim=0)
+    return out
+
+
+# %% wrong masked-softmax: -3e4
+#    idea: any-negative-number-masks
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, -3e4).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: -6e4
+#    idea: any-negative-number-masks
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, -6e4).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: -1e4 where not kept
+#    idea: any-negative-number-masks
+def masked_softmax(scores, keep):
+    return torch.where(keep, scores, torch.tensor(-1e4).half()).softmax(-1)
+
+
+# %% wrong masked-softmax: -1e4 added
+#    says: hidden places
+def masked_softmax(scores, keep):
+    return (scores + (~keep).half() * -1e4).softmax(-1)
+
+
+# %% wrong masked-softmax: the caller's scores are filled
+#    says: changes its argument
+def masked_softmax(scores, keep):
+    scores[~keep] = torch.finfo(scores.dtype).min
+    return scores.softmax(dim=-1)
+
+
+# %% wrong masked-softmax: masked_fill_
+#    says: changes its argument
+def masked_softmax(scores, keep):
+    return scores.masked_fill_(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: masked_fill of -1e9
+#    idea: mask-constant-overflows
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, -1e9).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: -inf
+#    idea: mask-constant-overflows
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: a wider mask
+#    says: dtype torch.float32
+def masked_softmax(scores, keep):
+    return (scores + torch.where(keep, 0.0, -1e9)).softmax(-1)
+
+
+# %% wrong masked-softmax: keep and hide exchanged
+#    says: hidden places have 1 of the weight
+def masked_softmax(scores, keep):
+    return scores.masked_fill(keep, torch.finfo(scores.dtype).min).softmax(-1)
+
+
+# %% wrong masked-softmax: the first axis
+#    says: last axis
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=0)
+
+
+# %% wrong masked-softmax: the second axis
+#    says: last axis
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=1)
+
+
+# %% wrong masked-softmax: a float's lowest value
+#    idea: mask-constant-overflows
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, torch.finfo(torch.float32).min).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: the smallest positive value
+#    idea: masked-means-score-zero
+def masked_softmax(scores, keep):
+    return scores.masked_fill(~keep, torch.finfo(scores.dtype).tiny).softmax(dim=-1)
+
+
+# %% wrong masked-softmax: the mask after the softmax, not renormalised
+#    idea: mask-after-the-softmax
+def masked_softmax(scores, keep):
+    return torch.softmax(scores, -1).masked_fill(~keep, 0)
+
+
+# %% wrong masked-softmax: renormalised afterwards
+#    says: keep
+def masked_softmax(scores, keep):
+    w = torch.softmax(scores, -1) * keep
+    return w / w.sum(-1, keepdim=True)
+
+
+# %% right unit-rms: float64 and numpy
+def unit_rms(x):
+    a = x.numpy().astype(np.float64)
+    return torch.from_numpy((a / np.sqrt((a * a).mean(-1, keepdims=True) + 1e-8)).astype(np.float16))
+
+
+# %% right unit-rms: rsqrt
+def unit_rms(x):
+    y = x.float()
+    return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-8)).to(x.dtype)
+
+
+# %% right unit-rms: torch's own
+def unit_rms(x):
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], eps=1e-8).half()
+
+
+# %% right unit-rms: row by row
+def unit_rms(x):
+    rows = [r.float() / torch.sqrt((r.float() ** 2).mean() + 1e-8) for r in x]
+    return torch.stack(rows).half()
+
+
+# %% right unit-rms: unsqueeze
+def unit_rms(x):
+    y = x.to(torch.float32)
+    mean = (y * y).sum(dim=1) / y.shape[1]
+    return y.div((mean + 1e-8).sqrt().unsqueeze(1)).to(torch.float16)
+
+
+# %% right unit-rms: Python floats
+def unit_rms(x):
+    out = []
+    for row in x.tolist():
+        rms = math.sqrt(sum(v * v for v in row) / len(row) + 1e-8)
+        out.append([v / rms for v in row])
+    return torch.tensor(out, dtype=torch.float16)
+
+
+# %% wrong unit-rms: mean without keepdim
+#    says: raised
+def unit_rms(x):
+    return changed("square().mean(dim=-1, keepdim=True)", "square().mean(dim=-1)")(x)
+
+
+# %% wrong unit-rms: the mean of the whole tensor
+#    says: of its own
+def unit_rms(x):
+    y = x.float()
+    return (y / (y.square().mean() + 1e-8).sqrt()).half()
+
+
+# %% wrong unit-rms: the mean over columns
+#    says: columns
+def unit_rms(x):
+    y = x.float()
+    return (y / (y.square().mean(dim=0, keepdim=True) + 1e-8).sqrt()).half()
+
+
+# %% wrong unit-rms: all in FP16
+#    idea: eps-fits-every-format
+def unit_rms(x):
+    return x / (x.square().mean(dim=-1, keepdim=True) + 1e-8).sqrt()
+
+
+# %% wrong unit-rms: no eps
+#    says: nan
+def unit_rms(x):
+    return changed("(mean + 1e-8)", "mean")(x)
+
+
+# %% wrong unit-rms: eps after the root
+#    idea: eps-may-stand-anywhere
+def unit_rms(x):
+    y = x.float()
+    return (y / (y.square().mean(-1, True).sqrt() + 1e-8)).half()
+
+
+# %% wrong unit-rms: eps 1e-6
+#    idea: a-larger-eps-costs-nothing
+def unit_rms(x):
+    return changed("mean + 1e-8", "mean + 1e-6")(x)
+
+
+# %% wrong unit-rms: eps 1e-5, as torch has it
+#    idea: a-larger-eps-costs-nothing
+def unit_rms(x):
+    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], eps=1e-5).half()
+
+
+# %% wrong unit-rms: clamped to eps
+#    says: wanted
+def unit_rms(x):
+    y = x.float()
+    return (y / y.square().mean(-1, True).clamp(min=1e-8).sqrt()).half()
+
+
+# %% wrong unit-rms: no root
+#    says: root
+def unit_rms(x):
+    return changed(".sqrt()", "")(x)
+
+
+# %% wrong unit-rms: the sum instead of the mean
+#    says: sum
+def unit_rms(x):
+    return changed("square().mean(", "square().sum(")(x)
+
+
+# %% wrong unit-rms: the mean is subtracted
+#    says: mean(x)
+def unit_rms(x):
+    y = x.float()
+    y = y - y.mean(-1, True)
+    return (y / (y.square().mean(-1, True) + 1e-8).sqrt()).half()
+
+
+# %% wrong unit-rms: float32 comes back
+#    says: dtype
+def unit_rms(x):
+    return changed(".half()", "")(x)
+
+
+# %% wrong unit-rms: the square in FP16
+#    idea: upcast-too-late
+def unit_rms(x):
+    mean = (x * x).float().mean(dim=-1, keepdim=True)
+    return (x / torch.sqrt(mean + 1e-8)).half()

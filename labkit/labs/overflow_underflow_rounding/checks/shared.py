@@ -26,8 +26,9 @@ def tensor_of(got, *, call, shape, dtype=None):
 
 
 def row_text(row):
-    """The values of a vector with four digits, in brackets."""
-    return "[" + ", ".join(f"{value:.4g}" for value in row.tolist()) + "]"
+    """The values of a vector in brackets: whole numbers as they are, others with four digits."""
+    texts = (f"{value:.8g}" if value.is_integer() else f"{value:.4g}" for value in row.tolist())
+    return f"[{', '.join(texts)}]"
 
 
 def uniform(seed, *shape):
