@@ -331,8 +331,11 @@ def converted():
 # ### Exercise: rescue the matmul
 #
 # *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, a torch dtype, add in float32, round once to `out_dtype`.
-# Return the product and a flag: True if some element of the product is not finite. An input may be NaN, or too large for
-# `in_dtype`.
+#
+# - **Input:** two float32 matrices. An element may be NaN, or too large for `in_dtype`.
+# - **Output:** the product in `out_dtype`, and a flag. The flag is one truth value: True if some element of the product
+#   that you return is inf or NaN.
+# - **Edge case:** a sum of 65512 fits, because FP16 rounds it to 65504.
 
 
 # %% exercise="rescue"
@@ -414,8 +417,11 @@ for name, sums in {
 #
 # ### Exercise: the tolerance
 #
-# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32. Terms may cancel. A bound
-# below $k u \sum |a_i| |b_i|$ is too small, and one above four times that is refused as lax.
+# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32.
+#
+# - **Input:** float32 matrices with k columns and k rows. Terms may cancel, and they may be as large as 1e8.
+# - **Output:** a tensor with a bound for each element. A bound below $k u \sum |a_i| |b_i|$ is too small, and one above
+#   four times that is refused as lax.
 
 
 # %% exercise="tolerance"

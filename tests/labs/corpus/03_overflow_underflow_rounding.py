@@ -593,3 +593,285 @@ def unit_rms(x):
 def unit_rms(x):
     mean = (x * x).float().mean(dim=-1, keepdim=True)
     return (x / torch.sqrt(mean + 1e-8)).half()
+
+
+# %% right rescue: numpy, and a flag of numpy's
+def rescue(a, b, in_dtype, out_dtype):
+    x, y = (t.to(in_dtype).float().numpy() for t in (a, b))
+    c = torch.from_numpy(x @ y).to(out_dtype)
+    return c, not np.isfinite(c.float().numpy()).all()
+
+
+# %% right rescue: torch.mm, a list, a flag as a tensor
+def rescue(a, b, in_dtype, out_dtype):
+    c = torch.mm(a.type(in_dtype).type(torch.float32), b.type(in_dtype).type(torch.float32))
+    c = c.type(out_dtype)
+    return [c, ~torch.isfinite(c).all()]
+
+
+# %% right rescue: isinf or isnan
+def rescue(a, b, in_dtype, out_dtype):
+    c = torch.matmul(a.to(in_dtype).to(torch.float), b.to(in_dtype).to(torch.float)).to(out_dtype)
+    return c, bool((c.isinf() | c.isnan()).any())
+
+
+# %% right rescue: a loop over k
+def rescue(a, b, in_dtype, out_dtype):
+    x, y = a.to(in_dtype).float(), b.to(in_dtype).float()
+    s = torch.zeros(len(a), b.shape[1])
+    for i in range(a.shape[1]):
+        s += x[:, i : i + 1] * y[i]
+    c = s.to(out_dtype)
+    return c, c.isfinite().all().item() is False
+
+
+# %% right rescue: einsum
+def rescue(a, b, in_dtype, out_dtype):
+    x, y = a.to(in_dtype).float(), b.to(in_dtype).float()
+    c = torch.einsum("ik,kj->ij", x, y).to(out_dtype)
+    return c, any(not math.isfinite(v) for v in c.flatten().tolist())
+
+
+# %% right rescue: a difference that is no number
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, bool((c - c != 0).any())
+
+
+# %% wrong rescue: the flag before the cast, by the largest value
+#    says: the flag is True
+#    says: 65504
+def rescue(a, b, in_dtype, out_dtype):
+    c = a.to(in_dtype).float() @ b.to(in_dtype).float()
+    flag = (c.abs() > torch.finfo(out_dtype).max).any() | c.isnan().any()
+    return c.to(out_dtype), flag
+
+
+# %% wrong rescue: the flag before the cast
+#    idea: only-the-sum-can-overflow
+def rescue(a, b, in_dtype, out_dtype):
+    c = a.to(in_dtype).float() @ b.to(in_dtype).float()
+    return c.to(out_dtype), not c.isfinite().all()
+
+
+# %% wrong rescue: True if all is well
+#    says: every element of your product is finite
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, c.isfinite().all()
+
+
+# %% wrong rescue: True if nothing is finite
+#    says: the flag is False
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, not c.isfinite().any()
+
+
+# %% wrong rescue: a flag for each element
+#    says: True or False is asked for
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, ~c.isfinite()
+
+
+# %% wrong rescue: isinf alone
+#    says: the flag is False
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, c.isinf().any()
+
+
+# %% wrong rescue: isnan alone
+#    says: the flag is False
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, c.isnan().any()
+
+
+# %% wrong rescue: never raised
+#    says: the flag is False
+#    never: What did the last cast
+def rescue(a, b, in_dtype, out_dtype):
+    return (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype), False
+
+
+# %% wrong rescue: a 16-bit product, widened
+#    idea: upcast-too-late
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype) @ b.to(in_dtype)).to(out_dtype)
+    return c, not c.isfinite().all()
+
+
+# %% wrong rescue: the inputs are not rounded
+#    idea: inputs-keep-their-bits
+def rescue(a, b, in_dtype, out_dtype):
+    c = torch.matmul(a, b).to(out_dtype)
+    return c, not c.isfinite().all()
+
+
+# %% wrong rescue: only one input is rounded
+#    says: wanted
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b).to(out_dtype)
+    return c, not c.isfinite().all()
+
+
+# %% wrong rescue: the product alone
+#    says: 2 values are asked for
+def rescue(a, b, in_dtype, out_dtype):
+    return (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+
+
+# %% wrong rescue: float32 comes back
+#    says: dtype torch.float32
+def rescue(a, b, in_dtype, out_dtype):
+    c = a.to(in_dtype).float() @ b.to(in_dtype).float()
+    return c, not c.isfinite().all()
+
+
+# %% wrong rescue: NaN becomes 0
+#    says: NaN
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float().nan_to_num() @ b.to(in_dtype).float()).to(out_dtype)
+    return c, not c.isfinite().all()
+
+
+# %% wrong rescue: rounded to in_dtype at the end
+#    says: dtype
+def rescue(a, b, in_dtype, out_dtype):
+    c = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(in_dtype)
+    return c, not c.isfinite().all()
+
+
+# %% right tolerance: k u without its denominator
+def tolerance(a, b):
+    return a.shape[1] * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% right tolerance: eps, twice u
+def tolerance(a, b):
+    return a.size(1) * torch.finfo(torch.float32).eps * torch.matmul(abs(a), abs(b))
+
+
+# %% right tolerance: numpy
+def tolerance(a, b):
+    k, u = b.shape[0], np.finfo(np.float32).eps / 2
+    return k * u / (1 - k * u) * (np.abs(a.numpy()) @ np.abs(b.numpy()))
+
+
+# %% right tolerance: float64
+def tolerance(a, b):
+    ku = len(b) * 2**-24
+    return ku / (1 - ku) * (a.double().abs() @ b.double().abs())
+
+
+# %% right tolerance: a loop
+def tolerance(a, b):
+    k, out = a.shape[1], torch.zeros(len(a), b.shape[1])
+    for i in range(len(a)):
+        for j in range(b.shape[1]):
+            out[i, j] = k * 2**-24 * (a[i] * b[:, j]).abs().sum()
+    return out
+
+
+# %% right tolerance: einsum, k + 1 roundings
+def tolerance(a, b):
+    return (a.shape[1] + 1) * 2.0**-24 * torch.einsum("ik,kj->ij", a.abs(), b.abs())
+
+
+# %% wrong tolerance: the u of BF16
+#    says: 2**-8
+#    never: FP16
+def tolerance(a, b):
+    return a.shape[1] * 2.0**-8 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: k - 1 roundings
+#    says: too small
+def tolerance(a, b):
+    return (a.shape[1] - 1) * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: k of the wrong axis
+#    never: one rounding
+#    says: whatever k is
+def tolerance(a, b):
+    return b.shape[1] * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: the number of rows
+#    never: one rounding
+#    says: whatever k is
+def tolerance(a, b):
+    return len(a) * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: relative to the largest result
+#    never: fixed number
+#    idea: error-is-relative-to-the-result
+def tolerance(a, b):
+    ku = a.shape[1] * 2.0**-24
+    return torch.full((3, 3), (ku / (1 - ku) * (a @ b).abs().max()).item())
+
+
+# %% wrong tolerance: relative to the result
+#    idea: error-is-relative-to-the-result
+def tolerance(a, b):
+    return 2e-5 * torch.abs(a @ b)
+
+
+# %% wrong tolerance: k k max max
+#    never: fixed number
+#    says: too large
+def tolerance(a, b):
+    k = a.shape[1]
+    return torch.full((3, 3), (k * k * 2.0**-24 * a.abs().max() * b.abs().max()).item())
+
+
+# %% wrong tolerance: a fixed number
+#    idea: one-tolerance-fits-all
+def tolerance(a, b):
+    return torch.ones(len(a), b.shape[1]) * 1e-3
+
+
+# %% wrong tolerance: one rounding
+#    idea: errors-do-not-add-up
+def tolerance(a, b):
+    return torch.finfo(torch.float32).eps / 2 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: the root of k
+#    says: too small
+def tolerance(a, b):
+    return math.sqrt(a.shape[1]) * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: FP16's u
+#    idea: u-of-the-inputs
+def tolerance(a, b):
+    return a.shape[1] * torch.finfo(torch.float16).eps / 2 * (a.abs() @ b.abs())
+
+
+# %% wrong tolerance: a number
+#    says: tensor
+def tolerance(a, b):
+    return a.shape[1] * 2.0**-24
+
+
+# %% wrong tolerance: absolute values of the sums
+#    idea: error-is-relative-to-the-result
+def tolerance(a, b):
+    return a.shape[1] * 2.0**-24 * (a @ b)
+
+
+# %% wrong tolerance: elementwise
+#    says: raised
+def tolerance(a, b):
+    return a.shape[1] * 2.0**-24 * (a.abs() * b.abs())
+
+
+# %% wrong tolerance: k squared
+#    says: too large
+def tolerance(a, b):
+    return a.shape[1] ** 2 * 2.0**-24 * (a.abs() @ b.abs())
