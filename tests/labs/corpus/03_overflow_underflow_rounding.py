@@ -232,7 +232,7 @@ def logsumexp(x):
 
 
 # %% wrong logsumexp: the formula in float32
-#    says: overflowed
+#    idea: wider-dtype-replaces-the-shift
 def logsumexp(x):
     return torch.log(torch.exp(x.float()).sum()).half()
 

@@ -181,7 +181,10 @@ def check_logsumexp(values):
             continue
         why = _LSE_KINDS.get(_lse_kind(row, value, want), "")
         said = fill(_OTHER_LSE, call=call, got=value, want=want)
-        raise Mistake(f"{said} {why.format(top=max(row), n=len(row))}".rstrip())
+        raise Mistake(
+            f"{said} {why.format(top=max(row), n=len(row))}".rstrip(),
+            misconception=_lse_idea(row, value, values),
+        )
 
 
 def _lse_is_right(value, want, n):
@@ -212,6 +215,18 @@ def _lse_kind(row, value, want):
     return near[0] if len(near) == 1 else None
 
 
+def _lse_idea(row, value, values):
+    """What only one idea explains: results below the maximum, and both ends of float32."""
+    try:
+        got = {r[0]: number(x, call="") for r, x in zip(_LSE_INPUTS[:5], values, strict=False)}
+    except (AnswerError, Mistake):
+        return None
+    if math.inf == got[100] and got[-300] == -math.inf and abs(got[12] - 12.31) < 0.1:
+        return "wider-dtype-replaces-the-shift"
+    low = all(5 < got[x] < x - 0.02 for x in (12, 100, 1000))
+    return "clamping-prevents-overflow" if low and abs(got[0] - math.log(2)) < 0.02 else None
+
+
 check_logsumexp.slip(
     "exp-never-overflows",
     "Where is the cliff of exp in FP16, and what is exp(12) there?",
@@ -219,7 +234,7 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "clamping-prevents-overflow",
-    "A clamp keeps the result finite by changing x. Which shift of x could you undo afterwards?",
+    "A clamp keeps the result finite by changing values. Which shift of x could you undo afterwards?",
     swap=("top + (x - top).exp()", "x.clamp(max=10).exp()"),
 )
 check_logsumexp.slip(
@@ -234,7 +249,7 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "wider-dtype-replaces-the-shift",
-    "A wider dtype only moves the cliff (float32: to 88.7), and so does a shift by the mean. "
+    "A wider dtype only moves the cliff: that of float32 is at 88.7. "
     "Which x - c can never reach any?",
     swap=("top + (x - top).exp()", "x.float().exp()"),
 )
