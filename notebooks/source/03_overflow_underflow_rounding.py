@@ -481,8 +481,11 @@ def ones():
 # %% [markdown]
 # ### Exercise: reach 5000
 #
-# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype. Its length
-# may be odd, and it may be 1. 5000 ones must give 5000.
+# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype, no
+# Python floats, no numpy.
+#
+# - **Input:** an FP16 vector. Its length may be odd, and it may be 1.
+# - **Output:** one number. 5000 ones must give 5000, and 4000 numbers between 0 and 2 a sum within 1.2 %.
 
 
 # %% exercise="total"
@@ -557,7 +560,11 @@ claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.
 #
 # ### Exercise: Kahan
 #
-# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds: no `sum`, no wider dtype.
+# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
+# dtype, no Python floats, no numpy. What an add loses goes into the next one.
+#
+# - **Input:** a BF16 vector, such as 256, 1 and 1, or 5000 ones.
+# - **Output:** one BF16 number, within two gaps of the exact sum. Of 256, 1 and 1 it is 258, and of ones the nearest value.
 
 
 # %% exercise="kahan"

@@ -875,3 +875,293 @@ def tolerance(a, b):
 #    says: too large
 def tolerance(a, b):
     return a.shape[1] ** 2 * 2.0**-24 * (a.abs() @ b.abs())
+
+
+# %% right total: recursion
+def total(x):
+    if len(x) == 1:
+        return x[0]
+    h = len(x) // 2
+    return total(x[:h]) + total(x[h:])
+
+
+# %% right total: folding halves
+def total(x):
+    while len(x) > 1:
+        h = (len(x) + 1) // 2
+        y = x[:h].clone()
+        y[: len(x) - h] += x[h:]
+        x = y
+    return x.item()
+
+
+# %% right total: padded to a power of two
+def total(x):
+    n = 1 << (len(x) - 1).bit_length()
+    x = torch.cat([x, torch.zeros(n - len(x), dtype=x.dtype)])
+    while len(x) > 1:
+        x = torch.add(x[: len(x) // 2], x[len(x) // 2 :])
+    return x
+
+
+# %% right total: the last one is kept aside
+def total(x):
+    while x.numel() > 1:
+        rest = x[-1:] if len(x) % 2 else x[:0]
+        x = torch.cat((x[:-1:2] + x[1::2] if len(x) % 2 else x[::2] + x[1::2], rest))
+    return x.squeeze()
+
+
+# %% right total: a list of tensors, as a queue
+def total(x):
+    queue = list(x)
+    while len(queue) > 1:
+        pairs = [a + b for a, b in zip(queue[::2], queue[1::2])]
+        queue = pairs + queue[len(pairs) * 2 :]
+    return queue[0]
+
+
+# %% right total: pad
+def total(x):
+    while len(x) > 1:
+        x = torch.nn.functional.pad(x, (0, len(x) % 2))
+        x = x[0::2] + x[1::2]
+    return float(x[0])
+
+
+# %% wrong total: two chains
+#    says: 4096
+#    never: odd length
+def total(x):
+    s = [x.new_zeros(()), x.new_zeros(())]
+    for i, v in enumerate(x):
+        s[i % 2] = s[i % 2] + v
+    return s[0] + s[1]
+
+
+# %% wrong total: Python floats
+#    says: Python
+def total(x):
+    return sum(x.tolist())
+
+
+# %% wrong total: fsum
+#    says: Python
+def total(x):
+    return math.fsum(x)
+
+
+# %% wrong total: numpy
+#    says: numpy
+def total(x):
+    return x.numpy().sum()
+
+
+# %% wrong total: item by item
+#    says: Python
+def total(x):
+    s = 0.0
+    for v in x:
+        s += v.item()
+    return s
+
+
+# %% wrong total: the builtin sum of tensors
+#    idea: adding-never-stalls
+def total(x):
+    return sum(x)
+
+
+# %% wrong total: reduce
+#    idea: adding-never-stalls
+def total(x):
+    return functools.reduce(lambda a, b: a + b, x)
+
+
+# %% wrong total: its own sum
+#    idea: sum-adds-in-its-dtype
+def total(x):
+    return x.sum(dim=0)
+
+
+# %% wrong total: einsum
+#    says: `einsum`
+def total(x):
+    return torch.einsum("i->", x)
+
+
+# %% wrong total: float32 zeros
+#    says: dtype=x.dtype
+def total(x):
+    while len(x) > 1:
+        if len(x) % 2:
+            x = torch.cat([x, torch.zeros(1)])
+        x = x[::2] + x[1::2]
+    return x[0]
+
+
+# %% wrong total: the odd one is dropped
+#    idea: every-length-is-even
+def total(x):
+    while len(x) > 1:
+        h = len(x) // 2
+        x = x[:h] + x[h : 2 * h]
+    return x[0]
+
+
+# %% wrong total: an odd length raises
+#    says: raised
+def total(x):
+    while len(x) > 1:
+        x = x[::2] + x[1::2]
+    return x[0]
+
+
+# %% wrong total: one level only
+#    says: one number is asked for
+def total(x):
+    return x[: len(x) // 2 * 2 : 2] + x[1::2]
+
+
+# %% right kahan: two-sum by Knuth
+def kahan(x):
+    s = c = torch.zeros((), dtype=x.dtype)
+    for v in x:
+        y = v + c
+        t = s + y
+        b = t - s
+        c = (s - (t - b)) + (y - b)
+        s = t
+    return s
+
+
+# %% right kahan: the excess with the other sign
+def kahan(x):
+    s = c = x.new_zeros(())
+    for v in x:
+        y = v + c
+        t = s + y
+        c = y - (t - s)
+        s = t
+    return s
+
+
+# %% right kahan: torch.add and torch.sub
+def kahan(x):
+    s, c = torch.zeros((), dtype=x.dtype), torch.zeros((), dtype=x.dtype)
+    for i in range(len(x)):
+        y = torch.sub(x[i], c)
+        t = torch.add(s, y)
+        c = torch.sub(torch.sub(t, s), y)
+        s = t
+    return s.item()
+
+
+# %% right kahan: the last excess is taken off
+def kahan(x):
+    return changed("return s", "return s - c")(x)
+
+
+# %% right kahan: one-element tensors
+def kahan(x):
+    s = c = torch.zeros(1, dtype=torch.bfloat16)
+    for v in x.split(1):
+        y = v - c
+        t = s + y
+        s, c = t, (t - s) - y
+    return s
+
+
+# %% right kahan: a state in a list
+def kahan(x):
+    def step(state, v):
+        s, c = state
+        y = v - c
+        t = s + y
+        return t, t - s - y
+
+    zero = torch.zeros((), dtype=x.dtype)
+    return functools.reduce(step, x, (zero, zero))[0]
+
+
+# %% wrong kahan: pairwise
+#    says: Your sum of 256, 1 and 1 is 256
+def kahan(x):
+    while len(x) > 1:
+        x = torch.nn.functional.pad(x, (0, len(x) % 2))
+        x = x[::2] + x[1::2]
+    return x[0]
+
+
+# %% wrong kahan: c added at the end
+#    says: 257 ones
+def kahan(x):
+    return changed("return s", "return s + c")(x)
+
+
+# %% wrong kahan: Python floats
+#    says: Python
+def kahan(x):
+    return math.fsum(x.tolist())
+
+
+# %% wrong kahan: c from value instead of y
+def kahan(x):
+    return changed("(t - s) - y", "(t - s) - value")(x)
+
+
+# %% wrong kahan: s is not updated
+#    says: 258
+def kahan(x):
+    return changed("\n        s = t", "")(x)
+
+
+# %% wrong kahan: a plain chain
+#    idea: compensation-is-optional
+def kahan(x):
+    s = x.new_zeros(())
+    for v in x:
+        s = s + v
+    return s
+
+
+# %% wrong kahan: the wrong sign of c
+#    idea: compensation-has-no-sign
+def kahan(x):
+    return changed("(t - s) - y", "y - (t - s)")(x)
+
+
+# %% wrong kahan: s before c
+#    idea: order-of-updates-is-free
+def kahan(x):
+    s = c = torch.zeros((), dtype=x.dtype)
+    for v in x:
+        y = v - c
+        t = s + y
+        s = t
+        c = (t - s) - y
+    return s
+
+
+# %% wrong kahan: float32 accumulators
+#    says: float32
+def kahan(x):
+    return ours.kahan(x.float()).bfloat16()
+
+
+# %% wrong kahan: zeros without a dtype
+#    says: float32
+def kahan(x):
+    return changed(", dtype=x.dtype", "")(x)
+
+
+# %% wrong kahan: (t - y) - s
+#    says: 258
+def kahan(x):
+    return changed("(t - s) - y", "(s - t) - y")(x)
+
+
+# %% wrong kahan: c is returned
+#    says: 258
+def kahan(x):
+    return changed("return s", "return c")(x)

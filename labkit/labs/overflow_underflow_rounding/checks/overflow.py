@@ -234,7 +234,8 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "clamping-prevents-overflow",
-    "A clamp keeps the result finite by changing values. Which shift of x could you undo afterwards?",
+    "A clamp keeps the result finite by changing values. "
+    "Which shift of x could you undo afterwards?",
     swap=("top + (x - top).exp()", "x.clamp(max=10).exp()"),
 )
 check_logsumexp.slip(

@@ -257,7 +257,7 @@ def _shown_by(answers):
         ratios[name] = ratio.mean().item() if ratio.max() <= 1.001 * ratio.min() else None
     if all(_is_flat(bound) for bound in bounds.values()):
         same = len({bound[0, 0].item() for bound in bounds.values()}) == 1
-        if same:
+        if same and all((bound > 0).all() for bound in bounds.values()):
             return "", "one-tolerance-fits-all"
     # Less than half of one rounding of the terms, where k of them are wanted.
     cancelling = "1000 products that cancel"
