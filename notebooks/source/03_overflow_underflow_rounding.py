@@ -519,8 +519,11 @@ clinic.check_total(total)
 #
 # ### Exercise: fair rounding
 #
-# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x. A value
-# that BF16 holds stays as it is. x may be negative.
+# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+#
+# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: each is drawn for itself.
+# - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours.
+# - **Edge case:** a value that BF16 holds, such as 0, stays as it is.
 
 
 # %% exercise="fair-round"

@@ -1165,3 +1165,249 @@ def kahan(x):
 #    says: 258
 def kahan(x):
     return changed("return s", "return c")(x)
+
+
+# %% right fair-round: floor and a draw
+def fair_round(x):
+    gap = spacing(x, BF16)
+    return torch.floor(x / gap + torch.rand_like(x)) * gap
+
+
+# %% right fair-round: random bits below the cut
+def fair_round(x):
+    bits = x.view(torch.int32) + torch.randint(0, 1 << 16, x.shape, dtype=torch.int32)
+    return (bits & -65536).view(torch.float32)
+
+
+# %% right fair-round: both neighbours by quantize
+def fair_round(x):
+    low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
+    share = torch.where(high > low, (x - low) / (high - low).clamp(min=1e-30), torch.zeros_like(x))
+    return torch.where(torch.rand(x.shape) < share, high, low)
+
+
+# %% right fair-round: bernoulli, in bfloat16
+def fair_round(x):
+    gap = spacing(x, BF16)
+    low = torch.floor(x / gap) * gap
+    return (low + gap * torch.bernoulli((x - low) / gap)).bfloat16()
+
+
+# %% right fair-round: towards zero and away
+def fair_round(x):
+    gap = spacing(x, BF16)
+    low = torch.trunc(x / gap) * gap
+    return low + torch.sign(x) * gap * (torch.rand(x.shape) < (x - low).abs() / gap)
+
+
+# %% right fair-round: numpy draws
+def fair_round(x):
+    gap = spacing(x, BF16)
+    low = (x / gap).floor() * gap
+    up = np.random.default_rng(0).random(len(x)) < ((x - low) / gap).numpy()
+    return low + gap * torch.from_numpy(up)
+
+
+# %% wrong fair-round: one draw for all
+#    says: All 4096 copies
+def fair_round(x):
+    return changed("torch.rand(x.shape) <", "torch.rand(1) <")(x)
+
+
+# %% wrong fair-round: randn
+#    says: of the way
+def fair_round(x):
+    return changed("torch.rand(x.shape) <", "torch.randn(x.shape) <")(x)
+
+
+# %% wrong fair-round: truncated at negatives
+#    says: away from zero
+#    never: draw
+def fair_round(x):
+    return changed("(x / gap).floor()", "(x / gap).trunc()")(x)
+
+
+# %% wrong fair-round: from the nearest
+#    says: All 4096 copies
+def fair_round(x):
+    return changed("(x / gap).floor()", "(x / gap).round()")(x)
+
+
+# %% wrong fair-round: the distance not in gaps
+#    says: of the way
+def fair_round(x):
+    return changed("(x - below) / gap", "x - below")(x)
+
+
+# %% wrong fair-round: FP16's gap
+#    says: neighbours
+def fair_round(x):
+    return changed("gap = spacing(x, BF16)", "gap = spacing(x, BF16) / 8")(x)
+
+
+# %% wrong fair-round: the gap is not added
+#    says: neighbours
+def fair_round(x):
+    return changed("+ gap * (", "+ 1.0 * (")(x)
+
+
+# %% wrong fair-round: nearest
+#    idea: nearest-is-fair
+def fair_round(x):
+    return x.bfloat16().float()
+
+
+# %% right welford: delta
+def welford(stream):
+    n = mean = m2 = 0
+    for x in stream:
+        n += 1
+        delta = x - mean
+        mean += delta / n
+        m2 += delta * (x - mean)
+    return mean, m2 / n
+
+
+# %% right welford: numpy of a list
+def welford(stream):
+    values = list(stream)
+    return np.mean(values), np.var(values)
+
+
+# %% right welford: statistics
+def welford(stream):
+    values = list(stream)
+    return statistics.fmean(values), statistics.pvariance(values)
+
+
+# %% right welford: fractions
+def welford(stream):
+    n, s, q = 0, Fraction(0), Fraction(0)
+    for x in map(Fraction, stream):
+        n, s, q = n + 1, s + x, q + x * x
+    return s / n, q / n - (s / n) ** 2
+
+
+# %% right welford: shifted by the first
+def welford(stream):
+    first = next(stream)
+    n, s, q = 1, 0.0, 0.0
+    for x in stream:
+        n, s, q = n + 1, s + (x - first), q + (x - first) ** 2
+    return [first + s / n, q / n - (s / n) ** 2]
+
+
+# %% right welford: a tensor
+def welford(stream):
+    values = torch.tensor(list(stream), dtype=torch.float64)
+    return torch.stack([values.mean(), values.var(correction=0)])
+
+
+# %% wrong welford: the standard deviation
+#    says: root
+def welford(stream):
+    mean, variance = ours.welford(stream)
+    return mean, math.sqrt(variance)
+
+
+# %% wrong welford: not divided
+#    says: 4 times
+def welford(stream):
+    return changed("squares / n", "squares")(stream)
+
+
+# %% wrong welford: n + 1
+#    says: 0.8 times
+def welford(stream):
+    return changed("squares / n", "squares / (n + 1)")(stream)
+
+
+# %% wrong welford: a second pass
+#    says: read once
+def welford(stream):
+    n, s = 0, 0.0
+    for x in stream:
+        n, s = n + 1, s + x
+    mean = s / n
+    return mean, sum((x - mean) ** 2 for x in stream) / n
+
+
+# %% wrong welford: the mean is the last step
+#    says: the mean is
+#    never: longdouble
+def welford(stream):
+    return changed("mean + (x - mean) / n", "mean + (x - mean) / 2")(stream)
+
+
+# %% wrong welford: exchanged
+#    says: mean
+def welford(stream):
+    return ours.welford(stream)[::-1]
+
+
+# %% wrong welford: n - 1
+#    idea: variance-divides-by-n-minus-1
+def welford(stream):
+    values = list(stream)
+    return statistics.fmean(values), statistics.variance(values)
+
+
+# %% wrong welford: squares of x
+#    idea: algebra-survives-rounding
+def welford(stream):
+    n = s = q = 0.0
+    for x in stream:
+        n, s, q = n + 1, s + x, q + x * x
+    return s / n, q / n - (s / n) ** 2
+
+
+# %% right hair: above three
+hair = 3 + 2**-7 + 2**-40
+
+# %% right hair: below an odd neighbour's tie
+hair = 1 + 3 * 2**-8 - 2**-28
+
+# %% right hair: negative
+hair = -(1 + 2**-8 + 2**-30)
+
+# %% right hair: a tensor
+hair = torch.tensor(1 + 2**-8 + 2**-30, dtype=torch.float64)
+
+# %% right hair: nextafter
+hair = math.nextafter(257.0, math.inf)
+
+# %% right hair: a fraction
+hair = Fraction(257, 256) + Fraction(1, 2**40)
+
+# %% wrong hair: a tie
+#    idea: a-tie-is-enough
+hair = 1 + 2**-8
+
+# %% wrong hair: float32 has eaten it
+#    idea: a-tie-is-enough
+hair = torch.tensor(1 + 2**-8 + 2**-30)
+
+# %% wrong hair: float32 sees it
+#    idea: float32-rounds-nothing-away
+hair = 1 + 2**-8 + 2**-23
+
+# %% wrong hair: below the tie
+#    idea: both-sides-of-a-tie-differ
+hair = 1 + 2**-8 - 2**-30
+
+# %% wrong hair: a BF16 value
+#    says: BF16 holds it
+hair = 1 + 2**-7
+
+# %% wrong hair: far from a tie
+#    idea: every-second-rounding-hurts
+#    says: far from a tie
+hair = 1 + 2**-30
+
+# %% wrong hair: too large
+#    says: finite
+hair = 1e39
+
+# %% wrong hair: text
+#    says: one number is asked for
+hair = "1 + 2**-8 + 2**-30"
