@@ -54,12 +54,11 @@ _SCORES = [
     ([-20000.0, 5.0, -20000.0, -20016.0], [True, False, True, False]),
     ([-60000.0, 5.0, -59968.0, -60000.0], [True, False, False, True]),
 ]
-_SHAPE = (2, 4, 4)
 
 
 def _scores():
     scores = torch.tensor([row for row, _ in _SCORES], dtype=torch.float16)
-    return scores.view(_SHAPE), torch.tensor([keep for _, keep in _SCORES]).view(_SHAPE)
+    return scores.view(2, 4, 4), torch.tensor([keep for _, keep in _SCORES]).view(2, 4, 4)
 
 
 def run_masked_softmax(masked_softmax):
@@ -77,7 +76,7 @@ def check_masked_softmax(answer):
             _RAISED, misconception="mask-constant-overflows", call=call, error=weights.message
         )
     scores, keep = _scores()
-    weights = tensor(weights, call=call, shape=_SHAPE, dtype=torch.float16).double()
+    weights = tensor(weights, call=call, shape=scores.shape, dtype=torch.float16).double()
     _judge_axis(weights, scores, keep)
     wanted = scores.double().masked_fill(~keep, -math.inf).softmax(dim=-1)
     parts = (part.view(-1, 4) for part in (weights, scores.double(), keep, wanted))
@@ -91,7 +90,7 @@ def _judge_axis(weights, scores, keep):
     filled = scores.masked_fill(~keep, torch.finfo(scores.dtype).min).double()
     for axis in (0, 1):
         if _near(weights, filled.softmax(dim=axis)):
-            raise Mistake(_OTHER_AXIS, axis=axis, shape=_SHAPE)
+            raise Mistake(_OTHER_AXIS, axis=axis, shape=tuple(scores.shape))
 
 
 def _near(got, other):
