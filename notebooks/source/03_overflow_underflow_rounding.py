@@ -68,8 +68,11 @@ def cured_by_exponent_bits():
 #
 # ### Exercise: the cliff finder
 #
-# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite. At 0 every f is. For an f
-# that never overflows the answer is 65504.
+# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite.
+#
+# - **Input:** a function f that takes and returns FP16 tensors. It never falls as x grows, and f(0) is finite.
+# - **Output:** a number that FP16 holds, from 0 to 65504. It need not be a whole number.
+# - **Edge case:** for an f that never overflows the answer is 65504.
 
 
 # %% exercise="cliff"
@@ -121,8 +124,12 @@ claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < ma
 #
 # ### Exercise: log-sum-exp
 #
-# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own. All -inf gives -inf,
-# an inf gives inf, and a NaN gives NaN. Rounding errors of FP16 operations are allowed.
+# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own.
+#
+# - **Input:** values from -65504 to 65504, so x may be far above or below the range of `exp`.
+# - **Output:** one number. Rounding errors of FP16 operations are allowed.
+# - **Edge cases:** a -inf beside finite values adds nothing. All -inf gives -inf, an inf gives inf, and a NaN, at any
+#   place, gives NaN.
 
 
 # %% exercise="logsumexp"
@@ -181,8 +188,12 @@ def weight():
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
-# Hidden places get weight 0, for kept scores down to -60000. A row with nothing to keep gets finite weights from 0 to 1,
-# whose sum is at most 1. The result is FP16.
+# Mend it.
+#
+# - **Input:** FP16 `scores` and a boolean `keep` of one shape, with one axis or more. Neither may be changed.
+# - **Output:** weights of the same shape, in FP16: the softmax of the kept scores over the last axis. Hidden places get
+#   weight 0, for kept scores down to -60000.
+# - **Edge case:** a row with nothing to keep gets finite weights from 0 to 1, whose sum is at most 1.
 
 
 # %% exercise="masked-softmax"
@@ -256,8 +267,10 @@ plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 floa
 #
 # ### Exercise: a norm that survives
 #
-# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is. A row may hold
-# only zeros, values near 60000, or values near 2**-14.
+# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
+#
+# - **Input:** an FP16 tensor with two axes. A row may hold only zeros, values near 60000, or values near 2**-14.
+# - **Output:** an FP16 tensor of the same shape, each row divided by a number of its own.
 
 
 # %% exercise="unit-rms"
@@ -318,8 +331,11 @@ def converted():
 # ### Exercise: rescue the matmul
 #
 # *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, a torch dtype, add in float32, round once to `out_dtype`.
-# Return the product and a flag: True if some element of the product is not finite. An input may be NaN, or too large for
-# `in_dtype`.
+#
+# - **Input:** two float32 matrices. An element may be NaN, or too large for `in_dtype`.
+# - **Output:** the product in `out_dtype`, and a flag. The flag is one truth value: True if some element of the product
+#   that you return is inf or NaN.
+# - **Edge case:** a sum of 65512 fits, because FP16 rounds it to 65504.
 
 
 # %% exercise="rescue"
@@ -401,8 +417,11 @@ for name, sums in {
 #
 # ### Exercise: the tolerance
 #
-# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32. Terms may cancel. A bound
-# below $k u \sum |a_i| |b_i|$ is too small, and one above four times that is refused as lax.
+# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32.
+#
+# - **Input:** float32 matrices with k columns and k rows. Terms may cancel, and they may be as large as 1e8.
+# - **Output:** a tensor with a bound for each element. A bound below $k u \sum |a_i| |b_i|$ is too small, and one above
+#   four times that is refused as lax.
 
 
 # %% exercise="tolerance"
@@ -462,8 +481,11 @@ def ones():
 # %% [markdown]
 # ### Exercise: reach 5000
 #
-# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype. Its length
-# may be odd, and it may be 1. 5000 ones must give 5000.
+# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype, no
+# Python floats, no numpy.
+#
+# - **Input:** an FP16 vector. Its length may be odd, and it may be 1.
+# - **Output:** one number. 5000 ones must give 5000, and 4000 numbers between 0 and 2 a sum within 1.2 %.
 
 
 # %% exercise="total"
@@ -497,8 +519,11 @@ clinic.check_total(total)
 #
 # ### Exercise: fair rounding
 #
-# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x. A value
-# that BF16 holds stays as it is. x may be negative.
+# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+#
+# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: each is drawn for itself.
+# - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours.
+# - **Edge case:** a value that BF16 holds, such as 0, stays as it is.
 
 
 # %% exercise="fair-round"
@@ -538,7 +563,11 @@ claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.
 #
 # ### Exercise: Kahan
 #
-# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds: no `sum`, no wider dtype.
+# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
+# dtype, no Python floats, no numpy. What an add loses goes into the next one.
+#
+# - **Input:** a BF16 vector, such as 256, 1 and 1, or 5000 ones.
+# - **Output:** one BF16 number, within two gaps of the exact sum. Of 256, 1 and 1 it is 258, and of ones the nearest value.
 
 
 # %% exercise="kahan"

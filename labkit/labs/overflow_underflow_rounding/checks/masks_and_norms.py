@@ -4,91 +4,139 @@ import math
 
 import torch
 
-from labkit.labs.engine import Mistake, attempt, check
+from labkit.labs.engine import Mistake, attempt, check, tensor
 from labkit.labs.engine.codec import Raised
-from labkit.labs.overflow_underflow_rounding.checks.shared import row_text, tensor_of
+from labkit.labs.engine.messages import fill
+from labkit.labs.overflow_underflow_rounding.checks.shared import row_text
 
 LAB = "03_overflow_underflow_rounding"
+
+_RAISED = "`{call}` raised: {error}."
+_CHANGED = (
+    "`masked_softmax` changes its argument: after the call `scores` is another. Which operation "
+    "makes a new tensor?"
+)
+_OTHER_AXIS = (
+    "Your weights are those of a softmax over axis {axis} of shape {shape}. It runs over the last "
+    "axis: dim=-1."
+)
+_HIDDEN_WEIGH = (
+    "Scores {scores}, keep {keep}: your hidden places have {share:.3g} of the weight, 0 is asked "
+    "for. Your weights are {got}."
+)
+_KEPT_DIFFER = "Scores {scores}, keep {keep}: the kept places are to get {want}, yours are {got}."
+_NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. Finite weights are asked for."
+_NO_WEIGHTS = (
+    "Scores {scores}, keep {keep}: your weights are {got}. Weights are 0 to 1 and sum to at most 1."
+)
+
+_OTHER_ROW = "The row {row} of `unit_rms(x)` becomes {got}; {want} is wanted."
+_NORMS = {
+    "all": "You divide by the mean square of the whole tensor: each row has one of its own.",
+    "columns": "You divide by the mean squares of columns: which axis runs along a row?",
+    "no root": "That is x divided by the mean square: where is its root?",
+    "sum": "That is x divided by the root of the sum of squares: which is divided by n?",
+    "centred": "You took mean(x) off x: the formula does not.",
+    "eps": "Your result is that of an eps of {eps:.3g}.",
+    "no eps": "Your eps has no effect on this row.",
+}
 
 
 # Masked attention
 
 _SCORES = [
-    ([2.0, 1.0, 0.0, -1.0], [True, True, False, True]),
+    ([2.0, 1.0, 0.5, -1.0], [True, True, False, True]),
     ([0.0, 0.5, -0.5, 3.0], [True, True, True, True]),
     ([200.0, -300.0, -301.0, 150.0], [False, True, True, False]),
     ([7.0, 9.0, 8.0, 1.0], [False, False, True, False]),
     ([3.0, 2.0, 1.0, 0.0], [False] * 4),
     ([-40.0, -41.0, -42.0, -43.0], [False] * 4),
     ([-20000.0, 5.0, -20000.0, -20016.0], [True, False, True, False]),
+    ([-60000.0, 5.0, -59968.0, -60000.0], [True, False, False, True]),
 ]
 
 
 def _scores():
     scores = torch.tensor([row for row, _ in _SCORES], dtype=torch.float16)
-    return scores, torch.tensor([keep for _, keep in _SCORES])
+    return scores.view(2, 4, 4), torch.tensor([keep for _, keep in _SCORES]).view(2, 4, 4)
 
 
 def run_masked_softmax(masked_softmax):
-    """`masked_softmax` on seven rows of scores at once."""
-    return attempt(masked_softmax, *_scores())
+    """`masked_softmax` on eight rows of scores at once, and the scores after the call."""
+    scores, keep = _scores()
+    return attempt(masked_softmax, scores, keep), scores
 
 
 @check(run_masked_softmax)
-def check_masked_softmax(weights):
+def check_masked_softmax(answer):
     """Attention weights: masked places get 0, and a row with nothing to attend to is no NaN."""
+    call, (weights, after) = "masked_softmax(scores, keep)", answer
     if type(weights) is Raised and "without overflow" in weights.message:
         raise Mistake(
-            f"`masked_softmax(scores, keep)` raised: {weights.message}.",
-            misconception="mask-constant-overflows",
+            _RAISED, misconception="mask-constant-overflows", call=call, error=weights.message
         )
     scores, keep = _scores()
-    weights = tensor_of(
-        weights, call="masked_softmax(scores, keep)", shape=scores.shape, dtype=torch.float16
-    )
-    hidden = torch.where(keep, scores.double(), -math.inf)
-    wanted = hidden.softmax(dim=1)
-    for row in range(len(scores)):
-        got, text = weights[row], row_text(weights[row])
-        seen = f"scores {row_text(scores[row])}, keep {keep[row].tolist()}"
-        shown = f"{seen}: your weights are {text}."
-        if not keep[row].any():
-            _judge_empty_row(got, row, shown)
-            continue
-        # Differences, exponentials, their sum of 4 and the quotient: each within u = 2**-11 of
-        # something that adds at most u to a weight; |d| exp(-|d|) <= 1/e for a difference d.
-        if not (got - wanted[row]).abs().max() <= 8 * 2.0**-11:
-            raise Mistake(
-                f"{shown} {row_text(wanted[row])} is wanted.",
-                misconception=_mask_idea(row, got, scores[row].double(), keep[row]),
-            )
+    weights = tensor(weights, call=call, shape=scores.shape, dtype=torch.float16).double()
+    _judge_axis(weights, scores, keep)
+    wanted = scores.double().masked_fill(~keep, -math.inf).softmax(dim=-1)
+    parts = (part.view(-1, 4) for part in (weights, scores.double(), keep, wanted))
+    for row in zip(*parts, strict=True):
+        _judge_row(*row)
+    if not torch.equal(after, scores):
+        raise Mistake(_CHANGED)
 
 
-def _judge_empty_row(got, row, shown):
-    if got.isnan().any():
-        idea = "mask-constant-overflows" if row == 4 else "adding-is-replacing"
-        raise Mistake(shown, misconception=idea)
-    if not ((got >= 0) & (got <= 1)).all() or got.sum() > 1 + 2.0**-9:
-        raise Mistake(f"{shown} Weights are 0 to 1 and sum to at most 1.")
+def _judge_axis(weights, scores, keep):
+    filled = scores.masked_fill(~keep, torch.finfo(scores.dtype).min).double()
+    for axis in (0, 1):
+        if _near(weights, filled.softmax(dim=axis)):
+            raise Mistake(_OTHER_AXIS, axis=axis, shape=tuple(scores.shape))
 
 
-def _mask_idea(row, got, scores, keep):
-    def near(other):
-        return bool((got - other).abs().max() <= 8 * 2.0**-11)
+def _near(got, other):
+    # Differences, exponentials, their sum of 4 and the quotient: each within u = 2**-11 of
+    # something that adds at most u to a weight; |d| exp(-|d|) <= 1/e for a difference d.
+    return bool((got - other).abs().max() <= 8 * 2.0**-11)
 
-    if row == 0 and near((scores * keep).softmax(dim=0)):
+
+def _judge_row(got, scores, keep, wanted):
+    said = {"scores": row_text(scores), "keep": str(keep.tolist()), "got": row_text(got)}
+    if not got.isfinite().all():
+        raise Mistake(_NOT_FINITE, **said)
+    if not keep.any():
+        if not ((got >= 0) & (got <= 1)).all() or got.sum() > 1 + 2.0**-9:
+            raise Mistake(_NO_WEIGHTS, **said)
+        return
+    if _near(got, wanted):
+        return
+    if _near(got, scores.softmax(dim=0) * keep):
+        raise Mistake(
+            _KEPT_DIFFER, misconception="mask-after-the-softmax", want=row_text(wanted), **said
+        )
+    share = got[~keep].sum().item()
+    if share > 8 * 2.0**-11:
+        raise Mistake(
+            _HIDDEN_WEIGH, misconception=_hidden_idea(got, scores, keep), share=share, **said
+        )
+    raise Mistake(_KEPT_DIFFER, want=row_text(wanted), **said)
+
+
+def _hidden_idea(got, scores, keep):
+    if scores[keep].max() > -10 and _near(got, (scores * keep).softmax(dim=0)):
         return "masked-means-score-zero"
-    if near(scores.softmax(dim=0) * keep):
-        return "mask-after-the-softmax"
-    if row in (2, 6) and got[keep].sum() < 0.5:
-        return "any-negative-number-masks"
-    return None
+    # The softmax of the kept scores, and of one constant at the hidden places: every weight of
+    # theirs is the same, and the share of the kept is divided as it should be.
+    hidden, kept = got[~keep], got[keep]
+    even = _near(hidden, hidden[0]) and _near(kept, kept.sum() * scores[keep].softmax(dim=0))
+    # Or nothing was hidden at all: of unequal scores the constant could not be seen.
+    whole = abs(got.sum() - 1) <= 8 * 2.0**-11 and not _near(got, scores.softmax(dim=0))
+    return "any-negative-number-masks" if even and whole and scores.min() < -100 else None
 
 
 _FILLED = "scores.masked_fill(~keep, torch.finfo(scores.dtype).min)"
 check_masked_softmax.slip(
     "mask-constant-overflows",
-    "-1e9 is -inf in FP16, and a row of -inf has no maximum to shift by. "
+    "Below -65504 FP16 has -inf only, and a row of -inf has no maximum to shift by. "
     "What is the lowest finite value of the scores' own dtype?",
     swap=(_FILLED, "torch.where(keep, scores, -1e9)"),
 )
@@ -126,46 +174,77 @@ _RMS_ROWS = {
 }
 
 
+def _rows():
+    return torch.tensor(list(_RMS_ROWS.values()), dtype=torch.float16)
+
+
 def run_unit_rms(unit_rms):
-    """`unit_rms` on one FP16 row after another."""
-    rows = {name: torch.tensor([row], dtype=torch.float16) for name, row in _RMS_ROWS.items()}
-    return {name: attempt(unit_rms, row) for name, row in rows.items()}
+    """`unit_rms` on five FP16 rows at once."""
+    return attempt(unit_rms, _rows())
 
 
 @check(run_unit_rms)
-def check_unit_rms(answers):
+def check_unit_rms(answer):
     """RMS normalisation of FP16 rows: zeros, large and tiny values, and an eps that counts."""
-    for name, row in _RMS_ROWS.items():
-        call = f"unit_rms({row})"
-        got = tensor_of(answers[name], call=call, shape=(1, 4), dtype=torch.float16)
-        x = torch.tensor([row], dtype=torch.float16).double()
-        mean = x.square().mean()
-        wanted = x / (mean + 1e-8).sqrt()
+    x = _rows().double()
+    result = tensor(answer, call="unit_rms(x)", shape=tuple(x.shape), dtype=torch.float16).double()
+    wanted = x / (x.square().mean(dim=-1, keepdim=True) + 1e-8).sqrt()
+    for name, row, got, want in zip(_RMS_ROWS, x, result, wanted, strict=True):
         # One rounding to FP16 (2**-11, or half of 2**-24), and float32's own 2**-22 or so.
-        if ((got - wanted).abs() <= wanted.abs() * 2.0**-10 + 2.0**-25).all():
+        if ((got - want).abs() <= want.abs() * 2.0**-10 + 2.0**-25).all():
             continue
-        raise Mistake(
-            f"`{call}` is {row_text(got[0])}; {row_text(wanted[0])} is wanted.",
-            misconception=_rms_idea(name, got, x, mean, answers),
-        )
+        kind, eps = _norm_kind(x, result, row, got)
+        said = fill(_OTHER_ROW, row=row_text(row), got=row_text(got), want=row_text(want))
+        why = fill(_NORMS[kind], eps=eps) if kind else ""
+        raise Mistake(f"{said} {why}".rstrip(), misconception=_norm_idea(name, x, result, eps))
 
 
-def _rms_idea(name, got, x, mean, answers):
-    def near(other):
-        return bool(((got - other).abs() <= other.abs() * 2.0**-6).all())
+def _close(got, other):
+    return bool(((got - other).abs() <= other.abs() * 2.0**-6 + 2.0**-24).all())
 
-    tiny = answers["tiny"]
-    if name == "zeros" and got.isnan().any():
+
+def _norm_kind(x, result, row, got):
+    """What is true of a wrong row, as a key of _NORMS, and the eps that it shows."""
+    squares = x.square()
+    centred = x - x.mean(dim=-1, keepdim=True)
+    shapes = {
+        "all": x / (squares.mean() + 1e-8).sqrt(),
+        "columns": x / (squares.mean(dim=0) + 1e-8).sqrt(),
+        "no root": x / (squares.mean(dim=-1, keepdim=True) + 1e-8),
+        "sum": x / (squares.sum(dim=-1, keepdim=True) + 1e-8).sqrt(),
+        "centred": centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-8).sqrt(),
+    }
+    for kind, other in shapes.items():
+        # On 60000 the result without its root is below what FP16 holds; the first row shows all.
+        if _close(result[0], other[0]):
+            return kind, 0.0
+    eps = _shown_eps(row, got)
+    if eps is None:
+        return None, 0.0
+    return ("eps", eps) if eps > 1e-10 else ("no eps", 0.0)
+
+
+def _shown_eps(row, got):
+    """The eps of a row's own formula; None where the row is no such result."""
+    if not row.any() or not got.isfinite().all() or not (got != 0).all():
+        return None
+    shown = (row / got).square() - row.square().mean()
+    room = 2.0**-9 * (row / got).square()
+    return shown.mean().item() if (shown - shown.mean()).abs().max() <= room.max() else None
+
+
+def _norm_idea(name, x, result, eps):
+    rows = dict(zip(_RMS_ROWS, result, strict=True))
+    if name == "zeros" and rows["zeros"].isnan().any():
         # With an eps of 0 in FP16 the tiny row is x / 0; with no eps in float32 it is 1.
-        gone = isinstance(tiny, torch.Tensor) and not tiny.isfinite().all()
-        return "eps-fits-every-format" if gone else None
-    if name == "large" and (got == 0).all():
+        return None if rows["tiny"].isfinite().all() else "eps-fits-every-format"
+    if name == "large" and (rows["large"] == 0).all():
         return "upcast-too-late"
-    if name == "tiny" and near(x / (mean.sqrt() + 1e-8)):
-        return "eps-may-stand-anywhere"
-    if name in ("small", "tiny") and got.abs().max() < 0.5:
-        return "a-larger-eps-costs-nothing"
-    return None
+    tiny = x[list(_RMS_ROWS).index("tiny")]
+    if name == "tiny" and _close(rows["tiny"], tiny / (tiny.square().mean().sqrt() + 1e-8)):
+        zeros = not rows["zeros"].any()
+        return "eps-may-stand-anywhere" if zeros else None
+    return "a-larger-eps-costs-nothing" if eps > 5e-8 else None
 
 
 check_unit_rms.slip(

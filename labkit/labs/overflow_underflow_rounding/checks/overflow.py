@@ -5,10 +5,33 @@ import math
 import torch
 
 from labkit.formats import FP16, quantize, spacing
-from labkit.labs.engine import Mistake, attempt, calls, check, number
-from labkit.labs.engine.messages import show
+from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number
+from labkit.labs.engine.messages import fill
 
 LAB = "03_overflow_underflow_rounding"
+
+_OUT_OF_RANGE = "`{call}` is {got}; an FP16 value from 0 to 65504 is wanted."
+_A_CODE = "`{call}` is {got}: the code of {want:exact}. Which x has that code?"
+_BETWEEN = (
+    "`{call}` is {got}, which is no FP16 value: its neighbours are {low:exact} and {high:exact}."
+)
+_UNSAFE = "`{call}` is {got:exact}, where f is already inf in FP16."
+_TOO_LOW = (
+    "`{call}` is {got:exact}. At the next FP16 value, {after:exact}, f is {image}: finite as well."
+)
+
+_OTHER_LSE = "`{call}` is {got}; {want} is wanted."
+_LSE_KINDS = {
+    "overflowed": "An exponential or their sum overflowed: which x - c is never above 0?",
+    "underflowed": "All exponentials underflowed to 0. Which c makes the largest one exp(0) = 1?",
+    "no place": "A -inf in x adds nothing to the sum, as exp(-inf) is 0.",
+    "not added": "That lacks the maximum {top}: c comes off each x and is added at the end.",
+    "twice": "That lacks twice the maximum {top}: is c added at the end, or subtracted?",
+    "maximum": "That is the maximum alone: the other terms of the sum count as well.",
+    "mean": "That lacks log({n}): do you take the mean of the exponentials, or their sum?",
+    "nan": "A NaN in x must come through: where do you lose it?",
+    "infinite": "The largest x is {top} and is the result: where do you lose it?",
+}
 
 
 # Cliffs
@@ -31,39 +54,55 @@ def check_cliff(values):
     for (text, want), got in zip(_SAFE.items(), values, strict=True):
         call = f"cliff({text})"
         value = number(got, call=call)
-        if value == want:
-            continue
-        if not math.isfinite(value):
-            raise Mistake(f"`{call}` is {value}; the largest safe x is a finite number.")
-        if value.is_integer() and 0 <= value < 0x7C00 and _VALUES[int(value)] == want != value:
-            raise Mistake(
-                f"`{call}` is {value:g}: the code of {show(want)}. Which x has that code?"
-            )
-        if quantize(value, FP16) != value:
-            raise Mistake(
-                f"`{call}` is {value!r}, which is no FP16 value.",
-                misconception="cliff-is-a-real-number"
-                if abs(value - want) <= spacing(want, FP16)
-                else "overflow-depends-on-the-number-alone"
-                if text == "torch.exp" and value > 80
-                else None,
-            )
-        image = torch.tensor(value, dtype=torch.float16)
-        reached = _CURVES[text](image).item()
-        if math.isinf(reached):
-            after = want + spacing(want, FP16)
-            raise Mistake(
-                f"`{call}` is {show(value)}, where the result is already inf.",
-                misconception="first-unsafe-is-last-safe" if value == after else None,
-            )
-        raise Mistake(
-            f"`{call}` is {show(value)}. {show(value + spacing(value, FP16))} is safe as well.",
-            misconception="only-whole-numbers-count"
-            if value == math.floor(want) != want
-            else "only-powers-of-two-count"
-            if value and math.frexp(value)[0] == 0.5 and value > want / 2
-            else None,
-        )
+        if value != want:
+            raise _cliff_mistake(call, _CURVES[text], value, want, values)
+
+
+def _cliff_mistake(call, curve, value, want, values):
+    if not 0 <= value <= FP16.max:
+        return Mistake(_OUT_OF_RANGE, call=call, got=value)
+    if value.is_integer() and value < 0x7C00 and _VALUES[int(value)] == want:
+        return Mistake(_A_CODE, call=call, got=value, want=want)
+    if quantize(value, FP16) != value:
+        low, high = (quantize(value, FP16, rounding=way) for way in ("down", "up"))
+        idea = _idea_of_a_real_number(values)
+        return Mistake(_BETWEEN, misconception=idea, call=call, got=value, low=low, high=high)
+    image = curve(torch.tensor(value, dtype=torch.float16)).item()
+    if math.isinf(image):
+        return Mistake(_UNSAFE, call=call, got=value)
+    after = value + spacing(value, FP16)
+    above = curve(torch.tensor(after, dtype=torch.float16)).item()
+    idea = _idea_of_a_coarse_list(values)
+    return Mistake(_TOO_LOW, misconception=idea, call=call, got=value, after=after, image=above)
+
+
+def _idea_of_a_real_number(values):
+    """Where the cliff of float32 came out, or every value is within a gap of the right one."""
+    numbers = _numbers(values)
+    if numbers and abs(numbers["torch.exp"] - 88.7228) < 0.01:
+        return "overflow-depends-on-the-number-alone"
+    near = numbers and all(abs(x - _SAFE[k]) <= spacing(_SAFE[k], FP16) for k, x in numbers.items())
+    return "cliff-is-a-real-number" if near else None
+
+
+def _idea_of_a_coarse_list(values):
+    """Where every value is the last whole number, or power of two, that is safe."""
+    numbers = _numbers(values)
+    if not numbers:
+        return None
+    small = [(x, _SAFE[text]) for text, x in numbers.items() if _SAFE[text] < 2048]
+    if all(x == math.floor(want) for x, want in small):
+        return "only-whole-numbers-count"
+    powers = all(x == 2.0 ** math.floor(math.log2(_SAFE[text])) for text, x in numbers.items())
+    return "only-powers-of-two-count" if powers else None
+
+
+def _numbers(values):
+    """Text of a curve -> what came back for it; {} if something else than numbers did."""
+    try:
+        return {text: number(got, call="") for text, got in zip(_SAFE, values, strict=True)}
+    except (AnswerError, Mistake):
+        return {}
 
 
 def _bisected(f, dtype):
@@ -78,7 +117,7 @@ def _bisected(f, dtype):
 
 @check_cliff.wrong(
     "cliff-is-a-real-number",
-    "Between two neighbours FP16 holds nothing. Over which list of values must you bisect?",
+    "Between two neighbours FP16 holds nothing. In which list of values must x be found?",
 )
 def _(f):
     return _bisected(f, torch.float16)
@@ -94,12 +133,12 @@ def _(f):
 
 check_cliff.slip(
     "first-unsafe-is-last-safe",
-    "When the two ends are neighbours, one is safe and one is not. Which of them do you return?",
+    "That is the first value after the cliff. Which of its neighbours is the last safe one?",
     swap=("value(safe)", "value(unsafe)"),
 )
 check_cliff.slip(
     "only-whole-numbers-count",
-    "You step by 1. How many FP16 values lie between 11 and 12?",
+    "These are all whole numbers. How many FP16 values lie between 11 and 12?",
     swap=(
         "return torch.tensor(code, dtype=torch.int16).view(torch.float16)",
         "return torch.tensor(code, dtype=torch.float16)",
@@ -119,9 +158,10 @@ def _(f):
 # Log-sum-exp
 
 _LSE_INPUTS = [
-    [0.0, 0.0], [12.0, 11.0, 1.0], [100.0, 99.0], [1000.0, 0.0], [-300.0, -301.0], [5.0],
+    [12.0, 11.0, 1.0], [0.0, 0.0], [100.0, 99.0], [1000.0, 0.0], [-300.0, -301.0], [5.0],
     [-math.inf, 3.0], [0.5, -2.0, 3.25, 1.0, 0.0, -7.5],
-    [-math.inf, 1.0, 2.0], [-math.inf, -math.inf], [math.inf, 0.0], [math.nan, 0.0],
+    [-math.inf, 1.0, 2.0], [-math.inf, -math.inf], [math.inf, 0.0],
+    [math.nan, 0.0], [0.0, math.nan],
 ]  # fmt: skip
 
 
@@ -139,8 +179,12 @@ def check_logsumexp(values):
         want = torch.tensor(row, dtype=torch.float64).logsumexp(0).item()
         if _lse_is_right(value, want, len(row)):
             continue
-        shown = f"`{call}` is {value:.7g}; {want:.7g} is wanted."
-        raise Mistake(shown, misconception=_lse_idea(row, value, want))
+        why = _LSE_KINDS.get(_lse_kind(row, value, want), "")
+        said = fill(_OTHER_LSE, call=call, got=value, want=want)
+        raise Mistake(
+            f"{said} {why.format(top=max(row), n=len(row))}".rstrip(),
+            misconception=_lse_idea(row, value, values),
+        )
 
 
 def _lse_is_right(value, want, n):
@@ -151,19 +195,36 @@ def _lse_is_right(value, want, n):
     return abs(value - want) <= spacing(want, FP16) / 2 + (4 * n + 4) * 2.0**-11
 
 
-def _lse_idea(row, value, want):
-    finite = math.isfinite(want)
-    if finite and row[0] == 12 and math.isinf(value):
-        return "exp-never-overflows"
-    if finite and abs(row[0]) >= 100 and math.isinf(value):
+def _lse_kind(row, value, want):
+    """What is true of a wrong value, as a key of _LSE_KINDS; None if nothing simple is."""
+    top = max(row)
+    if math.isnan(want):
+        return "nan"
+    if not math.isfinite(want):
+        return None if math.isnan(value) else "infinite"
+    if not all(map(math.isfinite, row)):
+        return "no place" if math.isinf(value) else None
+    if math.isinf(value):
+        return "overflowed" if value > 0 else "underflowed"
+    # Wrong by much more than rounding: 0.02 is 40 u.
+    shapes = {
+        "not added": want - top, "twice": want - 2 * top, "maximum": top,
+        "mean": want - math.log(len(row)),
+    }  # fmt: skip
+    near = [kind for kind, other in shapes.items() if abs(value - other) <= 0.02]
+    return near[0] if len(near) == 1 else None
+
+
+def _lse_idea(row, value, values):
+    """What only one idea explains: results below the maximum, and both ends of float32."""
+    try:
+        got = {r[0]: number(x, call="") for r, x in zip(_LSE_INPUTS[:5], values, strict=False)}
+    except (AnswerError, Mistake):
+        return None
+    if math.inf == got[100] and got[-300] == -math.inf and abs(got[12] - 12.31) < 0.1:
         return "wider-dtype-replaces-the-shift"
-    if finite and row[0] in (12, 1000) and abs(value - (want - max(row))) < 0.1:
-        return "shift-changes-nothing-to-undo"
-    if finite and row[0] in (12, 100, 1000) and value < want:
-        return "clamping-prevents-overflow"
-    if math.isnan(value) and not math.isnan(want):
-        return "shift-is-always-defined"
-    return None
+    low = all(5 < got[x] < x - 0.02 for x in (12, 100, 1000))
+    return "clamping-prevents-overflow" if low and abs(got[0] - math.log(2)) < 0.02 else None
 
 
 check_logsumexp.slip(
@@ -173,7 +234,8 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "clamping-prevents-overflow",
-    "A clamp keeps the result finite by changing x. Which shift of x could you undo afterwards?",
+    "A clamp keeps the result finite by changing values. "
+    "Which shift of x could you undo afterwards?",
     swap=("top + (x - top).exp()", "x.clamp(max=10).exp()"),
 )
 check_logsumexp.slip(
@@ -188,7 +250,7 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "wider-dtype-replaces-the-shift",
-    "A wider dtype only moves the cliff (float32: to 88.7), and so does a shift by the mean. "
+    "A wider dtype only moves the cliff: that of float32 is at 88.7. "
     "Which x - c can never reach any?",
     swap=("top + (x - top).exp()", "x.float().exp()"),
 )

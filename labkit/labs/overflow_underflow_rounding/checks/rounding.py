@@ -1,23 +1,54 @@
 """Checks of lab 03: rounding at random, a variance in one pass, rounding twice."""
 
 import math
-import reprlib
 
 import numpy as np
 import torch
 
 from labkit.formats import BF16, quantize, spacing
-from labkit.labs.engine import Mistake, attempt, check, number
-from labkit.labs.engine.messages import show
-from labkit.labs.overflow_underflow_rounding.checks.shared import tensor_of, uniform
+from labkit.labs.engine import Mistake, attempt, check, number, several, tensor
+from labkit.labs.engine.messages import fill, show
+from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
 
 LAB = "03_overflow_underflow_rounding"
+
+_STRANGE = "{call}: {got:exact} came out; the BF16 neighbours are {low:exact} and {high:exact}."
+_EXACT_MOVED = "{call}: {got:exact} came out; {low:exact} is a BF16 value already, and stays."
+_SHARE = (
+    "{call}: {share:.3f} of them became {high:exact}. x lies {part:.3f} of the way from "
+    "{low:exact} to {high:exact}, so {part:.3f} is wanted."
+)
+_ALL_ALIKE = (
+    "{call}: All 4096 copies became {got:exact}; {part:.3f} of them are to become {high:exact}. "
+    "Has each a draw of its own, and is it compared with that share?"
+)
+_NEGATIVE = "For positive x yours are right: of a negative x, which neighbour is away from zero?"
+
+_MEAN = "`{call}`: the mean is {got}; {want} is wanted."
+_VARIANCE = "`{call}`: the variance is {got}; {want} is wanted."
+_EXCHANGED = "`{call}`: you return {got} first, which is the variance; the mean comes first."
+_VARIANCES = {
+    "root": "That is the root of the variance.",
+    "sum": "That is {n} times the right one: what is the sum of squares divided by?",
+    "times": "That is {times:.3g} times the right one, for n = {n}.",
+    "zero": "It is 0. The stream can be read once: in a second loop nothing is left.",
+}
 
 
 # Fair rounding
 
 _COINS = 4096
-_FAIR_INPUTS = [1 + 2.0**-9, 1 + 3 * 2.0**-9, -(1 + 2.0**-9), 3 + 2.0**-8, 0.3, 1.5, 2.0, -0.75]
+_FAIR_INPUTS = [
+    1 + 2.0**-9,
+    1 + 3 * 2.0**-9,
+    -(1 + 2.0**-9),
+    3 + 2.0**-8,
+    0.3,
+    1.5,
+    2.0,
+    -0.75,
+    0.0,
+]
 
 
 def run_fair_round(fair_round):
@@ -32,18 +63,17 @@ def check_fair_round(answers):
     for x, got in zip(_FAIR_INPUTS, answers, strict=True):
         x = torch.tensor(x).item()  # as float32 holds it
         call = f"fair_round of {_COINS} times {show(x)}"
-        values = tensor_of(got, call=call, shape=(_COINS,))
+        values = tensor(got, call=call, shape=(_COINS,)).double()
         low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
         strange = values[(values != low) & (values != high)]
         if len(strange):
-            allowed = (
-                "it is a BF16 value already"
-                if low == high
-                else f"the BF16 neighbours are {show(low)} and {show(high)}"
-            )
             raise Mistake(
-                f"{call}: {show(strange[0].item())} came out; {allowed}.",
+                _EXACT_MOVED if low == high else _STRANGE,
                 misconception=_strange_idea(x, values, low, high),
+                call=call,
+                got=strange[0].item(),
+                low=low,
+                high=high,
             )
         if low == high:
             continue
@@ -51,11 +81,17 @@ def check_fair_round(answers):
         share = (values == high).double().mean().item()
         # Six standard deviations of a mean of 4096 draws: one right answer in 5e8 would fail.
         if abs(share - part) > 6 * math.sqrt(part * (1 - part) / _COINS):
-            raise Mistake(
-                f"{call}: {share:.3f} of them went up to {show(high)}, {part:.3f} is wanted. "
-                f"The mean is {values.mean().item():.6f}.",
-                misconception=_fair_idea(x, share, part),
+            said = fill(
+                _ALL_ALIKE if share in (0, 1) and x > 0 else _SHARE,
+                call=call,
+                got=values[0].item(),
+                share=share,
+                part=part,
+                low=low,
+                high=high,
             )
+            idea = _fair_idea(answers, x, share, part)
+            raise Mistake(f"{said} {_NEGATIVE}" if x < 0 and not idea else said, misconception=idea)
 
 
 def _strange_idea(x, values, low, high):
@@ -65,10 +101,13 @@ def _strange_idea(x, values, low, high):
     return "ulp-is-constant" if on_the_grid_of_one and high - low != 2.0**-7 else None
 
 
-def _fair_idea(x, share, part):
+def _fair_idea(answers, x, share, part):
     if share in (0, 1):
-        nearest = quantize(x, BF16) > x
-        return "nearest-is-fair" if share == nearest and x == _FAIR_INPUTS[0] else None
+        nearest = all(
+            isinstance(got, torch.Tensor) and (got == quantize(x, BF16)).all()
+            for x, got in zip(torch.tensor(_FAIR_INPUTS).tolist(), answers, strict=True)
+        )
+        return "nearest-is-fair" if nearest else None
     if abs(share - 0.5) < 0.05:
         return "fair-means-half"
     return "nearer-is-less-likely" if abs(share - (1 - part)) < 0.05 else None
@@ -126,20 +165,30 @@ def check_welford(answers):
     """Mean and variance of a stream, also when the mean is a billion."""
     for name, stream in _STREAMS.items():
         got, call = answers[name], f"welford({name})"
-        if type(got) not in (tuple, list) or len(got) != 2:
-            number(0.0 if isinstance(got, (tuple, list)) else got, call=call)
-            raise Mistake(f"`{call}` is {reprlib.repr(got)}; a mean and a variance are wanted.")
-        mean, variance = (number(value, call=call) for value in got)
-        right = np.mean(np.array(stream, dtype=np.longdouble)).item()
+        mean, variance = (number(value, call=call) for value in several(got, 2, call=call))
+        right = float(np.mean(np.array(stream, dtype=np.longdouble)))
         spread = np.mean((np.array(stream) - right) ** 2).item()
         # float64 keeps 1e9 to 1e-7; a stable formula loses a few such steps and no more.
         if not abs(mean - right) <= 1e-12 * abs(right):
-            raise Mistake(f"`{call}`: the mean is {mean!r}; {right!r} is wanted.")
+            exchanged = math.isclose(variance, right) and math.isclose(mean, spread)
+            raise Mistake(_EXCHANGED if exchanged else _MEAN, call=call, got=mean, want=right)
         if not abs(variance - spread) <= 1e-5 * spread:
-            raise Mistake(
-                f"`{call}`: the variance is {variance:.7g}; {spread:.7g} is wanted.",
-                misconception=_welford_idea(variance, stream, spread),
-            )
+            said = fill(_VARIANCE, call=call, got=variance, want=spread)
+            # Near 1e9 a variance of 0 has another cause.
+            why = _variance_kind(variance, len(stream), spread) if right < 1e9 else ""
+            idea = _welford_idea(variance, stream, spread)
+            raise Mistake(f"{said} {why}".rstrip(), misconception=idea)
+
+
+def _variance_kind(variance, n, spread):
+    if variance == 0:
+        return _VARIANCES["zero"]
+    if not spread or not math.isfinite(variance) or not 0.1 < variance / spread < 2 * n:
+        return ""
+    if math.isclose(variance, math.sqrt(spread), rel_tol=1e-9):
+        return _VARIANCES["root"]
+    kind = "sum" if math.isclose(variance, spread * n, rel_tol=1e-9) else "times"
+    return fill(_VARIANCES[kind], n=n, times=variance / spread)
 
 
 def _welford_idea(variance, stream, spread):
@@ -193,14 +242,15 @@ def run_hair(hair):
 def check_hair(hair):
     """A number that BF16 gets wrong by way of float32."""
     x = number(hair, call="hair")
-    if not math.isfinite(x):
-        raise Mistake(f"hair is {x}; a finite number is wanted.")
+    if not abs(x) <= BF16.max:
+        raise Mistake(f"hair is {x}; a finite number within the range of BF16 is wanted.")
     once = quantize(x, BF16)
     through = torch.tensor(x, dtype=torch.float64).float()
     twice = through.bfloat16().item()
     if once != twice:
         return
-    said = f"{x.hex()} becomes {show(once)} both ways. In float32 it is {through.item().hex()}"
+    said = f"{x!r} is {x.hex()}. It becomes {show(once)} both ways. "
+    said += f"In float32 it is {through.item().hex()}"
     low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
     middle = (low + high) / 2
     idea = None

@@ -9,26 +9,60 @@ from torch.overrides import TorchFunctionMode
 from labkit.formats import BF16, quantize, spacing
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
-from labkit.labs.engine.messages import show
+from labkit.labs.engine.messages import fill
 from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
 
 LAB = "03_overflow_underflow_rounding"
+
+_OTHER_SUM = "Your total of {name} is {got:exact}; {want:exact} is wanted."
+_FAR_SUM = "Your total of {name} is {got:exact}; {want:exact}, within {slack:.0f}, is wanted."
+_STALLED = "A chain of FP16 ones stops at 2048, and yours are {chains}: how long may a chain be?"
+_BY = "Your total of {name} is {got:exact}, by `{by}`: only `+` and `-` on {dtype} tensors count."
+_IN_PYTHON = (
+    "Your total of {name} is {got:exact}, and {reads} values left their tensors for Python or "
+    "numpy, which add in other dtypes. Add {dtype} tensors."
+)
+_WIDE = (
+    "Your total of {name} is {got:exact}, and a {wide} tensor took part. A tensor made without a "
+    "dtype is float32: say `dtype=x.dtype`."
+)
+_OTHER_KAHAN = (
+    "Your sum of {name} is {got:exact}; the BF16 value nearest to {exact:.7g} is {want:exact}."
+)
+_SMALL_KAHAN = (
+    "Your sum of 256, 1 and 1 is {got:exact}; 258 is wanted. After the first 1, t = s = 256 and "
+    "c = -1, so the next y is 2."
+)
+_UNCOMPENSATED = (
+    "Your sum of {name} is {got:exact}, which is near enough, by {adds} adds and subtractions of "
+    "elements. Compensation takes about four for each of the {n} numbers: which of yours measures "
+    "what an add has lost?"
+)
 
 
 # Reach 5000
 
 
 class _Watch(TorchFunctionMode):
-    """Notes which dtypes appear and which reductions run: it may refuse a sum, never award one."""
+    """Notes what a sum is made of: it may refuse a sum, never award one.
+
+    ``dtypes`` and ``reductions`` are names, ``reads`` counts the values that became Python's or
+    numpy's, and ``adds`` the elements that were added or subtracted.
+    """
 
     def __init__(self):
         super().__init__()
-        self.dtypes, self.reductions = set(), set()
+        self.dtypes, self.reductions, self.reads, self.adds = set(), set(), 0, 0
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if getattr(function, "__name__", "") in _REDUCTIONS:
-            self.reductions.add(function.__name__)
+        name = getattr(function, "__name__", "")
+        if name in _REDUCTIONS:
+            self.reductions.add(name)
+        if name in _READS:
+            self.reads += args[0].numel()
+        if name.strip("_") in _ADDS and isinstance(result, torch.Tensor):
+            self.adds += result.numel()
         if isinstance(result, torch.Tensor) and result.is_floating_point():
             self.dtypes.add(name_of(result.dtype))
         return result
@@ -40,17 +74,21 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
+_READS = {"tolist", "item", "numpy", "__array__", "__float__", "__int__"}
+_ADDS = {"add", "sub", "radd", "rsub", "iadd", "isub", "subtract"}
+
+
 def _watched(answer, x):
     with _Watch() as watch:
         value = attempt(answer, x)
-    return value, sorted(watch.dtypes), sorted(watch.reductions)
+    return value, sorted(watch.dtypes), sorted(watch.reductions), watch.reads, watch.adds
 
 
 def _sums():
     return {
-        "5000 ones": torch.ones(5000, dtype=torch.float16),
-        "the numbers 1 to 7": torch.arange(1, 8).half(),
         "one number, 3.5": torch.tensor([3.5], dtype=torch.float16),
+        "the numbers 1 to 7": torch.arange(1, 8).half(),
+        "5000 ones": torch.ones(5000, dtype=torch.float16),
         "4000 numbers between 0 and 2": (2 * uniform(5, 4000)).half(),
     }
 
@@ -64,9 +102,9 @@ def run_total(total):
 def check_total(answers):
     """5000, reached by FP16 adds alone; no sum of n numbers needs an error that grows like n."""
     for name, x in _sums().items():
-        got, dtypes, reductions = answers[name]
+        got, *seen, _ = answers[name]
         value = number(got, call=f"total of {name}")
-        _no_help(name, value, dtypes, reductions, "float16")
+        _no_help(name, len(x), value, seen, "float16")
         exact = x.double().sum().item()
         # A tree of depth d rounds each number d times: d u / (1 - d u) times the sum of |x|. Twice
         # the depth of a balanced tree leaves room for other trees, and none for a chain.
@@ -74,26 +112,24 @@ def check_total(answers):
         slack = 0 if len(x) != 4000 else depth * 2.0**-11 * x.double().abs().sum().item()
         if abs(value - exact) <= slack:
             continue
-        wanted = f"{exact:.7g}" if not slack else f"{exact:.1f}, within {slack:.0f},"
-        raise Mistake(
-            f"Your total of {name} is {show(value)}; {wanted} is wanted.",
-            misconception=_total_idea(x, value, answers),
-        )
+        template = _FAR_SUM if slack else _OTHER_SUM
+        said = fill(template, name=name, got=value, want=exact, slack=slack)
+        if name == "5000 ones" and value % 2048 == 0 and value > 0:
+            said = f"{said} {fill(_STALLED, chains=int(value // 2048))}"
+        raise Mistake(said, misconception=_total_idea(x, value, answers))
 
 
-def _no_help(name, value, dtypes, reductions, dtype):
+def _no_help(name, n, value, seen, dtype):
+    dtypes, reductions, reads = seen
+    said = {"name": name, "got": value, "dtype": dtype}
     if reductions:
-        raise Mistake(
-            f"Your total of {name} is {show(value)}, by `{reductions[0]}`.",
-            misconception="sum-adds-in-its-dtype",
-        )
+        raise Mistake(_BY, by=reductions[0], **said)
     wide = [other for other in dtypes if other != dtype]
     if wide:
-        raise Mistake(
-            f"Your total of {name} is {show(value)}, and a {wide[0]} tensor took part. "
-            f"A tensor made without a dtype is float32: say `dtype=x.dtype`.",
-            misconception="a-wider-sum-is-the-only-cure",
-        )
+        raise Mistake(_WIDE, wide=wide[0], **said)
+    # One value may leave at the end, as the result.
+    if reads > max(1, n // 3):
+        raise Mistake(_IN_PYTHON, reads=reads, **said)
 
 
 def _chain(values):
@@ -103,13 +139,13 @@ def _chain(values):
 def _total_idea(x, value, answers):
     last = answers["4000 numbers between 0 and 2"][0]
     if len(x) == 7:
-        return "every-length-is-even" if value in (21.0, 10.0) else None
+        return "every-length-is-even" if value in (21.0, 10.0, 12.0) else None
     if len(x) == 1:
         return "every-length-is-even" if value == 0 else None
     values = _sums()["4000 numbers between 0 and 2"]
     last = _float(last)
     if value != _chain(x):
-        return "every-length-is-even" if value in (4096.0, 4992.0) else None
+        return None
     if last == _chain(values):
         return "adding-never-stalls"
     if last in (_chain(values.sort().values), _chain(values.sort(descending=True).values)):
@@ -179,6 +215,8 @@ def _additions():
     steps = torch.full((1001,), 1e-4)
     steps[0] = 1.0
     return {
+        "256, 1 and 1": torch.tensor([256.0, 1.0, 1.0]).bfloat16(),
+        "257 ones": torch.ones(257, dtype=torch.bfloat16),
         "5000 ones": torch.ones(5000, dtype=torch.bfloat16),
         "1 and 1000 times 1e-4": steps.bfloat16(),
         "400 numbers between 0 and 1": uniform(6, 400).bfloat16(),
@@ -194,33 +232,35 @@ def run_kahan(kahan):
 def check_kahan(answers):
     """A BF16 sum that carries what each add has lost."""
     for name, x in _additions().items():
-        got, dtypes, reductions = answers[name]
+        got, *seen, adds = answers[name]
         value = number(got, call=f"kahan of {name}")
-        _no_help(name, value, dtypes, reductions, "bfloat16")
+        _no_help(name, len(x), value, seen, "bfloat16")
         exact = x.double().sum().item()
         # Higham, Accuracy and Stability, (4.8): |error| <= (2 u + O(n u**2)) sum |x|, u = 2**-8.
         # On 5000 ones every step is exact but the last rounding: half a gap.
         gap = spacing(exact, BF16)
-        slack = gap / 2 if name == "5000 ones" else 2 * gap
-        if quantize(value, BF16) == value and abs(value - exact) <= slack:
-            continue
-        raise Mistake(
-            f"Your sum of {name} is {show(value)}; the BF16 value nearest to {exact:.7g} is "
-            f"{show(quantize(exact, BF16))}.",
-            misconception=_kahan_idea(answers),
-        )
+        slack = 2 * gap if x[1] < 1 else 0 if len(x) == 3 else gap / 2
+        if quantize(value, BF16) != value or not abs(value - exact) <= slack:
+            template = _SMALL_KAHAN if len(x) == 3 else _OTHER_KAHAN
+            want = quantize(exact, BF16)
+            said = fill(template, name=name, got=value, exact=exact, want=want)
+            raise Mistake(said, misconception=_kahan_idea(answers))
+        if adds < 2 * len(x) and len(x) > 257:
+            raise Mistake(_UNCOMPENSATED, name=name, got=value, adds=adds, n=len(x))
 
 
 def _kahan_idea(answers):
-    got = answers["400 numbers between 0 and 1"][0]
-    got = _float(got)
-    x = _additions()["400 numbers between 0 and 1"]
-    ideas = {
-        wrong.misconception: float(wrong.answer(x))
+    """The known wrong answer whose five sums these are, however it is written."""
+    got = [_float(answers[name][0]) for name in _additions()]
+    helped = ("sum-adds-in-its-dtype", "a-wider-sum-is-the-only-cure")
+    fitting = [
+        wrong.misconception
         for wrong in check_kahan.known_wrong
-        if wrong.misconception not in ("sum-adds-in-its-dtype", "a-wider-sum-is-the-only-cure")
-    }
-    fitting = [idea for idea, value in ideas.items() if value == got]
+        if wrong.misconception not in helped
+        and all(
+            float(wrong.answer(x)) == y for x, y in zip(_additions().values(), got, strict=True)
+        )
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 
