@@ -181,7 +181,7 @@ def test_manifest(built):
                 "lab": "02_tiny",
                 "title": "Tiny numbers",
                 "version": digest(TINY)[:12],
-                "minutes": 2,
+                "minutes": 3,
                 "optional_minutes": 0,
                 "hardware": "any laptop, no GPU",
                 "exercises": [
@@ -568,7 +568,7 @@ def test_the_readmes_table_of_labs_is_written_between_its_marks(copy):
     before, _, rest = text.partition(TABLE_BEGINS)
     table, _, after = rest.partition(TABLE_ENDS)
     assert (before, after) == ("# Before\n\n", "\n\nAfter.\n")
-    row = "| [02 Tiny numbers](notebooks/02_tiny.ipynb) | 2 | read \\|x\\| |"
+    row = "| [02 Tiny numbers](notebooks/02_tiny.ipynb) | 3 | read \\|x\\| |"
     assert row in table.splitlines() and "old" not in table
     assert build(notebooks=copy, check=True) == []
     readme.write_text(text.replace("Tiny numbers", "Small numbers"))

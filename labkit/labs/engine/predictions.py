@@ -115,7 +115,8 @@ class NumberGuess(Prediction):
                 guess = guess.item()
             if isinstance(guess, str):
                 written = read_number(guess)
-                if self.unit == "%" and written.unit is None and 0 < abs(written.value) < 1:
+                small = written.value != 0 and -1 < written.value < 1
+                if self.unit == "%" and written.unit is None and small:
                     raise UnclearGuess(f"{guess!r} may be a share: add the sign, as in 50 %.")
                 guess = same_unit(written, self.unit)
             elif isinstance(guess, bool):
