@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from labkit.grading.intake.deliveries import Handed, IntakeError, collect
+from labkit.grading.intake.entries import shown
 from labkit.grading.intake.roster import Student, TableError, read_roster
 from labkit.grading.judge.batch import Submission, choose
 
@@ -309,7 +310,8 @@ def check(case: Case, where: Path, rng: random.Random) -> bool:
 
 def known_by(owner: Owner) -> str | int:
     """What a roster can tell an owner by: without a number, by the letters of the name."""
-    letters = "".join(c for c in owner.name.casefold() if unicodedata.category(c)[0] in "LMN")
+    name = shown(owner.name) or "unnamed"
+    letters = "".join(c for c in name.casefold() if unicodedata.category(c)[0] in "LMN")
     return owner.index if owner.number else letters or owner.index
 
 

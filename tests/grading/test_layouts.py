@@ -231,6 +231,7 @@ def test_a_name_of_canvas_that_splits_in_two_ways_is_never_the_other_student():
     [
         ["bob_77_99_x.ipynb", "ada.ipynb", "cy.ipynb"],
         ["Bob_77_assignsubmission_file_/x.ipynb", "ada/x.ipynb", "cy/x.ipynb"],
+        [f"Bob_77_assignsubmission_{one}/x.ipynb" for one in ("x", "comments")],
         ["Bob_77_assignsubmission_file_x.ipynb", "ada.ipynb", "cy.ipynb"],
         [f"eve_7_9_Bob_77_assignsubmission_file_{n}.ipynb" for n in "ab"]
         + [f"s{n}_{n}_1{n}_x.ipynb" for n in range(3)],

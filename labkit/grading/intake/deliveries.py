@@ -45,7 +45,7 @@ _MOST_MODULES = 1000  # of one student that are looked at
 _MOST_NAMED = 20  # of what was left out, named one by one
 _SYSTEMS = (".git", ".DS_Store", ".localized", ".directory", ".vscode", ".idea", "__MACOSX")
 _SYSTEMS += (".ipynb_checkpoints", "Thumbs.db", "desktop.ini")
-_WITH_ROW = ("unsafe name", "unreadable", "too many files")  # it may have held a notebook
+_FULL = ("unreadable", "too many files")  # of a folder that may hold notebooks
 _GRADERS = (".feedback", ".secret", ".ledger.db")  # what `labkit grade` leaves beside grades.csv
 
 
@@ -194,15 +194,20 @@ class _Delivery:
             in_folders = 2 * sum(theirs) > len(theirs)
         students, left = [], []
         for owner in self.owners:
-            if owner.notebooks or owner.place.lms_id:
-                students.append(owner)
-                continue
             name = _first_of(owner)
-            is_folder = in_folders and owner.place.is_theirs and self._is_inside(owner)
-            has_row = is_folder or any(file.entry.cause in _WITH_ROW for file in owner.refused)
-            has_row = has_row and not (_is_hidden(name) or name.endswith(_GRADERS))
+            is_known = _is_hidden(name) or name.endswith(_GRADERS)
+            has_row = (
+                owner.notebooks
+                or owner.place.lms_id
+                or any(file.entry.outside for file in owner.refused)
+                or (not is_known and any(file.entry.cause in _FULL for file in owner.refused))
+                or (not is_known and in_folders and self._is_folder_inside(owner))
+            )
             (students if has_row else left).append(owner)
         return students, left
+
+    def _is_folder_inside(self, owner: _Owner) -> bool:
+        return owner.place.is_theirs and self._is_inside(owner)
 
     def _is_inside(self, owner: _Owner) -> bool:
         top = self.layout.top

@@ -21,10 +21,10 @@ from labkit.grading.intake.entries import MARKERS, IntakeError, Parts, shown
 _NBGRADERS = {"source", "release", "autograded", "feedback", "downloaded"}  # beside `submitted`
 
 _MOODLE_FOLDER = re.compile(
-    r"(?P<name>.+)_(?P<id>[0-9]{1,18})_assignsubmission_[a-z]+_?", re.DOTALL
+    r"(?P<name>.+)_(?P<id>[0-9]{1,18})_assignsubmission_(file|onlinetext)_?", re.DOTALL
 )
 _MOODLE_FILE = re.compile(
-    r"(?P<name>.+?)_(?P<id>[0-9]{1,18})_assignsubmission_[a-z]+_(?P<file>.+)", re.DOTALL
+    r"(?P<name>.+?)_(?P<id>[0-9]{1,18})_assignsubmission_(file|onlinetext)_(?P<file>.+)", re.DOTALL
 )
 _MOODLE_MARK = re.compile(r"_[0-9]+_assignsubmission_")
 _CANVAS = re.compile(
