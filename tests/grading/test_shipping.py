@@ -94,6 +94,8 @@ BOTH = {
     "witness": "_BF16 _FP16 _FP32 _SCENES",
     "first-nonfinite": "_STATES",
     "pardon": "_lower",
+    "gpt16": "_CASES",
+    "train-amp": "_AFTER _BEFORE _GROWTH",
 }
 
 

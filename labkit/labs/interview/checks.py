@@ -3,13 +3,19 @@
 Both are judged by where they end, under ``emulate_gpu()``; see ``labkit.labs.engine.loop_ends``.
 """
 
+import functools
+import math
+from fractions import Fraction
+
 import torch
+from torch import nn
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.engine import attempt, check
+from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
+from labkit.labs.engine.loop_ends import NEAR, Loop, brief, filled, flat, same_end
+from labkit.labs.engine.messages import fill
 from labkit.labs.interview import solutions
 from labkit.training.models import HandmadeGPT
 
@@ -23,6 +29,15 @@ def _tokens(seed, *shape):
 
 
 # The model
+
+IN_CASE = "{case}: {said}"
+RAISED = "{case}: {error}."
+NOT_FINITE = "{case}: {count} of {all} logits are inf or NaN, first at token {place}."
+OTHER_DTYPE = "{case}: {what} has dtype {got}; {want} is wanted."
+NOT_RUN = "{case}: {what} was not called."
+LOGITS_OFF = "{case}: the logits are {percent:.0f} % off those of HandmadeGPT."
+LOSS_OFF = "{case}: the logits are right, the loss is {got}; {want} is wanted."
+GRADIENTS_OFF = "{case}: logits and loss are right, the gradients are not."
 
 _CASES = (
     "float32",
@@ -66,10 +81,10 @@ def run_gpt16(gpt16):
 
 def _one_pass(gpt16, case, tokens, targets):
     network = _prepared(gpt16(_VOCABULARY, _CONTEXT), case)
-    met = set()
+    met = {}
     for name in _LINEAR:
         network.get_submodule(name).register_forward_hook(
-            lambda module, inputs, output, name=name: met.add(f"{name} {name_of(output.dtype)}")
+            lambda module, inputs, output, name=name: met.update({name: name_of(output.dtype)})
         )
     with torch.autocast("cpu", dtype=torch.float16, enabled=case.startswith("FP16")):
         logits = network(tokens)
@@ -82,7 +97,7 @@ def _one_pass(gpt16, case, tokens, targets):
         "logits": logits.detach().float(),
         "loss": loss.item(),
         "gradients": gradients,
-        "met": [f"the loss {name_of(loss.dtype)}", *sorted(met)],
+        "met": met | {"the loss": name_of(loss.dtype)},
     }
 
 
@@ -92,20 +107,23 @@ def _model_evidence(got, want):
         if same_end(end, ours):
             continue
         if type(end) is Raised:
-            return f"{case}: {brief(end)}."
-        if not torch.isfinite(end["logits"]).all():
-            return f"{case}: the logits are not finite."
-        if end["met"] != ours["met"]:
-            others = sorted(set(end["met"]) - set(ours["met"]))
-            other = others[0] if others else "not every layer of the model"
-            return f"{case}: {other} was met."
+            return fill(RAISED, case=case, error=brief(end))
+        bad = ~end["logits"].isfinite()
+        if bad.any():
+            place = int(bad.any(dim=-1).any(dim=0).nonzero()[0])
+            return fill(NOT_FINITE, case=case, count=int(bad.sum()), all=bad.numel(), place=place)
+        for what, dtype in ours["met"].items():
+            if what not in end["met"]:
+                return fill(NOT_RUN, case=case, what=what)
+            if end["met"][what] != dtype:
+                return fill(OTHER_DTYPE, case=case, what=what, got=end["met"][what], want=dtype)
         if not same_end(end["logits"], ours["logits"]):
             away = (end["logits"] - ours["logits"]).norm() / ours["logits"].norm()
-            return f"{case}: the logits are {100 * away:.0f} % off those of HandmadeGPT."
+            return fill(LOGITS_OFF, case=case, percent=100 * away.item())
         if not same_end(end["loss"], ours["loss"]):
-            return f"{case}: the loss is {brief(end['loss'])}; {brief(ours['loss'])} is wanted."
-        return f"{case}: logits and loss are right, the gradients are not."
-    return "The ends differ."
+            return fill(LOSS_OFF, case=case, got=end["loss"], want=ours["loss"])
+        return fill(GRADIENTS_OFF, case=case)
+    raise AssertionError("the ends agree in each case")
 
 
 MODEL = Loop(
@@ -119,7 +137,11 @@ MODEL = Loop(
 @check(run_gpt16)
 def check_gpt16(got):
     """The same model in float32, and one that FP16 autocast does not break."""
-    MODEL.judge(got, check_gpt16.known_wrong)
+    try:
+        MODEL.judge(got, check_gpt16.known_wrong)
+    except AnswerError as error:
+        case = next(case for case in _CASES if type(got[case]) is Raised)
+        raise AnswerError(IN_CASE, case=case, said=str(error)) from None
 
 
 check_gpt16.slip(
@@ -185,7 +207,47 @@ class AutocastOff(solutions.GPT16):
 
 # The loop
 
-_EVERY, _LIMIT = 4, 1.0
+TRAINED_IN = (
+    "The network trained in {got}; float16 is asked for. Without `dtype=` autocast takes bfloat16 "
+    "on a CPU and float16 on a GPU."
+)
+LOSS_IN = (
+    "The loss was computed in {got}, from logits of {ran}; it is wanted in float32, as autocast "
+    "computes it."
+)
+THREE_THINGS = "{when}: {came} came back; losses, norms and a state are wanted."
+NOT_SO_MANY = "{when}: {count} {what} came back; {wanted} are wanted, one for each step of {every}."
+GRADIENTS_TIMES = (
+    "In step {step} the gradients of the logits are {ratio} times those that a scale of {scale:g} "
+    "and a division by {size} give."
+)
+STEPPED_ON_INF = (
+    "{when}: step {before} overflowed and had to be skipped, but the optimizer stepped: the loss "
+    "of step {step} is {got}, {want} is wanted."
+)
+OTHER_UPDATE = (
+    "{when}: all losses and norms up to step {before} are right, but then the loss of step {step} "
+    "is {got}; {want} is wanted. With which gradients did step {before} update the weights?"
+)
+OTHER_NUMBER = "{when}: the {what} of step {step} is {got}; {want} is wanted."
+OTHER_WEIGHTS = (
+    "{when}: losses and norms are right, the weights end elsewhere. With which gradients did the "
+    "last step update them?"
+)
+NEVER_GROWS = (
+    "After 2000 good steps in a row torch's scaler doubles its scale. Yours did not in "
+    "{steps} steps without a restart."
+)
+LOST_COUNT = (
+    "{first} good steps, a restart, {second} good steps: torch's scaler doubles its scale after "
+    "2000 good steps in a row, and without the restart yours does. After it the scale stays."
+)
+GROWS_ELSEWHERE = (
+    "{first} good steps, a restart, {second} good steps: the scale should double after 2000 good "
+    "steps in a row, so that step {want} of the second run overflows; there {got} did."
+)
+
+_MICRO_BATCHES, _EVERY, _LIMIT = 10, 4, 1.0
 
 
 class _Wide(HandmadeGPT):
@@ -211,35 +273,51 @@ def _optimizer(network):
 
 
 def run_train_amp(train_amp):
-    """Ten micro-batches at one go, then again with a restart after the first step.
+    """Ten micro-batches at one go, again with a restart, and thousands of steps of a tiny model.
 
-    ``ran`` is the dtype of the logits, ``first`` the largest gradient that the first of them got.
+    ``ran`` is the dtype of the logits and ``loss`` that of the loss. For each forward pass
+    ``arrived`` holds the largest gradient that the logits got, and ``came`` how far the weights had
+    come.
     """
-    batches = [(_tokens(30 + i, 1, 5), _tokens(60 + i, 1, 5)) for i in range(10)]
-    shown = {"ran": "", "first": 0.0}
+    shown = _run_in_short(train_amp)
+    shown["aged"] = _aged(train_amp) if _is_triple(shown["restarted"], 2) else None
+    return shown
+
+
+def _run_in_short(train_amp):
+    batches = [(_tokens(30 + i, 1, 5), _tokens(60 + i, 1, 5)) for i in range(_MICRO_BATCHES)]
+    shown = {"ran": "", "loss": "", "arrived": [], "came": []}
+    network = _trained()
+    start, own_loss = flat(network), network.loss
 
     def seen(module, inputs, output):
-        if output.requires_grad and not shown["ran"]:
-            shown["ran"] = name_of(output.dtype)
-            output.register_hook(lambda g: shown.update(first=g.float().abs().max().item()))
+        if output.requires_grad:
+            shown["ran"] = shown["ran"] or name_of(output.dtype)
+            shown["came"].append(flat(network) - start)
+            output.register_hook(lambda g: shown["arrived"].append(g.float().abs().max().item()))
 
+    def watched(logits, next_tokens):
+        loss = own_loss(logits, next_tokens)
+        shown["loss"] = shown["loss"] or name_of(loss.dtype)
+        return loss
+
+    network.register_forward_hook(seen)
+    network.loss = watched
+    optimizer = _optimizer(network)
+    rest = network, batches, optimizer, "cpu", _EVERY, _LIMIT
     with emulate_gpu():
-        network = _trained()
-        network.register_forward_hook(seen)
-        start, optimizer = flat(network), _optimizer(network)
-        rest = network, batches, optimizer, "cpu", _EVERY, _LIMIT
         shown["whole"] = _without_state(attempt(train_amp, *rest))
         shown["whole moved"] = flat(network) - start
         shown["restarted"], shown["restarted moved"] = _restarted(train_amp, batches)
-    return shown
+    return shown | {"first": (shown["arrived"] or [0.0])[0]}
 
 
 def _restarted(train_amp, batches):
     network = _trained()
     optimizer = _optimizer(network)
     first = attempt(train_amp, network, batches[:_EVERY], optimizer, "cpu", _EVERY, _LIMIT)
-    if type(first) is Raised or not isinstance(first, (tuple, list)) or len(first) != 3:
-        return first if type(first) is Raised else None, torch.zeros(0)
+    if not _is_triple(first, 3):
+        return _without_state(first), torch.zeros(0)
     fresh = _trained(seed=6)
     fresh.load_state_dict(network.state_dict())
     again, start = _optimizer(fresh), flat(fresh)
@@ -249,39 +327,156 @@ def _restarted(train_amp, batches):
     return end, flat(fresh) - start
 
 
+def _is_triple(end, count):
+    return isinstance(end, (tuple, list)) and len(end) == count
+
+
 def _without_state(end):
     """Losses and norms; the state is anything that the answer itself can read."""
-    if isinstance(end, (tuple, list)) and len(end) == 3:
+    if _is_triple(end, 3):
         return [end[0], end[1]]
-    return end if type(end) is Raised else None
+    size = f" of {len(end)}" if isinstance(end, (tuple, list)) else ""
+    return end if type(end) is Raised else f"{type(end).__name__}{size}"
 
 
-def _loop_evidence(got, want):
+# torch's scaler doubles after 2000 good steps in a row. Before that nothing but the scale tells a
+# restarted run from one that went on, and a step of one weight takes half a millisecond.
+_BEFORE, _AFTER, _GROWTH = 1990, 20, 2000
+
+
+class _OneWeight(nn.Module):
+    """Its gradient is 0.75: an FP16 number times 65536, and inf times twice that."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def loss(self, output, target):
+        return 0.75 * output.float().mean()
+
+
+def _aged(train_amp):
+    """Steps that overflowed: after a restart, and where there is none also in one long run."""
+    batch = torch.ones(1, 1), torch.ones(1, 1)
+    network = _OneWeight()
+    optimizer = torch.optim.SGD(network.parameters(), lr=2.0**-20)
+    rest = optimizer, "cpu", 1, _LIMIT
+    with emulate_gpu():
+        first = attempt(train_amp, network, [batch] * _BEFORE, *rest)
+        if not _is_triple(first, 3):
+            return None
+        second = attempt(train_amp, network, [batch] * _AFTER, *rest, first[2])
+        if _overflows(first) or _overflows(second):
+            return [_overflows(first), _overflows(second)]
+        return [[], [], _overflows(attempt(train_amp, network, [batch] * (_GROWTH + 1), *rest))]
+
+
+def _overflows(end):
+    """The steps whose norm is not finite."""
+    if not _is_triple(end, 3):
+        return []
+    return [step for step, norm in enumerate(end[1]) if not math.isfinite(norm)]
+
+
+def _loop_evidence(got, _):
+    want = _ours()
     if got["ran"] and got["ran"] != want["ran"]:
-        return f"The network trained in {got['ran']}; FP16 is asked for."
-    for name, where in (("whole", "Ten micro-batches"), ("restarted", "After the restart")):
+        return fill(TRAINED_IN, got=got["ran"])
+    if got["loss"] and got["loss"] != want["loss"]:
+        return fill(LOSS_IN, got=got["loss"], ran=got["ran"])
+    for name, when in (("whole", "Ten micro-batches"), ("restarted", "After the restart")):
         end, ours = got[name], want[name]
         moved, wanted = got[f"{name} moved"], want[f"{name} moved"]
         if same_end(end, ours) and same_end(moved, wanted):
             continue
         if type(end) is Raised:
-            return f"{where}: {brief(end)}."
-        if end is None:
-            return "Three things are wanted: losses, norms, and a state to go on from."
-        if not isinstance(end[0], (list, tuple)) or len(end[0]) != len(ours[0]):
-            return f"{where}: {len(ours[0])} losses are wanted, one a step of {_EVERY}."
-        if not isinstance(end[1], (list, tuple)) or len(end[1]) != len(ours[1]):
-            return f"{where}: {len(ours[1])} norms are wanted, inf for a step that overflowed."
+            return fill(RAISED, case=when, error=brief(end))
+        if not _is_triple(end, 2):
+            return fill(THREE_THINGS, when=when, came=end)
+        for what, told, right in zip(("losses", "norms"), end, ours, strict=True):
+            if not isinstance(told, (list, tuple, torch.Tensor)) or len(told) != len(right):
+                count = len(told) if isinstance(told, (list, tuple)) else "no list of"
+                return fill(
+                    NOT_SO_MANY, when=when, count=count, what=what, wanted=len(right), every=_EVERY
+                )
+        if name == "restarted":
+            what, step, values = _first_difference(end, ours)
+            template = OTHER_NUMBER if what else OTHER_WEIGHTS
+            return fill(template, when=when, what=what, step=step, **values)
+        return _about_whole(got, want)
+    return _about_gradients(_times_ours(got, want), want)
+
+
+def _first_difference(end, ours):
+    """("loss" or "norm", step, values) of the first number that is another; (None, 0, {}) of none.
+
+    A step's loss comes before its norm.
+    """
+    for step in range(len(ours[0])):
         for what, told, right in zip(("loss", "norm"), end, ours, strict=True):
-            other = first_other(told, right)
-            if other:
-                place, a, b = other
-                scale = 65536 * got["first"] / want["first"]
-                hint = "" if abs(scale / 65536 - 1) < 0.1 else f" (first scale {scale:.0f})"
-                told = f"the {what} of step {place} is {brief(a)}; {brief(b)} is wanted"
-                return f"{where}{hint}: {told}."
-        return f"{where}: losses and norms are right, the weights end elsewhere."
-    return "The ends differ."
+            if not same_end(told[step], right[step]):
+                return what, step, {"got": brief(told[step]), "want": brief(right[step])}
+    return None, 0, {}
+
+
+def _about_whole(got, want):
+    """The first number that is another, and its cause as far as weights and gradients show it."""
+    when, ours = "Ten micro-batches", want["whole"]
+    what, step, values = _first_difference(got["whole"], ours)
+    if what is None:
+        return fill(OTHER_WEIGHTS, when=when)
+    values |= {"when": when, "step": step}
+    here = step * _EVERY
+    if what == "loss" and step and not same_end(got["came"][here:][:1], want["came"][here:][:1]):
+        inf_before = not math.isfinite(ours[1][step - 1])
+        return fill(STEPPED_ON_INF if inf_before else OTHER_UPDATE, before=step - 1, **values)
+    times = _times_ours(got, want)
+    cause = f" {_about_gradients(times, want)}" if times and times[0] <= step else ""
+    return fill(OTHER_NUMBER, what=what, **values) + cause
+
+
+def _times_ours(got, want):
+    """(step, ratio) of the first gradient at the logits that is not ours; None where all are.
+
+    Up to the first other weights it is the ratio of scale and division to ours.
+    """
+    pairs = enumerate(zip(got["arrived"], want["arrived"], strict=False))
+    other = next(((i, a / b) for i, (a, b) in pairs if not same_end(a, b)), None)
+    return other and (other[0] // _EVERY, other[1])
+
+
+def _small(ratio):
+    """A ratio as n or 1/n where it is one; None elsewhere."""
+    if not (math.isfinite(ratio) and ratio):
+        return None
+    near = Fraction(ratio).limit_denominator(2**17)
+    is_near = min(near.as_integer_ratio()) == 1 and abs(near / Fraction(ratio) - 1) < NEAR
+    return near if is_near else None
+
+
+def _about_gradients(times, want):
+    step, ratio = times
+    skipped = sum(not math.isfinite(norm) for norm in want["whole"][1][:step])
+    said = _small(ratio) or f"{ratio:.3g}"
+    size = min(_EVERY, _MICRO_BATCHES - step * _EVERY)
+    return fill(GRADIENTS_TIMES, step=step, ratio=str(said), scale=2.0**16 / 2**skipped, size=size)
+
+
+def _judge_growth(aged):
+    """Whether the scale doubles after 2000 good steps in a row, a restart among them or not."""
+    if aged is None or aged == [[], [_GROWTH - _BEFORE]]:
+        return
+    count = {"first": _BEFORE, "second": _AFTER}
+    if aged[:2] == [[], []] and _GROWTH in aged[2]:
+        raise Mistake(LOST_COUNT, misconception="resuming-needs-the-scale-alone", **count)
+    if aged[:2] == [[], []]:
+        raise Mistake(NEVER_GROWS, steps=_GROWTH + 1, search=False)
+    said = ", ".join(f"step {step}" for step in aged[1]) or "none"
+    raise Mistake(GROWS_ELSEWHERE, want=_GROWTH - _BEFORE, got=said, search=False, **count)
 
 
 def _steps(end):
@@ -289,12 +484,51 @@ def _steps(end):
     return len(end[0]) if isinstance(end, list) and isinstance(end[0], (list, tuple)) else 0
 
 
+def _divided_later(model, batches, optimizer, device, every, limit, state=None):
+    """As right as the solution: sums of undivided losses, whose gradients are divided at the end.
+
+    Its gradients are larger until then, so more steps overflow.
+    """
+    scaler = torch.amp.GradScaler(device)
+    scaler.load_state_dict(state or scaler.state_dict())
+    losses, norms = [], []
+    for first in range(0, len(batches), every):
+        group = batches[first : first + every]
+        optimizer.zero_grad()
+        losses.append(0.0)
+        for tokens, next_tokens in group:
+            with torch.autocast(device, dtype=torch.float16):
+                loss = model.loss(model(tokens), next_tokens)
+            scaler.scale(loss).backward()
+            losses[-1] += loss.item() / len(group)
+        scaler.unscale_(optimizer)
+        for parameter in model.parameters():
+            parameter.grad /= len(group)
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), limit).item())
+        scaler.step(optimizer)
+        scaler.update()
+    return losses, norms, scaler.state_dict()
+
+
+def _compared(train_amp):
+    """What of a short run must be right; the rest of it only explains."""
+    shown = _run_in_short(train_amp)
+    return {key: shown[key] for key in shown if key not in ("arrived", "came")}
+
+
+@functools.cache
+def _ours():
+    return _run_in_short(solutions.train_amp)
+
+
 LOOP = Loop(
-    run_train_amp,
+    _compared,
     solutions.train_amp,
     _loop_evidence,
     lambda shown: [
         shown["ran"],
+        shown["loss"],
+        shown["first"],
         _steps(shown["whole"]),
         shown["whole moved"],
         shown["restarted moved"],
@@ -305,7 +539,9 @@ LOOP = Loop(
 @check(run_train_amp)
 def check_train_amp(got):
     """A loop in FP16 that accumulates, clips, logs what is true, and goes on after a restart."""
-    LOOP.judge(got, check_train_amp.known_wrong)
+    if not same_end(got, LOOP.end(_divided_later)):
+        LOOP.judge(got, check_train_amp.known_wrong)
+    _judge_growth(got["aged"])
 
 
 _CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"
@@ -383,4 +619,20 @@ check_train_amp.slip(
     "No step was skipped, though at a scale of 65536 the first one overflows. What protects small "
     "gradients in FP16?",
     swap=("GradScaler(device)", "GradScaler(device, enabled=False)"),
+)
+check_train_amp.slip(
+    "loss-belongs-outside-autocast",
+    "Outside the block nothing widens FP16 logits. Which two lines belong inside?",
+    swap=(
+        "loss = model.loss(model(tokens), next_tokens)",
+        "logits = model(tokens)\n            loss = model.loss(logits, next_tokens)",
+    ),
+)
+check_train_amp.slip(
+    "resuming-needs-the-scale-alone",
+    "What does the scaler count, besides holding its scale?",
+    swap=(
+        "scaler.load_state_dict(state)",
+        'scaler = torch.amp.GradScaler(device, init_scale=state["scale"])',
+    ),
 )
