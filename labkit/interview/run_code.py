@@ -19,8 +19,9 @@ def run_code(answer: str, *, check: str, stub: str, name: str):
     imports are there for the answer; ``name`` stands in tracebacks. Raises Unclear where the text
     is no Python, or defines nothing of that name.
     """
-    from labkit.labs.engine import CheckResult
-    from labkit.labs.engine.running import raised
+    from labkit.labs.engine import codec
+    from labkit.labs.engine.limit import LEAST_SECONDS, limited
+    from labkit.labs.engine.running import TookTooLong, raised
 
     module, _, function = check.rpartition(".")
     judge = getattr(importlib.import_module(module), function)
@@ -38,10 +39,11 @@ def run_code(answer: str, *, check: str, stub: str, name: str):
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         raise _no_python(error) from None
     try:
-        exec(program, namespace)
-    except (Exception, SystemExit) as error:
-        told = raised(error)
-        return CheckResult(judge.exercise, "error", f"{told.type_name}: {told.message}")
+        with limited(LEAST_SECONDS):
+            exec(program, namespace)
+    except (Exception, SystemExit, TookTooLong) as error:
+        report = {"outcome": "raised", "value": raised(error), "printed": "", "warned": []}
+        return judge.verdict(codec.encode(report))
     if wanted not in namespace:
         raise Unclear(f"The answer defines no {wanted}.", f"答案里没有定义 {wanted}。")
     return judge.result(namespace[wanted])

@@ -569,6 +569,12 @@ def test_code_that_is_no_answer_yet_is_no_wrong_answer(answer, words):
     assert words in unclear.value.said.en and unclear.value.said.zh
 
 
+def test_code_that_never_ends_is_stopped(monkeypatch):
+    monkeypatch.setattr("labkit.labs.engine.limit.LEAST_SECONDS", 0.2)
+    found = judge(ULP, "while True:\n    pass")
+    assert not found.correct and "still running after 0.2 seconds" in found.said.en
+
+
 def test_code_needs_neither_the_stubs_imports_nor_its_left_margin():
     stub = "import numpy as np\n\n\ndef ulp(x):\n    ..."
     given = "    def ulp(x):\n        return float(np.spacing(np.float16(abs(x))))\n"

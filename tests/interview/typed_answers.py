@@ -15,6 +15,14 @@ class Lines(NamedTuple):
 
 
 TYPED = {
+    "bytes-of-a-tensor": Lines(
+        ("168", "168 B", "168 bytes", "84 * 2", "0.168 kB", "168 Byte", "1344 bits"),
+        ("336", "1344", "84", "42 bytes", "168 bits", "168 kB"),
+    ),
+    "amp-break-even-memory": Lines(
+        ("8", "8 GB", "8 gigabytes", "8e9 bytes", "8,000 MB", "2 * 4"),
+        ("0", "4 GB", "32", "16", "8 MB"),
+    ),
     "largest-finite": Lines(
         ("65504", "65,504", "65 504", "6.5504e4", "(2 - 2^-10) * 2^15", "= 65504.0", "0xFFE0"),
         ("65536", "65,535", "32768", "65520", "6.55e4", "inf", "2^16"),
@@ -237,6 +245,27 @@ CHOSEN = {
             "{fp16} {fp32} {bf16} {bf16} {bf16}",
             "{fp16} {fp32} {bf16} {fp32} {fp32}",
         ),
+    ),
+    "amp-dtype-of-each": Lines(
+        (
+            "{fp32} {bf16} {bf16} {fp32} {fp32} {fp32}",
+            "{fp32}{bf16}{bf16}{fp32}{fp32}{fp32}",
+            "{fp32}, {bf16}, {bf16}, {fp32}, {fp32}, {fp32}",
+            "1 {fp32}, 2 {bf16}, 3 {bf16}, 4 {fp32}, 5 {fp32}, 6 {fp32}",
+            "{fp32}/{bf16}/{bf16}/{fp32}/{fp32}/{fp32}",
+        ),
+        (
+            "{bf16} {bf16} {bf16} {fp32} {fp32} {fp32}",
+            "{fp32} {fp32} {bf16} {fp32} {fp32} {fp32}",
+            "{fp32} {bf16} {bf16} {bf16} {fp32} {fp32}",
+            "{fp32} {bf16} {fp32} {fp32} {fp32} {fp32}",
+            "{bf16} {bf16} {bf16} {bf16} {bf16} {bf16}",
+            "{fp32} {bf16} {bf16} {fp32} {fp32} {bf16}",
+        ),
+    ),
+    "stores-but-does-not-speed-up": Lines(
+        ("{two}", "{two}.", "({two})", "option {two}", "#{two}"),
+        ("{three}", "{one}", "{three}.", "({one})", "option {three}"),
     ),
     "mxfp4-nvfp4-match": Lines(
         (
