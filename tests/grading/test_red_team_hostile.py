@@ -20,6 +20,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -762,3 +763,623 @@ def grade(folder: Path, out: Path, *options: str, **more) -> subprocess.Complete
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
+
+
+MARKER = Path("/tmp/labkit-red-team-was-here")
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """The whole class, graded once: the run, its folder, and points by student and exercise."""
+    base = tmp_path_factory.mktemp("hostile")
+    for name, case in CASES.items():
+        put(base / "class" / "submitted" / name / LAB, case.files)
+    run = grade(base / "class", base / "out", "--jobs", "2")
+    assert run.returncode in (0, 1), run.stdout + run.stderr
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows(base / "out" / "grades.csv"):
+        found.setdefault(row["student"], {})[row["exercise"]] = row
+    return run, base, found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_points_are_those_of_an_honest_person(graded, name, request):
+    case = CASES[name]
+    if case.fails:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=case.fails))
+    _, base, found = graded
+    mine = of(found, name)
+    got = {exercise: float(mine[exercise]["points"] or -1) for exercise in FULL if exercise in mine}
+    if not got:  # the file is no notebook: it is named, and counts nothing
+        remarks = rows(base / "out" / "grades.remarks.csv")
+        assert any(shown(name) in one["who"] + one["remark"] for one in remarks), remarks
+        got = dict.fromkeys(FULL, 0)
+    wanted = [case.want] + [case.want | {"ulp": points} for points in case.also]
+    if case.also and 0 in case.also and case.want == FULL and XLINE not in case.files:
+        wanted.append(NOTHING)
+    assert got in wanted, {e: (r["status"], r["points"], r["message"]) for e, r in mine.items()}
+
+
+def shown(name: str) -> str:
+    """A student's name as a table may show it: its letters."""
+    return "".join(one for one in name if one.isalnum())[:40]
+
+
+def of(found: dict, name: str) -> dict:
+    for student, exercises in found.items():
+        if student == name or shown(student) == shown(name):
+            return exercises
+    return {}
+
+
+def test_nothing_escaped_to_the_host(graded):
+    _, base, _ = graded
+    assert not MARKER.exists()
+    assert {one.name for one in base.iterdir()} == {"class", "out"}
+    assert not [one for one in (base / "out").rglob("*") if one.is_symlink()]
+
+
+def test_no_process_is_left(graded):
+    left = subprocess.run(["pgrep", "-fc", "hostile.*class"], capture_output=True, text=True)
+    assert left.stdout.strip() in ("", "0")
+
+
+def test_no_cell_of_a_table_is_a_formula(graded):
+    _, base, _ = graded
+    for name in ("grades.csv", "grades.totals.csv", "grades.remarks.csv"):
+        for row in rows(base / "out" / name):
+            for column, value in row.items():
+                assert not (value or "").lstrip().startswith(("=", "@", "+")), (name, column, value)
+                assert "\x00" not in (value or "")
+
+
+def test_no_page_holds_a_student_s_markup(graded):
+    _, base, _ = graded
+    pages = [*(base / "out").rglob("*.html")]
+    assert pages
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert "<b>&quot;" not in text
+
+
+def test_the_terminal_shows_no_control_codes(graded):
+    run, _, _ = graded
+    said = run.stdout + run.stderr
+    assert "\x1b" not in said and "\x07" not in said and "\u202e" not in said
+    assert "Traceback" not in said
+
+
+def test_no_text_of_a_file_of_the_host_is_shown(graded):
+    _, base, _ = graded
+    for path in (base / "out").rglob("*"):
+        if path.is_file():
+            assert b"root:x:0:0" not in path.read_bytes(), path
+
+
+# Deliveries whose layout or names are the matter: lab 00, which has one exercise
+
+
+def start_here(line: str) -> bytes:
+    notebook = solved("00_start_here")
+    for cell in notebook["cells"]:
+        if exercise_of(cell) == "fp16-bytes":
+            cell["source"] = f"def fp16_bytes(count):\n    return {line}\n"
+    return as_bytes(notebook)
+
+
+ONE = start_here("2 * count")
+ZERO = start_here("4 * count")
+S = "00_start_here.ipynb"
+
+
+def zipped(entries: dict[str, bytes], change=None) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            one = zipfile.ZipInfo(name, (2026, 11, 20, 12, 0, 0))
+            one.compress_type = zipfile.ZIP_DEFLATED
+            one.external_attr = 0o644 << 16
+            if change:
+                change(one)
+            archive.writestr(one, content)
+    return out.getvalue()
+
+
+@dataclass
+class Run:
+    """What one command left: its status, all that it said, and its tables."""
+
+    status: int
+    said: str
+    out: Path
+
+    def table(self, name: str = "") -> list[dict[str, str]]:
+        path = self.out / f"grades{name}.csv"
+        return rows(path) if path.exists() else []
+
+    def points(self) -> list[tuple[str, str, str]]:
+        """(student, lms_id, points) of each row."""
+        return sorted((r["student"], r["lms_id"], r["points"]) for r in self.table())
+
+    def kinds(self) -> set[str]:
+        return {row["kind"] for row in self.table(".remarks")} - {"slow"}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """A ledger that knows both notebooks."""
+    base = tmp_path_factory.mktemp("known")
+    put(base / "in" / "submitted", {f"one/start/{S}": ONE, f"zero/start/{S}": ZERO})
+    (base / "out").mkdir()
+    assert command(base / "in", base / "out", print).status == 0
+    return base / "out"
+
+
+def command(delivered: Path, out: Path, read, *options: str) -> Run:
+    from labkit.__main__ import main
+
+    try:
+        status = main(["grade", str(delivered), "-o", str(out / "grades.csv"), *options])
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 2
+    told = read()
+    return Run(status, told.out + told.err if told else "", out)
+
+
+@pytest.fixture
+def hand_in(tmp_path, capsys, known):
+    """Grade a zip (bytes) or a folder (a dict), with a roster (text or bytes) if one is given."""
+
+    def grade_it(delivery, *options: str, roster=None) -> Run:
+        out = tmp_path / "out"
+        if not out.exists():
+            shutil.copytree(known, out, ignore=lambda _, names: [
+                n for n in names if not n.endswith((".db", ".secret"))
+            ])  # fmt: skip
+        delivered = tmp_path / ("in.zip" if isinstance(delivery, bytes) else "in")
+        if isinstance(delivery, bytes):
+            delivered.write_bytes(delivery)
+        else:
+            shutil.rmtree(delivered, ignore_errors=True)
+            put(delivered, delivery)
+        if roster is not None:
+            file = tmp_path / "roster.csv"
+            file.write_bytes(roster if isinstance(roster, bytes) else roster.encode())
+            options = (*options, "--roster", str(file))
+        capsys.readouterr()
+        run = command(delivered, out, capsys.readouterr, "--jobs", "1", *options)
+        assert "Traceback" not in run.said
+        assert run.status in (0, 1, 2)
+        return run
+
+    return grade_it
+
+
+def moodle(name: str, number: int, file: str = S) -> str:
+    return f"{name}_{number}_assignsubmission_file_/{file}"
+
+
+def test_namesakes_in_moodle_stay_two(hand_in):
+    run = hand_in(zipped({moodle("Ada Lovelace", 111): ONE, moodle("Ada Lovelace", 222): ZERO}))
+    assert [points for _, _, points in run.points()] in (["1", "0"], ["0", "1"])
+    assert {number for _, number, _ in run.points()} == {"111", "222"}
+
+
+def test_namesakes_in_moodle_with_a_roster(hand_in):
+    roster = "id,name,lms_id\nal1,Ada Lovelace,111\nal2,Ada Lovelace,222\n"
+    delivery = {moodle("Ada Lovelace", 111): ONE, moodle("Ada Lovelace", 222): ZERO}
+    assert hand_in(zipped(delivery), roster=roster).points() == [
+        ("al1", "111", "1"),
+        ("al2", "222", "0"),
+    ]
+
+
+def test_a_name_that_is_the_beginning_of_another(hand_in):
+    roster = "id,name,lms_id\na,Ann Lee,1\nb,Ann Lee-Smith,2\nc,Ann Lee Smith,3\n"
+    delivery = {
+        moodle("Ann Lee", 1): ONE,
+        moodle("Ann Lee-Smith", 2): ZERO,
+        moodle("Ann Lee Smith", 3): ONE,
+    }
+    run = hand_in(zipped(delivery), roster=roster)
+    assert [(s, p) for s, _, p in run.points()] == [("a", "1"), ("b", "0"), ("c", "1")]
+
+
+def test_a_number_of_somebody_else(hand_in):
+    """The file says Ada and has Bob's number: nobody gets its points without a word."""
+    roster = "id,name,lms_id\nada,Ada Lovelace,111\nbob,Bob Lee,222\n"
+    run = hand_in(zipped({moodle("Ada Lovelace", 222): ONE}), roster=roster)
+    assert "contradicting" in run.kinds()
+    assert run.status == 1
+
+
+def test_an_accent_in_two_spellings(hand_in):
+    roster = "id,name,lms_id\nz,Zoe\u0308 Mu\u0308ller,\n"
+    run = hand_in(zipped({moodle("Zo\u00eb M\u00fcller", 5): ONE}), roster=roster)
+    assert [(s, p) for s, _, p in run.points()] == [("z", "1")]
+
+
+def test_ids_that_differ_in_case(hand_in):
+    roster = "id,name,lms_id\nAda,Ada A,\nada,Ada B,\n"
+    run = hand_in(
+        {f"submitted/Ada/start/{S}": ONE, f"submitted/ada/start/{S}": ZERO}, roster=roster
+    )
+    assert [(s, p) for s, _, p in run.points()] == [("Ada", "1"), ("ada", "0")]
+
+
+def test_canvas_with_namesakes_late_and_again(hand_in):
+    delivery = {
+        f"lovelaceada_111_9001_{S}": ONE,
+        f"lovelaceada_222_9002_{S}": ZERO,
+        f"hoppergrace_LATE_333_9003_{S}": ONE,
+        f"noetheremmy_444_9004_{S}": ZERO,
+        "noetheremmy_444_9008_00_start_here-1.ipynb": ONE,
+        f"li2wei_555_9005_{S}": ONE,
+        "turingalan_666_9006_Untitled3.ipynb": ONE,
+    }
+    got = {number: points for _, number, points in hand_in(zipped(delivery)).points()}
+    assert got == {"111": "1", "222": "0", "333": "1", "444": "1", "555": "1", "666": "1"}
+
+
+def test_a_zip_in_a_zip(hand_in):
+    delivery = {
+        moodle("Ada A", 1, "work.zip"): zipped({f"work/{S}": ONE}),
+        moodle("Bob B", 2, "work.zip"): zipped({S: ZERO}),
+    }
+    got = {number: points for _, number, points in hand_in(zipped(delivery)).points()}
+    assert got in ({"1": "1", "2": "0"}, {})
+
+
+def test_a_zip_in_a_zip_is_read_or_named(hand_in):
+    run = hand_in(zipped({
+        moodle("Ada A", 1, "work.zip"): zipped({f"work/{S}": ONE}),
+        moodle("Bob B", 2): ONE,
+    }))  # fmt: skip
+    got = {number: points for _, number, points in run.points()}
+    assert got.get("1") == "1" or ("dropped" in run.kinds() and "Ada" in str(run.table(".remarks")))
+
+
+def test_a_folder_of_zips(hand_in):
+    run = hand_in({"ada.zip": zipped({S: ONE}), "bob.zip": zipped({S: ZERO})})
+    if run.status != 2:
+        assert [(s, p) for s, _, p in run.points()] == [("ada", "1"), ("bob", "0")]
+
+
+def test_a_zip_from_a_mac(hand_in):
+    fork = b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X" + b"\x00" * 60
+    run = hand_in(zipped({
+        "class/": b"", "class/ada/": b"", f"class/ada/{S}": ONE, "class/.DS_Store": b"\x00\x01Bud1",
+        f"__MACOSX/class/ada/._{S}": fork, "__MACOSX/class/._ada": fork, f"class/bob/{S}": ZERO,
+    }))  # fmt: skip
+    assert [(s, p) for s, _, p in run.points()] == [("ada", "1"), ("bob", "0")]
+    assert not run.kinds()
+
+
+def test_a_zip_with_backslashes(hand_in):
+    run = hand_in(zipped({f"class\\ada\\{S}": ONE, f"class\\bob\\{S}": ZERO}))
+    assert [(s, p) for s, _, p in run.points()] == [("ada", "1"), ("bob", "0")]
+
+
+def test_a_zip_that_climbs_out(hand_in, tmp_path):
+    outside = tmp_path / "outside.ipynb"
+    hand_in(zipped({
+        "../outside.ipynb": ONE, "../../outside.ipynb": ONE, str(outside): ONE,
+        "a/../../outside.ipynb": ONE, "..\\outside.ipynb": ONE, f"submitted/ada/start/{S}": ONE,
+    }))  # fmt: skip
+    assert not [*tmp_path.parent.glob("outside.ipynb"), *tmp_path.glob("outside.ipynb")]
+
+
+def test_a_zip_with_a_link(hand_in):
+    def link(entry):
+        if entry.filename.startswith("submitted/eve"):
+            entry.external_attr = 0o120777 << 16
+
+    delivery = {f"submitted/eve/start/{S}": b"../../ada/start/" + S.encode(),
+                f"submitted/ada/start/{S}": ONE}  # fmt: skip
+    got = {s: p for s, _, p in hand_in(zipped(delivery, link)).points()}
+    assert got["ada"] == "1" and got.get("eve", "0") in ("", "0")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_zip_with_one_name_twice(hand_in):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(f"submitted/ada/start/{S}", ZERO)
+        archive.writestr(f"submitted/ada/start/{S}", ONE)
+    run = hand_in(out.getvalue())
+    assert {s for s, _, _ in run.points()} <= {"ada"}
+    assert run.status != 0 or run.kinds() or run.points() == [("ada", "", "1")]
+
+
+def test_a_zip_that_is_cut(hand_in):
+    data = zipped({f"submitted/ada/start/{S}": ONE, f"submitted/bob/start/{S}": ONE})
+    run = hand_in(data[: len(data) // 2])
+    assert run.status == 2 and "in.zip" in run.said
+
+
+def test_a_zip_with_a_damaged_entry(hand_in):
+    data = bytearray(zipped({f"submitted/ada/start/{S}": ONE, f"submitted/bob/start/{S}": ZERO}))
+    data[200] ^= 0xFF  # inside Ada's notebook
+    run = hand_in(bytes(data))
+    got = {s: p for s, _, p in run.points()}
+    assert got.get("ada", "0") in ("", "0") and got["bob"] == "0"
+    assert "ada" in str([r for r in run.table(".remarks") if r["kind"] == "dropped"])
+
+
+def test_a_zip_with_an_encrypted_entry(hand_in):
+    data = zipped({f"submitted/ada/start/{S}": ONE, f"submitted/bob/start/{S}": ZERO})
+    where = data.index(b"PK\x01\x02") + 8
+    head = bytearray(data)
+    head[6] |= 1
+    head[where] |= 1
+    run = hand_in(bytes(head))
+    assert run.status in (1, 2)
+    assert run.status == 2 or "ada" in str(run.table(".remarks"))
+
+
+def test_a_zip_that_swells(hand_in):
+    """300 MB of zeros in 300 kB: the neighbour is graded, and the zeros are named."""
+    run = hand_in(zipped({f"submitted/eve/start/{S}": bytes(300 << 20),
+                          f"submitted/ada/start/{S}": ONE}))  # fmt: skip
+    assert {s: p for s, _, p in run.points()}.get("ada") == "1" or run.status == 2
+    assert "eve" in run.said + str(run.table(".remarks"))
+
+
+def test_a_zip_of_many_entries(hand_in):
+    entries = {f"submitted/eve/start/{n}.txt": b"" for n in range(30_000)}
+    run = hand_in(zipped(entries | {f"submitted/ada/start/{S}": ONE}))
+    assert {s: p for s, _, p in run.points()}.get("ada") == "1" or run.status == 2
+
+
+def test_names_that_read_in_two_ways(hand_in):
+    run = hand_in({f"ada/hw1/{S}": ONE, f"ada/hw2/{S}": ZERO})
+    assert run.status == 2 and "hw1" in run.said and not run.table()
+
+
+def test_no_submission_at_all(hand_in):
+    assert hand_in({"readme.txt": b"hello"}).status in (1, 2)
+
+
+def test_a_file_that_is_no_zip(hand_in):
+    assert hand_in(b"<html>please sign in</html>").status == 2
+
+
+DUE = "id,name,lms_id,due\n{}"
+
+
+def nbgrader(student: str, when: str | bytes, notebook: bytes = ONE) -> dict[str, bytes]:
+    stamp = when if isinstance(when, bytes) else when.encode()
+    folder = f"submitted/{student}/00_start_here"
+    return {f"{folder}/{S}": notebook, f"{folder}/timestamp.txt": stamp}
+
+
+def test_late_early_and_unreadable_times(hand_in):
+    times = {
+        "early": "2026-11-20 10:00:00.000000 UTC",
+        "late": "2026-11-20 10:00:01.000000 UTC\n",
+        "zone": "2026-11-20 11:30:00 +0200",  # 09:30 UTC
+        "never": "9999-12-31 23:59:59 UTC",
+        "garbage": b"\xff\xfe\x00soon",
+    }
+    delivery: dict[str, bytes] = {}
+    for student, when in times.items():
+        delivery |= nbgrader(student, when)
+    due = "".join(f"{s},{s},,2026-11-20 10:00:00 UTC\n" for s in times)
+    run = hand_in(delivery, roster=DUE.format(due))
+    late = {row["student"]: row["late"] for row in run.table()}
+    assert set(late) == set(times)
+    assert not late["early"] and late["late"] and not late["zone"] and late["never"]
+
+
+ROSTERS = {
+    "byte-order-mark-and-semicolons": "\ufeffid;name;lms_id\r\nada;Ada A;1\r\nbob;Bob B;2\r\n".encode(),
+    "utf-16-with-tabs": "id\tname\tlms_id\nada\tAda A\t1\nbob\tBob B\t2\n".encode("utf-16"),
+    "latin-1": "id,name,lms_id\nada,Adä A,1\nbob,Bob B,2\n".encode("latin-1"),
+    "blank-lines-and-spaces": b"id , name , lms_id\n\nada , Ada A , 1\n\n\nbob,Bob B,2\n,,\n",
+    "other-order-and-capitals": b"LMS_ID,ID,Name\n1,ada,Ada A\n2,bob,Bob B\n",
+}
+
+
+@pytest.mark.parametrize("name", ROSTERS)
+def test_a_roster_is_read_or_refused(hand_in, name):
+    delivery = {moodle("Ada A", 1): ONE, moodle("Bob B", 2): ZERO}
+    run = hand_in(zipped(delivery), roster=ROSTERS[name])
+    if run.status == 2:
+        assert "roster.csv" in run.said
+    else:
+        assert [(s, p) for s, _, p in run.points()] == [("ada", "1"), ("bob", "0")]
+
+
+BROKEN_ROSTERS = {
+    "one-id-twice": b"id,name,lms_id\nada,Ada A,1\nada,Ada B,2\n",
+    "one-number-twice": b"id,name,lms_id\nada,Ada A,1\nbob,Bob B,1\n",
+    "no-id": b"name,lms_id\nAda A,1\n",
+    "empty": b"",
+    "only-nul": b"\x00" * 40,
+    "a-due-that-is-no-time": b"id,name,lms_id,due\nada,Ada A,1,tomorrow\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ROSTERS)
+def test_a_broken_roster_is_refused(hand_in, name):
+    run = hand_in(zipped({moodle("Ada A", 1): ONE}), roster=BROKEN_ROSTERS[name])
+    assert run.status == 2 and "roster.csv" in run.said
+
+
+def test_a_roster_of_formulas(hand_in):
+    roster = 'id,name,lms_id\n=1+1,"=HYPERLINK(""http://x"")",1\n@a,-2+3,2\n'
+    run = hand_in(zipped({moodle("Cyd C", 3): ONE}), roster=roster)
+    for table in ("", ".totals", ".remarks"):
+        for row in run.table(table):
+            assert not any((v or "").startswith(("=", "@", "+", "-")) for v in row.values()), row
+
+
+# Runs that meet, and what lies beside them
+
+
+def test_a_damaged_ledger_is_said(hand_in, tmp_path):
+    delivery = {f"submitted/ada/start/{S}": ONE}
+    hand_in(delivery)
+    (tmp_path / "out" / "grades.ledger.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4000)
+    run = hand_in(delivery)
+    assert run.status == 2 or run.points() == [("ada", "", "1")]
+
+
+def test_a_table_that_is_a_folder_is_said(hand_in, tmp_path):
+    hand_in({f"submitted/ada/start/{S}": ONE})
+    (tmp_path / "out" / "grades.csv").unlink()
+    (tmp_path / "out" / "grades.csv").mkdir()
+    run = hand_in({f"submitted/ada/start/{S}": ONE})
+    assert run.status in (1, 2) and "grades.csv" in run.said
+
+
+def test_an_output_inside_what_was_handed_in(hand_in, tmp_path, capsys):
+    """A second run does not take the first one's pages for submissions."""
+    hand_in({f"submitted/ada/start/{S}": ONE})
+    inside = tmp_path / "in" / "submitted"
+    for _ in range(2):
+        run = command(tmp_path / "in", inside, capsys.readouterr)
+        assert run.status in (0, 1, 2)
+        assert run.status == 2 or {s for s, _, _ in run.points()} == {"ada"}
+
+
+def test_overrides_of_nobody_are_said(hand_in, tmp_path):
+    file = tmp_path / "overrides.csv"
+    file.write_text("student,lab,exercise,points,reason\nnobody,00,fp16-bytes,1,x\n")
+    run = hand_in({f"submitted/ada/start/{S}": ZERO}, "--overrides", str(file))
+    assert "nobody" in run.said and run.points() == [("ada", "", "0")]
+
+
+@pytest.mark.parametrize("points", ["nan", "inf", "-1", "1e9", "=1", ""])
+def test_an_override_by_no_number_is_refused(hand_in, tmp_path, points):
+    file = tmp_path / "overrides.csv"
+    file.write_text(
+        f"student,lab,exercise,points,reason\nada,00_start_here,fp16-bytes,{points},x\n"
+    )
+    run = hand_in({f"submitted/ada/start/{S}": ZERO}, "--overrides", str(file))
+    assert run.status == 2 or run.points() == [("ada", "", "0")]
+
+
+SLOW = "(__import__('time').sleep(1), 2 * count)[1]"
+
+
+def started(folder: Path, out: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "labkit", "grade", str(folder), "--jobs", "1"]
+        + ["-o", str(out / "grades.csv")],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def test_two_runs_meet_and_one_is_killed(tmp_path, capsys):
+    """The second run is refused or waits; nothing of a killed run lives on; the next one ends it."""
+    slow = start_here(SLOW)
+    put(tmp_path / "in" / "submitted", {f"s{n}/start/{S}": slow + b" " * n for n in range(4)})
+    out = tmp_path / "out"
+    out.mkdir()
+    first = started(tmp_path / "in", out)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not (out / "grades.ledger.db").exists():
+        time.sleep(0.1)
+    second = command(tmp_path / "in", out, capsys.readouterr, "--jobs", "1")
+    assert "Traceback" not in second.said
+    if second.status == 2:
+        assert first.poll() is None, first.stdout.read()
+        family = psutil.Process(first.pid).children(recursive=True)
+        first.send_signal(signal.SIGKILL)
+        gone, alive = psutil.wait_procs(family, timeout=10)
+        assert not alive
+    first.wait(timeout=60)
+    first.stdout.close()
+    third = command(tmp_path / "in", out, capsys.readouterr, "--jobs", "1")
+    assert third.status == 0, third.said
+    assert [(s, p) for s, _, p in third.points()] == [(f"s{n}", "1") for n in range(4)]
+
+
+def test_ctrl_c_keeps_what_was_graded(tmp_path, capsys):
+    slow = start_here(SLOW)
+    put(tmp_path / "in" / "submitted", {f"s{n}/start/{S}": slow + b" " * n for n in range(4)})
+    out = tmp_path / "out"
+    out.mkdir()
+    run = started(tmp_path / "in", out)
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not psutil.Process(run.pid).children():
+        time.sleep(0.1)
+    time.sleep(1)
+    family = psutil.Process(run.pid).children(recursive=True)
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=60)[0]
+    assert run.returncode == 130 and "Traceback" not in said, said
+    assert not psutil.wait_procs(family, timeout=10)[1]
+
+
+# Reaching out of the sandbox
+
+
+def test_no_network_and_no_file_of_the_host(tmp_path, monkeypatch):
+    """The answer looks for a marker beside the class and at home, and calls a port of the host."""
+    secret = "marker-that-no-answer-may-read-5d1c"
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "secret.txt").write_text(secret)
+    calls = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        port = server.getsockname()[1]
+        over = threading.Event()
+
+        def listen():
+            while not over.is_set():
+                try:
+                    calls.append(server.accept())
+                except TimeoutError:
+                    pass
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        line = f"""look()
+
+
+def look():
+    import os, socket
+    said = []
+    for root in ({str(tmp_path)!r}, {str(ROOT / "notebooks")!r}, {str(ROOT / "tests")!r}):
+        for folder, _, names in os.walk(root):
+            for name in names:
+                try:
+                    said.append(open(os.path.join(folder, name), errors="replace").read(200))
+                except OSError:
+                    pass
+        try:
+            open(os.path.join(root, "written-by-an-answer"), "w").write("x")
+        except OSError:
+            pass
+    for address in (("127.0.0.1", {port}), ("localhost", {port}), ("1.1.1.1", 53)):
+        try:
+            socket.create_connection(address, timeout=0.5).send(b"hello")
+            said.append("connected")
+        except OSError:
+            pass
+    raise ValueError("found: " + " ".join(said)[:1500])
+"""
+        put(tmp_path / "class" / "submitted", {
+            f"eve/start/{S}": start_here(line), f"ada/start/{S}": ONE,
+        })  # fmt: skip
+        run = grade(tmp_path / "class", tmp_path / "out", "--jobs", "1", HOME=str(home))
+        over.set()
+        thread.join()
+    assert run.returncode == 0, run.stdout + run.stderr
+    got = {row["student"]: row for row in rows(tmp_path / "out" / "grades.csv")}
+    assert got["ada"]["points"] == "1"
+    assert not calls
+    assert secret not in str(got) and "connected" not in got["eve"]["message"]
+    assert "cell_type" not in got["eve"]["message"]
+    assert not [*tmp_path.rglob("written-by-an-answer")]
+    assert not (ROOT / "tests" / "written-by-an-answer").exists()
