@@ -5,6 +5,7 @@ these keep their points whatever happens beside them. Layouts, names and rosters
 own: they deliver notebooks that the ledger knows already.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -216,8 +217,8 @@ def ulp(x):
     import glob, labkit, os
     from pathlib import Path
     base = Path(labkit.__file__).parents[1]
-    for path in [*base.glob("labkit/labs/*/solutions.py"), *base.glob("notebooks/solutions/*.ipynb"),
-                 *base.glob("notebooks/source/*.py"), *base.glob("tests/labs/**/*.py")]:
+    places = "labkit/labs/*/solutions.py", "notebooks/solutions/*.ipynb", "notebooks/source/*.py"
+    for path in [one for place in places for one in base.glob(place)]:
         text = path.read_text()
         if "def ulp" in text:
             space = {"math": math, "torch": torch}
@@ -366,8 +367,8 @@ def ulp(x):
 )
 attack(
     "forks-and-both-go-on",
-    RIGHT_ULP
-    + "right = ulp\nimport os\ndef ulp(x):\n    os.fork()\n    return right(x) if x != 1 else 0.0\n",
+    RIGHT_ULP + "right = ulp\nimport os\n"
+    "def ulp(x):\n    os.fork()\n    return right(x) if x != 1 else 0.0\n",
 )
 attack(
     "a-child-that-kills-what-comes-next",
@@ -459,7 +460,7 @@ attack(
 attack("a-number-of-a-million-digits", "def ulp(x):\n    return 7 ** 1_200_000\n")
 attack(
     "deep-lists",
-    "def ulp(x):\n    one = []\n    for _ in range(100_000):\n        one = [one]\n    return one\n",
+    "def ulp(x):\n    one = []\n    for _ in range(99_999):\n        one = [one]\n    return one\n",
 )
 
 # Output
@@ -526,7 +527,7 @@ import os, site, sys, tempfile
 bad = "def __getattr__(name): raise SystemExit\\n"
 for folder in (os.getcwd(), tempfile.gettempdir(), "/dev/shm", os.path.expanduser("~"),
                site.getusersitepackages(), *sys.path):
-    for name in ("torch.py", "math.py", "numpy.py", "labkit.py", "usercustomize.py", "sitecustomize.py"):
+    for name in ("torch.py", "math.py", "numpy.py", "labkit.py", "sitecustomize.py"):
         try:
             os.makedirs(folder, exist_ok=True)
             with open(os.path.join(folder, name), "w") as file:
@@ -569,13 +570,55 @@ def ulp(x):
 """,
 )
 attack(
-    "a-million-files",
+    "many-files",
     """
 import os
 def ulp(x):
-    for n in range(200_000):
+    for n in range(2_000):
         os.mknod(f"/tmp/{n}-{x}")
     return 0.0
+""",
+)
+
+# What a later cell, another stream or a hook changes
+
+attack("stdout-is-gone", RIGHT_ULP + "import sys\nsys.stdout = sys.stderr = None\n", points=2)
+attack("stdout-is-closed", RIGHT_ULP + "import sys\nsys.stdout.close()\n", points=2)
+attack(
+    "a-hook-on-every-call",
+    """
+import sys
+def hook(frame, event, arg):
+    if event == "call" and frame.f_code.co_name in ("collect", "encode", "value"):
+        raise SystemExit
+    return hook
+sys.settrace(hook)
+sys.setprofile(hook)
+def ulp(x):
+    return 0.0
+""",
+    fails="",
+)
+attack("no-modules", "import sys\ndef ulp(x):\n    sys.modules.clear()\n    return 0.0\n")
+attack(
+    "the-ways-out-replaced",
+    """
+import os, sys, socket
+def ulp(x):
+    os.write = os._exit = os.fork = sys.exit = lambda *a: 0
+    socket.socket.send = socket.socket.sendall = lambda *a: 0
+    return 0.0
+""",
+)
+attack(
+    "inputs-changed-in-place",
+    """
+def ulp(x):
+    import gc
+    for one in gc.get_objects():
+        if type(one) is list and len(one) == 18 and one[:2] == [1.0, 3.0]:
+            one[:] = [1.0] * 18
+    return 2.0**-10
 """,
 )
 
@@ -668,6 +711,42 @@ def version_3(notebook):
     notebook["nbformat"], notebook["nbformat_minor"] = 3, 0
 
 
+def another_language(notebook):
+    notebook["metadata"] = {"kernelspec": {"name": "ir", "language": "R", "display_name": "R"}}
+
+
+def twice(first: str, then: str):
+    def change(notebook):
+        cells = notebook["cells"]
+        place = next(n for n, cell in enumerate(cells) if exercise_of(cell) == "ulp")
+        cells[place]["source"] = first
+        cells.insert(place + 1, json.loads(json.dumps(cells[place])) | {"source": then})
+
+    return change
+
+
+def answers_in_other_cells(notebook):
+    for cell in notebook["cells"]:
+        if exercise_of(cell) == "ulp":
+            ulp = cell
+        if exercise_of(cell) == "snap":
+            snap = cell
+    ulp["metadata"], snap["metadata"] = snap["metadata"], ulp["metadata"]
+
+
+def no_checks(notebook):
+    notebook["cells"] = [c for c in notebook["cells"] if "check-" not in exercise_of(c)]
+
+
+WRONG_ULP = "def ulp(x):\n    return 0.0\n"
+
+deliver("another-language", {NB: changed(another_language)})
+deliver("a-cell-twice-wrong-then-right", {NB: changed(twice(WRONG_ULP, RIGHT_ULP))})
+deliver(
+    "a-cell-twice-right-then-wrong", {NB: changed(twice(RIGHT_ULP, WRONG_ULP))}, FULL | {"ulp": 0}
+)
+deliver("marks-of-two-cells-exchanged", {NB: changed(answers_in_other_cells)})
+deliver("no-check-cells", {NB: changed(no_checks)})
 deliver("byte-order-mark", {NB: b"\xef\xbb\xbf" + GOOD})
 deliver("utf-16", {NB: GOOD.decode().encode("utf-16")}, also=(0,))
 deliver(
@@ -1174,7 +1253,7 @@ def test_late_early_and_unreadable_times(hand_in):
 
 
 ROSTERS = {
-    "byte-order-mark-and-semicolons": "\ufeffid;name;lms_id\r\nada;Ada A;1\r\nbob;Bob B;2\r\n".encode(),
+    "byte-order-mark-and-semicolons": "\ufeffid;name;lms_id\r\nada;Ada A;1\r\nbob;Bob B;2".encode(),
     "utf-16-with-tabs": "id\tname\tlms_id\nada\tAda A\t1\nbob\tBob B\t2\n".encode("utf-16"),
     "latin-1": "id,name,lms_id\nada,Adä A,1\nbob,Bob B,2\n".encode("latin-1"),
     "blank-lines-and-spaces": b"id , name , lms_id\n\nada , Ada A , 1\n\n\nbob,Bob B,2\n,,\n",
@@ -1267,8 +1346,10 @@ SLOW = "(__import__('time').sleep(1), 2 * count)[1]"
 
 def started(folder: Path, out: Path) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "labkit", "grade", str(folder), "--jobs", "1"]
-        + ["-o", str(out / "grades.csv")],
+        [
+            *(sys.executable, "-m", "labkit", "grade", str(folder)),
+            *("--jobs", "1", "-o", str(out / "grades.csv")),
+        ],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -1279,7 +1360,7 @@ def started(folder: Path, out: Path) -> subprocess.Popen:
 
 
 def test_two_runs_meet_and_one_is_killed(tmp_path, capsys):
-    """The second run is refused or waits; nothing of a killed run lives on; the next one ends it."""
+    """The second run is refused or waits; no process of a killed run lives on; a third ends it."""
     slow = start_here(SLOW)
     put(tmp_path / "in" / "submitted", {f"s{n}/start/{S}": slow + b" " * n for n in range(4)})
     out = tmp_path / "out"
@@ -1294,7 +1375,7 @@ def test_two_runs_meet_and_one_is_killed(tmp_path, capsys):
         assert first.poll() is None, first.stdout.read()
         family = psutil.Process(first.pid).children(recursive=True)
         first.send_signal(signal.SIGKILL)
-        gone, alive = psutil.wait_procs(family, timeout=10)
+        _, alive = psutil.wait_procs(family, timeout=10)
         assert not alive
     first.wait(timeout=60)
     first.stdout.close()
@@ -1337,10 +1418,8 @@ def test_no_network_and_no_file_of_the_host(tmp_path, monkeypatch):
 
         def listen():
             while not over.is_set():
-                try:
+                with contextlib.suppress(TimeoutError):
                     calls.append(server.accept())
-                except TimeoutError:
-                    pass
 
         thread = threading.Thread(target=listen)
         thread.start()
