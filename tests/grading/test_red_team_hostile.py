@@ -328,7 +328,7 @@ attack("sys-exit", "import sys\ndef ulp(x):\n    sys.exit(0)\n")
 attack("os-exit", "import os\ndef ulp(x):\n    os._exit(0)\n", slow=True)
 attack("os-exit-while-defining", "import os\nos._exit(0)\n" + RIGHT_ULP, also=(2,))
 attack("sys-exit-while-defining", "import sys\n" + RIGHT_ULP + "sys.exit()\n", also=(2,))
-attack("kills-itself", "import os\ndef ulp(x):\n    os.kill(os.getpid(), 9)\n")
+attack("kills-itself", "import os\ndef ulp(x):\n    os.kill(os.getpid(), 9)\n", slow=True)
 attack(
     "kills-everyone",
     """
@@ -354,12 +354,32 @@ def ulp(x):
 """,
     slow=True,
 )
+attack(
+    "stops-itself",
+    "import os, signal\ndef ulp(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return 0.0\n",
+    slow=True,
+)
+attack(
+    "stops-everyone-else",
+    """
+import os, signal
+def ulp(x):
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and int(pid) != os.getpid():
+            try:
+                os.kill(int(pid), signal.SIGSTOP)
+            except OSError:
+                pass
+    return 0.0
+""",
+)
 attack("keyboard-interrupt", "def ulp(x):\n    raise KeyboardInterrupt\n")
 attack("recursion", "def ulp(x):\n    return ulp(x)\n")
 attack("segfault", "import ctypes\ndef ulp(x):\n    return ctypes.string_at(0)\n", slow=True)
 attack(
     "closes-every-file",
     "import os\ndef ulp(x):\n    os.closerange(0, 1024)\n    return 0.0\n",
+    slow=True,
 )
 attack(
     "writes-into-every-file",
@@ -604,7 +624,7 @@ sys.setprofile(hook)
 def ulp(x):
     return 0.0
 """,
-    fails="",
+    slow=True,
 )
 attack("no-modules", "import sys\ndef ulp(x):\n    sys.modules.clear()\n    return 0.0\n")
 attack(
@@ -616,6 +636,7 @@ def ulp(x):
     socket.socket.send = socket.socket.sendall = lambda *a: 0
     return 0.0
 """,
+    slow=True,
 )
 attack(
     "inputs-changed-in-place",
@@ -908,6 +929,17 @@ def test_points_are_those_of_an_honest_person(graded, name):
 @pytest.mark.parametrize("name", parameters(SLOW_ONES))
 def test_points_of_what_crashes_and_waits(graded_slowly, name):
     judge(graded_slowly, name)
+
+
+@pytest.mark.slow
+def test_what_ends_in_the_same_way_twice_stands(graded_slowly):
+    """Nobody can keep an exercise ungraded for ever."""
+    base = graded_slowly.base
+    again = grade(base / "class", base / "out", "--jobs", "2")
+    assert "ungraded" not in {r["kind"] for r in rows(base / "out" / "grades.remarks.csv")}
+    assert again.returncode == 0, again.stdout + again.stderr
+    for row in rows(base / "out" / "grades.csv"):
+        assert row["points"] == ("0" if row["exercise"] == "ulp" else row["points"])
 
 
 def judge(run: Graded, name: str) -> None:
@@ -1408,6 +1440,8 @@ def test_an_output_inside_what_was_handed_in(hand_in, tmp_path, capsys):
     """A second run does not take the first one's pages for submissions."""
     hand_in({f"submitted/ada/start/{S}": ONE})
     inside = tmp_path / "in" / "submitted"
+    for name in ("grades.ledger.db", "grades.secret"):
+        shutil.copy(tmp_path / "out" / name, inside / name)
     for _ in range(2):
         run = command(tmp_path / "in", inside, capsys.readouterr)
         assert run.status in (0, 1, 2)
