@@ -298,12 +298,19 @@ class _Delivery:
             return replace(handed, cause="corrupt", trouble=f"It cannot be unpacked: {said}.")
         self.bytes_read += len(read.content)
         owner.bytes_read += len(read.content)
-        stamp = self._collected_at(file)
-        handed = replace(handed, at=stamp or read.at)
-        if read.odd_time and not stamp:
-            said = f"The time of `{handed.file}` cannot be; it was read as unknown."
-            remark = Remark(kind="repaired", who=owner.student, said=said)
-            handed = replace(handed, remarks=(*handed.remarks, remark))
+        stamp = self._stamp(file)
+        at = _time_of(stamp) if stamp else None
+        handed = replace(handed, at=at or read.at)
+        said = []
+        if stamp and not at:
+            said = [
+                f"The timestamp.txt beside `{handed.file}` holds no time; that of the file on the"
+                " disk was taken."
+            ]
+        if read.odd_time and not at:
+            said = [f"The time of `{handed.file}` cannot be; it was read as unknown."]
+        remarks = [Remark(kind="repaired", who=owner.student, said=one) for one in said]
+        handed = replace(handed, remarks=(*handed.remarks, *remarks))
         if len(read.content) > LARGEST:
             return replace(
                 handed,
@@ -335,20 +342,14 @@ class _Delivery:
             of_whom = "all students" if self.bytes_read > LARGEST_DELIVERY else "this student"
             raise Refused("too large", f"It was not read: the files of {of_whom} are too large.")
 
-    def _collected_at(self, file: _File) -> datetime | None:
-        """When nbgrader collected it, which it writes beside the notebook of STUDENT/ASSIGNMENT.
+    def _stamp(self, file: _File) -> Entry | None:
+        """What nbgrader writes beside the notebook of STUDENT/ASSIGNMENT when it collects it.
 
         In any other layout the student may have put the file there.
         """
-        stamp = self.stamps.get((*file.entry.parts[:-1], "timestamp.txt"))
-        if not (self.layout.is_nbgraders and len(file.place.below) == 2 and stamp and stamp.read):
+        if not self.layout.is_nbgraders or len(file.place.below) != 2:
             return None
-        try:  # `2026-10-01 12:00:00.000000 UTC`
-            text = stamp.read(100).content.decode().strip()
-            at = datetime.fromisoformat(text.removesuffix(" UTC"))
-            return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-        except Exception:  # whatever else it may be, it is no time stamp
-            return None
+        return self.stamps.get((*file.entry.parts[:-1], "timestamp.txt"))
 
     def _helpers(self, file: _File, owner: _Owner) -> tuple[tuple, tuple[Remark, ...]]:
         """The modules that the notebook can import from its folder, and what was left out."""
@@ -399,6 +400,16 @@ class _Delivery:
             name = re.sub("-[0-9]+$", "", name)  # Canvas counts what is handed in again
         importable = all(part.isidentifier() for part in (*packages, name))
         return "/".join((*packages, f"{name}.py")) if importable else ""
+
+
+def _time_of(stamp: Entry) -> datetime | None:
+    """The time in nbgrader's file, such as `2026-10-01 12:00:00.000000 UTC`."""
+    try:
+        text = stamp.read(100).content.decode().strip()
+        at = datetime.fromisoformat(text.removesuffix(" UTC"))
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except Exception:  # whatever else it may be, it is no time stamp
+        return None
 
 
 def _first_of(owner: _Owner) -> str:

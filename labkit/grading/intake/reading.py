@@ -117,7 +117,11 @@ def _json(text: str) -> dict[str, Any]:
     except RecursionError:
         raise Unreadable("corrupt", "The file is nested too deep to be a notebook.") from None
     except ValueError as error:
-        if text.lstrip()[:1] == "<":
+        if text.lstrip().startswith("<<<<<<<"):
+            why = (
+                "The file holds Git's conflict marks. Keep one of the two versions in it, and save."
+            )
+        elif text.lstrip()[:1] == "<":
             why = "The file is a web page, not a notebook. Download the .ipynb file itself."
         else:
             why = f"The file is not a whole notebook: {error}. Save it in Jupyter once more."

@@ -196,11 +196,12 @@ class _Index:
         self.by_similar: dict[tuple[str, ...], list[Student]] = defaultdict(list)
         for one in roster.values():
             words = _words(one.name)
-            # Canvas writes `lovelaceada` for Lovelace, Ada, and Moodle `Ada Lovelace`.
-            turned = words[-1:] + words[:-1]
+            # Canvas writes `lovelaceada` for Lovelace, Ada, and Moodle `Ada Lovelace`. Where the
+            # family name begins, a roster does not say: `garcialopezmaria` is Maria Garcia Lopez.
+            turned = [words[first:] + words[:first] for first in range(len(words))]
             if words:
                 self.by_name[words].append(one)
-                for similar in {turned, ("".join(words),), ("".join(turned),)}:
+                for similar in {*turned[-1:], *(("".join(name),) for name in turned)}:
                     self.by_similar[similar].append(one)
 
     def find(self, name: str, number: str) -> _Match:
