@@ -28,6 +28,10 @@ PLACES = 150
 """Of a long report only so many places are tried, spread over it."""
 
 
+EXPLAINS = {"train-amp": {"arrived", "came"}}
+"""What of a report only says why an answer is wrong: whether it is, the judge sees elsewhere."""
+
+
 @pytest.fixture(scope="module")
 def solved():
     """The names of a solved lab; each is run once."""
@@ -114,6 +118,7 @@ def test_a_report_that_says_less_does_not_pass(check, solved, monkeypatch):
     forged = [
         changed(report["value"], way, new)
         for way, old in found
+        if not EXPLAINS.get(check.exercise, set()).intersection(way[:1])
         for new in poorer(old, any_numbers=free)
     ]
     wrong = [value for value in forged if codec.encode(value) != right]

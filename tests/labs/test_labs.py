@@ -473,7 +473,7 @@ def fit_in_one_block(model, batches, test, optimizer, dtype, device):
         scaler.update()
         losses.append(loss)
     model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), torch.amp.autocast(device, dtype=dtype):
         right = sum(int(model(x[None]).argmax() == y) for x, y in zip(*test, strict=True))
     return losses, right / len(test[0])
 
@@ -673,7 +673,7 @@ def test_a_loop_that_warns_of_everything_does_not_pass():
         return fit(*arguments)
 
     message = check_fit.result(fit_that_always_warns).message
-    assert "the output had the dtype that was asked for, and your loop warned" in message
+    assert "had the dtype that was asked for, and your loop warned" in message
 
 
 @pytest.mark.parametrize(
@@ -744,7 +744,7 @@ def loop(*, zero_grad=True, log_scaled=False, evaluate_in="eval"):
             scaler.update()
             losses.append((scaler.scale(loss) if log_scaled else loss).item())
         model.train(evaluate_in == "train")
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(device, dtype=dtype):
             return losses, (model(test[0]).argmax(1) == test[1]).float().mean().item()
 
     return fit
@@ -838,8 +838,6 @@ def one_large_batch(model, batches, k, optimizer, scaler, device):
          np.mean(v)**2))(list(stream)), "algebra-survives-rounding"),
         (check_hair, 1 + 2.0**-8 + 2.0**-60, "a-tie-is-enough"),
         (check_hair, 1 / 3, "every-second-rounding-hurts"),
-        (check_dtypes, lambda x, h: (x @ x, h.exp(), h * torch.tensor(2.0), 2 * h),
-         "python-numbers-promote"),
         (check_fit, loop(zero_grad=False), "gradients-reset-themselves"),
         (check_fit, loop(log_scaled=True), "scaled-loss-is-the-loss"),
         (check_fit, loop(evaluate_in="train"), "eval-mode-is-optional"),
@@ -1055,7 +1053,7 @@ def test_ten_runs_in_one_interval_are_a_mean():
         [5, 2, 38],
         {},
         {"exponent_bits": 5, "mantissa_bits": 2},
-        {"exponent_bits": 5.0, "mantissa_bits": 2, "bias": 38},
+        {"exponent_bits": 5.5, "mantissa_bits": 2, "bias": 38},
         {"exponent_bits": 7, "mantissa_bits": 0, "bias": 60},
         {"exponent_bits": 9, "mantissa_bits": -2, "bias": 38},
         {"exponent_bits": 5, "mantissa_bits": 2, "bias": 10**9},

@@ -106,11 +106,13 @@ def check_mini_autocast(shown):
         for dtype in (torch.float16, torch.bfloat16):
             for text, case in _CASES.items():
                 _judge_case(text, case, dtype, shown[text, dtype])
-            for text in _ON_NO_LIST:
+            for text, case in _ON_NO_LIST.items():
                 call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
                 got = _value(shown[text, dtype], call)
                 if getattr(got, "dtype", None) is not torch.float16:
                     raise Mistake(NOT_LISTED, call=call, came=came(got))
+                if not torch.equal(got, case()):
+                    raise Mistake(f"{call} gives other values than without it.")
     _value(shown["loss"], "loss.backward()")
     weights = _network().parameters()
     if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):

@@ -320,6 +320,13 @@ def check_scaled_step(seen):
             misconception=idea,
         )
     _judge_flags(flags, [False], "scaled gradients of 2e38, twice")
+    flags, moved = _fetched(seen["a large gradient"], "a scaled gradient of 2e38")
+    _judge_flags(flags, [False], "a scaled gradient of 2e38")
+    if not torch.equal(moved, _large(_torch_step, 0.0)[1]):
+        raise Mistake(
+            f"A scaled gradient of 2e38: the weights go to {_short(moved)}; with GradScaler "
+            f"{_short(_large(_torch_step, 0.0)[1])}."
+        )
     half = seen["FP16 gradients"]
     if type(half) is not Raised or half.type_name != "ValueError":
         said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
