@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 0c338712d78ae747c7bed3b2ce046ba8106d9f9722ddc22e071d60bc6340c0c2
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 78e6bac742a885ac5566aa655ae0de8a0810f674a2057aa78c543fd0b37ab9df
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -95,6 +95,7 @@ function render({ model, el }) {
     const box = control("select", {});
     box.addEventListener("change", () => {
       stop();
+      tell();
       line.ask({ dial: name, position: box.value });
     });
     boxes.set(name, box);
@@ -210,10 +211,13 @@ function render({ model, el }) {
     step = Math.max(0, Math.min(last(), to));
     draw();
     clearTimeout(told);
-    told = setTimeout(() => {
-      model.set("step", step);
-      model.save_changes();
-    }, 150);
+    told = setTimeout(tell, 150);
+  }
+  function tell() {
+    clearTimeout(told);
+    if (model.get("step") === step) return;
+    model.set("step", step);
+    model.save_changes();
   }
   function start() {
     if (step >= last()) step = 0;

@@ -17,6 +17,7 @@ function render({ model, el }) {
     const box = control("select", {});
     box.addEventListener("change", () => {
       stop();
+      tell(); // before the dial turns: afterwards the step may lie outside of the race
       line.ask({ dial: name, position: box.value });
     });
     boxes.set(name, box);
@@ -94,7 +95,14 @@ function render({ model, el }) {
     step = Math.max(0, Math.min(last(), to));
     draw();
     clearTimeout(told); // Python hears where a race stopped, not of every step
-    told = setTimeout(() => { model.set("step", step); model.save_changes(); }, 150);
+    told = setTimeout(tell, 150);
+  }
+
+  function tell() {
+    clearTimeout(told);
+    if (model.get("step") === step) return;
+    model.set("step", step);
+    model.save_changes();
   }
 
   function start() {
