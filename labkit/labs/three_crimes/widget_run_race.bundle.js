@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 78e6bac742a885ac5566aa655ae0de8a0810f674a2057aa78c543fd0b37ab9df
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 6750f8137f31880b56f83672f9624478190fb0f7877a15413414e509dfc5573f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -87,7 +87,7 @@ var TOP = 10;
 var BOTTOM = 34;
 function render({ model, el }) {
   const line = wire(model);
-  let step = model.get("step"), timer = null, told = null;
+  let step = model.get("step"), timer = null, told = null, task = null;
   const last = () => line.numbers().last;
   const dials = node("div", { class: "lk-controls" });
   const boxes = /* @__PURE__ */ new Map();
@@ -237,17 +237,20 @@ function render({ model, el }) {
     play.setAttribute("aria-label", "Play");
   }
   function accept(numbers) {
-    for (const { name, positions, position } of numbers.dials) {
+    for (const { name, positions, position: position2 } of numbers.dials) {
       boxes.get(name).replaceChildren(...positions.map(([value, label]) => node("option", { value }, label)));
-      boxes.get(name).value = position;
+      boxes.get(name).value = position2;
     }
-    step = Math.min(step, numbers.last);
+    const position = numbers.dials.find(({ name }) => name === "task").position;
+    step = task && task !== position ? 0 : Math.min(step, numbers.last);
+    task = position;
     provenance.textContent = numbers.provenance;
     draw();
   }
   function follow() {
-    if (!timer && model.get("step") !== step) {
-      step = model.get("step");
+    const said = model.get("step");
+    if (!timer && said !== step && said <= last()) {
+      step = said;
       draw();
     }
   }

@@ -7,7 +7,7 @@ const WIDTH = 640, HEIGHT = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 34;
 
 function render({ model, el }) {
   const line = wire(model);
-  let step = model.get("step"), timer = null, told = null;
+  let step = model.get("step"), timer = null, told = null, task = null;
   const last = () => line.numbers().last;
 
   // ---- dials
@@ -126,13 +126,17 @@ function render({ model, el }) {
       boxes.get(name).replaceChildren(...positions.map(([value, label]) => node("option", { value }, label)));
       boxes.get(name).value = position;
     }
-    step = Math.min(step, numbers.last);
+    const position = numbers.dials.find(({ name }) => name === "task").position;
+    // Another task begins at 0, as in Python, whose word on it may cross one of ours.
+    step = task && task !== position ? 0 : Math.min(step, numbers.last);
+    task = position;
     provenance.textContent = numbers.provenance;
     draw();
   }
 
   function follow() {
-    if (!timer && model.get("step") !== step) { step = model.get("step"); draw(); }
+    const said = model.get("step");
+    if (!timer && said !== step && said <= last()) { step = said; draw(); }
   }
 
   model.on("change:step", follow);
