@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 e16a166b6b262a1ff159b8834a7e80c3231372d39042a6db769e1977407fe97a
+// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 19ff169b3ad8451268270c0a3db3d4c580acac59e15f0d1e9ddec62753b88da3
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

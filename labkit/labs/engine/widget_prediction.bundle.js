@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from elements.css elements.js widget_prediction.css widget_prediction.js, sha256 43622b591b187be8ebe0e9fa0746034c33a6395c84c48beaf357af53421bda5e
+// Bundled by `python -m labkit build` from elements.css elements.js widget_prediction.css widget_prediction.js, sha256 9850115a690e134caf3580e15c99ae7fb06582592e45b33ef2d26c61a094fd4a
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
