@@ -9,9 +9,7 @@
 # After this lab you can:
 #
 # - read the bits of any float format as a number;
-# - compute the distance between neighbouring values, and so predict when an addition changes
-#   nothing;
-# - predict how a number rounds, and when it overflows or underflows;
+# - predict when an addition changes nothing, how a number rounds, and when it overflows or underflows;
 # - say which of FP16, BF16 and FP8 suits a given tensor, and why.
 #
 # There are two sittings. Each begins with its own setup cell.
@@ -41,11 +39,12 @@ warm_up("02_number_formats")
 # %% [markdown]
 # ### A sum that stops
 #
-# An optimizer adds a small number to each weight, thousands of times. Suppose such a sum is kept in
-# FP16 and has reached 2048. FP16 can hold numbers up to 65504, so there seems to be plenty of room.
+# An optimizer changes each weight a little, thousands of times, so a weight is a long sum. Suppose that a
+# sum is kept in FP16 and has reached 2048. FP16 can hold numbers up to 65504, so there seems to be plenty
+# of room.
 #
-# The next cell adds 1 to 2048 in FP16. It keeps the result back until you have guessed it: type a
-# number, press Enter, and say how sure you are. **Show me** gives the answer without a guess.
+# The next cell adds 1 to 2048 in FP16. The result stays hidden until you guess it: type a number, press
+# Enter, and say how sure you are. **Show me** gives the answer without a guess.
 
 
 # %% predict="step-at-2048"
@@ -55,41 +54,40 @@ def step():
 
 
 # %% [markdown]
-# The result is 2048, so the addition changed nothing. This is not overflow: 2049 is far below
-# 65504. The reason is that FP16 has no value between 2048 and 2050. The exact sum, 2049, lies
-# halfway between the two and is rounded back to 2048. If you add 1 a thousand times more, the sum
-# still stays at 2048.
+# The result is 2048, so the addition changed nothing. This is not overflow: 2049 is far below 65504. The
+# reason is that FP16 has no value between 2048 and 2050. The exact sum, 2049, lies halfway between the two
+# and is rounded to 2048. If you add 1 a thousand times more, the sum still stays at 2048.
 #
 # To predict such a case, you need to know where the values of a format lie.
 
 # %% [markdown]
 # ### Four bits: E2M1
 #
-# Begin with the smallest format that GPUs multiply. FP4, or **E2M1**, has four bits: one **sign**
-# bit, two **exponent** bits and one **mantissa** bit. Read together as an integer, the four bits
-# are the **code** of a number.
+# Begin with the smallest floating-point format that GPUs multiply. FP4 has four bits: one **sign** bit,
+# two **exponent** bits and one **mantissa** bit. Its other name, **E2M1**, counts the exponent and mantissa
+# bits. Read together as an integer, the four bits are the **code** of a number.
 #
-# A float format works like scientific notation, but in binary. A number is written as one digit, a
-# point, more digits, and a power of two. In binary the digit before the point of a nonzero number
-# can only be 1, so the format does not store it. It is called the **implied 1**. The mantissa bit
-# $m$ is the digit after the point, and is worth one half:
+# A float format works like scientific notation, but in binary. A number is written with one nonzero digit
+# before the point, and multiplied by a power of two. In binary the only nonzero digit is 1, so the format
+# does not store it. This unstored digit is called the **implied 1**. The mantissa bit $m$ is the digit
+# after the point and is worth one half:
 #
 # $$(-1)^{\text{sign}} \times (1 + m/2) \times 2^{E - \text{bias}}$$
 #
-# The exponent field $E$ holds 0, 1, 2 or 3. To reach small numbers too, the format subtracts a
-# constant from it, the **bias**. In E2M1 the bias is 1. As an example take the code `0 10 1`: the
-# sign is 0, $E$ is 2 and $m$ is 1, so the value is $(1 + 1/2) \times 2^{2-1} = 3$.
+# The exponent field $E$ is 0, 1, 2 or 3. To reach small numbers too, the format subtracts a constant from
+# it, the **bias**, which is 1 in E2M1. For example, the code `0 10 1` has sign 0, $E = 2$ and $m = 1$, so
+# its value is $(1 + 1/2) \times 2^{2-1} = 3$.
 #
-# With an implied 1, no code could mean zero. Two things therefore change when $E$ is 0: the digit
-# before the point is 0 instead of 1, and the exponent is that of field 1.
+# With an implied 1, no code could mean zero. When $E$ is 0, two things therefore change. The digit before
+# the point is 0 instead of 1, and the exponent is the same as for $E = 1$:
 #
 # $$(-1)^{\text{sign}} \times (0 + m/2) \times 2^{1 - \text{bias}}$$
 #
-# This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with exponent field 0 is called
-# **subnormal**, and a number with an implied 1 is called **normal**.
+# This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with $E = 0$ is called **subnormal**. A
+# number with an implied 1 is called **normal**.
 #
-# Try it in the explorer. Click a bit, or move with the arrow keys and toggle with the space bar.
-# First reach 6, then −0.5, and then find the two codes that mean zero.
+# Try it in the explorer. Click a bit, or move with the arrow keys and toggle with the space bar. First
+# reach 6, then −0.5, and then find the two codes that mean zero.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -101,9 +99,9 @@ FormatExplorer(fmt=E2M1, value=1.0)
 #
 # *12 minutes, about 6 lines.* Write `e2m1_value(code)`, the number that a four-bit code stands for.
 #
-# - **Input:** an int from 0 to 15. - **Output:** a float. `e2m1_value(0b0101)` is 3.0, and
-#   `e2m1_value(0b1001)` is −0.5. - **Edge case:** code 8 has only its sign bit set. It means −0.0,
-#   and the check looks at the sign.
+# - **Input:** an int from 0 to 15.
+# - **Output:** a float. `e2m1_value(0b0101)` is 3.0, and `e2m1_value(0b1001)` is −0.5.
+# - **Edge case:** code 8 has only its sign bit set. It means −0.0, and the check looks at the sign.
 
 
 # %% exercise="e2m1-value"
@@ -146,8 +144,8 @@ check_e2m1_value(e2m1_value)
 # </details>
 
 # %% [markdown]
-# The next cell draws the values that your function computes (or labkit's, as long as yours does not
-# pass).
+# The next cell prints your function's values for the codes 0 to 7 (labkit's until yours passes) and draws
+# all values of E2M1.
 
 # %% tags=["nbval-ignore-output"]
 from labkit import plots
@@ -157,18 +155,18 @@ print(f"{whose(value_of)} e2m1_value:", [value_of(code) for code in range(8)])
 plots.number_line([E2M1], limit=6)
 
 # %% [markdown]
-# Look at the distances. From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In
-# every float format the values from one power of two to the next are evenly spaced, and the spacing
-# doubles at each power of two. The subnormals are the exception: below 1, the smallest normal
-# value, the spacing stays 0.5 down to 0. Without them there would be a hole between 0 and 1.
+# ### Spacing, and a scale for each block
 #
-# #### A scale for each block
+# Look at the distances. From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In every
+# float format the values from one power of two to the next are evenly spaced, and the spacing doubles at
+# each power of two. Only the subnormals differ: below 1, the smallest normal value, the spacing stays 0.5
+# down to 0. Without subnormals there would be a hole between 0 and 1.
 #
-# The weights of a network are often near 0.05. E2M1 alone would round all of them to 0. An FP4
-# tensor is therefore stored in blocks that share a **scale**. MXFP4 uses one power of two for 32
-# values, and NVFP4 uses one E4M3 number for 16. The next cell applies MXFP4's rule to a block of
-# four weights: choose the power of two that brings the largest weight between 4 and 8, divide by
-# it, round, and multiply back.
+# The weights of a network are often near 0.05, and E2M1 alone would round all of them to 0. An FP4 tensor
+# is therefore stored in blocks, and each block has a **scale**. MXFP4 uses one power of two for 32 values.
+# NVFP4 uses one 8-bit float for 16. The next cell applies MXFP4's rule to a block of four weights. The scale is
+# the power of two by which the largest weight must be divided to lie between 4 and 8. Each weight
+# is divided by the scale, rounded (above 6 to 6), and multiplied by the scale again.
 
 # %%
 weights = torch.tensor([0.031, -0.012, 0.045, 0.001])
@@ -182,23 +180,22 @@ pd.DataFrame(
 ).round(6)
 
 # %% [markdown]
-# With the scale, the first three weights are kept within 5 %. The last one still becomes 0: it is
-# 45 times smaller than the largest, and the nonzero magnitudes of E2M1 span only a factor of 12,
-# from 0.5 to 6.
+# With the scale, the first three weights are kept within 5 %. The last one still becomes 0: divided by the
+# scale it is 0.128, less than half of 0.5, the smallest nonzero magnitude of E2M1.
 
 # %% [markdown]
 # ### Sixteen bits: FP16
 #
-# FP16 follows the same rule with 5 exponent bits, 10 mantissa bits and bias 15. Its mantissa field
-# $m$ is a whole number from 0 to 1023 and counts steps of $1/1024$:
+# FP16 follows the same rule with 5 exponent bits, 10 mantissa bits and bias 15. Its mantissa field $m$ is a
+# whole number from 0 to 1023 and counts steps of $1/1024$:
 #
 # $$(-1)^{\text{sign}} \times (1 + m/2^{10}) \times 2^{E - 15} \qquad \text{and, for } E = 0, \qquad (-1)^{\text{sign}} \times (0 + m/2^{10}) \times 2^{-14}$$
 #
-# One thing is new. FP16 is defined by IEEE 754, which reserves the highest exponent field, 31, for
-# **inf** ($m = 0$) and **NaN** ($m > 0$). The largest finite value therefore has $E = 30$ and $m =
-# 1023$, and is $(2 - 2^{-10}) \times 2^{15} = 65504$.
+# One thing is new. FP16 is defined by IEEE 754, which reserves the highest exponent field, 31, for **inf**
+# ($m = 0$) and **NaN** ($m > 0$). The largest finite value therefore has $E = 30$ and $m = 1023$, and is
+# $(2 - 2^{-10}) \times 2^{15} = 65504$.
 #
-# Where do the values of FP16 lie between 0 and 65504?
+# How are the positive values of FP16 divided between the numbers below 1 and the numbers above?
 
 
 # %% predict="below-one"
@@ -210,22 +207,22 @@ def percent_below_one():
 
 
 # %% [markdown]
-# Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval
-# from 2⁻⁵ to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such
-# intervals and 1023 subnormals, which makes 15,359 of the 31,743 positive finite values. A float
-# format spaces its values relative to their size. This suits weights and gradients, whose sizes
-# range over many powers of two.
+# Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval from 2⁻⁵
+# to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such intervals and 1023
+# subnormals, which makes 15,359 of the 31,743 positive finite values. This suits weights and gradients, whose
+# sizes spread over many powers of two.
 
 # %% [markdown]
 # ### Exercise: decode any format
 #
-# *14 minutes, optional, about 8 lines.* Write `decode(code, exponent_bits, mantissa_bits, bias)`,
-# the rule above for any widths and any bias.
+# *14 minutes, optional, about 8 lines.* Write `decode(code, exponent_bits, mantissa_bits, bias)`, the rule
+# above for any widths and any bias.
 #
-# - **Input:** a code as an int, the two widths, and the bias. No code of inf or NaN occurs, so you
-#   can treat the highest exponent field like the others. - **Output:** a float. `decode(0b01111011,
-#   5, 2, 15)` is 57344.0, the largest value of E5M2. - **Edge cases:** E2M1, FP16, BF16 and FP32
-#   occur, and two E4M3 formats with the biases 7 and 8. Subnormals and −0.0 occur too.
+# - **Input:** a code, the two widths and the bias, all ints. No code of inf or NaN occurs, so treat the
+#   highest exponent field like the others.
+# - **Output:** a float. `decode(0b01111011, 5, 2, 15)` is 57344.0, the largest value of E5M2.
+# - **Edge cases:** subnormals and −0.0. The formats are E2M1, FP16, BF16, FP32 and two kinds of E4M3 with
+#   bias 7 and 8.
 
 
 # %% exercise="decode"
@@ -259,9 +256,10 @@ check_decode(decode)
 # </details>
 
 # %% [markdown]
-# ### What `torch.finfo` tells you
+# ### What torch.finfo tells you
 #
-# You need not remember the properties of a format. `torch.finfo(dtype)` has them:
+# `torch.finfo(dtype)` has the largest value, the smallest normal value and eps. The other columns of this
+# table are computed from these three.
 
 # %%
 dtypes = [torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn]
@@ -281,40 +279,35 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Three of these columns need care:
-#
-# - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa
-#   bits. BF16 has 7 of them and an eps of 0.0078. FP16 has 10 and an eps of 0.00098.
-# - The **range** is the largest value divided by the smallest. It depends mainly on the number of
-#   exponent bits. BF16 has as many as FP32, so their largest values and their normal ranges agree.
-#   FP16 and E5M2 share 5 exponent bits, so their normal ranges agree too.
-# - `smallest_normal`, also called `tiny`, is *not* the smallest positive value. Subnormals reach
-#   further down, by a factor of 1/eps. That is why the whole range of FP16 is larger than that of
-#   E5M2.
+# - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa bits. BF16
+#   has 7 of them, and an eps of 0.0078. FP16 has 10, and an eps of 0.00098.
+# - The **normal range** is the largest value divided by the smallest normal value. It depends mainly on
+#   the number of exponent bits. BF16 has as many as FP32, and E5M2 as many as FP16.
+# - The **whole range** begins at the smallest subnormal instead, which is smaller by a factor of 1/eps.
+#   This is why the whole range of FP16 is larger than that of E5M2. Note that `smallest_normal`, also
+#   called `tiny`, is *not* the smallest positive value.
 
 # %% [markdown]
 # ### The gap to the next value
 #
-# For an FP16 value between $2^e$ and $2^{e+1}$, the next larger value is $2^{e-10}$ away, because
-# 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, short
-# for *unit in the last place*.
-#
-# The gap decides what an addition can do. If you add less than half a gap to a weight, the sum is
-# rounded back to the weight, and the update is lost.
+# Take an FP16 value $x$ with $2^e \le x < 2^{e+1}$ and $e \ge -14$. The next larger value is $2^{e-10}$ away,
+# because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, short
+# for *unit in the last place*. It decides what an addition can do: if you add less than half a gap to a
+# weight, the sum is rounded back to the weight, and the update is lost.
 #
 # ### Exercise: the gap above x
 #
 # *16 minutes, about 3 lines.* Write `ulp(x)`, the distance from |x| to the next larger FP16 value.
 #
-# - **Input:** a float that FP16 holds exactly, possibly negative or zero. Not inf, NaN or ±65504. -
-#   **Output:** a float. `ulp(3.0)` is 2⁻⁹, because FP16 divides the interval from 2 to 4 into 1024
-#   steps. - **Edge case:** below 2⁻¹⁴, and at 0, the gap is 2⁻²⁴.
+# - **Input:** a float that FP16 holds exactly, possibly negative or zero. Not inf, NaN or ±65504.
+# - **Output:** a float. `ulp(3.0)` is 2⁻⁹, because FP16 divides the interval from 2 to 4 into 1024 steps.
+# - **Edge case:** below 2⁻¹⁴, and at 0, the gap is 2⁻²⁴.
 
 
 # %% exercise="ulp"
 def ulp(x: float) -> float:
     """The distance from |x| to the next larger FP16 value."""
-    # `math.frexp(x)` returns (m, e) with x = m * 2**e and 0.5 <= abs(m) < 1. For 0.0 it returns (0.0, 0).
+    # `math.frexp(x)` returns (f, k) with x = f * 2**k and 0.5 <= abs(f) < 1; for 0.0, (0.0, 0).
     ### BEGIN SOLUTION
     exponent = math.frexp(x)[1] - 1 if x else -14
     return 2.0 ** (max(exponent, -14) - 10)
@@ -350,9 +343,8 @@ gaps = {"FP16": gap, "BF16": lambda x: spacing(x, BF16)}
 plots.gap_staircase(gaps, exponents=range(-20, 13), whose=whose(gap))
 
 # %% [markdown]
-# The gap is constant from one power of two to the next and then doubles. On the left, the FP16 line
-# is flat: these are the subnormals. BF16 has three mantissa bits fewer, so its gaps are eight times
-# as wide. The same gaps as numbers:
+# On the left the FP16 line is flat: these are its subnormals. From 2⁻¹⁴ on, the gaps of BF16 are eight times
+# as wide, because BF16 has three mantissa bits fewer.
 
 # %%
 points = [1.0, 256.0, 1024.0, 2048.0, 32768.0]
@@ -362,16 +354,16 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Now the sum at the beginning is explained. At 2048 the gap of FP16 is 2, and adding 1 adds half a
-# gap. In BF16 the gap is 2 from 256 on, so a counter in BF16 stops at 256.
+# Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so adding 1 adds exactly half a
+# gap. Such a tie goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
+# rule. In BF16 the gap is 2 from 256 on, so a counter in BF16 stops at 256.
 #
-# Weights have the same problem at a smaller scale. Just above 1 the gap of BF16 is 0.0078, so an
-# update below 0.0039 is lost. Adam's updates are about as large as the learning rate, which is
-# often 3e-4. This is why mixed precision training keeps the weights in FP32 as **master weights**,
-# the subject of lab 04.
+# Weights have the same problem at a smaller scale. Just above 1 the gap of BF16 is 0.0078, so an update
+# below 0.0039 is lost. Near 0.05 the gap is 0.00024. Adam's updates are about as large as the learning
+# rate. With a learning rate of 1e-4, such updates do not move a BF16 weight near 0.05. This is why
+# mixed precision training keeps the weights in FP32, the **master weights** of lab 04.
 #
-# **A stopping point.** You can now say where the values of a format lie. Sitting B begins with its
-# own setup cell.
+# **A stopping point.** You can now say where the values of a format lie.
 
 # %% [markdown]
 # ## Sitting B: rounding, and a format for a tensor
@@ -391,12 +383,12 @@ from labkit.formats import decode as labkit_decode, quantize, spacing
 # %% [markdown]
 # ### Rounding to the nearest value
 #
-# A **cast** such as `x.half()` replaces each number by a value of the format. By default it takes
-# the nearest one. A number halfway between two values is called a **tie**. For a tie, IEEE 754
-# takes the value whose mantissa field is even. This rule is called *round to nearest, ties to
-# even*. Rounding every tie up instead would make long sums drift upward.
+# A **cast** such as `x.half()` replaces each number by a value of the format. By default it takes the
+# nearest value. A number halfway between two values is called a **tie**. Of the two values, IEEE 754 then
+# takes the one whose mantissa field is even. The rule is called *round to nearest, ties to even*. If all
+# ties were rounded up instead, long sums would drift upward.
 #
-# What happens above the largest value, 65504? Guess before you read on.
+# What happens just above the largest value, 65504?
 
 
 # %% predict="near-the-top"
@@ -406,23 +398,21 @@ def cast():
 
 
 # %% [markdown]
-# The result is 65504, although 65519 is larger than the largest value. The cast first rounds as if
-# the exponent had no upper limit. In that case the next value after 65504 would be 65536. The
-# number 65519 is 15 above 65504 and 17 below 65536, so it rounds down to 65504. From 65520 on, the
-# halfway point, a number rounds to 65536. FP16 does not have this value, and the result is inf: the
-# number **overflows**.
+# The result is 65504. The cast first rounds as if the exponent had no upper limit. Then the value after
+# 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is rounded down. From
+# 65520 on, the halfway point, numbers are rounded to 65536. FP16 does not have this value, so the result
+# is inf: the number **overflows**.
 
 # %% [markdown]
 # ### Exercise: round to FP16
 #
-# *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x rounds to. You may call
-# `spacing(x, FP16)`, which is the gap at x, also for an x that is no FP16 value.
+# *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x is rounded to. You may call
+# `spacing(x, FP16)`. It returns the gap at any finite x, also at an x that is not an FP16 value.
 #
-# - **Input:** any float, with all the digits of a float64. Round it once: a detour through float32
-#   would round twice. - **Output:** a float. `snap(2049.5)` is 2050.0, and `snap(2049.0)`, a tie,
-#   is 2048.0. - **Edge cases:** from ±65520 on the result is ±inf. inf and NaN are returned
-#   unchanged. A zero keeps its sign, and a negative number that rounds to zero gives −0.0.
-#   Subnormal results occur.
+# - **Input:** any float, inf and NaN included. Do not go through float32: that would round twice.
+# - **Output:** a float. `snap(2049.5)` is 2050.0. `snap(2049.0)` is a tie and gives 2048.0.
+# - **Edge cases:** from ±65520 on the result is ±inf. inf and NaN are returned unchanged. A zero keeps its
+#   sign, and a negative number that is rounded to zero gives −0.0. Subnormal results occur.
 
 
 # %% exercise="snap"
@@ -465,8 +455,8 @@ check_snap(snap)
 # </details>
 
 # %% [markdown]
-# The next cell compares your function with torch's cast, on 3000 random values and on the cases
-# that matter.
+# The next cell compares your function with torch's cast on 3000 random values, and then shows cases from this
+# section.
 
 # %%
 nearest = yours(snap, ours.snap)
@@ -484,14 +474,12 @@ cases = {
 pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index=cases)
 
 # %% [markdown]
-# The last two rows show **underflow**. The smallest positive FP16 value is 2⁻²⁴, about 6e-8. A
-# number of at most half of it, 2⁻²⁵, rounds to 0. Everything above 2⁻²⁵ survives, at least as the
-# smallest subnormal.
+# The last two rows show **underflow**. The smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵,
+# and everything below is rounded to 0. Everything above 2⁻²⁵ survives, at least as the smallest subnormal.
 #
-# IEEE 754 names other directions too. In the explorer below, open *Every rounding of x*. At 2049
-# the rows differ; step up one ulp, and all of them agree, because 2050 is a value of the format.
-# Then type `65519.99`. The row *stochastic* is no mode of IEEE 754: it rounds up or down at random,
-# with a probability that makes the average exact. Lab 03 uses it.
+# IEEE 754 defines other rounding directions too. In the explorer below, open *Every rounding of x*. At 2049
+# the rows differ. Then type `65519.99`: only `up` gives inf for sure. The `stochastic` rows are no mode of
+# IEEE 754. Stochastic rounding goes up or down at random, so that the average is exact. Lab 03 uses it.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -501,9 +489,9 @@ FormatExplorer(fmt=FP16, value=2049.0)
 # %% [markdown]
 # ### What a format keeps of a real tensor
 #
-# Now apply this to training. A small network (64-256-256-10 units) learned handwritten digits in
-# FP32. After 400 steps, three tensors of one layer were saved: its weights, the activations that
-# enter it, and the gradients of those activations.
+# Now look at a real training run. A small network (64-256-256-10 units) learned handwritten digits in FP32.
+# After 400 steps three tensors of one layer were saved: its weights, the activations that enter it, and the
+# gradients of these activations.
 
 # %%
 from labkit.training.data import digits_mlp
@@ -523,10 +511,9 @@ def largest_share_lost():
 
 
 # %% [markdown]
-# More than a quarter of the gradients are smaller than 2⁻²⁵ and become 0 in FP16. The weights and
-# activations of this layer keep all their nonzero values. The figure below shows why. The
-# histograms give the sizes of the values in powers of two, and the bars below them show which sizes
-# each format can hold.
+# More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
+# this layer keep all their nonzero values. The figure below shows why. Its histograms give the sizes of the
+# values in powers of two, and the bars under them show which sizes each format can hold.
 
 # %% tags=["nbval-ignore-output"]
 from labkit import plots
@@ -538,20 +525,19 @@ plots.windows(
 )
 
 # %% [markdown]
-# A format can fail a tensor in two ways. A value outside the range is lost. A value inside the
-# range is rounded, with a relative error of at most half an eps, or more if it is subnormal. The
-# two need different remedies, so measure them separately.
+# A format can fail a tensor in two ways. A value outside the range is lost. A value inside it is rounded, with
+# a relative error of at most eps/2 for normal values, and more for subnormal ones.
 #
 # ### Exercise: lost values and rounding error
 #
-# *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures
-# both.
+# *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both.
 #
 # - **Input:** a float32 tensor with zeros, negative values and subnormals, and `torch.float16` or
-#   `torch.bfloat16`. - **Output:** two numbers. The first is the share, from 0 to 1, of the nonzero
-#   values that the cast turns into 0. The second is the median relative error |cast − x| / |x| of
-#   the nonzero values that survive. - **Example:** for `x = [0, 1e-9, 0.1]` in FP16 one of two
-#   nonzero values is lost, so the share is 0.5. The error is that of 0.1 alone, 0.00024.
+#   `torch.bfloat16`.
+# - **Output:** two numbers. The first is the share, from 0 to 1, of the nonzero values that the cast turns
+#   into 0. The second is the median of |cast − x| / |x| over the nonzero values that survive.
+# - **Example:** for `x = [0, 1e-9, 0.1]` in FP16, one of two nonzero values is lost, so the share is 0.5.
+#   The error is that of 0.1 alone, 0.00024.
 
 
 # %% exercise="window"
@@ -597,15 +583,13 @@ pd.DataFrame(
 # %% [markdown]
 # ### Range or precision
 #
-# FP16 loses 28 % of the gradients, and BF16 loses none of them. BF16 pays with precision: its error
-# on the weights is eight times that of FP16. On the gradients it is the other way round. Most
-# gradients that survive in FP16 are subnormal and have lost significant bits, so their error is
-# eleven times that of BF16.
+# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights is
+# eight times that of FP16. On the gradients it is the other way round. Most gradients that survive in
+# FP16 are subnormal and have lost significant bits, so their error is eleven times that of BF16.
 #
-# Take care with rules of thumb about this. The smallest *normal* FP16 value is 2⁻¹⁴, and 94 % of
-# these gradients lie below it. But only 28 % are lost, since subnormals reach down to 2⁻²⁴. Lab 04
-# saves these 28 % with **loss scaling**: it multiplies the loss, and so all gradients, by a
-# constant that moves them into the range of FP16.
+# The smallest *normal* FP16 value, 2⁻¹⁴, is no measure of what is lost. As the next cell shows, 94 % of the
+# gradients lie below it. Lab 04 saves the lost 28 % with **loss scaling**: it multiplies the loss, and with it all
+# gradients, by a constant that moves the gradients into the range of FP16.
 
 # %%
 gradients = tensors["gradients"].abs()
@@ -616,7 +600,7 @@ print(f"below the smallest normal value: {below_normal:.0%}   lost in the cast: 
 # %% [markdown]
 # ### Six statements about formats
 #
-# You now know enough to judge statements like those in articles and in interviews.
+# You now know enough to judge statements like those in articles and interviews.
 
 # %%
 import struct
@@ -644,23 +628,21 @@ def sentences():
 # %% [markdown]
 # Statements 4 and 6 are right.
 #
-# 1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
-# 2. Counted with subnormals, FP16 spans a factor of 2⁴⁰ and E5M2 one of 2³². Their *normal* ranges
-#    are the same, about 2³⁰. If somebody says that the two have the same range, ask which of the
-#    two is meant.
-# 3. The exponents are the same, and the largest values nearly so: 3.4e38 is finite in FP32 and inf
-#    in BF16. The subnormals of FP32 reach further down. "About the range of FP32" is right.
+# 1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66. BF16 stores 0.1 as 0x3DCD.
+# 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
+#    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
+# 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
+#    further down. "About the range of FP32" would be right.
 # 4. Up to 2048 the gap of FP16 is at most 1, so every integer is a value.
-# 5. Precision depends on the mantissa bits, and range on the exponent bits. BF16 has fewer of the
-#    first and more of the second.
-# 6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers. Only one mantissa
-#    pattern means NaN.
+# 5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+#    of the second.
+# 6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers.
 
 # %% [markdown]
 # ### Eight bits: E5M2 and E4M3
 #
-# An FP8 number has seven bits besides its sign. How would you divide them between exponent and
-# mantissa? Take the gradients above as an example.
+# An FP8 number has seven bits besides its sign. How should they be divided between exponent and mantissa?
+# Take the gradients above as an example. The next cell tries one format on them.
 
 # %%
 exponents = torch.frexp(gradients[gradients > 0])[1] - 1
@@ -674,14 +656,15 @@ print(
 # %% [markdown]
 # ### Exercise: design an eight-bit format
 #
-# *16 minutes, optional.* Find widths and a bias that hold these gradients. You can try formats in
-# the cell above: change `trial` and run it again.
+# *16 minutes, optional.* Find widths and a bias that hold these gradients. To try a format, change `trial`
+# in the cell above and run it again.
 #
-# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers. With the sign
-#   bit the widths make eight bits. - **Goal:** no value overflows, at most 1 % of the nonzero
-#   values are lost, and the median relative error is at most 6 %. - **Given:** inf and NaN as in
-#   IEEE 754, so at least two exponent bits and one mantissa bit. With $k$ exponent bits all finite
-#   values lie below $2^{2^k - 1 - \text{bias}}$: a larger bias moves the range down.
+# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)` with whole numbers. Together with the
+#   sign bit the widths make eight bits.
+# - **Goal:** no value overflows, at most 1 % of the values are lost, and the median relative error of the
+#   others is at most 6 %.
+# - **Given:** inf and NaN as in IEEE 754, so at least two exponent bits and one mantissa bit. With $k$ exponent
+#   bits the finite values lie below $2^{2^k - 1 - \text{bias}}$, so a larger bias moves the range down.
 
 # %% exercise="eight-bits"
 eight_bits = ...  # dict(exponent_bits=, mantissa_bits=, bias=)
@@ -708,16 +691,15 @@ check_eight_bits(eight_bits)
 # %% [markdown]
 # ### Why FP8 training uses two formats
 #
-# Five exponent bits and two mantissa bits are the only split that meets the goal. FP8 training uses
-# this split for gradients, under the name **E5M2**. For weights and activations it uses **E4M3**:
-# their values span fewer powers of two, so one more mantissa bit is worth more to them. Your format
-# needed a bias of its own. The standard formats have a fixed bias, and training multiplies the
-# tensor by a scale instead. That does the same: a bias that is larger by one halves every value.
+# Five exponent bits and two mantissa bits are the only split that meets the goal. FP8 training uses this split,
+# **E5M2**, for gradients. For weights and activations it uses **E4M3**: they span fewer powers of two, so
+# the third mantissa bit is worth more to them. The standard formats have a fixed bias. Training
+# multiplies the tensor by a scale instead, which has the same effect as another bias.
 #
 # ### Two formats called E4M3
 #
-# The names fix the widths, but not everything else. The cell below decodes four codes as E4M3,
-# defined by the Open Compute Project, and as E4M3FNUZ, which AMD's MI300 uses.
+# The name fixes the widths and no more. The next cell decodes four codes as E4M3 of the Open Compute Project,
+# and as E4M3FNUZ, which AMD's MI300 uses.
 
 # %%
 codes = (0b0_0111_000, 0b0_1111_110, 0b0_1111_111, 0b1_0000_000)
@@ -730,22 +712,21 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The biases are 7 and 8, so the same code means half as much in E4M3FNUZ, and the code of −0.0 is
-# its NaN. Whoever loads a checkpoint of one kind as the other gets wrong weights and no error. The
-# dtypes `torch.float8_e4m3fn` and `torch.float8_e4m3fnuz` keep the two apart.
+# The biases are 7 and 8, so the same code means half as much in E4M3FNUZ, and the code of −0.0 means NaN.
+# If you load a checkpoint of one kind as the other, you get wrong weights and no error. In torch the dtypes
+# are `torch.float8_e4m3fn` and `torch.float8_e4m3fnuz`.
 #
 # ### TF32
 #
-# TF32 is not a dtype. The tensor stays FP32, and the matrix units of NVIDIA GPUs from Ampere on
-# round the *inputs* of a matmul: 8 exponent bits are kept, and at least 10 mantissa bits. NVIDIA
-# promises this minimum and no exact number. The sums are kept in FP32. So TF32 has the range of
-# FP32 and about the precision of FP16. Lab 06 shows how to switch it on and what it gains.
+# TF32 is not a dtype. The tensor stays FP32. On NVIDIA GPUs from Ampere on, the matrix units round the *inputs*
+# of a matmul: they keep 8 exponent bits and at least 10 mantissa bits, and add the products in FP32. So TF32
+# has the range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
 
 # %% [markdown]
 # ### Say it
 #
-# These are interview questions about this lab. Where one asks you to speak, say your answer aloud,
-# write it down in one line, and then tick what you have said.
+# These are interview questions about this lab. Where one asks you to speak, say your answer aloud, write it
+# down in one line, and then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

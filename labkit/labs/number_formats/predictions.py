@@ -45,8 +45,8 @@ below_one = NumberGuess(
             "subnormals besides, and 16 lie above. So it is a little less than half."
         ),
         (51, 100): (
-            "There are fewer. 14 intervals from one power of two to the next lie below 1, with 1023 "
-            "subnormals besides, and 16 lie above. Each interval holds 1024 values."
+            "There are fewer. 14 intervals from one power of two to the next lie below 1, with "
+            "1023 subnormals besides, and 16 lie above. Each interval holds 1024 values."
         ),
     },
     otherwise="A percentage lies between 0 and 100.",

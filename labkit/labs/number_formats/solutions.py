@@ -43,7 +43,7 @@ def decode(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> floa
 # Exercise: ulp
 def ulp(x: float) -> float:
     """The distance from |x| to the next larger FP16 value."""
-    # `math.frexp(x)` returns (m, e) with x = m * 2**e and 0.5 <= abs(m) < 1. For 0.0 it returns (0.0, 0).
+    # `math.frexp(x)` returns (f, k) with x = f * 2**k and 0.5 <= abs(f) < 1; for 0.0, (0.0, 0).
     exponent = math.frexp(x)[1] - 1 if x else -14
     return 2.0 ** (max(exponent, -14) - 10)
 # End
@@ -75,38 +75,32 @@ eight_bits = dict(exponent_bits=5, mantissa_bits=2, bias=38)
 # End
 
 EXPLANATIONS = {
-    "step-at-2048": r"""The result is 2048, so the addition changed nothing. This is not overflow: 2049 is far below
-65504. The reason is that FP16 has no value between 2048 and 2050. The exact sum, 2049, lies
-halfway between the two and is rounded back to 2048. If you add 1 a thousand times more, the sum
-still stays at 2048.
+    "step-at-2048": r"""The result is 2048, so the addition changed nothing. This is not overflow: 2049 is far below 65504. The
+reason is that FP16 has no value between 2048 and 2050. The exact sum, 2049, lies halfway between the two
+and is rounded to 2048. If you add 1 a thousand times more, the sum still stays at 2048.
 
 To predict such a case, you need to know where the values of a format lie.""",
-    "below-one": r"""Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval
-from 2⁻⁵ to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such
-intervals and 1023 subnormals, which makes 15,359 of the 31,743 positive finite values. A float
-format spaces its values relative to their size. This suits weights and gradients, whose sizes
-range over many powers of two.""",
-    "near-the-top": r"""The result is 65504, although 65519 is larger than the largest value. The cast first rounds as if
-the exponent had no upper limit. In that case the next value after 65504 would be 65536. The
-number 65519 is 15 above 65504 and 17 below 65536, so it rounds down to 65504. From 65520 on, the
-halfway point, a number rounds to 65536. FP16 does not have this value, and the result is inf: the
-number **overflows**.""",
-    "loses-most": r"""More than a quarter of the gradients are smaller than 2⁻²⁵ and become 0 in FP16. The weights and
-activations of this layer keep all their nonzero values. The figure below shows why. The
-histograms give the sizes of the values in powers of two, and the bars below them show which sizes
-each format can hold.""",
+    "below-one": r"""Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval from 2⁻⁵
+to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such intervals and 1023
+subnormals, which makes 15,359 of the 31,743 positive finite values. This suits weights and gradients, whose
+sizes spread over many powers of two.""",
+    "near-the-top": r"""The result is 65504. The cast first rounds as if the exponent had no upper limit. Then the value after
+65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is rounded down. From
+65520 on, the halfway point, numbers are rounded to 65536. FP16 does not have this value, so the result
+is inf: the number **overflows**.""",
+    "loses-most": r"""More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
+this layer keep all their nonzero values. The figure below shows why. Its histograms give the sizes of the
+values in powers of two, and the bars under them show which sizes each format can hold.""",
     "published": r"""Statements 4 and 6 are right.
 
-1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
-2. Counted with subnormals, FP16 spans a factor of 2⁴⁰ and E5M2 one of 2³². Their *normal* ranges
-   are the same, about 2³⁰. If somebody says that the two have the same range, ask which of the
-   two is meant.
-3. The exponents are the same, and the largest values nearly so: 3.4e38 is finite in FP32 and inf
-   in BF16. The subnormals of FP32 reach further down. "About the range of FP32" is right.
+1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66. BF16 stores 0.1 as 0x3DCD.
+2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
+   both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
+3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
+   further down. "About the range of FP32" would be right.
 4. Up to 2048 the gap of FP16 is at most 1, so every integer is a value.
-5. Precision depends on the mantissa bits, and range on the exponent bits. BF16 has fewer of the
-   first and more of the second.
-6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers. Only one mantissa
-   pattern means NaN.""",
+5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+   of the second.
+6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers.""",
 }
 """What stands behind each prediction."""
