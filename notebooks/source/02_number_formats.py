@@ -1,8 +1,7 @@
 # %% [markdown]
 # # 2. Build a number system
 #
-# Build FP16 from its bits, and learn to predict what a 16-bit or 8-bit format keeps of a tensor and
-# what it loses.
+# Build FP16 from its bits, and learn to predict what a format keeps of a tensor and what it loses.
 #
 # *any laptop · needs: Python and PyTorch tensors, nothing about floating point*
 #
@@ -40,11 +39,10 @@ warm_up("02_number_formats")
 # ### A sum that stops
 #
 # An optimizer changes each weight a little, thousands of times, so a weight is a long sum. Suppose that a
-# sum is kept in FP16 and has reached 2048. FP16 can hold numbers up to 65504, so there seems to be plenty
-# of room.
+# sum is kept in FP16 and has reached 2048. FP16 can hold numbers up to 65504, so there is plenty of room.
 #
-# The next cell adds 1 to 2048 in FP16. The result stays hidden until you guess it: type a number, press
-# Enter, and say how sure you are. **Show me** gives the answer without a guess.
+# The next cell adds 1. The result stays hidden until you guess it: type a number, press Enter, and say how
+# sure you are. **Show me** gives the answer without a guess.
 
 
 # %% predict="step-at-2048"
@@ -65,25 +63,24 @@ def step():
 #
 # Begin with the smallest floating-point format that GPUs multiply. FP4 has four bits: one **sign** bit,
 # two **exponent** bits and one **mantissa** bit. Its other name, **E2M1**, counts the exponent and mantissa
-# bits. Read together as an integer, the four bits are the **code** of a number.
+# bits. The four bits, read as an integer, are the **code** of a number.
 #
-# A float format works like scientific notation, but in binary. A number is written with one nonzero digit
-# before the point, and multiplied by a power of two. In binary the only nonzero digit is 1, so the format
-# does not store it. This unstored digit is called the **implied 1**. The mantissa bit $m$ is the digit
-# after the point and is worth one half:
+# A float format is scientific notation in binary: one nonzero digit before the point, more digits after it,
+# times a power of two. In binary the only nonzero digit is 1, so the format does not store it. It is called
+# the **implied 1**. The mantissa bit $m$ is the digit after the point and is worth one half:
 #
 # $$(-1)^{\text{sign}} \times (1 + m/2) \times 2^{E - \text{bias}}$$
 #
-# The exponent field $E$ is 0, 1, 2 or 3. To reach small numbers too, the format subtracts a constant from
-# it, the **bias**, which is 1 in E2M1. For example, the code `0 10 1` has sign 0, $E = 2$ and $m = 1$, so
-# its value is $(1 + 1/2) \times 2^{2-1} = 3$.
+# The exponent field $E$ is 0, 1, 2 or 3. To reach small numbers too, the format subtracts a constant, the
+# **bias**, which is 1 in E2M1. For example, the code `0 10 1` has sign 0, $E = 2$ and $m = 1$. Its
+# value is $(1 + 1/2) \times 2^{2-1} = 3$.
 #
-# With an implied 1, no code could mean zero. When $E$ is 0, two things therefore change. The digit before
-# the point is 0 instead of 1, and the exponent is the same as for $E = 1$:
+# With an implied 1, no code could mean zero. When $E$ is 0, two things therefore change: the digit before
+# the point is 0, and the exponent is the same as for $E = 1$:
 #
 # $$(-1)^{\text{sign}} \times (0 + m/2) \times 2^{1 - \text{bias}}$$
 #
-# This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with $E = 0$ is called **subnormal**. A
+# This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with $E = 0$ is called **subnormal**, and a
 # number with an implied 1 is called **normal**.
 #
 # Try it in the explorer. Click a bit, or move with the arrow keys and toggle with the space bar. First
@@ -157,16 +154,15 @@ plots.number_line([E2M1], limit=6)
 # %% [markdown]
 # ### Spacing, and a scale for each block
 #
-# Look at the distances. From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In every
-# float format the values from one power of two to the next are evenly spaced, and the spacing doubles at
-# each power of two. Only the subnormals differ: below 1, the smallest normal value, the spacing stays 0.5
-# down to 0. Without subnormals there would be a hole between 0 and 1.
+# From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In every float format the values from
+# one power of two to the next are evenly spaced, and the spacing doubles at each power of two. Only the
+# subnormals differ: below 1, the smallest normal value, the spacing stays 0.5 down to 0.
 #
 # The weights of a network are often near 0.05, and E2M1 alone would round all of them to 0. An FP4 tensor
-# is therefore stored in blocks, and each block has a **scale**. MXFP4 uses one power of two for 32 values.
-# NVFP4 uses one 8-bit float for 16. The next cell applies MXFP4's rule to a block of four weights. The scale is
-# the power of two by which the largest weight must be divided to lie between 4 and 8. Each weight
-# is divided by the scale, rounded (above 6 to 6), and multiplied by the scale again.
+# is therefore stored in blocks that each have a **scale**: in MXFP4 a power of two for 32 values, in NVFP4
+# an 8-bit float for 16. The next cell applies MXFP4's rule to four weights. The scale is the power of two that
+# divides the largest weight to a number between 4 and 8. Each weight is divided by the scale, rounded
+# (above 6 to 6), and multiplied by the scale again.
 
 # %%
 weights = torch.tensor([0.031, -0.012, 0.045, 0.001])
@@ -186,16 +182,16 @@ pd.DataFrame(
 # %% [markdown]
 # ### Sixteen bits: FP16
 #
-# FP16 follows the same rule with 5 exponent bits, 10 mantissa bits and bias 15. Its mantissa field $m$ is a
+# FP16 follows the same rule with 5 exponent bits, 10 mantissa bits and bias 15. The mantissa field $m$ is a
 # whole number from 0 to 1023 and counts steps of $1/1024$:
 #
 # $$(-1)^{\text{sign}} \times (1 + m/2^{10}) \times 2^{E - 15} \qquad \text{and, for } E = 0, \qquad (-1)^{\text{sign}} \times (0 + m/2^{10}) \times 2^{-14}$$
 #
-# One thing is new. FP16 is defined by IEEE 754, which reserves the highest exponent field, 31, for **inf**
-# ($m = 0$) and **NaN** ($m > 0$). The largest finite value therefore has $E = 30$ and $m = 1023$, and is
+# One thing is new: IEEE 754 reserves the highest exponent field, 31, for **inf** ($m = 0$) and **NaN**
+# ($m > 0$). The largest finite value therefore has $E = 30$ and $m = 1023$, and is
 # $(2 - 2^{-10}) \times 2^{15} = 65504$.
 #
-# How are the positive values of FP16 divided between the numbers below 1 and the numbers above?
+# How many of the positive values lie below 1?
 
 
 # %% predict="below-one"
@@ -218,11 +214,9 @@ def percent_below_one():
 # *14 minutes, optional, about 8 lines.* Write `decode(code, exponent_bits, mantissa_bits, bias)`, the rule
 # above for any widths and any bias.
 #
-# - **Input:** a code, the two widths and the bias, all ints. No code of inf or NaN occurs, so treat the
-#   highest exponent field like the others.
+# - **Input:** four ints. No code of inf or NaN occurs, so treat the highest exponent field like the others.
 # - **Output:** a float. `decode(0b01111011, 5, 2, 15)` is 57344.0, the largest value of E5M2.
-# - **Edge cases:** subnormals and −0.0. The formats are E2M1, FP16, BF16, FP32 and two kinds of E4M3 with
-#   bias 7 and 8.
+# - **Edge cases:** subnormals, −0.0, and two kinds of E4M3 with bias 7 and 8.
 
 
 # %% exercise="decode"
@@ -258,42 +252,34 @@ check_decode(decode)
 # %% [markdown]
 # ### What torch.finfo tells you
 #
-# `torch.finfo(dtype)` has the largest value, the smallest normal value and eps. The other columns of this
+# `torch.finfo(dtype)` has the largest value, the smallest normal value and eps. The other rows of this
 # table are computed from these three.
 
 # %%
 dtypes = [torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn]
 infos = {str(dtype).removeprefix("torch."): torch.finfo(dtype) for dtype in dtypes}
-smallest = {name: info.smallest_normal * info.eps for name, info in infos.items()}  # subnormal
-pd.DataFrame(
-    {
-        "largest": {name: f"{info.max:.6g}" for name, info in infos.items()},
-        "smallest normal": {name: f"{info.smallest_normal:.3g}" for name, info in infos.items()},
-        "smallest subnormal": {name: f"{smallest[name]:.3g}" for name in infos},
-        "eps": {name: f"{info.eps:.3g}" for name, info in infos.items()},
-        "normal range": {
-            n: f"2^{math.log2(i.max / i.smallest_normal):.0f}" for n, i in infos.items()
-        },
-        "whole range": {n: f"2^{math.log2(i.max / smallest[n]):.0f}" for n, i in infos.items()},
-    }
-)
+rows = [(info.max, info.smallest_normal, info.eps) for info in infos.values()]
+table = pd.DataFrame(rows, columns=["largest", "smallest normal", "eps"], index=infos)
+table["smallest subnormal"] = table["smallest normal"] * table["eps"]
+for column in ("smallest normal", "smallest subnormal"):
+    table[f"log2(largest / {column})"] = (table["largest"] / table[column]).map(math.log2).round()
+table.map("{:.6g}".format).T
 
 # %% [markdown]
 # - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa bits. BF16
 #   has 7 of them, and an eps of 0.0078. FP16 has 10, and an eps of 0.00098.
-# - The **normal range** is the largest value divided by the smallest normal value. It depends mainly on
-#   the number of exponent bits. BF16 has as many as FP32, and E5M2 as many as FP16.
-# - The **whole range** begins at the smallest subnormal instead, which is smaller by a factor of 1/eps.
-#   This is why the whole range of FP16 is larger than that of E5M2. Note that `smallest_normal`, also
-#   called `tiny`, is *not* the smallest positive value.
+# - The **normal range** is the largest value divided by the smallest normal value, here as a power of two. It
+#   depends mainly on the number of exponent bits. BF16 has as many as FP32, and E5M2 as many as FP16.
+# - With subnormals the range is larger by a factor of 1/eps. So `smallest_normal`, also called `tiny`, is
+#   *not* the smallest positive value.
 
 # %% [markdown]
 # ### The gap to the next value
 #
 # Take an FP16 value $x$ with $2^e \le x < 2^{e+1}$ and $e \ge -14$. The next larger value is $2^{e-10}$ away,
-# because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, short
-# for *unit in the last place*. It decides what an addition can do: if you add less than half a gap to a
-# weight, the sum is rounded back to the weight, and the update is lost.
+# because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, *unit in
+# the last place*. If you add less than half a gap to a weight, the sum is rounded back to the weight, and
+# the update is lost.
 #
 # ### Exercise: the gap above x
 #
@@ -358,10 +344,9 @@ pd.DataFrame(
 # gap. Such a tie goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
 # rule. In BF16 the gap is 2 from 256 on, so a counter in BF16 stops at 256.
 #
-# Weights have the same problem at a smaller scale. Just above 1 the gap of BF16 is 0.0078, so an update
-# below 0.0039 is lost. Near 0.05 the gap is 0.00024. Adam's updates are about as large as the learning
-# rate. With a learning rate of 1e-4, such updates do not move a BF16 weight near 0.05. This is why
-# mixed precision training keeps the weights in FP32, the **master weights** of lab 04.
+# Near 0.05 the gap of BF16 is 0.00024. Adam's updates are about as large as the learning rate. With a
+# learning rate of 1e-4, such updates do not move a BF16 weight near 0.05. This is why mixed precision
+# training keeps the weights in FP32, the **master weights** of lab 04.
 #
 # **A stopping point.** You can now say where the values of a format lie.
 
@@ -383,10 +368,9 @@ from labkit.formats import decode as labkit_decode, quantize, spacing
 # %% [markdown]
 # ### Rounding to the nearest value
 #
-# A **cast** such as `x.half()` replaces each number by a value of the format. By default it takes the
-# nearest value. A number halfway between two values is called a **tie**. Of the two values, IEEE 754 then
-# takes the one whose mantissa field is even. The rule is called *round to nearest, ties to even*. If all
-# ties were rounded up instead, long sums would drift upward.
+# A **cast** such as `x.half()` replaces each number by the nearest value of the format. A number halfway
+# between two values is called a **tie**. Of the two values, IEEE 754 takes the one whose mantissa field is
+# even: *round to nearest, ties to even*. If all ties were rounded up, long sums would drift upward.
 #
 # What happens just above the largest value, 65504?
 
@@ -407,7 +391,7 @@ def cast():
 # ### Exercise: round to FP16
 #
 # *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x is rounded to. You may call
-# `spacing(x, FP16)`. It returns the gap at any finite x, also at an x that is not an FP16 value.
+# `spacing(x, FP16)`, the gap at any finite x, also at an x that is not an FP16 value.
 #
 # - **Input:** any float, inf and NaN included. Do not go through float32: that would round twice.
 # - **Output:** a float. `snap(2049.5)` is 2050.0. `snap(2049.0)` is a tie and gives 2048.0.
@@ -455,8 +439,7 @@ check_snap(snap)
 # </details>
 
 # %% [markdown]
-# The next cell compares your function with torch's cast on 3000 random values, and then shows cases from this
-# section.
+# The next cell compares your function with torch's cast on 3000 random values, and then shows a few cases.
 
 # %%
 nearest = yours(snap, ours.snap)
@@ -475,11 +458,11 @@ pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index
 
 # %% [markdown]
 # The last two rows show **underflow**. The smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵,
-# and everything below is rounded to 0. Everything above 2⁻²⁵ survives, at least as the smallest subnormal.
+# and everything below is rounded to 0. What is above 2⁻²⁵ survives.
 #
-# IEEE 754 defines other rounding directions too. In the explorer below, open *Every rounding of x*. At 2049
-# the rows differ. Then type `65519.99`: only `up` gives inf for sure. The `stochastic` rows are no mode of
-# IEEE 754. Stochastic rounding goes up or down at random, so that the average is exact. Lab 03 uses it.
+# IEEE 754 defines other rounding directions too. In the explorer below, type `65519.99` and open *Every
+# rounding of x*: only `up` gives inf for sure. The `stochastic` rows are no mode of IEEE 754. Stochastic
+# rounding goes up or down at random, so that the average is exact. Lab 03 uses it.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -489,9 +472,8 @@ FormatExplorer(fmt=FP16, value=2049.0)
 # %% [markdown]
 # ### What a format keeps of a real tensor
 #
-# Now look at a real training run. A small network (64-256-256-10 units) learned handwritten digits in FP32.
-# After 400 steps three tensors of one layer were saved: its weights, the activations that enter it, and the
-# gradients of these activations.
+# A small network (64-256-256-10 units) learned handwritten digits in FP32. After 400 steps three tensors of
+# one layer were saved: its weights, the activations that enter it, and the gradients of these activations.
 
 # %%
 from labkit.training.data import digits_mlp
@@ -512,7 +494,7 @@ def largest_share_lost():
 
 # %% [markdown]
 # More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
-# this layer keep all their nonzero values. The figure below shows why. Its histograms give the sizes of the
+# this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
 # values in powers of two, and the bars under them show which sizes each format can hold.
 
 # %% tags=["nbval-ignore-output"]
@@ -532,12 +514,10 @@ plots.windows(
 #
 # *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both.
 #
-# - **Input:** a float32 tensor with zeros, negative values and subnormals, and `torch.float16` or
-#   `torch.bfloat16`.
-# - **Output:** two numbers. The first is the share, from 0 to 1, of the nonzero values that the cast turns
-#   into 0. The second is the median of |cast − x| / |x| over the nonzero values that survive.
-# - **Example:** for `x = [0, 1e-9, 0.1]` in FP16, one of two nonzero values is lost, so the share is 0.5.
-#   The error is that of 0.1 alone, 0.00024.
+# - **Input:** a float32 tensor, zeros and subnormals included, and `torch.float16` or `torch.bfloat16`.
+# - **Output:** two numbers: the share, from 0 to 1, of the nonzero values that the cast turns into 0, and the
+#   median of |cast − x| / |x| over the nonzero values that survive.
+# - **Example:** for `x = [0, 1e-9, 0.1]` in FP16 the share is 0.5, and the error, that of 0.1, is 0.00024.
 
 
 # %% exercise="window"
@@ -584,18 +564,16 @@ pd.DataFrame(
 # ### Range or precision
 #
 # FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights is
-# eight times that of FP16. On the gradients it is the other way round. Most gradients that survive in
-# FP16 are subnormal and have lost significant bits, so their error is eleven times that of BF16.
+# eight times that of FP16. On the gradients it is the other way round, because most gradients that survive
+# in FP16 are subnormal and have lost significant bits.
 #
-# The smallest *normal* FP16 value, 2⁻¹⁴, is no measure of what is lost. As the next cell shows, 94 % of the
-# gradients lie below it. Lab 04 saves the lost 28 % with **loss scaling**: it multiplies the loss, and with it all
-# gradients, by a constant that moves the gradients into the range of FP16.
+# Do not count what lies below the smallest *normal* value: that would be 94 % of these gradients. Lab 04
+# saves the lost 28 % with **loss scaling**, which multiplies all gradients by a constant.
 
 # %%
 gradients = tensors["gradients"].abs()
-below_normal = (gradients < torch.finfo(torch.float16).smallest_normal).float().mean().item()
-lost = measure(tensors["gradients"], torch.float16)[0]
-print(f"below the smallest normal value: {below_normal:.0%}   lost in the cast: {lost:.0%}")
+subnormal = (gradients < torch.finfo(torch.float16).smallest_normal).float().mean().item()
+print(f"below 2**-14: {subnormal:.0%}   lost: {measure(gradients, torch.float16)[0]:.0%}")
 
 # %% [markdown]
 # ### Six statements about formats
@@ -641,8 +619,8 @@ def sentences():
 # %% [markdown]
 # ### Eight bits: E5M2 and E4M3
 #
-# An FP8 number has seven bits besides its sign. How should they be divided between exponent and mantissa?
-# Take the gradients above as an example. The next cell tries one format on them.
+# An FP8 number has seven bits besides its sign. How should exponent and mantissa share them? Take the gradients
+# above as an example. The next cell tries one format on them.
 
 # %%
 exponents = torch.frexp(gradients[gradients > 0])[1] - 1
@@ -659,12 +637,11 @@ print(
 # *16 minutes, optional.* Find widths and a bias that hold these gradients. To try a format, change `trial`
 # in the cell above and run it again.
 #
-# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)` with whole numbers. Together with the
-#   sign bit the widths make eight bits.
-# - **Goal:** no value overflows, at most 1 % of the values are lost, and the median relative error of the
-#   others is at most 6 %.
-# - **Given:** inf and NaN as in IEEE 754, so at least two exponent bits and one mantissa bit. With $k$ exponent
-#   bits the finite values lie below $2^{2^k - 1 - \text{bias}}$, so a larger bias moves the range down.
+# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers; with the sign bit the
+#   widths make eight bits. inf and NaN are as in IEEE 754, so you need at least two exponent bits and one
+#   mantissa bit.
+# - **Goal:** no value overflows, at most 1 % are lost, and the median relative error of the others is at most 6 %.
+# - **Given:** with $k$ exponent bits the finite values lie below $2^{2^k - 1 - \text{bias}}$.
 
 # %% exercise="eight-bits"
 eight_bits = ...  # dict(exponent_bits=, mantissa_bits=, bias=)
@@ -693,13 +670,13 @@ check_eight_bits(eight_bits)
 #
 # Five exponent bits and two mantissa bits are the only split that meets the goal. FP8 training uses this split,
 # **E5M2**, for gradients. For weights and activations it uses **E4M3**: they span fewer powers of two, so
-# the third mantissa bit is worth more to them. The standard formats have a fixed bias. Training
-# multiplies the tensor by a scale instead, which has the same effect as another bias.
+# the third mantissa bit is worth more to them. The standard formats have a fixed bias; training
+# multiplies the tensor by a scale instead, which has the same effect.
 #
 # ### Two formats called E4M3
 #
-# The name fixes the widths and no more. The next cell decodes four codes as E4M3 of the Open Compute Project,
-# and as E4M3FNUZ, which AMD's MI300 uses.
+# The name fixes only the widths. The next cell decodes four codes as E4M3 of the Open Compute Project, and as
+# E4M3FNUZ, which AMD's MI300 uses.
 
 # %%
 codes = (0b0_0111_000, 0b0_1111_110, 0b0_1111_111, 0b1_0000_000)
@@ -713,20 +690,19 @@ pd.DataFrame(
 
 # %% [markdown]
 # The biases are 7 and 8, so the same code means half as much in E4M3FNUZ, and the code of −0.0 means NaN.
-# If you load a checkpoint of one kind as the other, you get wrong weights and no error. In torch the dtypes
-# are `torch.float8_e4m3fn` and `torch.float8_e4m3fnuz`.
+# If you load a checkpoint of one kind as the other, you get wrong weights and no error.
 #
 # ### TF32
 #
-# TF32 is not a dtype. The tensor stays FP32. On NVIDIA GPUs from Ampere on, the matrix units round the *inputs*
-# of a matmul: they keep 8 exponent bits and at least 10 mantissa bits, and add the products in FP32. So TF32
-# has the range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
+# TF32 is not a dtype: the tensor stays FP32. The matrix units of NVIDIA GPUs from Ampere on round the *inputs*
+# of a matmul to 8 exponent bits and at least 10 mantissa bits, and add the products in FP32. So TF32 has the
+# range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
 
 # %% [markdown]
 # ### Say it
 #
-# These are interview questions about this lab. Where one asks you to speak, say your answer aloud, write it
-# down in one line, and then tick what you said.
+# Interview questions about this lab. Where one asks you to speak, say your answer aloud, write it down in
+# one line, and then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

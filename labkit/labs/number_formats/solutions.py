@@ -89,7 +89,7 @@ sizes spread over many powers of two.""",
 65520 on, the halfway point, numbers are rounded to 65536. FP16 does not have this value, so the result
 is inf: the number **overflows**.""",
     "loses-most": r"""More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
-this layer keep all their nonzero values. The figure below shows why. Its histograms give the sizes of the
+this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
 values in powers of two, and the bars under them show which sizes each format can hold.""",
     "published": r"""Statements 4 and 6 are right.
 
