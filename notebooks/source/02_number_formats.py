@@ -17,7 +17,7 @@
 # ## Sitting A: the values of a format
 #
 # *You are here:* **a sum that stops** → four bits → sixteen bits → the gap → *stop* → rounding →
-# real tensors → eight bits
+# real tensors → eight bits → six statements
 
 # %%
 import math
@@ -72,11 +72,11 @@ def step():
 # $$(-1)^{\text{sign}} \times (1 + m/2) \times 2^{E - \text{bias}}$$
 #
 # The exponent field $E$ is 0, 1, 2 or 3. To reach small numbers too, the format subtracts a constant, the
-# **bias**, which is 1 in E2M1. For example, the code `0 10 1` has sign 0, $E = 2$ and $m = 1$. Its
-# value is $(1 + 1/2) \times 2^{2-1} = 3$.
+# **bias**, which is 1 in E2M1. For example, code 5 has the bits `0 10 1`: sign 0, $E = 2$ and $m = 1$.
+# Its value is $(1 + 1/2) \times 2^{2-1} = 3$.
 #
-# With an implied 1, no code could mean zero. When $E$ is 0, two things therefore change: the digit before
-# the point is 0, and the exponent is the same as for $E = 1$:
+# With an implied 1, no code could mean zero. When $E$ is 0, the digit before the point is therefore 0. The
+# exponent is the same as for $E = 1$, so that the values go on evenly from 1 down to 0:
 #
 # $$(-1)^{\text{sign}} \times (0 + m/2) \times 2^{1 - \text{bias}}$$
 #
@@ -160,9 +160,10 @@ plots.number_line([E2M1], limit=6)
 #
 # The weights of a network are often near 0.05, and E2M1 alone would round all of them to 0. An FP4 tensor
 # is therefore stored in blocks that each have a **scale**: in MXFP4 a power of two for 32 values, in NVFP4
-# an 8-bit float for 16. The next cell applies MXFP4's rule to four weights. The scale is the power of two that
-# divides the largest weight to a number between 4 and 8. Each weight is divided by the scale, rounded
-# (above 6 to 6), and multiplied by the scale again.
+# an 8-bit float for 16. The next cell applies MXFP4's rule to four weights. The scale is the power of two for
+# which the largest magnitude, divided by the scale, is at least 4 and less than 8, because 4 is the largest
+# power of two in E2M1. Each weight is divided by the scale, rounded (above 6 to 6), and multiplied by the
+# scale again.
 
 # %%
 weights = torch.tensor([0.031, -0.012, 0.045, 0.001])
@@ -205,8 +206,8 @@ def percent_below_one():
 # %% [markdown]
 # Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval from 2⁻⁵
 # to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such intervals and 1023
-# subnormals, which makes 15,359 of the 31,743 positive finite values. This suits weights and gradients, whose
-# sizes spread over many powers of two.
+# subnormals, which makes 15,359 of the 31,743 positive finite values. Such a distribution suits weights and
+# gradients, whose sizes spread over many powers of two.
 
 # %% [markdown]
 # ### Exercise: decode any format
@@ -268,7 +269,7 @@ table.map("{:.6g}".format).T
 # %% [markdown]
 # - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa bits. BF16
 #   has 7 of them, and an eps of 0.0078. FP16 has 10, and an eps of 0.00098.
-# - The **normal range** is the largest value divided by the smallest normal value, here as a power of two. It
+# - The **normal range** is the largest value divided by the smallest normal value. The table gives its log2. It
 #   depends mainly on the number of exponent bits. BF16 has as many as FP32, and E5M2 as many as FP16.
 # - With subnormals the range is larger by a factor of 1/eps. So `smallest_normal`, also called `tiny`, is
 #   *not* the smallest positive value.
@@ -278,8 +279,8 @@ table.map("{:.6g}".format).T
 #
 # Take an FP16 value $x$ with $2^e \le x < 2^{e+1}$ and $e \ge -14$. The next larger value is $2^{e-10}$ away,
 # because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, *unit in
-# the last place*. If you add less than half a gap to a weight, the sum is rounded back to the weight, and
-# the update is lost.
+# the last place*. If you add a positive number smaller than half the gap to a weight, the nearest value is
+# still the weight. The sum is rounded back to it, and the update is lost.
 #
 # ### Exercise: the gap above x
 #
@@ -345,7 +346,7 @@ pd.DataFrame(
 # rule. In BF16 the gap is 2 from 256 on, so a counter in BF16 stops at 256.
 #
 # Near 0.05 the gap of BF16 is 0.00024. Adam's updates are about as large as the learning rate. With a
-# learning rate of 1e-4, such updates do not move a BF16 weight near 0.05. This is why mixed precision
+# learning rate of 1e-4, an update is less than half of this gap, 0.00012, and does not move a BF16 weight near 0.05. This is why mixed precision
 # training keeps the weights in FP32, the **master weights** of lab 04.
 #
 # **A stopping point.** You can now say where the values of a format lie.
@@ -354,7 +355,7 @@ pd.DataFrame(
 # ## Sitting B: rounding, and a format for a tensor
 #
 # *You are here:* a sum that stops → four bits → sixteen bits → the gap → *stop* → **rounding** →
-# real tensors → eight bits
+# real tensors → eight bits → six statements
 
 # %%
 import math, torch
@@ -382,10 +383,10 @@ def cast():
 
 
 # %% [markdown]
-# The result is 65504. The cast first rounds as if the exponent had no upper limit. Then the value after
-# 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is rounded down. From
-# 65520 on, the halfway point, numbers are rounded to 65536. FP16 does not have this value, so the result
-# is inf: the number **overflows**.
+# The result is 65504. The cast first rounds as if the exponent had no upper limit. Without that limit, the
+# next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is
+# rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from 65520 on,
+# numbers are rounded to 65536. FP16 does not have this value, and the result is inf: the number **overflows**.
 
 # %% [markdown]
 # ### Exercise: round to FP16
@@ -425,7 +426,7 @@ check_snap(snap)
 # Try it in E2M1, whose largest value is 6. The number 2.6 is 2.6 gaps of 1, which rounds to 3 gaps,
 # so 3.0. The number 5.1 is 2.55 gaps of 2, which rounds to 3 gaps, so 6.0. The number 7.0 is 3.5
 # gaps of 2, a tie, and rounds to 4 gaps, so 8.0. That is above 6. What should FP16 return in such a
-# case? And which sign has `round(-0.1)`?
+# case? And what sign does `round(-0.1)` have?
 # </details>
 # <details><summary>Hint 3</summary>
 #
@@ -458,11 +459,11 @@ pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index
 
 # %% [markdown]
 # The last two rows show **underflow**. The smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵,
-# and everything below is rounded to 0. What is above 2⁻²⁵ survives.
+# and everything below are rounded to 0. What is above 2⁻²⁵ survives.
 #
 # IEEE 754 defines other rounding directions too. In the explorer below, type `65519.99` and open *Every
-# rounding of x*: only `up` gives inf for sure. The `stochastic` rows are no mode of IEEE 754. Stochastic
-# rounding goes up or down at random, so that the average is exact. Lab 03 uses it.
+# rounding of x*: only `up` gives inf for sure. Stochastic rounding is not a mode of IEEE 754. It
+# goes up or down at random, with probabilities that make the average exact. Lab 03 uses it.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -472,8 +473,9 @@ FormatExplorer(fmt=FP16, value=2049.0)
 # %% [markdown]
 # ### What a format keeps of a real tensor
 #
-# A small network (64-256-256-10 units) learned handwritten digits in FP32. After 400 steps three tensors of
-# one layer were saved: its weights, the activations that enter it, and the gradients of these activations.
+# A small network (64-256-256-10 units) learned handwritten digits in FP32. After 400 steps 8191
+# values were saved from each of three tensors of one layer: its weights, the activations that enter it, and
+# the gradients of these activations.
 
 # %%
 from labkit.training.data import digits_mlp
@@ -493,7 +495,7 @@ def largest_share_lost():
 
 
 # %% [markdown]
-# More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
+# More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
 # this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
 # values in powers of two, and the bars under them show which sizes each format can hold.
 
@@ -507,14 +509,16 @@ plots.windows(
 )
 
 # %% [markdown]
-# A format can fail a tensor in two ways. A value outside the range is lost. A value inside it is rounded, with
-# a relative error of at most eps/2 for normal values, and more for subnormal ones.
+# A cast can damage a tensor in two ways. A value that is too small becomes 0 and is lost, and one that is too
+# large becomes inf. A value within the range is rounded, with a relative error of at most eps/2 for normal
+# values, and more for subnormal ones.
 #
 # ### Exercise: lost values and rounding error
 #
 # *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both.
 #
-# - **Input:** a float32 tensor, zeros and subnormals included, and `torch.float16` or `torch.bfloat16`.
+# - **Input:** a float32 tensor, zeros and subnormals included, and `torch.float16` or `torch.bfloat16`. No
+#   value overflows, and at least one nonzero value survives.
 # - **Output:** two numbers: the share, from 0 to 1, of the nonzero values that the cast turns into 0, and the
 #   median of |cast − x| / |x| over the nonzero values that survive.
 # - **Example:** for `x = [0, 1e-9, 0.1]` in FP16 the share is 0.5, and the error, that of 0.1, is 0.00024.
@@ -548,6 +552,11 @@ check_window(window)
 # selects the values for the median?
 # </details>
 
+# %% [markdown]
+# ### Range or precision
+#
+# The next cell measures both kinds of damage on the three tensors.
+
 # %%
 measure = yours(window, ours.window)
 print(f"Computed with {whose(measure)} window:")
@@ -561,60 +570,18 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# ### Range or precision
-#
-# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights is
-# eight times that of FP16. On the gradients it is the other way round, because most gradients that survive
+# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights
+# is eight times that of FP16. On the gradients it is the other way round, because most gradients that survive
 # in FP16 are subnormal and have lost significant bits.
 #
-# Do not count what lies below the smallest *normal* value: that would be 94 % of these gradients. Lab 04
-# saves the lost 28 % with **loss scaling**, which multiplies all gradients by a constant.
+# Do not call a value lost only because it lies below the smallest *normal* value. 94 % of these gradients do,
+# but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**, which
+# multiplies all gradients by a constant.
 
 # %%
 gradients = tensors["gradients"].abs()
 subnormal = (gradients < torch.finfo(torch.float16).smallest_normal).float().mean().item()
 print(f"below 2**-14: {subnormal:.0%}   lost: {measure(gradients, torch.float16)[0]:.0%}")
-
-# %% [markdown]
-# ### Six statements about formats
-#
-# You now know enough to judge statements like those in articles and interviews.
-
-# %%
-import struct
-
-
-def whole_range(fmt):
-    return math.log2(fmt.max / fmt.smallest_subnormal)
-
-
-# %% predict="published"
-@predict(guesses.published)
-def sentences():
-    binary16 = int.from_bytes(struct.pack(">e", 0.1))  # IEEE's 16-bit code of 0.1
-    bf16 = torch.tensor(0.1).bfloat16().view(torch.int16).item()
-    return [
-        binary16 == bf16,
-        abs(whole_range(FP16) - whole_range(E5M2)) <= 1,
-        BF16.max == FP32.max and BF16.smallest_subnormal == FP32.smallest_subnormal,
-        all(quantize(float(n), FP16) == n for n in range(2049)),
-        whole_range(BF16) < whole_range(FP16),
-        not E4M3.has_inf,
-    ]
-
-
-# %% [markdown]
-# Statements 4 and 6 are right.
-#
-# 1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66. BF16 stores 0.1 as 0x3DCD.
-# 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
-#    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
-# 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
-#    further down. "About the range of FP32" would be right.
-# 4. Up to 2048 the gap of FP16 is at most 1, so every integer is a value.
-# 5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
-#    of the second.
-# 6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers.
 
 # %% [markdown]
 # ### Eight bits: E5M2 and E4M3
@@ -634,7 +601,7 @@ print(
 # %% [markdown]
 # ### Exercise: design an eight-bit format
 #
-# *16 minutes, optional.* Find widths and a bias that hold these gradients. To try a format, change `trial`
+# *16 minutes, optional.* Find the widths and the bias of a format that holds these gradients. To try a format, change `trial`
 # in the cell above and run it again.
 #
 # - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers; with the sign bit the
@@ -668,15 +635,16 @@ check_eight_bits(eight_bits)
 # %% [markdown]
 # ### Why FP8 training uses two formats
 #
-# Five exponent bits and two mantissa bits are the only split that meets the goal. FP8 training uses this split,
-# **E5M2**, for gradients. For weights and activations it uses **E4M3**: they span fewer powers of two, so
-# the third mantissa bit is worth more to them. The standard formats have a fixed bias; training
-# multiplies the tensor by a scale instead, which has the same effect.
+# With five exponent bits and two mantissa bits a format holds these gradients with a small enough error. FP8
+# training uses this split, **E5M2**, for gradients. For weights and activations it uses **E4M3**: they span
+# fewer powers of two, so the third mantissa bit is worth more to them. The standard formats have a fixed
+# bias. Instead of changing the bias, training multiplies the tensor by a scale before the cast.
 #
 # ### Two formats called E4M3
 #
-# The name fixes only the widths. The next cell decodes four codes as E4M3 of the Open Compute Project, and as
-# E4M3FNUZ, which AMD's MI300 uses.
+# E4M3 of the Open Compute Project uses the highest exponent field for numbers and keeps only mantissa 111 for
+# NaN. Its largest value is therefore $1.75 \times 2^8 = 448$. The next cell decodes four codes in this format and
+# in E4M3FNUZ (finite, with NaN, unsigned zero), which AMD's MI300 uses.
 
 # %%
 codes = (0b0_0111_000, 0b0_1111_110, 0b0_1111_111, 0b1_0000_000)
@@ -689,19 +657,61 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The biases are 7 and 8, so the same code means half as much in E4M3FNUZ, and the code of −0.0 means NaN.
-# If you load a checkpoint of one kind as the other, you get wrong weights and no error.
+# The biases are 7 and 8, so a code that is a number in both means half as much in E4M3FNUZ. Besides,
+# E4M3FNUZ uses the code of −0.0 for its only NaN. If you load a checkpoint saved in one format as if it were in
+# the other, you get wrong weights and no error.
 #
 # ### TF32
 #
-# TF32 is not a dtype: the tensor stays FP32. The matrix units of NVIDIA GPUs from Ampere on round the *inputs*
-# of a matmul to 8 exponent bits and at least 10 mantissa bits, and add the products in FP32. So TF32 has the
-# range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
+# TF32 is not a dtype: the tensor stays FP32. When TF32 is on, the matrix units of NVIDIA GPUs from Ampere on
+# round the inputs of an FP32 matmul to 8 exponent bits and at least 10 mantissa bits, and add the products
+# in FP32. So TF32 has the range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
+
+# %% [markdown]
+# ### Six statements about formats
+#
+# Judge six statements like those in articles and interviews. *binary16* is IEEE 754's name for FP16.
+
+# %%
+import struct
+
+
+def whole_range(fmt):
+    return math.log2(fmt.max / fmt.smallest_subnormal)
+
+
+# %% predict="published"
+@predict(guesses.published)
+def sentences():
+    binary16 = int.from_bytes(struct.pack(">e", 0.1))  # IEEE's 16-bit code of 0.1
+    bf16 = torch.tensor(0.1).bfloat16().view(torch.int16).item()
+    return [
+        binary16 == bf16,
+        abs(whole_range(FP16) - whole_range(E5M2)) <= 1,
+        BF16.max == FP32.max and BF16.smallest_subnormal == FP32.smallest_subnormal,
+        all(quantize(float(n), FP16) == n for n in range(2049)),
+        whole_range(BF16) < whole_range(FP16),
+        not E4M3.has_inf,
+    ]
+
+
+# %% [markdown]
+# Statements 4 and 6 are right.
+#
+# 1. binary16 stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
+# 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
+#    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
+# 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
+#    further down. "About the range of FP32" would be right.
+# 4. Below 2048 the gap of FP16 is at most 1, so every integer up to 2048 is a value.
+# 5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+#    of the second.
+# 6. IEEE 754 would reserve two codes for ±inf. In E4M3 these codes are ordinary numbers.
 
 # %% [markdown]
 # ### Say it
 #
-# Interview questions about this lab. Where one asks you to speak, say your answer aloud, write it down in
+# Interview questions about this lab. Where a question asks you to speak, say your answer aloud, write it down in
 # one line, and then tick what you said.
 
 # %% tags=["nbval-ignore-output"]

@@ -82,25 +82,25 @@ and is rounded to 2048. If you add 1 a thousand times more, the sum still stays 
 To predict such a case, you need to know where the values of a format lie.""",
     "below-one": r"""Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval from 2⁻⁵
 to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such intervals and 1023
-subnormals, which makes 15,359 of the 31,743 positive finite values. This suits weights and gradients, whose
-sizes spread over many powers of two.""",
-    "near-the-top": r"""The result is 65504. The cast first rounds as if the exponent had no upper limit. Then the value after
-65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is rounded down. From
-65520 on, the halfway point, numbers are rounded to 65536. FP16 does not have this value, so the result
-is inf: the number **overflows**.""",
-    "loses-most": r"""More than a quarter of the gradients are at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
+subnormals, which makes 15,359 of the 31,743 positive finite values. Such a distribution suits weights and
+gradients, whose sizes spread over many powers of two.""",
+    "near-the-top": r"""The result is 65504. The cast first rounds as if the exponent had no upper limit. Without that limit, the
+next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is
+rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from 65520 on,
+numbers are rounded to 65536. FP16 does not have this value, and the result is inf: the number **overflows**.""",
+    "loses-most": r"""More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
 this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
 values in powers of two, and the bars under them show which sizes each format can hold.""",
     "published": r"""Statements 4 and 6 are right.
 
-1. binary16 is IEEE 754's name for FP16. It stores 0.1 as 0x2E66. BF16 stores 0.1 as 0x3DCD.
+1. binary16 stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
    further down. "About the range of FP32" would be right.
-4. Up to 2048 the gap of FP16 is at most 1, so every integer is a value.
+4. Below 2048 the gap of FP16 is at most 1, so every integer up to 2048 is a value.
 5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
    of the second.
-6. E4M3 uses the codes that IEEE 754 would reserve for inf as ordinary numbers.""",
+6. IEEE 754 would reserve two codes for ±inf. In E4M3 these codes are ordinary numbers.""",
 }
 """What stands behind each prediction."""
