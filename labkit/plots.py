@@ -73,7 +73,7 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
         figure,
         "Computed: each stroke is one value of the format.",
         f"Number lines. {'; '.join(spoken)}. The strokes crowd at zero; "
-        "the distance doubles at each power of two.",
+        "beyond the subnormals the distance doubles at each power of two.",
     )
 
 
@@ -108,8 +108,8 @@ def gap_staircase(
     )
     return Picture(
         figure,
-        f"Computed: FP16 with {whose} ulp, the rest with labkit's. The gap is constant "
-        "from one power of two to the next, where it doubles.",
+        f"Computed: FP16 with {whose} ulp, the rest with labkit's. Among normal values "
+        "the gap is constant from one power of two to the next, where it doubles.",
         f"Staircases of the gap above x. {ends}. A stair reaches from one power of two "
         "to the next; on the left the FP16 line is flat.",
     )

@@ -3,7 +3,7 @@
 #
 # Build FP16 from its bits, and learn to predict what a format keeps of a tensor and what it loses.
 #
-# *any laptop · needs: Python and PyTorch tensors, nothing about floating point*
+# *any laptop · needs: Python and PyTorch tensors*
 #
 # After this lab you can:
 #
@@ -11,7 +11,7 @@
 # - predict when an addition changes nothing, how a number rounds, and when it overflows or underflows;
 # - say which of FP16, BF16 and FP8 suits a given tensor, and why.
 #
-# There are two sittings. Each begins with its own setup cell.
+# There are two sittings.
 
 # %% [markdown]
 # ## Sitting A: the values of a format
@@ -28,7 +28,7 @@ from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, ch
 from labkit.formats import BF16, E2M1, FP16, quantize, spacing
 
 # %% [markdown]
-# A few questions from earlier labs come first. They take at most 90 seconds.
+# First, a few questions from earlier labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -154,7 +154,7 @@ plots.number_line([E2M1], limit=6)
 # %% [markdown]
 # ### Spacing, and a scale for each block
 #
-# From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In every float format the values from
+# From 1 to 2 the values are 0.5 apart, from 2 to 4 they are 1 apart, and from 4 to 6 they are 2 apart. In every float format the values from
 # one power of two to the next are evenly spaced, and the spacing doubles at each power of two. Only the
 # subnormals differ: below 1, the smallest normal value, the spacing stays 0.5 down to 0.
 #
@@ -192,7 +192,7 @@ pd.DataFrame(
 # ($m > 0$). The largest finite value therefore has $E = 30$ and $m = 1023$, and is
 # $(2 - 2^{-10}) \times 2^{15} = 65504$.
 #
-# How many of the positive values lie below 1?
+# How many of the positive finite values lie below 1?
 
 
 # %% predict="below-one"
@@ -270,7 +270,8 @@ table.map("{:.6g}".format).T
 # - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa bits. BF16
 #   has 7 of them, and an eps of 0.0078. FP16 has 10, and an eps of 0.00098.
 # - The **normal range** is the largest value divided by the smallest normal value. The table gives its log2. It
-#   depends mainly on the number of exponent bits. BF16 has as many as FP32, and E5M2 as many as FP16.
+#   depends mainly on the number of exponent bits. BF16 has 8, as many as FP32, and E5M2 has 5, as many
+#   as FP16.
 # - With subnormals the range is larger by a factor of 1/eps. So `smallest_normal`, also called `tiny`, is
 #   *not* the smallest positive value.
 
@@ -279,8 +280,8 @@ table.map("{:.6g}".format).T
 #
 # Take an FP16 value $x$ with $2^e \le x < 2^{e+1}$ and $e \ge -14$. The next larger value is $2^{e-10}$ away,
 # because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, *unit in
-# the last place*. If you add a positive number smaller than half the gap to a weight, the nearest value is
-# still the weight. The sum is rounded back to it, and the update is lost.
+# the last place*. If you add a positive number smaller than half the gap to such an x, the sum
+# is rounded back to x, and the update is lost.
 #
 # ### Exercise: the gap above x
 #
@@ -330,8 +331,8 @@ gaps = {"FP16": gap, "BF16": lambda x: spacing(x, BF16)}
 plots.gap_staircase(gaps, exponents=range(-20, 13), whose=whose(gap))
 
 # %% [markdown]
-# On the left the FP16 line is flat: these are its subnormals. From 2⁻¹⁴ on, the gaps of BF16 are eight times
-# as wide, because BF16 has three mantissa bits fewer.
+# Below 2⁻¹³ the FP16 line is flat: the subnormals and the first normal values share the gap 2⁻²⁴. From
+# 2⁻¹⁴ on, the gaps of BF16 are eight times as wide, because BF16 has three mantissa bits fewer.
 
 # %%
 points = [1.0, 256.0, 1024.0, 2048.0, 32768.0]
@@ -343,13 +344,15 @@ pd.DataFrame(
 # %% [markdown]
 # Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so adding 1 adds exactly half a
 # gap. Such a tie goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
-# rule. In BF16 the gap is 2 from 256 on, so a counter in BF16 stops at 256.
+# rule. In BF16 the gap reaches 2 at 256 already, so a counter that adds 1
+# stops there.
 #
 # Near 0.05 the gap of BF16 is 0.00024. Adam's updates are about as large as the learning rate. With a
-# learning rate of 1e-4, an update is less than half of this gap, 0.00012, and does not move a BF16 weight near 0.05. This is why mixed precision
+# learning rate of 1e-4, an update of about 0.0001 is less than half of this gap (0.00012), so it does not
+# move a BF16 weight near 0.05. This is why mixed precision
 # training keeps the weights in FP32, the **master weights** of lab 04.
 #
-# **A stopping point.** You can now say where the values of a format lie.
+# **A stopping point.** Sitting B begins with its own setup cell.
 
 # %% [markdown]
 # ## Sitting B: rounding, and a format for a tensor
@@ -370,10 +373,9 @@ from labkit.formats import decode as labkit_decode, quantize, spacing
 # ### Rounding to the nearest value
 #
 # A **cast** such as `x.half()` replaces each number by the nearest value of the format. A number halfway
-# between two values is called a **tie**. Of the two values, IEEE 754 takes the one whose mantissa field is
-# even: *round to nearest, ties to even*. If all ties were rounded up, long sums would drift upward.
+# between two values is called a **tie**. By default IEEE 754 then takes the value whose mantissa field is even: *round to nearest, ties to even*. If all ties were rounded up, long sums would drift upward.
 #
-# What happens just above the largest value, 65504?
+# What happens just above 65504?
 
 
 # %% predict="near-the-top"
@@ -385,8 +387,9 @@ def cast():
 # %% [markdown]
 # The result is 65504. The cast first rounds as if the exponent had no upper limit. Without that limit, the
 # next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is
-# rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from 65520 on,
-# numbers are rounded to 65536. FP16 does not have this value, and the result is inf: the number **overflows**.
+# rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from
+# 65520 on, numbers are rounded to 65536 or more. FP16 has no such value, and the result is inf: the number
+# **overflows**.
 
 # %% [markdown]
 # ### Exercise: round to FP16
@@ -458,8 +461,9 @@ cases = {
 pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index=cases)
 
 # %% [markdown]
-# The last two rows show **underflow**. The smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵,
-# and everything below are rounded to 0. What is above 2⁻²⁵ survives.
+# The last two rows show where **underflow** begins, that is, where a nonzero number is rounded to 0. The
+# smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵, and every smaller positive number
+# become 0.
 #
 # IEEE 754 defines other rounding directions too. In the explorer below, type `65519.99` and open *Every
 # rounding of x*: only `up` gives inf for sure. Stochastic rounding is not a mode of IEEE 754. It
@@ -509,9 +513,9 @@ plots.windows(
 )
 
 # %% [markdown]
-# A cast can damage a tensor in two ways. A value that is too small becomes 0 and is lost, and one that is too
-# large becomes inf. A value within the range is rounded, with a relative error of at most eps/2 for normal
-# values, and more for subnormal ones.
+# A cast can damage a tensor in two ways. First, a value outside the range is lost: if it is too small it
+# becomes 0, and if it is too large it becomes inf. Second, a value inside the range is rounded. The
+# relative error is at most eps/2 for normal values and can be larger for subnormal ones.
 #
 # ### Exercise: lost values and rounding error
 #
@@ -570,24 +574,24 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights
-# is eight times that of FP16. On the gradients it is the other way round, because most gradients that survive
+# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights is about eight times
+# that of FP16. On the gradients it is the other way round, because most gradients that survive
 # in FP16 are subnormal and have lost significant bits.
 #
 # Do not call a value lost only because it lies below the smallest *normal* value. 94 % of these gradients do,
-# but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**, which
-# multiplies all gradients by a constant.
+# but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**: the
+# loss, and with it every gradient of the backward pass, is multiplied by a constant.
 
 # %%
 gradients = tensors["gradients"].abs()
-subnormal = (gradients < torch.finfo(torch.float16).smallest_normal).float().mean().item()
-print(f"below 2**-14: {subnormal:.0%}   lost: {measure(gradients, torch.float16)[0]:.0%}")
+below = (gradients < torch.finfo(torch.float16).smallest_normal).float().mean().item()
+print(f"below 2**-14: {below:.0%}   lost: {measure(gradients, torch.float16)[0]:.0%}")
 
 # %% [markdown]
-# ### Eight bits: E5M2 and E4M3
+# ### Eight bits for the gradients
 #
-# An FP8 number has seven bits besides its sign. How should exponent and mantissa share them? Take the gradients
-# above as an example. The next cell tries one format on them.
+# An FP8 number has seven bits besides its sign. How should exponent and mantissa share them? The next
+# cell tries one split on the gradients above.
 
 # %%
 exponents = torch.frexp(gradients[gradients > 0])[1] - 1
@@ -633,18 +637,19 @@ check_eight_bits(eight_bits)
 # </details>
 
 # %% [markdown]
-# ### Why FP8 training uses two formats
+# ### Why FP8 training often uses two formats
 #
-# With five exponent bits and two mantissa bits a format holds these gradients with a small enough error. FP8
-# training uses this split, **E5M2**, for gradients. For weights and activations it uses **E4M3**: they span
-# fewer powers of two, so the third mantissa bit is worth more to them. The standard formats have a fixed
-# bias. Instead of changing the bias, training multiplies the tensor by a scale before the cast.
+# With five exponent bits and two mantissa bits, a format holds these gradients with a median error of at most
+# 6 %. The common recipe for FP8 training uses this split, **E5M2**, for gradients, and **E4M3** for weights and
+# activations: they span fewer powers of two, so the third mantissa bit is worth more to them. The standard
+# formats have a fixed bias. Instead of changing the bias, training multiplies the tensor by a scale before
+# the cast. With a scale for each small block, some recipes use E4M3 for gradients too.
 #
 # ### Two formats called E4M3
 #
-# E4M3 of the Open Compute Project uses the highest exponent field for numbers and keeps only mantissa 111 for
-# NaN. Its largest value is therefore $1.75 \times 2^8 = 448$. The next cell decodes four codes in this format and
-# in E4M3FNUZ (finite, with NaN, unsigned zero), which AMD's MI300 uses.
+# E4M3 of the Open Compute Project has bias 7, uses the highest exponent field for numbers, and keeps only mantissa
+# 111 for NaN. Its largest value is $(1 + 6/8) \times 2^{15-7} = 448$. The next cell decodes four codes in this
+# format and in E4M3FNUZ (finite, with NaN, unsigned zero), which AMD's MI300 uses. E4M3FNUZ has bias 8.
 
 # %%
 codes = (0b0_0111_000, 0b0_1111_110, 0b0_1111_111, 0b1_0000_000)
@@ -657,9 +662,9 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# The biases are 7 and 8, so a code that is a number in both means half as much in E4M3FNUZ. Besides,
-# E4M3FNUZ uses the code of −0.0 for its only NaN. If you load a checkpoint saved in one format as if it were in
-# the other, you get wrong weights and no error.
+# A code that is a number in both means half as much in E4M3FNUZ. Besides, E4M3FNUZ uses the code of −0.0 for its
+# only NaN. If you load a checkpoint saved in one format as if it were in the other, you get wrong weights
+# and no error.
 #
 # ### TF32
 #
@@ -698,7 +703,7 @@ def sentences():
 # %% [markdown]
 # Statements 4 and 6 are right.
 #
-# 1. binary16 stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
+# 1. binary16 has 5 exponent bits, and BF16 has 8. They store 0.1 as 0x2E66 and 0x3DCD.
 # 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
 #    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
 # 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
@@ -711,7 +716,7 @@ def sentences():
 # %% [markdown]
 # ### Say it
 #
-# Interview questions about this lab. Where a question asks you to speak, say your answer aloud, write it down in
+# Where a question asks you to speak, say your answer aloud, write it down in
 # one line, and then tick what you said.
 
 # %% tags=["nbval-ignore-output"]

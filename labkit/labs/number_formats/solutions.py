@@ -86,14 +86,15 @@ subnormals, which makes 15,359 of the 31,743 positive finite values. Such a dist
 gradients, whose sizes spread over many powers of two.""",
     "near-the-top": r"""The result is 65504. The cast first rounds as if the exponent had no upper limit. Without that limit, the
 next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is
-rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from 65520 on,
-numbers are rounded to 65536. FP16 does not have this value, and the result is inf: the number **overflows**.""",
+rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from
+65520 on, numbers are rounded to 65536 or more. FP16 has no such value, and the result is inf: the number
+**overflows**.""",
     "loses-most": r"""More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
 this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
 values in powers of two, and the bars under them show which sizes each format can hold.""",
     "published": r"""Statements 4 and 6 are right.
 
-1. binary16 stores 0.1 as 0x2E66, and BF16 stores it as 0x3DCD.
+1. binary16 has 5 exponent bits, and BF16 has 8. They store 0.1 as 0x2E66 and 0x3DCD.
 2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
    both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
