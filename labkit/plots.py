@@ -73,7 +73,7 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
         figure,
         "Computed: each stroke is one value of the format.",
         f"Number lines. {'; '.join(spoken)}. The strokes crowd at zero; "
-        "each octave outward doubles their distance.",
+        "beyond the subnormals the distance doubles at each power of two.",
     )
 
 
@@ -84,7 +84,8 @@ def gap_staircase(
 
     Args:
         gaps: label -> function from x to the gap above x.
-        exponents: x runs from 2**exponents[0] to 2**exponents[-1], four values an octave.
+        exponents: x runs from 2**exponents[0] to 2**exponents[-1], four values to
+            each power of two.
         whose: "your" or "labkit's", for the caption.
     """
     figure, axes = new_axes(height=3.4)
@@ -107,10 +108,10 @@ def gap_staircase(
     )
     return Picture(
         figure,
-        f"Computed: FP16 with {whose} ulp, the rest with labkit's. The gap is flat within an "
-        "octave and doubles at each power of two.",
-        f"Staircases of the gap above x. {ends}. A stair is one octave wide; "
-        "on the left the FP16 stair is flat.",
+        f"Computed: FP16 with {whose} ulp, the rest with labkit's. Among normal values "
+        "the gap is constant from one power of two to the next, where it doubles.",
+        f"Staircases of the gap above x. {ends}. A stair reaches from one power of two "
+        "to the next; on the left the FP16 line is flat.",
     )
 
 

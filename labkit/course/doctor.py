@@ -241,7 +241,7 @@ def _jupyter() -> list[Finding]:
             )
         )
     # A `jupyter lab` of another environment starts well and then finds neither labkit nor widgets.
-    command, ours = shutil.which("jupyter-lab"), Path(sys.prefix).resolve()
+    command, ours = _server() or shutil.which("jupyter-lab"), Path(sys.prefix).resolve()
     at_home = command is not None and ours in Path(command).absolute().parent.resolve().parents
     findings.append(
         Finding(
@@ -249,10 +249,22 @@ def _jupyter() -> list[Finding]:
             found=command or "not on PATH",
             wanted=f"in {ours}",
             status="ok" if at_home else "note",
-            mend="" if at_home else f"Start it as `{sys.executable} -m jupyterlab`",
+            mend="" if at_home else f"Start JupyterLab as `{sys.executable} -m jupyterlab`",
         )
     )
     return findings
+
+
+def _server() -> str | None:
+    """The Python of the Jupyter server that started this kernel; None outside of a kernel."""
+    try:
+        import psutil  # comes with ipykernel
+
+        return psutil.Process(int(os.environ["JPY_PARENT_PID"])).cmdline()[0]
+    except (ImportError, KeyError, ValueError, IndexError, OSError):
+        return None
+    except psutil.Error:
+        return None
 
 
 def _labs() -> Finding:

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # 0. Start here
 #
-# Your machine is checked, your own copies of the labs exist, you have failed once, and you know where to begin.
-# After this lab you can run a check, read what it says of an answer, and choose the lab to begin with.
+# Set up your copies of the labs, learn how exercises are checked, and find out which lab to begin with.
 #
 # *any laptop · needs: Python and PyTorch tensors*
 
 # %% [markdown]
 # ### Your own copies
 #
-# Work in copies, so that an update of the course never touches your answers. Click into the next cell
-# and press Shift+Enter. It makes them, and brings them up to date whenever you run it again.
+# You work in copies of the labs, so that an update of the course never touches your answers. Click into the
+# next cell and press Shift+Enter. The cell makes the copies. If you run it again after an update, it brings
+# them up to date and carries your answers over.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.my_labs import start
@@ -18,10 +18,13 @@ from labkit.course.my_labs import start
 start()
 
 # %% [markdown]
-# Open **0. Start here** from that list and go on there. Every other lab opens from the list as well.
+# In the list above, open **0. Start here** and continue in that copy. All other labs open from the list too.
 
 # %% [markdown]
 # ### This machine
+#
+# The next cell examines your machine: which packages are installed, and what the processor or GPU can do with each
+# number format. It takes about ten seconds the first time.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.doctor import examine
@@ -29,28 +32,38 @@ from labkit.course.doctor import examine
 examine()
 
 # %% [markdown]
-# Three facts about each number format, and they differ. **Storable**: a tensor can have it.
-# **Computable**: arithmetic in it runs. **Accelerated**: the hardware has fast units for it. A laptop
-# stores FP16 and computes with it, slowly. The labs need no acceleration.
+# The last table answers three questions about each number format. They are independent of one another:
 #
-# Every figure of the course says how its numbers were come by:
+# - **storable**: can a tensor have this dtype?
+# - **computable**: do additions and matmuls run in this dtype?
+# - **accelerated**: does the hardware have fast units for it?
 #
-# | word | what it means |
+# Most laptops store FP16 and compute with it, but many do so slowly. The labs need no acceleration: they
+# compute on the processor what a GPU would compute.
+#
+# Each figure of the course says where its numbers come from:
+#
+# | word | where the numbers come from |
 # |---|---|
 # | computed | exact arithmetic, the same on every machine |
-# | measured | taken on this machine, while you watch |
-# | emulated | computed here by the rules of a GPU |
-# | recorded | taken earlier on a named machine, with date and versions |
+# | measured | this machine, while you watch |
+# | emulated | this machine, by the rounding rules of a GPU |
+# | recorded | an earlier run on a machine that is named, with date and versions |
 
 # %% [markdown]
 # ### The first check
 #
-# Below every exercise stands a check. Before it has your answer it says "not attempted". So **Run All**
-# works on the first day: red lines under checks are invitations, nothing is broken.
+# After each exercise comes a cell that checks your answer. As long as you have not written anything, the check
+# says "not attempted". You can therefore use **Run All** at any time.
 #
-# Fail once on purpose. Run the next cell. In the exercise below it, replace the `raise` line by
-# `return 4 * count`. Run it, run the check, and read its sentence. Open the hint, mend the line, and run
-# both cells again. The solved labs stand in the course's folder `solutions`.
+# Checks say what is wrong with an answer. To see this, make a mistake on purpose:
+#
+# 1. Run the next cell.
+# 2. In the exercise after it, replace the line with `raise` by `return 4 * count`, and run the cell.
+# 3. Run the check and read what it says.
+# 4. Open the hint, correct the line, and run both cells again.
+#
+# If you get stuck in a later lab, you find the solved labs in the folder `solutions` of the course.
 
 # %%
 from labkit.labs.start_here.checks import check_fp16_bytes
@@ -58,7 +71,10 @@ from labkit.labs.start_here.checks import check_fp16_bytes
 # %% [markdown]
 # ### Exercise: bytes
 #
-# *4 minutes, 1 line.* How many bytes do `count` values in FP16 take? `count` may be 0.
+# *4 minutes, 1 line.* Write `fp16_bytes(count)`, the memory that FP16 values take.
+#
+# - **Input:** the number of values, an int; it may be 0.
+# - **Output:** the number of bytes. `fp16_bytes(3)` is 6.
 
 
 # %% exercise="fp16-bytes"
@@ -75,22 +91,22 @@ check_fp16_bytes(fp16_bytes)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# FP16 is named after its 16 bits. How many bits has a byte?
+# FP16 is named after its 16 bits. How many bits are there in a byte?
 # </details>
 
 # %% [markdown]
-# The check ran your function on several counts and compared the results exactly. A mistake that
-# the course knows by name is called by its name.
+# The check ran your function on several inputs and compared the results with the right ones. Where it
+# recognizes a common misconception in an answer, it says so.
 #
-# Sometimes a cell asks for a **guess** before it shows what it computed. Type or choose it, press Enter, and say how
-# sure you are: 1 guessing, 2 fairly sure, 3 certain. A wrong guess costs nothing and helps you remember.
-# **Show me** gives the answer, and no guess is recorded.
+# Some cells ask you to **guess** a result before they show it. Type or choose your guess, press Enter, and say how
+# sure you are: 1 guessing, 2 fairly sure, 3 certain. Wrong guesses cost nothing, and you remember the result
+# better. **Show me** gives the answer without a guess.
 
 # %% [markdown]
-# ### How far you are
+# ### Your progress
 #
-# Passed checks and guesses are kept in one file on this machine. Nothing leaves it. In a terminal,
-# `python -m labkit progress` shows the same table.
+# The results of checks and your guesses are kept in one file on this machine and are sent nowhere. In a
+# terminal, `python -m labkit progress` prints the table that the next cell shows.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.progress_panel import progress_panel
@@ -100,9 +116,11 @@ progress_panel()
 # %% [markdown]
 # ### Where to begin
 #
-# Two questions on each lab; the card says how long they take. It works by keyboard: numbers choose, Enter answers,
-# h gives a hint. "I do not know" is an honest answer, and here the useful one. Each answer
-# is explained, and what you missed comes back in later labs. New to all this? Skip the card and begin with lab 01.
+# If mixed precision is new to you, skip the next card and begin with lab 01.
+#
+# Otherwise the card asks two questions about each lab. You can use the keyboard: a number chooses, Enter
+# answers, and h shows a hint. If you do not know an answer, say so; then the card can tell you which lab to
+# begin with. Each answer is explained, and the questions that you missed come back in later labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview.widget_drill_card import diagnostic
@@ -110,9 +128,12 @@ from labkit.interview.widget_drill_card import diagnostic
 diagnostic()
 
 # %% [markdown]
-# ### Where to go
+# ### The labs
 #
-# In [lab 01](01_three_crimes.ipynb) three runs fail, and you find out why. [Lab 02](02_number_formats.ipynb) builds a
-# number system from sixteen codes. Rounding, loss scaling, automatic mixed precision and hardware follow in
-# [03](03_overflow_underflow_rounding.ipynb), [04](04_loss_scaling.ipynb), [05](05_automatic_mixed_precision.ipynb) and
-# [06](06_hardware_and_benchmarks.ipynb). An interview soon? [Lab 16](16_interview.ipynb) has a plan for Friday.
+# [Lab 01](01_three_crimes.ipynb) shows what mixed precision gains and how it can fail.
+# [Lab 02](02_number_formats.ipynb) builds number formats from their bits. The next labs treat
+# [overflow, underflow and rounding](03_overflow_underflow_rounding.ipynb),
+# [loss scaling](04_loss_scaling.ipynb),
+# [automatic mixed precision](05_automatic_mixed_precision.ipynb), and
+# [hardware and benchmarks](06_hardware_and_benchmarks.ipynb). If you have an interview soon, open
+# [lab 16](16_interview.ipynb): it has a plan for the last days.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -220,7 +221,15 @@ def test_jupyterlab_of_another_environment_is_a_note(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: str(other))
     finding = found("jupyter lab")
     assert (finding.status, finding.found) == ("note", str(other))
-    assert finding.mend == f"Start it as `{sys.executable} -m jupyterlab`"
+    assert finding.mend == f"Start JupyterLab as `{sys.executable} -m jupyterlab`"
+
+
+def test_in_a_kernel_the_server_that_runs_counts_and_not_what_would_be_started(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))  # as if this Python were the server
+    assert (found("jupyter lab").status, found("jupyter lab").mend) == ("ok", "")
+    monkeypatch.setenv("JPY_PARENT_PID", "no number")
+    assert found("jupyter lab").found == "not on PATH"
 
 
 def test_a_crash_of_a_trial_is_a_note(monkeypatch):

@@ -9,12 +9,11 @@ from labkit.base.paths import NOTEBOOKS
 LAB = "02_number_formats"
 POINTS = {
     "e2m1-value": 1,
-    "decode": 2,
+    "decode": 0,
     "ulp": 2,
     "snap": 3,
-    "window": 2,
+    "window": 0,
     "eight-bits": 0,
-    "tf32": 0,
 }
 RIGHT_ULP = """\
 def ulp(x):

@@ -76,7 +76,6 @@ BOTH = {
     "scaler": "_SCRIPTS _drive _overflow _parameters",
     "masters": "_RUNS",
     "window": "_WINDOW_DTYPES _edges",
-    "tf32": "_TF32_INPUTS",
     "logsumexp": "_LSE_INPUTS",
     "masked-softmax": "_SCORES _scores",
     "unit-rms": "_RMS_ROWS",

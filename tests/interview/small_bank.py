@@ -22,7 +22,7 @@ hints.en = ["Not the first that comes to mind."]
 hints.zh = ["不是最先想到的那个。"]
 explanation.en = "Because of $2^{10}$."
 explanation.zh = "因为 $2^{10}$。"
-section = "02_number_formats#Sixteen-numbers"
+section = "02_number_formats#Four-bits:-E2M1"
 follow_ups = ["double"]
 verified = "reasoned"
 [[question.options]]
@@ -55,7 +55,7 @@ prompt.zh = "{n} 的两倍?"
 explanation.en = "Two times {n}."
 explanation.zh = "{n} 乘 2。"
 verified = "reasoned"
-section = "02_number_formats#Sixteen-numbers"
+section = "02_number_formats#Four-bits:-E2M1"
 parameters.n = { from = 3, to = 9000 }
 answer = "2 * n"
 [[question.wrong]]

@@ -135,7 +135,7 @@ def test_calibration_is_the_share_of_right_answers_at_each_confidence():
 
 
 def test_two_missed_cards_lead_back_to_their_section(bank):
-    section = "02_number_formats#Sixteen-numbers"
+    section = "02_number_formats#Four-bits:-E2M1"
     one = [review("pick", correct=False)]
     assert drills.to_revisit(bank, one) == []
     two = [*one, review("double", correct=False)]
@@ -147,7 +147,7 @@ def test_two_missed_cards_lead_back_to_their_section(bank):
 def test_the_wrong_ideas_of_an_answer_count_for_the_sections_that_cure_them(bank):
     ideas = ("implied-one-in-subnormals",)
     missed = [review(id, correct=False, misconceptions=ideas) for id in ("easy", "easy-1")]
-    assert drills.to_revisit(bank, missed) == ["02_number_formats#Sixteen-numbers"]
+    assert drills.to_revisit(bank, missed) == ["02_number_formats#Four-bits:-E2M1"]
 
 
 def in_labs(tmp_path):

@@ -157,7 +157,7 @@ def test_a_drill_keeps_each_answer_and_its_verdict(bank):
     assert [r.question for r in kept] == ["pick", "double", "speak"]
     assert [r.score for r in kept] == [0.0, 0.0, 0.75]
     assert kept[0].hints == 1 and kept[0].misconceptions == ("implied-one-in-subnormals",)
-    assert sitting.sections() == ["02_number_formats#Sixteen-numbers"]
+    assert sitting.sections() == ["02_number_formats#Four-bits:-E2M1"]
     sitting.next()
     assert sitting.state == DONE
 

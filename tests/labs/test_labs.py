@@ -53,7 +53,6 @@ from labkit.labs.number_formats.checks import (
     check_e2m1_value,
     check_eight_bits,
     check_snap,
-    check_tf32,
     check_ulp,
     check_window,
 )
@@ -227,24 +226,6 @@ def window_by_ratio(x, dtype):
     x = x[x != 0]
     ratio = x.to(dtype).float() / x
     return torch.stack([(ratio == 0).float().mean(), (ratio[ratio != 0] - 1).abs().median()])
-
-
-def tf32_by_structs(x):
-    def one(value):
-        code = struct.unpack("<I", struct.pack("<f", value))[0]
-        return struct.unpack("<f", struct.pack("<I", (code + 0x1000) >> 13 << 13))[0]
-
-    return torch.tensor([one(value) for value in x.tolist()])
-
-
-def tf32_by_division(x):
-    exponent = torch.frexp(x.double()).exponent
-    exponent = exponent.clamp(
-        min=-125
-    )  # subnormals share the exponent of the smallest normal value
-    scaled = torch.ldexp(x.double(), 11 - exponent)
-    rounded = torch.copysign((scaled.abs() + 0.5).floor(), scaled)
-    return torch.where(x.isfinite(), torch.ldexp(rounded, exponent - 11), x.double()).float()
 
 
 def cliff_by_trying_all(f):
@@ -611,8 +592,6 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
         (check_window, window_by_ratio),
         (check_eight_bits, {"exponent_bits": 5, "mantissa_bits": 2, "bias": 40}),
         (check_eight_bits, {"bias": 36, "mantissa_bits": 2, "exponent_bits": 5}),
-        (check_tf32, tf32_by_structs),
-        (check_tf32, tf32_by_division),
         (check_cliff, cliff_by_trying_all),
         (check_cliff, cliff_by_nextafter),
         (check_logsumexp, logsumexp_by_numpy),
@@ -935,12 +914,6 @@ def verdict_by(
         (check_window, lambda x, dtype: (0.5, 0.5, 0.5)),
         (check_snap, lambda x: x),
         (check_snap, lambda x: 0.0 if 4096 < abs(x) < 65000 else snap_by_numpy(x)),
-        (check_tf32, in_place),
-        (check_tf32, lambda x: x.tolist()),
-        (check_tf32, lambda x: x.sum()),
-        (check_tf32, lambda x: x.int().float()),
-        (check_tf32, lambda x: x.half()),
-        (check_tf32, lambda x: None),
         (check_ulp, lambda x: 0.0),
         (check_cliff, lambda f: 1.0),
         (check_cliff, lambda f: math.nan),

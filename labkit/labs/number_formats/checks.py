@@ -1,13 +1,12 @@
-"""Checks of lab 02: codes, one rule for all, gaps, rounding, windows, eight bits, TF32."""
+"""Checks of lab 02: codes, gaps, rounding, what a cast keeps, a format of eight bits."""
 
 import math
-import struct
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from labkit.formats import BF16, FP16, TF32, FloatFormat, quantize, spacing
+from labkit.formats import BF16, FP16, FloatFormat, quantize, spacing
 from labkit.formats.histograms import range_report
 from labkit.labs.engine import (
     AnswerError,
@@ -20,9 +19,7 @@ from labkit.labs.engine import (
     same_bits,
     same_value,
     several,
-    tensor,
 )
-from labkit.labs.engine.messages import fill
 from labkit.training.data import digits_mlp
 
 LAB = "02_number_formats"
@@ -108,32 +105,8 @@ BOTH_ENDS = (
 TOO_LOW = "The window ends below the largest gradient. To which side does a larger bias move it?"
 TOO_HIGH = "Is the window too narrow, or does it lie too high?"
 
-CHANGED_X = "`tf32(x)` changed x itself: `+=` on a view writes into x. Return a new tensor."
-STILL_CODES = (
-    "`tf32(x)` has dtype {dtype}; TF32 values live in torch.float32. Codes are read as numbers "
-    "again by `.view(torch.float32)`."
-)
-CODES_AS_NUMBERS = (
-    "`tf32` of {x:exact} is {got:exact}. That is the code {code} as a whole number: `.to` converts "
-    "a value, `.view` reads the same bits as another dtype."
-)
-VALUES_AS_CODES = (
-    "`tf32` of {x:exact} is {got}. `x.to(torch.int32)` drops the fraction of x; "
-    "`x.view(torch.int32)` gives its code."
-)
-WRONG_TF32 = "`tf32` of {x:exact} is {got:exact}; {want:exact} is wanted. {why}"
-TOO_MANY_BITS = "That has {kept} mantissa bits, and TF32 has 10."
-TOO_FEW_BITS = "No value of yours has more than {most} mantissa bits, and TF32 has 10."
-TF32_STAYS = "{x:exact} is a TF32 value, so it stays."
-TF32_TIE = "{x:exact} lies midway between two TF32 values: the one away from zero is asked for."
-TF32_FARTHER = "You went to the farther neighbour of {x:exact}."
-TF32_SIGN = "The sign is lost."
-TF32_RANGE = "TF32 has the 8 exponent bits of float32: it overflows only near 3.4e38."
-TF32_FLUSHED = "TF32 has subnormals, as float32 has."
-TF32_INF = "inf stays inf."
 
-
-# Sixteen numbers
+# Four bits: E2M1
 
 # OCP Microscaling Formats (MX) v1.0, section 5.3.3: FP4 E2M1.
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -267,7 +240,7 @@ check_e2m1_value.slip(
 )
 
 
-# A longer ruler
+# Any format
 
 _LAYOUTS = {
     "E2M1": (2, 1, 1),
@@ -353,7 +326,7 @@ check_decode.slip(
 )
 check_decode.slip(
     "mantissa-is-divided-by-largest",
-    "m bits cut an octave into 2**m steps. Into how many steps does your division cut it?",
+    "m bits divide 1.0 to 2.0 into 2**m steps. Into how many steps does your division divide it?",
     swap=("/ 2**mantissa_bits", "/ (2**mantissa_bits - 1)"),
 )
 
@@ -459,7 +432,8 @@ check_ulp.slip(
 )
 check_ulp.slip(
     "zero-has-exponent-zero",
-    "`math.frexp(0.0)` says exponent 0. Which octave's gap does zero share?",
+    "`math.frexp(0.0)` returns exponent 0, but the gap at 0 is that of the subnormals. "
+    "Which exponent do they have?",
     cut=" if x else -14",
 )
 check_ulp.slip(
@@ -479,7 +453,7 @@ check_ulp.slip(
 )
 
 
-# Snap
+# Rounding
 
 _SNAP_INPUTS = [
     1.0, 0.1, 1 + 2.0**-10 - 2.0**-13, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 2049.0,
@@ -574,7 +548,7 @@ check_snap.slip(
 )
 
 
-# Two windows
+# Lost values and rounding error
 
 
 def _edges() -> torch.Tensor:
@@ -806,7 +780,8 @@ def check_eight_bits(design):
 
 check_eight_bits.wrong(
     "precision-is-all-that-counts",
-    "Count the octaves between the largest and the smallest gradient. Who pays for them?",
+    "Count the powers of two from the smallest to the largest gradient. "
+    "How many exponent bits do they need?",
 )({"exponent_bits": 2, "mantissa_bits": 5, "bias": 10})
 check_eight_bits.wrong(
     "range-is-all-that-counts", "Nothing is lost now. Which bits could buy the error back?"
@@ -820,108 +795,4 @@ check_eight_bits.slip(
     "sign-bit-is-free",
     "Gradients have signs. Who stores them?",
     swap=("mantissa_bits=2", "mantissa_bits=3"),
-)
-
-
-# TF32 by hand
-
-_TF32_INPUTS = torch.tensor(
-    [
-        1.0, 1 + 2.0**-10, 1 + 2.0**-11, 1 + 3 * 2.0**-11, -(1 + 2.0**-11), 1 + 2.0**-12,
-        1 + 2.0**-11 - 2.0**-23, 0.1, -0.1, 3.14159274, 65519.0, 1e38, 2 - 2.0**-11, 0.0, -0.0,
-        math.inf, -math.inf, 1e-40, -3e-39,
-    ]
-)  # fmt: skip
-_TF32_INPUTS = torch.cat(
-    [_TF32_INPUTS, torch.randn(200, generator=torch.Generator().manual_seed(5))]
-)
-
-
-def run_tf32(tf32):
-    """`tf32` on edge values and random ones: its result, and the input afterwards."""
-    x = _TF32_INPUTS.clone()
-    return attempt(tf32, x), x
-
-
-@check(run_tf32, bits=True)
-def check_tf32(outcome):
-    """float32 to TF32 with ties away from zero, bit for bit."""
-    values, afterwards = outcome
-    values = tensor(values, call="tf32(x)", shape=_TF32_INPUTS.shape)
-    if not torch.equal(_integers(afterwards), _integers(_TF32_INPUTS)):
-        raise Mistake(CHANGED_X)
-    if values.dtype != torch.float32:
-        raise Mistake(STILL_CODES, dtype=str(values.dtype))
-    wanted = quantize(_TF32_INPUTS, TF32, rounding="nearest_away")
-    wrong = _integers(values) != _integers(wanted)
-    if not wrong.any():
-        return
-    place = int(wrong.nonzero()[0])
-    x, got, want = (each[place].item() for each in (_TF32_INPUTS, values, wanted))
-    codes, small = _integers(_TF32_INPUTS), _TF32_INPUTS.abs() < 2**31
-    if _is_rounded(values, codes.double()):
-        code = hex(int(got))
-        raise Mistake(CODES_AS_NUMBERS, x=x, got=got, code=code, search=False)
-    if (_integers(values)[small].double() - _TF32_INPUTS[small].double()).abs().max() <= 2**13:
-        raise Mistake(VALUES_AS_CODES, x=x, got=got, search=False)
-    most = max(map(_mantissa_bits, values[values.isfinite()].tolist()))
-    why = TOO_FEW_BITS.format(most=most) if 0 < most < 10 else _why_tf32(x, got, want)
-    raise Mistake(WRONG_TF32, x=x, got=got, want=want, why=why)
-
-
-def _is_rounded(values, codes):
-    """Whether values are whole numbers within the rounding of 13 bits of these."""
-    return bool(((values.double() - codes).abs() <= 2**13).all())
-
-
-def _why_tf32(x: float, got: float, want: float) -> str:
-    """The kind of the difference between two float32 values at one input."""
-    below, above = (quantize(x, TF32, rounding=way) for way in ("down", "up"))
-    if math.isinf(want):
-        return TF32_INF
-    if math.isinf(got):
-        return TF32_RANGE
-    if got == -want:
-        return TF32_SIGN
-    if want and not got:
-        return TF32_FLUSHED
-    if quantize(got, TF32) != got:
-        return TOO_MANY_BITS.format(kept=_mantissa_bits(got))
-    if want == x:
-        return fill(TF32_STAYS, x=x)
-    if got in (below, above):
-        is_tie = abs(got - x) == abs(want - x)
-        return fill(TF32_TIE if is_tie else TF32_FARTHER, x=x)
-    return ""
-
-
-def _mantissa_bits(x: float) -> int:
-    """How many bits of a float32 value's mantissa field are in use, counted from the left."""
-    mantissa = struct.unpack("<I", struct.pack("<f", x))[0] & 0x7FFFFF
-    return 24 - (mantissa & -mantissa).bit_length() if mantissa else 0
-
-
-def _integers(x):
-    return x.view(torch.int32)
-
-
-check_tf32.slip(
-    "tf32-truncates",
-    "Clearing bits alone always goes toward zero. What must be added first?",
-    cut=" + 0x1000",
-)
-check_tf32.slip(
-    "tf32-ties-to-even",
-    "Ties went to the even mantissa. Away from zero needs less: what do you add?",
-    swap=("codes + 0x1000", "codes + 0xFFF + (codes >> 13 & 1)"),
-)
-check_tf32.slip(
-    "tf32-has-19-bits-of-precision",
-    "19 is the whole width, sign and exponent included. How many bits go?",
-    swap=("codes + 0x1000 & ~0x1FFF", "codes + 0x8 & ~0xF"),
-)
-check_tf32.slip(
-    "away-means-up",
-    "Away from zero is down for a negative tie. What does your code do to the sign?",
-    swap=("codes + 0x1000", "codes + torch.where(x.signbit(), 0xFFF, 0x1000).int()"),
 )

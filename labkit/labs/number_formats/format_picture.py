@@ -82,8 +82,8 @@ def _layout(fmt: FloatFormat) -> dict:
         "k_min": -last_code(fmt) if fmt.signed else 0,
         "beyond_high": f"too large: {_beyond(fmt)}",
         "beyond_low": f"too large: {'-' * fmt.has_inf}{_beyond(fmt)}" if fmt.signed else "no zero",
-        "caption": "What lies in the shaded band rounds to the value. "
-        + ("● even and ○ odd codes; a tie goes to even." if m else "A tie goes up."),
+        "caption": "Computed. Every number in the shaded band rounds to the value ▼. "
+        + ("● even and ○ odd codes; a tie goes to the even one." if m else "A tie goes up."),
         "nan_sentence": "NaN is not a number: it has no place on the line.",
     }
 

@@ -10,47 +10,46 @@ step_at_2048 = NumberGuess(
     question="What is 2048 + 1 in FP16?",
     by_number={
         2049: (
-            "FP16 holds no odd integer above 2048. The section on gaps shows why.",
+            "FP16 has no odd integer above 2048. The exact sum, 2049, must be rounded to 2048 "
+            "or 2050.",
             "integers-always-exact",
         ),
         2050: (
-            "2049 lies midway between the FP16 values 2048 and 2050. The tie goes to the even "
-            "mantissa, which is that of 2048."
+            "2049 lies halfway between the FP16 values 2048 and 2050. Such a tie goes to the value "
+            "whose mantissa field is even, and that is 2048."
         ),
-        "inf": (
-            "65504, the largest value, is far away. The sum is finite; what is missing is a value "
-            "between 2048 and 2050."
-        ),
-        "nan": "NaN stands for a result that does not exist, such as inf - inf. This sum exists.",
+        "inf": ("The largest FP16 value is 65504, so a sum near 2048 does not overflow."),
+        "nan": "NaN is the result of an operation that has no answer, such as inf - inf. This sum "
+        "has one.",
     },
-    otherwise="The FP16 values around the exact sum, 2049, are 2048 and 2050. It is one of them.",
+    otherwise="The result is one of the two FP16 values next to the exact sum: 2048 or 2050.",
 )
 below_one = NumberGuess(
     id="below-one",
     lab=LAB,
-    question="Of the positive finite values of FP16, how many percent are below 1?",
+    question="What percentage of the positive finite FP16 values are below 1?",
     unit="%",
     slack=1,  # 48.4 %, and whole percent are asked for
     by_number={
         (0, 10): (
-            "Below 1 lie 14 intervals from one power of two to the next, with 1024 values each, "
-            "and 1023 subnormals: 15,359 of 31,743 values.",
+            "The values are not evenly spread from 0 to 65504. Each interval from one power of two "
+            "to the next holds 1024 of them, and 14 such intervals lie below 1.",
             "range-is-spread-evenly",
         ),
         (10, 47): (
-            "There are more: below 1 lie 14 intervals from one power of two to the next, with 1024 "
-            "values each, and 1023 subnormals. At 1 and above lie 16 intervals."
+            "There are more. 14 intervals from one power of two to the next lie below 1, and 16 "
+            "lie above. Each holds 1024 values, and below 1 there are 1023 subnormals besides."
         ),
         (49, 51): (
-            "Nearly: 16 intervals from one power of two to the next lie at 1 and above, and 14 "
-            "with 1023 subnormals below it."
+            "Nearly. 14 intervals from one power of two to the next lie below 1, with 1023 "
+            "subnormals besides, and 16 lie above. So it is a little less than half."
         ),
         (51, 100): (
-            "There are fewer: below 1 lie 14 intervals from one power of two to the next, with "
-            "1024 values each, and 1023 subnormals. At 1 and above lie 16 intervals."
+            "There are fewer. 14 intervals from one power of two to the next lie below 1, with "
+            "1023 subnormals besides, and 16 lie above. Each interval holds 1024 values."
         ),
     },
-    otherwise="A share lies between 0 and 100 %.",
+    otherwise="A percentage lies between 0 and 100.",
 )
 near_the_top = NumberGuess(
     id="near-the-top",
@@ -58,17 +57,18 @@ near_the_top = NumberGuess(
     question="What does `torch.tensor(65519.0).half()` give?",
     by_number={
         "inf": (
-            "65519 is nearer to 65504 than to 65536, where the next value would be.",
+            "65519 lies above the largest value, but the cast rounds first. 65519 is nearer to "
+            "65504 than to 65536, where the next value would be.",
             "overflow-starts-at-max",
         ),
         65519: (
-            "Up there the values of FP16 are 32 apart, and 65519 is none of them.",
+            "Near 65504 the FP16 values are 32 apart, and 65519 is not one of them.",
             "integers-always-exact",
         ),
-        65536: "65536 is beyond the largest value, and 65519 is nearer to 65504.",
-        "nan": "A cast gives NaN for NaN only.",
+        65536: "65536 is no FP16 value: the largest is 65504. And 65519 is nearer to 65504.",
+        "nan": "A cast to FP16 returns NaN only if its input is NaN.",
     },
-    otherwise="Up there the values of FP16 are 32 apart: 65472, then 65504, which is the largest.",
+    otherwise="Near the top the FP16 values are 32 apart: 65472, then 65504, the largest.",
 )
 loses_most = ChoiceGuess(
     id="loses-most",
@@ -76,11 +76,12 @@ loses_most = ChoiceGuess(
     question="Which of the three tensors loses the largest share of its values to zero in FP16?",
     by_choice={
         "weights": (
-            "The smallest of these weights is about 2**-16. FP16 holds it, as a subnormal."
+            "The smallest of these weights is about 2**-16, or 1.5e-5. FP16 holds it as a "
+            "subnormal."
         ),
         "activations": (
-            "An activation may be as large as 65504. Only values below 2**-25 become 0, and no "
-            "activation here is so small, except those that were 0 before."
+            "Only nonzero values of at most 2**-25, about 3e-8, become 0. The activations of this "
+            "layer are either exactly 0 before the cast or much larger than that."
         ),
         "gradients": "",
     },
@@ -88,7 +89,7 @@ loses_most = ChoiceGuess(
 published = TickGuess(
     id="published",
     lab=LAB,
-    question="Articles say these six sentences of number formats. Tick those that are right.",
+    question="Which of these six statements about number formats are right?",
     by_item={
         "BF16 is IEEE 754's binary16.": (
             "The two store 0.1 in different bits: 0x2E66 in binary16, 0x3DCD in BF16.",
@@ -98,25 +99,24 @@ published = TickGuess(
             "FP16 ends at 65504 and E5M2 at 57344, so their dynamic ranges, subnormals included, "
             "are about the same."
         ): (
-            "The range has a lower end too. FP16 has eight more mantissa bits, so its subnormals "
-            "reach 2**8 times further down: 40 octaves against 32."
+            "Their normal ranges are about the same. But FP16 has eight more mantissa bits, so its "
+            "subnormals reach further down by 2**8: a factor of 2**40 against 2**32."
         ),
         "BF16 has exactly the range of FP32.": (
-            "The exponents are the same, the range is not exactly so: 3.4e38 is finite in FP32 and "
-            "inf in BF16, and the subnormals of FP32 reach further down.",
+            "It is nearly the range of FP32. But 3.4e38 is finite in FP32 and inf in BF16, and the "
+            "subnormals of FP32 reach further down.",
             "bf16-range-equals-fp32",
         ),
         "Every integer from 0 to 2048 passes through FP16 unchanged.": (
-            "It holds: up to 2048 the gap of FP16 is at most 1."
+            "It is right: up to 2048 the gap of FP16 is at most 1."
         ),
         "BF16 is less precise than FP16, so its range is smaller.": (
-            "Mantissa bits give precision, exponent bits give range. BF16 has fewer of the first "
-            "and more of the second: it spans 261 octaves, FP16 40.",
+            "Mantissa bits determine the precision and exponent bits the range. BF16 has fewer of "
+            "the first and more of the second: it spans a factor of 2**261, FP16 one of 2**40.",
             "fewer-bits-smaller-range",
         ),
         "E4M3, as the Open Compute Project defines it, has no inf.": (
-            "It holds: E4M3 uses the codes that IEEE 754 keeps for inf as numbers, and one "
-            "mantissa for NaN."
+            "It is right: E4M3 uses the codes that IEEE 754 would reserve for inf as numbers."
         ),
     },
 )

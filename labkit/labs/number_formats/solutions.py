@@ -14,14 +14,13 @@ EXERCISES = {
     "snap": ("snap",),
     "window": ("window",),
     "eight-bits": ("eight_bits",),
-    "tf32": ("tf32",),
 }
 """The names that each exercise asks for."""
 
 # Exercise: e2m1-value
 def e2m1_value(code: int) -> float:
     """The value of a four-bit E2M1 code."""
-    # `code >> 1 & 0b11` shifts one bit out on the right and keeps the lowest two of the rest.
+    # `code >> 1 & 0b11` drops the lowest bit and keeps the two above it.
     sign = -1.0 if code >> 3 else 1.0
     exponent, fraction = code >> 1 & 0b11, (code & 1) / 2
     if exponent == 0:
@@ -43,15 +42,15 @@ def decode(code: int, exponent_bits: int, mantissa_bits: int, bias: int) -> floa
 
 # Exercise: ulp
 def ulp(x: float) -> float:
-    """Gap between |x| and the next larger FP16 value."""
-    # `math.frexp(x)` returns (m, e) with x = m * 2**e and 0.5 <= abs(m) < 1; (0.0, 0) for 0.0.
+    """The distance from |x| to the next larger FP16 value."""
+    # `math.frexp(x)` returns (f, k) with x = f * 2**k and 0.5 <= abs(f) < 1; for 0.0, (0.0, 0).
     exponent = math.frexp(x)[1] - 1 if x else -14
     return 2.0 ** (max(exponent, -14) - 10)
 # End
 
 # Exercise: snap
 def snap(x: float) -> float:
-    """The FP16 value nearest to x, ties to even; inf from the overflow cut on."""
+    """The FP16 value nearest to x, ties to even; inf from 65520 on."""
     # `round(2.5)` is 2: Python's round sends ties to even, and returns an int.
     if not math.isfinite(x):
         return x
@@ -63,7 +62,7 @@ def snap(x: float) -> float:
 # Exercise: window
 def window(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
     """(lost, error) of a float32 tensor cast to a 16-bit dtype."""
-    # Compute the error in float32 or wider: `.float()` brings the cast values back unchanged.
+    # Compute the error in float32: `.float()` brings the cast values back unchanged.
     x = x[x != 0]
     after = x.to(dtype).float()
     kept = after != 0
@@ -75,25 +74,34 @@ def window(x: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
 eight_bits = dict(exponent_bits=5, mantissa_bits=2, bias=38)
 # End
 
-# Exercise: tf32
-def tf32(x: torch.Tensor) -> torch.Tensor:
-    """float32 values rounded to 10 mantissa bits, ties away from zero, as float32."""
-    # `~0x1FFF` is a mask that clears the lowest 13 bits.
-    codes = x.view(torch.int32)
-    return (codes + 0x1000 & ~0x1FFF).view(torch.float32)
-# End
-
 EXPLANATIONS = {
-    "step-at-2048": r"""The sum is far below the largest value, and yet it did not move. At the end of this sitting you can
-say why, and where the same happens in BF16.""",
-    "below-one": r"""Each octave of normal values holds 1024, whether it starts at 2**-14 or at 2**15. Float formats spend
-their codes by ratio, not by distance.""",
-    "near-the-top": r"""The cast rounds first and looks at the range afterwards. 65519 is 15 above 65504 and 17 below 65536, where the next
-value would be, so it rounds to 65504.""",
-    "loses-most": r"""More than a quarter of the gradients is too small for FP16 and becomes 0: **underflow** 下溢. Weights and activations
-keep all their values.""",
-    "published": r"""Sentences 4 and 6 are right. 0.1 has the code 0x2E66 in binary16 and 0x3DCD in BF16, so the two are not the same
-format (1). From the smallest subnormal to the largest value, FP16 spans 40 octaves and E5M2 32 (2); their normal
-values span 30 each. BF16 spans 261 (5). 3.4e38 is finite in FP32 and inf in BF16 (3).""",
+    "step-at-2048": r"""The result is 2048, so the addition changed nothing. This is not overflow: 2049 is far below 65504. The
+reason is that FP16 has no value between 2048 and 2050. The exact sum, 2049, lies halfway between the two
+and is rounded to 2048. If you add 1 a thousand times more, the sum still stays at 2048.
+
+To predict such a case, you need to know where the values of a format lie.""",
+    "below-one": r"""Nearly half of them lie below 1. Each exponent comes with the same 1024 mantissas, so the interval from 2⁻⁵
+to 2⁻⁴ holds as many values as the interval from 2¹⁴ to 2¹⁵. Below 1 there are 14 such intervals and 1023
+subnormals, which makes 15,359 of the 31,743 positive finite values. Such a distribution suits weights and
+gradients, whose sizes spread over many powers of two.""",
+    "near-the-top": r"""The result is 65504. The cast first rounds as if the exponent had no upper limit. Without that limit, the
+next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17 below 65536, so it is
+rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from
+65520 on, numbers are rounded to 65536 or more. FP16 has no such value, and the result is inf: the number
+**overflows**.""",
+    "loses-most": r"""More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
+this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
+values in powers of two, and the bars under them show which sizes each format can hold.""",
+    "published": r"""Statements 4 and 6 are right.
+
+1. binary16 has 5 exponent bits, and BF16 has 8. They store 0.1 as 0x2E66 and 0x3DCD.
+2. With subnormals, the range of FP16 is a factor of 2⁴⁰, and that of E5M2 is 2³². Their *normal* ranges are
+   both about 2³⁰. If somebody says that the ranges are the same, ask which ranges are meant.
+3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
+   further down. "About the range of FP32" would be right.
+4. Below 2048 the gap of FP16 is at most 1, so every integer up to 2048 is a value.
+5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+   of the second.
+6. IEEE 754 would reserve two codes for ±inf. In E4M3 these codes are ordinary numbers.""",
 }
 """What stands behind each prediction."""

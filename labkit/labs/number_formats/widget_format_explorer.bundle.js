@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 db0647593548687dfe8440298a066cc7e91ebac55a7683b69abf9f48ceaa0084
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 4a2fa8704663b90a7abf07eb33ecbc9f5a3193d7480c18839de1d113bd3c98e2
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -214,7 +214,11 @@ function render({ model, el }) {
   const caption = node("p", { class: "fe-caption" });
   const legend = node("dl", { class: "fe-legend fe-number" });
   const notes = node("div", { class: "fe-notes fe-number" });
-  const tables = node("div", { class: "fe-tables fe-number" });
+  const [modes, formats] = ["Every rounding of x", "x in every format"].map((title) => ({
+    box: node("div", { class: "fe-number" }),
+    title
+  }));
+  const tables = node("div", { class: "fe-tables" }, ...[modes, formats].map(({ title, box }) => node("details", {}, node("summary", {}, title), box)));
   const root = node(
     "div",
     { class: "lk fe", role: "group", "aria-label": "FormatExplorer" },
@@ -244,7 +248,7 @@ function render({ model, el }) {
     tables,
     spoken.element
   );
-  const numberBoxes = [facts, legend, notes, tables];
+  const numberBoxes = [facts, legend, notes, modes.box, formats.box];
   function ask(change) {
     wish = { ...wish, ...change };
     line.ask(wish);
@@ -372,17 +376,23 @@ function render({ model, el }) {
     lineBox.setAttribute("aria-label", numbers.line_sentence);
     legend.replaceChildren(...numbers.legend.map(({ sign, title, value, detail }) => node("div", {}, node("dt", {}, `${sign} ${title}`), node("dd", {}, value, node("small", {}, detail)))));
     notes.replaceChildren(...numbers.notes.map((text) => node("p", {}, text)));
-    tables.replaceChildren(
-      table(numbers.modes_title, [["name", "rounding"], ["value", "gives"], ["hex", "code"], ["ulps", "error, ulp"]], numbers.modes),
-      table(numbers.rows_title, [
+    modes.box.replaceChildren(table(
+      numbers.modes_title,
+      [["name", "rounding"], ["value", "gives"], ["hex", "code"], ["ulps", "error, ulp"]],
+      numbers.modes
+    ));
+    formats.box.replaceChildren(table(
+      numbers.rows_title,
+      [
         ["name", "format"],
         ["value", "nearest value"],
         ["hex", "code"],
         ["ulps", "error, ulp"],
         ["relative", "error, relative"],
         ["note", "what happened"]
-      ], numbers.rows)
-    );
+      ],
+      numbers.rows
+    ));
     formatBox.value = numbers.format_name;
     message.textContent = numbers.message;
     textBox.setAttribute("aria-invalid", String(numbers.message !== ""));

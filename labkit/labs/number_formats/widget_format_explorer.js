@@ -166,7 +166,13 @@ function render({ model, el }) {
   const caption = node("p", { class: "fe-caption" });
   const legend = node("dl", { class: "fe-legend fe-number" });
   const notes = node("div", { class: "fe-notes fe-number" });
-  const tables = node("div", { class: "fe-tables fe-number" });
+  const [modes, formats] = ["Every rounding of x", "x in every format"].map((title) => ({
+    box: node("div", { class: "fe-number" }),
+    title,
+  }));
+  // Closed at first: a beginner needs the bits and the line only. What is open stays open.
+  const tables = node("div", { class: "fe-tables" }, ...[modes, formats].map(({ title, box }) =>
+    node("details", {}, node("summary", {}, title), box)));
   const root = node("div", { class: "lk fe", role: "group", "aria-label": "FormatExplorer" },
     node("div", { class: "lk-controls" },
       labelled("Format", formatBox),
@@ -181,7 +187,7 @@ function render({ model, el }) {
       ])),
     facts, lineBox,
     caption, legend, notes, tables, spoken.element);
-  const numberBoxes = [facts, legend, notes, tables];
+  const numberBoxes = [facts, legend, notes, modes.box, formats.box];
 
   // Asking Python, and moving at once what a key moved.
   function ask(change) {
@@ -312,9 +318,10 @@ function render({ model, el }) {
     legend.replaceChildren(...numbers.legend.map(({ sign, title, value, detail }) =>
       node("div", {}, node("dt", {}, `${sign} ${title}`), node("dd", {}, value, node("small", {}, detail)))));
     notes.replaceChildren(...numbers.notes.map((text) => node("p", {}, text)));
-    tables.replaceChildren(
-      table(numbers.modes_title, [["name", "rounding"], ["value", "gives"], ["hex", "code"], ["ulps", "error, ulp"]], numbers.modes),
-      table(numbers.rows_title, [["name", "format"], ["value", "nearest value"], ["hex", "code"], ["ulps", "error, ulp"],
+    modes.box.replaceChildren(table(numbers.modes_title,
+      [["name", "rounding"], ["value", "gives"], ["hex", "code"], ["ulps", "error, ulp"]], numbers.modes));
+    formats.box.replaceChildren(table(numbers.rows_title,
+      [["name", "format"], ["value", "nearest value"], ["hex", "code"], ["ulps", "error, ulp"],
         ["relative", "error, relative"], ["note", "what happened"]], numbers.rows));
     formatBox.value = numbers.format_name;
     message.textContent = numbers.message;
