@@ -280,8 +280,8 @@ table.map("{:.6g}".format).T
 #
 # Take an FP16 value $x$ with $2^e \le x < 2^{e+1}$ and $e \ge -14$. The next larger value is $2^{e-10}$ away,
 # because 10 mantissa bits divide the interval into 1024 steps. This distance is called one **ulp**, *unit in
-# the last place*. If you add a positive number smaller than half the gap to such an x, the sum
-# is rounded back to x, and the update is lost.
+# the last place*. If you add a positive number smaller than half the gap to such an x, the sum is rounded back to x: the number
+# that you added is lost.
 #
 # ### Exercise: the gap above x
 #
@@ -289,7 +289,7 @@ table.map("{:.6g}".format).T
 #
 # - **Input:** a float that FP16 holds exactly, possibly negative or zero. Not inf, NaN or ±65504.
 # - **Output:** a float. `ulp(3.0)` is 2⁻⁹, because FP16 divides the interval from 2 to 4 into 1024 steps.
-# - **Edge case:** below 2⁻¹⁴, and at 0, the gap is 2⁻²⁴.
+# - **Edge case:** if |x| is below 2⁻¹⁴, 0 included, the gap is 2⁻²⁴.
 
 
 # %% exercise="ulp"
@@ -342,8 +342,8 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so adding 1 adds exactly half a
-# gap. Such a tie goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
+# Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so 2049 lies halfway between two
+# values. Such a *tie* goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
 # rule. In BF16 the gap reaches 2 at 256 already, so a counter that adds 1
 # stops there.
 #
@@ -519,7 +519,7 @@ plots.windows(
 #
 # ### Exercise: lost values and rounding error
 #
-# *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both.
+# *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both kinds of damage.
 #
 # - **Input:** a float32 tensor, zeros and subnormals included, and `torch.float16` or `torch.bfloat16`. No
 #   value overflows, and at least one nonzero value survives.
@@ -578,8 +578,8 @@ pd.DataFrame(
 # that of FP16. On the gradients it is the other way round, because most gradients that survive
 # in FP16 are subnormal and have lost significant bits.
 #
-# Do not call a value lost only because it lies below the smallest *normal* value. 94 % of these gradients do,
-# but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**: the
+# Do not call a value lost only because it lies below the smallest *normal* value. 94 % of
+# these gradients lie below it, but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**: the
 # loss, and with it every gradient of the backward pass, is multiplied by a constant.
 
 # %%
@@ -595,7 +595,7 @@ print(f"below 2**-14: {below:.0%}   lost: {measure(gradients, torch.float16)[0]:
 
 # %%
 exponents = torch.frexp(gradients[gradients > 0])[1] - 1
-print(f"The gradients lie between 2**{exponents.min()} and 2**{exponents.max() + 1}.")
+print(f"The nonzero magnitudes lie between 2**{exponents.min()} and 2**{exponents.max() + 1}.")
 trial = FloatFormat("trial", exponent_bits=4, mantissa_bits=3, bias=24)
 report = range_report(tensors["gradients"], trial)
 print(
@@ -670,7 +670,8 @@ pd.DataFrame(
 #
 # TF32 is not a dtype: the tensor stays FP32. When TF32 is on, the matrix units of NVIDIA GPUs from Ampere on
 # round the inputs of an FP32 matmul to 8 exponent bits and at least 10 mantissa bits, and add the products
-# in FP32. So TF32 has the range of FP32 and about the precision of FP16. Lab 06 shows how to switch it on.
+# in FP32. So TF32 has about the range of FP32 and
+# about the precision of FP16. Lab 06 shows how to switch it on.
 
 # %% [markdown]
 # ### Six statements about formats
@@ -709,7 +710,7 @@ def sentences():
 # 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
 #    further down. "About the range of FP32" would be right.
 # 4. Below 2048 the gap of FP16 is at most 1, so every integer up to 2048 is a value.
-# 5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+# 5. Mantissa bits determine precision, and mainly the exponent bits determine range. BF16 has fewer of the first and more
 #    of the second.
 # 6. IEEE 754 would reserve two codes for ±inf. In E4M3 these codes are ordinary numbers.
 

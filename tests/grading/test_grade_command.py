@@ -67,8 +67,11 @@ def test_a_class_is_graded_by_its_checks(tmp_path, capsys):
         assert earned["bob", exercise] == ("not attempted", "0")
         assert earned["cy", exercise] == ("not graded", "")
         assert earned["di", exercise] == ("not attempted", "0")
-    totals = {r["student"]: r[f"{LAB} (10)"] for r in rows(tmp_path, "grades.totals.csv")}
-    assert totals == {"ada": "10", "bob": "0", "cy": "", "di": "0"}
+    totals = {
+        r["student"]: r[f"{LAB} ({sum(POINTS.values())})"]
+        for r in rows(tmp_path, "grades.totals.csv")
+    }
+    assert totals == {"ada": f"{sum(POINTS.values())}", "bob": "0", "cy": "", "di": "0"}
     said = capsys.readouterr().out
     assert "Files that were not graded (1):\n  cy: corrupt: " in said
 

@@ -42,7 +42,7 @@ def test_scores_are_those_of_the_table_and_nbgrader_exports_them(tmp_path, book)
     assert grade(tmp_path, "--overrides", tmp_path / "overrides.csv") == command.SOME_UNGRADED
     scores = {s: book.find_submission(LAB, s).score for s in ("ada", "bob", "cy")}
     assert scores == {"ada": 2.0, "bob": 2.5, "cy": 0.0}
-    assert book.find_assignment(LAB).max_score == 10.0
+    assert book.find_assignment(LAB).max_score == 6.0
     ulp = book.find_grade("check-ulp", LAB, LAB, "ada")
     assert (ulp.auto_score, ulp.manual_score, ulp.needs_manual_grade) == (2.0, None, False)
     assert book.find_grade("check-snap", LAB, LAB, "bob").manual_score == 2.5
@@ -151,4 +151,4 @@ def test_a_course_for_nbgrader_is_released_handed_in_graded_here_and_exported(tm
     nbgrader("export", "--to", "out.csv")
     with open(course / "out.csv", encoding="utf-8", newline="") as file:
         exported = {r["student_id"]: (r["score"], r["max_score"]) for r in csv.DictReader(file)}
-    assert exported == {"ada": ("2.0", "10.0"), "bob": ("0.0", "10.0")}
+    assert exported == {"ada": ("2.0", "6.0"), "bob": ("0.0", "6.0")}

@@ -58,14 +58,14 @@ def made(student: str = "ada", *, hidden: dict | None = None, facts: dict | None
 def test_an_exercise_earns_all_or_nothing():
     one = made(ulp="passed", snap="failed: no")
     assert {row.exercise: row.points for row in one.rows if row.points} == {"ulp": 2.0}
-    assert (one.points, one.possible) == (2.0, 10.0)
+    assert (one.points, one.possible) == (2.0, 6.0)
 
 
 def test_what_is_not_graded_leaves_no_total():
     one = made(ulp="not graded: the grader failed", snap="passed")
     assert one.points is None
     (line,) = list(csv.DictReader(io.StringIO(totals_csv([one]))))
-    assert (line["02_number_formats (10)"], line["total (10)"]) == ("", "")
+    assert (line["02_number_formats (6)"], line["total (6)"]) == ("", "")
 
 
 def test_a_lab_that_was_not_handed_in_adds_nothing():
@@ -102,7 +102,7 @@ def test_an_override_grades_what_could_not_be_graded():
         for row in broken.rows
     ]
     (one,), _ = with_overrides([broken], overrides)
-    assert (broken.points, one.points) == (None, 7)
+    assert (broken.points, one.points) == (None, 6)
 
 
 def test_changes_name_what_was_and_what_is():
@@ -235,7 +235,7 @@ def test_the_feedback_has_the_sentence_the_idea_and_the_code():
     )
     text = feedback([one], COURSE)
     assert "The gap above x is eps * x." in text
-    assert "0 of 10 points. Handed in late." in text
+    assert "0 of 6 points. Handed in late." in text
     assert "<li>Mended.</li>" in text
     assert re.sub("<[^>]*>", "", text).count("def ulp(x): return x") == 1
 
@@ -261,7 +261,7 @@ def test_a_page_shows_a_bounded_part_of_the_code_and_each_cell_once():
 
 def test_the_feedback_of_a_hidden_check_shows_its_sentence():
     one = made(hidden={"ulp": 3.0}, ulp="passed")
-    assert one.possible == 13.0
+    assert one.possible == 9.0
     assert [row.status for row in one.rows if row.exercise == "hidden-ulp"] == ["not graded"]
     text = feedback([one], COURSE)
     assert ">ulp, your instructor's check</a>" in text
@@ -281,11 +281,14 @@ def test_the_summary_counts_ideas_and_names_nobody():
     sheets.append(made("student-4", ulp="passed"))
     text = summary(sheets, COURSE, SECRET)
     words = re.sub(r"<[^>]*>", " ", text)
-    assert re.search(r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats, The gap", words)
+    assert re.search(
+        r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats, The gap to the next value",
+        words,
+    )
     assert re.search(r"snap\s+80 %\s+4\s+1", words)
     assert "student-" not in text
     assert "5 submissions, 0 missing, 0 late, 0 not wholly graded." in words
-    assert "Median 3 of 10 points, from 2 to 3." in words
+    assert "Median 3 of 6 points, from 2 to 3." in words
 
 
 def with_ideas(student: str, status: str, *ideas: str) -> Sheet:

@@ -367,7 +367,7 @@ def test_a_setup_cell_with_more_in_it_is_run_after_the_lab_s_own_and_nothing_is_
 
 def test_the_imports_of_the_second_sitting_are_the_lab_s_too():
     (imports,) = [text for text in COURSE[LAB].imports if "FloatFormat" in text]
-    notebook = with_answer(unsolved(), "snap", "def snap(x):\n    return quantize(x, FP16)")
+    notebook = with_answer(unsolved(), "snap", "def snap(x):\n    return quantize(x, FP32)")
     in_place, said = selected(notebook)
     assert imports in in_place.work.cells and said == ()
     notebook["cells"].remove(cell_of(notebook, imports))

@@ -100,7 +100,7 @@ values in powers of two, and the bars under them show which sizes each format ca
 3. The exponents are the same, but 3.4e38 is finite in FP32 and inf in BF16, and the subnormals of FP32 reach
    further down. "About the range of FP32" would be right.
 4. Below 2048 the gap of FP16 is at most 1, so every integer up to 2048 is a value.
-5. Mantissa bits determine precision, and exponent bits determine range. BF16 has fewer of the first and more
+5. Mantissa bits determine precision, and mainly the exponent bits determine range. BF16 has fewer of the first and more
    of the second.
 6. IEEE 754 would reserve two codes for ±inf. In E4M3 these codes are ordinary numbers.""",
 }
