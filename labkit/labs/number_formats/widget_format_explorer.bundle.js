@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 db0647593548687dfe8440298a066cc7e91ebac55a7683b69abf9f48ceaa0084
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 a87e36cadd8e623071d57ddafb120ee7964d98451fb9662589ff9df0b1b4ab02
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
