@@ -38,11 +38,12 @@ def _build(options: Namespace) -> int:
         return 1
     from labkit.course import build, bundle
     from labkit.course.lab_source import LabError
+    from labkit.course.terms import TermError
 
     try:
         said = bundle.stale() if options.check else bundle.bundle()
         said += build.build(options.labs or None, check=options.check, execute=options.execute)
-    except (LabError, build.BuildError, bundle.BundleError) as error:
+    except (LabError, TermError, build.BuildError, bundle.BundleError) as error:
         print(error, file=sys.stderr)
         return 1
     for sentence in said:
@@ -76,13 +77,14 @@ def _nbgrader(options: Namespace) -> int:
         return 1
     from labkit.course.build import BuildError
     from labkit.course.lab_source import LabError
+    from labkit.course.terms import TermError
     from labkit.grading.nbgrader import exported_course as nbgrader_course
 
     try:
         said = nbgrader_course.write_course(
             options.course, options.of_course, extra=options.extra, variants=options.variants
         )
-    except (nbgrader_course.CourseError, BuildError, LabError, OSError) as error:
+    except (nbgrader_course.CourseError, BuildError, LabError, TermError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(said) or "The course is current.")

@@ -1,13 +1,14 @@
 """Build the notebooks: from a source file to a learner notebook, a solved one and the manifest.
 
-Everything in ``notebooks/`` but ``source/`` is generated, and two things outside it:
+Everything in ``notebooks/`` but ``source/`` is generated, and three things outside it:
 
 - ``notebooks/NN_topic.ipynb``, for the learner: no solutions, no outputs;
 - ``notebooks/solutions/NN_topic.ipynb``: solved and executed, with outputs that nbval compares;
 - ``notebooks/manifest.json``: labs, exercises, points and versions, for programs;
 - ``labkit/labs/TOPIC/solutions.py``: the exercises' solutions, for checks and for ``yours``, and
   what stands behind guesses;
-- the table of labs in the README beside ``notebooks/``, between two comments.
+- the table of labs in the README beside ``notebooks/``, between two comments;
+- ``docs/glossary.md`` beside it, where ``data/terms.csv`` stands there too.
 
 ``labkit build`` bundles the widgets too, see ``labkit.course.bundle``.
 
@@ -33,6 +34,7 @@ from labkit.base.manifest import full_name
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.lab_source import Lab, digest, read_lab
 from labkit.course.solution_text import answers_text, solutions_text, topic
+from labkit.course.terms import TermError, glossary, terms_beside
 
 # The longest a cell may take. A lab runs in under 60 s, but a machine under load has been seen to
 # take minutes over `import torch`; a kernel that died is noticed at once.
@@ -65,7 +67,8 @@ def build(
     With ``execute`` solutions are executed even where they are current. ``folders`` is where each
     lab's own folder lies: labkit.labs for the course's notebooks, else ``labs`` in ``notebooks``.
 
-    Raises LabError for a mistake in a source and BuildError for a lab that does not run.
+    Raises LabError for a mistake in a source, TermError for one in the table of terms, and
+    BuildError for a lab that does not run.
     """
     folders = folders or (LABS if notebooks == NOTEBOOKS else notebooks / "labs")
     sources = sorted((notebooks / "source").glob("*.py"))
@@ -73,6 +76,7 @@ def build(
     chosen = choose(labs, read)
     manifest = json.dumps(_manifest(read.values()), indent=1, ensure_ascii=False) + "\n"
     shared = {notebooks / "manifest.json": manifest, **_readme(read.values(), notebooks)}
+    shared |= _glossary(read, notebooks)
     if check:
         return _stale(chosen, read, shared, notebooks, folders)
 
@@ -115,6 +119,15 @@ def _readme(labs: Iterable[Lab], notebooks: Path) -> dict[Path, str]:
             "the table of labs stands between them."
         )
     return {path: f"{before}{begins}\n{table_of_labs(labs)}\n{ends}{after}"}
+
+
+def _glossary(read: Iterable[str], notebooks: Path) -> dict[Path, str]:
+    """The page of all terms; {} where there are none."""
+    terms = terms_beside(notebooks)
+    if unknown := [term for term in terms if term.lab and term.lab not in read]:
+        lines = [f"terms.csv, {term.id}: there is no lab {term.lab!r}" for term in unknown]
+        raise TermError("\n".join(lines))
+    return {notebooks.parent / "docs" / "glossary.md": glossary(terms)} if terms else {}
 
 
 def table_of_labs(labs: Iterable[Lab]) -> str:

@@ -17,7 +17,8 @@
   and ``labkit.course.my_labs`` sees from a cell alone whether a learner changed it;
 - ``metadata.labkit`` of a notebook holds its ``lab`` and ``version`` (12 hex digits of the SHA-256
   of the source's text), of a predict cell its ``predict`` slug;
-- the lab's minutes (``labkit.course.minutes``), which the first cell of a notebook tells.
+- the lab's minutes (``labkit.course.minutes``), which the first cell of a notebook tells;
+- the terms of each sitting (``labkit.course.terms``), a closed block under its title.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.course.minutes import Minutes, by_heading, is_optional, lab_minutes
+from labkit.course.terms import add_blocks, terms_beside
 
 COMMENT = "# your code here"
 STUB = 'raise NotImplementedError("your code here")'
@@ -157,7 +159,12 @@ def _scopes(code: str) -> list[symtable.SymbolTable]:
 
 
 def read_lab(path: Path) -> Lab:
-    """The lab written in ``path`` (``.../NN_topic.py``); raises LabError with every mistake."""
+    """The lab written in ``path`` (``.../notebooks/source/NN_topic.py``).
+
+    Its terms are those of ``data/terms.csv`` beside ``notebooks``, where there is such a file.
+
+    Raises LabError with every mistake of the source, or TermError with every mistake of the terms.
+    """
     import jupytext
 
     if not _LAB.fullmatch(path.stem):
@@ -178,6 +185,8 @@ def read_lab(path: Path) -> Lab:
     trees = [tree(cell.source) if cell.cell_type == "code" else None for cell in written]
     minutes = lab_minutes(written, trees)  # an explanation is read too
     cells[0].source = _with_minutes(cells[0].source, minutes)
+    terms = [term for term in terms_beside(path.parent.parent) if term.lab == path.stem]
+    errors += add_blocks(cells, terms)
     solution = _notebook(cells, path.stem, text)
     learner = _cleared(solution)
     exercises = _exercises(solution, learner, cells, errors)

@@ -73,11 +73,16 @@ def lab_minutes(cells: Iterable[Any], trees: Iterable[ast.Module | None]) -> Min
             continue
         for heading, text in by_heading(cell.source):
             if heading:
-                found = _SITTING.match(heading)
-                sitting = found[1] if found else sitting
+                sitting = sitting_of(heading) or sitting
                 optional = is_optional(heading, text)
             spent[sitting, optional] += _of_text(text)
     return _rounded(spent)
+
+
+def sitting_of(heading: str) -> str:
+    """The letter of the sitting that a heading opens, "A" for "Sitting A: the device"; else ""."""
+    found = _SITTING.match(heading)
+    return found[1] if found else ""
 
 
 def is_optional(heading: str, text: str) -> bool:

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 19ff169b3ad8451268270c0a3db3d4c580acac59e15f0d1e9ddec62753b88da3
+// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 dfb32fd2019b727ac9e5f265cbfeb06c7bcc6faf86bb07227713ef1767615229
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -109,7 +109,7 @@ function render({ model, el }) {
   }
   function mark() {
     const { form } = numbers();
-    root.querySelectorAll(".dc-choice").forEach((element) => {
+    root.querySelectorAll(".lk-choice").forEach((element) => {
       const key2 = element.dataset.key;
       const on = form === "order" ? order.includes(key2) : chosen.has(key2);
       element.setAttribute("aria-pressed", String(on));
@@ -119,15 +119,15 @@ function render({ model, el }) {
   function choices(list, letters) {
     return node(
       "div",
-      { class: "dc-choices", role: "group", "aria-label": numbers().how },
+      { class: "lk-choices", role: "group", "aria-label": numbers().how },
       ...list.map((choice, i) => {
         const name = letters ? "abcdefghij"[i] : String(i + 1);
         const element = button(
           "",
-          { class: "lk-button dc-choice", "aria-pressed": "false", "data-key": choice.key },
+          { class: "lk-button lk-choice", "aria-pressed": "false", "data-key": choice.key },
           () => choose(choice.key)
         );
-        element.append(node("kbd", {}, name), node("span", { class: "dc-place" }), html("span", "dc-text", choice.html));
+        element.append(node("kbd", {}, name), node("span", { class: "dc-place" }), html("span", "lk-text", choice.html));
         return element;
       })
     );
@@ -168,7 +168,7 @@ function render({ model, el }) {
     else parts.push(field("input", view.how, { type: "text", placeholder: view.how }));
     const certainty = node(
       "div",
-      { class: "dc-sure", role: "radiogroup", "aria-label": words().sure },
+      { class: "lk-buttons lk-sure dc-sure", role: "radiogroup", "aria-label": words().sure },
       node("span", {}, words().sure),
       ...words().sureness.map((word, i) => {
         const element = button(word, { class: "lk-button", role: "radio", "aria-checked": String(sure === i + 1) }, () => {
@@ -178,7 +178,7 @@ function render({ model, el }) {
         return element;
       })
     );
-    const buttons = [button(words().submit, { class: "lk-button dc-main" }, submit)];
+    const buttons = [button(words().submit, { class: "lk-button lk-main" }, submit)];
     if (view.more_hints) buttons.push(button(words().hint, { class: "lk-button" }, () => ask("hint")));
     buttons.push(button(words().unknown, { class: "lk-button" }, () => ask("answer", null)));
     if (view.form !== "free") parts.push(certainty);
@@ -195,10 +195,10 @@ function render({ model, el }) {
     return [
       node("blockquote", {}, view.speech),
       node("h4", {}, words().model),
-      html("div", "dc-model", view.model),
+      html("div", "lk-rich", view.model),
       node("p", {}, words().tick),
       node("div", { class: "dc-points" }, ...boxes),
-      node("div", { class: "lk-buttons" }, button(words().submit, { class: "lk-button dc-main" }, tick))
+      node("div", { class: "lk-buttons" }, button(words().submit, { class: "lk-button lk-main" }, tick))
     ];
   }
   function tick() {
@@ -206,16 +206,16 @@ function render({ model, el }) {
   }
   function answered(view) {
     const correct = view.mark ? String(view.correct) : "unmarked";
-    const parts = [node("p", { class: "dc-verdict", "data-correct": correct }, view.verdict)];
+    const parts = [node("p", { class: "lk-verdict", "data-correct": correct }, view.verdict)];
     if (view.said) parts.push(html("p", "dc-said", view.said));
     parts.push(node("div", { class: "dc-right" }, node("b", {}, `${view.label}: `), html("span", "", view.right)));
-    parts.push(html("div", "dc-explanation", view.explanation));
+    parts.push(html("div", "lk-rich", view.explanation));
     if (view.again) parts.push(html("p", "dc-again", view.again));
     if (view.cell) {
       parts.push(node("details", {}, control("summary", {}, words().see), html("div", "", view.cell)));
     }
     if (view.sources.length) parts.push(node("p", { class: "dc-sources" }, view.sources.join(" · ")));
-    parts.push(node("div", { class: "lk-buttons" }, button(words().next, { class: "lk-button dc-main" }, () => ask("next"))));
+    parts.push(node("div", { class: "lk-buttons" }, button(words().next, { class: "lk-button lk-main" }, () => ask("next"))));
     return parts;
   }
   function accept(view) {
@@ -235,11 +235,11 @@ function render({ model, el }) {
     sure = 2;
     unclear.textContent = view.unclear;
     const parts = [node("div", { class: "dc-head" }, node("span", {}, view.where), languages(view))];
-    if (view.trouble) parts.push(node("p", { class: "dc-trouble", role: "alert" }, view.trouble));
-    if (view.state === "done") parts.push(html("div", "dc-report", view.report));
+    if (view.trouble) parts.push(node("p", { class: "lk-trouble", role: "alert" }, view.trouble));
+    if (view.state === "done") parts.push(html("div", "lk-rich dc-report", view.report));
     else {
       if (view.introduction) parts.push(node("p", { class: "dc-introduction" }, view.introduction));
-      parts.push(html("div", "dc-prompt", view.prompt));
+      parts.push(html("div", "lk-rich dc-prompt", view.prompt));
       if (view.claim) parts.push(html("blockquote", "", view.claim));
       if (view.code) parts.push(html("div", "", view.code));
       hints.replaceChildren(...view.hints.map((hint) => html("li", "", hint)));
@@ -250,7 +250,7 @@ function render({ model, el }) {
     root.setAttribute("aria-label", `DrillCard ${view.where}`);
     Object.assign(root.dataset, { card: view.card, state: view.state, form: view.form ?? "" });
     if (focused || view.seq > 0) (view.state === "asking" && fields[0] ? fields[0] : root).focus({ preventScroll: view.seq === 0 });
-    const heard = view.state === "answered" ? ".dc-verdict, .dc-said, .dc-right" : ".dc-introduction, .dc-prompt, blockquote, .dc-choice, .dc-report";
+    const heard = view.state === "answered" ? ".lk-verdict, .dc-said, .dc-right" : ".dc-introduction, .dc-prompt, blockquote, .lk-choice, .dc-report";
     spoken.say([...root.querySelectorAll(heard)].map((element) => element.textContent.trim()).join(". "));
   }
   function languages(view) {
@@ -261,14 +261,14 @@ function render({ model, el }) {
       model.save_changes();
     });
   }
-  const hints = node("ul", { class: "dc-hints" });
-  const unclear = node("p", { class: "dc-unclear", role: "alert" });
+  const hints = node("ul", { class: "lk-list" });
+  const unclear = node("p", { class: "lk-trouble dc-unclear", role: "alert" });
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation();
     const typing = event.target.matches("input:not([type=checkbox]), textarea, select");
     const { state, form, choices: list } = numbers();
-    if (event.key === "Enter" && !event.target.matches("textarea, summary") && !event.target.matches("button:not(.dc-choice):not(.dc-main)")) {
+    if (event.key === "Enter" && !event.target.matches("textarea, summary") && !event.target.matches("button:not(.lk-choice):not(.lk-main)")) {
       if (state === "asking") submit();
       else if (state === "ticking") tick();
       else if (state === "answered") ask("next");

@@ -70,7 +70,7 @@ def percent():
 # where an output is off by 1, the gradient is 2.2e-8, and FP16 rounds it to 0.
 
 # %% [markdown]
-# **Loss scaling** 损失缩放 needs one number. Multiply the loss by S = 256, so every gradient is 256 times as large. Divide
+# **Loss scaling** needs one number. Multiply the loss by S = 256, so every gradient is 256 times as large. Divide
 # the gradients by 256, in float32, before the optimizer sees them.
 
 
@@ -90,8 +90,8 @@ claim("FP16 with S = 256 ends within 5 % of float32", abs(scaled[-1] / plain[-1]
 #
 # A gradient that survives the cast can still be lost. The weight's own gap decides, as in lab 03.
 #
-# - **Underflow** 下溢: FP16 stores the gradient as 0. The learning rate has no say, and range would help.
-# - **Swamping** 大数吃小数: the update is there, but weight minus update rounds back to the weight. Mantissa bits would help.
+# - **Underflow**: FP16 stores the gradient as 0. The learning rate has no say, and range would help.
+# - **Swamping**: the update is there, but weight minus update rounds back to the weight. Mantissa bits would help.
 #
 # ### Exercise: fine, underflowed or swamped
 #
@@ -174,7 +174,7 @@ def lost():
 # training, when the rate is small, suffers first.
 
 # %% [markdown]
-# The cure for swamping is to add up where the gap is small. Keep a float32 copy of each weight, the **master weights** 主权重. Update it in float32. After each step
+# The cure for swamping is to add up where the gap is small. Keep a float32 copy of each weight, the **master weights**. Update it in float32. After each step
 # round it to 16 bits for the network.
 #
 # ### Exercise: masters
@@ -270,7 +270,7 @@ claim("2**16 to 2**31 reach the goal, no other power of two", in_the_goal == lis
 
 # %% [markdown]
 # Sixteen scales will do for this step; the next step's gradients are others. One inf spoils a whole step, a few lost
-# ones hardly matter. So stay away from the upper end: **headroom** 余量.
+# ones hardly matter. So stay away from the upper end: **headroom**.
 #
 # ### Exercise: pick S
 #
@@ -359,8 +359,8 @@ claim("the best fixed scale holds 46 of 60 frames", max(held) == 46)
 claim("a dynamic scale holds them all", chase.frames_held() == 60)
 
 # %% [markdown]
-# **Dynamic loss scaling** 动态损失缩放 needs no choice. After an overflow it skips the step and halves S: **backoff** 回退.
-# After 2000 good steps in a row it doubles S: **growth** 增长. (In the chase a frame stands for so many.) It looks for the
+# **Dynamic loss scaling** needs no choice. After an overflow it skips the step and halves S: **backoff**.
+# After 2000 good steps in a row it doubles S: **growth**. (In the chase a frame stands for so many.) It looks for the
 # largest scale that works, so now and then it must step too far. A skipped step is the price of the search, and at the start a few of them in a row are
 # normal.
 #

@@ -57,12 +57,12 @@ values = [f"after {a}" for a in activations] + [f"gradient of {a}" for a in acti
 claim("the only values of 16 bits are these activations and their gradients", low == values)
 
 # %% [markdown]
-# So weights, their `.grad` and Adam's memory never leave FP32. The optimizer's weights *are* the **master weights**
-# 主权重; nobody calls `.half()`. A gradient has the dtype of the value it belongs to.
+# So weights, their `.grad` and Adam's memory never leave FP32. The optimizer's weights *are* the **master weights**;
+# nobody calls `.half()`. A gradient has the dtype of the value it belongs to.
 #
 # ### Whose list
 #
-# Nothing intelligent chooses, and nothing switches as time goes by. **Autocast** 自动类型转换 has two lists of functions:
+# Nothing intelligent chooses, and nothing switches as time goes by. **Autocast** has two lists of functions:
 # products run in 16 bits, functions that need range or add up much run in FP32. A short third list, `dot` for one, takes
 # the widest dtype of its inputs. Whatever is on no list takes what comes.
 
@@ -153,12 +153,12 @@ claim(f"cross_entropy: {missed} in {whose(mine)} mini_autocast", missed is torch
 claim(f"and {real} in torch's", real is torch.float32)
 
 # %% [markdown]
-# `cross_entropy` calls `nll_loss` inside, where our mode is switched off. Real autocast sits in the **dispatcher** 分派器,
+# `cross_entropy` calls `nll_loss` inside, where our mode is switched off. Real autocast sits in the **dispatcher**,
 # below Python, and sees every call. It also keeps a cache.
 #
 # ### One copy for all uses
 #
-# A weight is cast once in a block, and the copy serves all its uses: that is the **weight cache** 权重缓存. Say a weight
+# A weight is cast once in a block, and the copy serves all its uses: that is the **weight cache**. Say a weight
 # is used nine times. Its nine gradients are 1, eight times, and 2048.
 
 
@@ -217,7 +217,7 @@ amp.check_dtypes(dtypes)
 #
 # ### Recipes
 #
-# Promotion also says which formats make a pair. A **recipe** 混合策略 gives each role a format:
+# Promotion also says which formats make a pair. A **recipe** gives each role a format:
 #
 # | role | FP16 AMP | BF16 AMP | FP8 |
 # |---|---|---|---|
@@ -237,7 +237,7 @@ claim("FP16 + BF16 is float32", pair.dtype is torch.float32)
 #
 # ### The loop
 #
-# **AMP** 自动混合精度 is two tools that do not know each other. Autocast chooses dtypes and scales nothing. `GradScaler`
+# **AMP** is two tools that do not know each other. Autocast chooses dtypes and scales nothing. `GradScaler`
 # scales the loss, and its `step` *un*scales the gradients, looks for inf, and steps or skips.
 
 # %%
@@ -386,7 +386,7 @@ CallOrder(recorder.calls)
 #
 # ### Clip
 #
-# **Gradient clipping** 梯度裁剪 shortens a gradient whose norm is above a limit. Some texts prescribe it against overflow.
+# **Gradient clipping** shortens a gradient whose norm is above a limit. Some texts prescribe it against overflow.
 
 
 # %%
@@ -449,7 +449,7 @@ amp_loops.check_clipped_step(clipped_step)
 #
 # ### Accumulate
 #
-# **Gradient accumulation** 梯度累积 adds up the gradients of k **micro-batches** 微批次, then steps once. It saves the
+# **Gradient accumulation** adds up the gradients of k **micro-batches**, then steps once. It saves the
 # activations' memory, and it should end where one large batch ends. Two things make that hard: the last group may be
 # short, and its last micro-batch small.
 #
@@ -650,7 +650,7 @@ claim("one inf, then three good batches: still no finite gradient", not math.isf
 # | pure BF16 | BF16 | BF16 | BF16, rounded stochastically |
 # | scaled FP8 | FP32 or BF16 | FP8 with scales | FP32 |
 #
-# **Quantization** 量化 is another thing: a trained network is stored or run in few bits. The recipe of this lab is the
+# **Quantization** is another thing: a trained network is stored or run in few bits. The recipe of this lab is the
 # first row: FP32 parameters, forward and loss in autocast, a scaler only for FP16. Then compare with an FP32 run.
 
 # %% [markdown]

@@ -55,15 +55,15 @@ def claims():
 # and its chip has none.
 
 # %% [markdown]
-# - **Storable** 可存储: bytes are bytes, so any card stores FP16, BF16 and FP8. TF32 is no dtype in memory: its values are
+# - **Storable**: bytes are bytes, so any card stores FP16, BF16 and FP8. TF32 is no dtype in memory: its values are
 #   kept as FP32.
-# - **Computable** 可计算, here: torch has *some* kernel. Where no unit takes a 16-bit value, it goes through FP32 and rounds:
+# - **Computable**, here: torch has *some* kernel. Where no unit takes a 16-bit value, it goes through FP32 and rounds:
 #   elementwise on any card, products of BF16 from 7.0 on, slowly. Below 7.0 many versions of cuBLAS refuse them, and current
 #   wheels have no code for cards below 7.5. On NVIDIA's cards FP8 has one operation, the scaled product; it asks for the
 #   units. So does TF32.
-# - **Accelerated** 有硬件加速: units of the chip take it at no less than the rate of FP32.
+# - **Accelerated**: units of the chip take it at no less than the rate of FP32.
 #
-# NVIDIA's documents, by **compute capability** 计算能力:
+# NVIDIA's documents, by **compute capability**:
 #
 # | | FP16 results a clock, FP32 results | Tensor Cores take |
 # |---|---|---|
@@ -175,7 +175,7 @@ DeviceCard(detect())
 # %% [markdown]
 # ### Exercise: the peak
 #
-# *3 minutes, 1 line.* A **peak** 峰值 is arithmetic: how many units, how many multiply-adds each starts per clock, how many
+# *3 minutes, 1 line.* A **peak** is arithmetic: how many units, how many multiply-adds each starts per clock, how many
 # clocks a second. An H100 has 528 Tensor Cores; each starts 512 multiply-adds of FP16 a clock, at 1830 MHz.
 
 
@@ -232,7 +232,7 @@ def bound():
 # delivers a byte, this card can do 295.
 
 # %% [markdown]
-# **Arithmetic intensity** 计算强度 is FLOP a byte. Under 989 / 3.35 = 295 FLOP a byte, this card waits for memory, however
+# **Arithmetic intensity** is FLOP a byte. Under 989 / 3.35 = 295 FLOP a byte, this card waits for memory, however
 # fast its units are.
 #
 # ### Exercise: the least time
@@ -346,7 +346,7 @@ def whole_step():
 # %% [markdown]
 # ### Exercise: the whole step
 #
-# *4 minutes, about 3 lines.* **Amdahl's law** 阿姆达尔定律, from times: a step has parts, some become faster. A part can also
+# *4 minutes, about 3 lines.* **Amdahl's law**, from times: a step has parts, some become faster. A part can also
 # become slower: casts are work. Leave both dicts as they are.
 
 
@@ -501,8 +501,8 @@ claim("FP16 autocast keeps less for the backward pass than FP32", kept["fp16"] <
 #
 # ### Exercise: the verdict
 #
-# *14 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences** 配对差
-# in accuracy. Their mean $d$ has the 95 % **confidence interval** 置信区间 $d \pm t\, s/\sqrt n$, with $s$ the sample's standard
+# *14 minutes, about 8 lines.* Is BF16 *as good as* FP32? Train both from the same seeds and take the **paired differences**
+# in accuracy. Their mean $d$ has the 95 % **confidence interval** $d \pm t\, s/\sqrt n$, with $s$ the sample's standard
 # deviation. The factor $t$ is the 97.5 % quantile of Student's distribution with $n - 1$ degrees of freedom. A table gives
 # 4.303 for three pairs, 2.776 for five. Before the run you state a **margin**: a difference that would not matter.
 #

@@ -268,7 +268,7 @@ preparing.friday_plan()
 diagnostic()  # or what the plan names
 
 # %% [markdown]
-# **Weeks.** Set the date once, then run `drill()` every day. **Spaced repetition** 间隔重复 asks again shortly before
+# **Weeks.** Set the date once, then run `drill()` every day. **Spaced repetition** asks again shortly before
 # you would forget, and what you would have forgotten by the interview comes first. The picture shows the reviews to come.
 
 # %% tags=["nbval-ignore-output"]

@@ -12,6 +12,7 @@ from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard
 from labkit.labs.automatic_mixed_precision.call_order import CALLS
 from labkit.labs.automatic_mixed_precision.dtype_map import example
+from labkit.labs.automatic_mixed_precision.predictions import six_ops
 from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
 from labkit.labs.detective.widget_nan_detective import NanDetective
@@ -160,6 +161,53 @@ def test_every_widget_is_drawn_without_jupyter(widget, chromium, tmp_path, monke
         assert bare.page.evaluate(listening) > 0
         bare.page.evaluate("() => quit()")
         assert bare.page.evaluate(listening) == 0, "a view that is closed still listens"
+
+
+# How each element looks now; later, where it looks otherwise than before.
+LOOKS = """() => [...document.querySelectorAll(".lk, .lk *")].map((element) => {
+  const style = getComputedStyle(element);
+  return Object.fromEntries([...style].map((name) => [name, style.getPropertyValue(name)]));
+})"""
+CHANGED = """(before) => [...document.querySelectorAll(".lk, .lk *")].flatMap((element, i) => {
+  const style = getComputedStyle(element);
+  return [...style].filter((name) => style.getPropertyValue(name) !== before[i][name])
+    .map((name) => `${element.tagName} .${element.getAttribute("class")} ${name}: `
+      + `${before[i][name]} became ${style.getPropertyValue(name)}`);
+})"""
+
+
+def ticked(bare) -> None:
+    bare.root.focus()
+    bare.page.keyboard.press("2")
+
+
+def answered(bare) -> None:
+    bare.root.focus()
+    for key in "1", "Enter", "3":
+        bare.page.keyboard.press(key)
+    bare.answer(bare.said[0])
+
+
+FURTHER = {
+    "a guess that ticks": (lambda tmp: PredictionCard(six_ops, (False,) * 6), ticked),
+    "a guess that was made": (BUILT[PredictionCard], answered),
+    "a card with a choice": (BUILT[DrillCard], ticked),
+    "a card that was answered": (BUILT[DrillCard], answered),
+}
+LOOKING = {widget.__name__: (made, lambda bare: None) for widget, made in BUILT.items()} | FURTHER
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_widget_looks_the_same_beside_all_others(name, chromium, tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    made, do = LOOKING[name]
+    with bare_page(chromium, made(tmp_path)) as bare:
+        do(bare)
+        alone = bare.page.evaluate(LOOKS)
+        for widget in WIDGETS:
+            if widget is not type(bare.widget):
+                bare.page.add_style_tag(content=str(widget._css))
+        assert bare.page.evaluate(CHANGED, alone) == []
 
 
 def test_a_late_answer_is_ignored(chromium):

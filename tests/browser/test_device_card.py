@@ -28,7 +28,7 @@ def test_by_mouse_an_answer_tells_its_evidence(widget):
     assert bf16.inner_text() == "no"
     bf16.click()
     assert bf16.get_attribute("aria-pressed") == "true"
-    said = widget.locator(".dc-why").inner_text()
+    said = widget.locator(".dv-why").inner_text()
     assert said.startswith("bf16, accelerated: no. compute capability 7.5")
     assert said.endswith("(capability table).")
 
@@ -42,7 +42,7 @@ def test_by_keyboard_another_device(widget, workbench):
     widget.get_by_role("combobox", name="Device").focus()
     workbench.page.keyboard.press("Tab")
     workbench.page.keyboard.press("Enter")
-    assert "fp64, storable: no" in widget.locator(".dc-why").inner_text()
+    assert "fp64, storable: no" in widget.locator(".dv-why").inner_text()
     assert workbench.lab.cell_count() == cells
     workbench.say("setattr(card, 'chosen', 0)")
     widget.get_by_text("Recipe: FP16 with a loss scale").wait_for()
@@ -53,7 +53,7 @@ def test_text_can_be_read_in_both_themes(widget, workbench, theme):
     fact(widget, "fp16", "storable").click()
     try:
         workbench.lab.theme(theme)
-        found = contrasts(workbench.page, ".dc")
+        found = contrasts(workbench.page, ".dv")
     finally:
         workbench.lab.theme("JupyterLab Light")
     assert len(found) > 30

@@ -28,7 +28,7 @@ def type_answer(widget, page):
     if form in ("choice", "select"):
         keys.press("1")
     elif form == "order":
-        for letter in "abcdefghi"[: widget.locator(".dc-choice").count()]:
+        for letter in "abcdefghi"[: widget.locator(".lk-choice").count()]:
             keys.press(letter)
     elif form in ("match", "numeric"):
         for _ in range(widget.locator("select, input").count()):
@@ -84,7 +84,7 @@ def test_a_card_says_what_it_is_and_gives_hints_and_a_verdict(widget, workbench)
     assert choices.nth(1).get_attribute("aria-pressed") == "true"
     workbench.page.keyboard.press("Enter")
     on(widget, "answered")
-    assert widget.locator(".dc-verdict").inner_text().strip() in (
+    assert widget.locator(".lk-verdict").inner_text().strip() in (
         "✓ Right.",
         "✗ Not so.",
         "Right.",

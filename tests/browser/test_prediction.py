@@ -45,8 +45,8 @@ def test_a_number_by_keyboard(chromium):
         assert "integer" not in bare.page.content()
         bare.answer(bare.said[0])
         assert "You said 2049 (certain). The answer is 2048." in bare.root.inner_text()
-        assert "no odd integer" in bare.root.locator(".pr-reasons").inner_text()
-        assert bare.root.locator(".pr-verdict").get_attribute("data-correct") == "false"
+        assert "no odd integer" in bare.root.locator(".lk-list").inner_text()
+        assert bare.root.locator(".lk-verdict").get_attribute("data-correct") == "false"
         assert bare.root.get_by_role("button").count() == 0
         assert bare.root.evaluate("(root) => root === document.activeElement")
 
@@ -78,7 +78,7 @@ def test_a_choice_by_keyboard(chromium):
     with card_in(chromium, guesses.loses_most, "gradients") as bare:
         bare.root.focus()
         press(bare, "1", "3")  # the last key counts
-        pressed = bare.root.locator(".pr-choice[aria-pressed=true]")
+        pressed = bare.root.locator(".lk-choice[aria-pressed=true]")
         assert "gradients" in pressed.inner_text()
         press(bare, "Enter", "1")
         assert sent(bare) == [{"do": "guess", "value": "gradients", "sure": 1}]

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_call_order.css widget_call_order.js, sha256 24760bab29ec338a74bc9622ed88d488af7ed0ff3814c4fc1f27a790cb864ccf
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_call_order.css widget_call_order.js, sha256 19fa846bd4c5de9253f72a7aaed421fdf67c255d39c4965616a2c35f13cb1e99
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 10ef760d1c003559cfe3cbe5a723860425a456ca0b65af7b6cbe10306c626641
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 e5ac59e0e238b7f6e912efb497fbee9d2766af6f4354d3d75c44f4b600fab52f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

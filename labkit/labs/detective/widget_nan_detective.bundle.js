@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 a3b6d52e48752f0e318fd1a6026363da18943b4ffdf95a796a12cd81d3f21864
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 adb014c39dc2e1437f8f45f2924bf8aa57e6f4d8020f5ea8429308af9e9bd91e
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -217,7 +217,7 @@ function render({ model, el }) {
     );
   }
   function verdict(view) {
-    const parts = [node("p", { class: "nd-verdict", "data-right": String(view.right) }, view.opening)];
+    const parts = [node("p", { class: "lk-verdict", "data-correct": String(view.right) }, view.opening)];
     if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
     parts.push(
       node("p", {}, node("b", {}, "The sign of it: "), view.sign),
@@ -230,7 +230,7 @@ function render({ model, el }) {
         control("summary", {}, "What clears each of the others"),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))
       ),
-      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button nd-main" }, () => request("another")))
+      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button lk-main" }, () => request("another")))
     );
     return node("div", { class: "nd-closing" }, ...parts);
   }
@@ -263,7 +263,7 @@ function render({ model, el }) {
         ...view.instruments.map((each, i) => {
           const name = `${each.name}: ${each.tells}${each.asked ? " Asked." : ""}`;
           const element = button("", {
-            class: "lk-button nd-instrument",
+            class: "lk-button lk-choice nd-instrument",
             "data-id": each.id,
             "aria-label": name,
             "aria-disabled": String(shut && !each.asked),
@@ -274,7 +274,7 @@ function render({ model, el }) {
         })
       ));
     }
-    if (view.trouble) parts.push(node("p", { class: "nd-trouble", role: "alert" }, view.trouble));
+    if (view.trouble) parts.push(node("p", { class: "lk-trouble", role: "alert" }, view.trouble));
     const shown = new Set(view.verdict?.evidence.map((reading) => reading.id));
     const readings = view.readings.filter((reading) => !shown.has(reading.id));
     if (readings.length) {
@@ -291,7 +291,7 @@ function render({ model, el }) {
           { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },
           ...view.suspects.map((each, i) => {
             const element = button("", {
-              class: "lk-button nd-suspect",
+              class: "lk-button lk-choice nd-suspect",
               role: "radio",
               "aria-checked": String(each.id === suspect),
               "data-id": each.id,
@@ -301,7 +301,7 @@ function render({ model, el }) {
             return element;
           })
         ),
-        node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button nd-main nd-accuse", "aria-disabled": String(!suspect) }, accuse))
+        node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse))
       );
     }
     root.replaceChildren(...parts, spoken.element);

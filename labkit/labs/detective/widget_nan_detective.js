@@ -127,14 +127,14 @@ function render({ model, el }) {
   }
 
   function verdict(view) {
-    const parts = [node("p", { class: "nd-verdict", "data-right": String(view.right) }, view.opening)];
+    const parts = [node("p", { class: "lk-verdict", "data-correct": String(view.right) }, view.opening)];
     if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
     parts.push(node("p", {}, node("b", {}, "The sign of it: "), view.sign),
       node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, "What settles it, in as few queries as can be"),
       node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
       node("details", {}, control("summary", {}, "What clears each of the others"),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))),
-      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button nd-main" }, () => request("another"))));
+      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button lk-main" }, () => request("another"))));
     return node("div", { class: "nd-closing" }, ...parts);
   }
 
@@ -151,13 +151,13 @@ function render({ model, el }) {
       parts.push(node("h4", {}, "Instruments"), node("div", { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
         ...view.instruments.map((each, i) => {
           const name = `${each.name}: ${each.tells}${each.asked ? " Asked." : ""}`;
-          const element = button("", { class: "lk-button nd-instrument", "data-id": each.id, "aria-label": name,
+          const element = button("", { class: "lk-button lk-choice nd-instrument", "data-id": each.id, "aria-label": name,
             "aria-disabled": String(shut && !each.asked), "data-asked": String(each.asked) }, () => ask(each));
           element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells)));
           return element;
         })));
     }
-    if (view.trouble) parts.push(node("p", { class: "nd-trouble", role: "alert" }, view.trouble));
+    if (view.trouble) parts.push(node("p", { class: "lk-trouble", role: "alert" }, view.trouble));
     const shown = new Set(view.verdict?.evidence.map((reading) => reading.id));
     const readings = view.readings.filter((reading) => !shown.has(reading.id));
     if (readings.length) {
@@ -167,12 +167,12 @@ function render({ model, el }) {
     if (!view.verdict) {
       parts.push(node("h4", {}, "Suspects"), node("div", { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },
         ...view.suspects.map((each, i) => {
-          const element = button("", { class: "lk-button nd-suspect", role: "radio", "aria-checked": String(each.id === suspect),
+          const element = button("", { class: "lk-button lk-choice nd-suspect", role: "radio", "aria-checked": String(each.id === suspect),
             "data-id": each.id, "aria-label": each.name }, () => choose(each.id));
           element.append(node("kbd", {}, "abcdefghijklm"[i]), node("span", {}, each.name));
           return element;
         })),
-      node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button nd-main nd-accuse", "aria-disabled": String(!suspect) }, accuse)));
+      node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse)));
     }
     root.replaceChildren(...parts, spoken.element);
     root.setAttribute("aria-label", `NaN detective, case ${view.case}`);

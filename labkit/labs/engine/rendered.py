@@ -50,5 +50,5 @@ def code(python: str) -> str:
     """Python as coloured HTML in lines, each in a list item."""
     rows = _coloured(python.strip("\n"), "python", "").rstrip("\n").split("\n")
     return (
-        '<ol class="dc-code">' + "".join(f"<li><code>{row}</code></li>" for row in rows) + "</ol>"
+        '<ol class="lk-code">' + "".join(f"<li><code>{row}</code></li>" for row in rows) + "</ol>"
     )

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from elements.css elements.js widget_prediction.css widget_prediction.js, sha256 9850115a690e134caf3580e15c99ae7fb06582592e45b33ef2d26c61a094fd4a
+// Bundled by `python -m labkit build` from elements.css elements.js widget_prediction.css widget_prediction.js, sha256 55482e949514a7c940ba30ad7d03036e9e10c4ac6cbba8c227e2aaebd6e32d62
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -80,7 +80,7 @@ function render({ model, el }) {
   const ticked = /* @__PURE__ */ new Set();
   let field = null;
   let sureness = null;
-  const unclear = node("p", { class: "pr-unclear", role: "alert" });
+  const unclear = node("p", { class: "lk-trouble pr-unclear", role: "alert" });
   const html = (tag, className, content) => {
     const element = node(tag, { class: className });
     element.innerHTML = content;
@@ -94,7 +94,7 @@ function render({ model, el }) {
   };
   const way = () => ways[numbers().form];
   const names = () => numbers().names;
-  const buttons = () => [...root.querySelectorAll(".pr-choice")];
+  const buttons = () => [...root.querySelectorAll(".lk-choice")];
   function say(text) {
     unclear.textContent = text;
     spoken.say(text);
@@ -127,17 +127,17 @@ function render({ model, el }) {
     } else {
       parts.push(node(
         "div",
-        { class: "pr-choices", role: "group", "aria-label": "Your guess" },
+        { class: "lk-choices", role: "group", "aria-label": "Your guess" },
         ...view.choices.map((choice, i) => {
-          const element = button("", { class: "lk-button pr-choice", "aria-pressed": "false" }, () => choose(i));
-          element.append(node("kbd", {}, String(i + 1)), html("span", "pr-text", choice));
+          const element = button("", { class: "lk-button lk-choice", "aria-pressed": "false" }, () => choose(i));
+          element.append(node("kbd", {}, String(i + 1)), html("span", "lk-text", choice));
           return element;
         })
       ));
     }
     sureness = node(
       "div",
-      { class: "lk-buttons pr-sure", role: "group", "aria-label": "How sure?" },
+      { class: "lk-buttons lk-sure pr-sure", role: "group", "aria-label": "How sure?" },
       node("span", {}, "How sure?"),
       ...view.sureness.map((name, i) => {
         const element = button("", { class: "lk-button" }, () => submit(i + 1));
@@ -159,9 +159,9 @@ function render({ model, el }) {
     const mark = view.correct === null ? "none" : String(view.correct);
     const parts = [];
     if (view.form === "TickGuess") parts.push(node("ol", {}, ...view.choices.map((choice) => html("li", "", choice))));
-    parts.push(node("p", { class: "pr-verdict", "data-correct": mark }, view.said));
-    if (view.reasons.length) parts.push(node("ul", { class: "pr-reasons" }, ...view.reasons.map((reason) => html("li", "", reason))));
-    parts.push(html("div", "pr-explanation", view.explanation));
+    parts.push(node("p", { class: "lk-verdict", "data-correct": mark }, view.said));
+    if (view.reasons.length) parts.push(node("ul", { class: "lk-list" }, ...view.reasons.map((reason) => html("li", "", reason))));
+    parts.push(html("div", "lk-rich pr-explanation", view.explanation));
     return parts;
   }
   function accept(view) {
@@ -175,12 +175,12 @@ function render({ model, el }) {
       return;
     }
     const focused = root.contains(document.activeElement);
-    const parts = [html("div", "pr-question", view.question), ...view.state === "asking" ? asking(view) : answered(view)];
-    if (view.trouble) parts.push(node("p", { class: "pr-trouble", role: "alert" }, view.trouble));
+    const parts = [html("div", "lk-rich pr-question", view.question), ...view.state === "asking" ? asking(view) : answered(view)];
+    if (view.trouble) parts.push(node("p", { class: "lk-trouble", role: "alert" }, view.trouble));
     root.replaceChildren(...parts, spoken.element);
     root.dataset.state = view.state;
     if (focused) root.focus({ preventScroll: true });
-    if (shown) spoken.say([...root.querySelectorAll(".pr-verdict, .pr-reasons")].map((element) => element.textContent.trim()).join(" "));
+    if (shown) spoken.say([...root.querySelectorAll(".lk-verdict, .lk-list")].map((element) => element.textContent.trim()).join(" "));
     shown = view.state;
   }
   function key(event) {
@@ -189,7 +189,7 @@ function render({ model, el }) {
     if (shown !== "asking") return;
     const { target } = event;
     const digit = /^[1-9]$/.test(event.key) ? Number(event.key) : 0;
-    const choosing = target.closest(".pr-choice");
+    const choosing = target.closest(".lk-choice");
     if (sureness.contains(target)) {
       if (digit === 0 || digit > 3) return;
       submit(digit);

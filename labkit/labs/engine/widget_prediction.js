@@ -13,7 +13,7 @@ function render({ model, el }) {
   const ticked = new Set();
   let field = null;
   let sureness = null;
-  const unclear = node("p", { class: "pr-unclear", role: "alert" });
+  const unclear = node("p", { class: "lk-trouble pr-unclear", role: "alert" });
 
   const html = (tag, className, content) => {
     const element = node(tag, { class: className });
@@ -30,7 +30,7 @@ function render({ model, el }) {
   };
   const way = () => ways[numbers().form];
   const names = () => numbers().names;
-  const buttons = () => [...root.querySelectorAll(".pr-choice")];
+  const buttons = () => [...root.querySelectorAll(".lk-choice")];
 
   function say(text) {
     unclear.textContent = text;
@@ -64,14 +64,14 @@ function render({ model, el }) {
       field = control("input", { type: "text", autocomplete: "off", spellcheck: "false", "aria-description": view.how });
       parts.push(node("div", { class: "lk-controls" }, labelled(view.unit ? `Your guess, in ${view.unit}` : "Your guess", field)));
     } else {
-      parts.push(node("div", { class: "pr-choices", role: "group", "aria-label": "Your guess" },
+      parts.push(node("div", { class: "lk-choices", role: "group", "aria-label": "Your guess" },
         ...view.choices.map((choice, i) => {
-          const element = button("", { class: "lk-button pr-choice", "aria-pressed": "false" }, () => choose(i));
-          element.append(node("kbd", {}, String(i + 1)), html("span", "pr-text", choice));
+          const element = button("", { class: "lk-button lk-choice", "aria-pressed": "false" }, () => choose(i));
+          element.append(node("kbd", {}, String(i + 1)), html("span", "lk-text", choice));
           return element;
         })));
     }
-    sureness = node("div", { class: "lk-buttons pr-sure", role: "group", "aria-label": "How sure?" }, node("span", {}, "How sure?"),
+    sureness = node("div", { class: "lk-buttons lk-sure pr-sure", role: "group", "aria-label": "How sure?" }, node("span", {}, "How sure?"),
       ...view.sureness.map((name, i) => {
         const element = button("", { class: "lk-button" }, () => submit(i + 1));
         element.append(node("kbd", {}, String(i + 1)), ` ${name}`);
@@ -88,9 +88,9 @@ function render({ model, el }) {
     const mark = view.correct === null ? "none" : String(view.correct);
     const parts = [];
     if (view.form === "TickGuess") parts.push(node("ol", {}, ...view.choices.map((choice) => html("li", "", choice))));
-    parts.push(node("p", { class: "pr-verdict", "data-correct": mark }, view.said));
-    if (view.reasons.length) parts.push(node("ul", { class: "pr-reasons" }, ...view.reasons.map((reason) => html("li", "", reason))));
-    parts.push(html("div", "pr-explanation", view.explanation));
+    parts.push(node("p", { class: "lk-verdict", "data-correct": mark }, view.said));
+    if (view.reasons.length) parts.push(node("ul", { class: "lk-list" }, ...view.reasons.map((reason) => html("li", "", reason))));
+    parts.push(html("div", "lk-rich pr-explanation", view.explanation));
     return parts;
   }
 
@@ -105,12 +105,12 @@ function render({ model, el }) {
       return;
     }
     const focused = root.contains(document.activeElement);
-    const parts = [html("div", "pr-question", view.question), ...(view.state === "asking" ? asking(view) : answered(view))];
-    if (view.trouble) parts.push(node("p", { class: "pr-trouble", role: "alert" }, view.trouble));
+    const parts = [html("div", "lk-rich pr-question", view.question), ...(view.state === "asking" ? asking(view) : answered(view))];
+    if (view.trouble) parts.push(node("p", { class: "lk-trouble", role: "alert" }, view.trouble));
     root.replaceChildren(...parts, spoken.element);
     root.dataset.state = view.state;
     if (focused) root.focus({ preventScroll: true });
-    if (shown) spoken.say([...root.querySelectorAll(".pr-verdict, .pr-reasons")].map((element) => element.textContent.trim()).join(" "));
+    if (shown) spoken.say([...root.querySelectorAll(".lk-verdict, .lk-list")].map((element) => element.textContent.trim()).join(" "));
     shown = view.state;
   }
 
@@ -120,7 +120,7 @@ function render({ model, el }) {
     if (shown !== "asking") return;
     const { target } = event;
     const digit = /^[1-9]$/.test(event.key) ? Number(event.key) : 0;
-    const choosing = target.closest(".pr-choice");
+    const choosing = target.closest(".lk-choice");
     if (sureness.contains(target)) {
       if (digit === 0 || digit > 3) return; // Enter and Space press the button
       submit(digit);

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_device_card.css widget_device_card.js, sha256 52a5aa38854f699083149b203e8663d9f6f8edebeb2bdfd896335efec47fbeae
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_device_card.css widget_device_card.js, sha256 10356dd1ea7127972629a03908682653dedd68291601193a896700a1b0678194
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -29,25 +29,25 @@ function render({ model, el }) {
   const cards = model.get("cards");
   const choice = control(
     "select",
-    { class: "dc-choice" },
+    { class: "dv-choice" },
     ...cards.map((card, i) => node("option", { value: String(i) }, card.name))
   );
-  const about = node("p", { class: "dc-about" });
+  const about = node("p", { class: "dv-about" });
   const body = node("tbody", {});
   const table = node(
     "table",
-    { class: "dc-table" },
+    { class: "dv-table" },
     node("caption", {}, "Press an answer for its evidence."),
     columns("dtype", "storable", "computable", "accelerated"),
     body
   );
-  const why = node("p", { class: "dc-why", role: "status", "aria-live": "polite" });
-  const recipe = node("p", { class: "dc-recipe" });
-  const reasons = node("ul", { class: "dc-reasons" });
-  const code = control("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste" });
+  const why = node("p", { class: "dv-why", role: "status", "aria-live": "polite" });
+  const recipe = node("p", { class: "dv-recipe" });
+  const reasons = node("ul", { class: "lk-list" });
+  const code = control("pre", { class: "dv-code", tabindex: "0", "aria-label": "Lines to paste" });
   const root = node(
     "div",
-    { class: "lk dc", role: "group", "aria-label": "DeviceCard" },
+    { class: "lk dv", role: "group", "aria-label": "DeviceCard" },
     node("div", { class: "lk-controls" }, labelled("Device", choice)),
     about,
     table,
@@ -62,7 +62,7 @@ function render({ model, el }) {
   });
   function answer(fact) {
     const one = button(fact.answer, {
-      class: `lk-button dc-${fact.answer}`,
+      class: `lk-button dv-${fact.answer}`,
       "aria-pressed": "false",
       "aria-label": `${fact.fact}: ${fact.answer}`
     }, () => {

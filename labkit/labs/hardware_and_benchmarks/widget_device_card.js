@@ -5,18 +5,18 @@ import "./widget_device_card.css";
 
 function render({ model, el }) {
   const cards = model.get("cards");
-  const choice = control("select", { class: "dc-choice" },
+  const choice = control("select", { class: "dv-choice" },
     ...cards.map((card, i) => node("option", { value: String(i) }, card.name)));
-  const about = node("p", { class: "dc-about" });
+  const about = node("p", { class: "dv-about" });
   const body = node("tbody", {});
-  const table = node("table", { class: "dc-table" },
+  const table = node("table", { class: "dv-table" },
     node("caption", {}, "Press an answer for its evidence."),
     columns("dtype", "storable", "computable", "accelerated"), body);
-  const why = node("p", { class: "dc-why", role: "status", "aria-live": "polite" });
-  const recipe = node("p", { class: "dc-recipe" });
-  const reasons = node("ul", { class: "dc-reasons" });
-  const code = control("pre", { class: "dc-code", tabindex: "0", "aria-label": "Lines to paste" });
-  const root = node("div", { class: "lk dc", role: "group", "aria-label": "DeviceCard" },
+  const why = node("p", { class: "dv-why", role: "status", "aria-live": "polite" });
+  const recipe = node("p", { class: "dv-recipe" });
+  const reasons = node("ul", { class: "lk-list" });
+  const code = control("pre", { class: "dv-code", tabindex: "0", "aria-label": "Lines to paste" });
+  const root = node("div", { class: "lk dv", role: "group", "aria-label": "DeviceCard" },
     node("div", { class: "lk-controls" }, labelled("Device", choice)),
     about, table, why, recipe, reasons, code);
 
@@ -26,7 +26,7 @@ function render({ model, el }) {
   });
 
   function answer(fact) {
-    const one = button(fact.answer, { class: `lk-button dc-${fact.answer}`, "aria-pressed": "false",
+    const one = button(fact.answer, { class: `lk-button dv-${fact.answer}`, "aria-pressed": "false",
       "aria-label": `${fact.fact}: ${fact.answer}` }, () => {
       for (const other of body.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
       one.setAttribute("aria-pressed", "true");

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_roofline.css widget_roofline.js, sha256 3c1a158ad44af493e4856ab8ee3bdcc4ff7f1fad97555c49a9d8d5bd492877a5
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_roofline.css widget_roofline.js, sha256 e63c610353a48607aa851fc8999d68446d63b6e4a0062169787097247b49c1a1
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

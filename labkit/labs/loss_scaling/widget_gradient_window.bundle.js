@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 58747efd8aa263770f6ba616ec46e5fea00132fea33a62abc8fbb99a0117b695
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 4cb4b3f84964cb7d49be233bcfb0fdfe7b892ac3443fc182338bba64270c5ccd
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_scale_timeline.css widget_scale_timeline.js, sha256 516d195e617a28c9601e4534a75167280a0cb7fcf7bd833513c057a6ecf695a3
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_scale_timeline.css widget_scale_timeline.js, sha256 3cd4f69a6b0307cbbac50d512c1789af8fadc46dd35e3f8f94bf6bdaea401ec8
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 4a2fa8704663b90a7abf07eb33ecbc9f5a3193d7480c18839de1d113bd3c98e2
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 a671d93b27c5ae196c90df61fc0ff4aef297c9932df9ae2f03fa30a50ef0f7ac
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_reach_the_sum.css widget_reach_the_sum.js, sha256 f11c723e3081c6cecec6bd4c1b5a6d26d580b82e80240772d86449071d4365e4
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_reach_the_sum.css widget_reach_the_sum.js, sha256 9da9f88c190f27ccf3c287c738051c82e6f49ae17eda78c46ff15fea51a2baa7
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

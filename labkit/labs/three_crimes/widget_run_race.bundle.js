@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 6750f8137f31880b56f83672f9624478190fb0f7877a15413414e509dfc5573f
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 3cd81ff072948f6a4dba87ea101dce27650251dd1a3447ab1c9bb65c0aefe48a
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

@@ -46,13 +46,23 @@ def test_a_module_is_made_of_the_shared_elements(widget):
     assert "#" not in style, "a colour of its own does not follow the theme: use the --lk- ones"
 
 
+def test_no_two_widgets_share_a_class_of_their_own():
+    """They stand on one page, so a class of both would take the style of both."""
+    names = [re.search(r'class: "lk ([a-z]+)"', beside(widget, ".js"))[1] for widget in WIDGETS]
+    assert len(set(names)) == len(names), sorted(names)
+    for widget, name in zip(WIDGETS, names, strict=True):
+        style = re.sub(r"/\*.*?\*/", "", beside(widget, ".css"), flags=re.DOTALL)
+        classes = set(re.findall(r"\.([a-z]+)[\w-]*(?=[^{}]*\{)", style))
+        assert classes <= {name, "lk"}, f"{widget.__name__} styles a class of another name"
+
+
 @every_widget
 def test_what_a_widget_sends_to_its_page_is_its_bundle(widget):
     assert str(widget._esm) == beside(widget, ".bundle.js")
     assert str(widget._css) == beside(widget, ".bundle.css")
     for of_all in ("function node(", "function control("):
         assert str(widget._esm).count(of_all) == 1
-    assert ".lk-controls {" in str(widget._css)
+    assert ".lk-controls" in str(widget._css)
 
 
 @every_widget
