@@ -5,6 +5,10 @@ Core takes 16-bit factors, so two intermediates are rounded: P, the exponentials
 divided by their sum, and dS in backward, where P is rounded once more after that division (Dao,
 arXiv:2307.08691, algorithms 1 and 2).
 
+Where several heads of queries share one of keys (``enable_gqa=True``), PyTorch's CUDA backward
+writes the gradients of keys and values for each head of queries in 16 bits, and then sums them in
+float32 (transformers/cuda/flash_attn/flash_api.cpp, ``mha_bwd``): two roundings, here as well.
+
 A GPU sees the keys block by block and rounds P against the largest score so far; here P is rounded
 against the largest score of the row. Heads are taken a few at a time: their scores stay in the
 cache, and no more of them stand in memory at once.
@@ -20,9 +24,27 @@ SCORES_AT_ONCE = 1 << 17
 """Scores computed at once: 512 KiB of float32, about the cache of one core."""
 
 
-def _heads(x: Tensor) -> Tensor:
-    """(batch, heads, length, width) in 16 bits -> (batch * heads, length, width) in float32."""
-    return x.float().reshape(-1, *x.shape[-2:])
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """(batch, its heads, length, width) in 16 bits -> (batch * heads, length, width) in float32.
+
+    A head of keys or values stands once for each head of queries that it serves.
+    """
+    x = x.float()
+    if x.shape[1] != heads:
+        x = x.repeat_interleave(heads // x.shape[1], dim=1)
+    return x.reshape(-1, *x.shape[-2:])
+
+
+def _gradient(grad: Tensor, like: Tensor) -> Tensor:
+    """(batch * heads, length, width) in float32 -> rounded to 16 bits, in the shape of ``like``.
+
+    Where several heads share one, each is rounded, and their float32 sum once more.
+    """
+    grad, (batch, heads, length, width) = grad.to(like.dtype), like.shape
+    if grad.shape[0] == batch * heads:
+        return grad.view(like.shape)
+    shared = grad.view(batch, heads, -1, length, width)
+    return shared.float().sum(2).to(like.dtype)
 
 
 def _addend(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
@@ -65,7 +87,7 @@ def forward(
     addend = _addend(query, key, causal, mask)
     output = torch.empty(batch * heads, queries, value.shape[-1])
     logsumexp = torch.empty(batch * heads, queries, 1)
-    q, k, v = _heads(query), _heads(key), _heads(value)
+    q, k, v = (_heads(x, heads) for x in (query, key, value))
     for part in _parts(batch * heads, queries, key.shape[-2]):
         hidden = None if addend is None else addend[part]
         scores = _scores(q[part], k[part], hidden, scale)
@@ -91,11 +113,11 @@ def backward(
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The 16-bit gradients of query, key and value, from what ``forward`` returned."""
-    dtype = query.dtype
+    dtype, heads = query.dtype, query.shape[1]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     addend = _addend(query, key, causal, mask)
-    g, q, k, v = _heads(grad), _heads(query), _heads(key), _heads(value)
-    delta = (g * _heads(output)).sum(-1, keepdim=True).neg_()
+    g, q, k, v, out = (_heads(x, heads) for x in (grad, query, key, value, output))
+    delta = (g * out).sum(-1, keepdim=True).neg_()
     rows = logsumexp.reshape(len(q), -1, 1)
     grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     for part in _parts(len(q), query.shape[-2], key.shape[-2]):
@@ -107,8 +129,4 @@ def backward(
         grad_scores = grad_scores.to(dtype).float()
         torch.bmm(grad_scores, k[part], out=grad_q[part]).mul_(scale)
         torch.bmm(grad_scores.mT, q[part], out=grad_k[part]).mul_(scale)
-    return (
-        grad_q.to(dtype).view(query.shape),
-        grad_k.to(dtype).view(key.shape),
-        grad_v.to(dtype).view(value.shape),
-    )
+    return _gradient(grad_q, query), _gradient(grad_k, key), _gradient(grad_v, value)
