@@ -123,8 +123,8 @@ class emulate_gpu(ContextDecorator):
 
     - nn.LSTM, nn.GRU and nn.RNN run torch's own layers, which round every gate and state, and add
       up the gradient of a weight in 16 bits. cuDNN's layers do not say what they round. The cells
-      also round each gate; CUDA's fused LSTM and GRU cells round only the new state.
-    - Attention with a mask takes the fused kernel here, and another one on a GPU.
+      also round each gate; CUDA's fused LSTM and GRU cells keep the gates in float32.
+    - Attention with a mask rounds here as without one; a GPU takes another fused kernel for it.
     - Linear algebra (``torch.linalg``) in 16 bits raises as torch does on a CPU; CUDA raises too,
       with other words.
     - Each row of the table in ``tensor_core`` names the differences of its operators.
