@@ -45,8 +45,7 @@ Kernel = Callable[..., Any]
 
 def original(name: str) -> Kernel:
     """The kernel that runs an operator on CPU tensors now, also once another has replaced it."""
-    call = torch.library.get_kernel(f"aten::{name}", KEY).call_boxed
-    return lambda *args, **kwargs: call(_CPU, *args, **kwargs)
+    return partial(torch.library.get_kernel(f"aten::{name}", KEY).call_boxed, _CPU)
 
 
 def shared_dtype(args: tuple) -> torch.dtype | None:
@@ -76,6 +75,10 @@ def rounded(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor) and value.dtype is torch.float32:
         return value.to(dtype)
     return value
+
+
+def has_float32(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype is FLOAT32
 
 
 # The matmul family: one function computes in float32, out-of-place, in-place and out= share it.
@@ -126,11 +129,15 @@ def product(name: str) -> Kernel:
     writes_first, writes_out = functional + "_" == name, name.endswith(".out")
 
     def kernel(*args: Any, **kwargs: Any) -> Tensor:
-        dtype = shared_dtype(args)
-        if dtype is None or (writes_out and kwargs["out"].dtype is not dtype):
+        dtype = args[0].dtype  # all are tensors; plain float32 must not wait for more
+        if (
+            dtype not in SIXTEEN_BITS
+            or any(x.dtype is not dtype for x in args)
+            or (writes_out and kwargs["out"].dtype is not dtype)
+        ):
             return here(*args, **kwargs)  # which also raises what it always raised
         out = kwargs.pop("out", None)
-        result = compute(*[widened(value) for value in args], **kwargs).to(dtype)
+        result = compute(*[x.float() for x in args], **kwargs).to(dtype)
         if writes_first:
             return args[0].copy_(result)
         return result if out is None else out.resize_(result.shape).copy_(result)
@@ -216,6 +223,16 @@ def normalization(name: str) -> Kernel:
     return kernel
 
 
+def normalization_of_batches(name: str) -> Kernel:
+    """As ``normalization``. With float32 parameters torch's own CPU kernel does that, faster."""
+    here, normalize = original(name), normalization(name)
+
+    def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        return here(x, *args) if has_float32(args[0]) else normalize(x, *args)
+
+    return kernel
+
+
 def normalization_in_one_dtype(name: str) -> Kernel:
     """As ``normalization``; a weight or bias of another dtype raises, as in CUDA's kernels."""
     normalize = normalization(name)
@@ -230,15 +247,14 @@ def normalization_in_one_dtype(name: str) -> Kernel:
     return kernel
 
 
-def normalization_backward(name: str, weight_at: int) -> Kernel:
+def normalization_backward(name: str, *, weight_at: int, native_in_mixture: bool = False) -> Kernel:
     """Round the gradient of the input; those of weight and bias take the weight's dtype."""
     here = original(name)
 
     def kernel(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor | None, ...]:
-        dtype = x.dtype
-        if dtype not in SIXTEEN_BITS:
+        dtype, weight = x.dtype, args[weight_at]
+        if dtype not in SIXTEEN_BITS or (native_in_mixture and has_float32(weight)):
             return here(grad, x, *args)
-        weight = args[weight_at]
         kept = torch.float32 if weight is None else weight.dtype
         grads = here(grad.float(), x.float(), *[widened(value) for value in args])
         return tuple(
@@ -411,7 +427,7 @@ TABLE = (
         cuda="Statistics and arithmetic in fp32, the output once; saved statistics stay fp32.",
         here="The same. Running statistics of a model.half() are updated in fp32, rounded once.",
         difference="None known.",
-        kernel=normalization,
+        kernel=normalization_of_batches,
     ),
     Row(
         operators=("native_layer_norm", "native_group_norm"),
@@ -426,7 +442,7 @@ TABLE = (
         cuda="The input's gradient once; gradients of an fp32 weight and bias stay fp32.",
         here="The same.",
         difference="None known.",
-        kernel=partial(normalization_backward, weight_at=0),
+        kernel=partial(normalization_backward, weight_at=0, native_in_mixture=True),
     ),
     Row(
         operators=("native_layer_norm_backward",),
