@@ -9,7 +9,8 @@ It follows four rules:
    keeps the cast weights. Where they differ, CUDA's policy replaces it.
 3. A policy is one function around an operator. It casts CPU tensors that are floating point and
    not float64, and runs the operator with autocast switched off, as the policies in C++ do.
-4. What a CPU cannot follow is refused with a sentence: cuDNN's whole-sequence RNN layers.
+4. Layers of whole sequences (nn.LSTM, nn.GRU, nn.RNN) are on no list: CUDA's autocast casts inside
+   cuDNN's kernel. Here their inputs and weights are cast, and torch's own layers run.
 
 Operators are named as in ``torch.ops.aten``, with the overload after the dot.
 """
@@ -50,7 +51,7 @@ PROMOTE = (
     "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot"
 )
 BANNED = "binary_cross_entropy"
-REFUSED = (
+SEQUENCES = (
     "gru.data gru.input lstm.data lstm.input rnn_relu.data rnn_relu.input rnn_tanh.data "
     "rnn_tanh.input"
 )
@@ -198,36 +199,18 @@ def banned(name: str) -> Callable[..., Any]:
     return kernel
 
 
-def refused(name: str) -> Callable[..., Any]:
-    """Policy: say that there is no emulation, unless nothing would be cast."""
-    op, layer = operator(name), name.partition(".")[0]
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        if any(map(is_eligible, _tensors(args))):
-            raise NotImplementedError(
-                f"emulate_gpu() does not emulate cuDNN's {layer} under autocast: what it rounds "
-                "between time steps is not documented. Loop over nn.LSTMCell, nn.GRUCell or "
-                "nn.RNNCell, or run this layer inside torch.autocast('cpu', enabled=False)."
-            )
-        with _NO_AUTOCAST(_AUTOCAST):
-            return op(*args, **kwargs)
-
-    return kernel
-
-
 def left_alone(name: str) -> Callable[..., Any]:
     """Policy: none. The dispatcher passes the autocast key by."""
     return torch.library.fallthrough_kernel
 
 
 POLICIES: dict[Callable[[str], Callable[..., Any]], tuple[str, ...]] = {
-    in_low_precision: tuple(LOW_PRECISION.split()),
+    in_low_precision: (*LOW_PRECISION.split(), *SEQUENCES.split()),
     in_fp32: tuple(FP32.split()),
     in_fp32_unless_asked: tuple(FP32_UNLESS_ASKED.split()),
     with_fp32_appended: tuple(FP32_APPENDED),
     in_widest: tuple(PROMOTE.split()),
     banned: tuple(BANNED.split()),
-    refused: tuple(REFUSED.split()),
     left_alone: tuple(LEFT_ALONE.split()),
 }
 

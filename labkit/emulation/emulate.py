@@ -7,19 +7,22 @@ it rounds.
 
 import threading
 import warnings
-from contextlib import ContextDecorator
+from collections.abc import Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
 
 import torch
 
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import autocast_lists, tensor_core
+from labkit.emulation.compiled import uncompiled
+from labkit.emulation.device_names import cuda_names_the_cpu
 from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
 
 _NARROW = (torch.float16, torch.bfloat16)
 _lock = threading.RLock()
-_installed: "_Installation | None" = None
+_installed: ExitStack | None = None
 
 
 def _accumulator(
@@ -42,30 +45,44 @@ def _accumulator(
     return None if fmt == FP32 else Accumulator(fmt, promote_every)
 
 
-class _Installation:
-    """CUDA's lists and roundings in the dispatcher, and float32 pinned to IEEE float32."""
+@contextmanager
+def _installed_kernels() -> Iterator[None]:
+    """CUDA's lists and roundings in the dispatcher."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            # To override kernels is what this is for; torch would say so once.
+            warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
+            tensor_core.register(library)
+            autocast_lists.register(library)
+        yield
+    finally:
+        library._destroy()
 
-    def __init__(self) -> None:
-        self.library = torch.library.Library("aten", "IMPL")
-        try:
-            with warnings.catch_warnings():
-                # To override kernels is what this class is for; torch would say so once.
-                warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
-                tensor_core.register(self.library)
-                autocast_lists.register(self.library)
-        except BaseException:
-            self.library._destroy()
-            raise
-        self.pinned = fp32_products_pinned("ieee", device="cpu")
-        self.pinned.__enter__()
-        # This fast path asks only CUDA's autocast whether to stand aside.
-        self.fastpath = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
 
-    def remove(self) -> None:
-        self.library._destroy()
-        self.pinned.__exit__(None, None, None)
-        torch.backends.mha.set_fastpath_enabled(self.fastpath)
+@contextmanager
+def _slow_path_of_attention() -> Iterator[None]:
+    """nn.MultiheadAttention's fast path asks only CUDA's autocast whether to stand aside."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _install() -> ExitStack:
+    """All that holds while a block is open; ``close`` undoes it."""
+    with ExitStack() as stack:
+        for part in (
+            uncompiled(),
+            _installed_kernels(),
+            fp32_products_pinned("ieee", device="cpu"),
+            _slow_path_of_attention(),
+            cuda_names_the_cpu(),
+        ):
+            stack.enter_context(part)
+        return stack.pop_all()
 
 
 class emulate_gpu(ContextDecorator):
@@ -73,11 +90,17 @@ class emulate_gpu(ContextDecorator):
 
     Ordinary code then behaves as on a GPU, forward and backward: ``torch.autocast("cpu",
     dtype=torch.float16)`` or bfloat16, ``torch.amp.GradScaler("cpu")``, ``model.half()``. Values
-    that leave the range become inf, those below it 0. Tensors on a CUDA device are left alone.
+    that leave the range become inf, those below it 0. Tensors on a CUDA device are left alone. On
+    a machine without CUDA, ``torch.autocast("cuda")`` and ``torch.amp.GradScaler("cuda")`` that are
+    made inside the block mean the CPU, with CUDA's default of float16.
 
     Also a decorator. Blocks may nest, and one object may be entered again; they hold for the whole
     process, worker threads and backward included, until the last one ends. float32 products are
     pinned to IEEE float32 meanwhile. A block cannot span the cells of a notebook.
+
+    Functions of ``torch.compile`` run uncompiled inside the block, whenever they were compiled, and
+    nothing is compiled there. So they follow the block's rules inside, and torch's outside. What a
+    compiler changes on a GPU, such as intermediates that stay in float32, is not emulated.
 
     Args:
         accumulate: what the running sums of the matmul family are rounded to: float32, float16,
@@ -89,9 +112,22 @@ class emulate_gpu(ContextDecorator):
 
     Raises:
         ValueError: another ``accumulate``; ``promote_every`` below 1, or beside float32.
+        RuntimeError: the outermost block begins inside a compiled function.
 
-    Inside, RNN layers under autocast raise NotImplementedError, which names their cells as the way
-    out, and ``binary_cross_entropy`` raises CUDA's own message.
+    Inside, code may raise what it raises on a GPU: ``binary_cross_entropy`` under autocast,
+    ``layer_norm`` and ``group_norm`` whose weight has another dtype than their input. What is not
+    emulated raises and says what to write: ``torch.fft`` of float16 (NotImplementedError), and a
+    ``torch.autocast("cuda")`` that was made before the block (RuntimeError).
+
+    Known differences from a GPU, besides the order and the width of its additions:
+
+    - nn.LSTM, nn.GRU and nn.RNN run torch's own layers, which round every gate and state, and add
+      up the gradient of a weight in 16 bits. cuDNN's layers do not say what they round. The cells
+      also round each gate; CUDA's fused LSTM and GRU cells keep the gates in float32.
+    - Attention with a mask rounds here as without one; a GPU takes another fused kernel for it.
+    - Linear algebra (``torch.linalg``) in 16 bits raises as torch does on a CPU; CUDA raises too,
+      with other words.
+    - Each row of the table in ``tensor_core`` names the differences of its operators.
 
     Sources: the table in ``tensor_core``, the lists in ``autocast_lists``.
 
@@ -117,7 +153,7 @@ class emulate_gpu(ContextDecorator):
         global _installed
         with _lock:
             if _installed is None:
-                _installed = _Installation()
+                _installed = _install()
             accumulators.in_force.append(self.accumulator)
         return self
 
@@ -126,5 +162,5 @@ class emulate_gpu(ContextDecorator):
         with _lock:
             accumulators.leave(self.accumulator)
             if _installed is not None and not accumulators.in_force:
-                _installed.remove()
+                _installed.close()
                 _installed = None

@@ -5,6 +5,10 @@ Core takes 16-bit factors, so two intermediates are rounded: P, the exponentials
 divided by their sum, and dS in backward, where P is rounded once more after that division (Dao,
 arXiv:2307.08691, algorithms 1 and 2).
 
+Where several heads of queries share one of keys (``enable_gqa=True``), PyTorch's CUDA backward
+writes the gradients of keys and values for each head of queries in 16 bits, and then sums them in
+float32 (transformers/cuda/flash_attn/flash_api.cpp, ``mha_bwd``): two roundings, here as well.
+
 A GPU sees the keys block by block and rounds P against the largest score so far; here P is rounded
 against the largest score of the row. Heads are taken a few at a time: their scores stay in the
 cache, and no more of them stand in memory at once.
@@ -16,24 +20,44 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+LOG2_E = math.log2(math.e)
+"""Scores are kept in base 2, as in FlashAttention; exp of -inf would be ten times slower."""
+
 SCORES_AT_ONCE = 1 << 17
 """Scores computed at once: 512 KiB of float32, about the cache of one core."""
 
 
-def _heads(x: Tensor) -> Tensor:
-    """(batch, heads, length, width) in 16 bits -> (batch * heads, length, width) in float32."""
-    return x.float().reshape(-1, *x.shape[-2:])
+def _heads(x: Tensor, heads: int) -> Tensor:
+    """(batch, its heads, length, width) in 16 bits -> (batch * heads, length, width) in float32.
+
+    A head of keys or values stands once for each head of queries that it serves.
+    """
+    x = x.to(torch.float32, memory_format=torch.contiguous_format)
+    if x.shape[1] != heads:
+        x = x.repeat_interleave(heads // x.shape[1], dim=1)
+    return x.reshape(-1, *x.shape[-2:])
+
+
+def _gradient(grad: Tensor, like: Tensor) -> Tensor:
+    """(batch * heads, length, width) in float32 -> rounded to 16 bits, in the shape of ``like``.
+
+    Where several heads share one, each is rounded, and their float32 sum once more.
+    """
+    grad, (batch, heads, length, width) = grad.to(like.dtype), like.shape
+    if grad.shape[0] == batch * heads:
+        return grad.view(like.shape)
+    return grad.view(batch, heads, -1, length, width).sum(2)  # in float32, as every sum
 
 
 def _addend(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
-    """What is added to the scores: -inf where a key is hidden, or the caller's mask."""
+    """What is added to the scores in base 2: -inf where a key is hidden, or the caller's mask."""
     batch, heads, queries, _ = query.shape
     shape = queries, key.shape[-2]
     if causal:
         hidden = torch.full(shape, -math.inf).triu_(1)
         return hidden.expand(batch * heads, *shape)
     if mask is not None:
-        return mask.float().expand(batch, heads, *shape).reshape(-1, *shape)
+        return mask.float().mul(LOG2_E).expand(batch, heads, *shape).reshape(-1, *shape)
     return None
 
 
@@ -43,6 +67,8 @@ def _parts(heads: int, queries: int, keys: int) -> Iterator[slice]:
 
 
 def _scores(query: Tensor, key: Tensor, addend: Tensor | None, scale: float) -> Tensor:
+    """log2(e) times the scores."""
+    scale *= LOG2_E
     if addend is None:
         return torch.bmm(query, key.mT).mul_(scale)
     return torch.baddbmm(addend, query, key.mT, alpha=scale)
@@ -65,16 +91,16 @@ def forward(
     addend = _addend(query, key, causal, mask)
     output = torch.empty(batch * heads, queries, value.shape[-1])
     logsumexp = torch.empty(batch * heads, queries, 1)
-    q, k, v = _heads(query), _heads(key), _heads(value)
+    q, k, v = (_heads(x, heads) for x in (query, key, value))
     for part in _parts(batch * heads, queries, key.shape[-2]):
         hidden = None if addend is None else addend[part]
         scores = _scores(q[part], k[part], hidden, scale)
         largest = scores.amax(-1, keepdim=True)
         empty = largest == -math.inf
-        exponentials = scores.sub_(largest.masked_fill_(empty, 0.0)).exp_()
+        exponentials = scores.sub_(largest.masked_fill_(empty, 0.0)).exp2_()
         total = exponentials.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
         torch.bmm(exponentials.to(dtype).float(), v[part], out=output[part]).div_(total)
-        logsumexp[part] = (largest + total.log()).masked_fill_(empty, math.inf)
+        logsumexp[part] = ((largest + total.log2()) / LOG2_E).masked_fill_(empty, math.inf)
     output = output.to(dtype).view(batch, heads, queries, -1)
     return output, logsumexp.view(batch, heads, queries)
 
@@ -91,24 +117,20 @@ def backward(
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The 16-bit gradients of query, key and value, from what ``forward`` returned."""
-    dtype = query.dtype
+    dtype, heads = query.dtype, query.shape[1]
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     addend = _addend(query, key, causal, mask)
-    g, q, k, v = _heads(grad), _heads(query), _heads(key), _heads(value)
-    delta = (g * _heads(output)).sum(-1, keepdim=True).neg_()
-    rows = logsumexp.reshape(len(q), -1, 1)
+    g, q, k, v, out = (_heads(x, heads) for x in (grad, query, key, value, output))
+    delta = (g * out).sum(-1, keepdim=True).neg_()
+    rows = logsumexp.reshape(len(q), -1, 1) * LOG2_E
     grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     for part in _parts(len(q), query.shape[-2], key.shape[-2]):
         hidden = None if addend is None else addend[part]
-        weights = _scores(q[part], k[part], hidden, scale).sub_(rows[part]).exp_()
+        weights = _scores(q[part], k[part], hidden, scale).sub_(rows[part]).exp2_()
         torch.bmm(weights.to(dtype).float().mT, g[part], out=grad_v[part])
         from_sum = delta[part].expand_as(weights)
         grad_scores = torch.baddbmm(from_sum, g[part], v[part].mT).mul_(weights)
         grad_scores = grad_scores.to(dtype).float()
         torch.bmm(grad_scores, k[part], out=grad_q[part]).mul_(scale)
         torch.bmm(grad_scores.mT, q[part], out=grad_k[part]).mul_(scale)
-    return (
-        grad_q.to(dtype).view(query.shape),
-        grad_k.to(dtype).view(key.shape),
-        grad_v.to(dtype).view(value.shape),
-    )
+    return _gradient(grad_q, query), _gradient(grad_k, key), _gradient(grad_v, value)

@@ -29,24 +29,29 @@ import torch
 from torch import Tensor
 
 from labkit.emulation import flash_attention
+from labkit.emulation.autocast_lists import operator
 from labkit.formats.accumulators import current
 
 KEY = "CPU"
+COMPOSITE = "CompositeImplicitAutograd"
+"""The key of operators that are made of others, above autograd and for every device."""
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+FLOAT32 = torch.float32
 SIXTEEN_BITS = (torch.float16, torch.bfloat16)
+MODE_MAX = 2
+"""What the operators of nn.EmbeddingBag call mode="max"."""
 Kernel = Callable[..., Any]
 
 
 def original(name: str) -> Kernel:
     """The kernel that runs an operator on CPU tensors now, also once another has replaced it."""
-    call = torch.library.get_kernel(f"aten::{name}", KEY).call_boxed
-    return lambda *args, **kwargs: call(_CPU, *args, **kwargs)
+    return partial(torch.library.get_kernel(f"aten::{name}", KEY).call_boxed, _CPU)
 
 
 def shared_dtype(args: tuple) -> torch.dtype | None:
     """The 16-bit dtype of all floating point tensors among the arguments, or None.
 
-    A mixture goes to torch's own kernel, which raises as CUDA's does.
+    A mixture goes to torch's own kernel, which raises as CUDA's does: see ``TABLE`` for the others.
     """
     shared = None
     for value in args:
@@ -70,6 +75,10 @@ def rounded(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, Tensor) and value.dtype is torch.float32:
         return value.to(dtype)
     return value
+
+
+def has_float32(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype is FLOAT32
 
 
 # The matmul family: one function computes in float32, out-of-place, in-place and out= share it.
@@ -120,13 +129,45 @@ def product(name: str) -> Kernel:
     writes_first, writes_out = functional + "_" == name, name.endswith(".out")
 
     def kernel(*args: Any, **kwargs: Any) -> Tensor:
-        dtype = shared_dtype(args)
-        if dtype is None or (writes_out and kwargs["out"].dtype is not dtype):
+        dtype = args[0].dtype  # all are tensors; plain float32 must not wait for more
+        if (
+            dtype not in SIXTEEN_BITS
+            or any(x.dtype is not dtype for x in args)
+            or (writes_out and kwargs["out"].dtype is not dtype)
+        ):
             return here(*args, **kwargs)  # which also raises what it always raised
         out = kwargs.pop("out", None)
-        result = compute(*[widened(value) for value in args], **kwargs).to(dtype)
+        result = compute(*[x.float() for x in args], **kwargs).to(dtype)
         if writes_first:
             return args[0].copy_(result)
+        return result if out is None else out.resize_(result.shape).copy_(result)
+
+    return kernel
+
+
+def product_in(name: str) -> Kernel:
+    """``out_dtype=``: 16-bit factors, and the float32 sum itself or its one rounding.
+
+    torch has kernels for CUDA only. These raise what CUDA's raise (ATen/native/cuda/Blas.cpp).
+    """
+    functional = name.partition(".")[0]
+    here, compute = original(functional), _float32_product(functional)
+
+    def kernel(*args: Any, out: Tensor | None = None, **kwargs: Any) -> Tensor:
+        *tensors, out_dtype = args
+        *addend, a, b = tensors
+        if a.dtype is not b.dtype:
+            raise RuntimeError(f"input dtypes must be the same, but got {a.dtype} and {b.dtype}")
+        if out_dtype is not a.dtype and (a.dtype not in SIXTEEN_BITS or out_dtype is not FLOAT32):
+            raise RuntimeError(
+                "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs"
+            )
+        if addend and addend[0].dtype not in (out_dtype, a.dtype):
+            raise RuntimeError("self dtype must match either out_dtype or mat1 dtype")
+        if out is not None and out.dtype is not out_dtype:
+            raise RuntimeError("out_dtype must be the same as the dtype of the provided out tensor")
+        run = compute if a.dtype in SIXTEEN_BITS else here
+        result = run(*[widened(value) for value in tensors], **kwargs).to(out_dtype)
         return result if out is None else out.resize_(result.shape).copy_(result)
 
     return kernel
@@ -182,21 +223,89 @@ def normalization(name: str) -> Kernel:
     return kernel
 
 
-def normalization_backward(name: str, weight_at: int) -> Kernel:
+def normalization_of_batches(name: str) -> Kernel:
+    """As ``normalization``. With float32 parameters torch's own CPU kernel does that, faster."""
+    here, normalize = original(name), normalization(name)
+
+    def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        return here(x, *args) if has_float32(args[0]) else normalize(x, *args)
+
+    return kernel
+
+
+def normalization_in_one_dtype(name: str) -> Kernel:
+    """As ``normalization``; a weight or bias of another dtype raises, as in CUDA's kernels."""
+    normalize = normalization(name)
+
+    def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        for value in args:
+            if isinstance(value, Tensor) and value.dtype is not x.dtype:
+                wanted, found = (t.type()[len("torch.") : -len("Tensor")] for t in (x, value))
+                raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+        return normalize(x, *args)
+
+    return kernel
+
+
+def normalization_backward(name: str, *, weight_at: int, native_in_mixture: bool = False) -> Kernel:
     """Round the gradient of the input; those of weight and bias take the weight's dtype."""
     here = original(name)
 
     def kernel(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor | None, ...]:
-        dtype = x.dtype
-        if dtype not in SIXTEEN_BITS:
+        dtype, weight = x.dtype, args[weight_at]
+        if dtype not in SIXTEEN_BITS or (native_in_mixture and has_float32(weight)):
             return here(grad, x, *args)
-        weight = args[weight_at]
         kept = torch.float32 if weight is None else weight.dtype
         grads = here(grad.float(), x.float(), *[widened(value) for value in args])
         return tuple(
             grad if grad is None else grad.to(wanted)
             for grad, wanted in zip(grads, (dtype, kept, kept), strict=True)
         )
+
+    return kernel
+
+
+def embedding_bag_backward(name: str) -> Kernel:
+    """Gradients that meet in a row are summed in float32 and rounded once, except of maxima."""
+    here, once = original(name), round_all(name)
+    mode = [argument.name for argument in operator(name)._schema.arguments].index("mode")
+
+    def kernel(*args: Any) -> Tensor:
+        return here(*args) if args[mode] == MODE_MAX else once(*args)
+
+    return kernel
+
+
+def own_layers(name: str) -> Kernel:
+    """torch's layers, step by step, where oneDNN would take the whole sequence in 16 bits."""
+    here = original(name)
+
+    def kernel(x: Tensor, *args: Any) -> Any:
+        enabled = torch._C._get_mkldnn_enabled()
+        if x.dtype not in SIXTEEN_BITS or not x.is_cpu or not enabled:
+            return here(x, *args)
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            return here(x, *args)
+        finally:
+            torch._C._set_mkldnn_enabled(enabled)
+
+    return kernel
+
+
+def refused_in_half(name: str) -> Kernel:
+    """No emulation in float16; everything else runs as without."""
+    here = original(name)
+    function = "torch." + name.partition(".")[0].replace("fft_", "fft.")
+
+    def kernel(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if x.is_cpu and x.dtype in (torch.float16, torch.complex32):
+            raise NotImplementedError(
+                f"emulate_gpu() does not emulate {function} in float16: where cuFFT rounds is not "
+                "documented, and it takes only sizes that are powers of two. Widen the input "
+                "first: x.float(), or x.to(torch.complex64)."
+            )
+        return here(x, *args, **kwargs)
 
     return kernel
 
@@ -258,6 +367,7 @@ class Row:
     here: str
     difference: str
     kernel: Callable[[str], Kernel]
+    key: str = KEY
 
 
 AS_MM = "As for mm."
@@ -287,6 +397,17 @@ TABLE = (
         kernel=product,
     ),
     Row(
+        operators=(
+            *("mm.dtype", "mm.dtype_out", "bmm.dtype", "bmm.dtype_out"),
+            *("addmm.dtype", "addmm.dtype_out", "baddbmm.dtype", "baddbmm.dtype_out"),
+        ),
+        cuda="torch.mm(a, b, out_dtype=torch.float32): the fp32 sum of 16-bit products, no "
+        "rounding. No derivative.",
+        here="The same.",
+        difference=AS_MM,
+        kernel=product_in,
+    ),
+    Row(
         operators=("convolution",),
         cuda="cuDNN: the convolution once, and the sum with the bias once more.",
         here="The same two roundings; transposed and grouped alike.",
@@ -302,18 +423,26 @@ TABLE = (
         kernel=round_all,
     ),
     Row(
-        operators=("native_batch_norm", "native_layer_norm", "native_group_norm"),
+        operators=("native_batch_norm",),
         cuda="Statistics and arithmetic in fp32, the output once; saved statistics stay fp32.",
         here="The same. Running statistics of a model.half() are updated in fp32, rounded once.",
-        difference="None known. Under autocast only batch norm meets 16-bit input.",
-        kernel=normalization,
+        difference="None known.",
+        kernel=normalization_of_batches,
+    ),
+    Row(
+        operators=("native_layer_norm", "native_group_norm"),
+        cuda="As batch norm's, but weight and bias must have the input's dtype: a half() model "
+        "with an fp32 norm raises. Under autocast both run in fp32.",
+        here="The same.",
+        difference="None known.",
+        kernel=normalization_in_one_dtype,
     ),
     Row(
         operators=("native_batch_norm_backward",),
         cuda="The input's gradient once; gradients of an fp32 weight and bias stay fp32.",
         here="The same.",
         difference="None known.",
-        kernel=partial(normalization_backward, weight_at=0),
+        kernel=partial(normalization_backward, weight_at=0, native_in_mixture=True),
     ),
     Row(
         operators=("native_layer_norm_backward",),
@@ -335,12 +464,14 @@ TABLE = (
         "once.",
         here="The same (labkit.emulation.flash_attention).",
         difference="A GPU rounds P against the largest score so far, here of the whole row. Where "
-        "torch chooses its unfused kernel (3-D input, dropout), P stays fp32.",
+        "torch chooses its unfused kernel (3-D input, dropout), P stays fp32. A mask is taken here "
+        "by this kernel; a GPU's flash attention takes none, and another kernel runs.",
         kernel=attention,
     ),
     Row(
         operators=("_scaled_dot_product_flash_attention_for_cpu_backward",),
-        cuda="Flash attention: P and dS once each, the three gradients once.",
+        cuda="Flash attention: P and dS once each, the three gradients once. With enable_gqa the "
+        "gradients of keys and values once for each head of queries, and their fp32 sum once.",
         here="The same.",
         difference="None known.",
         kernel=attention_backward,
@@ -377,11 +508,48 @@ TABLE = (
         difference=ATOMIC,
         kernel=round_all,
     ),
+    Row(
+        operators=("_embedding_bag", "_embedding_bag_forward_only"),
+        cuda="A bag's sum or mean in fp32, the result once; a maximum is exact.",
+        here="The same.",
+        difference="None known.",
+        kernel=round_all,
+    ),
+    Row(
+        operators=("_embedding_bag_dense_backward",),
+        cuda="Gradients that meet in a row in fp32, the sum once; of maxima, each addition.",
+        here="The same.",
+        difference="The order of atomic additions, where each is rounded.",
+        kernel=embedding_bag_backward,
+    ),
+    Row(
+        operators=("lstm.input",),
+        cuda="cuDNN, for nn.GRU and nn.RNN as well: factors and states in 16 bits, sums in fp32. "
+        "What it rounds between time steps is not documented.",
+        here="torch's own layers, made of other operators: each linear layer, gate and state is "
+        "rounded, and a weight's gradient after every time step.",
+        difference="The last bits of every step.",
+        kernel=own_layers,
+        key=COMPOSITE,
+    ),
+    Row(
+        operators=(
+            *("fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft"),
+            *("fft_fft2", "fft_ifft2", "fft_rfft2", "fft_irfft2", "fft_hfft2", "fft_ihfft2"),
+            *("fft_fftn", "fft_ifftn", "fft_rfftn", "fft_irfftn", "fft_hfftn", "fft_ihfftn"),
+            *("stft", "stft.center", "istft"),
+        ),
+        cuda="cuFFT in fp16, for powers of two; what it rounds is not documented. bf16 raises.",
+        here="Refused in fp16 with a sentence; bf16 raises torch's own error.",
+        difference="Call it in float32.",
+        kernel=refused_in_half,
+        key=COMPOSITE,
+    ),
 )
 
 
 def register(library: torch.library.Library) -> None:
-    """Put the table's kernels at the CPU key, for as long as the library lives."""
+    """Put the table's kernels in place, for as long as the library lives."""
     for row in TABLE:
         for name in row.operators:
-            library.impl(name, row.kernel(name), KEY)
+            library.impl(name, row.kernel(name), row.key)

@@ -122,6 +122,82 @@ class TestProducts:
 
 
 @pytest.mark.usefixtures("emulated")
+class TestOutDtype:
+    """torch.mm(..., out_dtype=): what the documentation of torch.mm says for CUDA."""
+
+    @LOW
+    @pytest.mark.parametrize("k", [1, 31, 1024])
+    def test_the_float32_sum_itself_comes_back(self, low, k):
+        """Whole numbers up to 8: no float32 sum of 1024 products is rounded."""
+        torch.manual_seed(k)
+        a, b = torch.randint(-8, 9, (2, 6, k)), torch.randint(-8, 9, (2, k, 5))
+        x, product = torch.randint(-8, 9, (5,)), (a.double() @ b.double()).float()
+        low_a, low_b, wide = a.to(low), b.to(low), {"out_dtype": torch.float32}
+        assert same(torch.mm(low_a[0], low_b[0], **wide), product[0])
+        assert same(torch.bmm(low_a, low_b, **wide), product)
+        for addend in (x.to(low), x.float()):
+            scaled = torch.addmm(addend, low_a[0], low_b[0], beta=2, alpha=0.5, **wide)
+            assert same(scaled, 2 * x.float() + 0.5 * product[0])
+            shaped = addend.expand(2, 6, 5)
+            assert same(torch.baddbmm(shaped, low_a, low_b, **wide), x.float() + product)
+        out = torch.empty(0)
+        assert torch.mm(low_a[0], low_b[0], out=out, **wide) is out and same(out, product[0])
+
+    @LOW
+    def test_the_inputs_own_dtype_is_rounded_once(self, low):
+        torch.manual_seed(0)
+        a, b = plain((8, 300), low), plain((300, 9), low)
+        assert same(torch.mm(a, b, out_dtype=low), a @ b)
+        assert same(
+            torch.mm(a.double(), b.double(), out_dtype=torch.float64), a.double() @ b.double()
+        )
+
+    def test_a_sum_beyond_65504_survives(self):
+        a = torch.full((1, 512), 16.0).half()
+        assert torch.mm(a, a.T).item() == math.inf
+        assert torch.mm(a, a.T, out_dtype=torch.float32).item() == 131072
+        with emulate_gpu(accumulate=torch.float16):
+            ones = torch.ones(1, 5000).half()
+            assert torch.mm(ones, ones.T, out_dtype=torch.float32).item() == 2048
+
+    def test_what_cuda_refuses_is_refused_in_its_words(self):
+        a, wide = torch.ones(2, 2).half(), torch.ones(2, 2)
+        for said, call in {
+            "out_dtype must be the same as input dtype or fp32": lambda: [
+                torch.mm(a, a, out_dtype=torch.bfloat16)
+            ],
+            "input dtypes must be the same": lambda: torch.mm(a, wide, out_dtype=torch.float32),
+            "self dtype must match": lambda: torch.addmm(
+                wide.double(), a, a, out_dtype=torch.float32
+            ),
+            "dtype of the provided out tensor": lambda: torch.mm(
+                a, a, out_dtype=torch.float32, out=torch.empty_like(a)
+            ),
+            "cannot be multiplied": lambda: torch.mm(a, a[:1], out_dtype=torch.float32),
+        }.items():
+            with pytest.raises(RuntimeError, match=said):
+                call()
+        for x, out_dtype in ((wide, torch.float16), (wide.double(), torch.float32)):
+            with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype"):
+                torch.mm(x, x, out_dtype=out_dtype)
+
+    def test_it_has_no_derivative_as_on_cuda(self):
+        a = torch.ones(2, 2).half().requires_grad_()
+        with pytest.raises(RuntimeError, match="derivative for aten::mm is not implemented"):
+            torch.mm(a, a, out_dtype=torch.float32).sum().backward()
+
+
+def test_out_dtype_ends_with_the_block():
+    a = torch.ones(2, 2).half()
+    with pytest.raises(NotImplementedError):
+        torch.mm(a, a, out_dtype=torch.float32)
+
+
+def same(got: torch.Tensor, wanted: torch.Tensor) -> bool:
+    return got.dtype is wanted.dtype and torch.equal(got, wanted)
+
+
+@pytest.mark.usefixtures("emulated")
 class TestConvolutions:
     @LOW
     @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -174,22 +250,27 @@ class TestConvolutions:
 
 @pytest.mark.usefixtures("emulated")
 class TestNorms:
-    def test_batch_norm_keeps_float32_where_cuda_does(self):
+    @LOW
+    def test_batch_norm_keeps_float32_where_cuda_does(self, low):
+        """The mean of 4096 values near 1000; in 16 bits it would be off by up to 2**-9 of itself.
+
+        float32's noise may move an output over a tie, hardly more, and then by one gap.
+        """
         torch.manual_seed(0)
-        x = (1000 + 300 * torch.randn(64, 3, 8, 8)).half()
+        x = (1000 + 300 * torch.randn(64, 3, 8, 8)).to(low)
         weight, bias = torch.rand(3), torch.rand(3)
-        output, mean, invstd = torch.native_batch_norm(
-            x, weight, bias, torch.zeros(3), torch.ones(3), True, 0.1, 1e-5
+        ours, exact = (
+            torch.native_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5),
+            torch.native_batch_norm(
+                x.double(), weight.double(), bias.double(), None, None, True, 0.1, 1e-5
+            ),
         )
-        assert (output.dtype, mean.dtype, invstd.dtype) == (
-            torch.float16,
-            torch.float32,
-            torch.float32,
-        )
-        wanted = torch.native_batch_norm(
-            x.float(), weight, bias, torch.zeros(3), torch.ones(3), True, 0.1, 1e-5
-        )
-        assert torch.equal(output, wanted[0].half()) and torch.equal(mean, wanted[1])
+        assert [t.dtype for t in ours] == [low, torch.float32, torch.float32]
+        for statistic, wanted in zip(ours[1:], exact[1:], strict=True):
+            assert (statistic / wanted - 1).abs().max() < 2.0**-18
+        rounded = quantize(exact[0], FORMATS[low])
+        assert (ours[0].double() == rounded).double().mean() > 0.99
+        assert (ours[0].double() - rounded).abs().max() <= 4 * torch.finfo(low).eps
 
     @pytest.mark.parametrize("norm", [torch.nn.BatchNorm2d(3), torch.nn.GroupNorm(3, 3)])
     def test_gradients_of_weight_and_bias_take_the_weights_dtype(self, norm):
@@ -214,6 +295,30 @@ class TestNorms:
         x, norm = (300 * torch.randn(4, 64)).half(), torch.nn.LayerNorm(64).half()
         wanted = F.layer_norm(x.float(), (64,), norm.weight.float(), norm.bias.float()).half()
         assert torch.equal(norm(x), wanted)
+
+    @LOW
+    @pytest.mark.parametrize("norm", ["layer_norm", "group_norm"])
+    def test_mixed_dtypes_raise_as_in_cudas_kernels(self, low, norm):
+        """``LayerNormKernelImplInternal`` reads the weight as the input's type, and says so."""
+
+        def call(x, weight, bias):
+            shape = (8,) if norm == "layer_norm" else 2
+            return getattr(F, norm)(x, shape, weight, bias)
+
+        x, wide = torch.ones(4, 8).to(low), torch.ones(8)
+        name = {torch.float16: "Half", torch.bfloat16: "BFloat16"}[low]
+        for weight, bias in ((wide, wide), (wide, None), (wide.to(low), wide), (None, wide)):
+            with pytest.raises(RuntimeError, match=f"expected scalar type {name} but found Float"):
+                call(x, weight, bias)
+        with pytest.raises(RuntimeError, match=f"expected scalar type Float but found {name}"):
+            call(x.float(), wide.to(low), None)
+        assert call(x, wide.to(low), wide.to(low)).dtype is call(x, None, None).dtype is low
+        with torch.autocast("cpu", dtype=low):
+            assert call(x, wide, wide).dtype is torch.float32
+
+    def test_a_half_model_whose_batch_norm_is_float32_runs(self):
+        norm = torch.nn.BatchNorm1d(8)
+        assert norm(torch.randn(4, 8).half()).dtype is torch.float16
 
 
 @pytest.mark.usefixtures("emulated")
@@ -275,6 +380,60 @@ class TestAttention:
         assert (output[0, 0, 1::2] == 0).all() and output[0, 0, ::2].any()
         assert x.grad.isfinite().all()
 
+    @LOW
+    @pytest.mark.parametrize("shared", [1, 2, 4])
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_shared_heads_follow_float64(self, low, shared, causal):
+        """torch's own attention of shared heads in float64; 8 roundings are a sanity bound."""
+        torch.manual_seed(0)
+        shapes = (2, 8, 20, 16), (2, shared, 20, 16), (2, shared, 20, 16)
+        tensors = [plain(shape, low).requires_grad_() for shape in shapes]
+        doubles = [t.detach().double().requires_grad_() for t in tensors]
+        grad, outputs = plain(shapes[0], low), []
+        for inputs in (tensors, doubles):
+            outputs.append(
+                F.scaled_dot_product_attention(*inputs, is_causal=causal, enable_gqa=True)
+            )
+            outputs[-1].backward(grad.to(inputs[0].dtype))
+        u = torch.finfo(low).eps / 2
+        for result, wanted in zip(
+            (outputs[0], *[t.grad for t in tensors]),
+            (outputs[1], *[t.grad for t in doubles]),
+            strict=True,
+        ):
+            assert result.dtype is low and result.shape == wanted.shape
+            assert (result.double() - wanted).abs().max() <= 8 * u * wanted.abs().max()
+
+    @LOW
+    def test_shared_heads_give_what_repeated_heads_give(self, low):
+        torch.manual_seed(0)
+        query, key, value = (
+            plain((2, 6, 9, 8), low),
+            plain((2, 2, 9, 8), low),
+            plain((2, 2, 9, 8), low),
+        )
+        repeated = (x.repeat_interleave(3, dim=1) for x in (key, value))
+        assert torch.equal(
+            F.scaled_dot_product_attention(query, key, value, enable_gqa=True),
+            F.scaled_dot_product_attention(query, *repeated),
+        )
+
+    @LOW
+    def test_the_gradient_of_a_shared_head_is_rounded_for_each_head_of_queries(self, low):
+        """One key: P is 1, and a head's gradient of its value is the sum of the rows of grad.
+
+        With n = 2**mantissa_bits, n + 7/16 rounds to n, and 7/16 - n to 1/2 - n: together 1/2.
+        Rounded once it would be 7/8. In the second column each head is exact, and 2n + 1 + 1 is
+        2n + 2, which additions in 16 bits would never reach.
+        """
+        n = 1 / torch.finfo(low).eps
+        rows = [[n, 2 * n], [7 / 16, 0]], [[-n, 1], [7 / 16, 0]], [[0, 1], [0, 0]]
+        query, key = torch.ones(1, 3, 2, 2).to(low), torch.ones(1, 1, 1, 2).to(low)
+        value = torch.ones(1, 1, 1, 2).to(low).requires_grad_()
+        output = F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+        output.backward(torch.tensor(rows).to(low)[None])
+        assert value.grad.flatten().tolist() == [0.5, 2 * n + 2]
+
     def test_dropout_is_never_ignored(self):
         x = torch.randn(1, 1, 4, 8).half()
         fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -287,6 +446,44 @@ class TestAttention:
         whole = F.scaled_dot_product_attention(*x, is_causal=True)
         monkeypatch.setattr("labkit.emulation.flash_attention.SCORES_AT_ONCE", 1)
         assert torch.equal(F.scaled_dot_product_attention(*x, is_causal=True), whole)
+
+
+@pytest.mark.usefixtures("emulated")
+class TestEmbeddingBag:
+    @LOW
+    def test_gradients_that_meet_are_summed_in_float32(self, low):
+        bag = torch.nn.EmbeddingBag(3, 2, mode="sum").to(low)
+        bag(torch.zeros(4096, 1, dtype=torch.int64)).sum().backward()
+        assert bag.weight.grad.tolist() == [[4096, 4096], [0, 0], [0, 0]]
+
+    @LOW
+    def test_a_chain_of_maxima_rounds_each_addition_as_atomics_do(self, low):
+        bag = torch.nn.EmbeddingBag(3, 2, mode="max").to(low)
+        bag(torch.zeros(4096, 1, dtype=torch.int64)).sum().backward()
+        assert bag.weight.grad[0].tolist() == [2 / torch.finfo(low).eps] * 2
+
+    @LOW
+    @pytest.mark.parametrize(("mode", "weighted"), [("sum", False), ("sum", True), ("mean", False)])
+    def test_bags_and_their_gradients_are_rounded_once(self, low, mode, weighted):
+        torch.manual_seed(0)
+        indices, table, grad = torch.randint(5, (6, 11)), plain((5, 16), low), plain((6, 16), low)
+        weights = [plain((6, 11), low)] if weighted else []
+
+        def run(*tensors):
+            table, grad, *weights = (tensor.clone() for tensor in tensors)
+            leaves = [leaf.requires_grad_() for leaf in (table, *weights)]
+            scale = weights[0] if weights else None
+            y = F.embedding_bag(indices, table, mode=mode, per_sample_weights=scale)
+            y.backward(grad)
+            return [y.detach(), *[leaf.grad for leaf in leaves]]
+
+        inputs = table, grad, *weights
+        exact = run(*[x.double() for x in inputs])
+        sizes = run(*[x.double().abs() for x in inputs])
+        for got, value, size in zip(run(*inputs), exact, sizes, strict=True):
+            assert got.dtype is low
+            # No sum has more than the 66 indices; a mean is divided once more.
+            assert_inside(got, interval(value, bound(size, 67), FORMATS[low]))
 
 
 POOLS = {

@@ -110,14 +110,15 @@ OTHER_KIND = "Number {place}: you say {said}, which is {meaning}. But {fact}."
 
 ROLES = ("parameter", "activation", "loss", "gradient", "state")
 _FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
-# Scene -> the dtype of the model, of its LayerNorm, of autocast (None: off), the observed layer.
+# Scene -> the dtype of the model, of its norm, of autocast (None: off), the observed layer. An FP16
+# input with an FP32 LayerNorm raises on a GPU; with an FP32 BatchNorm it does not.
 _SCENES = {
     "FP32": (_FP32, _FP32, None, 0),
     "FP16 autocast, the first layer": (_FP32, _FP32, _FP16, 0),
     "FP16 autocast, the LayerNorm": (_FP32, _FP32, _FP16, 1),
     "BF16 autocast, the last layer, which has no bias": (_FP32, _FP32, _BF16, 2),
     "pure BF16": (_BF16, _BF16, None, 0),
-    "an FP16 model, its LayerNorm in FP32": (_FP16, _FP32, None, 1),
+    "an FP16 model, its BatchNorm in FP32": (_FP16, _FP32, None, 1),
 }
 _WITNESSED = {  # stays with the judge
     "FP32": (_FP32,) * 5,
@@ -125,7 +126,7 @@ _WITNESSED = {  # stays with the judge
     "FP16 autocast, the LayerNorm": (_FP32,) * 5,
     "BF16 autocast, the last layer, which has no bias": (_FP32, _BF16, _FP32, _FP32, _FP32),
     "pure BF16": (_BF16,) * 5,
-    "an FP16 model, its LayerNorm in FP32": (_FP32, _FP16, _FP16, _FP32, _FP32),
+    "an FP16 model, its BatchNorm in FP32": (_FP32, _FP16, _FP16, _FP32, _FP32),
 }
 _WHAT = {
     "parameter": "the layer's weight",
@@ -139,8 +140,9 @@ _WHAT = {
 def _scene(dtype, norm, autocast, place):
     """A layer of a small model, its optimizer, and a step that can be counted."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3, bias=False)).to(dtype)
-    model[1].to(norm)
+    middle = nn.LayerNorm(6) if norm is dtype else nn.BatchNorm1d(6)
+    model = nn.Sequential(nn.Linear(6, 6), middle, nn.Linear(6, 3, bias=False)).to(dtype)
+    middle.to(norm)
     layer = model[place]
     optimizer = torch.optim.Adam(model.parameters(), eps=1e-4)
     inputs, targets = torch.randn(4, 6, dtype=dtype), torch.tensor([0, 1, 2, 0])

@@ -479,7 +479,7 @@ def witness(layer, optimizer, step):
 
 
 # %% wrong witness: any other weight's moments
-#    says: an FP16 model, its LayerNorm in FP32: you report state float16
+#    says: an FP16 model, its BatchNorm in FP32: you report state float16
 def witness(layer, optimizer, step):
     found = ours.witness(layer, optimizer, step)
     return found | {"state": next(iter(optimizer.state.values()))["exp_avg"].dtype}
