@@ -751,7 +751,7 @@ check_ledger.slip(
 )
 check_ledger.slip(
     "activations-stay-fp32",
-    "A layer hands on what it computed in. Which dtype did your hook see?",
+    "A layer hands on what it computed in. Which dtype is that under autocast?",
     swap=('"activations": 2', '"activations": 4'),
 )
 

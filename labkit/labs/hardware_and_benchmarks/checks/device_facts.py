@@ -145,8 +145,8 @@ check_three_facts.slip(
 )
 check_three_facts.slip(
     "fp16-is-fast-since-it-exists",
-    "Look at the row of 6.1 once more: 2 results per clock against 128. Which chips does your "
-    "comparison let in?",
+    "No capability below (7, 0) says by its size how fast FP16 is. Which ones does your comparison "
+    "let in?",
     swap=("in ((5, 3), (6, 0), (6, 2)) or capability >= (7, 0)", ">= (5, 3)"),
 )
 check_three_facts.slip(

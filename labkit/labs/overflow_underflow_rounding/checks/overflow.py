@@ -205,7 +205,7 @@ def _lse_kind(row, value, want):
     if not math.isfinite(want):
         return None if math.isnan(value) else "infinite"
     if not all(map(math.isfinite, row)):
-        return "no place" if math.isinf(value) else None
+        return "no place" if math.isinf(value) else "maximum" if value == top else None
     if math.isinf(value):
         return "overflowed" if value > 0 else "underflowed"
     # Wrong by much more than rounding: 0.02 is 40 u.
