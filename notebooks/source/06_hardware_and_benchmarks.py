@@ -69,13 +69,14 @@ def claims():
 # |---|---|---|
 # | 5.3, 6.0, 6.2 | twice as many | |
 # | 6.1 | 2 against 128 | |
-# | 7.0, 7.5 | twice as many | FP16 |
-# | 8.0, 8.6 | at least as many | FP16, BF16, TF32 |
+# | 7.0, 7.2, 7.5 | twice as many | FP16 |
+# | 8.0, 8.6, 8.7 | at least as many | FP16, BF16, TF32 |
 # | 8.9 and later | at least as many | FP16, BF16, TF32, FP8 |
 #
 # ### Exercise: three facts
 #
-# *12 minutes, about 6 lines.* Turn the table into rules. They are tried on thirteen cards, from 5.3 to 12.0.
+# *12 minutes, about 6 lines.* Turn the table into rules. They are tried on sixteen devices, from 5.3 to 12.0. For
+# *computable* one operation is enough: torch adds two BF16 tensors on every card.
 
 
 # %% exercise="three-facts"
@@ -176,7 +177,8 @@ DeviceCard(detect())
 # ### Exercise: the peak
 #
 # *3 minutes, 1 line.* A **peak** is arithmetic: how many units, how many multiply-adds each starts per clock, how many
-# clocks a second. An H100 has 528 Tensor Cores; each starts 512 multiply-adds of FP16 a clock, at 1830 MHz.
+# clocks a second. An H100 has 528 Tensor Cores; each starts 512 multiply-adds of FP16 a clock, at 1830 MHz. Return all
+# digits, not a rounded number.
 
 
 # %% exercise="peak"
@@ -413,8 +415,8 @@ def milliseconds():
 # ### Exercise: the timer
 #
 # *7 minutes, about 8 lines.* `device.synchronize()` waits until all queued work is done; `device.clock()` is its
-# `time.perf_counter()`. The device may be busy when you begin, its first call may be slow, and single calls may be
-# disturbed. `repeats` may be 1.
+# `time.perf_counter()`. The device may be busy when you begin, its first call may be slow, and one or two of five calls
+# may be disturbed. `repeats` says of how many runs the median is; it may be 1.
 
 
 # %% exercise="timed"

@@ -730,7 +730,7 @@ def to_e4m3(x):
     scale = 240 / amax if amax else 1.0
     return (x * scale).clamp(-240, 240).to(torch.float8_e4m3fn), scale
 """,
-            "448",
+            "with amax 0.0003331",
         ),
         (
             """

@@ -5,13 +5,29 @@ import pytest
 from labkit.interview import questions
 from labkit.interview.answers import judge
 from labkit.interview.cards import draw
-from tests.interview.code_answers import RIGHT, WRONG
+from tests.interview import code_answers, lab_code_answers
 
 BANK = questions.load()
+RIGHT = code_answers.RIGHT | lab_code_answers.RIGHT
+WRONG = code_answers.WRONG | lab_code_answers.WRONG
 
 
 def judged(question, program):
     return judge(draw(BANK.questions[question], 0), program)
+
+
+def changed(question, swaps):
+    """The question's own solution with text replaced."""
+    text = BANK.questions[question].solution
+    for old, new in zip(swaps[::2], swaps[1::2], strict=True):
+        assert text.count(old) == 1, (old, text)
+        text = text.replace(old, new)
+    return text
+
+
+def test_every_code_question_has_right_and_wrong_programs():
+    asked = {name for name, question in BANK.questions.items() if question.kind == "code"}
+    assert asked == set(RIGHT) == set(WRONG)
 
 
 @pytest.mark.parametrize(
@@ -29,5 +45,8 @@ def test_right_programs_pass_in_every_style(question, place):
 )
 def test_wrong_programs_are_told_what_is_true_of_them(question, place):
     program, words = WRONG[question][place]
+    if isinstance(program, tuple):
+        program = changed(question, program)
     found = judged(question, program)
-    assert not found.correct and words in found.said.en
+    assert not found.correct
+    assert words in found.said.en

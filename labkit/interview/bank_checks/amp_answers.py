@@ -8,8 +8,14 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import seeded
+from labkit.labs.engine.reading import failure
 
 LAB = "interview"
+
+RAISED = "{case}: {error}."
+NO_LOSS = "penalized_loss must return the loss, a tensor that still has its graph."
+OTHER_LOSS = "{case}: your loss is {got}; float32 gives {want}."
+OTHER_GRADIENT = "{case}: the loss is right, and its gradient is {off:.0%} off float32's."
 
 
 # A gradient penalty
@@ -65,20 +71,16 @@ def check_penalized_loss(shown):
     for name, (loss_fn, weight, _) in _CASES.items():
         got = shown[name]
         if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+            raise AnswerError(RAISED, case=name, error=failure(got))
         loss, gradient = got
         if loss is None:
-            raise Mistake("penalized_loss must return the loss, a tensor that still has its graph.")
+            raise Mistake(NO_LOSS)
         right, wanted = _float32(loss_fn, weight)
         if not abs(loss - right) < 0.02 * right:
-            raise Mistake(f"{name}: your loss is {loss:.4g}; float32 gives {right:.4g}.")
+            raise Mistake(OTHER_LOSS, case=name, got=loss, want=right)
         off = (gradient - wanted).norm() / wanted.norm()
         if not off < 0.05:
-            raise Mistake(
-                f"{name}: the loss is right, and its gradient is {100 * off.item():.0f} % off "
-                "float32's."
-            )
+            raise Mistake(OTHER_GRADIENT, case=name, off=off.item())
 
 
 def _float32(loss_fn, weight):

@@ -11,6 +11,15 @@ from labkit.labs.engine.loop_ends import filled, flat, seeded
 
 LAB = "interview"
 
+WEIGHTS_CHANGED = "After `{call}` the model's weights are other numbers."
+HOOKS_LEFT = (
+    "After `{call}` {hooks} hooks are left on the model: they round in the next forward pass, too."
+)
+TOO_FINITE = (
+    "`{call}` is {got:.3g}; the layer's output overflows there, so the error is not finite."
+)
+OTHER_ERROR = "`{call}` is {got:.3g}; {want:.3g} is wanted."
+
 _NAMES = ("0", "2", "4")
 _KINDS = ("plain", "planted", "cancelling")
 _DTYPES = (torch.float16, torch.bfloat16)
@@ -70,21 +79,15 @@ def check_sensitivity(data):
         call = f'sensitivity({kind} model, "{name}", x, torch.{short})'
         value = number(got, call=call)
         if not data["kept"][place]:
-            raise Mistake(f"After `{call}` the model's weights are other numbers.")
+            raise Mistake(WEIGHTS_CHANGED, call=call)
         if data["hooks"][place]:
-            raise Mistake(
-                f"After `{call}` {data['hooks'][place]} hooks are left on the model: they round in "
-                "the next forward pass, too."
-            )
+            raise Mistake(HOOKS_LEFT, call=call, hooks=data["hooks"][place])
         want = _error(_network(kind), name, getattr(torch, short))
         if not math.isfinite(want):
             if math.isfinite(value):
-                raise Mistake(
-                    f"`{call}` is {value:.3g}; the layer's output overflows there, so the error "
-                    "is not finite."
-                )
+                raise Mistake(TOO_FINITE, call=call, got=value)
         elif not abs(value - want) <= _NEAR * want:
-            raise Mistake(f"`{call}` is {value:.3g}; {want:.3g} is wanted.")
+            raise Mistake(OTHER_ERROR, call=call, got=value, want=want)
 
 
 def _error(network, name, dtype):

@@ -8,8 +8,19 @@ from torch import nn
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import came
+from labkit.labs.engine.reading import failure
 
 LAB = "interview"
+
+RAISED = "{scene}: {error}."
+OTHER_NAME = "{scene}: your answer is {got}; {want} is wanted."
+HOOKS_LEFT = "{scene}: the name is right, but {hooks} forward hooks are left behind."
+NO_SHARES = "{scene}: {came} came back; a dict with a share for each of {layers} is wanted."
+OTHER_SHARE = (
+    "{scene}: the share of {name} is {got}; {want} is wanted. Of its {all} elements {alive} are "
+    "not 0 in FP32, and FP16 lost {lost} of those."
+)
 
 
 # The first module whose output is not finite
@@ -101,18 +112,17 @@ def check_first_bad_module(seen):
     for scene, want in _FIRST_BAD.items():
         got, _ = seen[scene]
         if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"{scene}: {got.type_name}: {got.message}{place}.")
+            raise AnswerError(RAISED, scene=scene, error=failure(got))
         if got != want or type(got) is not type(want):
-            wrong[scene] = f"{scene}: your answer is {reprlib.repr(got)}; {want!r} is wanted."
+            wrong[scene] = {"got": reprlib.repr(got), "want": repr(want)}
     if wrong:
-        raise Mistake(next(iter(wrong.values())), misconception=_BLIND.get(frozenset(wrong)))
+        scene, said = next(iter(wrong.items()))
+        idea = _BLIND.get(frozenset(wrong))
+        raise Mistake(OTHER_NAME, scene=scene, misconception=idea, **said)
     for scene, (_, hooks) in seen.items():
         if hooks:
-            raise Mistake(
-                f"{scene}: the name is right, but {hooks} forward hooks are left behind.",
-                misconception="a-hook-removes-itself",
-            )
+            idea = "a-hook-removes-itself"
+            raise Mistake(HOOKS_LEFT, scene=scene, hooks=hooks, misconception=idea)
 
 
 # Which scenes an idea gets wrong.
@@ -224,13 +234,9 @@ def check_zero_share(seen):
     for scene, scale in (("without a scale", 1.0), ("with a scale of 1024", 1024.0)):
         got = seen[scene]
         if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"{scene}: {got.type_name}: {got.message}{place}.")
+            raise AnswerError(RAISED, scene=scene, error=failure(got))
         if not isinstance(got, dict) or set(got) != set(reference):
-            raise Mistake(
-                f"{scene}: {reprlib.repr(got)} came back; a dict with a share for each of "
-                f"{', '.join(reference)} is wanted."
-            )
+            raise Mistake(NO_SHARES, scene=scene, came=came(got), layers=", ".join(reference))
         for name, exact in reference.items():
             alive = [g for g in exact.flatten().tolist() if g]
             lost = [g for g in alive if abs(g) * scale <= _FP16_LEAST / 2]
@@ -238,9 +244,14 @@ def check_zero_share(seen):
             share = number(got[name], call=f"zero_share(...)[{name!r}]")
             if not abs(share - want) <= 1e-6:
                 raise Mistake(
-                    f"{scene}: the share of {name!r} is {share:g}; {want:g} is wanted. Of its "
-                    f"{exact.numel()} elements {len(alive)} are not 0 in FP32, and FP16 lost "
-                    f"{len(lost)} of those."
+                    OTHER_SHARE,
+                    scene=scene,
+                    name=repr(name),
+                    got=share,
+                    want=want,
+                    all=exact.numel(),
+                    alive=len(alive),
+                    lost=len(lost),
                 )
 
 

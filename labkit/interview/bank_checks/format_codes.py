@@ -6,6 +6,11 @@ from labkit.labs.engine import Mistake, calls, check, number
 
 LAB = "interview"
 
+OTHER_CODE = (
+    "`{call}` is {got}; 0x{want:04X} is wanted. The lower half is 0x{low:04X}, the upper half is "
+    "{parity}."
+)
+
 _CODES = [
     0x00000000, 0x80000000, 0x3F800000, 0x3F800001, 0x3F807FFF, 0x3F808000, 0x3F808001, 0x3F818000,
     0x3F82C000, 0x3FFF8000, 0x3DCCCCCD, 0xBDCCCCCD, 0xBF818000, 0xBF828000, 0x40490FDB, 0x402DF854,
@@ -27,10 +32,13 @@ def check_bf16_code(codes):
         call = f"bf16_code(0x{code:08X})"
         got, want = number(got, call=call), _by_torch(code)
         if got != want:
-            said = f"0x{int(got):04X}" if got == int(got) and got >= 0 else got
             raise Mistake(
-                f"`{call}` is {said}; 0x{want:04X} is wanted. The lower half is "
-                f"0x{code & 0xFFFF:04X}, the upper half is {'odd' if code >> 16 & 1 else 'even'}."
+                OTHER_CODE,
+                call=call,
+                got=f"0x{int(got):04X}" if got.is_integer() and got >= 0 else got,
+                want=want,
+                low=code & 0xFFFF,
+                parity="odd" if code >> 16 & 1 else "even",
             )
 
 

@@ -4,36 +4,33 @@ import math
 
 import torch
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
-from labkit.labs.engine.codec import Raised
+from labkit.labs.engine import Mistake, attempt, check, number, several, tensor
 
 LAB = "interview"
+
+OTHER_SCALE = "The scale of {case} is {got}; with amax {amax} it is {want}."
+FAR_BACK = (
+    "`{call}`: {at:g} comes back as {got:g} from q.float() / scale, further away than rounding "
+    "explains."
+)
+OTHER_VALUE = (
+    "{call}: the value of {at:g} is {got:g}; {want:g} is wanted, {steps:.0f} steps of {scale:g}."
+)
+NO_GRADIENT = "{call}: there is no gradient with respect to x."
+OTHER_GRADIENT = (
+    "{call}: the values are right. The gradient at {at:g} is {got:.3g}; {want} is wanted: its code "
+    "{code:.2f} rounds to {rounded}, {where} {low} to {high}."
+)
+NO_CODE_OF_ZERO = "The zero point of {call} is {got:g}: no UINT8 code stands for 0.0."
+OTHER_STEP = "The scale of {call} is {got}; {want} is wanted."
+COARSE = (
+    "{call}: {at:g} comes back as {got:g}, an error of {steps:.2f} steps; at most half a step is "
+    "wanted."
+)
 
 
 def _values(seed: int, size: int = 64) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(seed))
-
-
-def _parts(got, count: int, call: str) -> tuple:
-    """What an answer returned, as a tuple of `count` parts."""
-    if type(got) is Raised:
-        place = f" in your line `{got.line}`" if got.line else ""
-        raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}{place}.")
-    if type(got) not in (tuple, list) or len(got) != count:
-        raise Mistake(f"`{call}` is {type(got).__name__}; {count} values are wanted.")
-    return tuple(got)
-
-
-def _tensor(got, like: torch.Tensor, dtype: torch.dtype, call: str) -> torch.Tensor:
-    shape, wanted = tuple(like.shape), str(dtype).removeprefix("torch.")
-    if not isinstance(got, torch.Tensor):
-        raise Mistake(f"`{call}` gives a {type(got).__name__}; a tensor of {wanted} is wanted.")
-    if got.dtype != dtype:
-        given = str(got.dtype).removeprefix("torch.")
-        raise Mistake(f"`{call}` gives a tensor of {given}; {wanted} is wanted.")
-    if tuple(got.shape) != shape:
-        raise Mistake(f"`{call}` gives a tensor of shape {tuple(got.shape)}; {shape} is wanted.")
-    return got
 
 
 def _place(bad: torch.Tensor) -> int:
@@ -64,23 +61,20 @@ def check_to_e4m3(answers):
     """Scales a tensor so that its largest magnitude lands on 448, zeros included."""
     for name, x in _SCALED.items():
         call = f"to_e4m3({name})"
-        q, scale = _parts(answers[name], 2, call)
-        q = _tensor(q, x, torch.float8_e4m3fn, call)
+        q, scale = several(answers[name], 2, call=call)
+        q = tensor(q, call=call, shape=x.shape, dtype=torch.float8_e4m3fn)
         scale = number(scale, call=f"scale of {call}")
         amax = x.abs().max().item()
         want = min(448 / amax, torch.finfo(torch.float32).max) if amax else 1.0
         if not math.isclose(scale, want, rel_tol=1e-5):
-            raise Mistake(f"The scale of {call} is {scale:g}; with amax {amax:g} it is {want:g}.")
+            raise Mistake(OTHER_SCALE, case=call, got=scale, amax=amax, want=want)
         back = q.float() / scale
         # Half an ulp of E4M3 is 1/16 relative, or half of its smallest value.
         allowed = torch.maximum(x.abs() * (1.001 / 16), torch.tensor(1.001 * 2.0**-10 / scale))
         bad = ~((back - x).abs() <= allowed)
         if bad.any():
             i = _place(bad)
-            raise Mistake(
-                f"`{call}`: {x[i].item():g} comes back as {back[i].item():g} from q.float() / "
-                "scale, further away than rounding explains."
-            )
+            raise Mistake(FAR_BACK, call=call, at=x[i], got=back[i])
 
 
 # Fake quantization
@@ -118,29 +112,35 @@ def check_fake_quantize(answers):
     """Rounds to the grid in the forward pass and lets the gradient through inside the range."""
     for name, (x, scale, low, high) in _FAKE.items():
         call = f"fake_quantize({name})"
-        y, gradient = _parts(answers[name], 2, call)
-        y = _tensor(y, x, torch.float32, call)
+        y, gradient = several(answers[name], 2, call=call)
+        y = tensor(y, call=call, shape=x.shape, dtype=torch.float32)
         want = torch.clamp(torch.round(x / scale), low, high) * scale
         bad = ~torch.isclose(y, want, atol=1e-6 * scale, rtol=1e-5)
         if bad.any():
             i = _place(bad)
+            steps = want[i] / scale
             raise Mistake(
-                f"{call}: the value of {x[i].item():g} is {y[i].item():g}; {want[i].item():g} is "
-                f"wanted, {want[i].item() / scale:.0f} steps of {scale:g}."
+                OTHER_VALUE, call=call, at=x[i], got=y[i], want=want[i], steps=steps, scale=scale
             )
         inside = ((x / scale).round() >= low) & ((x / scale).round() <= high)
         weights = torch.arange(1.0, x.numel() + 1)
         if not isinstance(gradient, torch.Tensor):
-            raise Mistake(f"{call}: there is no gradient with respect to x.")
+            raise Mistake(NO_GRADIENT, call=call)
         bad = ~torch.isclose(gradient, weights * inside, rtol=1e-5)
         if bad.any():
             i = _place(bad)
             code = (x[i] / scale).item()
             raise Mistake(
-                f"{call}: the values are right. The gradient at {x[i].item():g} is "
-                f"{(gradient[i] / weights[i]).item():.3g}; {int(inside[i])} is wanted: its code "
-                f"{code:.2f} rounds to {round(code)}, "
-                f"{'inside' if inside[i] else 'outside'} {low} to {high}."
+                OTHER_GRADIENT,
+                call=call,
+                at=x[i],
+                got=gradient[i] / weights[i],
+                want=int(inside[i]),
+                code=code,
+                rounded=round(code),
+                where="inside" if inside[i] else "outside",
+                low=low,
+                high=high,
             )
 
 
@@ -165,24 +165,19 @@ def check_quantize_uint8(answers):
     """Quantizes to 256 codes within half a step, with an exact zero."""
     for name, x in _AFFINE.items():
         call = f"quantize_uint8({name})"
-        q, scale, zero_point = _parts(answers[name], 3, call)
-        q = _tensor(q, x, torch.uint8, call)
+        q, scale, zero_point = several(answers[name], 3, call=call)
+        q = tensor(q, call=call, shape=x.shape, dtype=torch.uint8)
         scale = number(scale, call=f"scale of {call}")
         zero_point = number(zero_point, call=f"zero point of {call}")
         low, high = min(x.min().item(), 0.0), max(x.max().item(), 0.0)
         want = (high - low) / 255 or 1.0
         if not (zero_point.is_integer() and 0 <= zero_point <= 255):
-            raise Mistake(
-                f"The zero point of {call} is {zero_point:g}: no UINT8 code stands for 0.0."
-            )
+            raise Mistake(NO_CODE_OF_ZERO, call=call, got=zero_point)
         if not math.isclose(scale, want, rel_tol=1e-5):
-            raise Mistake(f"The scale of {call} is {scale:g}; {want:g} is wanted.")
+            raise Mistake(OTHER_STEP, call=call, got=scale, want=want)
         back = (q.float() - zero_point) * scale
         i = int((back - x).abs().argmax())
         worst = (back - x).abs()[i].item()
         # An end of the range may lose another half step's fraction to the rounded zero point.
         if not worst <= 0.51 * scale:
-            raise Mistake(
-                f"{call}: {x[i].item():g} comes back as {back[i].item():g}, an error of "
-                f"{worst / scale:.2f} steps; at most half a step is wanted."
-            )
+            raise Mistake(COARSE, call=call, at=x[i], got=back[i], steps=worst / scale)

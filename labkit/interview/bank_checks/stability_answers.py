@@ -7,8 +7,20 @@ import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import came
+from labkit.labs.engine.reading import failure
 
 LAB = "interview"
+
+RAISED = "{name}: {error}."
+NO_TENSOR = "{name}: {came} came back; a tensor is wanted."
+OTHER_SHAPE = "{name}: the shape is {got}; {want} is wanted."
+OTHER_DTYPE = "{name}: the dtype is {got}; {want} is wanted."
+OTHER_WEIGHT = (
+    "{name}: of the row {row} weight {place} is {got:.7g} in your softmax; {want:.7g} is wanted."
+)
+NO_STATE = "{name}: `absorb` gave {came}; the new m, l and o are wanted."
+OTHER_AVERAGE = "{name}: o / l is {got}; {want} is wanted."
 
 
 # Softmax
@@ -46,8 +58,12 @@ def check_softmax(answers):
         row, place = bad.nonzero()[0].tolist()
         found, right = got[row, place].item(), wanted[row, place].item()
         raise Mistake(
-            f"{name}: of the row {reprlib.repr(rows[row])} weight {place} is {found:.7g} in your "
-            f"softmax; {right:.7g} is wanted.",
+            OTHER_WEIGHT,
+            name=name,
+            row=reprlib.repr(rows[row]),
+            place=place,
+            got=found,
+            want=right,
             misconception=_softmax_idea(name, got),
         )
 
@@ -69,14 +85,13 @@ def _softmax_idea(name, got):
 def _tensor(got, name, shape, dtype=None):
     """What came back, as a float64 tensor of this shape."""
     if type(got) is Raised:
-        place = f" in your line `{got.line}`" if got.line else ""
-        raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+        raise AnswerError(RAISED, name=name, error=failure(got))
     if not isinstance(got, torch.Tensor):
-        raise Mistake(f"{name}: {got!r:.80} came back; a tensor is wanted.")
+        raise Mistake(NO_TENSOR, name=name, came=came(got))
     if tuple(got.shape) != tuple(shape):
-        raise Mistake(f"{name}: the shape is {tuple(got.shape)}; {tuple(shape)} is wanted.")
+        raise Mistake(OTHER_SHAPE, name=name, got=tuple(got.shape), want=tuple(shape))
     if dtype is not None and got.dtype != dtype:
-        raise Mistake(f"{name}: the dtype is {got.dtype}; {dtype} is wanted.")
+        raise Mistake(OTHER_DTYPE, name=name, got=str(got.dtype), want=str(dtype))
     return got.double()
 
 
@@ -155,7 +170,7 @@ def check_online_softmax(answers):
         if type(got) is Raised:
             _tensor(got, name, ())
         if not isinstance(got, tuple | list) or len(got) != 3:
-            raise Mistake(f"{name}: `absorb` gave {got!r:.80}; the new m, l and o are wanted.")
+            raise Mistake(NO_STATE, name=name, came=came(got))
         scores = torch.cat([block[0] for block in blocks]).double()
         values = torch.cat([block[1] for block in blocks]).double()
         _tensor(got[0], f"{name}, m", ())
@@ -167,10 +182,9 @@ def check_online_softmax(answers):
         room = (2.0**-18 + 2.0**-23 * scores.abs().max()) * reach
         if ((output / total - wanted).abs() <= room).all():
             continue
-        raise Mistake(
-            f"{name}: o / l is {_row(output / total)}; {_row(wanted)} is wanted.",
-            misconception=_online_idea(got, blocks),
-        )
+        idea = _online_idea(got, blocks)
+        mean, want = _row(output / total), _row(wanted)
+        raise Mistake(OTHER_AVERAGE, name=name, got=mean, want=want, misconception=idea)
 
 
 def _row(row):

@@ -38,6 +38,8 @@ SIGNS_FLIPPED = "Every sign is the wrong way round."
 ALL_TIMES = "Every value is {times:g} times the right one."
 THESE_TIMES = "Each of them is {times:g} times the right one."
 ZEROS = "Each of them comes out as 0."
+FIELDS = "Its fields: sign {sign}, exponent {exponent}, mantissa {mantissa}."
+LAYOUT = "The layout is that of {name}."
 LAYOUTS = "Yours is right for every code of {right}, and wrong for {wrong}."
 
 WRONG_GAP = "`{call}` is {got:exact}; {want:exact} is wanted. {why}"
@@ -127,7 +129,7 @@ def check_e2m1_value(values):
                 field=code >> 1 & 3,
                 mantissa=code & 1,
                 highest=3,
-                why=f"Its fields: sign {code >> 3}, exponent {code >> 1 & 3}, mantissa {code & 1}.",
+                why=FIELDS.format(sign=code >> 3, exponent=code >> 1 & 3, mantissa=code & 1),
             )
             for code in _E2M1_CODES
         ],
@@ -299,7 +301,7 @@ def _code(code, exponent_bits, mantissa_bits, bias):
         field=code >> mantissa_bits & highest,
         mantissa=code & 2**mantissa_bits - 1,
         highest=highest,
-        why=f"The layout is that of {name}.",
+        why=LAYOUT.format(name=name),
         layout=name,
     )
 

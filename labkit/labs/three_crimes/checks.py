@@ -22,7 +22,7 @@ from labkit.labs.engine import (
     word,
 )
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.messages import came
+from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.suspects import SUSPECTS, run
@@ -63,6 +63,14 @@ ENDS = (
     "With {pardon} the loss ends at {loss:.2f}, and {moved:.0%} of the weights move in a step. "
     "FP32: {twin:.2f} and {twin_moved:.0%}."
 )
+NO_PARDON = (
+    "pardon is {given}; a dict with one setting and its new value is wanted, such as "
+    '{{"eps": 1e-6}}.'
+)
+NO_SETTING = "{setting} stays as it is; choose one setting among {settings}."
+NO_PRECISION = 'precision is {came}; a name is wanted, such as "pure_fp16".'
+NO_NUMBER = "{setting} is {came}; a number is wanted, such as 1e-6, with no quotes."
+NO_CHANGE = "{pardon} is what the run has already. What do you change?"
 REFUSED = "The run refuses {pardon}: {why}."
 NOTHING_TO_LEARN = (
     "{pardon} multiplies the loss, and so each gradient, by 0: nothing is left to learn from."
@@ -535,17 +543,14 @@ def _refusal(pardon, kind):
     """Why a pardon is not run at all; "" if it is."""
     if type(pardon) is not dict or len(pardon) != 1:
         given = f"a {kind}" if pardon is None else reprlib.repr(pardon)
-        return (
-            f"pardon is {given}; a dict with one setting and its new value is wanted, such as "
-            '{"eps": 1e-6}.'
-        )
+        return fill(NO_PARDON, given=given)
     ((setting, value),) = pardon.items()
     if setting not in SETTINGS:
-        return f"{setting!r} stays as it is; choose one setting among {', '.join(SETTINGS)}."
+        return fill(NO_SETTING, setting=reprlib.repr(setting), settings=", ".join(SETTINGS))
     if setting == "precision" and type(value) is not str:
-        return f'precision is {reprlib.repr(value)}; a name is wanted, such as "pure_fp16".'
+        return fill(NO_PRECISION, came=came(value))
     if setting != "precision" and type(value) not in (int, float):
-        return f"{setting} is {came(value)}; a number is wanted, such as 1e-6, with no quotes."
+        return fill(NO_NUMBER, setting=setting, came=came(value))
     return ""
 
 
@@ -563,7 +568,7 @@ def check_pardon(given):
     if type(outcome) is Raised:
         raise AnswerError(REFUSED, pardon=pardon, why=outcome.message.rstrip("."))
     if getattr(STALLED, setting) == value:
-        raise Mistake(f"{pardon} is what the run has already. What do you change?")
+        raise Mistake(NO_CHANGE, pardon=pardon)
     twin = run(replace(STALLED, precision="fp32"))
     ends_alike = abs(outcome.final_loss - twin.final_loss) <= CHANCE
     if setting == "precision" and value not in ("fp32", "tf32") and ends_alike:
@@ -753,7 +758,7 @@ check_ledger.slip(
 )
 check_ledger.slip(
     "activations-stay-fp32",
-    "A layer hands on what it computed in. Which dtype did your hook see?",
+    "A layer hands on what it computed in. Which dtype is that under autocast?",
     swap=('"activations": 2', '"activations": 4'),
 )
 

@@ -132,7 +132,7 @@ def ledger(parameters, activations):
 
 # %% wrong ledger: no copies, and activations in FP32
 #    says: one FP16 copy of each weight
-#    never: Which dtype did your hook see
+#    never: A layer hands on
 def ledger(parameters, activations):
     found = ours.ledger(parameters, activations)
     return found | {"copies": 0, "activations": 4 * activations}

@@ -294,9 +294,17 @@ def logsumexp(x):
 
 
 # %% wrong logsumexp: no logarithm
+#    says: That is 12.0 and the sum itself
 def logsumexp(x):
     top = x.max()
     return top if not top.isfinite() else top + (x - top).exp().sum()
+
+
+# %% wrong logsumexp: neither a logarithm nor the maximum
+#    says: sum of the shifted exponentials
+def logsumexp(x):
+    top = x.max()
+    return (x - top).exp().sum() if top.isfinite() else top
 
 
 # %% wrong logsumexp: just the maximum
@@ -1106,6 +1114,7 @@ def kahan(x):
 
 
 # %% wrong kahan: c from value instead of y
+#    says: What was sent is y
 def kahan(x):
     return changed("(t - s) - y", "(t - s) - value")(x)
 

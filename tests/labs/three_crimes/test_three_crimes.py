@@ -217,7 +217,7 @@ def says_float16(layer, optimizer, step):
         (check_pardon, {"loss_scale": 256.0}, "'loss_scale' stays as it is", ()),
         (check_pardon, SUSPECTS["D"], "pardon is a Trial; a dict with one setting", ()),
         (check_pardon, {"lr": "1e-3"}, "lr is '1e-3', a str; a number is wanted", ()),
-        (check_pardon, {"precision": 16}, "precision is 16; a name is wanted", ()),
+        (check_pardon, {"precision": 16}, "precision is 16, an int; a name is wanted", ()),
         (check_ledger, lambda p, a: 18 * p, "a dict with the keys weights", ()),
         (check_causes, TRUE_CAUSES | {"C": "overflow", "D": "overflow"}, "C: you say 'overflow'",
          ("every-failure-is-overflow",)),

@@ -28,6 +28,8 @@ _LSE_KINDS = {
     "not added": "That lacks the maximum {top}: c comes off each x and is added at the end.",
     "twice": "That lacks twice the maximum {top}: is c added at the end, or subtracted?",
     "maximum": "That is the maximum alone: the other terms of the sum count as well.",
+    "no logarithm": "That is {top} and the sum itself: where is the sum's logarithm?",
+    "plain sum": "That is the sum of the shifted exponentials: take its logarithm, and add {top}.",
     "mean": "That lacks log({n}): do you take the mean of the exponentials, or their sum?",
     "nan": "A NaN in x must come through: where do you lose it?",
     "infinite": "The largest x is {top} and is the result: where do you lose it?",
@@ -203,13 +205,14 @@ def _lse_kind(row, value, want):
     if not math.isfinite(want):
         return None if math.isnan(value) else "infinite"
     if not all(map(math.isfinite, row)):
-        return "no place" if math.isinf(value) else None
+        return "no place" if math.isinf(value) else "maximum" if value == top else None
     if math.isinf(value):
         return "overflowed" if value > 0 else "underflowed"
     # Wrong by much more than rounding: 0.02 is 40 u.
     shapes = {
         "not added": want - top, "twice": want - 2 * top, "maximum": top,
-        "mean": want - math.log(len(row)),
+        "mean": want - math.log(len(row)), "no logarithm": top + math.exp(want - top),
+        "plain sum": math.exp(want - top),
     }  # fmt: skip
     near = [kind for kind, other in shapes.items() if abs(value - other) <= 0.02]
     return near[0] if len(near) == 1 else None

@@ -34,6 +34,16 @@ _VARIANCES = {
     "zero": "It is 0. The stream can be read once: in a second loop nothing is left.",
 }
 
+_NO_HAIR = "hair is {x}; a finite number within the range of BF16 is wanted."
+_HAIR = "{x} is {hex}. It becomes {once:exact} both ways. In float32 it is {single}{what}"
+_HAIRS = {
+    None: ", and BF16 holds it.",
+    "a-tie-is-enough": ": a tie before and after.",
+    "both-sides-of-a-tie-differ": ": a tie.",
+    "float32-rounds-nothing-away": ": no tie.",
+    "every-second-rounding-hurts": ": far from a tie.",
+}
+
 
 # Fair rounding
 
@@ -243,28 +253,36 @@ def check_hair(hair):
     """A number that BF16 gets wrong by way of float32."""
     x = number(hair, call="hair")
     if not abs(x) <= BF16.max:
-        raise Mistake(f"hair is {x}; a finite number within the range of BF16 is wanted.")
+        raise Mistake(_NO_HAIR, x=str(x))
     once = quantize(x, BF16)
     through = torch.tensor(x, dtype=torch.float64).float()
     twice = through.bfloat16().item()
     if once != twice:
         return
-    said = f"{x!r} is {x.hex()}. It becomes {show(once)} both ways. "
-    said += f"In float32 it is {through.item().hex()}"
+    idea = _hair_idea(x, through.item())
+    raise Mistake(
+        _HAIR,
+        x=repr(x),
+        hex=x.hex(),
+        once=once,
+        single=through.item().hex(),
+        what=_HAIRS[idea],
+        misconception=idea,
+    )
+
+
+def _hair_idea(x, through):
+    """Where x and its float32 value lie in a gap of BF16, as the idea that this shows."""
     low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
     middle = (low + high) / 2
-    idea = None
     if low == high:
-        said += ", and BF16 holds it."
-    elif x == middle:
-        said, idea = f"{said}: a tie before and after.", "a-tie-is-enough"
-    elif through.item() == middle:
-        said, idea = f"{said}: a tie.", "both-sides-of-a-tie-differ"
-    elif abs(x - middle) < abs(middle) * 2.0**-10:
-        said, idea = f"{said}: no tie.", "float32-rounds-nothing-away"
-    else:
-        said, idea = f"{said}: far from a tie.", "every-second-rounding-hurts"
-    raise Mistake(said, misconception=idea)
+        return None
+    if x == middle:
+        return "a-tie-is-enough"
+    if through == middle:
+        return "both-sides-of-a-tie-differ"
+    near = abs(x - middle) < abs(middle) * 2.0**-10
+    return "float32-rounds-nothing-away" if near else "every-second-rounding-hurts"
 
 
 check_hair.slip(

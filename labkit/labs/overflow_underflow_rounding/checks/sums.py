@@ -33,6 +33,11 @@ _SMALL_KAHAN = (
     "Your sum of 256, 1 and 1 is {got:exact}; 258 is wanted. After the first 1, t = s = 256 and "
     "c = -1, so the next y is 2."
 )
+_FROM_VALUE = (
+    "Your sum of {name} is {got:exact}; the BF16 value nearest to {exact:.7g} is {want:exact}. It "
+    "comes out like that if c is (t - s) minus the next number itself. What was sent is y, that "
+    "number less the old c."
+)
 _UNCOMPENSATED = (
     "Your sum of {name} is {got:exact}, which is near enough, by {adds} adds and subtractions of "
     "elements. Compensation takes about four for each of the {n} numbers: which of yours measures "
@@ -211,6 +216,15 @@ def _(x):
 # Kahan in BF16
 
 
+def _from_value(x):
+    """The sum with an excess that is measured against the number instead of against y."""
+    s = c = torch.zeros((), dtype=x.dtype)
+    for value in x:
+        t = s + (value - c)
+        s, c = t, (t - s) - value
+    return s.item()
+
+
 def _additions():
     steps = torch.full((1001,), 1e-4)
     steps[0] = 1.0
@@ -241,7 +255,8 @@ def check_kahan(answers):
         gap = spacing(exact, BF16)
         slack = 2 * gap if x[1] < 1 else 0 if len(x) == 3 else gap / 2
         if quantize(value, BF16) != value or not abs(value - exact) <= slack:
-            template = _SMALL_KAHAN if len(x) == 3 else _OTHER_KAHAN
+            template = _FROM_VALUE if value == _from_value(x) else _OTHER_KAHAN
+            template = _SMALL_KAHAN if len(x) == 3 else template
             want = quantize(exact, BF16)
             said = fill(template, name=name, got=value, exact=exact, want=want)
             raise Mistake(said, misconception=_kahan_idea(answers))
