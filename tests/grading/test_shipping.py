@@ -63,8 +63,8 @@ def reachable(thing) -> list:
 # them; no answers. A name that is new here may be a table of answers: split it.
 BOTH = {
     "penalized-loss": "_CASES _TARGETS _X _network seeded",
-    "mini-autocast": "_CASES _network seeded _ON_NO_LIST",
-    "dtypes": "seeded",
+    "mini-autocast": "_TARGETS seeded",
+    "dtypes": "_INPUTS seeded",
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",
     "zero-share": "_HALF _gradients",
@@ -75,6 +75,8 @@ BOTH = {
     "scaled-step": "_SCENES _large _parameters _set",
     "scaler": "_SCRIPTS _drive _overflow _parameters",
     "masters": "_RUNS",
+    "fate": "_STEPS",
+    "pick-scale": "_PICKS",
     "decode": "_DECODE_INPUTS _LAYOUTS _SIGNED_ZEROS",
     "ulp": "_GAP_INPUTS",
     "snap": "_SNAP_INPUTS",

@@ -38,41 +38,50 @@ def _network():
     return network
 
 
-_X = seeded(10, 4, 6)
+def _x(seed):
+    return seeded(seed + 10, 4, 6)
+
+
 _TARGETS = torch.tensor([0, 2, 1, 2])
-_WEIGHT = seeded(11, 5, 6)
-_CASES = {
-    "x @ w": lambda: _X @ _WEIGHT.T,
-    "torch.mm(x, w)": lambda: torch.mm(_X, _WEIGHT.T),
-    "linear(x, w, bias=b)": lambda: F.linear(_X, _WEIGHT, bias=seeded(12, 5)),
-    "conv2d(image, kernel)": lambda: F.conv2d(seeded(13, 1, 2, 5, 5), seeded(14, 3, 2, 3, 3)),
-    "(x @ w).relu()": lambda: (_X @ _WEIGHT.T).relu(),
-    "(20 * (x @ w)).exp()": lambda: (20 * (_X @ _WEIGHT.T).abs()).exp(),
-    "(x @ w).softmax(dim=1)": lambda: (_X @ _WEIGHT.T).softmax(dim=1),
-    "(100 * (x @ w)).pow(2).sum()": lambda: (100 * (_X @ _WEIGHT.T)).pow(2).sum(),
-    "nll_loss(x.log_softmax(dim=1), targets)": lambda: F.nll_loss(_X.log_softmax(1), _TARGETS),
-    "x + x": lambda: _X + _X,
-    "x.half() + x": lambda: _X.half() + _X,
-    "x.double() @ w.double()": lambda: _X.double() @ _WEIGHT.T.double(),
-    "sum of counts": lambda: _TARGETS.sum(),
-    "network(x)": lambda: _network()(_X),
-}
-_ON_NO_LIST = {
+
+
+def _cases(seed):
+    """What is computed inside the block, by its text."""
+    x, w = _x(seed), seeded(seed + 11, 5, 6)
+    image, kernel = seeded(seed + 13, 1, 2, 5, 5), seeded(seed + 14, 3, 2, 3, 3)
+    return {
+        "x @ w": lambda: x @ w.T,
+        "torch.mm(x, w)": lambda: torch.mm(x, w.T),
+        "linear(x, w, bias=b)": lambda: F.linear(x, w, bias=seeded(seed + 12, 5)),
+        "conv2d(image, kernel)": lambda: F.conv2d(image, kernel),
+        "(x @ w).relu()": lambda: (x @ w.T).relu(),
+        "(20 * (x @ w)).exp()": lambda: (20 * (x @ w.T).abs()).exp(),
+        "(x @ w).softmax(dim=1)": lambda: (x @ w.T).softmax(dim=1),
+        "(100 * (x @ w)).pow(2).sum()": lambda: (100 * (x @ w.T)).pow(2).sum(),
+        "nll_loss(x.log_softmax(dim=1), targets)": lambda: F.nll_loss(x.log_softmax(1), _TARGETS),
+        "x + x": lambda: x + x,
+        "x.half() + x": lambda: x.half() + x,
+        "x.double() @ w.double()": lambda: x.double() @ w.T.double(),
+        "sum of counts": lambda: _TARGETS.sum(),
+        "network(x)": lambda: _network()(x),
+    }
+
+
+def _on_no_list(seed):
     # CUDA's own list is longer than WIDE, and `log1p` only looks like a name of it.
-    "x.half().abs().log1p()": lambda: _X.half().abs().log1p(),
-}
+    return {"x.half().abs().log1p()": lambda: _x(seed).half().abs().log1p()}
 
 
-def run_mini_autocast(mini):
+def run_mini_autocast(mini, seed):
     """Each case inside `mini(dtype)`, and what a network and its gradients are afterwards."""
     shown = {}
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for text, case in (_CASES | _ON_NO_LIST).items():
+            for text, case in (_cases(seed) | _on_no_list(seed)).items():
                 shown[text, dtype] = attempt(_inside, mini, dtype, case)
         network = _network()
-        shown["loss"] = attempt(_loss, mini, network)
-        shown["outside"] = attempt(network, _X)
+        shown["loss"] = attempt(_loss, mini, network, _x(seed))
+        shown["outside"] = attempt(network, _x(seed))
     shown["parameters"] = [p.detach().clone() for p in network.parameters()]
     shown["gradients"] = [p.grad for p in network.parameters()]
     return shown
@@ -85,15 +94,15 @@ def _inside(mini, dtype, case):
     return result.detach() if isinstance(result, torch.Tensor) else result
 
 
-def _loss(mini, network):
+def _loss(mini, network, x):
     with mini(torch.float16):
-        loss = F.nll_loss(network(_X).log_softmax(dim=1), _TARGETS)
+        loss = F.nll_loss(network(x).log_softmax(dim=1), _TARGETS)
     loss.backward()
     return loss.dtype
 
 
 @check(run_mini_autocast)
-def check_mini_autocast(shown):
+def check_mini_autocast(shown, seed):
     """Autocast in a dozen lines: products in 16 bits, delicate functions in float32."""
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
         if now.dtype is not torch.float32 or not torch.equal(was, now):
@@ -104,9 +113,9 @@ def check_mini_autocast(shown):
             )
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for text, case in _CASES.items():
+            for text, case in _cases(seed).items():
                 _judge_case(text, case, dtype, shown[text, dtype])
-            for text, case in _ON_NO_LIST.items():
+            for text, case in _on_no_list(seed).items():
                 call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
                 got = _value(shown[text, dtype], call)
                 if getattr(got, "dtype", None) is not torch.float16:
@@ -260,13 +269,21 @@ _WHY = {
 """What makes a dtype come out, true of every answer."""
 
 
-def run_dtypes(dtypes):
+_INPUTS = ((1, 2), (3, 2), (1, 4))
+"""Of x and h, what each is drawn from: then x changes, then h."""
+
+
+def _drawn(seed, part):
+    return seeded(5 * seed + part, 3, 3)
+
+
+def run_dtypes(dtypes, seed):
     """`dtypes` inside FP16 and BF16 autocast, on inputs that differ, with casts noted."""
     shown = []
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for x, h in ((1, 2), (3, 2), (1, 4)):
-                x, h = seeded(x, 3, 3), seeded(h, 3, 3).to(dtype)
+            for of_x, of_h in _INPUTS:
+                x, h = _drawn(seed, of_x), _drawn(seed, of_h).to(dtype)
                 with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
                     values = attempt(dtypes, x, h)
                 shown.append({"values": values, "casts": watch.casts, "met": watch.met})
@@ -274,7 +291,7 @@ def run_dtypes(dtypes):
 
 
 @check(run_dtypes)
-def check_dtypes(shown):
+def check_dtypes(shown, seed):
     """The dtype of a result under autocast, chosen by the operation alone."""
     for dtype, entries in ((torch.float16, shown[:3]), (torch.bfloat16, shown[3:])):
         lists = [_four(entry["values"]) for entry in entries]
@@ -297,7 +314,7 @@ def check_dtypes(shown):
                 raise Mistake(
                     f"You called `{entry['casts'][0]}`. No casts: let the operation decide."
                 )
-        _judge_sources(lists, entries[0], dtype)
+        _judge_sources(lists, entries[0], _drawn(seed, 2).to(dtype))
 
 
 def _four(values):
@@ -309,14 +326,15 @@ def _four(values):
     return values
 
 
-def _judge_sources(lists, entry, dtype):
+def _judge_sources(lists, entry, h):
     """Each result depends on what it should be made of: change x, then h, and look."""
     first, other_x, other_h = lists
     for place, (name, of_x, of_h) in enumerate(
         (("low", True, False), ("wide", False, True), ("both", True, True), ("kept", False, True))
     ):
         for other, expected, source in ((other_x, of_x, "x"), (other_h, of_h, "h")):
-            changed = not torch.equal(first[place].float(), other[place].float())
+            # NaN, as in h.log(), is equal to NaN here.
+            changed = not torch.equal(*(one[place].float().nan_to_num() for one in (first, other)))
             if changed != expected:
                 raise Mistake(
                     f"`{name}` {'does not change' if expected else 'changes'} with {source}. "
@@ -324,7 +342,7 @@ def _judge_sources(lists, entry, dtype):
                 )
     if "promotion" not in entry["met"]:
         raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
-    if torch.equal(first[3].float(), seeded(2, 3, 3).to(dtype).float()):
+    if torch.equal(first[3], h):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
 
 

@@ -20,23 +20,26 @@ OTHER_PAIR = "`{call}` is {got}; GradScaler goes to {want}. {why}"
 
 # The transition
 
-_RANDOM = random.Random(4)
 _FLAGS = {
     "flags 1,1,0,0,0,0,1,0,0": (65536.0, [1, 1, 0, 0, 0, 0, 1, 0, 0], (2.0, 0.5, 3)),
     "6 good steps, interval 2": (8.0, [0] * 6, (2.0, 0.5, 2)),
     "good, overflow, good, good, interval 2": (8.0, [0, 1, 0, 0], (2.0, 0.5, 2)),
-    "300 random flags, factors 1.1 and 0.9": (
-        65536.0, [int(_RANDOM.random() < 0.2) for _ in range(300)], (1.1, 0.9, 3)
-    ),
     "4 good steps from 2**126, interval 1": (2.0**126, [0] * 4, (2.0, 0.5, 1)),
     "40 overflows from 2**-120": (2.0**-120, [1] * 40, (2.0, 0.5, 2000)),
     "2001 good steps, the defaults": (65536.0, [0] * 2001, (2.0, 0.5, 2000)),
 }  # fmt: skip
 
 
-def run_transition(transition):
+def _flags(seed):
+    """The rows of flags above, and one of 300 that are drawn."""
+    draw = random.Random(seed)
+    drawn = [int(draw.random() < 0.2) for _ in range(300)]
+    return _FLAGS | {"300 random flags, factors 1.1 and 0.9": (65536.0, drawn, (1.1, 0.9, 3))}
+
+
+def run_transition(transition, seed):
     """`transition` along seven rows of flags: the pair after each step."""
-    return {name: _walk(transition, *script) for name, script in _FLAGS.items()}
+    return {name: _walk(transition, *script) for name, script in _flags(seed).items()}
 
 
 def _walk(transition, scale, flags, settings):
@@ -55,9 +58,9 @@ def _walk(transition, scale, flags, settings):
 
 
 @check(run_transition, bits=True)
-def check_transition(answers):
+def check_transition(answers, seed):
     """The same scale and count as torch.amp.GradScaler, step by step."""
-    for name, (scale, flags, settings) in _FLAGS.items():
+    for name, (scale, flags, settings) in _flags(seed).items():
         wanted = _torch_walk(scale, flags, settings)
         before = (scale, 0)
         for i, (got, want) in enumerate(zip(answers[name], wanted, strict=False)):
@@ -252,6 +255,23 @@ def _sixteen_bit(step):
     return weight.detach().clone()
 
 
+def _drawn(step, seed):
+    """Gradients that are drawn, then the same with an inf or a NaN in a place that is drawn."""
+    draw = random.Random(seed)
+    parameters = _parameters([1.0, -2.0, 0.5], [[3.0], [4.0], [5.0]])
+    optimizer = torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.5)
+    gradients = [[draw.gauss(0, 1) for _ in range(3)], [[draw.gauss(0, 1)] for _ in range(3)]]
+    scale = 2.0 ** draw.randint(8, 24)
+    _set(parameters, gradients, scale)
+    flags = [step(optimizer, scale)]
+    before = _state(optimizer)
+    _set(parameters, gradients, scale)
+    bad = parameters[draw.randrange(2)].grad.view(3)
+    bad[draw.randrange(3)] = draw.choice((math.inf, -math.inf, math.nan))
+    flags.append(step(optimizer, scale))
+    return flags, before, _state(optimizer)
+
+
 _SCENES = {
     "SGD": lambda step: _good_then_bad(
         step, lambda groups: torch.optim.SGD(groups, lr=0.5), math.inf
@@ -269,9 +289,13 @@ _SCENES = {
 }
 
 
-def run_scaled_step(scaled_step):
-    """`scaled_step` with eight optimizers: what it returned, and their states before and after."""
-    seen = {name: attempt(scene, scaled_step) for name, scene in _SCENES.items()}
+def _scenes(seed):
+    return _SCENES | {"SGD with random gradients": lambda step: _drawn(step, seed)}
+
+
+def run_scaled_step(scaled_step, seed):
+    """`scaled_step` with nine optimizers: what it returned, and their states before and after."""
+    seen = {name: attempt(scene, scaled_step) for name, scene in _scenes(seed).items()}
     seen["two optimizers"] = attempt(_two_optimizers, scaled_step)
     seen["BF16 and float64 gradients"] = attempt(_wide, scaled_step)
     seen["large gradients"] = attempt(_large, scaled_step)
@@ -281,9 +305,9 @@ def run_scaled_step(scaled_step):
 
 
 @check(run_scaled_step)
-def check_scaled_step(seen):
+def check_scaled_step(seen, seed):
     """Unscaled in float32, all groups; a skipped step leaves every bit, moments included."""
-    for name, scene in _SCENES.items():
+    for name, scene in _scenes(seed).items():
         flags, good, after = _fetched(seen[name], name)
         _, right, _ = scene(_torch_step)
         _judge_flags(flags, [False, True], name)
@@ -474,9 +498,18 @@ _SCRIPTS = {  # scale, interval, (first, second optimizer overflows) at each ste
 }  # fmt: skip
 
 
-def run_scaler(Scaler):
-    """`Scaler` drives two optimizers along five scripts: its scale and the weights at each step."""
-    return {name: attempt(_drive, Scaler, *script) for name, script in _SCRIPTS.items()}
+def _scripts(seed):
+    """The scripts above, and one of 20 steps that are drawn."""
+    draw = random.Random(seed)
+    drawn = [(int(draw.random() < 0.15), int(draw.random() < 0.15)) for _ in range(20)]
+    return _SCRIPTS | {
+        "20 random steps, saved and loaded": (1024.0, 3, drawn, draw.randrange(1, 20))
+    }
+
+
+def run_scaler(Scaler, seed):
+    """`Scaler` drives two optimizers along six scripts: its scale and the weights at each step."""
+    return {name: attempt(_drive, Scaler, *script) for name, script in _scripts(seed).items()}
 
 
 def _overflow(scaler):
@@ -508,9 +541,9 @@ def _drive(make, scale, interval, flags, resume):
 
 
 @check(run_scaler, bits=True)
-def check_scaler(answers):
+def check_scaler(answers, seed):
     """In step with torch.amp.GradScaler: two optimizers, one update, saved and resumed."""
-    for name, script in _SCRIPTS.items():
+    for name, script in _scripts(seed).items():
         rows = _fetched(answers[name], name)
         right = _drive(
             lambda scale, interval: torch.amp.GradScaler(

@@ -1,6 +1,7 @@
 """Checks of lab 04, sitting A: two ways to lose a gradient, master weights, a fixed loss scale."""
 
 import math
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -31,10 +32,20 @@ _STEPS = [
 ]  # fmt: skip
 
 
-@check(calls(_STEPS))
-def check_fate(answers):
+def _steps(seed):
+    """The steps above, and twenty more with a gradient and an update of any size."""
+    draw = random.Random(seed)
+    drawn = []
+    for _ in range(20):
+        gradient = draw.choice((-1, 1)) * 10.0 ** draw.uniform(-9, 0)
+        drawn.append((float(np.float16(draw.gauss(0, 1))), gradient, 10.0 ** draw.randint(-3, 0)))
+    return _STEPS + drawn
+
+
+@check(calls(_steps))
+def check_fate(answers, seed):
     """What becomes of a gradient in FP16: underflowed, swamped, or fine."""
-    for (weight, gradient, lr), got in zip(_STEPS, answers, strict=True):
+    for (weight, gradient, lr), got in zip(_steps(seed), answers, strict=True):
         call = f"fate({show(weight)}, {show(gradient)}, {show(lr)})"
         if type(got) is Raised:
             raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}.")
@@ -115,9 +126,24 @@ _RUNS = {
 }  # fmt: skip
 
 
-def run_masters(Masters):
+def _runs(seed):
+    """The runs above, and one with weights and gradients that are drawn."""
+    weights = _normal(seed, 40).tolist()
+    return _RUNS | {
+        "40 random weights, random gradients, lr 0.01": (
+            weights, lambda i: _normal(seed + i + 1, 40).tolist(), 1e-2, 100,
+            lambda idle, weight: [weight, idle],
+        ),
+    }  # fmt: skip
+
+
+def _normal(seed, n):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed))
+
+
+def run_masters(Masters, seed):
     """`Masters` takes the scripted steps on BF16 parameters; their values and dtypes."""
-    return {name: attempt(_with_masters, Masters, *run) for name, run in _RUNS.items()}
+    return {name: attempt(_with_masters, Masters, *run) for name, run in _runs(seed).items()}
 
 
 def _with_masters(Masters, weights, gradient, lr, steps, handed):
@@ -133,9 +159,9 @@ def _with_masters(Masters, weights, gradient, lr, steps, handed):
 
 
 @check(run_masters)
-def check_masters(answers):
+def check_masters(answers, seed):
     """SGD on BF16 weights that loses no update: float32 masters, rounded to BF16 at each step."""
-    for name, (weights, gradient, lr, steps, _) in _RUNS.items():
+    for name, (weights, gradient, lr, steps, _) in _runs(seed).items():
         got = answers[name]
         if type(got) is Raised:
             place = f" in your line `{got.line}`" if got.line else ""
@@ -202,8 +228,7 @@ check_masters.slip(
 
 
 def _gradients(seed, n=2000, spread=4.0, middle=-18.0):
-    drawn = torch.randn(n, generator=torch.Generator().manual_seed(seed))
-    return torch.exp2(spread * drawn + middle)
+    return torch.exp2(spread * _normal(seed, n) + middle)
 
 
 _PICKS = {
@@ -219,10 +244,18 @@ _PICKS = {
 }
 
 
-@check(calls(_PICKS.values()))
-def check_pick_scale(answers):
+def _picks(seed):
+    """The gradients above, and 100 that are drawn, half of them negative, with some headroom."""
+    draw = random.Random(seed)
+    drawn = _gradients(seed, n=100, middle=draw.uniform(-40, -5)) * torch.tensor([1, -1] * 50)
+    headroom = draw.randint(1, 64)
+    return _PICKS | {f"100 gradients, headroom {headroom}": (drawn, headroom)}
+
+
+@check(calls(lambda seed: _picks(seed).values()))
+def check_pick_scale(answers, seed):
     """The largest power of two that leaves the gradients room to grow."""
-    for (name, (gradients, headroom)), got in zip(_PICKS.items(), answers, strict=True):
+    for (name, (gradients, headroom)), got in zip(_picks(seed).items(), answers, strict=True):
         value = number(got, call=f"pick_scale ({name})")
         largest = Fraction(gradients.abs().max().item()) * Fraction(headroom)
         power = 60
