@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
@@ -50,7 +51,7 @@ def _walk(transition, scale, flags, settings):
         got = attempt(transition, scale, count, bool(flag), **settings)
         pairs.append(got)
         # The answer gets back Python's numbers: those of numpy and torch round products in float32.
-        got = plain(got)
+        got = got.tolist() if isinstance(got, (torch.Tensor, np.ndarray)) else plain(got)
         if type(got) not in (tuple, list) or len(got) != 2:
             break
         scale, count = (x.item() if isinstance(x, torch.Tensor) and not x.dim() else x for x in got)
@@ -87,6 +88,8 @@ def check_transition(answers, seed):
 def _transition_rule(before, flag, settings, pair, want):
     """The rule that the wanted pair follows, as a sentence."""
     (scale, count), (growth, backoff, interval) = before, settings
+    if pair[::-1] == want:
+        return "The scale comes first, then the count."
     if flag:
         factor = backoff
         said = f"After an overflow the scale is multiplied by {backoff} and the count is 0."
@@ -196,14 +199,15 @@ def _state(optimizer):
     return values
 
 
-def _good_then_bad(step, make, bad):
-    """One good step, then one whose gradients hold an inf or a NaN in the second group."""
+def _good_then_bad(step, make, bad, *, in_first=False):
+    """One good step, then one whose gradients hold an inf or a NaN in one of the two groups."""
     first, second, idle = parameters = _parameters([1.0, -2.0, 0.5], [[3.0], [4.0]], [5.0])
     optimizer = make([{"params": [first]}, {"params": [second, idle]}])
     _set(parameters, [[1e-3, -2e-8, 3.0], [[-0.5], [0.25]], None], 2.0**20)
     flags = [step(optimizer, 2.0**20)]
     before = _state(optimizer)
-    _set(parameters, [[1.0, 1.0, 1.0], [[bad], [0.25]], None], 2.0**20)
+    x, y = (bad, 1.0) if in_first else (1.0, bad)
+    _set(parameters, [[1.0, x, 1.0], [[y], [0.25]], None], 2.0**20)
     flags.append(step(optimizer, 2.0**20))
     return flags, before, _state(optimizer)
 
@@ -277,7 +281,7 @@ _SCENES = {
         step, lambda groups: torch.optim.SGD(groups, lr=0.5), math.inf
     ),
     "SGD with momentum": lambda step: _good_then_bad(
-        step, lambda groups: torch.optim.SGD(groups, lr=0.5, momentum=0.9), -math.inf
+        step, lambda groups: torch.optim.SGD(groups, lr=0.5, momentum=0.9), -math.inf, in_first=True
     ),
     "Adam": lambda step: _good_then_bad(
         step, lambda groups: torch.optim.Adam(groups, lr=0.1), math.nan
@@ -316,6 +320,7 @@ def check_scaled_step(seen, seed):
                 raise Mistake(
                     f"{name}, finite gradients: {key} becomes {_short(good[key])}; with GradScaler "
                     f"{_short(value)}.{_still_scaled(name, scene, key, good)}"
+                    f"{_how_long(scene, key, good[key], value)}"
                 )
         _judge_skip(good, after, name)
     flags, free, before, after = _fetched(seen["two optimizers"], "two optimizers")
@@ -356,8 +361,21 @@ def check_scaled_step(seen, seed):
         said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
         raise Mistake(
             f"An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted.",
-            misconception="sixteen-bit-gradients-can-be-unscaled",
+            misconception=(
+                None if type(half) is Raised else "sixteen-bit-gradients-can-be-unscaled"
+            ),
+            search=False,
         )
+
+
+def _how_long(scene, key, got, right):
+    """How the step compares with the right one, where one number says it."""
+    _, start, _ = scene(lambda optimizer, scale: False)
+    went, wanted = ((end - start[key]).double().flatten() for end in (got, right))
+    times = (went @ wanted / (wanted @ wanted)).item()
+    if not abs(times) > 1 or (went - times * wanted).norm() > 1e-3 * went.norm():
+        return ""
+    return f" The step is {times:.4g} times as long as it should be."
 
 
 def _still_scaled(name, scene, key, good):
@@ -559,7 +577,25 @@ def check_scaler(answers, seed):
                     raise Mistake(
                         f"{name}: after step {i + 1} {what} is {show(mine)}, with GradScaler "
                         f"{show(theirs)}. {_scaler_rule(what, script, i)}"
+                        f"{_loaded(script, i)}{_weight_went(what, rows, right, i, script)}"
                     )
+
+
+def _loaded(script, i):
+    resume = script[3]
+    if resume is None or i < resume:
+        return ""
+    return f" The scaler was saved after step {resume}, and another one loaded what was saved."
+
+
+def _weight_went(what, rows, right, i, script):
+    """How far a weight went in the first step that is wrong."""
+    place = ("the scale", "the first weight", "the second weight").index(what)
+    before = right[i - 1] if i else [script[0], 1.0, 1.0]
+    wanted, went = right[i][place] - before[place], rows[i][place] - before[place]
+    if not place or not wanted or not went or not math.isfinite(went):
+        return ""
+    return f" It went {went / wanted:g} times as far as it should; the scale was {before[0]:g}."
 
 
 def _scaler_rule(what, script, i):
