@@ -114,7 +114,7 @@ def check_mini_autocast(shown, seed):
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
             for text, case in _cases(seed).items():
-                _judge_case(text, case, dtype, shown[text, dtype])
+                _judge_case(text, case, dtype, shown)
             for text, case in _on_no_list(seed).items():
                 call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
                 got = _value(shown[text, dtype], call)
@@ -139,7 +139,8 @@ def _fits(gradient, weight):
     )
 
 
-def _judge_case(text, case, dtype, got):
+def _judge_case(text, case, dtype, shown):
+    got = shown[text, dtype]
     with torch.autocast("cpu", dtype=dtype):
         want = case().detach()
     call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
@@ -151,9 +152,13 @@ def _judge_case(text, case, dtype, got):
     if not isinstance(got, torch.Tensor):
         raise Mistake(f"{call} gives a {type(got).__name__}. Do you return what func returns?")
     if got.dtype is not want.dtype:
+        listed = want.dtype is torch.float32 and "(x @ w)" in text
+        keeps = listed and got.dtype is dtype and not _narrows(shown, dtype)
+        wide = " A name of `WIDE` gets float32, also where 16 bits came." if keeps else ""
         raise Mistake(
-            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.",
-            misconception=_idea(text, got),
+            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.{wide}",
+            misconception=None if keeps else _idea(text, got, dtype),
+            search=not keeps,
         )
     if torch.equal(got.nan_to_num(), want.nan_to_num()):
         return
@@ -164,14 +169,21 @@ def _judge_case(text, case, dtype, got):
     raise Mistake(said, misconception=idea)
 
 
-def _idea(text, got):
+def _narrows(shown, dtype):
+    """Whether a float32 argument of a name of WIDE, or of none, has come down to 16 bits."""
+    loss = shown["nll_loss(x.log_softmax(dim=1), targets)", dtype]
+    total = shown["x + x", dtype]
+    return getattr(total, "dtype", None) is dtype or getattr(loss, "dtype", dtype) is dtype
+
+
+def _idea(text, got, dtype):
     if got.dtype is torch.float32 and text in ("(x @ w).relu()", "network(x)"):
         return "unlisted-ops-run-in-fp32" if "relu" in text else None
     if "double" in text or "counts" in text:
         return "every-tensor-is-cast"
-    if got.dtype is not torch.float32 and any(f in text for f in ("exp", "softmax", "sum", "ent")):
+    if got.dtype is dtype and any(f in text for f in ("exp", "softmax", "sum", "ent")):
         return "autocast-casts-every-op"
-    if text == "x + x":
+    if got.dtype is dtype and text == "x + x":
         return "autocast-casts-every-op"
     return None
 
@@ -234,11 +246,14 @@ check_mini_autocast.slip(
 
 
 class _Watch(TorchFunctionMode):
-    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass."""
+    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass.
+
+    ``with_number`` keeps the results in which a Python number took part, by their id.
+    """
 
     def __init__(self):
         super().__init__()
-        self.casts, self.met = [], []
+        self.casts, self.met, self.with_number = [], [], {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -252,6 +267,8 @@ class _Watch(TorchFunctionMode):
         dtypes = {a.dtype for a in tensors if a.is_floating_point()}
         if len(dtypes) > 1 and isinstance(result, torch.Tensor):
             self.met.append("product" if name in LOW else "promotion")
+        if any(type(a) in (int, float) or id(a) in self.with_number for a in given):
+            self.with_number[id(result)] = result
         return result
 
 
@@ -286,7 +303,15 @@ def run_dtypes(dtypes, seed):
                 x, h = _drawn(seed, of_x), _drawn(seed, of_h).to(dtype)
                 with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
                     values = attempt(dtypes, x, h)
-                shown.append({"values": values, "casts": watch.casts, "met": watch.met})
+                kept = values[3] if type(values) in (tuple, list) and len(values) == 4 else None
+                shown.append(
+                    {
+                        "values": values,
+                        "casts": watch.casts,
+                        "met": watch.met,
+                        "kept has a number": id(kept) in watch.with_number,
+                    }
+                )
     return shown
 
 
@@ -344,6 +369,11 @@ def _judge_sources(lists, entry, h):
         raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
     if torch.equal(first[3], h):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
+    if not entry["kept has a number"]:
+        raise Mistake(
+            "`kept` has the right dtype, and no Python number took part in it. Which operation of "
+            "yours takes h and a number?"
+        )
 
 
 check_dtypes.slip(
