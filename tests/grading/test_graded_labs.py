@@ -5,6 +5,7 @@ import pytest
 import submissions
 
 from labkit.grading.judge import shipping
+from labkit.grading.judge.seeds import derive_seed
 from labkit.labs.engine.slips import solutions_of
 
 LABS = [
@@ -69,10 +70,12 @@ def test_known_wrong_answers_fail(grader, check, wrong):
     answer = pickled(wrong.answer, check.lab)
     (exercise,) = (e for e in submissions.exercises(check.lab) if e.exercise == check.exercise)
     cell = f"import pickle\n{exercise.names[0]} = pickle.loads({answer!r})"
-    (outcome,) = grader.grade(submissions.work(check.lab, [cell], only=(check.exercise,)))
+    work = submissions.work(check.lab, [cell], only=(check.exercise,))
+    (outcome,) = grader.grade(work)
     assert outcome.status == "failed", outcome
     assert wrong.misconception in outcome.misconceptions
-    assert outcome.message == check.result(wrong.answer).message
+    seed = derive_seed(grader.settings.secret, work.digest, work.lab, check.exercise)
+    assert outcome.message == check.result(wrong.answer, seed=seed).message
 
 
 def test_labkit_s_own_answers_are_no_answers(grader):

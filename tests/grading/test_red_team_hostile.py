@@ -215,7 +215,7 @@ attack(
     """
 def ulp(x):
     from labkit.labs.number_formats import checks
-    return checks._GAPS[checks._GAP_INPUTS.index(x)]
+    return checks._gap_above(x)
 """,
 )
 attack(

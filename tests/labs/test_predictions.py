@@ -12,6 +12,7 @@ from labkit.base.manifest import read_manifest
 from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.roofline import matmul_work
+from labkit.emulation import emulate_gpu
 from labkit.formats import BF16, E5M2, FP16, quantize
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.predictions import explanation_of, split
@@ -167,6 +168,16 @@ def test_numbers_of_labs_05_and_06():
     assert (flop, moved) == (2 * 512**3, 3 * 512**2 * 2) and round(flop / moved) == 171
     assert round(989 / 3.35) == 295
     assert round(1 / 0.65, 2) == 1.54 and 0.45 < 0.3 / 0.65 < 0.5
+
+
+@pytest.mark.parametrize(("cached", "summed"), [(True, 2048), (False, 2056)])
+def test_what_lab_05_says_of_the_weight_cache(cached, summed):
+    w = torch.ones(1, 1, requires_grad=True)
+    with emulate_gpu(), torch.autocast("cpu", torch.float16, cache_enabled=cached):
+        uses = [torch.full((1, 1), x) @ w for x in [1.0] * 8 + [2048.0]]
+        total = sum(use.float().sum() for use in uses)
+    total.backward()
+    assert w.grad.item() == summed
 
 
 def test_what_lab_16_says_of_masked_fill():

@@ -63,12 +63,22 @@ def test_solutions_are_what_their_source_gives(path):
     assert stored.read_text(encoding="utf-8") == solutions_text(read_lab(path))
 
 
-@pytest.mark.parametrize("check", LAB_CHECKS, ids=named)
-def test_each_solution_passes_its_check(check):
+def solution_of(check):
     solutions = solutions_of(check.lab)
     answers = [vars(solutions)[name] for name in solutions.EXERCISES[check.exercise]]
-    answer = answers[0] if len(answers) == 1 else tuple(answers)
+    return answers[0] if len(answers) == 1 else tuple(answers)
+
+
+@pytest.mark.parametrize("check", LAB_CHECKS, ids=named)
+def test_each_solution_passes_its_check(check):
+    answer = solution_of(check)
     assert {check.result(answer, seed=seed).status for seed in check.seeds} == {"passed"}
+
+
+@pytest.mark.parametrize("check", [one for one in LAB_CHECKS if one.takes_seed], ids=named)
+def test_another_seed_asks_for_other_values(check):
+    answer = solution_of(check)
+    assert check.collect(answer, seed=0) != check.collect(answer, seed=1)
 
 
 def test_a_cut_line_is_gone_and_its_block_stays_a_block(solutions):

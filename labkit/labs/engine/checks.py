@@ -42,6 +42,9 @@ from labkit.labs.engine.slips import Slip
 _LONGEST = 10_000
 """Characters of a message."""
 
+_KEPT = 100
+"""Behaviours of known wrong answers that a check keeps: a grader meets another seed each time."""
+
 _Answer = TypeVar("_Answer")
 _Judge = Callable[..., None]
 
@@ -272,8 +275,10 @@ class Check:
         return self._result("failed", f"{evidence} {question}", (idea,), mistake.score)
 
     def _behaviour(self, place: int, seed: int) -> object:
-        """What a known wrong answer does; each is run once in a process."""
+        """What a known wrong answer does with a seed; each is run once, as long as it is kept."""
         if (place, seed) not in self._behaviours:
+            if len(self._behaviours) >= _KEPT:
+                self._behaviours.clear()
             report = codec.decode(self.collect(self.known_wrong[place].answer, seed=seed))
             self._behaviours[place, seed] = report["value"]
         return self._behaviours[place, seed]

@@ -1,6 +1,7 @@
 """Checks of lab 02: codes, gaps, rounding, what a cast keeps, a format of eight bits."""
 
 import math
+import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -262,10 +263,8 @@ _DECODE_INPUTS = [
     *((code, *_LAYOUTS["E4M3 fn"]) for code in (0x01, 0x38, 0x7E, 0xFE)),
     *((code, *_LAYOUTS["E4M3 fnuz"]) for code in (0x01, 0x40, 0x7F, 0xC1)),
     *((code, *_LAYOUTS["FP32"]) for code in (0x3DCCCCCD, 0x00000001, 0xFF7FFFFF)),
-    # Signs of zeros are judged last.
-    (8, *_LAYOUTS["E2M1"]),
-    (0x8000, *_LAYOUTS["BF16"]),
 ]
+_SIGNED_ZEROS = [(8, *_LAYOUTS["E2M1"]), (0x8000, *_LAYOUTS["BF16"])]  # judged last
 _DECODED_BY_TORCH = {
     _LAYOUTS["FP16"]: (torch.int16, torch.float16),
     _LAYOUTS["BF16"]: (torch.int16, torch.bfloat16),
@@ -285,10 +284,21 @@ def _decoded(code: int, *layout: int) -> float:
     return torch.tensor([signed], dtype=integer).view(floating).double().item()
 
 
-@check(calls(_DECODE_INPUTS), bits=True)
-def check_decode(values):
+def _decode_inputs(seed):
+    """The codes above, and four more of each layout: finite, and no zero."""
+    draw = random.Random(seed)
+    drawn = []
+    for e, m, bias in _LAYOUTS.values():
+        for _ in range(4):
+            sign, field = draw.randrange(2), draw.randrange(2**e - 1)
+            drawn.append((sign << e + m | field << m | draw.randrange(1, 2**m), e, m, bias))
+    return [*_DECODE_INPUTS, *drawn, *_SIGNED_ZEROS]
+
+
+@check(calls(_decode_inputs), bits=True)
+def check_decode(values, seed):
     """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""
-    _judge_codes(values, [_code(*entry) for entry in _DECODE_INPUTS])
+    _judge_codes(values, [_code(*entry) for entry in _decode_inputs(seed)])
 
 
 def _code(code, exponent_bits, mantissa_bits, bias):
@@ -338,15 +348,27 @@ check_decode.slip(
 _GAP_INPUTS = [1.0, 3.0, 2.0, 1.9990234375, 1024.0, 2048.0, 40000.0, 0.1, 0.5, -3.0, -1024.0]
 _GAP_INPUTS = [float(np.float16(x)) for x in _GAP_INPUTS]
 _GAP_INPUTS += [2.0**-13, 2.0**-14, 2.0**-14 - 2.0**-24, 2.0**-15, 2.0**-24, 0.0, -0.0]
-_GAPS = [float(np.spacing(np.float16(abs(x)))) for x in _GAP_INPUTS]
 
 
-@check(calls(_GAP_INPUTS), bits=True)
-def check_ulp(gaps):
+def _gap_inputs(seed):
+    """The values above, and twenty more of any octave and sign."""
+    draw = random.Random(seed)
+    codes = [draw.randrange(0x7BFF) | draw.choice((0, 0x8000)) for _ in range(20)]
+    return _GAP_INPUTS + np.array(codes, dtype=np.uint16).view(np.float16).tolist()
+
+
+def _gap_above(x: float) -> float:
+    return float(np.spacing(np.float16(abs(x))))
+
+
+@check(calls(_gap_inputs), bits=True)
+def check_ulp(gaps, seed):
     """The gap above x in FP16, zero and subnormals included, as numpy's spacing has it."""
-    calls_of = [f"ulp({_typed(x)})" for x in _GAP_INPUTS]
+    inputs = _gap_inputs(seed)
+    calls_of = [f"ulp({_typed(x)})" for x in inputs]
     gaps = [number(gap, call=call) for gap, call in zip(gaps, calls_of, strict=True)]
-    for gap, want, call in zip(gaps, _GAPS, calls_of, strict=True):
+    for x, gap, call in zip(inputs, gaps, calls_of, strict=True):
+        want = _gap_above(x)
         if gap != want:
             raise Mistake(
                 SCALED_GAP if gap > 0 and math.isfinite(gap) else WRONG_GAP,
@@ -354,8 +376,8 @@ def check_ulp(gaps):
                 got=gap,
                 times=gap / want,
                 want=want,
-                why=NEGATIVE_GAP if gap < 0 else _why_gaps(gaps),
-                misconception=_gap_idea(gaps),
+                why=NEGATIVE_GAP if gap < 0 else _why_gaps(gaps, inputs),
+                misconception=_gap_idea(gaps, inputs),
             )
 
 
@@ -367,17 +389,18 @@ _OTHER_GAPS = {
 }
 
 
-def _why_gaps(gaps: list[float]) -> str:
+def _why_gaps(gaps: list[float], inputs: list[float]) -> str:
     """What is true of all gaps together; "" if nothing simple is."""
+    wanted = [_gap_above(x) for x in inputs]
     for said, gap_of in _OTHER_GAPS.items():
-        if all(gap == gap_of(x) for gap, x in zip(gaps, _GAP_INPUTS, strict=True) if x):
+        if all(gap == gap_of(x) for gap, x in zip(gaps, inputs, strict=True) if x):
             return said
-    times = {gap / want for gap, want in zip(gaps, _GAPS, strict=True)}
+    times = {gap / want for gap, want in zip(gaps, wanted, strict=True)}
     if len(times) == 1:
         return EVERY_GAP_TIMES.format(times=times.pop())
-    if all(gap == abs(x) + want for x, gap, want in zip(_GAP_INPUTS, gaps, _GAPS, strict=True)):
+    if all(gap == abs(x) + want for x, gap, want in zip(inputs, gaps, wanted, strict=True)):
         return NEXT_VALUE
-    wrong = [x for x, gap, want in zip(_GAP_INPUTS, gaps, _GAPS, strict=True) if gap != want]
+    wrong = [x for x, gap, want in zip(inputs, gaps, wanted, strict=True) if gap != want]
     kinds = (
         (GAP_OF_ZERO, lambda x: x == 0),
         (GAPS_OF_NEGATIVES, lambda x: math.copysign(1, x) < 0),
@@ -392,16 +415,16 @@ def _typed(x: float) -> str:
     return f"{x * 2**24:.0f} * 2**-24" if 0 < abs(x) < 2.0**-13 else str(x)
 
 
-def _gap_idea(gaps: list[float]) -> str | None:
+def _gap_idea(gaps: list[float], inputs: list[float]) -> str | None:
     """The idea that explains the gaps; what is special at zero is asked once the rest is right."""
+    wanted = [_gap_above(x) for x in inputs]
     rules = {
-        wrong.misconception: [wrong.answer(x) for x in _GAP_INPUTS]
-        for wrong in check_ulp.known_wrong
+        wrong.misconception: [wrong.answer(x) for x in inputs] for wrong in check_ulp.known_wrong
     }
-    elsewhere = [place for place, x in enumerate(_GAP_INPUTS) if x]
-    if any(gaps[place] != _GAPS[place] for place in elsewhere):
-        return _idea(gaps, _GAPS, rules, places=elsewhere)
-    return _idea(gaps, _GAPS, rules, places=range(len(gaps)))
+    elsewhere = [place for place, x in enumerate(inputs) if x]
+    if any(gaps[place] != wanted[place] for place in elsewhere):
+        return _idea(gaps, wanted, rules, places=elsewhere)
+    return _idea(gaps, wanted, rules, places=range(len(gaps)))
 
 
 def _idea(got, truth, rules, *, places) -> str | None:
@@ -464,17 +487,22 @@ _SNAP_INPUTS = [
     0.51 * 2.0**-24, 2.0**-15 + 2.0**-26, 3e-6, 0.0, -0.0, -1e-9, 1 + 2.0**-11 + 2.0**-40,
     2.0**-14 - 2.0**-26,
 ]  # fmt: skip
-_SNAP_INPUTS += np.random.default_rng(2).normal(scale=30, size=40).tolist()
 
 
-@check(calls(_SNAP_INPUTS), bits=True)
-def check_snap(values):
+def _snap_inputs(seed):
+    """The values above, and forty more."""
+    return _SNAP_INPUTS + np.random.default_rng(seed).normal(scale=30, size=40).tolist()
+
+
+@check(calls(_snap_inputs), bits=True)
+def check_snap(values, seed):
     """Every input rounds to the FP16 value that IEEE 754 names: ties, subnormals, inf and -0.0."""
-    for x, got in zip(_SNAP_INPUTS, values, strict=True):
+    inputs = _snap_inputs(seed)
+    for x, got in zip(inputs, values, strict=True):
         try:
             same_bits(got, _nearest(x), at=x, fmt=FP16, call=f"snap({x!r})")
         except Mistake as mistake:
-            raise Mistake(str(mistake), misconception=_snap_idea(values)) from None
+            raise Mistake(str(mistake), misconception=_snap_idea(values, inputs)) from None
         except AnswerError as error:
             if math.isfinite(x):
                 raise
@@ -486,18 +514,18 @@ def _nearest(x: float) -> float:
         return float(np.float64(x).astype(np.float16))  # numpy rounds float64 to FP16 once
 
 
-def _snap_idea(values) -> str | None:
+def _snap_idea(values, inputs) -> str | None:
     """The one wrong idea that explains the mismatches; a zero's sign may be lost along with it."""
     try:
         got = [number(value, call="snap") for value in values]
     except (AnswerError, Mistake):
         return None
-    places = [place for place, x in enumerate(_SNAP_INPUTS) if not math.isnan(x)]
-    truth = [_nearest(x) for x in _SNAP_INPUTS]
+    places = [place for place, x in enumerate(inputs) if not math.isnan(x)]
+    truth = [_nearest(x) for x in inputs]
     if all(got[place] == truth[place] for place in places):
         return "zero-has-no-sign"
     rules = {
-        idea: [rule(x, value) for x, value in zip(_SNAP_INPUTS, truth, strict=True)]
+        idea: [rule(x, value) for x, value in zip(inputs, truth, strict=True)]
         for idea, rule in _SNAP_IDEAS.items()
     }
     return _idea(got, truth, rules, places=places)
@@ -564,19 +592,26 @@ def _edges() -> torch.Tensor:
 _WINDOW_DTYPES = (torch.float16, torch.bfloat16)
 
 
-def run_window(window):
-    """`window` on edge values and on recorded gradients, in both 16-bit formats."""
-    tensors = {"edges": _edges(), "gradients": digits_mlp()["gradients"]}
+def _windows(seed):
+    """Edge values, recorded gradients, and 500 values that are drawn over 40 octaves."""
+    generator = torch.Generator().manual_seed(seed)
+    octaves = torch.randint(-36, 4, (500,), generator=generator)
+    drawn = torch.ldexp(torch.randn(500, generator=generator), octaves)
+    return {"edges": _edges(), "gradients": digits_mlp()["gradients"], "drawn": drawn}
+
+
+def run_window(window, seed):
+    """`window` on three tensors, in both 16-bit formats."""
     return {
         name: [attempt(window, tensor.clone(), dtype) for dtype in _WINDOW_DTYPES]
-        for name, tensor in tensors.items()
+        for name, tensor in _windows(seed).items()
     }
 
 
 @check(run_window)
-def check_window(answers):
+def check_window(answers, seed):
     """The share lost and the error of the survivors, in FP16 and in BF16."""
-    for name, values in (("edges", _edges()), ("gradients", digits_mlp()["gradients"])):
+    for name, values in _windows(seed).items():
         for dtype, got in zip(_WINDOW_DTYPES, answers[name], strict=True):
             _judge_window(
                 got, values, dtype, call=f"window({name}, {str(dtype).removeprefix('torch.')})"

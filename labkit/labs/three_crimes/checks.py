@@ -1,6 +1,7 @@
 """Checks of lab 01: dtypes of a step, the first NaN, causes, a repair, bytes, kinds of methods."""
 
 import math
+import random
 import reprlib
 from dataclasses import replace
 
@@ -350,15 +351,24 @@ _STATES = {
 }
 
 
-def run_first_nonfinite(first_nonfinite):
+def _states(seed):
+    """The series above, and one with an inf or a NaN in a place that is drawn."""
+    draw = random.Random(seed)
+    rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(5)]
+    rows[draw.randrange(5)][draw.randrange(4)] = draw.choice((math.inf, -math.inf, math.nan))
+    drawn = [(f"tensor {place}", torch.tensor(row)) for place, row in enumerate(rows)]
+    return _STATES | {"five tensors of four numbers": drawn}
+
+
+def run_first_nonfinite(first_nonfinite, seed):
     """`first_nonfinite` on one series of pairs after another, each as an iterator."""
-    return [attempt(first_nonfinite, iter(pairs)) for pairs in _STATES.values()]
+    return [attempt(first_nonfinite, iter(pairs)) for pairs in _states(seed).values()]
 
 
 @check(run_first_nonfinite)
-def check_first_nonfinite(names):
+def check_first_nonfinite(names, seed):
     """The first tensor with an inf or a NaN, by name; None where there is none."""
-    for (scene, pairs), got in zip(_STATES.items(), names, strict=True):
+    for (scene, pairs), got in zip(_states(seed).items(), names, strict=True):
         if type(got) is Raised:
             raise AnswerError(SCENE_RAISED, scene=scene, error=failure(got))
         bad = {name: kinds for name, x in pairs if (kinds := _nonfinite(x))}
@@ -636,15 +646,21 @@ ITEMS = ("weights", "gradients", "adam", "copies", "activations")
 _MODELS = [(1, 0), (0, 1), (1000, 64), (4096, 0), (7_000_000_000, 123_456_789)]
 
 
-@check(calls(_MODELS))
-def check_ledger(answers):
+def _models(seed):
+    """The models above, and one that is drawn."""
+    draw = random.Random(seed)
+    return [*_MODELS, (draw.randrange(2, 10**6), draw.randrange(2, 10**6))]
+
+
+@check(calls(_models))
+def check_ledger(answers, seed):
     """18 bytes a parameter under AMP with Adam, and 2 an activation."""
-    ledgers = []
-    for model, got in zip(_MODELS, answers, strict=True):
+    models, ledgers = _models(seed), []
+    for model, got in zip(models, answers, strict=True):
         call = _ledger_call(model)
         kept = entries(got, ITEMS, call=call)
         ledgers.append([number(kept[item], call=f'{call}["{item}"]') for item in ITEMS])
-    for model, ledger in zip(_MODELS, ledgers, strict=True):
+    for model, ledger in zip(models, ledgers, strict=True):
         wanted = solutions.ledger(*model)
         for item, got in zip(ITEMS, ledger, strict=True):
             if got != wanted[item]:

@@ -1,5 +1,8 @@
 # Answers to lab 05 that the author of its checks had not foreseen: see tests/corpus.py.
 
+from torch import nn
+
+
 # %% right dtypes: torch.nn.functional, which passes dtype=None on
 def dtypes(x, h):
     return F.linear(x, x), F.softmax(h, dim=0), torch.cat([x, h]), h * 3
@@ -7,12 +10,12 @@ def dtypes(x, h):
 
 # %% right dtypes: log_softmax and stack
 def dtypes(x, h):
-    return torch.mm(x, x), F.log_softmax(h, dim=0), torch.stack([x, h]), h + h
+    return torch.mm(x, x), F.log_softmax(h, dim=0), torch.stack([x, h]), h + h * 1
 
 
 # %% right dtypes: norm and where
 def dtypes(x, h):
-    return x @ x.T, h.norm(), torch.where(x > 0, x, h), -h
+    return x @ x.T, h.norm(), torch.where(x > 0, x, h), -(h - 1)
 
 
 # %% right dtypes: torch.norm, sub, div
@@ -28,6 +31,16 @@ def dtypes(x, h):
 # %% right dtypes: cumsum, mul
 def dtypes(x, h):
     return [torch.addmm(x, x, x), h.cumsum(0), x * h, 2 - h]
+
+
+# %% right dtypes: a logarithm, NaN where h is negative
+def dtypes(x, h):
+    return x @ x, h.log(), x + h, h - 1
+
+
+# %% right dtypes: bmm, prod, atan2, clamp
+def dtypes(x, h):
+    return torch.bmm(x[None], x[None])[0], torch.pow(h, 2), torch.maximum(x, h), h.clamp(-1, 1)
 
 
 # %% wrong dtypes: a mean for wide
@@ -94,6 +107,60 @@ def dtypes(x, h):
     return x @ x, h.exp(), x + h
 
 
+# %% wrong dtypes: a relu, no number
+#    says: no Python number took part
+def dtypes(x, h):
+    return x @ x, h.exp(), x + h, h.relu()
+
+
+# %% wrong dtypes: minus h
+#    says: no Python number took part
+def dtypes(x, h):
+    return x @ x, h.exp(), x + h, -h
+
+
+# %% wrong dtypes: h twice
+#    says: no Python number took part
+def dtypes(x, h):
+    return x @ x, h.exp(), x + h, h + h
+
+
+# %% wrong dtypes: a square is on the float32 list
+#    says: Functions of the float32 list give float32
+def dtypes(x, h):
+    return x @ x, h.exp(), x + h, h**2
+
+
+# %% wrong dtypes: wide of x
+#    says: `wide` changes with x
+def dtypes(x, h):
+    return x @ x, x.exp(), x + h, 2 * h
+
+
+# %% wrong dtypes: low of h
+#    says: `low` does not change with x
+def dtypes(x, h):
+    return h @ h, h.exp(), x + h, 2 * h
+
+
+# %% wrong dtypes: a dict
+#    says: Four tensors are wanted
+def dtypes(x, h):
+    return {"low": x @ x, "wide": h.exp(), "both": x + h, "kept": 2 * h}
+
+
+# %% wrong dtypes: the dtypes themselves
+#    says: Each of the four is a tensor
+def dtypes(x, h):
+    return (x @ x).dtype, h.exp().dtype, (x + h).dtype, (2 * h).dtype
+
+
+# %% wrong dtypes: a tensor made for the number
+#    says: You called `tensor`
+def dtypes(x, h):
+    return x @ x, h.exp(), x + h, torch.tensor(2.0) * h
+
+
 # %% right mini-autocast: a comprehension with a helper outside of the class
 def moved(x, target):
     if not isinstance(x, torch.Tensor) or x.dtype not in (
@@ -145,9 +212,86 @@ class mini_autocast(torch.overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+# %% right mini-autocast: match by name
+class mini_autocast(torch.overrides.TorchFunctionMode):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name, kwargs = func.__name__, dict(kwargs or {})
+        if name not in LOW | WIDE:
+            return func(*args, **kwargs)
+        to = self.dtype if name in LOW else torch.float32
+        sixteen = {torch.float16, torch.bfloat16, torch.float32}
+        args = list(args)
+        for i, a in enumerate(args):
+            if getattr(a, "dtype", None) in sixteen:
+                args[i] = a.type(to)
+        for key, a in kwargs.items():
+            if getattr(a, "dtype", None) in sixteen:
+                kwargs[key] = a.type(to)
+        return func(*args, **kwargs)
+
+
+# %% right mini-autocast: a generator function as a context manager
+import contextlib
+
+
+@contextlib.contextmanager
+def mini_autocast(dtype):
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            target = {True: dtype}.get(func.__name__ in LOW)
+            if func.__name__ in WIDE:
+                target = torch.float32
+
+            def cast(x):
+                if target is None or not torch.is_tensor(x) or x.dtype == torch.float64:
+                    return x
+                return x.to(target) if x.dtype.is_floating_point else x
+
+            return func(*map(cast, args), **{k: cast(v) for k, v in (kwargs or {}).items()})
+
+    with Mode():
+        yield
+
+
+# %% right mini-autocast: lists of tensors are cast, too
+mini_autocast = changed(
+    "            eligible = isinstance(x, torch.Tensor) and x.is_floating_point()\n",
+    "            if isinstance(x, (list, tuple)):\n                return type(x)(map(cast, x))\n"
+    "            eligible = isinstance(x, torch.Tensor) and x.is_floating_point()\n",
+)
+
+
+# %% right mini-autocast: sets joined first, a lambda
+class mini_autocast(torch.overrides.TorchFunctionMode):
+    def __init__(self, dtype):
+        super().__init__()
+        self.of = {**{n: dtype for n in LOW}, **{n: torch.float32 for n in WIDE}}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        to = self.of.get(func.__name__)
+        cast = lambda x: (
+            torch.ops.aten._to_copy(x, dtype=to)
+            if to and isinstance(x, torch.Tensor) and x.is_floating_point() and x.element_size() < 8
+            else x
+        )
+        return func(*[cast(a) for a in args], **{k: cast(a) for k, a in (kwargs or {}).items()})
+
+
+# %% right mini-autocast: the result is cast as well, to what it is
+mini_autocast = changed(
+    "return func(*[cast(value) for value in args], **kwargs)",
+    "return cast(func(*[cast(value) for value in args], **kwargs))",
+)
+
+
 # %% wrong mini-autocast: every other function in float32
 #    idea: unlisted-ops-run-in-fp32
 mini_autocast = changed("in LOW else None", "in LOW else torch.float32")
+
 
 # %% wrong mini-autocast: names that only hold a listed one
 #    says: `log1p` and `abs` are in neither set
@@ -164,28 +308,67 @@ def mini_autocast(dtype):
 #    says: 'Tensor' and 'NoneType'
 mini_autocast = changed("return func(", "func(")
 
+
 # %% wrong mini-autocast: the kwargs are forgotten
 #    says: inside `mini_autocast(float16)`
 mini_autocast = changed(", **kwargs)", ")")
+
 
 # %% wrong mini-autocast: the two lists swapped
 #    says: `x @ w` inside `mini_autocast(float16)` is float32
 mini_autocast = changed("in LOW else", "in WIDE else", "in WIDE else target", "in LOW else target")
 
+
 # %% wrong mini-autocast: always FP16
 #    says: inside `mini_autocast(bfloat16)`
 mini_autocast = changed("self.dtype if", "torch.float16 if")
+
 
 # %% wrong mini-autocast: cut from the graph
 #    says: does not require grad
 mini_autocast = changed("return x.to(target) if", "return x.detach().to(target) if")
 
+
 # %% wrong mini-autocast: args not cast at all
 #    says: `x @ w` inside `mini_autocast(float16)` is float32
 mini_autocast = changed("*[cast(value) for value in args]", "*args")
 
+
+# %% wrong mini-autocast: float64 is brought down
+#    idea: every-tensor-is-cast
+mini_autocast = changed("eligible and x.dtype != torch.float64", "eligible")
+
+
+# %% wrong mini-autocast: labels are cast
+#    idea: every-tensor-is-cast
+mini_autocast = changed(
+    "isinstance(x, torch.Tensor) and x.is_floating_point()", "isinstance(x, torch.Tensor)"
+)
+
+
+# %% wrong mini-autocast: only float32 is cast
+#    says: also where 16 bits came
+mini_autocast = changed("x.dtype != torch.float64", "x.dtype == torch.float32")
+
+
+# %% wrong mini-autocast: only the first argument
+#    says: in your line `return func(cast(args[0])
+mini_autocast = changed("*[cast(value) for value in args]", "cast(args[0]), *args[1:]")
+
+
+# %% wrong mini-autocast: all in FP16 or BF16
+#    idea: autocast-casts-every-op
+mini_autocast = changed("self.dtype if func.__name__ in LOW else None", "self.dtype")
+
+
+# %% wrong mini-autocast: WIDE in float64
+#    says: is float64; torch.autocast gives float32
+mini_autocast = changed("torch.float32 if func", "torch.float64 if func")
+
+
 # %% right fit: float(loss), of which torch warns
 fit = changed("loss.item()", "float(loss)")
+
 
 # %% right fit: the output made float32 outside of the block
 fit = changed(
@@ -193,11 +376,13 @@ fit = changed(
     "        loss = F.cross_entropy(output.float(), targets)\n",
 )
 
+
 # %% right fit: it raises
 fit = changed(
     'warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)',
     'raise TypeError("not what was asked for")',
 )
+
 
 # %% right fit: zero_grad after the step too, losses detached
 fit = changed(
@@ -206,6 +391,7 @@ fit = changed(
     "losses.append(loss.item())",
     "losses.append(loss.detach())",
 )
+
 
 # %% right fit: two ways through the loop
 fit = changed(
@@ -216,8 +402,10 @@ fit = changed(
     "        else:\n            loss.backward()\n            optimizer.step()\n",
 )
 
+
 # %% right fit: inference_mode, a mean of truths
 fit = changed("torch.no_grad()", "torch.inference_mode()")
+
 
 # %% wrong fit: a scaler for a device that is not there
 #    says: CUDA is not available
@@ -227,6 +415,7 @@ fit = changed(
     "GradScaler(enabled=dtype is torch.float16)",
 )
 
+
 # %% wrong fit: no autocast at all
 #    says: trained on outputs of float32 dtype
 #    never: cuda.amp
@@ -235,12 +424,14 @@ fit = changed(
     "if True:\n            output",
 )
 
+
 # %% wrong fit: FP16 whatever was asked for
 #    says: Asked for bf16, your loop trained on outputs of float16 dtype
 #    never: the dtype that was asked for
 fit = changed(
     "with torch.autocast(device, dtype=dtype):", "with torch.autocast(device, dtype=torch.float16):"
 )
+
 
 # %% wrong fit: the loss outside of the block, in 16 bits
 #    says: the loss was computed in 16 bits
@@ -249,17 +440,21 @@ fit = changed(
     "        loss = F.cross_entropy(output, targets)\n",
 )
 
+
 # %% wrong fit: a test without autocast
 #    says: tested on outputs of float32 dtype
 fit = changed(", torch.autocast(device, dtype=dtype):\n        right", ":\n        right")
+
 
 # %% wrong fit: a test without autocast and without no_grad
 #    says: tested on outputs of float32 dtype
 fit = changed("with torch.no_grad(), torch.autocast(device, dtype=dtype):", "if True:")
 
+
 # %% wrong fit: it always warns
 #    says: your loop warned
 fit = changed("if output.dtype is not dtype:", "if True:")
+
 
 # %% wrong fit: a new scaler in each iteration
 #    says: In fp16
@@ -268,28 +463,177 @@ fit = changed(
     "        optimizer.zero_grad()\n        scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)",
 )
 
+
 # %% wrong fit: the number of right answers
 #    says: The share of right answers
 fit = changed("right.float().mean()", "right.sum()")
 
+
 # %% wrong fit: the share alone
 #    says: Two things are wanted
 fit = changed("return losses, ", "return ")
+
+
+# %% wrong fit: a live scaler for BF16 too
+#    idea: bf16-needs-a-loss-scale
+fit = changed("enabled=dtype is torch.float16", "enabled=True")
+
+
+# %% wrong fit: a scaler that takes no word of the dtype
+#    idea: bf16-needs-a-loss-scale
+fit = changed(", enabled=dtype is torch.float16", "")
+
+
+# %% wrong fit: autocast around the whole loop
+#    idea: a-block-may-span-steps
+fit = changed(
+    '    for inputs, targets in batches:\n        optimizer.zero_grad()\n        with torch.autocast(device, dtype=dtype):\n            output = model(inputs)\n            loss = F.cross_entropy(output, targets)\n        if output.dtype is not dtype:\n            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)\n        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n        losses.append(loss.item())\n',
+    '    with torch.autocast(device, dtype=dtype):\n      for inputs, targets in batches:\n        optimizer.zero_grad()\n        output = model(inputs)\n        loss = F.cross_entropy(output, targets)\n        if output.dtype is not dtype:\n            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)\n        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n        losses.append(loss.item())\n',
+)
+
+
+# %% wrong fit: step twice
+fit = changed("scaler.step(optimizer)\n", "scaler.step(optimizer)\n        optimizer.step()\n")
+
+
+# %% wrong fit: the mean loss alone
+#    says: A list of 6 losses is wanted
+fit = changed("return losses, ", "return sum(losses) / len(losses), ")
+
+
+# %% wrong fit: a percentage
+#    says: The share of right answers is 72; 0.72
+fit = changed("right.float().mean().item()", "100 * right.float().mean().item()")
+
+
+# %% wrong fit: BF16 with a scaler and FP16 without one
+#    says: In fp16 no gradient
+#    says: your loop scaled no loss
+fit = changed("dtype is torch.float16", "dtype is torch.bfloat16")
+
+
+# %% right clipped-step: the norm by hand
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()\n    for p in model.parameters():\n        p.grad *= min(1.0, limit / (norm.item() + 1e-6))",
+)
+
+
+# %% right clipped-step: the parameters of the optimizer
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    'held = [p for group in optimizer.param_groups for p in group["params"]]\n    norm = torch.nn.utils.clip_grad_norm_(held, max_norm=limit)',
+)
+
+
+# %% right clipped-step: get_total_norm, then clip_grads_with_norm_
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    torch.nn.utils.clip_grads_with_norm_(model.parameters(), limit, norm)",
+)
+
+
+# %% right clipped-step: a scaled limit, and the norm divided by the scale
+clipped_step = changed(
+    "    scaler.unscale_(optimizer)\n    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
+    "    scale = scaler.get_scale()\n    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit * scale) / scale\n",
+)
+
+
+# %% right clipped-step: a tensor comes back
+clipped_step = changed("return norm.item()", "return norm")
+
+
+# %% right clipped-step: math.hypot, and no clip for small norms
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "import math\n    norm = torch.tensor(math.hypot(*(p.grad.norm().item() for p in model.parameters())))\n    if norm > limit:\n        for p in model.parameters():\n            p.grad.mul_(limit / norm)",
+)
+
 
 # %% wrong clipped-step: the optimizer's own step
 #    says: this step must be skipped
 #    never: length 0.1
 clipped_step = changed("scaler.step(optimizer)", "optimizer.step()")
 
+
 # %% wrong clipped-step: it clips at twice the limit
 #    says: the step has length 0.1
 clipped_step = changed("(model.parameters(), limit)", "(model.parameters(), 2 * limit)")
+
+
+# %% wrong clipped-step: the scaler's step before the clip
+#    idea: clip-may-come-last
+clipped_step = changed(
+    "    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.step(optimizer)\n",
+    "    scaler.step(optimizer)\n    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
+)
+
+
+# %% wrong clipped-step: the loss is clipped
+#    says: moved by 0 instead of 0.1
+clipped_step = changed(
+    "scaler.scale(loss).backward()", "scaler.scale(loss.clamp(max=limit)).backward()"
+)
+
+
+# %% wrong clipped-step: not scaled at all
+#    says: did not use scaler.scale(loss
+clipped_step = changed("scaler.scale(loss).backward()", "loss.backward()")
+
+
+# %% wrong clipped-step: the norm of the largest
+#    says: moved by 0.12 instead of 0.1
+clipped_step = changed(
+    "(model.parameters(), limit)", '(model.parameters(), limit, norm_type=float("inf"))'
+)
+
+
+# %% wrong clipped-step: each tensor by itself
+#    says: moved by 0.12 instead of 0.1
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "norm = torch.stack([torch.nn.utils.clip_grad_norm_([p], limit) for p in model.parameters()]).norm()",
+)
+
+
+# %% wrong clipped-step: always of the limit's length
+#    says: nothing should be clipped
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    for p in model.parameters():\n        p.grad *= limit / norm",
+)
+
+
+# %% wrong clipped-step: the loss comes back
+#    says: The gradient norm is 1.24; you report 1.901
+clipped_step = changed("return norm.item()", "return loss.item()")
+
+
+# %% wrong clipped-step: nothing comes back
+#    says: you report None
+clipped_step = changed("return norm.item()", "pass")
+
+
+# %% wrong clipped-step: the squared norm
+#    says: you report 1.537
+clipped_step = changed("return norm.item()", "return norm.item() ** 2")
+
+
+# %% wrong clipped-step: inf is made 0
+#    says: The gradient norm is inf; you report 2.21
+clipped_step = changed(
+    "    norm = torch",
+    "    for p in model.parameters():\n        p.grad.nan_to_num_(0, 0, 0)\n    norm = torch",
+)
+
 
 # %% right accumulate: sums of each micro-batch's loss
 accumulate = changed(
     "F.cross_entropy(model(inputs), targets) * len(targets) / count",
     "F.cross_entropy(model(inputs), targets, reduction='sum') / count",
 )
+
 
 # %% right accumulate: a list of losses, summed
 accumulate = changed(
@@ -321,6 +665,45 @@ def accumulate(model, batches, k, optimizer, scaler, device):
             losses.append(total)
             total = 0.0
     return losses
+
+
+# %% right accumulate: sums, divided after they are unscaled
+accumulate = changed(
+    " * len(targets) / count",
+    " * len(targets)",
+    "losses[-1] += loss.item()",
+    "losses[-1] += loss.item() / count",
+    "        scaler.step(optimizer)",
+    "        scaler.unscale_(optimizer)\n        for p in model.parameters():\n"
+    "            p.grad /= count\n        scaler.step(optimizer)",
+)
+
+
+# %% right accumulate: zero_grad after the step, an iterator
+def accumulate(model, batches, k, optimizer, scaler, device):
+    losses, waiting = [], list(batches)
+    optimizer.zero_grad(set_to_none=True)
+    while waiting:
+        group, waiting = waiting[:k], waiting[k:]
+        examples = sum(y.numel() for _, y in group)
+        mean = torch.zeros(())
+        for x, y in group:
+            with torch.autocast(device_type=device, dtype=torch.half):
+                part = F.cross_entropy(model(x), y) * (y.numel() / examples)
+            scaler.scale(part).backward()
+            mean += part.detach()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(mean)
+    return losses
+
+
+# %% right accumulate: unscaled, then stepped
+accumulate = changed(
+    "        scaler.step(optimizer)\n",
+    "        scaler.unscale_(optimizer)\n        scaler.step(optimizer)\n",
+)
 
 
 # %% wrong accumulate: one backward for the group
@@ -365,39 +748,304 @@ accumulate = changed(
     "losses.append(0.0)", "pass", "losses[-1] += loss.item()", "losses.append(loss.item())"
 )
 
-# %% wrong accumulate: a sum in FP16, divided after it is unscaled
-#    says: you skipped other steps
+
+# %% wrong accumulate: no autocast
+#    says: outputs of the network are float32
 accumulate = changed(
-    " * len(targets) / count",
-    " * len(targets)",
-    "losses[-1] += loss.item()",
-    "losses[-1] += loss.item() / count",
-    "        scaler.step(optimizer)",
-    "        scaler.unscale_(optimizer)\n        for p in model.parameters():\n"
-    "            p.grad /= count\n        scaler.step(optimizer)",
+    "            with torch.autocast(device, dtype=torch.float16):\n", "            if True:\n"
 )
+
+
+# %% wrong accumulate: not scaled
+#    says: did not use scaler.scale(loss
+accumulate = changed("scaler.scale(loss).backward()", "loss.backward()")
+
+
+# %% wrong accumulate: update after each micro-batch
+#    says: No inf checks were recorded prior to update
+accumulate = changed(
+    "            losses[-1] += loss.item()\n        scaler.step(optimizer)\n        scaler.update()\n",
+    "            losses[-1] += loss.item()\n            scaler.update()\n        scaler.step(optimizer)\n",
+)
+
+
+# %% wrong accumulate: the scaled loss is reported
+#    says: That is 512 times as much, the scale
+accumulate = changed("losses[-1] += loss.item()", "losses[-1] += scaler.scale(loss).item()")
+
+
+# %% wrong accumulate: no update
+#    says: step() has already been called since the last update()
+accumulate = changed("        scaler.update()\n", "")
+
+
+# %% wrong accumulate: the optimizer steps
+#    says: A step whose gradients overflow is skipped
+#    never: you skipped
+accumulate = changed(
+    "        scaler.step(optimizer)\n        scaler.update()\n", "        optimizer.step()\n"
+)
+
+
+# %% wrong accumulate: the sum of the means
+#    idea: sums-need-no-division
+accumulate = changed(
+    "F.cross_entropy(model(inputs), targets) * len(targets) / count",
+    "F.cross_entropy(model(inputs), targets)",
+)
+
+
+# %% wrong accumulate: the last loss of each group
+#    says: one large batch has 612.6
+accumulate = changed("losses[-1] += loss.item()", "losses[-1] = loss.item()")
+
+
+# %% wrong accumulate: the whole epoch is one group
+#    says: you return 1 loss; 2 are wanted
+accumulate = changed(
+    "range(0, len(batches), k)",
+    "range(0, len(batches), len(batches))",
+    "start : start + k",
+    "start:",
+)
+
+
+# %% right gan-step: a fresh fake for G
+gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(generator(noise))\n")
+
+
+# %% right gan-step: two losses of D, two backwards
+def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    bce = nn.BCEWithLogitsLoss()
+    ones, zeros = torch.ones(len(real), 1), torch.zeros(len(noise), 1)
+    d_optimizer.zero_grad()
+    with torch.autocast(device, torch.float16):
+        a = bce(discriminator(real), ones)
+    scaler.scale(a).backward()
+    with torch.no_grad(), torch.autocast(device, torch.float16):
+        fake = generator(noise)
+    with torch.autocast(device, torch.float16):
+        b = bce(discriminator(fake), zeros)
+    scaler.scale(b).backward()
+    scaler.step(d_optimizer)
+    g_optimizer.zero_grad()
+    with torch.autocast(device, torch.float16):
+        g_loss = bce(discriminator(generator(noise)), ones)
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return (a + b).item(), g_loss.item()
+
+
+# %% right gan-step: D's weights are frozen for G
+def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    bce = F.binary_cross_entropy_with_logits
+    with torch.autocast(device, dtype=torch.float16):
+        fake = generator(noise)
+        on_real, on_fake = discriminator(real), discriminator(fake.detach())
+        d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    d_optimizer.zero_grad()
+    scaler.scale(d_loss).backward()
+    scaler.step(d_optimizer)
+    discriminator.requires_grad_(False)
+    with torch.autocast(device, dtype=torch.float16):
+        on_fake = discriminator(fake)
+        g_loss = bce(on_fake, torch.ones_like(on_fake))
+    g_optimizer.zero_grad()
+    scaler.scale(g_loss).backward()
+    discriminator.requires_grad_(True)
+    scaler.step(g_optimizer)
+    scaler.update()
+    return [d_loss.detach(), g_loss.detach()]
+
+
+# %% right gan-step: softplus for the two losses
+gan_step = changed(
+    "bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))",
+    "F.softplus(-on_real.float()).mean() + F.softplus(on_fake.float()).mean()",
+    "g_loss = bce(on_fake, torch.ones_like(on_fake))",
+    "g_loss = F.softplus(-on_fake.float()).mean()",
+)
+
+
+# %% right gan-step: real and fake in one pass of D
+gan_step = changed(
+    "        on_real, on_fake = discriminator(real), discriminator(fake.detach())\n",
+    "        on_real, on_fake = discriminator(torch.cat([real, fake.detach().float()])).chunk(2)\n",
+)
+
+
+# %% right gan-step: the gradients emptied first, by both
+gan_step = changed(
+    "    bce = F.binary_cross_entropy_with_logits\n",
+    "    bce = F.binary_cross_entropy_with_logits\n    g_optimizer.zero_grad()\n",
+)
+
 
 # %% wrong gan-step: the fake is detached once too often
 #    says: No inf checks were recorded
 #    never: One graph was walked twice
 gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(fake.detach())\n")
 
+
 # %% wrong gan-step: G steps by itself
 #    says: times as far as it should
 gan_step = changed("scaler.step(g_optimizer)", "g_optimizer.step()")
+
 
 # %% wrong gan-step: neither loss is scaled
 #    says: Attempted step but _scale is None
 gan_step = changed("scaler.scale(d_loss)", "d_loss", "scaler.scale(g_loss)", "g_loss")
 
-# %% right gan-step: a fresh fake for G
-gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(generator(noise))\n")
+
+# %% wrong gan-step: labels exchanged for D
+#    says: In step 0 D went against its way
+gan_step = changed(
+    "bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))",
+    "bce(on_real, torch.zeros_like(on_real)) + bce(on_fake, torch.ones_like(on_fake))",
+)
+
+
+# %% wrong gan-step: G wants its fakes called 0
+#    says: In step 0 G went against its way
+gan_step = changed(
+    "g_loss = bce(on_fake, torch.ones_like(on_fake))",
+    "g_loss = bce(on_fake, torch.zeros_like(on_fake))",
+)
+
+
+# %% wrong gan-step: no autocast for G
+#    says: outputs of D are float16 and float32
+gan_step = changed(
+    "    with torch.autocast(device, dtype=torch.float16):\n        on_fake = discriminator(fake)\n",
+    "    if True:\n        on_fake = discriminator(fake.float())\n",
+)
+
+
+# %% wrong gan-step: the mean of D's two losses
+#    says: D moved 0.5 times as far
+gan_step = changed(
+    "d_loss = bce(on_real",
+    "d_loss = 0.5 * bce(on_real",
+    "+ bce(on_fake, torch.zeros",
+    "+ 0.5 * bce(on_fake, torch.zeros",
+)
+
+
+# %% wrong gan-step: no update
+#    says: step() has already been called since the last update()
+gan_step = changed("    scaler.update()\n", "")
+
+
+# %% wrong gan-step: G against the old D
+#    says: No inf checks were recorded for this optimizer
+gan_step = changed(
+    "    scaler.step(d_optimizer)\n",
+    "",
+    "    scaler.step(g_optimizer)\n",
+    "    d_optimizer.zero_grad()\n    scaler.step(g_optimizer)\n    scaler.step(d_optimizer)\n",
+)
+
+
+# %% wrong gan-step: D's own step
+#    says: In step 0 D moved 4096 times as far
+gan_step = changed("scaler.step(d_optimizer)", "d_optimizer.step()")
+
+
+# %% wrong gan-step: only D's loss comes back
+#    says: Two losses are wanted
+gan_step = changed("return d_loss.item(), g_loss.item()", "return d_loss.item()")
+
+
+# %% wrong gan-step: the losses exchanged
+#    says: the loss of D is 0.7003; 1.307
+gan_step = changed("return d_loss.item(), g_loss.item()", "return g_loss.item(), d_loss.item()")
+
+
+# %% right review: other lines of the same hunks
+review = {2: "weights", 12: "stale", 30: "scaled", 34: "twice", 37: "silent", 57: "stale"}
+
+
+# %% right review: in another order
+review = dict(sorted(ours.review.items(), reverse=True))
+
+
+# %% right review: two comments on one fault
+review = ours.review | {2: "weights"}
+
+
+# %% right review: numpy's numbers
+import numpy as np
+
+review = {np.int64(line): np.str_(reason) for line, reason in ours.review.items()}
+
+
+# %% right review: an OrderedDict
+from collections import OrderedDict
+
+review = OrderedDict(ours.review)
+
+
+# %% right review: capitals
+review = {line: reason.capitalize() for line, reason in ours.review.items()}
+
 
 # %% wrong review: nothing at all
 #    idea: what-runs-is-right
 #    never: All eight run
 review = {}
 
+
 # %% wrong review: a right hunk
 #    says: is not true here
 review = ours.review | {2: "stale"}
+
+
+# %% wrong review: the first only
+#    says: Hunk 3 has a fault that no comment names
+review = {1: "weights"}
+
+
+# %% wrong review: from reason to line
+#    says: the number of a line -> one of the reasons
+review = {reason: line for line, reason in ours.review.items()}
+
+
+# %% wrong review: a list of pairs
+#    says: A review is a dict
+review = list(ours.review.items())
+
+
+# %% wrong review: a line too far
+#    says: has no line 99
+review = ours.review | {99: "stale"}
+
+
+# %% wrong review: words of its own
+#    says: is 'no zero_grad', a str; one of weights
+review = ours.review | {14: "no zero_grad"}
+
+
+# %% wrong review: the reason of another hunk
+#    says: not this line of hunk 5
+review = ours.review | {31: "twice"}
+
+
+# %% wrong review: backward outside of the block
+#    idea: backward-belongs-inside-autocast
+review = ours.review | {11: "outside"}
+
+
+# %% wrong review: the second optimizer lacks an update
+#    idea: one-update-per-optimizer
+review = ours.review | {49: "missing"}
+
+
+# %% wrong review: hunk 4 unscales twice
+#    idea: step-unscales-once-more
+review = ours.review | {23: "undone"}
+
+
+# %% wrong review: lines as text
+#    says: the number of a line -> one of the reasons
+review = {str(line): reason for line, reason in ours.review.items()}

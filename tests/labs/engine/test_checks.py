@@ -165,6 +165,19 @@ def test_run_and_judge_get_one_seed_and_0_in_a_notebook(log, capsys):
     assert check_twice.result(lambda x: x + 7, seed=5).misconceptions == ("ulp-is-constant",)
 
 
+def test_the_known_wrong_answers_of_many_seeds_are_not_all_kept():
+    @check(calls(inputs))
+    def check_twice(values, seed):
+        """Twice."""
+        for x, got in zip(inputs(seed), values, strict=True):
+            same_value(got, 2 * x, call=f"twice({x})")
+
+    check_twice.wrong("ulp-is-constant", "Why?")(lambda x: x + 7)
+    for seed in range(300):
+        assert check_twice.result(lambda x: x + 7, seed=seed).misconceptions
+    assert len(check_twice._behaviours) <= 100
+
+
 def test_known_answers_of_a_check_without_a_seed_are_tested_once():
     assert not check_double.takes_seed and list(check_double.seeds) == [0]
 

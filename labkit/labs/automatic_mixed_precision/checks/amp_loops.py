@@ -30,6 +30,14 @@ LOSS_IN_16_BITS = (
     "In {name} each of your losses, such as {loss}, is a value of 16 bits: the loss was computed "
     "in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
 )
+LIVE = (
+    "In {name} the gradient that came back to the network's output is large by the factor of a "
+    "scale: your scaler is live. BF16 has the range of float32."
+)
+UNSCALED = (
+    "In {name} no gradient that came back to the network's output was above 1: your loop scaled no "
+    "loss. For which dtype is your scaler enabled?"
+)
 HELD = (
     "You held the forward passes of {held} examples at once; there is memory for 8, one "
     "micro-batch. A pass is let go by its backward. When does each backward run?"
@@ -68,6 +76,24 @@ def _fit_network():
     return network
 
 
+class _Outputs:
+    """Dtypes of a network's outputs, and the largest gradient that came back to one.
+
+    That of a mean over examples is at most 1 over their number, times the scale if there is one.
+    """
+
+    def __init__(self):
+        self.met, self.tested, self.largest = [], [], 0.0
+
+    def __call__(self, module, inputs, output):
+        (self.met if len(output) == _FIT_BATCH else self.tested).append(str(output.dtype))
+        if output.requires_grad:
+            output.register_hook(self.came_back)
+
+    def came_back(self, gradient):
+        self.largest = max(self.largest, gradient.abs().max().item())
+
+
 def run_fit(fit):
     """`fit` in FP16, in BF16, and on a network that does not listen to autocast."""
     shown = {}
@@ -83,19 +109,16 @@ def run_fit(fit):
             inputs, targets = _batch(40, count=64)
             few = targets < 2  # two classes of four: their own statistics mislead
             test = inputs[few], targets[few]
-            start, met, tested = flat(network), [], []
-            network.register_forward_hook(
-                lambda module, inputs, output, met=met, tested=tested: (
-                    met if len(output) == _FIT_BATCH else tested
-                ).append(str(output.dtype))
-            )
+            start, watch = flat(network), _Outputs()
+            network.register_forward_hook(watch)
             with listening() as heard:
                 end = attempt(fit, network, batches, test, optimizer, dtype, "cpu")
             loud = any(one.theirs for one in heard)
             off = any("CUDA is not available" in one.text for one in heard)
             shown[name] = end if name != "unheard" else None
-            shown[name + " met"] = sorted(set(met)) if name != "unheard" else None
-            shown[name + " tested"] = sorted(set(tested)) if name != "unheard" else None
+            shown[name + " met"] = sorted(set(watch.met)) if name != "unheard" else None
+            shown[name + " tested"] = sorted(set(watch.tested)) if name != "unheard" else None
+            shown[name + " live"] = watch.largest > 1 if name != "unheard" else None
             shown[name + " off"] = off
             shown[name + " weights"] = flat(network) - start if name != "unheard" else None
             shown[name + " loud"] = loud or type(end) is Raised
@@ -105,7 +128,7 @@ def run_fit(fit):
 def _fit_evidence(got, want):
     for name in ("fp16", "bf16"):
         end = got[name]
-        parts = ("", " weights", " met", " tested", " off", " loud")
+        parts = ("", " weights", " met", " tested", " off", " loud", " live")
         if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
@@ -123,6 +146,8 @@ def _fit_evidence(got, want):
         if got[f"{name} met"] != want[f"{name} met"]:
             met = " and ".join(got[f"{name} met"]).replace("torch.", "")
             return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
+        if got[f"{name} live"] != want[f"{name} live"]:
+            return (LIVE if got[f"{name} live"] else UNSCALED).format(name=name)
         other = first_other(end[0], want[name][0])
         if other:
             place, a, b = other
@@ -138,7 +163,7 @@ def _fit_evidence(got, want):
             share = brief(want[name][1])
             return f"The share of right answers is {brief(end[1])}; {share} is wanted."
         return f"In {name} the losses are right and the weights end elsewhere."
-    return "A network switches autocast off inside. You trained it and said nothing."
+    return "A network switches autocast off inside. You trained it, and neither raised nor warned."
 
 
 def _scaled_loss(got, want):
@@ -246,6 +271,22 @@ check_fit.slip(
     "Under autocast the optimizer keeps float32 weights. Who changed them?",
     swap=("model.train()", "model.to(dtype).train()"),
 )
+check_fit.slip(
+    "bf16-needs-a-loss-scale",
+    "Which gradients would it save there? For which dtype is yours enabled?",
+    swap=("enabled=dtype is torch.float16", "enabled=True"),
+)
+
+
+@check_fit.wrong(
+    "a-block-may-span-steps",
+    "From the second step on the network computed with copies of its first weights. When does "
+    "autocast empty its cache?",
+)
+def _(*training):
+    *_, dtype, device = training
+    with torch.autocast(device, dtype=dtype):
+        return solutions.fit(*training)
 
 
 # Clip
@@ -381,13 +422,21 @@ def _micro_batches(seed, sizes, scale=1.0):
     return [_batch(seed + i, count=size, scale=scale) for i, size in enumerate(sizes)]
 
 
+_SCALE = 2.0**9  # at which sums over 25 examples fit FP16 as means do
+
+
 class _Passes:
-    """Counts examples whose forward pass is held for a backward, and the most at once."""
+    """Counts examples whose forward pass is held for a backward, and the most at once.
+
+    ``met`` holds the dtypes of the outputs.
+    """
 
     def __init__(self):
         self.held = self.most = 0
+        self.met = set()
 
     def forward(self, module, args, output):
+        self.met.add(str(output.dtype))
         count = len(args[0])
         self.most = max(self.most, self.held + count)
         if isinstance(output, torch.Tensor) and output.requires_grad:
@@ -409,18 +458,27 @@ def run_accumulate(accumulate):
         ):
             network = _clip_network()
             optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
-            scaler = torch.amp.GradScaler("cpu", init_scale=2.0**13)
+            scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE)
             batches, start = _micro_batches(80, sizes), flat(network)
             if name == "8 8 | 8 8":  # an overflow at first: its inf must not stay
-                batches[0] = 30 * batches[0][0], batches[0][1]
+                batches[0] = 600 * batches[0][0], batches[0][1]
             passes = _Passes()
             network.register_forward_hook(passes.forward)
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, "cpu")
             shown[name] = losses
             shown[name + " at once"] = passes.most
+            shown[name + " met"] = sorted(passes.met)
             shown[name + " scale"] = scaler.get_scale()
             shown[name + " moved"] = flat(network) - start
     return shown
+
+
+def _outside(who, met):
+    names = " and ".join(met).replace("torch.", "") or "no dtype"
+    return (
+        f"outputs of {who} are {names}; under FP16 autocast they are float16. Which call stands "
+        "outside of the block?"
+    )
 
 
 def _accumulate_evidence(got, want):
@@ -432,10 +490,18 @@ def _accumulate_evidence(got, want):
         if type(losses) is Raised:
             return f"{where} {brief(losses)}."
         if isinstance(losses, (list, tuple)) and len(losses) != len(want[name]):
-            return f"{where} you return {len(losses)} losses; {len(want[name])} are wanted."
+            count = f"{len(losses)} loss{'es' * (len(losses) != 1)}"
+            return f"{where} you return {count}; {len(want[name])} are wanted."
+        if got[name + " met"] != want[name + " met"]:
+            return f"{where} {_outside('the network', got[name + ' met'])}"
         other = first_other(losses, want[name])
         if other and other[0] == 0:
-            return f"{where} loss 0 is {brief(other[1])}; one large batch has {brief(other[2])}."
+            scaled = same_end(other[1], other[2] * _SCALE)
+            factor = f" That is {_SCALE:g} times as much, the scale." if scaled else ""
+            one = f"one large batch has {brief(other[2])}.{factor}"
+            return f"{where} loss 0 is {brief(other[1])}; {one}"
+        if not moved.isfinite().all():
+            return f"{where} weights end as inf or NaN. A step whose gradients overflow is skipped."
         if not same_end(moved, wanted):
             away = (moved - wanted).norm() / wanted.norm()
             scales = got[name + " scale"], want[name + " scale"]
@@ -537,6 +603,11 @@ def run_gan_step(gan_step):
     d_optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.2)
     g_optimizer = torch.optim.SGD(generator.parameters(), lr=0.2)
     scaler = torch.amp.GradScaler("cpu", init_scale=_GAN_SCALE, growth_interval=4)
+    met = {"D": set(), "G": set()}
+    for name, network in (("D", discriminator), ("G", generator)):
+        network.register_forward_hook(
+            lambda module, inputs, output, name=name: met[name].add(str(output.dtype))
+        )
     shown = {"losses": [], "scales": [], "D": [], "G": []}
     with emulate_gpu():
         for i in range(7):
@@ -555,6 +626,7 @@ def run_gan_step(gan_step):
             shown["D"].append(flat(discriminator) - was[0])
             shown["G"].append(flat(generator) - was[1])
             discriminator[2].bias.data += sure
+    shown["met"] = {name: sorted(dtypes) for name, dtypes in met.items()}
     return shown
 
 
@@ -566,6 +638,9 @@ def _gan_evidence(got, want):
         if not isinstance(losses, (list, tuple)) or len(losses) != 2:
             return "Two losses are wanted, that of D and that of G."
         for name in ("D", "G"):
+            if got["met"][name] != want["met"][name]:
+                return f"In your steps {_outside(name, got['met'][name])}"
+        for name in ("D", "G"):
             moved, wanted = got[name][i], want[name][i]
             if same_end(moved, wanted):
                 continue
@@ -573,6 +648,7 @@ def _gan_evidence(got, want):
                 return f"In step {i} {name} stood still; {name} had no inf."
             if not wanted.any():
                 return f"In step {i} {name} had an inf, and moved by {moved.norm():.2g}."
+            times = (moved @ wanted / (wanted @ wanted)).item()
             away = (moved - wanted).norm() / wanted.norm()
             if away > 50:
                 times = moved.norm() / wanted.norm()
@@ -580,6 +656,13 @@ def _gan_evidence(got, want):
                     f"In step {i} {name} moved {times:.0f} times as far as it should; the scale "
                     f"was {(want['scales'][i - 1] if i else _GAN_SCALE):g}. Does a gradient still "
                     "hold the scale when its optimizer steps?"
+                )
+            if (moved - times * wanted).norm() < 0.02 * moved.norm():
+                return f"In step {i} {name} moved {times:.2g} times as far as it should."
+            if moved @ wanted < -0.5 * moved.norm() * wanted.norm():
+                return (
+                    f"In step {i} {name} went against its way. Which labels does its loss compare "
+                    "with?"
                 )
             return f"In step {i} {name} went {100 * away:.0f} % off its way."
         if got["scales"][i] != want["scales"][i]:

@@ -38,41 +38,50 @@ def _network():
     return network
 
 
-_X = seeded(10, 4, 6)
+def _x(seed):
+    return seeded(seed + 10, 4, 6)
+
+
 _TARGETS = torch.tensor([0, 2, 1, 2])
-_WEIGHT = seeded(11, 5, 6)
-_CASES = {
-    "x @ w": lambda: _X @ _WEIGHT.T,
-    "torch.mm(x, w)": lambda: torch.mm(_X, _WEIGHT.T),
-    "linear(x, w, bias=b)": lambda: F.linear(_X, _WEIGHT, bias=seeded(12, 5)),
-    "conv2d(image, kernel)": lambda: F.conv2d(seeded(13, 1, 2, 5, 5), seeded(14, 3, 2, 3, 3)),
-    "(x @ w).relu()": lambda: (_X @ _WEIGHT.T).relu(),
-    "(20 * (x @ w)).exp()": lambda: (20 * (_X @ _WEIGHT.T).abs()).exp(),
-    "(x @ w).softmax(dim=1)": lambda: (_X @ _WEIGHT.T).softmax(dim=1),
-    "(100 * (x @ w)).pow(2).sum()": lambda: (100 * (_X @ _WEIGHT.T)).pow(2).sum(),
-    "nll_loss(x.log_softmax(dim=1), targets)": lambda: F.nll_loss(_X.log_softmax(1), _TARGETS),
-    "x + x": lambda: _X + _X,
-    "x.half() + x": lambda: _X.half() + _X,
-    "x.double() @ w.double()": lambda: _X.double() @ _WEIGHT.T.double(),
-    "sum of counts": lambda: _TARGETS.sum(),
-    "network(x)": lambda: _network()(_X),
-}
-_ON_NO_LIST = {
+
+
+def _cases(seed):
+    """What is computed inside the block, by its text."""
+    x, w = _x(seed), seeded(seed + 11, 5, 6)
+    image, kernel = seeded(seed + 13, 1, 2, 5, 5), seeded(seed + 14, 3, 2, 3, 3)
+    return {
+        "x @ w": lambda: x @ w.T,
+        "torch.mm(x, w)": lambda: torch.mm(x, w.T),
+        "linear(x, w, bias=b)": lambda: F.linear(x, w, bias=seeded(seed + 12, 5)),
+        "conv2d(image, kernel)": lambda: F.conv2d(image, kernel),
+        "(x @ w).relu()": lambda: (x @ w.T).relu(),
+        "(20 * (x @ w)).exp()": lambda: (20 * (x @ w.T).abs()).exp(),
+        "(x @ w).softmax(dim=1)": lambda: (x @ w.T).softmax(dim=1),
+        "(100 * (x @ w)).pow(2).sum()": lambda: (100 * (x @ w.T)).pow(2).sum(),
+        "nll_loss(x.log_softmax(dim=1), targets)": lambda: F.nll_loss(x.log_softmax(1), _TARGETS),
+        "x + x": lambda: x + x,
+        "x.half() + x": lambda: x.half() + x,
+        "x.double() @ w.double()": lambda: x.double() @ w.T.double(),
+        "sum of counts": lambda: _TARGETS.sum(),
+        "network(x)": lambda: _network()(x),
+    }
+
+
+def _on_no_list(seed):
     # CUDA's own list is longer than WIDE, and `log1p` only looks like a name of it.
-    "x.half().abs().log1p()": lambda: _X.half().abs().log1p(),
-}
+    return {"x.half().abs().log1p()": lambda: _x(seed).half().abs().log1p()}
 
 
-def run_mini_autocast(mini):
+def run_mini_autocast(mini, seed):
     """Each case inside `mini(dtype)`, and what a network and its gradients are afterwards."""
     shown = {}
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for text, case in (_CASES | _ON_NO_LIST).items():
+            for text, case in (_cases(seed) | _on_no_list(seed)).items():
                 shown[text, dtype] = attempt(_inside, mini, dtype, case)
         network = _network()
-        shown["loss"] = attempt(_loss, mini, network)
-        shown["outside"] = attempt(network, _X)
+        shown["loss"] = attempt(_loss, mini, network, _x(seed))
+        shown["outside"] = attempt(network, _x(seed))
     shown["parameters"] = [p.detach().clone() for p in network.parameters()]
     shown["gradients"] = [p.grad for p in network.parameters()]
     return shown
@@ -85,15 +94,15 @@ def _inside(mini, dtype, case):
     return result.detach() if isinstance(result, torch.Tensor) else result
 
 
-def _loss(mini, network):
+def _loss(mini, network, x):
     with mini(torch.float16):
-        loss = F.nll_loss(network(_X).log_softmax(dim=1), _TARGETS)
+        loss = F.nll_loss(network(x).log_softmax(dim=1), _TARGETS)
     loss.backward()
     return loss.dtype
 
 
 @check(run_mini_autocast)
-def check_mini_autocast(shown):
+def check_mini_autocast(shown, seed):
     """Autocast in a dozen lines: products in 16 bits, delicate functions in float32."""
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
         if now.dtype is not torch.float32 or not torch.equal(was, now):
@@ -104,9 +113,9 @@ def check_mini_autocast(shown):
             )
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for text, case in _CASES.items():
-                _judge_case(text, case, dtype, shown[text, dtype])
-            for text, case in _ON_NO_LIST.items():
+            for text, case in _cases(seed).items():
+                _judge_case(text, case, dtype, shown)
+            for text, case in _on_no_list(seed).items():
                 call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
                 got = _value(shown[text, dtype], call)
                 if getattr(got, "dtype", None) is not torch.float16:
@@ -130,7 +139,8 @@ def _fits(gradient, weight):
     )
 
 
-def _judge_case(text, case, dtype, got):
+def _judge_case(text, case, dtype, shown):
+    got = shown[text, dtype]
     with torch.autocast("cpu", dtype=dtype):
         want = case().detach()
     call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
@@ -142,9 +152,13 @@ def _judge_case(text, case, dtype, got):
     if not isinstance(got, torch.Tensor):
         raise Mistake(f"{call} gives a {type(got).__name__}. Do you return what func returns?")
     if got.dtype is not want.dtype:
+        listed = want.dtype is torch.float32 and "(x @ w)" in text
+        keeps = listed and got.dtype is dtype and not _narrows(shown, dtype)
+        wide = " A name of `WIDE` gets float32, also where 16 bits came." if keeps else ""
         raise Mistake(
-            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.",
-            misconception=_idea(text, got),
+            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.{wide}",
+            misconception=None if keeps else _idea(text, got, dtype),
+            search=not keeps,
         )
     if torch.equal(got.nan_to_num(), want.nan_to_num()):
         return
@@ -155,14 +169,21 @@ def _judge_case(text, case, dtype, got):
     raise Mistake(said, misconception=idea)
 
 
-def _idea(text, got):
+def _narrows(shown, dtype):
+    """Whether a float32 argument of a name of WIDE, or of none, has come down to 16 bits."""
+    loss = shown["nll_loss(x.log_softmax(dim=1), targets)", dtype]
+    total = shown["x + x", dtype]
+    return getattr(total, "dtype", None) is dtype or getattr(loss, "dtype", dtype) is dtype
+
+
+def _idea(text, got, dtype):
     if got.dtype is torch.float32 and text in ("(x @ w).relu()", "network(x)"):
         return "unlisted-ops-run-in-fp32" if "relu" in text else None
     if "double" in text or "counts" in text:
         return "every-tensor-is-cast"
-    if got.dtype is not torch.float32 and any(f in text for f in ("exp", "softmax", "sum", "ent")):
+    if got.dtype is dtype and any(f in text for f in ("exp", "softmax", "sum", "ent")):
         return "autocast-casts-every-op"
-    if text == "x + x":
+    if got.dtype is dtype and text == "x + x":
         return "autocast-casts-every-op"
     return None
 
@@ -225,11 +246,14 @@ check_mini_autocast.slip(
 
 
 class _Watch(TorchFunctionMode):
-    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass."""
+    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass.
+
+    ``with_number`` keeps the results in which a Python number took part, by their id.
+    """
 
     def __init__(self):
         super().__init__()
-        self.casts, self.met = [], []
+        self.casts, self.met, self.with_number = [], [], {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -243,6 +267,8 @@ class _Watch(TorchFunctionMode):
         dtypes = {a.dtype for a in tensors if a.is_floating_point()}
         if len(dtypes) > 1 and isinstance(result, torch.Tensor):
             self.met.append("product" if name in LOW else "promotion")
+        if any(type(a) in (int, float) or id(a) in self.with_number for a in given):
+            self.with_number[id(result)] = result
         return result
 
 
@@ -260,21 +286,37 @@ _WHY = {
 """What makes a dtype come out, true of every answer."""
 
 
-def run_dtypes(dtypes):
+_INPUTS = ((1, 2), (3, 2), (1, 4))
+"""Of x and h, what each is drawn from: then x changes, then h."""
+
+
+def _drawn(seed, part):
+    return seeded(5 * seed + part, 3, 3)
+
+
+def run_dtypes(dtypes, seed):
     """`dtypes` inside FP16 and BF16 autocast, on inputs that differ, with casts noted."""
     shown = []
     with emulate_gpu():
         for dtype in (torch.float16, torch.bfloat16):
-            for x, h in ((1, 2), (3, 2), (1, 4)):
-                x, h = seeded(x, 3, 3), seeded(h, 3, 3).to(dtype)
+            for of_x, of_h in _INPUTS:
+                x, h = _drawn(seed, of_x), _drawn(seed, of_h).to(dtype)
                 with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
                     values = attempt(dtypes, x, h)
-                shown.append({"values": values, "casts": watch.casts, "met": watch.met})
+                kept = values[3] if type(values) in (tuple, list) and len(values) == 4 else None
+                shown.append(
+                    {
+                        "values": values,
+                        "casts": watch.casts,
+                        "met": watch.met,
+                        "kept has a number": id(kept) in watch.with_number,
+                    }
+                )
     return shown
 
 
 @check(run_dtypes)
-def check_dtypes(shown):
+def check_dtypes(shown, seed):
     """The dtype of a result under autocast, chosen by the operation alone."""
     for dtype, entries in ((torch.float16, shown[:3]), (torch.bfloat16, shown[3:])):
         lists = [_four(entry["values"]) for entry in entries]
@@ -297,7 +339,7 @@ def check_dtypes(shown):
                 raise Mistake(
                     f"You called `{entry['casts'][0]}`. No casts: let the operation decide."
                 )
-        _judge_sources(lists, entries[0], dtype)
+        _judge_sources(lists, entries[0], _drawn(seed, 2).to(dtype))
 
 
 def _four(values):
@@ -309,14 +351,15 @@ def _four(values):
     return values
 
 
-def _judge_sources(lists, entry, dtype):
+def _judge_sources(lists, entry, h):
     """Each result depends on what it should be made of: change x, then h, and look."""
     first, other_x, other_h = lists
     for place, (name, of_x, of_h) in enumerate(
         (("low", True, False), ("wide", False, True), ("both", True, True), ("kept", False, True))
     ):
         for other, expected, source in ((other_x, of_x, "x"), (other_h, of_h, "h")):
-            changed = not torch.equal(first[place].float(), other[place].float())
+            # NaN, as in h.log(), is equal to NaN here.
+            changed = not torch.equal(*(one[place].float().nan_to_num() for one in (first, other)))
             if changed != expected:
                 raise Mistake(
                     f"`{name}` {'does not change' if expected else 'changes'} with {source}. "
@@ -324,8 +367,13 @@ def _judge_sources(lists, entry, dtype):
                 )
     if "promotion" not in entry["met"]:
         raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
-    if torch.equal(first[3].float(), seeded(2, 3, 3).to(dtype).float()):
+    if torch.equal(first[3], h):
         raise Mistake("`kept` is h itself. Combine h with a Python number.")
+    if not entry["kept has a number"]:
+        raise Mistake(
+            "`kept` has the right dtype, and no Python number took part in it. Which operation of "
+            "yours takes h and a number?"
+        )
 
 
 check_dtypes.slip(

@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
@@ -20,23 +21,26 @@ OTHER_PAIR = "`{call}` is {got}; GradScaler goes to {want}. {why}"
 
 # The transition
 
-_RANDOM = random.Random(4)
 _FLAGS = {
     "flags 1,1,0,0,0,0,1,0,0": (65536.0, [1, 1, 0, 0, 0, 0, 1, 0, 0], (2.0, 0.5, 3)),
     "6 good steps, interval 2": (8.0, [0] * 6, (2.0, 0.5, 2)),
     "good, overflow, good, good, interval 2": (8.0, [0, 1, 0, 0], (2.0, 0.5, 2)),
-    "300 random flags, factors 1.1 and 0.9": (
-        65536.0, [int(_RANDOM.random() < 0.2) for _ in range(300)], (1.1, 0.9, 3)
-    ),
     "4 good steps from 2**126, interval 1": (2.0**126, [0] * 4, (2.0, 0.5, 1)),
     "40 overflows from 2**-120": (2.0**-120, [1] * 40, (2.0, 0.5, 2000)),
     "2001 good steps, the defaults": (65536.0, [0] * 2001, (2.0, 0.5, 2000)),
 }  # fmt: skip
 
 
-def run_transition(transition):
+def _flags(seed):
+    """The rows of flags above, and one of 300 that are drawn."""
+    draw = random.Random(seed)
+    drawn = [int(draw.random() < 0.2) for _ in range(300)]
+    return _FLAGS | {"300 random flags, factors 1.1 and 0.9": (65536.0, drawn, (1.1, 0.9, 3))}
+
+
+def run_transition(transition, seed):
     """`transition` along seven rows of flags: the pair after each step."""
-    return {name: _walk(transition, *script) for name, script in _FLAGS.items()}
+    return {name: _walk(transition, *script) for name, script in _flags(seed).items()}
 
 
 def _walk(transition, scale, flags, settings):
@@ -47,7 +51,7 @@ def _walk(transition, scale, flags, settings):
         got = attempt(transition, scale, count, bool(flag), **settings)
         pairs.append(got)
         # The answer gets back Python's numbers: those of numpy and torch round products in float32.
-        got = plain(got)
+        got = got.tolist() if isinstance(got, (torch.Tensor, np.ndarray)) else plain(got)
         if type(got) not in (tuple, list) or len(got) != 2:
             break
         scale, count = (x.item() if isinstance(x, torch.Tensor) and not x.dim() else x for x in got)
@@ -55,9 +59,9 @@ def _walk(transition, scale, flags, settings):
 
 
 @check(run_transition, bits=True)
-def check_transition(answers):
+def check_transition(answers, seed):
     """The same scale and count as torch.amp.GradScaler, step by step."""
-    for name, (scale, flags, settings) in _FLAGS.items():
+    for name, (scale, flags, settings) in _flags(seed).items():
         wanted = _torch_walk(scale, flags, settings)
         before = (scale, 0)
         for i, (got, want) in enumerate(zip(answers[name], wanted, strict=False)):
@@ -84,6 +88,8 @@ def check_transition(answers):
 def _transition_rule(before, flag, settings, pair, want):
     """The rule that the wanted pair follows, as a sentence."""
     (scale, count), (growth, backoff, interval) = before, settings
+    if pair[::-1] == want:
+        return "The scale comes first, then the count."
     if flag:
         factor = backoff
         said = f"After an overflow the scale is multiplied by {backoff} and the count is 0."
@@ -193,14 +199,15 @@ def _state(optimizer):
     return values
 
 
-def _good_then_bad(step, make, bad):
-    """One good step, then one whose gradients hold an inf or a NaN in the second group."""
+def _good_then_bad(step, make, bad, *, in_first=False):
+    """One good step, then one whose gradients hold an inf or a NaN in one of the two groups."""
     first, second, idle = parameters = _parameters([1.0, -2.0, 0.5], [[3.0], [4.0]], [5.0])
     optimizer = make([{"params": [first]}, {"params": [second, idle]}])
     _set(parameters, [[1e-3, -2e-8, 3.0], [[-0.5], [0.25]], None], 2.0**20)
     flags = [step(optimizer, 2.0**20)]
     before = _state(optimizer)
-    _set(parameters, [[1.0, 1.0, 1.0], [[bad], [0.25]], None], 2.0**20)
+    x, y = (bad, 1.0) if in_first else (1.0, bad)
+    _set(parameters, [[1.0, x, 1.0], [[y], [0.25]], None], 2.0**20)
     flags.append(step(optimizer, 2.0**20))
     return flags, before, _state(optimizer)
 
@@ -252,12 +259,29 @@ def _sixteen_bit(step):
     return weight.detach().clone()
 
 
+def _drawn(step, seed):
+    """Gradients that are drawn, then the same with an inf or a NaN in a place that is drawn."""
+    draw = random.Random(seed)
+    parameters = _parameters([1.0, -2.0, 0.5], [[3.0], [4.0], [5.0]])
+    optimizer = torch.optim.SGD([{"params": [p]} for p in parameters], lr=0.5)
+    gradients = [[draw.gauss(0, 1) for _ in range(3)], [[draw.gauss(0, 1)] for _ in range(3)]]
+    scale = 2.0 ** draw.randint(8, 24)
+    _set(parameters, gradients, scale)
+    flags = [step(optimizer, scale)]
+    before = _state(optimizer)
+    _set(parameters, gradients, scale)
+    bad = parameters[draw.randrange(2)].grad.view(3)
+    bad[draw.randrange(3)] = draw.choice((math.inf, -math.inf, math.nan))
+    flags.append(step(optimizer, scale))
+    return flags, before, _state(optimizer)
+
+
 _SCENES = {
     "SGD": lambda step: _good_then_bad(
         step, lambda groups: torch.optim.SGD(groups, lr=0.5), math.inf
     ),
     "SGD with momentum": lambda step: _good_then_bad(
-        step, lambda groups: torch.optim.SGD(groups, lr=0.5, momentum=0.9), -math.inf
+        step, lambda groups: torch.optim.SGD(groups, lr=0.5, momentum=0.9), -math.inf, in_first=True
     ),
     "Adam": lambda step: _good_then_bad(
         step, lambda groups: torch.optim.Adam(groups, lr=0.1), math.nan
@@ -269,9 +293,13 @@ _SCENES = {
 }
 
 
-def run_scaled_step(scaled_step):
-    """`scaled_step` with eight optimizers: what it returned, and their states before and after."""
-    seen = {name: attempt(scene, scaled_step) for name, scene in _SCENES.items()}
+def _scenes(seed):
+    return _SCENES | {"SGD with random gradients": lambda step: _drawn(step, seed)}
+
+
+def run_scaled_step(scaled_step, seed):
+    """`scaled_step` with nine optimizers: what it returned, and their states before and after."""
+    seen = {name: attempt(scene, scaled_step) for name, scene in _scenes(seed).items()}
     seen["two optimizers"] = attempt(_two_optimizers, scaled_step)
     seen["BF16 and float64 gradients"] = attempt(_wide, scaled_step)
     seen["large gradients"] = attempt(_large, scaled_step)
@@ -281,9 +309,9 @@ def run_scaled_step(scaled_step):
 
 
 @check(run_scaled_step)
-def check_scaled_step(seen):
+def check_scaled_step(seen, seed):
     """Unscaled in float32, all groups; a skipped step leaves every bit, moments included."""
-    for name, scene in _SCENES.items():
+    for name, scene in _scenes(seed).items():
         flags, good, after = _fetched(seen[name], name)
         _, right, _ = scene(_torch_step)
         _judge_flags(flags, [False, True], name)
@@ -292,6 +320,7 @@ def check_scaled_step(seen):
                 raise Mistake(
                     f"{name}, finite gradients: {key} becomes {_short(good[key])}; with GradScaler "
                     f"{_short(value)}.{_still_scaled(name, scene, key, good)}"
+                    f"{_how_long(scene, key, good[key], value)}"
                 )
         _judge_skip(good, after, name)
     flags, free, before, after = _fetched(seen["two optimizers"], "two optimizers")
@@ -332,8 +361,21 @@ def check_scaled_step(seen):
         said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
         raise Mistake(
             f"An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted.",
-            misconception="sixteen-bit-gradients-can-be-unscaled",
+            misconception=(
+                None if type(half) is Raised else "sixteen-bit-gradients-can-be-unscaled"
+            ),
+            search=False,
         )
+
+
+def _how_long(scene, key, got, right):
+    """How the step compares with the right one, where one number says it."""
+    _, start, _ = scene(lambda optimizer, scale: False)
+    went, wanted = ((end - start[key]).double().flatten() for end in (got, right))
+    times = (went @ wanted / (wanted @ wanted)).item()
+    if not abs(times) > 1 or (went - times * wanted).norm() > 1e-3 * went.norm():
+        return ""
+    return f" The step is {times:.4g} times as long as it should be."
 
 
 def _still_scaled(name, scene, key, good):
@@ -474,9 +516,18 @@ _SCRIPTS = {  # scale, interval, (first, second optimizer overflows) at each ste
 }  # fmt: skip
 
 
-def run_scaler(Scaler):
-    """`Scaler` drives two optimizers along five scripts: its scale and the weights at each step."""
-    return {name: attempt(_drive, Scaler, *script) for name, script in _SCRIPTS.items()}
+def _scripts(seed):
+    """The scripts above, and one of 20 steps that are drawn."""
+    draw = random.Random(seed)
+    drawn = [(int(draw.random() < 0.15), int(draw.random() < 0.15)) for _ in range(20)]
+    return _SCRIPTS | {
+        "20 random steps, saved and loaded": (1024.0, 3, drawn, draw.randrange(1, 20))
+    }
+
+
+def run_scaler(Scaler, seed):
+    """`Scaler` drives two optimizers along six scripts: its scale and the weights at each step."""
+    return {name: attempt(_drive, Scaler, *script) for name, script in _scripts(seed).items()}
 
 
 def _overflow(scaler):
@@ -508,9 +559,9 @@ def _drive(make, scale, interval, flags, resume):
 
 
 @check(run_scaler, bits=True)
-def check_scaler(answers):
+def check_scaler(answers, seed):
     """In step with torch.amp.GradScaler: two optimizers, one update, saved and resumed."""
-    for name, script in _SCRIPTS.items():
+    for name, script in _scripts(seed).items():
         rows = _fetched(answers[name], name)
         right = _drive(
             lambda scale, interval: torch.amp.GradScaler(
@@ -526,7 +577,25 @@ def check_scaler(answers):
                     raise Mistake(
                         f"{name}: after step {i + 1} {what} is {show(mine)}, with GradScaler "
                         f"{show(theirs)}. {_scaler_rule(what, script, i)}"
+                        f"{_loaded(script, i)}{_weight_went(what, rows, right, i, script)}"
                     )
+
+
+def _loaded(script, i):
+    resume = script[3]
+    if resume is None or i < resume:
+        return ""
+    return f" The scaler was saved after step {resume}, and another one loaded what was saved."
+
+
+def _weight_went(what, rows, right, i, script):
+    """How far a weight went in the first step that is wrong."""
+    place = ("the scale", "the first weight", "the second weight").index(what)
+    before = right[i - 1] if i else [script[0], 1.0, 1.0]
+    wanted, went = right[i][place] - before[place], rows[i][place] - before[place]
+    if not place or not wanted or not went or not math.isfinite(went):
+        return ""
+    return f" It went {went / wanted:g} times as far as it should; the scale was {before[0]:g}."
 
 
 def _scaler_rule(what, script, i):

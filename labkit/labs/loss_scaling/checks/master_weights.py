@@ -1,19 +1,23 @@
 """Checks of lab 04, sitting A: two ways to lose a gradient, master weights, a fixed loss scale."""
 
 import math
+import random
 from fractions import Fraction
 
 import numpy as np
 import torch
 
 from labkit.formats import BF16, spacing
-from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number
+from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, word
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.messages import show
+from labkit.labs.engine.messages import fill, show
 
 LAB = "04_loss_scaling"
 
-ONE_STEP = " It is where the last step alone would leave it: no earlier step was kept."
+ONE_STEP = "It is where the last step alone would leave it: no earlier step was kept."
+OTHER_WAY = "It went the other way: which sign has the update?"
+SO_FAR = "It went {times:.3g} times as far as it should, with lr {lr:exact}."
+UNMOVED = "It did not move: do your steps come to it?"
 
 
 # Two losses
@@ -31,15 +35,22 @@ _STEPS = [
 ]  # fmt: skip
 
 
-@check(calls(_STEPS))
-def check_fate(answers):
+def _steps(seed):
+    """The steps above, and twenty more with a gradient and an update of any size."""
+    draw = random.Random(seed)
+    drawn = []
+    for _ in range(20):
+        gradient = draw.choice((-1, 1)) * 10.0 ** draw.uniform(-9, 0)
+        drawn.append((float(np.float16(draw.gauss(0, 1))), gradient, 10.0 ** draw.randint(-3, 0)))
+    return _STEPS + drawn
+
+
+@check(calls(_steps))
+def check_fate(answers, seed):
     """What becomes of a gradient in FP16: underflowed, swamped, or fine."""
-    for (weight, gradient, lr), got in zip(_STEPS, answers, strict=True):
+    for (weight, gradient, lr), got in zip(_steps(seed), answers, strict=True):
         call = f"fate({show(weight)}, {show(gradient)}, {show(lr)})"
-        if type(got) is Raised:
-            raise AnswerError(f"`{call}` raised {got.type_name}: {got.message}.")
-        if type(got) is not str or got not in FATES:
-            raise Mistake(f"`{call}` is {got!r}; one of {', '.join(FATES)} is wanted.")
+        got = word(got, FATES, call=call)
         stored = float(np.float16(gradient))
         after = float(np.float16(weight - lr * stored))
         want = FATES[0] if stored == 0 else FATES[1] if after == weight else FATES[2]
@@ -115,9 +126,24 @@ _RUNS = {
 }  # fmt: skip
 
 
-def run_masters(Masters):
+def _runs(seed):
+    """The runs above, and one with weights and gradients that are drawn."""
+    weights = _normal(seed, 40).tolist()
+    return _RUNS | {
+        "40 random weights, random gradients, lr 0.01": (
+            weights, lambda i: _normal(seed + i + 1, 40).tolist(), 1e-2, 100,
+            lambda idle, weight: [weight, idle],
+        ),
+    }  # fmt: skip
+
+
+def _normal(seed, n):
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed))
+
+
+def run_masters(Masters, seed):
     """`Masters` takes the scripted steps on BF16 parameters; their values and dtypes."""
-    return {name: attempt(_with_masters, Masters, *run) for name, run in _RUNS.items()}
+    return {name: attempt(_with_masters, Masters, *run) for name, run in _runs(seed).items()}
 
 
 def _with_masters(Masters, weights, gradient, lr, steps, handed):
@@ -133,9 +159,9 @@ def _with_masters(Masters, weights, gradient, lr, steps, handed):
 
 
 @check(run_masters)
-def check_masters(answers):
+def check_masters(answers, seed):
     """SGD on BF16 weights that loses no update: float32 masters, rounded to BF16 at each step."""
-    for name, (weights, gradient, lr, steps, _) in _RUNS.items():
+    for name, (weights, gradient, lr, steps, _) in _runs(seed).items():
         got = answers[name]
         if type(got) is Raised:
             place = f" in your line `{got.line}`" if got.line else ""
@@ -147,9 +173,12 @@ def check_masters(answers):
             raise Mistake(
                 f"{name}: after step() the model's weight is {weight.dtype}; it must stay "
                 "torch.bfloat16.",
-                misconception="the-model-becomes-the-master",
+                misconception=(
+                    "the-model-becomes-the-master" if weight.dtype == torch.float32 else None
+                ),
+                search=False,
             )
-        want = torch.tensor(weights).bfloat16().double()
+        start = want = torch.tensor(weights).bfloat16().double()
         moves = [torch.tensor(gradient(i)).bfloat16().double() * lr for i in range(steps)]
         last_alone = (want - moves[-1]).bfloat16()
         want = want - torch.stack(moves).sum(dim=0)
@@ -160,11 +189,27 @@ def check_masters(answers):
             i = int(off.nonzero()[0])
             raise Mistake(
                 f"{name}: after {steps} steps weight {i} is {weight[i].item():.6g}; exact "
-                f"arithmetic gives {want[i].item():.6g}, within half a BF16 gap."
-                + (ONE_STEP if torch.equal(weight, last_alone) else "")
+                f"arithmetic gives {want[i].item():.6g}, within half a BF16 gap. "
+                + (
+                    ONE_STEP
+                    if torch.equal(weight, last_alone)
+                    else _how_far(weight.double() - start, want - start, lr)
+                )
             )
         if (idle != 1).any():
             raise Mistake(f"{name}: a parameter without a gradient went to {idle.tolist()}.")
+
+
+def _how_far(went, wanted, lr):
+    """How the way of all weights compares with the right one, where one number says it."""
+    if not went.any():
+        return UNMOVED
+    times = (went @ wanted / (wanted @ wanted)).item()
+    # BF16 stores each weight within 2**-9 of itself.
+    off = (went - times * wanted).norm()
+    if not off <= 0.05 * abs(times) * wanted.norm() or 0.9 < times < 1.1:
+        return ""
+    return OTHER_WAY if times < 0 else fill(SO_FAR, times=times, lr=lr)
 
 
 check_masters.slip(
@@ -202,8 +247,7 @@ check_masters.slip(
 
 
 def _gradients(seed, n=2000, spread=4.0, middle=-18.0):
-    drawn = torch.randn(n, generator=torch.Generator().manual_seed(seed))
-    return torch.exp2(spread * drawn + middle)
+    return torch.exp2(spread * _normal(seed, n) + middle)
 
 
 _PICKS = {
@@ -219,10 +263,18 @@ _PICKS = {
 }
 
 
-@check(calls(_PICKS.values()))
-def check_pick_scale(answers):
+def _picks(seed):
+    """The gradients above, and 100 that are drawn, half of them negative, with some headroom."""
+    draw = random.Random(seed)
+    drawn = _gradients(seed, n=100, middle=draw.uniform(-40, -5)) * torch.tensor([1, -1] * 50)
+    headroom = draw.randint(1, 64)
+    return _PICKS | {f"100 gradients, headroom {headroom}": (drawn, headroom)}
+
+
+@check(calls(lambda seed: _picks(seed).values()))
+def check_pick_scale(answers, seed):
     """The largest power of two that leaves the gradients room to grow."""
-    for (name, (gradients, headroom)), got in zip(_PICKS.items(), answers, strict=True):
+    for (name, (gradients, headroom)), got in zip(_picks(seed).items(), answers, strict=True):
         value = number(got, call=f"pick_scale ({name})")
         largest = Fraction(gradients.abs().max().item()) * Fraction(headroom)
         power = 60

@@ -5,7 +5,7 @@ import math
 from itertools import pairwise
 
 from labkit.base.paths import DATA
-from labkit.labs.engine import Mistake, check
+from labkit.labs.engine import Mistake, check, entries, number, word
 from labkit.labs.loss_scaling import solutions
 from labkit.training import StepRecord
 
@@ -68,14 +68,14 @@ def run_which_line(which_line):
 @check(run_which_line)
 def check_which_line(answer):
     """Five scalers reviewed: four lines that fail, and one that only looks wrong."""
-    if type(answer) is not dict or set(answer) != set(solutions.which_line):
-        raise Mistake(f"which_line is {answer!r}; a line number for each of A to E is wanted.")
+    answer = entries(answer, list(solutions.which_line), call="which_line")
     for name, line in solutions.which_line.items():
-        if type(answer[name]) is not int:
-            raise Mistake(f"{name}: {answer[name]!r} is no line number; write one such as 1.")
+        if answer[name] is None:
+            raise Mistake(f"{name}: None is no line number; 0 says that no line fails.")
+        said_line = number(answer[name], call=f'which_line["{name}"]')
         # Of two things with one name either may get another.
-        if answer[name] not in ((3, 4) if name == "E" else (line,)):
-            said = f"you point to line {answer[name]}" if answer[name] else "you find no fault"
+        if said_line not in ((3, 4) if name == "E" else (line,)):
+            said = f"you point to line {said_line:g}" if said_line else "you find no fault"
             raise Mistake(f"{name}: {said}. When it runs, {_SAID[name]}.")
 
 
@@ -134,16 +134,26 @@ def run_diagnosis(diagnosis):
 @check(run_diagnosis)
 def check_diagnosis(answer):
     """Five traces read: what is healthy, what is ill, and what only looks ill."""
-    if type(answer) is not dict or set(answer) != set(solutions.diagnosis):
-        raise Mistake(f"diagnosis is {answer!r}; a word for each of A to E is wanted.")
+    answer = entries(answer, list(solutions.diagnosis), call="diagnosis")
     for name, cause in solutions.diagnosis.items():
-        if answer[name] not in CAUSES:
-            raise Mistake(f"{name}: {answer[name]!r} is none of {', '.join(CAUSES)}.")
-        if answer[name] != cause:
-            idea = _CONFUSED.get((cause, answer[name]))
+        said = word(answer[name], CAUSES, call=f'diagnosis["{name}"]')
+        if said != cause:
             raise Mistake(
-                f"{name} is not {answer[name]}: {_evidence(traces()[name])}.", misconception=idea
+                f"{name} is not {said}: {_evidence(traces()[name])}. {_SIGNS[said]}",
+                misconception=_CONFUSED.get((cause, said)),
+                search=False,
             )
+
+
+_SIGNS = {
+    "calibration": "A calibration is a row of skips at the start, one after another, and it ends.",
+    "growth at each step": "With growth at each step every second or third step is skipped.",
+    "NaN in the data": "A NaN in the data spoils a loss from one step to the next, at any scale.",
+    "underflow": "In an underflow nothing is skipped, and the loss stays where it was.",
+    "healthy": "In a healthy run the loss falls, and many good steps lie between two skips.",
+    "divergence": "In a divergence the loss rises, step after step, before it is inf or NaN.",
+}
+"""What a trace of each cause shows."""
 
 
 _CONFUSED = {

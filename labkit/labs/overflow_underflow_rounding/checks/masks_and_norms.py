@@ -1,6 +1,7 @@
 """Checks of lab 03: masked attention, and a norm whose eps is there."""
 
 import math
+import random
 
 import torch
 
@@ -56,26 +57,32 @@ _SCORES = [
 ]
 
 
-def _scores():
-    scores = torch.tensor([row for row, _ in _SCORES], dtype=torch.float16)
-    return scores.view(2, 4, 4), torch.tensor([keep for _, keep in _SCORES]).view(2, 4, 4)
+def _scores(seed):
+    """The rows above, and four that are drawn, none of which is hidden as a whole."""
+    draw = random.Random(seed)
+    rows = list(_SCORES)
+    for shown in range(4):
+        keep = [draw.random() < 0.5 or place == shown for place in range(4)]
+        rows.append(([draw.randint(-32, 32) / 4 for _ in range(4)], keep))
+    scores = torch.tensor([row for row, _ in rows], dtype=torch.float16)
+    return scores.view(3, 4, 4), torch.tensor([keep for _, keep in rows]).view(3, 4, 4)
 
 
-def run_masked_softmax(masked_softmax):
-    """`masked_softmax` on eight rows of scores at once, and the scores after the call."""
-    scores, keep = _scores()
+def run_masked_softmax(masked_softmax, seed):
+    """`masked_softmax` on twelve rows of scores at once, and the scores after the call."""
+    scores, keep = _scores(seed)
     return attempt(masked_softmax, scores, keep), scores
 
 
 @check(run_masked_softmax)
-def check_masked_softmax(answer):
+def check_masked_softmax(answer, seed):
     """Attention weights: masked places get 0, and a row with nothing to attend to is no NaN."""
     call, (weights, after) = "masked_softmax(scores, keep)", answer
     if type(weights) is Raised and "without overflow" in weights.message:
         raise Mistake(
             _RAISED, misconception="mask-constant-overflows", call=call, error=weights.message
         )
-    scores, keep = _scores()
+    scores, keep = _scores(seed)
     weights = tensor(weights, call=call, shape=scores.shape, dtype=torch.float16).double()
     _judge_axis(weights, scores, keep)
     wanted = scores.double().masked_fill(~keep, -math.inf).softmax(dim=-1)
@@ -174,22 +181,26 @@ _RMS_ROWS = {
 }
 
 
-def _rows():
-    return torch.tensor(list(_RMS_ROWS.values()), dtype=torch.float16)
+def _rows(seed):
+    """The rows above, and two that are drawn, as one tensor."""
+    draw = random.Random(seed)
+    drawn = [[draw.gauss(0, 10.0**size) for _ in range(4)] for size in (-3, 3)]
+    return torch.tensor([*_RMS_ROWS.values(), *drawn], dtype=torch.float16)
 
 
-def run_unit_rms(unit_rms):
-    """`unit_rms` on five FP16 rows at once."""
-    return attempt(unit_rms, _rows())
+def run_unit_rms(unit_rms, seed):
+    """`unit_rms` on seven FP16 rows at once."""
+    return attempt(unit_rms, _rows(seed))
 
 
 @check(run_unit_rms)
-def check_unit_rms(answer):
+def check_unit_rms(answer, seed):
     """RMS normalisation of FP16 rows: zeros, large and tiny values, and an eps that counts."""
-    x = _rows().double()
+    x = _rows(seed).double()
     result = tensor(answer, call="unit_rms(x)", shape=tuple(x.shape), dtype=torch.float16).double()
     wanted = x / (x.square().mean(dim=-1, keepdim=True) + 1e-8).sqrt()
-    for name, row, got, want in zip(_RMS_ROWS, x, result, wanted, strict=True):
+    names = [*_RMS_ROWS, "small and drawn", "large and drawn"]
+    for name, row, got, want in zip(names, x, result, wanted, strict=True):
         # One rounding to FP16 (2**-11, or half of 2**-24), and float32's own 2**-22 or so.
         if ((got - want).abs() <= want.abs() * 2.0**-10 + 2.0**-25).all():
             continue
@@ -234,7 +245,7 @@ def _shown_eps(row, got):
 
 
 def _norm_idea(name, x, result, eps):
-    rows = dict(zip(_RMS_ROWS, result, strict=True))
+    rows = dict(zip(_RMS_ROWS, result, strict=False))  # those that are drawn show no idea
     if name == "zeros" and rows["zeros"].isnan().any():
         # With an eps of 0 in FP16 the tiny row is x / 0; with no eps in float32 it is 1.
         return None if rows["tiny"].isfinite().all() else "eps-fits-every-format"

@@ -1,6 +1,7 @@
 """Checks of lab 03: where a function overflows, and log-sum-exp."""
 
 import math
+import random
 
 import torch
 
@@ -46,63 +47,76 @@ _CURVES = {
     "lambda x: x * x * x": lambda x: x * x * x,
     "lambda x: x + 65504": lambda x: x + 65504,
 }
+
+
+def _curves(seed):
+    """The curves above, and a slope that is drawn."""
+    slope = random.Random(seed).randrange(41, 400, 2)
+    return _CURVES | {f"lambda x: {slope} * x": lambda x: slope * x}
+
+
 _VALUES = torch.arange(0x7C00, dtype=torch.int16).view(torch.float16)  # 0 to 65504, in order
-_SAFE = {text: _VALUES[curve(_VALUES).isfinite()].max().item() for text, curve in _CURVES.items()}
 
 
-@check(calls(_CURVES.values()), bits=True)
-def check_cliff(values):
+def _last_safe(curve):
+    return _VALUES[curve(_VALUES).isfinite()].max().item()
+
+
+@check(calls(lambda seed: _curves(seed).values()), bits=True)
+def check_cliff(values, seed):
     """The last FP16 value before the overflow, for any rising function."""
-    for (text, want), got in zip(_SAFE.items(), values, strict=True):
+    curves = _curves(seed)
+    safe = {text: _last_safe(curve) for text, curve in curves.items()}
+    for (text, want), got in zip(safe.items(), values, strict=True):
         call = f"cliff({text})"
         value = number(got, call=call)
         if value != want:
-            raise _cliff_mistake(call, _CURVES[text], value, want, values)
+            raise _cliff_mistake(call, curves[text], value, safe, values)
 
 
-def _cliff_mistake(call, curve, value, want, values):
+def _cliff_mistake(call, curve, value, safe, values):
     if not 0 <= value <= FP16.max:
         return Mistake(_OUT_OF_RANGE, call=call, got=value)
-    if value.is_integer() and value < 0x7C00 and _VALUES[int(value)] == want:
-        return Mistake(_A_CODE, call=call, got=value, want=want)
+    if value.is_integer() and value < 0x7C00 and _VALUES[int(value)] == _last_safe(curve):
+        return Mistake(_A_CODE, call=call, got=value, want=_last_safe(curve))
     if quantize(value, FP16) != value:
         low, high = (quantize(value, FP16, rounding=way) for way in ("down", "up"))
-        idea = _idea_of_a_real_number(values)
+        idea = _idea_of_a_real_number(safe, values)
         return Mistake(_BETWEEN, misconception=idea, call=call, got=value, low=low, high=high)
     image = curve(torch.tensor(value, dtype=torch.float16)).item()
     if math.isinf(image):
         return Mistake(_UNSAFE, call=call, got=value)
     after = value + spacing(value, FP16)
     above = curve(torch.tensor(after, dtype=torch.float16)).item()
-    idea = _idea_of_a_coarse_list(values)
+    idea = _idea_of_a_coarse_list(safe, values)
     return Mistake(_TOO_LOW, misconception=idea, call=call, got=value, after=after, image=above)
 
 
-def _idea_of_a_real_number(values):
+def _idea_of_a_real_number(safe, values):
     """Where the cliff of float32 came out, or every value is within a gap of the right one."""
-    numbers = _numbers(values)
+    numbers = _numbers(safe, values)
     if numbers and abs(numbers["torch.exp"] - 88.7228) < 0.01:
         return "overflow-depends-on-the-number-alone"
-    near = numbers and all(abs(x - _SAFE[k]) <= spacing(_SAFE[k], FP16) for k, x in numbers.items())
+    near = numbers and all(abs(x - safe[k]) <= spacing(safe[k], FP16) for k, x in numbers.items())
     return "cliff-is-a-real-number" if near else None
 
 
-def _idea_of_a_coarse_list(values):
+def _idea_of_a_coarse_list(safe, values):
     """Where every value is the last whole number, or power of two, that is safe."""
-    numbers = _numbers(values)
+    numbers = _numbers(safe, values)
     if not numbers:
         return None
-    small = [(x, _SAFE[text]) for text, x in numbers.items() if _SAFE[text] < 2048]
+    small = [(x, safe[text]) for text, x in numbers.items() if safe[text] < 2048]
     if all(x == math.floor(want) for x, want in small):
         return "only-whole-numbers-count"
-    powers = all(x == 2.0 ** math.floor(math.log2(_SAFE[text])) for text, x in numbers.items())
+    powers = all(x == 2.0 ** math.floor(math.log2(safe[text])) for text, x in numbers.items())
     return "only-powers-of-two-count" if powers else None
 
 
-def _numbers(values):
+def _numbers(safe, values):
     """Text of a curve -> what came back for it; {} if something else than numbers did."""
     try:
-        return {text: number(got, call="") for text, got in zip(_SAFE, values, strict=True)}
+        return {text: number(got, call="") for text, got in zip(safe, values, strict=True)}
     except (AnswerError, Mistake):
         return {}
 
@@ -167,15 +181,24 @@ _LSE_INPUTS = [
 ]  # fmt: skip
 
 
-def run_logsumexp(logsumexp):
+def _lse_inputs(seed):
+    """The rows above, and four that are drawn."""
+    draw = random.Random(seed)
+    return _LSE_INPUTS + [
+        [draw.randint(-60, 60) / 4 for _ in range(draw.randint(2, 8))] for _ in range(4)
+    ]
+
+
+def run_logsumexp(logsumexp, seed):
     """`logsumexp` on FP16 tensors, one call for each row."""
-    return [attempt(logsumexp, torch.tensor(row, dtype=torch.float16)) for row in _LSE_INPUTS]
+    rows = _lse_inputs(seed)
+    return [attempt(logsumexp, torch.tensor(row, dtype=torch.float16)) for row in rows]
 
 
 @check(run_logsumexp)
-def check_logsumexp(values):
+def check_logsumexp(values, seed):
     """log-sum-exp in FP16 that neither overflows nor turns -inf into NaN."""
-    for row, got in zip(_LSE_INPUTS, values, strict=True):
+    for row, got in zip(_lse_inputs(seed), values, strict=True):
         call = f"logsumexp({row})"
         value = number(got, call=call)
         want = torch.tensor(row, dtype=torch.float64).logsumexp(0).item()
