@@ -49,8 +49,8 @@ def loop_for(source: Tensor, grid: "Grid", rounding: str) -> Callable[..., None]
 
 def _is_plain(x: Tensor) -> bool:
     """Whether x is memory of this machine, and nobody watches or records what is done to it."""
-    watched = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if type(x) is not Tensor or x.device.type != "cpu" or watched or _get_current_dispatch_mode():
+    watched = torch.compiler.is_compiling() or _get_current_dispatch_mode()
+    if type(x) is not Tensor or x.device.type != "cpu" or watched:
         return False
     try:
         return x.data_ptr() != 0
