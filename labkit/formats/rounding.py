@@ -195,10 +195,11 @@ def round_tensor(
     grid = shared_grid(fmt, x.dtype)
     ends = _ends(fmt, grid.top, rounding, saturate or not (fmt.has_inf or fmt.has_nan))
     source = x.to(grid.dtype).contiguous()
-    result = torch.empty_like(source)
     loop = rounding_kernel.loop_for(source, grid, rounding)
-    chunk = rounding_kernel.CHUNK if loop else CHUNK
-    size = min(source.numel(), chunk) if source.device.type == "cpu" else source.numel()
+    result = rounding_kernel.empty_like(source) if loop else torch.empty_like(source)
+    # The loop itself needs no temporaries, and so no chunks; random draws do.
+    chunks = source.device.type == "cpu" and (loop is None or rounding == "stochastic")
+    size = min(source.numel(), CHUNK) if chunks else source.numel()
     scratch = source.new_empty(0 if loop else size)
     for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
         if loop:

@@ -23,9 +23,6 @@ LARGE = 1 << 20
 """Values from which on numba is loaded. That takes about half a second, and a tensor of this size
 gains about 3 ms by it: what rounds a few of them should not wait for it."""
 
-CHUNK = 1 << 20
-"""Values rounded by one call. Only random draws and signs make temporaries of so many."""
-
 _INTEGER: dict[Any, Any] = {np.float32: np.int32, np.float64: np.int64}
 
 
@@ -102,6 +99,14 @@ def _loop(rounding: str, real: Any, integer: Any) -> Callable[..., None]:
             y[i] = np.copysign(infinite, x) if abs(x) == np.inf else value
 
     return loop
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """Contiguous memory for what x is rounded to.
+
+    It is numpy's, which asks Linux for pages of 2 MB: thousands of 4 KB take longer than rounding.
+    """
+    return torch.from_numpy(np.empty_like(x.numpy(), order="C"))
 
 
 def run(

@@ -99,20 +99,6 @@ def test_all_named_formats_but_a_scales_take_the_loop(calls):
         assert bool(calls) == (fmt not in (E8M0, FP32, FP64)), fmt.name
 
 
-def test_chunks_draw_what_one_would(calls, monkeypatch):
-    x = torch.randn(1003) * 200
-    wants = [
-        by_torch(x, E4M3, rounding=rounding, generator=two_generators()[0])
-        for rounding in ROUNDINGS
-    ]
-    for chunk in (1, 64, 1003):
-        monkeypatch.setattr(rounding_kernel, "CHUNK", chunk)
-        for rounding, want in zip(ROUNDINGS, wants, strict=True):
-            got = quantize(x, E4M3, rounding=rounding, generator=two_generators()[0])
-            assert_same_bits(got, want)
-    assert {len(part) for part in calls} == {1, 64, 1003 % 64, 1003}
-
-
 def test_it_rounds_views_parameters_and_inference_tensors(calls):
     x = torch.randn(60, 70, requires_grad=True)
     with torch.inference_mode():
