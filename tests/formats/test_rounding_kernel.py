@@ -86,6 +86,16 @@ def test_every_format_and_rounding_gives_torchs_bits(fmt, dtype, calls):
             assert_same_bits(got, want)
 
 
+def test_a_fraction_that_equals_its_draw_goes_away_from_zero(calls, monkeypatch):
+    smallest = 2.0**-24  # of the draws
+    draws = "labkit.formats.rounding._random_fractions"
+    monkeypatch.setattr(draws, lambda x, _: torch.full_like(x, smallest))
+    step = E4M3.smallest_subnormal
+    x = torch.tensor([smallest * step, -smallest * step, smallest * step * 0.75])
+    assert quantize(x, E4M3, rounding="stochastic").tolist() == [step, -step, 0.0]
+    assert by_torch(x, E4M3, rounding="stochastic").tolist() == [step, -step, 0.0]
+
+
 def two_generators():
     return [torch.Generator().manual_seed(3) for _ in range(2)]
 
