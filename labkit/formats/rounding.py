@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from labkit.formats import rounding_kernel
 from labkit.formats.dtypes import format_of
+from labkit.formats.rounding_kernel import Ends
 
 if TYPE_CHECKING:
     from labkit.formats import FloatFormat
@@ -144,13 +146,22 @@ def _random_fractions(like: Tensor, generator: torch.Generator | None) -> Tensor
     return k.to(like.dtype).add_(0.5).mul_(2.0**-RANDOM_BITS)
 
 
-def _settle_overflow(y: Tensor, x: Tensor, fmt: "FloatFormat", top: float, rounding: str) -> None:
-    """Replace what lies past top: by top where the rounding points back inside, else beyond."""
-    beyond = math.inf if fmt.has_inf else math.nan
-    y.masked_fill_(y > top, top if rounding in ("toward_zero", "down") else beyond)
-    y.masked_fill_(y < -top, -top if rounding in ("toward_zero", "up") else -beyond)
-    y.masked_fill_(x == math.inf, beyond)
-    y.masked_fill_(x == -math.inf, -beyond)
+def _ends(fmt: "FloatFormat", top: float, rounding: str, clamps: bool) -> Ends:
+    """What lies past top becomes top where it clamps or rounds back inside; else it is beyond."""
+    beyond = top if clamps else math.inf if fmt.has_inf else math.nan
+    return Ends(
+        above=top if rounding in ("toward_zero", "down") else beyond,
+        below=-top if rounding in ("toward_zero", "up") else -beyond,
+        infinite=beyond,
+    )
+
+
+def _settle_overflow(y: Tensor, x: Tensor, top: float, ends: Ends) -> None:
+    """Replace what lies past top."""
+    y.masked_fill_(y > top, ends.above)
+    y.masked_fill_(y < -top, ends.below)
+    y.masked_fill_(x == math.inf, ends.infinite)
+    y.masked_fill_(x == -math.inf, -ends.infinite)
 
 
 def _settle_sign_and_zero(y: Tensor, x: Tensor, fmt: "FloatFormat") -> None:
@@ -182,22 +193,43 @@ def round_tensor(
 ) -> Tensor:
     """quantize for a detached tensor with at least one value; on a CPU in chunks."""
     grid = shared_grid(fmt, x.dtype)
-    clamps = saturate or not (fmt.has_inf or fmt.has_nan)
+    ends = _ends(fmt, grid.top, rounding, saturate or not (fmt.has_inf or fmt.has_nan))
     source = x.to(grid.dtype).contiguous()
-    result = torch.empty_like(source)
-    size = min(source.numel(), CHUNK) if source.device.type == "cpu" else source.numel()
-    scratch = torch.empty(size, dtype=grid.dtype, device=source.device)
-    absorb = rounding == "nearest_even" and _can_absorb(grid)
+    loop = rounding_kernel.loop_for(source, grid, rounding)
+    result = rounding_kernel.empty_like(source) if loop else torch.empty_like(source)
+    # The loop itself needs no temporaries, and so no chunks; random draws do.
+    chunks = source.device.type == "cpu" and (loop is None or rounding == "stochastic")
+    size = min(source.numel(), CHUNK) if chunks else source.numel()
+    scratch = source.new_empty(0 if loop else size)
     for part, y in zip(source.view(-1).split(size), result.view(-1).split(size), strict=True):
-        inside = torch.clamp(part, -grid.top, grid.top, out=y) if clamps else part
-        power = power_at(inside, grid, out=scratch[: part.numel()])
-        near_top = not clamps and _near_top(power, grid)
-        if absorb:
-            round_by_absorption(inside, power, grid, out=y).copysign_(part)
+        if loop:
+            draws = _random_fractions(part, generator) if rounding == "stochastic" else None
+            rounding_kernel.run(loop, part, y, draws, grid, ends)
         else:
-            step = power.mul_(2.0**-grid.mantissa_bits)
-            round_to_multiples(inside, step, rounding, generator, out=y)
-        if near_top and _past_top(y, grid):
-            _settle_overflow(y, part, fmt, grid.top, rounding)
+            _round_part(part, grid, rounding, ends, generator, out=y, scratch=scratch)
         _settle_sign_and_zero(y, part, fmt)
     return result
+
+
+def _round_part(
+    x: Tensor,
+    grid: Grid,
+    rounding: str,
+    ends: Ends,
+    generator: torch.Generator | None,
+    *,
+    out: Tensor,
+    scratch: Tensor,
+) -> None:
+    """Round x to the grid by torch's operations, values past its ends included."""
+    clamps = math.isfinite(ends.infinite)
+    inside = torch.clamp(x, -grid.top, grid.top, out=out) if clamps else x
+    power = power_at(inside, grid, out=scratch[: x.numel()])
+    near_top = not clamps and _near_top(power, grid)
+    if rounding == "nearest_even" and _can_absorb(grid):
+        round_by_absorption(inside, power, grid, out=out).copysign_(x)
+    else:
+        step = power.mul_(2.0**-grid.mantissa_bits)
+        round_to_multiples(inside, step, rounding, generator, out=out)
+    if near_top and _past_top(out, grid):
+        _settle_overflow(out, x, grid.top, ends)

@@ -6,7 +6,6 @@ It has two parts:
    rounding can: values beyond the largest, and zeros and signs that the format lacks.
 2. ``encode`` and ``decode`` go between values and integer codes.
 
-The formats themselves are the data of ``labkit.formats.float_formats``, whose names stand here too.
 Nothing here is differentiable: results are detached from the graph of their input.
 """
 
@@ -17,50 +16,8 @@ import torch
 from torch import Tensor
 
 from labkit.formats.dtypes import format_of
-from labkit.formats.float_formats import (
-    BF16,
-    E2M1,
-    E2M3,
-    E3M2,
-    E3M4,
-    E4M3,
-    E4M3FNUZ,
-    E5M2,
-    E5M2FNUZ,
-    E8M0,
-    FORMATS,
-    FP16,
-    FP32,
-    FP64,
-    SPECIALS,
-    TF32,
-    FloatFormat,
-)
+from labkit.formats.float_formats import FP32, FloatFormat
 from labkit.formats.rounding import ROUNDINGS, round_tensor, shared_grid, step_at
-
-__all__ = [
-    "BF16",
-    "E2M1",
-    "E2M3",
-    "E3M2",
-    "E3M4",
-    "E4M3",
-    "E4M3FNUZ",
-    "E5M2",
-    "E5M2FNUZ",
-    "E8M0",
-    "FORMATS",
-    "FP16",
-    "FP32",
-    "FP64",
-    "SPECIALS",
-    "TF32",
-    "FloatFormat",
-    "decode",
-    "encode",
-    "quantize",
-    "spacing",
-]
 
 _TAKEN = (torch.float32, torch.float64)
 _Values = TypeVar("_Values", Tensor, float)
@@ -130,6 +87,7 @@ def quantize(
 
     Raises TypeError for other dtypes and ValueError for an unknown rounding.
 
+    >>> from labkit.formats import E4M3
     >>> quantize(torch.tensor([0.3, 100.0, 465.0]), E4M3)
     tensor([ 0.3125, 96.0000,     nan])
     >>> quantize(465.0, E4M3, saturate=True), quantize(465.0, E4M3, rounding="toward_zero")
@@ -153,6 +111,7 @@ def spacing(x: _Values, fmt: FloatFormat) -> _Values:
     Zero and the subnormals share ``smallest_subnormal``; inf and NaN give themselves, as in
     ``math.ulp``. The result has x's dtype, or float64 where the format needs it.
 
+    >>> from labkit.formats import FP16
     >>> spacing(2049.0, FP16), spacing(0.0, FP16) == FP16.smallest_subnormal
     (2.0, True)
     """
@@ -200,6 +159,7 @@ def encode(
     Raises ValueError for NaN where the format has none, for a negative value where it has no
     sign, and where ``quantize`` would.
 
+    >>> from labkit.formats import E4M3
     >>> f"{encode(-0.3, E4M3):08b}"
     '10101010'
     """
@@ -264,6 +224,7 @@ def decode(code: Tensor | int, fmt: FloatFormat) -> Tensor | float:
     ``code`` is a tensor of integers (as ``encode`` gives them) or an int; an int gives a float.
     Raises TypeError for other dtypes and ValueError for codes outside 0 .. 2**bits - 1.
 
+    >>> from labkit.formats import E4M3
     >>> decode(0b0_1111_110, E4M3), decode(0b0_1111_111, E4M3)
     (448.0, nan)
     """

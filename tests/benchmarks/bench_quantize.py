@@ -2,15 +2,20 @@
 
 One thread. All candidates take turns inside each round, so a busy machine slows all of them; the
 table gives medians over rounds and the ratio to ml_dtypes and to copy_ as the median of the
-ratios within rounds. copy_ runs twice a round: the A/A row says how far equal work may differ.
-gfloat rounds a fiftieth of the values and its rate is scaled. Nothing is asserted.
+ratios within rounds. copy_ and quantize run twice a round: the A/A rows say how far equal work may
+differ. gfloat rounds a fiftieth of the values and its rate is scaled. Nothing is asserted.
 
-``quantize`` allocates its result, and fresh memory costs a page fault every 4 KiB. So there are two
-tables: memory as the system gives it, then memory kept by the allocator (glibc only).
+``quantize`` runs numba's loop, and in the rows "by torch" torch's operations, as without numba.
+What the first call takes is printed: it loads numba, and compiles what was not compiled before.
+
+``quantize`` and ``clone`` allocate their results, and fresh memory costs time: the system clears
+it, page by page. So there are two tables: memory as the system gives it, then memory kept by the
+allocator (glibc only).
 """
 
 import argparse
 import ctypes
+import math
 import platform
 import statistics
 import sys
@@ -20,9 +25,10 @@ from collections.abc import Callable
 import gfloat
 import gfloat.formats
 import ml_dtypes
+import numba
 import torch
 
-from labkit.formats import E2M1, E3M4, E4M3, E5M2, quantize
+from labkit.formats import E2M1, E3M4, E4M3, E4M3FNUZ, E5M2, quantize, rounding_kernel
 
 FEWER = 50  # gfloat is so much slower
 ML_DTYPES = {
@@ -31,6 +37,15 @@ ML_DTYPES = {
     E3M4: ml_dtypes.float8_e3m4,
     E2M1: ml_dtypes.float4_e2m1fn,
 }
+
+
+def by_torch(x: torch.Tensor, **how: object) -> torch.Tensor:
+    """quantize to E4M3 as without numba."""
+    large, rounding_kernel.LARGE = rounding_kernel.LARGE, math.inf
+    try:
+        return quantize(x, E4M3, **how)
+    finally:
+        rounding_kernel.LARGE = large
 
 
 def candidates(x: torch.Tensor) -> dict[str, tuple[Callable[[], object], int]]:
@@ -53,13 +68,20 @@ def candidates(x: torch.Tensor) -> dict[str, tuple[Callable[[], object], int]]:
     runs["gfloat e4m3 (scaled)"] = (lambda: gfloat.round_ndarray(e4m3, few), len(few))
     for fmt in ML_DTYPES:
         runs[f"quantize {fmt.name}"] = (lambda f=fmt: quantize(x, f), every)
+    runs["quantize e4m3 again (A/A)"] = (lambda: quantize(x, E4M3), every)
+    runs["quantize e4m3 by torch"] = (lambda: by_torch(x), every)
+    runs["quantize e4m3fnuz"] = (lambda: quantize(x, E4M3FNUZ), every)
     runs["quantize e4m3, saturate"] = (lambda: quantize(x, E4M3, saturate=True), every)
     runs["quantize e4m3, overflow everywhere"] = (lambda: quantize(with_overflow, E4M3), every)
-    for rounding in ("nearest_away", "toward_zero", "stochastic"):
+    for rounding in ("nearest_away", "toward_zero", "up", "stochastic"):
         runs[f"quantize e4m3, {rounding}"] = (
             lambda r=rounding: quantize(x, E4M3, rounding=r),
             every,
         )
+    runs["quantize e4m3 by torch, stochastic"] = (
+        lambda: by_torch(x, rounding="stochastic"),
+        every,
+    )
     return runs
 
 
@@ -108,7 +130,13 @@ def main() -> None:
     torch.set_num_threads(1)
     count = int(arguments.millions * 1e6)
     x = torch.randn(count, generator=torch.Generator().manual_seed(0))
-    print(f"{count:,} float32 values of N(0, 1), one thread, torch {torch.__version__}")
+    print(
+        f"{count:,} float32 values of N(0, 1), one thread, "
+        f"torch {torch.__version__}, numba {numba.__version__}"
+    )
+    start = time.perf_counter()
+    quantize(x[: rounding_kernel.LARGE], E4M3)
+    print(f"the first call took {time.perf_counter() - start:.2f} s")
     print("\nMemory as the system gives it")
     print(table(measure(candidates(x), arguments.rounds)))
     if keep_freed_memory():

@@ -30,6 +30,8 @@ from labkit.formats import (
     quantize,
 )
 
+pytestmark = pytest.mark.usefixtures("rounded_by")
+
 SMALL = [fmt for fmt in FORMATS.values() if fmt.bits <= 16]
 BYTES = [fmt for fmt in SMALL if fmt.bits <= 8]
 OWN = [

@@ -364,3 +364,18 @@ def test_without_a_sandbox_the_verdicts_are_the_same(monkeypatch, forks):
         first, second = grader.grade(work)
     assert first.status == "passed"
     assert (second.status, second.cause) == ("error", "time")
+
+
+def test_an_answer_may_round_a_large_tensor(grader):
+    """By numba, whose compiled code can be kept in no folder of labkit's here."""
+    body = """
+    import sys
+    import torch
+    from labkit.formats import E4M3, quantize
+    many = torch.linspace(-500, 500, 1 << 20)
+    small = torch.cat([quantize(few, E4M3, saturate=True) for few in many.split(1 << 15)])
+    if torch.equal(quantize(many, E4M3, saturate=True), small) and "numba" in sys.modules:
+        return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -14, -14) - 10)
+    """
+    outcomes = attacks.attack(grader, body=body, seconds=30)
+    assert outcomes["ulp"].status == "passed", outcomes["ulp"]
