@@ -584,6 +584,7 @@ WRONG = {
         (("p.grad / scale", "p.grad * scale"), "finite gradients: parameter 0 becomes"),
         (("return found_inf", "return not found_inf"), "are all finite, and you return True"),
         (("not numbers.isfinite().all()", "not numbers.sum().isfinite()"), "each gradient is"),
+        (("found_inf |= not", "found_inf = not"), "hold an inf or a NaN, and you return False"),
     ),
     "masters-by-hand": (
         (("p.detach().float()", "p.detach().clone()"), "no earlier step was kept"),
@@ -662,5 +663,6 @@ WRONG = {
         (("        scaler.update()\n", ""), "Which call lowers the scale?"),
         (("    model.train()\n", ""), "came to you in eval mode"),
         (("return losses,", "return sum(losses) / len(losses),"), "A list of 6 losses is wanted"),
+        (("enabled=dtype is torch.float16", "enabled=True"), "your scaler is live"),
     ),
 }

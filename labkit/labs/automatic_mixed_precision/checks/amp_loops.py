@@ -23,6 +23,7 @@ from labkit.labs.engine.loop_ends import (
     same_end,
     seeded,
 )
+from labkit.labs.engine.messages import fill
 
 LAB = "05_automatic_mixed_precision"
 
@@ -38,6 +39,64 @@ UNSCALED = (
     "In {name} no gradient that came back to the network's output was above 1: your loop scaled no "
     "loss. For which dtype is your scaler enabled?"
 )
+STOPPED = "In {name} your loop stopped: {error}."
+OFF = (
+    "In {name} torch warned that CUDA is not available and switched a part of your loop off. Which "
+    "call did not get `device`?"
+)
+TWO_THINGS = "Two things are wanted: the list of losses, and the share of right answers."
+LOSSES = "A list of {count} losses is wanted, one for each batch."
+TRAINED = "Asked for {name}, your loop trained on outputs of {met} dtype."
+TESTED = "Asked for {name}, your loop tested on outputs of {met} dtype."
+OTHER_LOSS = "In {name} loss {place} is {got}; {want} is wanted."
+OTHER_WEIGHTS = "After the run the weights are {got}."
+LOUD = "In {name} all outputs had the dtype that was asked for, and your loop warned."
+OTHER_SHARE = "The share of right answers is {got}; {want} is wanted."
+ELSEWHERE = "In {name} the losses are right and the weights end elsewhere."
+UNHEARD = "A network switches autocast off inside. You trained it, and neither raised nor warned."
+
+STEP_RAISED = "Your step raised: {error}."
+OTHER_NORM = "The gradient norm is {norm}; you report {got}."
+NOT_SKIPPED = (
+    "The gradients overflowed, their norm is {norm}: this step must be skipped, yet the weights "
+    "moved by {moved:.2g}."
+)
+OTHER_MOVE = (
+    "The gradient norm is {norm} and the limit {limit:g}: {so}, yet the weights moved by "
+    "{moved:.2g} instead of {wanted:.2g}."
+)
+SO_NOT_CLIPPED, SO_CLIPPED = "nothing should be clipped", "the step has length 0.1"
+OTHER_SCALES = "The scales were {got}; {want} is wanted. Is `update` called?"
+
+OUTSIDE = (
+    "outputs of {who} are {met}; under FP16 autocast they are float16. Which call stands outside "
+    "of the block?"
+)
+GROUP = "Micro-batches of {sizes}: {said}"
+FEWER_LOSSES = "you return {count}; {want} are wanted."
+LARGE_BATCH = "loss 0 is {got}; one large batch has {want}. {why}"
+THE_SCALE = "That is {scale:g} times as much, the scale."
+NOT_FINITE = "weights end as inf or NaN. A step whose gradients overflow is skipped."
+OTHER_SKIPS = "Your scale ends at {got:g}, and {want:g} is right: you skipped other steps."
+OFF_LARGE = "the weights end {away:.0%} off the run with large batches. {why}"
+GROUP_LOSSES = "a list of {count} losses is wanted."
+GROUP_LOSS = "loss {place} is {got}; {want} is wanted."
+
+GAN_RAISED = "Step {i} raised: {error}."
+TWO_LOSSES = "Two losses are wanted, that of D and that of G."
+IN_YOUR_STEPS = "In your steps {said}"
+STOOD_STILL = "In step {i} {name} stood still; {name} had no inf."
+HAD_AN_INF = "In step {i} {name} had an inf, and moved by {moved:.2g}."
+HOLDS_SCALE = (
+    "In step {i} {name} moved {times:.0f} times as far as it should; the scale was {scale:g}. Does "
+    "a gradient still hold the scale when its optimizer steps?"
+)
+TOO_FAR = "In step {i} {name} moved {times:.2g} times as far as it should."
+AGAINST = "In step {i} {name} went against its way. Which labels does its loss compare with?"
+OFF_ITS_WAY = "In step {i} {name} went {away:.0%} off its way."
+GAN_SCALE = "After step {i} the scale is {got:g}; {want:g} is wanted."
+GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted."
+ENDS_DIFFER = "The ends differ."
 HELD = (
     "You held the forward passes of {held} examples at once; there is memory for 8, one "
     "micro-batch. A pass is let go by its backward. When does each backward run?"
@@ -132,38 +191,36 @@ def _fit_evidence(got, want):
         if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
-            return f"In {name} your loop stopped: {brief(end)}."
+            return fill(STOPPED, name=name, error=brief(end))
         if got[f"{name} off"]:
-            return (
-                f"In {name} torch warned that CUDA is not available and switched a part of your "
-                "loop off. Which call did not get `device`?"
-            )
+            return fill(OFF, name=name)
         if type(end) not in (tuple, list) or len(end) != 2:
-            return "Two things are wanted: the list of losses, and the share of right answers."
+            return TWO_THINGS
         count = len(want[name][0])
         if not isinstance(end[0], (list, tuple)) or len(end[0]) != count:
-            return f"A list of {count} losses is wanted, one for each batch."
+            return fill(LOSSES, count=count)
         if got[f"{name} met"] != want[f"{name} met"]:
-            met = " and ".join(got[f"{name} met"]).replace("torch.", "")
-            return f"Asked for {name}, your loop trained on outputs of {met or 'no'} dtype."
+            return fill(TRAINED, name=name, met=_names(got[f"{name} met"]) or "no")
         if got[f"{name} live"] != want[f"{name} live"]:
-            return (LIVE if got[f"{name} live"] else UNSCALED).format(name=name)
+            return fill(LIVE if got[f"{name} live"] else UNSCALED, name=name)
         other = first_other(end[0], want[name][0])
         if other:
             place, a, b = other
-            return f"In {name} loss {place} is {brief(a)}; {brief(b)} is wanted."
+            return fill(OTHER_LOSS, name=name, place=place, got=brief(a), want=brief(b))
         if got[f"{name} weights"].dtype is not torch.float32:
-            return f"After the run the weights are {got[f'{name} weights'].dtype}."
+            return fill(OTHER_WEIGHTS, got=str(got[f"{name} weights"].dtype))
         if got[f"{name} tested"] != want[f"{name} tested"]:
-            met = " and ".join(got[f"{name} tested"]).replace("torch.", "")
-            return f"Asked for {name}, your loop tested on outputs of {met or 'no'} dtype."
+            return fill(TESTED, name=name, met=_names(got[f"{name} tested"]) or "no")
         if got[f"{name} loud"]:
-            return f"In {name} all outputs had the dtype that was asked for, and your loop warned."
+            return fill(LOUD, name=name)
         if same_end(got[f"{name} weights"], want[f"{name} weights"]):
-            share = brief(want[name][1])
-            return f"The share of right answers is {brief(end[1])}; {share} is wanted."
-        return f"In {name} the losses are right and the weights end elsewhere."
-    return "A network switches autocast off inside. You trained it, and neither raised nor warned."
+            return fill(OTHER_SHARE, got=brief(end[1]), want=brief(want[name][1]))
+        return fill(ELSEWHERE, name=name)
+    return UNHEARD
+
+
+def _names(dtypes):
+    return " and ".join(dtypes).replace("torch.", "")
 
 
 def _scaled_loss(got, want):
@@ -322,20 +379,20 @@ def _clip_evidence(got, want):
         if same_end(moved, wanted) and same_end(got["norms"][i], norm):
             continue
         if type(got["norms"][i]) is Raised:
-            return f"Your step raised: {brief(got['norms'][i])}."
+            return fill(STEP_RAISED, error=brief(got["norms"][i]))
         if same_end(moved, wanted):
-            return f"The gradient norm is {brief(norm)}; you report {brief(got['norms'][i])}."
+            return fill(OTHER_NORM, norm=brief(norm), got=brief(got["norms"][i]))
         if not math.isfinite(norm):
-            return (
-                f"The gradients overflowed, their norm is {brief(norm)}: this step must be "
-                f"skipped, yet the weights moved by {moved.norm():.2g}."
-            )
-        limit = "nothing should be clipped" if norm < LIMIT else "the step has length 0.1"
-        return (
-            f"The gradient norm is {brief(norm)} and the limit {LIMIT:g}: {limit}, "
-            f"yet the weights moved by {moved.norm():.2g} instead of {wanted.norm():.2g}."
+            return fill(NOT_SKIPPED, norm=brief(norm), moved=moved.norm())
+        return fill(
+            OTHER_MOVE,
+            norm=brief(norm),
+            limit=LIMIT,
+            so=SO_NOT_CLIPPED if norm < LIMIT else SO_CLIPPED,
+            moved=moved.norm(),
+            wanted=wanted.norm(),
         )
-    return f"The scales were {got['scales']}; {want['scales']} is wanted. Is `update` called?"
+    return fill(OTHER_SCALES, got=str(got["scales"]), want=str(want["scales"]))
 
 
 CLIP = Loop(
@@ -474,11 +531,7 @@ def run_accumulate(accumulate):
 
 
 def _outside(who, met):
-    names = " and ".join(met).replace("torch.", "") or "no dtype"
-    return (
-        f"outputs of {who} are {names}; under FP16 autocast they are float16. Which call stands "
-        "outside of the block?"
-    )
+    return fill(OUTSIDE, who=who, met=_names(met) or "no dtype")
 
 
 def _accumulate_evidence(got, want):
@@ -486,39 +539,36 @@ def _accumulate_evidence(got, want):
         losses, moved, wanted = got[name], got[name + " moved"], want[name + " moved"]
         if same_end(losses, want[name]) and same_end(moved, wanted):
             continue
-        where = f"Micro-batches of {name.replace(' | ', ', then ')}:"
-        if type(losses) is Raised:
-            return f"{where} {brief(losses)}."
-        if isinstance(losses, (list, tuple)) and len(losses) != len(want[name]):
-            count = f"{len(losses)} loss{'es' * (len(losses) != 1)}"
-            return f"{where} you return {count}; {len(want[name])} are wanted."
-        if got[name + " met"] != want[name + " met"]:
-            return f"{where} {_outside('the network', got[name + ' met'])}"
-        other = first_other(losses, want[name])
-        if other and other[0] == 0:
-            scaled = same_end(other[1], other[2] * _SCALE)
-            factor = f" That is {_SCALE:g} times as much, the scale." if scaled else ""
-            one = f"one large batch has {brief(other[2])}.{factor}"
-            return f"{where} loss 0 is {brief(other[1])}; {one}"
-        if not moved.isfinite().all():
-            return f"{where} weights end as inf or NaN. A step whose gradients overflow is skipped."
-        if not same_end(moved, wanted):
-            away = (moved - wanted).norm() / wanted.norm()
-            scales = got[name + " scale"], want[name + " scale"]
-            skipped = (
-                f" Your scale ends at {scales[0]:g}, and {scales[1]:g} is right: you skipped other "
-                "steps."
-                if scales[0] != scales[1]
-                else ""
-            )
-            return (
-                f"{where} the weights end {100 * away:.0f} % off the run with large batches."
-                f"{skipped}"
-            )
-        if other is None:
-            return f"{where} a list of {len(want[name])} losses is wanted."
-        return f"{where} loss {other[0]} is {brief(other[1])}; {brief(other[2])} is wanted."
-    return "The ends differ."
+        said = _group_evidence(got, want, name)
+        return fill(GROUP, sizes=name.replace(" | ", ", then "), said=said)
+    return ENDS_DIFFER
+
+
+def _group_evidence(got, want, name):
+    """What is true of the first sizes of micro-batches that end elsewhere."""
+    losses, moved, wanted = got[name], got[name + " moved"], want[name + " moved"]
+    if type(losses) is Raised:
+        return f"{brief(losses)}."
+    if isinstance(losses, (list, tuple)) and len(losses) != len(want[name]):
+        count = f"{len(losses)} loss{'es' * (len(losses) != 1)}"
+        return fill(FEWER_LOSSES, count=count, want=len(want[name]))
+    if got[name + " met"] != want[name + " met"]:
+        return _outside("the network", got[name + " met"])
+    other = first_other(losses, want[name])
+    if other and other[0] == 0:
+        scaled = same_end(other[1], other[2] * _SCALE)
+        why = fill(THE_SCALE, scale=_SCALE) if scaled else ""
+        return fill(LARGE_BATCH, got=brief(other[1]), want=brief(other[2]), why=why)
+    if not moved.isfinite().all():
+        return NOT_FINITE
+    if not same_end(moved, wanted):
+        scales = {"got": got[name + " scale"], "want": want[name + " scale"]}
+        why = fill(OTHER_SKIPS, **scales) if scales["got"] != scales["want"] else ""
+        return fill(OFF_LARGE, away=(moved - wanted).norm() / wanted.norm(), why=why)
+    if other is None:
+        return fill(GROUP_LOSSES, count=len(want[name]))
+    place, a, b = other
+    return fill(GROUP_LOSS, place=place, got=brief(a), want=brief(b))
 
 
 ACCUMULATE = Loop(
@@ -634,49 +684,38 @@ def _gan_evidence(got, want):
     for i in range(len(want["scales"])):
         losses = got["losses"][i]
         if type(losses) is Raised:
-            return f"Step {i} raised: {brief(losses)}."
+            return fill(GAN_RAISED, i=i, error=brief(losses))
         if not isinstance(losses, (list, tuple)) or len(losses) != 2:
-            return "Two losses are wanted, that of D and that of G."
+            return TWO_LOSSES
         for name in ("D", "G"):
             if got["met"][name] != want["met"][name]:
-                return f"In your steps {_outside(name, got['met'][name])}"
+                return fill(IN_YOUR_STEPS, said=_outside(name, got["met"][name]))
         for name in ("D", "G"):
             moved, wanted = got[name][i], want[name][i]
             if same_end(moved, wanted):
                 continue
             if not moved.any():
-                return f"In step {i} {name} stood still; {name} had no inf."
+                return fill(STOOD_STILL, i=i, name=name)
             if not wanted.any():
-                return f"In step {i} {name} had an inf, and moved by {moved.norm():.2g}."
+                return fill(HAD_AN_INF, i=i, name=name, moved=moved.norm())
             times = (moved @ wanted / (wanted @ wanted)).item()
             away = (moved - wanted).norm() / wanted.norm()
             if away > 50:
                 times = moved.norm() / wanted.norm()
-                return (
-                    f"In step {i} {name} moved {times:.0f} times as far as it should; the scale "
-                    f"was {(want['scales'][i - 1] if i else _GAN_SCALE):g}. Does a gradient still "
-                    "hold the scale when its optimizer steps?"
-                )
+                scale = want["scales"][i - 1] if i else _GAN_SCALE
+                return fill(HOLDS_SCALE, i=i, name=name, times=times, scale=scale)
             if (moved - times * wanted).norm() < 0.02 * moved.norm():
-                return f"In step {i} {name} moved {times:.2g} times as far as it should."
+                return fill(TOO_FAR, i=i, name=name, times=times)
             if moved @ wanted < -0.5 * moved.norm() * wanted.norm():
-                return (
-                    f"In step {i} {name} went against its way. Which labels does its loss compare "
-                    "with?"
-                )
-            return f"In step {i} {name} went {100 * away:.0f} % off its way."
+                return fill(AGAINST, i=i, name=name)
+            return fill(OFF_ITS_WAY, i=i, name=name, away=away)
         if got["scales"][i] != want["scales"][i]:
-            return (
-                f"After step {i} the scale is {got['scales'][i]:g}; {want['scales'][i]:g} is "
-                "wanted."
-            )
+            return fill(GAN_SCALE, i=i, got=got["scales"][i], want=want["scales"][i])
         other = first_other(losses, want["losses"][i])
         if other:
-            return (
-                f"In step {i} the loss of {'DG'[other[0]]} is {brief(other[1])}; "
-                f"{brief(other[2])} is wanted."
-            )
-    return "The ends differ."
+            place, a, b = other
+            return fill(GAN_LOSS, i=i, name="DG"[place], got=brief(a), want=brief(b))
+    return ENDS_DIFFER
 
 
 GAN = Loop(

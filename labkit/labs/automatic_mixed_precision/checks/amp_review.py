@@ -11,6 +11,11 @@ from labkit.labs.engine import Mistake, check, word
 
 LAB = "05_automatic_mixed_precision"
 
+MISSED = "Hunk {number} has a fault that no comment names."
+NO_LINE = "The pull request has no line {line}."
+NOT_TRUE = 'Line {line}, `{text}`: "{meaning}" is not true here.'
+OTHER_LINE = "Line {line}, `{text}`: not this line of hunk {number}. Which one?"
+
 REASONS = MappingProxyType(
     {
         "weights": "the weights are no longer float32",
@@ -240,7 +245,8 @@ def check_review(comments):
         # Of a review that is not finished nobody knows what its author has seen.
         unfinished = None if len(missed) > 1 else idea
         raise Mistake(
-            f"Hunk {place + 1} has a fault that no comment names.",
+            MISSED,
+            number=place + 1,
             misconception="what-runs-is-right" if approved else unfinished,
             search=False,
         )
@@ -251,7 +257,7 @@ def _place(line):
     for place, start in reversed(list(enumerate(starts()))):
         if start <= line < start + len(HUNKS[place].lines):
             return place, line - start + 1
-    raise Mistake(f"The pull request has no line {line}.")
+    raise Mistake(NO_LINE, line=line)
 
 
 def _judge_comment(hunk, place, within, reason, line):
@@ -260,12 +266,10 @@ def _judge_comment(hunk, place, within, reason, line):
         idea = hunk.tempting.get(reason)
         if idea == "backward-belongs-inside-autocast" and "zero_grad" in text:
             idea = "zero-grad-belongs-inside-autocast"
-        raise Mistake(
-            f'Line {line}, `{text}`: "{REASONS[reason]}" is not true here.', misconception=idea
-        )
+        raise Mistake(NOT_TRUE, line=line, text=text, meaning=REASONS[reason], misconception=idea)
     lines, _ = hunk.faults[reason]
     if within not in lines:
-        raise Mistake(f"Line {line}, `{text}`: not this line of hunk {place + 1}. Which one?")
+        raise Mistake(OTHER_LINE, line=line, text=text, number=place + 1)
 
 
 def _at(hunk, within):

@@ -24,7 +24,21 @@ NOT_LISTED = (
     "{call} gives {came}. `log1p` and `abs` are in neither set, so they keep the float16 that "
     "they got."
 )
+WEIGHT_CHANGED = "After the block a weight is {got}{rounded}."
+OTHER_VALUES = "{call} gives other values than without it."
+NO_GRADIENT = "A weight has no float32 gradient. Does your cast cut the graph?"
+STAYS_NARROW = "After the block the network still computes in 16 bits."
+RAISED = "{call} raised: {error}."
+RAISED_BY = "{call} raised {error}."
+NO_TENSOR = "{call} gives {came}. Do you return what func returns?"
+CASE_DTYPE = "{call} is {got}; torch.autocast gives {want}. {why}"
+KEPT_NARROW = "A name of `WIDE` gets float32, also where 16 bits came."
+OTHER_BITS = "{call} has the right dtype and other bits than torch.autocast's."
+
 OTHER_DTYPE = "Inside {block} autocast `{name}` is {got}; {want} is wanted. {why}"
+A_CAST = "You called `{name}`. No casts: let the operation decide."
+STANDS_STILL = "`{name}` does not change with {source}. What is it to be made of?"
+MOVES = "`{name}` changes with {source}. What is it to be made of?"
 
 
 # Autocast by hand
@@ -107,8 +121,9 @@ def check_mini_autocast(shown, seed):
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
         if now.dtype is not torch.float32 or not torch.equal(was, now):
             raise Mistake(
-                f"After the block a weight is {name_of(now.dtype)}"
-                + (", and rounded." if now.dtype is torch.float32 else "."),
+                WEIGHT_CHANGED,
+                got=name_of(now.dtype),
+                rounded=", and rounded" if now.dtype is torch.float32 else "",
                 misconception="autocast-casts-the-parameters",
             )
     with emulate_gpu():
@@ -121,14 +136,14 @@ def check_mini_autocast(shown, seed):
                 if getattr(got, "dtype", None) is not torch.float16:
                     raise Mistake(NOT_LISTED, call=call, came=came(got))
                 if not torch.equal(got, case()):
-                    raise Mistake(f"{call} gives other values than without it.")
+                    raise Mistake(OTHER_VALUES, call=call)
     _value(shown["loss"], "loss.backward()")
     weights = _network().parameters()
     if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):
-        raise Mistake("A weight has no float32 gradient. Does your cast cut the graph?")
+        raise Mistake(NO_GRADIENT)
     outside = _value(shown["outside"], "network(x) after the block")
     if outside.dtype is not torch.float32 or not outside.isfinite().all():
-        raise Mistake("After the block the network still computes in 16 bits.")
+        raise Mistake(STAYS_NARROW)
 
 
 def _fits(gradient, weight):
@@ -145,28 +160,32 @@ def _judge_case(text, case, dtype, shown):
         want = case().detach()
     call = f"`{text}` inside `mini_autocast({name_of(dtype)})`"
     if type(got) is Raised and "dtype" in got.message and "bias=b" in text:
-        raise Mistake(f"{call} raised: {got.message}.", misconception="keywords-need-no-cast")
+        idea = "keywords-need-no-cast"
+        raise Mistake(RAISED, call=call, error=got.message, misconception=idea)
     if type(got) is Raised and text.startswith("nll_loss"):
-        raise Mistake(f"{call} raised: {got.message}.", misconception="every-tensor-is-cast")
+        idea = "every-tensor-is-cast"
+        raise Mistake(RAISED, call=call, error=got.message, misconception=idea)
     got = _value(got, call)
     if not isinstance(got, torch.Tensor):
-        raise Mistake(f"{call} gives a {type(got).__name__}. Do you return what func returns?")
+        raise Mistake(NO_TENSOR, call=call, came=came(got))
     if got.dtype is not want.dtype:
         listed = want.dtype is torch.float32 and "(x @ w)" in text
         keeps = listed and got.dtype is dtype and not _narrows(shown, dtype)
-        wide = " A name of `WIDE` gets float32, also where 16 bits came." if keeps else ""
         raise Mistake(
-            f"{call} is {name_of(got.dtype)}; torch.autocast gives {name_of(want.dtype)}.{wide}",
+            CASE_DTYPE,
+            call=call,
+            got=name_of(got.dtype),
+            want=name_of(want.dtype),
+            why=KEPT_NARROW if keeps else "",
             misconception=None if keeps else _idea(text, got, dtype),
             search=not keeps,
         )
     if torch.equal(got.nan_to_num(), want.nan_to_num()):
         return
-    said = f"{call} has the right dtype and other bits than torch.autocast's."
     with torch.no_grad():
         late = case().detach().to(want.dtype)
     idea = "casting-the-output-is-enough" if torch.equal(got, late) else None
-    raise Mistake(said, misconception=idea)
+    raise Mistake(OTHER_BITS, call=call, misconception=idea)
 
 
 def _narrows(shown, dtype):
@@ -190,7 +209,7 @@ def _idea(text, got, dtype):
 
 def _value(got, call):
     if type(got) is Raised:
-        raise AnswerError(f"{call} raised {failure(got)}.")
+        raise AnswerError(RAISED_BY, call=call, error=failure(got))
     return got
 
 
@@ -336,9 +355,7 @@ def check_dtypes(shown, seed):
             )
         for entry in entries:
             if entry["casts"]:
-                raise Mistake(
-                    f"You called `{entry['casts'][0]}`. No casts: let the operation decide."
-                )
+                raise Mistake(A_CAST, name=entry["casts"][0])
         _judge_sources(lists, entries[0], _drawn(seed, 2).to(dtype))
 
 
@@ -361,10 +378,7 @@ def _judge_sources(lists, entry, h):
             # NaN, as in h.log(), is equal to NaN here.
             changed = not torch.equal(*(one[place].float().nan_to_num() for one in (first, other)))
             if changed != expected:
-                raise Mistake(
-                    f"`{name}` {'does not change' if expected else 'changes'} with {source}. "
-                    "What is it to be made of?"
-                )
+                raise Mistake(STANDS_STILL if expected else MOVES, name=name, source=source)
     if "promotion" not in entry["met"]:
         raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
     if torch.equal(first[3], h):

@@ -2,14 +2,15 @@
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.messages import show
-from labkit.labs.engine.reading import several
+from labkit.labs.engine.messages import came, fill, show
+from labkit.labs.engine.reading import failure, several
 from labkit.labs.engine.running import plain
 from labkit.labs.loss_scaling import solutions
 from labkit.training.scaling import to_float32
@@ -17,6 +18,49 @@ from labkit.training.scaling import to_float32
 LAB = "04_loss_scaling"
 
 OTHER_PAIR = "`{call}` is {got}; GradScaler goes to {want}. {why}"
+OTHER_COUNT = "{name}: {got} pairs came back for {want} flags."
+TURNED = "The scale comes first, then the count."
+AFTER_OVERFLOW = "After an overflow the scale is multiplied by {factor} and the count is 0."
+ONLY_COUNTS = "This is good step {good} in a row of {interval}: only the count changes."
+NO_GROWTH = "Growth would make the scale inf, so it stays, and counting begins again at 0."
+GROWS = (
+    "This is good step {good} in a row of {interval}: the scale is multiplied by {factor} and the "
+    "count is 0."
+)
+FACTOR_ROUNDED = "You rounded {factor} to float32 before the product; round the product only."
+
+RAISED = "{name}: {error}."
+OTHER_STEP = "{name}, finite gradients: {key} becomes {got}; with GradScaler {want}. {why}"
+STILL_SCALED = (
+    "The step was taken with the gradient still scaled. Where a row occurs twice, coalesce() makes "
+    "a new tensor: what does p.grad hold?"
+)
+TIMES_AS_LONG = "The step is {times:.4g} times as long as it should be."
+FIRST_STOOD = "Two optimizers, NaN in the second: the first one did not take its step."
+WIDE = "BF16 and float64 gradients: {key} becomes {got}; with GradScaler {want}."
+LARGE_TWICE = (
+    "Scaled gradients of 2e38, twice: each is finite, and the weights go to {got}; with GradScaler "
+    "{want}."
+)
+LARGE = "A scaled gradient of 2e38: the weights go to {got}; with GradScaler {want}."
+SIXTEEN_BIT = "An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted."
+WEIGHT_BECAME = "the weight 1 becomes {got}"
+NO_FLAG = "{name}: you return {came}; True (skipped) or False is wanted."
+OTHER_FLAG = "{name}: the gradients {are}, and you return {got}."
+NO_PARAMETERS = "{name}: the optimizer's parameters did not come back."
+NOT_SKIPPED = (
+    "{name}, a gradient is inf or NaN: {key} went from {before} to {after}; no bit may change."
+)
+
+OTHER_SCALER = (
+    "{name}: after step {step} {what} is {got:exact}, with GradScaler {want:exact}. {why}"
+)
+LOADED = "The scaler was saved after step {step}, and another one loaded what was saved."
+WENT = "It went {times:g} times as far as it should; the scale was {scale:g}."
+ITS_OVERFLOW = "Its own gradient overflowed, so it stays."
+ITS_STEP = "Its own gradients were finite, so its optimizer steps."
+HALVES = "A gradient overflowed in this step, so the scale halves, once."
+GOOD_STEP = "This is good step {good} in a row of {interval}, so the scale {then}."
 
 
 # The transition
@@ -82,30 +126,25 @@ def check_transition(answers, seed):
                 )
             before = want
         if len(answers[name]) != len(wanted):
-            raise Mistake(f"{name}: {len(answers[name])} pairs came back for {len(wanted)} flags.")
+            raise Mistake(OTHER_COUNT, name=name, got=len(answers[name]), want=len(wanted))
 
 
 def _transition_rule(before, flag, settings, pair, want):
     """The rule that the wanted pair follows, as a sentence."""
     (scale, count), (growth, backoff, interval) = before, settings
     if pair[::-1] == want:
-        return "The scale comes first, then the count."
+        return TURNED
     if flag:
-        factor = backoff
-        said = f"After an overflow the scale is multiplied by {backoff} and the count is 0."
+        factor, rule = backoff, AFTER_OVERFLOW
     elif count + 1 < interval:
-        return f"This is good step {count + 1} in a row of {interval}: only the count changes."
+        factor, rule = 1.0, ONLY_COUNTS
     elif math.isinf(to_float32(scale * growth)):
-        return "Growth would make the scale inf, so it stays, and counting begins again at 0."
+        return NO_GROWTH
     else:
-        factor = growth
-        said = (
-            f"This is good step {count + 1} in a row of {interval}: the scale is multiplied by "
-            f"{growth} and the count is 0."
-        )
+        factor, rule = growth, GROWS
     if pair[0] != want[0] and pair[0] == to_float32(scale * to_float32(factor)):
-        return f"You rounded {factor} to float32 before the product; round the product only."
-    return said
+        rule = FACTOR_ROUNDED
+    return fill(rule, factor=str(factor), good=count + 1, interval=interval)
 
 
 def _transition_idea(before, flag, settings, pair, want, later):
@@ -317,25 +356,26 @@ def check_scaled_step(seen, seed):
         _judge_flags(flags, [False, True], name)
         for key, value in right.items():
             if key.startswith("parameter") and not torch.equal(good[key], value):
+                still = _still_scaled(name, scene, key, good)
                 raise Mistake(
-                    f"{name}, finite gradients: {key} becomes {_short(good[key])}; with GradScaler "
-                    f"{_short(value)}.{_still_scaled(name, scene, key, good)}"
-                    f"{_how_long(scene, key, good[key], value)}"
+                    OTHER_STEP,
+                    name=name,
+                    key=key,
+                    got=_short(good[key]),
+                    want=_short(value),
+                    why=f"{still} {_how_long(scene, key, good[key], value)}".strip(),
                 )
         _judge_skip(good, after, name)
     flags, free, before, after = _fetched(seen["two optimizers"], "two optimizers")
     _judge_flags(flags, [False, True], "two optimizers, NaN in the second")
     if free["parameter 0"].item() != 0.5:
-        raise Mistake("Two optimizers, NaN in the second: the first one did not take its step.")
+        raise Mistake(FIRST_STOOD)
     _judge_skip(before, after, "two optimizers")
     flags, after = _fetched(seen["BF16 and float64 gradients"], "BF16 and float64 gradients")
     _judge_flags(flags, [False], "BF16 and float64 gradients")
     for key, value in _wide(_torch_step)[1].items():
         if not torch.equal(after[key], value):
-            raise Mistake(
-                f"BF16 and float64 gradients: {key} becomes {_short(after[key])}; with GradScaler "
-                f"{_short(value)}."
-            )
+            raise Mistake(WIDE, key=key, got=_short(after[key]), want=_short(value))
     flags, moved = _fetched(seen["large gradients"], "scaled gradients of 2e38, twice")
     if not torch.equal(moved, _large(_torch_step)[1]):
         alone = seen["a large gradient"]
@@ -343,27 +383,20 @@ def check_scaled_step(seen, seed):
             alone[1], _large(_torch_step, 0.0)[1]
         )
         idea = "finite-terms-finite-sum" if fits_alone and not moved.any() else None
-        raise Mistake(
-            f"Scaled gradients of 2e38, twice: each is finite, and the weights go to "
-            f"{_short(moved)}; with GradScaler {_short(_large(_torch_step)[1])}.",
-            misconception=idea,
-        )
+        want = _short(_large(_torch_step)[1])
+        raise Mistake(LARGE_TWICE, got=_short(moved), want=want, misconception=idea)
     _judge_flags(flags, [False], "scaled gradients of 2e38, twice")
     flags, moved = _fetched(seen["a large gradient"], "a scaled gradient of 2e38")
     _judge_flags(flags, [False], "a scaled gradient of 2e38")
     if not torch.equal(moved, _large(_torch_step, 0.0)[1]):
-        raise Mistake(
-            f"A scaled gradient of 2e38: the weights go to {_short(moved)}; with GradScaler "
-            f"{_short(_large(_torch_step, 0.0)[1])}."
-        )
+        raise Mistake(LARGE, got=_short(moved), want=_short(_large(_torch_step, 0.0)[1]))
     half = seen["FP16 gradients"]
     if type(half) is not Raised or half.type_name != "ValueError":
-        said = half.type_name if type(half) is Raised else f"the weight 1 becomes {_short(half)}"
+        raised = type(half) is Raised
         raise Mistake(
-            f"An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted.",
-            misconception=(
-                None if type(half) is Raised else "sixteen-bit-gradients-can-be-unscaled"
-            ),
+            SIXTEEN_BIT,
+            said=half.type_name if raised else fill(WEIGHT_BECAME, got=_short(half)),
+            misconception=(None if raised else "sixteen-bit-gradients-can-be-unscaled"),
             search=False,
         )
 
@@ -375,7 +408,7 @@ def _how_long(scene, key, got, right):
     times = (went @ wanted / (wanted @ wanted)).item()
     if not abs(times) > 1 or (went - times * wanted).norm() > 1e-3 * went.norm():
         return ""
-    return f" The step is {times:.4g} times as long as it should be."
+    return fill(TIMES_AS_LONG, times=times)
 
 
 def _still_scaled(name, scene, key, good):
@@ -383,12 +416,7 @@ def _still_scaled(name, scene, key, good):
     if name != "SGD with sparse gradients":
         return ""
     _, scaled, _ = scene(lambda optimizer, scale: optimizer.step())
-    if not torch.equal(good[key], scaled[key]):
-        return ""
-    return (
-        " The step was taken with the gradient still scaled. Where a row occurs twice, coalesce() "
-        "makes a new tensor: what does p.grad hold?"
-    )
+    return STILL_SCALED if torch.equal(good[key], scaled[key]) else ""
 
 
 def _torch_step(optimizer, scale):
@@ -399,33 +427,28 @@ def _torch_step(optimizer, scale):
 
 def _fetched(got, name):
     if type(got) is Raised:
-        place = f" in your line `{got.line}`" if got.line else ""
-        said = got.message.split(". ")[0].rstrip(
-            "."
-        )  # torch's next sentences are on its dispatcher
-        raise AnswerError(f"{name}: {got.type_name}: {said}{place}.")
+        # torch's next sentences are on its dispatcher.
+        first = replace(got, message=got.message.split(". ")[0])
+        raise AnswerError(RAISED, name=name, error=failure(first))
     return got
 
 
 def _judge_flags(flags, wanted, name):
     for got, want in zip(flags, wanted, strict=True):
         if not isinstance(got, (bool, torch.Tensor)):
-            raise Mistake(f"{name}: you return {got!r}; True (skipped) or False is wanted.")
+            raise Mistake(NO_FLAG, name=name, came=came(got))
         if bool(got) != want:
-            kind = "hold an inf or a NaN" if want else "are all finite"
-            raise Mistake(f"{name}: the gradients {kind}, and you return {bool(got)}.")
+            are = "hold an inf or a NaN" if want else "are all finite"
+            raise Mistake(OTHER_FLAG, name=name, are=are, got=bool(got))
 
 
 def _judge_skip(before, after, name):
     if "parameter 0" not in before or not before.keys() <= after.keys():
-        raise Mistake(f"{name}: the optimizer's parameters did not come back.")
+        raise Mistake(NO_PARAMETERS, name=name)
     for key, value in after.items():
         old = before.get(key, torch.zeros_like(value))
         if not torch.equal(old, value):
-            raise Mistake(
-                f"{name}, a gradient is inf or NaN: {key} went from {_short(old)} to "
-                f"{_short(value)}; no bit may change."
-            )
+            raise Mistake(NOT_SKIPPED, name=name, key=key, before=_short(old), after=_short(value))
 
 
 def _short(tensor):
@@ -574,10 +597,19 @@ def check_scaler(answers, seed):
                 ("the scale", "the first weight", "the second weight"), got, want, strict=True
             ):
                 if mine != theirs:
+                    why = (
+                        _scaler_rule(what, script, i),
+                        _loaded(script, i),
+                        _weight_went(what, rows, right, i, script),
+                    )
                     raise Mistake(
-                        f"{name}: after step {i + 1} {what} is {show(mine)}, with GradScaler "
-                        f"{show(theirs)}. {_scaler_rule(what, script, i)}"
-                        f"{_loaded(script, i)}{_weight_went(what, rows, right, i, script)}"
+                        OTHER_SCALER,
+                        name=name,
+                        step=i + 1,
+                        what=what,
+                        got=mine,
+                        want=theirs,
+                        why=" ".join(filter(None, why)),
                     )
 
 
@@ -585,7 +617,7 @@ def _loaded(script, i):
     resume = script[3]
     if resume is None or i < resume:
         return ""
-    return f" The scaler was saved after step {resume}, and another one loaded what was saved."
+    return fill(LOADED, step=resume)
 
 
 def _weight_went(what, rows, right, i, script):
@@ -595,7 +627,7 @@ def _weight_went(what, rows, right, i, script):
     wanted, went = right[i][place] - before[place], rows[i][place] - before[place]
     if not place or not wanted or not went or not math.isfinite(went):
         return ""
-    return f" It went {went / wanted:g} times as far as it should; the scale was {before[0]:g}."
+    return fill(WENT, times=went / wanted, scale=before[0])
 
 
 def _scaler_rule(what, script, i):
@@ -603,19 +635,15 @@ def _scaler_rule(what, script, i):
     _, interval, flags, _ = script
     if what != "the scale":
         overflowed = flags[i][what == "the second weight"]
-        return (
-            "Its own gradient overflowed, so it stays."
-            if overflowed
-            else "Its own gradients were finite, so its optimizer steps."
-        )
+        return ITS_OVERFLOW if overflowed else ITS_STEP
     if any(flags[i]):
-        return "A gradient overflowed in this step, so the scale halves, once."
+        return HALVES
     good = 0
     for overflows in flags[: i + 1]:
         good = 0 if any(overflows) or good == interval else good
         good += not any(overflows)
     then = "doubles" if good == interval else "stays"
-    return f"This is good step {good} in a row of {interval}, so the scale {then}."
+    return fill(GOOD_STEP, good=good, interval=interval, then=then)
 
 
 check_scaler.slip(

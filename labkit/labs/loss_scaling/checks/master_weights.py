@@ -11,13 +11,34 @@ from labkit.formats import BF16, spacing
 from labkit.labs.engine import AnswerError, Mistake, attempt, calls, check, number, word
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill, show
+from labkit.labs.engine.reading import failure
 
 LAB = "04_loss_scaling"
 
+OTHER_FATE = (
+    "`{call}` is {got}. FP16 stores the gradient as {stored:exact}; weight - lr * {stored:exact} "
+    "is {exact:exact}, and FP16 stores {after:exact}."
+)
+
+RAISED = "{name}: {error}."
+OTHER_SHAPES = "{name}: after step() the parameters have another shape."
+OTHER_DTYPE = "{name}: after step() the model's weight is {got}; it must stay torch.bfloat16."
+OTHER_WEIGHT = (
+    "{name}: after {steps} steps weight {i} is {got:.6g}; exact arithmetic gives {want:.6g}, "
+    "within half a BF16 gap. {why}"
+)
+IDLE_MOVED = "{name}: a parameter without a gradient went to {idle}."
 ONE_STEP = "It is where the last step alone would leave it: no earlier step was kept."
 OTHER_WAY = "It went the other way: which sign has the update?"
 SO_FAR = "It went {times:.3g} times as far as it should, with lr {lr:exact}."
 UNMOVED = "It did not move: do your steps come to it?"
+
+NO_POWER = "{name}: {got} is no power of two, so it would round the gradients."
+OTHER_SCALE = (
+    "{name}: you pick {got:exact}. Headroom times S times the largest |g| is {reach:.6g}{verdict}."
+)
+ABOVE = ", above FP16's largest value, 65504"
+BELOW = "; twice that is still at most 65504"
 
 
 # Two losses
@@ -55,9 +76,9 @@ def check_fate(answers, seed):
         after = float(np.float16(weight - lr * stored))
         want = FATES[0] if stored == 0 else FATES[1] if after == weight else FATES[2]
         if got != want:
+            exact = weight - lr * stored
             raise Mistake(
-                f"`{call}` is {got!r}. FP16 stores the gradient as {show(stored)}; weight - lr * "
-                f"{show(stored)} is {show(weight - lr * stored)}, and FP16 stores {show(after)}."
+                OTHER_FATE, call=call, got=repr(got), stored=stored, exact=exact, after=after
             )
 
 
@@ -164,15 +185,15 @@ def check_masters(answers, seed):
     for name, (weights, gradient, lr, steps, _) in _runs(seed).items():
         got = answers[name]
         if type(got) is Raised:
-            place = f" in your line `{got.line}`" if got.line else ""
-            raise AnswerError(f"{name}: {got.type_name}: {got.message}{place}.")
+            raise AnswerError(RAISED, name=name, error=failure(got))
         weight, idle = got
         if (len(weight), len(idle)) != (len(weights), 2):
-            raise Mistake(f"{name}: after step() the parameters have another shape.")
+            raise Mistake(OTHER_SHAPES, name=name)
         if weight.dtype != torch.bfloat16:
             raise Mistake(
-                f"{name}: after step() the model's weight is {weight.dtype}; it must stay "
-                "torch.bfloat16.",
+                OTHER_DTYPE,
+                name=name,
+                got=str(weight.dtype),
                 misconception=(
                     "the-model-becomes-the-master" if weight.dtype == torch.float32 else None
                 ),
@@ -187,17 +208,18 @@ def check_masters(answers, seed):
         off = ~((weight.double() - want).abs() <= slack)
         if off.any():
             i = int(off.nonzero()[0])
+            far = _how_far(weight.double() - start, want - start, lr)
             raise Mistake(
-                f"{name}: after {steps} steps weight {i} is {weight[i].item():.6g}; exact "
-                f"arithmetic gives {want[i].item():.6g}, within half a BF16 gap. "
-                + (
-                    ONE_STEP
-                    if torch.equal(weight, last_alone)
-                    else _how_far(weight.double() - start, want - start, lr)
-                )
+                OTHER_WEIGHT,
+                name=name,
+                steps=steps,
+                i=i,
+                got=weight[i],
+                want=want[i],
+                why=ONE_STEP if torch.equal(weight, last_alone) else far,
             )
         if (idle != 1).any():
-            raise Mistake(f"{name}: a parameter without a gradient went to {idle.tolist()}.")
+            raise Mistake(IDLE_MOVED, name=name, idle=str(idle.tolist()))
 
 
 def _how_far(went, wanted, lr):
@@ -283,16 +305,10 @@ def check_pick_scale(answers, seed):
         if value == 2.0**power:
             continue
         if not math.isfinite(value) or value <= 0 or math.frexp(value)[0] != 0.5:
-            raise Mistake(f"{name}: {value!r} is no power of two, so it would round the gradients.")
+            raise Mistake(NO_POWER, name=name, got=repr(value))
         reach = float(largest) * value
-        verdict = (
-            f"{reach:.6g}, above FP16's largest value, 65504"
-            if reach > 65504
-            else f"{reach:.6g}; twice that is still at most 65504"
-        )
-        raise Mistake(
-            f"{name}: you pick {show(value)}. Headroom times S times the largest |g| is {verdict}."
-        )
+        verdict = ABOVE if reach > 65504 else BELOW
+        raise Mistake(OTHER_SCALE, name=name, got=value, reach=reach, verdict=verdict)
 
 
 @check_pick_scale.wrong(

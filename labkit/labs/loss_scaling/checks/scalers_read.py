@@ -11,6 +11,18 @@ from labkit.training import StepRecord
 
 LAB = "04_loss_scaling"
 
+NO_LINE = "{name}: None is no line number; 0 says that no line fails."
+OTHER_LINE = "{name}: you point to line {line:g}. When it runs, {said}."
+NO_FAULT = "{name}: you find no fault. When it runs, {said}."
+
+OTHER_CAUSE = "{name} is not {cause}: {evidence}. {sign}"
+TRACE = (
+    "{skipped} of {steps} steps are skipped{where}; the scale goes from 2**{first:.0f} to "
+    "2**{last:.0f}, the loss from {loss:.3g} to {end:.3g}{until}"
+)
+SKIPS = ", the first {first}, the last {last}, {in_a_row} in a row"
+UNTIL_NAN = " in one step, from {loss:.3g} at step {step}, and it was not rising"
+
 
 # Which line?
 
@@ -71,12 +83,12 @@ def check_which_line(answer):
     answer = entries(answer, list(solutions.which_line), call="which_line")
     for name, line in solutions.which_line.items():
         if answer[name] is None:
-            raise Mistake(f"{name}: None is no line number; 0 says that no line fails.")
+            raise Mistake(NO_LINE, name=name)
         said_line = number(answer[name], call=f'which_line["{name}"]')
         # Of two things with one name either may get another.
         if said_line not in ((3, 4) if name == "E" else (line,)):
-            said = f"you point to line {said_line:g}" if said_line else "you find no fault"
-            raise Mistake(f"{name}: {said}. When it runs, {_SAID[name]}.")
+            template = OTHER_LINE if said_line else NO_FAULT
+            raise Mistake(template, name=name, line=said_line, said=_SAID[name])
 
 
 check_which_line.slip(
@@ -139,7 +151,11 @@ def check_diagnosis(answer):
         said = word(answer[name], CAUSES, call=f'diagnosis["{name}"]')
         if said != cause:
             raise Mistake(
-                f"{name} is not {said}: {_evidence(traces()[name])}. {_SIGNS[said]}",
+                OTHER_CAUSE,
+                name=name,
+                cause=said,
+                evidence=_evidence(traces()[name]),
+                sign=_SIGNS[said],
                 misconception=_CONFUSED.get((cause, said)),
                 search=False,
             )
@@ -170,13 +186,16 @@ def _evidence(records):
     skipped = [record.step for record in records if record.skipped]
     in_a_row = sum(after - before == 1 for before, after in pairwise(skipped))
     first, last = records[0], records[-1]
-    where = (
-        f", the first {skipped[0]}, the last {skipped[-1]}, {in_a_row} in a row" if skipped else ""
-    )
-    return (
-        f"{len(skipped)} of {len(records)} steps are skipped{where}; the scale goes from "
-        f"2**{math.log2(first.loss_scale):.0f} to 2**{math.log2(last.loss_scale):.0f}, the loss "
-        f"from {first.loss:.3g} to {last.loss:.3g}{_until_nan(records)}"
+    where = SKIPS.format(first=skipped[0], last=skipped[-1], in_a_row=in_a_row) if skipped else ""
+    return TRACE.format(
+        skipped=len(skipped),
+        steps=len(records),
+        where=where,
+        first=math.log2(first.loss_scale),
+        last=math.log2(last.loss_scale),
+        loss=first.loss,
+        end=last.loss,
+        until=_until_nan(records),
     )
 
 
@@ -186,7 +205,7 @@ def _until_nan(records):
     if not place:
         return ""
     before = records[place - 1]
-    return f" in one step, from {before.loss:.3g} at step {before.step}, and it was not rising"
+    return UNTIL_NAN.format(loss=before.loss, step=before.step)
 
 
 check_diagnosis.slip(
