@@ -1,6 +1,7 @@
 """Checks of lab 06, sitting A: three facts, the recipe, the peak, the roofline."""
 
 import math
+import random
 
 from labkit.labs.engine import Mistake, attempt, calls, check, number, several, truth, word
 from labkit.labs.engine.behaviour import near
@@ -232,10 +233,28 @@ _PEAKS = {
 }
 
 
-@check(calls([inputs for inputs, *_ in _PEAKS.values()]))
-def check_peak(answers):
+_CHIPS = [inputs for inputs, *_ in _PEAKS.values()]  # what goes beside the answer: no peaks
+
+
+def _peak_inputs(seed):
+    """Units, multiply-adds and clocks of the chips above, and of one that is drawn."""
+    draw = random.Random(seed)
+    drawn = draw.randrange(10, 1000), draw.choice((1, 64, 128, 256)), draw.randrange(1000, 2500)
+    return [*_CHIPS, drawn]
+
+
+def _peaks(seed):
+    *_, drawn = _peak_inputs(seed)
+    units, multiply_adds, clock = drawn
+    operations = 2 * units * multiply_adds
+    made = drawn, f"{operations * clock / 1e6:.6f}", f"{operations} operations a clock make"
+    return _PEAKS | {"a chip of no vendor": made}
+
+
+@check(calls(_peak_inputs))
+def check_peak(answers, seed):
     """Dense peaks from units and clock, as the vendors print them."""
-    for (name, (inputs, printed, source)), got in zip(_PEAKS.items(), answers, strict=True):
+    for (name, (inputs, printed, source)), got in zip(_peaks(seed).items(), answers, strict=True):
         call = f"peak({', '.join(map(str, inputs))})"
         value = number(got, call=call)
         # A printed figure is rounded to its last digit: half a unit of it, and float32's roundings.
@@ -290,10 +309,20 @@ _PRODUCTS = [
 ]
 
 
-@check(calls(_PRODUCTS))
-def check_least_time(answers):
+def _products(seed):
+    """The products above, and four that are drawn, on two devices."""
+    draw = random.Random(seed)
+    drawn = []
+    for rate, bandwidth in [(989e12, 3.35e12), (19.5e12, 1.555e12)] * 2:
+        shape = [2 ** draw.randrange(14) for _ in range(3)]
+        drawn.append((*shape, draw.choice((1, 2, 4)), rate, bandwidth))
+    return _PRODUCTS + drawn
+
+
+@check(calls(_products))
+def check_least_time(answers, seed):
     """The least time of a product, and what bounds it."""
-    for inputs, got in zip(_PRODUCTS, answers, strict=True):
+    for inputs, got in zip(_products(seed), answers, strict=True):
         m, n, k, size, rate, bandwidth = inputs
         call = f"least_time({m}, {n}, {k}, {size}, {rate:.4g}, {bandwidth:.4g})"
         seconds, bound = several(got, 2, call=call)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 from statistics import fmean, stdev
 
 from labkit.devices import AsyncDevice
@@ -77,19 +78,27 @@ _STEPS = [
 ]
 
 
-def run_speedup(speedup):
+def _steps(seed):
+    """The steps above, and one of parts that are drawn."""
+    draw = random.Random(seed)
+    seconds = {part: round(draw.uniform(0.5, 9), 2) for part in ("matmul", "norm", "data", "rest")}
+    faster = {part: round(draw.uniform(1.1, 8), 1) for part in ("norm", "matmul")}
+    return [*_STEPS, (seconds, faster)]
+
+
+def run_speedup(speedup, seed):
     """`speedup` of each step, and its two arguments as it left them."""
     found = []
-    for step in _STEPS:
+    for step in _steps(seed):
         arguments = copy.deepcopy(step)
         found.append((attempt(speedup, *arguments), *arguments))
     return found
 
 
 @check(run_speedup)
-def check_speedup(answers):
+def check_speedup(answers, seed):
     """How much faster the whole step is, from its parts."""
-    for (seconds, faster), (got, *left) in zip(_STEPS, answers, strict=True):
+    for (seconds, faster), (got, *left) in zip(_steps(seed), answers, strict=True):
         call = f"speedup({seconds}, {faster})"
         for name, before, after in zip(("seconds", "faster"), (seconds, faster), left, strict=True):
             if after != before and type(got) is not Raised:
@@ -177,9 +186,15 @@ _SCENES = {
 }
 
 
-def run_timed(timed):
+def _scenes(seed):
+    """The scenes above, and one with a kernel that is drawn."""
+    kernel = random.Random(seed).randrange(50, 90) / 1e4
+    return _SCENES | {"3 repeats": (kernel, 0.0, 0.0, 3, {})}
+
+
+def run_timed(timed, seed):
     """`timed` on simulated devices; how often it launched and read the clock comes back too."""
-    return {name: _time(timed, *scene) for name, scene in _SCENES.items()}
+    return {name: _time(timed, *scene) for name, scene in _scenes(seed).items()}
 
 
 class _Read(AsyncDevice):
@@ -208,10 +223,10 @@ def _time(timed, kernel, pending, warm_up, repeats, hiccups):
 
 
 @check(run_timed)
-def check_timed(answers):
+def check_timed(answers, seed):
     """Warm, synchronised on both sides, and a median."""
-    kinds = {}
-    for name, scene in _SCENES.items():
+    kinds, scenes = {}, _scenes(seed)
+    for name, scene in scenes.items():
         got, launched, reads = answers[name]
         repeats = scene[3]
         call = f"timed(device, work, {repeats})"
@@ -223,7 +238,7 @@ def check_timed(answers):
         kinds[name] = _time_kind(value, *scene)
     wrong = [name for name, kind in kinds.items() if kind != "right"]
     if wrong:
-        got, (kernel, pending, warm_up, repeats, _) = answers[wrong[0]][0], _SCENES[wrong[0]]
+        got, (kernel, pending, warm_up, repeats, _) = answers[wrong[0]][0], scenes[wrong[0]]
         why = _TIMES.get(kinds[wrong[0]], "")
         raise Mistake(
             _OTHER_TIME,
@@ -327,10 +342,19 @@ _PAIRS = {
 _T = {3: 4.303, 5: 2.776}
 
 
-@check(calls([(list(pairs), margin, _T[len(pairs)]) for pairs, margin in _PAIRS.values()]))
-def check_verdict(answers):
+def _pairs(seed):
+    """The differences above, and four rows that are drawn."""
+    draw, drawn = random.Random(seed), {}
+    for place in range(1, 5):
+        centre, spread = draw.uniform(-1, 1), draw.uniform(0.05, 0.5)
+        drawn[f"row {place}"] = ([round(draw.gauss(centre, spread), 2) for _ in range(5)], 0.5)
+    return _PAIRS | drawn
+
+
+@check(calls(lambda seed: [(list(p), margin, _T[len(p)]) for p, margin in _pairs(seed).values()]))
+def check_verdict(answers, seed):
     """Equivalent, worse, better or inconclusive, against a margin."""
-    for (name, (pairs, margin)), got in zip(_PAIRS.items(), answers, strict=True):
+    for (name, (pairs, margin)), got in zip(_pairs(seed).items(), answers, strict=True):
         call = f"verdict({pairs}, {margin}, {_T[len(pairs)]})"
         got = word(got, _WORDS, call=call)
         want = solutions.verdict(pairs, margin, _T[len(pairs)])
