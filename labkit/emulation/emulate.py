@@ -15,7 +15,7 @@ import torch
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import autocast_lists, tensor_core
 from labkit.emulation.compiled import uncompiled
-from labkit.emulation.device_names import cuda_names_the_cpu
+from labkit.emulation.device_names import cuda_refused
 from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
@@ -79,7 +79,7 @@ def _install() -> ExitStack:
             _installed_kernels(),
             fp32_products_pinned("ieee", device="cpu"),
             _slow_path_of_attention(),
-            cuda_names_the_cpu(),
+            cuda_refused(),
         ):
             stack.enter_context(part)
         return stack.pop_all()
@@ -90,9 +90,7 @@ class emulate_gpu(ContextDecorator):
 
     Ordinary code then behaves as on a GPU, forward and backward: ``torch.autocast("cpu",
     dtype=torch.float16)`` or bfloat16, ``torch.amp.GradScaler("cpu")``, ``model.half()``. Values
-    that leave the range become inf, those below it 0. Tensors on a CUDA device are left alone. On
-    a machine without CUDA, ``torch.autocast("cuda")`` and ``torch.amp.GradScaler("cuda")`` that are
-    made inside the block mean the CPU, with CUDA's default of float16.
+    that leave the range become inf, those below it 0. Tensors on a CUDA device are left alone.
 
     Also a decorator. Blocks may nest, and one object may be entered again; they hold for the whole
     process, worker threads and backward included, until the last one ends. float32 products are
@@ -116,8 +114,8 @@ class emulate_gpu(ContextDecorator):
 
     Inside, code may raise what it raises on a GPU: ``binary_cross_entropy`` under autocast,
     ``layer_norm`` and ``group_norm`` whose weight has another dtype than their input. What is not
-    emulated raises and says what to write: ``torch.fft`` of float16 (NotImplementedError), and a
-    ``torch.autocast("cuda")`` that was made before the block (RuntimeError).
+    emulated raises and says what to write: ``torch.fft`` of float16 (NotImplementedError), and,
+    on a machine without CUDA, ``torch.autocast("cuda")`` (RuntimeError).
 
     Known differences from a GPU, besides the order and the width of its additions:
 

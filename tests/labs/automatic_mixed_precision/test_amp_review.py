@@ -4,6 +4,7 @@ A hunk is run as it is printed, on a small network, beside a loop of the test's 
 """
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -42,10 +43,10 @@ def bench(loader=None, **more):
     return names | more
 
 
-def run(number, **more):
+def run(number, emulated=None, **more):
     """Run hunk ``number`` (from 1) and return its names afterwards."""
     names = bench(**more)
-    with emulate_gpu(), warnings.catch_warnings():
+    with emulated or emulate_gpu(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec("\n".join(HUNKS[number - 1].lines), names)
     return names
@@ -112,7 +113,10 @@ def test_hunk_5_clips_scaled_gradients_and_updates_too_often():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA torch.cuda.amp is live")
 def test_hunk_6_computes_in_float32_without_a_scale():
-    names = run(6)
+    """On a plain CPU: inside emulate_gpu() it is refused."""
+    with pytest.raises(RuntimeError, match="emulate_gpu"):
+        run(6)
+    names = run(6, emulated=nullcontext())
     assert not names["scaler"].is_enabled()
     assert torch.equal(weights(names["model"]), trained_in_float32())
 
