@@ -4,6 +4,8 @@
 # Set up your copies of the labs, learn how exercises are checked, and find out which lab to begin with.
 #
 # *any laptop · needs: Python and PyTorch tensors*
+#
+# After this lab you can run a check, read what it says of an answer, and choose the lab to begin with.
 
 # %% [markdown]
 # ### Your own copies
