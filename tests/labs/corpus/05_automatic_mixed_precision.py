@@ -407,7 +407,9 @@ fit = changed(
 fit = changed("torch.no_grad()", "torch.inference_mode()")
 
 
-# %% right fit: a scaler of torch's default device, which the emulation has too
+# %% wrong fit: a scaler for a device that is not there
+#    says: CUDA is not available
+#    never: cuda.amp
 fit = changed(
     "GradScaler(device, enabled=dtype is torch.float16)",
     "GradScaler(enabled=dtype is torch.float16)",
