@@ -4,9 +4,9 @@ An accumulator is a number format and an interval, ``promote_every``. The runnin
 the format after every addition; every ``promote_every`` addends it is added to a float32 sum and
 starts again from zero. The product of two 16-bit values is exact before it is added.
 
-It is a model and no machine. A Tensor Core adds 4 to 16 products at a time and truncates where it
-aligns them (Fasi et al., PeerJ CS-330); here each is added alone. DeepSeek-V3 (arXiv:2412.19437,
-section 3.3.2) promotes every 128.
+It is a model and no machine. A Tensor Core adds several products at a time, 4 on V100 and T4 and 8
+on A100, and truncates where it aligns them (Fasi et al., PeerJ CS 7:e330); here each is added
+alone. DeepSeek-V3 (arXiv:2412.19437, section 3.3.2) promotes every 128.
 """
 
 from collections.abc import Iterable

@@ -1,31 +1,30 @@
 # %% [markdown]
 # # 3. Clinic: overflow, underflow, rounding
 #
-# Patients come in with NaN, zeros and stalled sums; you find the cause and prescribe the cure.
+# You tell two kinds of numerical fault apart, then repair a softmax, a mask, a matmul and a sum in 16 bits.
 #
 # *any laptop · needs: lab 02, above all the gap between floats*
 #
 # After this lab you can:
 #
-# - tell a range fault from a rounding fault by one test, and write softmax, masks and norms for FP16;
-# - choose the dtypes of a product, bound its error, and add 16-bit numbers without losing them.
-#
-# Two sittings: **A** treats range, **B** rounding. Each starts alone.
+# - tell a range fault from a rounding fault, and say which torch calls already protect you from it;
+# - write log-sum-exp, an attention mask and a matmul that stay inside FP16's range;
+# - keep small updates alive in BF16 by stochastic rounding or Kahan summation.
 
 # %% [markdown]
-# ## Sitting A: the range ward
+# ## Sitting A: values outside the range
 #
-# *You are here:* **waiting room** → cliffs → log-sum-exp → masks → underflow → *stop* → products → sums
+# *You are here:* **two kinds of fault** → float32 inside torch → log-sum-exp → masks → matmuls → *stop* → sitting B
 
 # %%
 import math, torch
-from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.overflow_underflow_rounding import checks as clinic
-from labkit.labs.overflow_underflow_rounding import predictions as guesses, solutions as ours
+from labkit.labs.engine import predict, whose, yours
+from labkit.labs.overflow_underflow_rounding import checks, solutions as ours
+from labkit.labs.overflow_underflow_rounding import predictions as guesses
 from labkit.formats import FP16, TF32, quantize
 
 # %% [markdown]
-# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
+# First, a few questions from earlier labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -33,13 +32,20 @@ from labkit.interview import warm_up
 warm_up("03_overflow_underflow_rounding")
 
 # %% [markdown]
-# ### The waiting room
+# ### Two kinds of fault
 #
-# Six patients, all in FP16, have a **range** fault 范围故障 or a **rounding** fault 舍入故障. A range fault: a value left the
-# window, so inf, NaN or 0 came out. A rounding fault: every value fits, but a gap swallowed a difference.
+# One FP16 run shows NaN. In another the loss stands still. They need different remedies.
+#
+# - In a **range fault** a value lies outside the format. FP16 ends at 65504, so 1e5 becomes inf. Magnitudes below 2⁻²⁵
+#   (3e-8) become 0.
+# - In a **rounding fault** every value fits, but the neighbours are too far apart. Above 4 the gap is 2⁻⁸ (0.0039), so
+#   4 + 0.001 stays 4.
+#
+# Each test is True if a result is acceptable; `q` rounds a number to a format. All six fail in FP16. Which ones for lack
+# of range?
 
 # %%
-is_well = [
+is_right = [
     lambda q: q(math.exp(12)) < math.inf,
     lambda q: q(2048.0 + 1) > 2048,
     lambda q: q(3 - 0.0005) < 3,
@@ -47,87 +53,76 @@ is_well = [
     lambda q: q(q(201.0**2) - q(200.0 * 202)) == 1,
     lambda q: q(300.0**2) < math.inf,
 ]
-assert not any(test(lambda x: quantize(x, FP16)) for test in is_well)
+assert not any(test(lambda x: quantize(x, FP16)) for test in is_right)
 
 
 # %% predict="triage"
 @predict(guesses.triage)
 def cured_by_exponent_bits():
-    return [test(lambda x: quantize(x, TF32)) for test in is_well]
+    return [test(lambda x: quantize(x, TF32)) for test in is_right]
 
 
 # %% [markdown]
-# The test is general. TF32 has the 10 mantissa bits of FP16 and the exponent bits of FP32. Whoever recovers in TF32 had
-# a range fault. Whoever does not needs mantissa bits, or another order of operations.
+# The cell repeats the tests in TF32, which has the 10 mantissa bits of FP16 and the 8 exponent bits of FP32. A result
+# that becomes right lacked range. A result that stays wrong needs more mantissa bits, or another order of operations.
+# The test has a limit: FP32's range ends as well, so exp(100) stays inf in TF32.
 
 # %% [markdown]
-# ### Cliffs
+# ### Where a function overflows
 #
-# Patient 1. Somewhere below 12 `exp` goes from finite to inf. Positive codes count upwards, from 0 to
-# `0x7C00`, which is inf. So **bisection** 二分法 over codes finds any cliff in 15 steps.
-#
-# ### Exercise: the cliff finder
-#
-# *12 minutes, about 7 lines.* Write `cliff`: the largest FP16 x at which a rising f is finite.
-#
-# - **Input:** a function f that takes and returns FP16 tensors. It never falls as x grows, and f(0) is finite.
-# - **Output:** a number that FP16 holds, from 0 to 65504. It need not be a whole number.
-# - **Edge case:** for an f that never overflows the answer is 65504.
-
-
-# %% exercise="cliff"
-def cliff(f) -> float:
-    """The largest FP16 x >= 0 for which f(x) is finite; f takes and returns FP16 tensors."""
-
-    # `torch.tensor(code, dtype=torch.int16).view(torch.float16)` is the value of a code.
-    ### BEGIN SOLUTION
-    def value(code):
-        return torch.tensor(code, dtype=torch.int16).view(torch.float16)
-
-    safe, unsafe = 0, 0x7C00
-    while unsafe - safe > 1:
-        middle = (safe + unsafe) // 2
-        safe, unsafe = (middle, unsafe) if f(value(middle)).isfinite() else (safe, middle)
-    return value(safe).item()
-    ### END SOLUTION
-
-
-# %% check="cliff" points=1
-clinic.check_cliff(cliff)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# At one code f is finite, at the other it is not. Which of the two does the middle replace?
-# </details>
-# <details><summary>Hint 2</summary>
-#
-# Eight places, 0 safe, 7 not. Place 3 is safe, 5 is not, 4 is not. When does your loop stop?
-# </details>
-
+# The cell tries all non-negative FP16 values and prints the largest x at which a function is still finite.
 
 # %%
-find = yours(cliff, ours.cliff)
-print(f"Computed with {whose(find)} cliff: exp {find(torch.exp)}, square {find(lambda x: x * x)}")
-claim("ln 65504 is no FP16 value: it lies above the cliff", find(torch.exp) < math.log(65504))
+values = torch.arange(0x7C00, dtype=torch.int16).view(torch.float16)  # 0 to 65504, in order
+for f in (torch.exp, torch.square):
+    print(f.__name__, values[f(values).isfinite()].max().item())
 
 # %% [markdown]
-# Two numbers to keep: 11.0859375 for `exp`, 255.875 for a square. Every softmax, norm and variance contains one of them.
+# In code that *you* write in FP16, `exp` overflows above 11.09 and `x * x` above 255.9.
 #
+# ### What torch computes in float32 by itself
+#
+# Softmax, the norms and the losses contain an `exp` or a square, and yet torch's own are safe: **one torch call rounds
+# once.** These calls, `sum` and `mean` among them, read FP16, compute in float32 and round the result. Between two
+# calls, however, you hold an FP16 tensor. The table compares one call with a chain of calls.
+
+# %%
+import pandas as pd
+from torch.nn import functional as F
+
+logits, x = torch.tensor([12.0, 11.0]).half(), torch.tensor([300.0, 301.0, 302.0, 500.0]).half()
+variance = x.square().mean() - x.mean().square()
+pairs = {
+    "softmax": (logits.softmax(0), logits.exp() / logits.exp().sum()),
+    "layer_norm": (F.layer_norm(x, (4,)), (x - x.mean()) / (variance + 1e-5).sqrt()),
+    "rms_norm": (F.rms_norm(x, (4,)), x / x.square().mean().sqrt()),
+    "norm": (x.norm(), x.square().sum().sqrt()),
+    "mean": (x[[3] * 200].mean(), x[[3] * 200].sum() / 200),
+}
+first = {name: [f"{y.flatten()[0].item():.1f}" for y in pair] for name, pair in pairs.items()}
+pd.DataFrame(first, index=["one call", "a chain of calls"]).T
+
+# %% [markdown]
+# Every chain ends in NaN, 0 or inf. (The `sum` is inf because its *result*, 100000, does not fit.) So take care of
+# chains: your own softmax or RMSNorm, attention scores, a custom loss. Compute the chain in float32 and round at its
+# end, or rewrite it so that no intermediate value is large.
+
+# %% [markdown]
 # ### Log-sum-exp
 #
-# Cross-entropy and attention need $\log \sum_i e^{x_i}$. Scores of 12 are common, and beyond the cliff. For any $c$:
+# Cross-entropy needs $\log \sum_i e^{x_i}$. For the logits [12, 11, 1] the result is 12.3, but exp(12) is inf. Float32
+# only moves the limit: exp(89) is inf there. A rewriting works in every format. For any number $c$
 #
 # $$\log \sum_i e^{x_i} = c + \log \sum_i e^{x_i - c}$$
 #
-# One choice of $c$ makes every exponential at most 1. This is a **stable formula** 数值稳定的公式.
+# One choice of $c$ makes the largest exponential exactly 1. The sum can then neither overflow nor become 0.
 #
 # ### Exercise: log-sum-exp
 #
-# *12 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without torch's own.
+# *10 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without `torch.logsumexp`.
 #
-# - **Input:** values from -65504 to 65504, so x may be far above or below the range of `exp`.
-# - **Output:** one number. Rounding errors of FP16 operations are allowed.
+# - **Input:** values from -65504 to 65504.
+# - **Output:** one number, up to the rounding errors of FP16 operations. [12, 11, 1] gives 12.3125.
 # - **Edge cases:** a -inf beside finite values adds nothing. All -inf gives -inf, an inf gives inf, and a NaN, at any
 #   place, gives NaN.
 
@@ -145,7 +140,7 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 
 # %% check="logsumexp" points=2
-clinic.check_logsumexp(logsumexp)
+checks.check_logsumexp(logsumexp)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -159,15 +154,31 @@ clinic.check_logsumexp(logsumexp)
 
 # %%
 stable = yours(logsumexp, ours.logsumexp)
-x = torch.tensor([12.0, 11.0, 1.0]).half()
-claim(f"{whose(stable)} log-sum-exp: 12.3125", float(stable(x)) == 12.3125)
-claim("float32 only moves the cliff: exp(89) is inf", torch.tensor(89.0).exp().isinf())
+far = torch.tensor([0.0, -20.0]).half()
+print(f"x - {whose(stable)} logsumexp:", (far - stable(far)).tolist())
+print("softmax, then log:", far.softmax(0).log().tolist())
+
+# %% [markdown]
+# The first line is `log_softmax`. In the second, the weight 2e-9 became 0 before the logarithm. So give logits to
+# `cross_entropy` and `binary_cross_entropy_with_logits`.
 
 # %% [markdown]
 # ### Masked attention
 #
-# Attention hides some places before its softmax: padding, or the future. Many programs write -1e9 there. In some rows
-# every place is hidden.
+# Attention hides places, such as padding, by a very low score before the softmax. Much code writes -1e9, which FP16
+# does not hold. Not every call says so:
+
+# %%
+scores, keep = torch.tensor([2.0, 1.0, 0.5]).half(), torch.tensor([True, True, False])
+try:
+    scores.masked_fill(~keep, -1e9)
+except RuntimeError as error:
+    print("masked_fill:", error)
+print("where:", torch.where(keep, scores, -1e9))
+
+# %% [markdown]
+# `masked_fill` raises. `torch.where` and `.half()` silently make -inf of -1e9. One -inf does no harm, but a batch can hold
+# rows in which every place is hidden.
 
 
 # %% predict="masked-row"
@@ -177,22 +188,22 @@ def weight():
 
 
 # %% [markdown]
-# -1e9 is -inf in FP16, and softmax shifts by the maximum: -inf - (-inf). The row is unused, but its NaN spreads.
+# All scores are -inf in FP16. Softmax subtracts the row's maximum, and -inf - (-inf) is NaN. Even if nobody reads this
+# row, its NaN can reach the weights: in backward the row's gradient is 0, softmax multiplies it by NaN, and 0 × NaN is
+# NaN.
 
 # %% [markdown]
 # ### Exercise: repair the mask
 #
-# *14 minutes, 1 or 2 lines.* This code fails in FP16:
+# *10 minutes, 1 or 2 lines.* This code fails in FP16 on a row without visible places. Mend it.
 #
 # ```python
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
-# Mend it.
-#
 # - **Input:** FP16 `scores` and a boolean `keep` of one shape, with one axis or more. Neither may be changed.
-# - **Output:** weights of the same shape, in FP16: the softmax of the kept scores over the last axis. Hidden places get
-#   weight 0, for kept scores down to -60000.
+# - **Output:** FP16 weights of the same shape: the softmax of the kept scores over the last axis. Hidden places get
+#   weight 0, for kept scores down to -60000. [2, 1, 0.5] with the last one hidden gives [0.731, 0.269, 0].
 # - **Edge case:** a row with nothing to keep gets finite weights from 0 to 1, whose sum is at most 1.
 
 
@@ -206,7 +217,7 @@ def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
 
 
 # %% check="masked-softmax" points=2
-clinic.check_masked_softmax(masked_softmax)
+checks.check_masked_softmax(masked_softmax)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -215,62 +226,143 @@ clinic.check_masked_softmax(masked_softmax)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# In E2M1 nothing lies below -6. Of [1, 2] with the 2 hidden you want softmax([1, -6]). What replaces?
+# E2M1 ends at -6. Of the scores [1, 2] the 2 is hidden, so you want softmax([1, -6]). Which call puts -6 in its place?
 # </details>
 
 # %%
-low = torch.finfo(torch.float16).min
-claim("-40 + finfo.min is -inf: adding overflows too", (torch.tensor(-40).half() + low).isinf())
 hide = yours(masked_softmax, ours.masked_softmax)
-row = hide(torch.full((1, 3), -40.0).half(), torch.zeros(1, 3, dtype=torch.bool))
-claim(f"{whose(hide)} masked_softmax keeps an empty row finite", row.isfinite().all())
+nothing = torch.zeros(2, 2, dtype=torch.bool)  # two rows without a visible place
+low, q = torch.full((2, 2), -40.0).half(), torch.ones(1, 2, 4)
+attention = torch.nn.MultiheadAttention(4, num_heads=1, batch_first=True)
+outputs = {
+    f"{whose(hide)} masked_softmax": hide(low, nothing),
+    "scores + finfo.min, softmax": (low + torch.finfo(low.dtype).min).softmax(-1),
+    "scaled_dot_product_attention": F.scaled_dot_product_attention(q, q, q, attn_mask=nothing),
+    "MultiheadAttention": attention(q, q, q, attn_mask=~nothing)[0],
+}
+pd.DataFrame({"all finite": {name: bool(y.isfinite().all()) for name, y in outputs.items()}})
+
+# %% [markdown]
+# -40 + finfo.min is -inf, so replace instead of adding. `scaled_dot_product_attention` returns zeros for such rows on
+# CPU and CUDA since torch 2.5; older versions and other devices may return NaN. `MultiheadAttention` calls a plain
+# softmax and returns NaN, unless `need_weights=False`.
+
+# %% [markdown]
+# ### The dtypes of a matmul
+#
+# The row `a` holds 16, 512 times, so `a @ a.T` is 131072. This code multiplies in FP16 and converts the result
+# to float32.
+
+
+# %% predict="late-upcast"
+@predict(guesses.late_upcast)
+def converted():
+    a = torch.full((1, 512), 16.0)
+    return (a.half() @ a.half().T).float().item()
+
+
+# %% [markdown]
+# An FP16 matmul adds in float32 but returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.
+
+# %% [markdown]
+# A matmul has three dtypes: its inputs, its **accumulator** (the running sum) and its output. Calling `.float()` on the
+# result changes none of them. On a GPU `torch.mm(a16, b16, out_dtype=torch.float32)` returns the float32 sums; torch
+# documents it for CUDA only. On a CPU you emulate it.
+#
+# ### Exercise: rescue the matmul
+#
+# *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, multiply and add in float32, round once to `out_dtype`.
+#
+# - **Input:** two float32 matrices and two torch dtypes. An element may be NaN, or too large for `in_dtype`.
+# - **Output:** the product in `out_dtype`, and True if some element of that product is inf or NaN, else False. The
+#   matmul above gives 131072 and False for float32 out, inf and True for FP16 out.
+# - **Edge case:** a sum of 65512 fits, because FP16 rounds it to 65504.
+
+
+# %% exercise="rescue"
+def rescue(a, b, in_dtype, out_dtype):
+    """(product, flag) of two float32 matrices."""
+    # `@` of float32 tensors adds in float32, also when they hold 16-bit values.
+    ### BEGIN SOLUTION
+    product = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
+    return product, not product.isfinite().all().item()
+    ### END SOLUTION
+
+
+# %% check="rescue" points=3
+checks.check_rescue(rescue)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# What does `x.half().float()` do to the values of x, and what to its dtype?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# FP16 in, BF16 out: round to FP16, widen, multiply, round to BF16. Which of these does the flag see?
+# </details>
+#
+# The cell prints the largest error, relative to the largest element, for sums of 1000 products.
+
+# %%
+from labkit.formats.matmul import mixed_matmul
+
+uniform = torch.Generator().manual_seed(0)
+a, b = torch.rand(32, 1000, generator=uniform), torch.rand(1000, 32, generator=uniform)
+exact = a.double() @ b.double()
+dtypes = {
+    "float32 sums, float32 out": {},
+    "float32 sums, FP16 out": {"out_dtype": torch.float16},
+    "FP16 sums, FP16 out": {"accumulate": torch.float16, "out_dtype": torch.float16},
+}
+for name, chosen in dtypes.items():
+    error = (mixed_matmul(a, b, **chosen).result.double() - exact).abs().max() / exact.max()
+    print(f"FP16 in, {name:26} error {error:.0e}")
+
+# %% [markdown]
+# Rounding the output costs a factor of about 10, FP16 sums another 40. GPUs add in float32, but cuBLAS may split a long sum
+# (split-K) and round the parts to 16 bits. Two flags permit this, and both are True by default:
+
+# %%
+flags = torch.backends.cuda.matmul
+flags.allow_fp16_reduced_precision_reduction, flags.allow_bf16_reduced_precision_reduction
 
 # %% [markdown]
 # ### Gradual underflow
 #
-# Patient 4, the other end. Below 2**-14 FP16 loses bits one by one: **gradual underflow** 渐进下溢. Some hardware modes skip
-# the subnormals and **flush to zero** 刷新为零. What does that cost?
+# *Optional.* Below 2⁻¹⁴ FP16 loses its bits one by one: **gradual underflow**. Some hardware modes **flush** subnormals
+# to zero. The figure shows gradients of lab 02; the pale part of the bar is subnormal.
 
-
-# %%
-def flushed(x):
-    y = quantize(x, FP16)
-    return torch.where(y.abs() < FP16.smallest_normal, torch.zeros_like(y), y)
-
-
-a, b = torch.tensor(1.5 * 2.0**-14), torch.tensor(2.0**-14)
-claim("a - b is 2**-15, a subnormal", quantize(a - b, FP16) == 2.0**-15)
-claim("flushed, a - b is 0 although a is not b", flushed(a - b) == 0 and flushed(a) != flushed(b))
-
-# %%
+# %% tags=["nbval-ignore-output"]
 from labkit import plots
-from labkit.training.data import digits_mlp
 from labkit.formats.histograms import range_report
+from labkit.training.data import digits_mlp
 
 gradients = digits_mlp()["gradients"]
 report = range_report(gradients, FP16)
-lost = (flushed(gradients) == 0).float().mean().item()
-claim("FP16 loses 28 % of these gradients of lab 02", round(100 * report.share_lost) == 28)
-claim("flushed to zero it would lose 94 %", round(100 * lost) == 94)
-
-# %% tags=["nbval-ignore-output"]
 plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 float32 steps.")
 
+# %%
+flushed = (quantize(gradients, FP16).abs() < FP16.smallest_normal).float().mean().item()
+print(f"0 in FP16: {report.share_lost:.0%}; 0 if subnormals are flushed: {flushed:.0%}")
+
 # %% [markdown]
-# 94 - 28 = 66 % of these gradients live in FP16 as subnormals, the pale part. Also two different numbers always keep a
-# difference, so `if a != b: 1 / (a - b)` never divides by 0.
+# Two thirds of these gradients survive as subnormals. Thanks to subnormals, a - b is 0 only if a equals b. Still,
+# 1 / (a - b) is inf for every difference up to 2⁻¹⁶.
+
+# %% [markdown]
+# ### An eps that FP16 can hold
 #
-# ### An eps that is there
-#
-# A norm divides by $\sqrt{\text{mean}(x^2) + \epsilon}$, and $\epsilon$ = 1e-8 guards against 0 / 0. In FP16 it meets
-# both patients, 4 and 6. So does Adam, whose eps is 1e-8 too.
+# A norm divides by $\sqrt{\text{mean}(x^2) + \epsilon}$, so that a row of zeros gives 0 and not 0 / 0. FP16 holds the
+# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0: with FP16 state, Adam divides by 0 wherever a squared
+# gradient underflows.
 #
 # ### Exercise: a norm that survives
 #
-# *12 minutes, optional, 2 or 3 lines.* Normalise each row by the formula above. Keep $\epsilon$ as it is.
+# *10 minutes, optional, 2 or 3 lines.* Divide each row by the root above, with $\epsilon$ = 1e-8.
 #
-# - **Input:** an FP16 tensor with two axes. A row may hold only zeros, values near 60000, or values near 2**-14.
-# - **Output:** an FP16 tensor of the same shape, each row divided by a number of its own.
+# - **Input:** an FP16 tensor with two axes. A row may hold only zeros, values near 60000, or values near 2⁻¹⁴.
+# - **Output:** an FP16 tensor of the same shape. A row of four 3s becomes four 1s.
 
 
 # %% exercise="unit-rms"
@@ -284,7 +376,7 @@ def unit_rms(x: torch.Tensor) -> torch.Tensor:
 
 
 # %% check="unit-rms" points=0
-clinic.check_unit_rms(unit_rms)
+checks.check_unit_rms(unit_rms)
 
 # %% [markdown]
 # <details><summary>Hints</summary>
@@ -292,172 +384,24 @@ clinic.check_unit_rms(unit_rms)
 # What is 1e-8 in FP16, and 300 squared? Which dtype holds both, and from which operation on?
 # </details>
 #
-# **A stopping point.** Range is treated: shift, replace by the lowest value, widen before the square.
+# **A stopping point.** Sitting B starts with its own setup.
 
 # %% [markdown]
-# ## Sitting B: the rounding ward
+# ## Sitting B: values that rounding loses
 #
-# *You are here:* cliffs → log-sum-exp → masks → underflow → *stop* → **products** → sums → remedies
+# *You are here:* sitting A → *stop* → **sums** → stochastic rounding → Kahan → compiled code
 
 # %%
 import math, torch
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.overflow_underflow_rounding import checks as clinic
-from labkit.labs.overflow_underflow_rounding import predictions as guesses, solutions as ours
+from labkit.labs.overflow_underflow_rounding import checks, solutions as ours
+from labkit.labs.overflow_underflow_rounding import predictions as guesses
 from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
-from labkit.formats.matmul import mixed_matmul
 
 # %% [markdown]
-# ### The dtypes of a matmul
-#
-# The row `a` holds 16, 512 times, so the product of `a` with itself is 512 × 16 × 16 = 131072. A published program
-# computes it in FP16 and casts the result to float32.
-
-
-# %% predict="late-upcast"
-@predict(guesses.late_upcast)
-def converted():
-    a = torch.full((1, 512), 16.0)
-    return (a.half() @ a.half().T).float().item()
-
-
-# %% [markdown]
-# The product is an FP16 value, and 131072 is beyond 65504. Casting inf to float32 leaves it inf.
-
-# %% [markdown]
-# A **mixed precision** 混合精度 product has three dtypes: that of its inputs, of its running sum (the **accumulator** 累加器)
-# and of its output.
-#
-# ### Exercise: rescue the matmul
-#
-# *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, a torch dtype, add in float32, round once to `out_dtype`.
-#
-# - **Input:** two float32 matrices. An element may be NaN, or too large for `in_dtype`.
-# - **Output:** the product in `out_dtype`, and a flag. The flag is one truth value: True if some element of the product
-#   that you return is inf or NaN.
-# - **Edge case:** a sum of 65512 fits, because FP16 rounds it to 65504.
-
-
-# %% exercise="rescue"
-def rescue(a, b, in_dtype, out_dtype):
-    """(product, flag) of two float32 matrices."""
-    # A CPU has no mixed product: give `@` float32 tensors that hold 16-bit values.
-    ### BEGIN SOLUTION
-    product = (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype)
-    return product, not product.isfinite().all().item()
-    ### END SOLUTION
-
-
-# %% check="rescue" points=3
-clinic.check_rescue(rescue)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# What does `x.half().float()` do to the values of x, and what to its dtype?
-# </details>
-# <details><summary>Hint 2</summary>
-#
-# FP16 in, BF16 out: round to FP16, widen, multiply, round to BF16. Which of these does the flag see?
-# </details>
-
-# %%
-uniform = torch.Generator().manual_seed(0)
-x, y = torch.rand(32, 1000, generator=uniform), torch.rand(1000, 32, generator=uniform)
-exact = x.double() @ y.double()
-
-
-def error(**dtypes):
-    return (mixed_matmul(x, y, **dtypes).result.double() - exact).abs().max() / exact.max()
-
-
-wide, narrow = error(), error(accumulate=torch.float16)
-claim("1000 products, float32 sums: error below 1e-4", wide < 1e-4)
-claim("FP16 sums: more than 100 times that", narrow > 100 * wide)
-claim("FP16 output only: between the two", wide < error(out_dtype=torch.float16) < narrow)
-
-# %% [markdown]
-# So the accumulator decides. The output's single rounding costs at most half a gap.
-#
-# ### What Tensor Cores really do
-#
-# "Accumulates in FP32" hides three habits. Sums inside a Tensor Core are truncated, not rounded (Fasi et al.).
-# **Split-K** 切分K维 gives parts of a sum to different blocks, and may round the parts to 16 bits. Some units keep fewer
-# bits: about 14 for FP8 on Hopper, says DeepSeek-V3. An emulation, by rule:
-
-
-# %%
-from labkit.formats.accumulators import add_up
-
-terms = torch.rand(8, 2, 1024, generator=uniform).half().double().prod(dim=1)
-fourteen = FloatFormat("14 bits", exponent_bits=8, mantissa_bits=13)
-split = quantize(terms.view(8, 16, 64).sum(dim=2), FP16)  # 16 parts, each rounded to FP16
-for name, sums in {
-    "FP32, nearest": add_up(terms, FP32),
-    "FP32, truncated": add_up(terms, FP32, rounding="toward_zero"),
-    "14 bits, truncated": add_up(terms, fourteen, rounding="toward_zero"),
-    "14 bits, FP32 every 128": add_up(terms, fourteen, rounding="toward_zero", promote_every=128),
-    "split-K, 16 parts in FP16": add_up(split, FP16),
-    "FP16, nearest": add_up(terms, FP16),
-}.items():
-    print(f"{name:26} relative error {(sums / terms.sum(dim=1) - 1).abs().max():.0e}")
-
-# %% [markdown]
-# Truncation errs in one direction, so its errors add up: 14 bits truncated do worse than 11 to nearest. FP32 every 128
-# adds cuts that short. (13 mantissa bits are stored; the leading one makes 14.)
-#
-# ### A tolerance with a reason
-#
-# Each float32 operation errs by at most $u$ = 2**-24, relatively. Through $k$ of them the factors compound to at most
-# $\gamma_k = k u / (1 - k u)$ (Higham). So an element is off by at most
-#
-# $$\gamma_k \sum_i |a_i| |b_i|$$
-#
-# That sum over $|\sum a_i b_i|$ is the **condition number** 条件数: it is large where terms cancel.
-#
-# ### Exercise: the tolerance
-#
-# *10 minutes, optional, about 2 lines.* Bound the error of each element of `a @ b` in float32.
-#
-# - **Input:** float32 matrices with k columns and k rows. Terms may cancel, and they may be as large as 1e8.
-# - **Output:** a tensor with a bound for each element. A bound below $k u \sum |a_i| |b_i|$ is too small, and one above
-#   four times that is refused as lax.
-
-
-# %% exercise="tolerance"
-def tolerance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A bound on the error of each element of a @ b, float32 matrices."""
-    # `a.shape[1]` is k.
-    ### BEGIN SOLUTION
-    ku = a.shape[1] * 2.0**-24
-    return ku / (1 - ku) * (a.abs() @ b.abs())
-    ### END SOLUTION
-
-
-# %% check="tolerance" points=0
-clinic.check_tolerance(tolerance)
-
-# %% [markdown]
-# <details><summary>Hints</summary>
-#
-# For two products: k = 2, times |a₁b₁| + |a₂b₂|. Which matrix product gives that sum everywhere?
-# </details>
-
-# %%
-bound = yours(tolerance, ours.tolerance)
-claim("1e8 + 1 - 1e8 is 0 in float32: off by 100 %", torch.tensor(1e8) + 1 - 1e8 == 0)
-a, b = (2 * x - 1).half().float(), (2 * y - 1).half().float()
-exact, room = a.double() @ b.double(), bound(a, b).double()
-product = mixed_matmul(a, b, out_dtype=torch.float16).result
-inside = ((exact - room).half() <= product) & (product <= (exact + room).half())
-claim(f"by {whose(bound)} E, each FP16 result lies in [round(S - E), round(S + E)]", inside.all())
-
-# %% [markdown]
-# This **interval test** 区间检验 has no factor to tune. Our checks use it.
-#
 # ### Reach the sum
 #
-# Add ones by hand, first 1000 at once, then one by one. Where does FP16 stick, and where BF16?
+# In this sitting every value fits. Add ones, first 1000 at once, then one by one. Where does FP16 stop, where BF16?
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
@@ -465,8 +409,8 @@ from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTh
 ReachTheSum()
 
 # %% [markdown]
-# A term below half a gap is lost, and at half a gap ties go to even: **swamping** 大数吃小数. Does torch's own sum suffer
-# from it?
+# A term below half a gap is lost: **swamping**. At exactly half a gap the neighbour with the even mantissa wins, here the
+# old sum. Does torch's own `sum` suffer from it?
 
 
 # %% predict="torch-sum"
@@ -476,16 +420,21 @@ def ones():
 
 
 # %% [markdown]
-# `sum` rounds once, at the end: 9984 is the BF16 value nearest to 10000. Its running sum is wider than 16 bits.
+# `sum` adds in float32 and rounds once: 9984 is the BF16 value nearest to 10000. A loop of your own rounds at every
+# step, such as a running mean, an optimizer's state or gradients accumulated in BF16.
 
 # %% [markdown]
+# The first remedy is a wider accumulator: add in float32. The second is another order: a chain of n adds has n roundings,
+# a balanced tree only log₂ n on each path (**pairwise summation**). The next sections treat a BF16 weight that gets one
+# small update after another and must stay in 16 bits.
+#
 # ### Exercise: reach 5000
 #
-# *12 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype, no
+# *10 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype, no
 # Python floats, no numpy.
 #
 # - **Input:** an FP16 vector. Its length may be odd, and it may be 1.
-# - **Output:** one number. 5000 ones must give 5000, and 4000 numbers between 0 and 2 a sum within 1.2 %.
+# - **Output:** one number. 5000 ones give 5000, and 4000 numbers between 0 and 2 give their sum within 1.2 %.
 
 
 # %% exercise="total"
@@ -502,27 +451,27 @@ def total(x: torch.Tensor) -> torch.Tensor:
 
 
 # %% check="total" points=0
-clinic.check_total(total)
+checks.check_total(total)
 
 # %% [markdown]
 # <details><summary>Hints</summary>
 #
 # 1 + 1 is exact, and so is 2 + 2. Add equals to equals. Of five numbers, which has no partner?
 # </details>
-#
-# This is **pairwise summation** 成对求和. A chain of n adds has n roundings; a tree has log₂ n levels.
-#
+
+# %% [markdown]
 # ### Fair rounding
 #
-# 1 + 2**-9 lies a quarter of the way from 1 to the next BF16 value. To nearest it is always 1, so an update of 2**-9
-# never arrives. **Stochastic rounding** 随机舍入 goes up as often as makes the mean right.
+# A BF16 weight is 1 and gets updates of 1e-4. The gap above 1 is 2⁻⁷ (0.0078), so rounding to nearest loses each update.
+# **Stochastic rounding** keeps them on average. 1 + 2⁻⁹ lies a quarter of the way from 1 to the next value, so it goes up
+# with probability 1/4 and down with 3/4: its mean is 1 + 2⁻⁹. So BF16 training can do without FP32 master weights.
 #
 # ### Exercise: fair rounding
 #
-# *16 minutes, optional, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+# *14 minutes, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
 #
-# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: each is drawn for itself.
-# - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours.
+# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each one.
+# - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours of its x.
 # - **Edge case:** a value that BF16 holds, such as 0, stays as it is.
 
 
@@ -537,43 +486,75 @@ def fair_round(x: torch.Tensor) -> torch.Tensor:
     ### END SOLUTION
 
 
-# %% check="fair-round" points=0
-clinic.check_fair_round(fair_round)
+# %% check="fair-round" points=1
+checks.check_fair_round(fair_round)
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# <details><summary>Hint 1</summary>
 #
 # With a gap of 1, 2.25 becomes 3 once in four times: the draw is below 0.25. Now count in gaps.
 # </details>
+# <details><summary>Hint 2</summary>
+#
+# For a gap of 1: `below = x.floor()`, then `below + (torch.rand(x.shape) < x - below)`. Where does another gap enter?
+# </details>
 
-# %%
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.overflow_underflow_rounding.sum_pictures import running_sums
+
 fair = yours(fair_round, ours.fair_round)
+
+
+def trained(update, steps, rounded):
+    """The values of 500 weights of 1 after each of these updates."""
+    w, path = torch.ones(500), []
+    for _ in range(steps):
+        w = rounded(w + update)
+        path.append(w)
+    return torch.stack(path)
+
+
 torch.manual_seed(0)
-plain, lucky = torch.ones(500), torch.ones(500)
-for _ in range(1000):
-    plain, lucky = quantize(plain + 1e-4, BF16), fair(lucky + 1e-4)
-claim("1 plus 1000 times 1e-4, to nearest: 1", (plain == 1).all())
-claim(f"with {whose(fair)} fair rounding: 1.1 on average", abs(lucky.mean() - 1.1) < 0.01)
+lucky = trained(1e-4, 1000, fair)
+lines = {
+    "exact": 1 + 1e-4 * torch.arange(1, 1001),
+    "to nearest": trained(1e-4, 1000, lambda x: quantize(x, BF16))[:, 0],
+    "mean of 500 weights": lucky.mean(dim=1),
+    "weight 1": lucky[:, 0],
+    "weight 2": lucky[:, 1],
+}
+running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF16)
+
+# %% [markdown]
+# Rounding to nearest never leaves 1. A stochastically rounded weight waits, then jumps by a whole gap. The mean follows
+# the exact line. The price is noise: the final weights have a standard deviation of about 0.03.
 
 # %% [markdown]
 # ### Kahan in BF16
 #
-# **Compensated summation** 补偿求和 needs no luck. It carries the error of each add into the next, in one more BF16
-# number. After `t = s + y`, what arrived is `t - s`. What was sent is `y`. Their difference is `c`.
+# **Kahan summation** needs no random numbers. It keeps the rounding error in a second BF16 variable. After `t = s + y` the
+# sum has grown by `t - s`, where it should have grown by `y`. The excess `c = (t - s) - y` is subtracted from the next
+# term. Two ones are added to 256, where the gap is 2:
+#
+# | term | y = term - c | t = s + y | c = (t - s) - y |
+# |---|---|---|---|
+# | 1 | 1 - 0 = 1 | 256 | (256 - 256) - 1 = -1 |
+# | 1 | 1 + 1 = 2 | 258 | (258 - 256) - 2 = 0 |
 #
 # ### Exercise: Kahan
 #
-# *16 minutes, about 6 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
-# dtype, no Python floats, no numpy. What an add loses goes into the next one.
+# *12 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider dtype,
+# no Python floats, no numpy.
 #
-# - **Input:** a BF16 vector, such as 256, 1 and 1, or 5000 ones.
-# - **Output:** one BF16 number, within two gaps of the exact sum. Of 256, 1 and 1 it is 258, and of ones the nearest value.
+# - **Input:** a BF16 vector, 5000 values at most.
+# - **Output:** one BF16 number, within two gaps of the exact sum. [256, 1, 1] gives 258. A vector of ones gives the
+#   nearest BF16 value: 5000 ones give 4992.
 
 
 # %% exercise="kahan"
 def kahan(x: torch.Tensor) -> torch.Tensor:
     """The sum of a BF16 vector, with compensation."""
-    s = c = torch.zeros((), dtype=x.dtype)  # the sum, and what it has got too much
+    s = c = torch.zeros((), dtype=x.dtype)  # the sum, and by how much it is too large
     ### BEGIN SOLUTION
     for value in x:
         y = value - c
@@ -585,7 +566,7 @@ def kahan(x: torch.Tensor) -> torch.Tensor:
 
 
 # %% check="kahan" points=2
-clinic.check_kahan(kahan)
+checks.check_kahan(kahan)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -596,27 +577,142 @@ clinic.check_kahan(kahan)
 #
 # Four lines: `y = value - ...`, `t = s + y`, `c = (... - s) - ...`, `s = t`. Why is that one last?
 # </details>
+#
+# Both series of updates add up to 0.1. On the right they are ten times smaller.
+
+# %% tags=["nbval-ignore-output"]
+carry = yours(kahan, ours.kahan)
+panels = {}
+for update, steps in ((1e-4, 1000), (1e-5, 10_000)):
+    terms = torch.tensor([1.0] + steps * [update]).bfloat16()
+    counts = torch.arange(0, steps + 1, steps // 20)
+    by_kahan = [float(carry(terms[: n + 1])) for n in counts.tolist()]
+    mean = trained(update, steps, fair).mean(dim=1)[counts[1:] - 1]
+    panels[f"{steps} updates of {update:g}"] = {
+        "exact": 1 + update * counts,
+        f"{whose(carry)} kahan": torch.tensor(by_kahan),
+        f"{whose(fair)} fair_round, mean of 500": torch.cat([torch.ones(1), mean]),
+    }
+running_sums(panels, grid=BF16)
 
 # %%
-carry = yours(kahan, ours.kahan)
-ones = torch.ones(5000, dtype=torch.bfloat16)
-claim(f"{whose(carry)} Kahan sum of 5000 ones: 4992", float(carry(ones)) == 4992)
-claim("5000 is no BF16 value: above 4992 the gap is 32", spacing(4992.0, BF16) == 32)
-steps = torch.tensor([1.0] + 1000 * [1e-4]).bfloat16()
-claim("1 plus 1000 times 1e-4: 1.1015625, the value next to 1.1", float(carry(steps)) == 1.1015625)
+print("after 10,000 updates of 1e-5, Kahan:", by_kahan[-1], f" stochastic: {mean[-1]:.1f}")
 
 # %% [markdown]
-# No BF16 answer is better than 4992; the missing 8 is in `c`, as -8. Some optimizers keep such a `c` beside BF16 weights.
+# On the right c itself stalls. It stops at 2⁻⁸ (half the gap of s), where its own gap is 2⁻¹⁵, and 1e-5 is less than
+# half of that. Two BF16 numbers behave like one of about 16 bits: updates below about 2⁻¹⁶ of the weight (1.5e-5) are lost. For n terms the textbook error 2u holds while n u² is
+# far below 1 (Higham). BF16 has u = eps / 2 = 2⁻⁸, so n u² is 1 at 65536 terms.
 #
+# **Neumaier's** variant collects the losses and adds them at the end. It helps where a term exceeds the sum, but in BF16
+# the collected losses stall too:
+
+# %%
+terms = torch.ones(5000, dtype=torch.bfloat16)
+s = losses = torch.zeros((), dtype=torch.bfloat16)
+for value in terms:
+    t = s + value
+    losses = losses + ((s - t) + value if s.abs() >= value.abs() else (value - t) + s)
+    s = t
+print("Neumaier:", (s + losses).item(), f" {whose(carry)} kahan:", float(carry(terms)))
+
+# %% [markdown]
+# ### What torch.compile changes
+#
+# In eager mode each call rounds once. `torch.compile` fuses neighbouring elementwise calls into one kernel, and its
+# backend Inductor keeps float32 inside. The cell computes both by hand: 16 × 4096 overflows only if rounded to FP16.
+
+# %%
+a = torch.tensor(16.0).half()
+print("eager, two roundings:", (a * 4096 / 4096).item())
+print("fused, one rounding: ", (a.float() * 4096 / 4096).half().item())
+
+# %% [markdown]
+# Usually the fused result is more accurate. But it breaks Kahan: with t in float32, `t - s` equals `y`, so c is 0, and
+# storing s in BF16 loses the update. With torch 2.13, 1000
+# compiled Kahan updates of 1e-4 leave a BF16 weight at 1.0; eager ones give 1.1016.
+# `torch._inductor.config.emulate_precision_casts = True` restores eager's roundings.
+
+# %% [markdown]
+# ### Five remedies
+#
+# Articles recommend these remedies. The cell tries each.
+
+# %%
+features = 1e5 * torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
+noisy = (1 + 1e-4 * torch.randn(10000, generator=torch.Generator().manual_seed(2))).half()
+gradient = torch.tensor([1e-8])
+clipped = gradient * min(1, 1 / gradient.norm().item())  # to a norm of at most 1
+
+
+# %% predict="remedies"
+@predict(guesses.remedies)
+def works():
+    return [
+        (noisy != 1).float().mean().item() > 0.5,
+        bool(features[[0] * 32].half().isfinite().all()),
+        bool((features / features.std()).half().isfinite().all()),
+        clipped.half().item() != 0,
+        abs(lucky[-1].mean().item() - 1.1) < 0.01,
+    ]
+
+
+# %% [markdown]
+# Remedies 3 and 5 work. Overflow depends on the scale of the data, and the balance of the classes does not change it.
+# Clipping only shortens gradients. Noise on a weight is rounded away while it is below half a gap; stochastic rounding
+# puts the randomness inside the rounding, where it fits the gap.
+
+# %% [markdown]
+# ### How Tensor Cores add
+#
+# *Optional.* Tensor Cores truncate inside a float32 sum (Fasi et al.). For FP8, Hopper keeps only about 14 bits, so
+# DeepSeek-V3 moves the sum to float32 every 128 products. The cell models this by a chain of single adds; real units
+# add several products at a time.
+
+# %%
+from labkit.formats.accumulators import add_up
+
+uniform = torch.Generator().manual_seed(3)
+terms = torch.rand(8, 2, 1024, generator=uniform).half().double().prod(dim=1)
+fourteen = FloatFormat("14 bits", exponent_bits=8, mantissa_bits=13)  # the leading 1 makes 14
+for name, sums in {
+    "FP32, nearest": add_up(terms, FP32),
+    "FP32, truncated": add_up(terms, FP32, rounding="toward_zero"),
+    "14 bits, truncated": add_up(terms, fourteen, rounding="toward_zero"),
+    "14 bits, FP32 every 128": add_up(terms, fourteen, rounding="toward_zero", promote_every=128),
+    "FP16, nearest": add_up(terms, FP16),
+}.items():
+    print(f"{name:26} relative error {(sums / terms.sum(dim=1) - 1).abs().max():.0e}")
+
+# %% [markdown]
+# Truncation always errs downwards, so its errors add up: 14 truncated bits are worse than 11 rounded to nearest.
+
+# %% [markdown]
+# ### A tolerance with a reason
+#
+# *Optional.* Each float32 operation errs by at most $u = 2^{-24}$, relatively. After $k$ of them an element of a matmul
+# is off by at most (Higham)
+#
+# $$\frac{k u}{1 - k u} \sum_i |a_i| |b_i|$$
+#
+# The bound is relative to this sum, not to the result. Where terms cancel, the result can be completely wrong.
+
+# %%
+claim("1e8 + 1 - 1e8 is 0 in float32", torch.tensor(1e8) + 1 - 1e8 == 0)
+a, b = (torch.rand(shape, generator=uniform) - 0.5 for shape in ((32, 1000), (1000, 32)))
+error = ((a @ b).double() - a.double() @ b.double()).abs()
+ku = 1000 * 2.0**-24
+claim("each error is within its bound", (error <= ku / (1 - ku) * (a.abs() @ b.abs())).all())
+
+# %% [markdown]
 # ### Variance in one pass
 #
-# $E[x^2] - E[x]^2$ is the square patient and the cancelling patient in one. Welford's formula goes through a stream
-# once. With $\mu$ before and $\mu'$ after a value $x$, the sum of squares grows by $(x - \mu)(x - \mu')$.
+# *Optional.* $E[x^2] - E[x]^2$ squares large numbers, then subtracts two nearly equal ones. Welford avoids both: if a
+# value x moves the mean from μ to μ′, the sum of squared deviations grows by (x - μ)(x - μ′).
 #
 # ### Exercise: Welford
 #
-# *14 minutes, optional, about 6 lines.* Mean and variance (divided by n) of a stream, which can be read once. Its numbers
-# may lie near 1e9, and there may be only one.
+# *12 minutes, optional, about 6 lines.* Return mean and variance (divided by n) of a stream that can be read once. 1, 3
+# gives (2.0, 1.0). Its numbers may lie near 1e9, and there may be only one.
 
 
 # %% exercise="welford"
@@ -633,21 +729,22 @@ def welford(stream) -> tuple[float, float]:
 
 
 # %% check="welford" points=0
-clinic.check_welford(welford)
+checks.check_welford(welford)
 
 # %% [markdown]
 # <details><summary>Hints</summary>
 #
 # For 1, then 3, the mean goes from 1 to 2: by half of 3 - 1. The squares grow by (3 - 1)(3 - 2).
 # </details>
-#
+
+# %% [markdown]
 # ### Rounded twice
 #
-# float64 to BF16 goes by way of float32 in torch. Two roundings to nearest are not one.
+# *Optional.* torch casts float64 to BF16 by way of float32. Two roundings can differ from one.
 #
 # ### Exercise: a hair
 #
-# *8 minutes, optional.* Find a Python float that BF16 gets wrong this way: the nearest BF16 value is another.
+# *8 minutes, optional, 1 line.* Find a Python float for which this cast does not give the nearest BF16 value.
 
 # %% exercise="hair"
 hair = ...  # a Python float, such as 1 + 2**-3
@@ -656,46 +753,18 @@ hair = 1 + 2**-8 + 2**-30
 ### END SOLUTION
 
 # %% check="hair" points=0
-clinic.check_hair(hair)
+checks.check_hair(hair)
 
 # %% [markdown]
 # <details><summary>Hints</summary>
 #
-# 1 + 2**-8 is a tie, and goes down to even. Which addend breaks it, too small for float32 to see?
+# 1 + 2**-8 is a tie, and goes down to even. Which addend breaks the tie, but is too small for float32?
 # </details>
-#
-# ### Five remedies
-#
-# Articles prescribe them. The next cell makes the data on which the cell after it tries each.
-
-# %%
-features = 1e5 * torch.randn(64, 16, generator=uniform)
-noisy = (1 + 1e-4 * torch.randn(10000, generator=uniform)).half()
-gradient = torch.tensor([1e-8])
-clipped = gradient * min(1, 1 / gradient.norm().item())  # to a norm of at most 1
-
-
-# %% predict="remedies"
-@predict(guesses.remedies)
-def works():
-    return [
-        (noisy != 1).float().mean().item() > 0.5,
-        bool(features[[0] * 32].half().isfinite().all()),
-        bool((features / features.std()).half().isfinite().all()),
-        clipped.half().item() != 0,
-        abs(lucky.mean().item() - 1.1) < 0.01,
-    ]
-
-
-# %% [markdown]
-# Remedies 3 and 5 work. Overflow comes from the **scale** 量级 of the data, and the balance of the classes does not
-# change it; a class weight of 1e5 even is inf in FP16. Noise below half a gap vanishes in rounding. It helps only
-# inside the rounding, as in remedy 5.
 
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+# Where a question asks for speech, answer aloud and tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it
@@ -708,8 +777,9 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., chapters 3 and 4. Fasi et al.,
-# *Numerical behavior of NVIDIA tensor cores*, PeerJ CS 7:e330. DeepSeek-V3, arXiv:2412.19437, section 3.5. Micikevicius
-# et al., arXiv:1710.03740. Zamirai et al., arXiv:2010.06192 (BF16).
+# **Sources.** Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., chapters 3, 4. Fasi et al., PeerJ CS
+# 7:e330. DeepSeek-V3, arXiv:2412.19437, section 3.3. Zamirai et al., arXiv:2010.06192. PyTorch 2.13:
+# ATen/AccumulateType.h, `torch.mm`, torch/_inductor/config.py; PRs 133882 and
+# 157727.
 #
 # **Next.** [Lab 04: master weights and loss scaling](04_loss_scaling.ipynb).

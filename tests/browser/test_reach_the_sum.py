@@ -27,7 +27,7 @@ def test_by_mouse_the_sum_sticks_at_2048(widget, workbench):
         widget.get_by_role("button", name="add 1, 1000 times").click()
     widget.get_by_text("of 3000 ones, 952 missing").wait_for()
     assert widget.locator(".rs-total").inner_text() == "2048"
-    assert "Stuck: 2048 + 1 lies midway to 2050" in widget.inner_text()
+    assert "Stuck: 2048 + 1 is midway to 2050" in widget.inner_text()
     assert workbench.say("ones.total, ones.presses") == "2048.0 3000"
     bars = [widget.locator(f".rs-fill.rs-{bar}").bounding_box() for bar in ("gap", "addend")]
     gap, addend = (bar["width"] for bar in bars)

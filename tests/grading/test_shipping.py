@@ -92,7 +92,6 @@ BOTH = {
     "total": "_sums",
     "fair-round": "_COINS _FAIR_INPUTS",
     "kahan": "_additions",
-    "tolerance": "_pairs_to_bound",
     "welford": "_STREAMS",
     "to-e4m3": "_SCALED",
     "fake-quantize": "_FAKE",

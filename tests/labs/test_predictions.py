@@ -13,7 +13,7 @@ from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.roofline import matmul_work
 from labkit.emulation import emulate_gpu
-from labkit.formats import BF16, E5M2, FP16, quantize
+from labkit.formats import BF16, E5M2, FP16, TF32, quantize
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.predictions import explanation_of, split
 from labkit.training.data import digits_mlp
@@ -139,6 +139,7 @@ def test_numbers_of_lab_02():
 
 def test_numbers_of_lab_03():
     assert round(math.exp(12)) == 162_755
+    assert quantize(math.exp(100), TF32) == math.inf
     assert (201**2, 200 * 202) == (40_401, 40_400)
     assert torch.tensor(1e5).half().isinf()
     for value, gap in ((3.0, 2.0**-9), (40_400.0, 32.0)):

@@ -105,7 +105,7 @@ def _(x):
 
 @check_softmax.wrong(
     "wider-dtype-replaces-the-shift",
-    "float32 moves the cliff of exp to 88.7. FP16 scores go to 65504: what keeps them safe?",
+    "float32 moves the limit of exp to 88.7. FP16 scores go to 65504: what keeps them safe?",
 )
 def _(x):
     weights = x.float().exp()

@@ -91,7 +91,7 @@ def _picture(total: float, presses: int, fmt: FloatFormat) -> dict:
     stuck = quantize(total + 1.0, fmt) == total
     exact = total == presses
     verdict = (
-        f"Stuck: {total:g} + 1 lies midway to {total + gap:g}, and the even {total:g} wins."
+        f"Stuck: {total:g} + 1 is midway to {total + gap:g}. {total:g} wins: its mantissa is even."
         if stuck
         else "Each 1 has arrived."
     )

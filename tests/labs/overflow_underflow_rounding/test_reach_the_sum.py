@@ -76,7 +76,11 @@ def test_the_words_say_what_the_picture_shows():
     words = widget.describe()
     facts = "FP16", "3000 ones", "sum is 2048", "952 are missing", "gap above it is 2"
     assert [fact for fact in facts if fact not in words] == []
-    assert "Stuck" in words and "midway to 2050" in words and "even 2048" in words
+    assert (
+        "Stuck" in words
+        and "midway to 2050" in words
+        and "2048 wins: its mantissa is even" in words
+    )
     data, _ = widget._repr_mimebundle_()
     assert repr(widget) == data["text/plain"] == widget.describe()
     fresh = ReachTheSum().describe()

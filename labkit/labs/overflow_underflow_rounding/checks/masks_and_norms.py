@@ -14,30 +14,32 @@ LAB = "03_overflow_underflow_rounding"
 
 _RAISED = "`{call}` raised: {error}."
 _CHANGED = (
-    "`masked_softmax` changes its argument: after the call `scores` is another. Which operation "
-    "makes a new tensor?"
+    "`masked_softmax` changes its argument: after the call `scores` holds other values. Which "
+    "operation returns a new tensor?"
 )
 _OTHER_AXIS = (
     "Your weights are those of a softmax over axis {axis} of shape {shape}. It runs over the last "
     "axis: dim=-1."
 )
 _HIDDEN_WEIGH = (
-    "Scores {scores}, keep {keep}: your hidden places have {share:.3g} of the weight, 0 is asked "
-    "for. Your weights are {got}."
+    "Scores {scores}, keep {keep}: your hidden places have {share:.3g} of the weight and should "
+    "have 0. Your weights are {got}."
 )
-_KEPT_DIFFER = "Scores {scores}, keep {keep}: the kept places are to get {want}, yours are {got}."
-_NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. Finite weights are asked for."
+_KEPT_DIFFER = (
+    "Scores {scores}, keep {keep}: the kept places should get {want}; your weights are {got}."
+)
+_NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. They must be finite."
 _NO_WEIGHTS = (
     "Scores {scores}, keep {keep}: your weights are {got}. Weights are 0 to 1 and sum to at most 1."
 )
 
-_OTHER_ROW = "The row {row} of `unit_rms(x)` becomes {got}; {want} is wanted."
+_OTHER_ROW = "The row {row} of `unit_rms(x)` becomes {got}; {want} is expected."
 _NORMS = {
     "all": "You divide by the mean square of the whole tensor: each row has one of its own.",
     "columns": "You divide by the mean squares of columns: which axis runs along a row?",
     "no root": "That is x divided by the mean square: where is its root?",
     "sum": "That is x divided by the root of the sum of squares: which is divided by n?",
-    "centred": "You took mean(x) off x: the formula does not.",
+    "centred": "You subtracted mean(x) from x; the formula does not.",
     "eps": "Your result is that of an eps of {eps:.3g}.",
     "no eps": "Your eps has no effect on this row.",
 }
@@ -265,7 +267,7 @@ check_unit_rms.slip(
 )
 check_unit_rms.slip(
     "upcast-too-late",
-    "300 lies beyond the cliff of the square. Where must float32 begin?",
+    "300 squared overflows FP16. At which operation must float32 begin?",
     swap=("x.float().square()", "x.square().float()"),
 )
 check_unit_rms.slip(

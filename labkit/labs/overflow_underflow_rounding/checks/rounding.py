@@ -17,16 +17,18 @@ _STRANGE = "{call}: {got:exact} came out; the BF16 neighbours are {low:exact} an
 _EXACT_MOVED = "{call}: {got:exact} came out; {low:exact} is a BF16 value already, and stays."
 _SHARE = (
     "{call}: {share:.3f} of them became {high:exact}. x lies {part:.3f} of the way from "
-    "{low:exact} to {high:exact}, so {part:.3f} is wanted."
+    "{low:exact} to {high:exact}, so {part:.3f} is expected."
 )
 _ALL_ALIKE = (
-    "{call}: All 4096 copies became {got:exact}; {part:.3f} of them are to become {high:exact}. "
-    "Has each a draw of its own, and is it compared with that share?"
+    "{call}: All 4096 copies became {got:exact}; {part:.3f} of them should become {high:exact}. "
+    "Does each have a draw of its own, and do you compare it with that share?"
 )
-_NEGATIVE = "For positive x yours are right: of a negative x, which neighbour is away from zero?"
+_NEGATIVE = (
+    "For positive x your shares are right. Which neighbour of a negative x is away from zero?"
+)
 
-_MEAN = "`{call}`: the mean is {got}; {want} is wanted."
-_VARIANCE = "`{call}`: the variance is {got}; {want} is wanted."
+_MEAN = "`{call}`: the mean is {got}; {want} is expected."
+_VARIANCE = "`{call}`: the variance is {got}; {want} is expected."
 _EXCHANGED = "`{call}`: you return {got} first, which is the variance; the mean comes first."
 _VARIANCES = {
     "root": "That is the root of the variance.",
@@ -35,7 +37,7 @@ _VARIANCES = {
     "zero": "It is 0. The stream can be read once: in a second loop nothing is left.",
 }
 
-_NO_HAIR = "hair is {x}; a finite number within the range of BF16 is wanted."
+_NO_HAIR = "hair is {x}; a finite number within the range of BF16 is expected."
 _HAIR = "{x} is {hex}. It becomes {once:exact} both ways. In float32 it is {single}{what}"
 _HAIRS = {
     None: ", and BF16 holds it.",
@@ -151,7 +153,8 @@ check_fair_round.slip(
 )
 check_fair_round.slip(
     "nearer-is-less-likely",
-    "The probabilities are exchanged. Is x near the lower neighbour: which should it become?",
+    "The probabilities are exchanged. If x is near the lower neighbour, "
+    "which one should it become more often?",
     swap=("torch.rand(x.shape) <", "torch.rand(x.shape) >"),
 )
 
@@ -270,7 +273,7 @@ def run_hair(hair):
 
 @check(run_hair, bits=True)
 def check_hair(hair):
-    """A number that BF16 gets wrong by way of float32."""
+    """A number that the cast by way of float32 rounds to a wrong BF16 value."""
     x = number(hair, call="hair")
     if not abs(x) <= BF16.max:
         raise Mistake(_NO_HAIR, x=str(x))
