@@ -393,14 +393,15 @@ def check_ulp(gaps, seed):
     for x, gap, call in zip(inputs, gaps, calls_of, strict=True):
         want = _gap_above(x)
         if gap != want:
+            why = NEGATIVE_GAP if gap < 0 else _why_gaps(gaps, inputs)
             raise Mistake(
                 SCALED_GAP if gap > 0 and math.isfinite(gap) else WRONG_GAP,
                 call=call,
                 got=gap,
                 times=gap / want,
                 want=want,
-                why=NEGATIVE_GAP if gap < 0 else _why_gaps(gaps, inputs),
-                misconception=_gap_idea(gaps, inputs),
+                why=why,
+                misconception=None if why in _BY_LOG2 else _gap_idea(gaps, inputs),
             )
 
 
@@ -410,6 +411,10 @@ _OTHER_GAPS = {
     GAP_OF.format(name="float32", bits=23): lambda x: float(np.spacing(np.float32(abs(x)))),
     COARSER_GAP_OF.format(name="BF16", bits=7): lambda x: spacing(x, BF16),
 }
+
+
+# How `math.log2` is made a whole number in place of `math.floor`, and the sentence on it.
+_BY_LOG2 = {TRUNCATED_LOG2: int, ROUNDED_LOG2: round}
 
 
 def _why_gaps(gaps: list[float], inputs: list[float]) -> str:
@@ -430,7 +435,7 @@ def _why_gaps(gaps: list[float], inputs: list[float]) -> str:
         (GAPS_OF_SUBNORMALS, lambda x: abs(x) < 2.0**-14),
         (GAPS_OF_POWERS, lambda x: abs(math.frexp(x)[0]) == 0.5),
     )
-    for said, whole in ((TRUNCATED_LOG2, int), (ROUNDED_LOG2, round)):
+    for said, whole in _BY_LOG2.items():
         if gaps == [_gap_by_log2(x, whole) for x in inputs]:
             return said
     return next((said for said, fits in kinds if all(map(fits, wrong))), "")
