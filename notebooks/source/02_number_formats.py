@@ -217,7 +217,7 @@ def percent_below_one():
 #
 # - **Input:** four ints. No code of inf or NaN occurs, so treat the highest exponent field like the others.
 # - **Output:** a float. `decode(0b01111011, 5, 2, 15)` is 57344.0, the largest value of E5M2.
-# - **Edge cases:** subnormals, −0.0, and two kinds of E4M3 with bias 7 and 8.
+# - **Edge cases:** subnormals, −0.0, and two formats with the widths of E4M3, one with bias 7 and one with bias 8.
 
 
 # %% exercise="decode"
@@ -397,7 +397,8 @@ def cast():
 # *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x is rounded to. You may call
 # `spacing(x, FP16)`, the gap at any finite x, also at an x that is not an FP16 value.
 #
-# - **Input:** any float, inf and NaN included. Do not go through float32: that would round twice.
+# - **Input:** any float, inf and NaN included. Do not go through float32, as torch's
+#   cast of a float64 tensor does: that would round twice.
 # - **Output:** a float. `snap(2049.5)` is 2050.0. `snap(2049.0)` is a tie and gives 2048.0.
 # - **Edge cases:** from ±65520 on the result is ±inf. inf and NaN are returned unchanged. A zero keeps its
 #   sign, and a negative number that is rounded to zero gives −0.0. Subnormal results occur.
@@ -599,7 +600,7 @@ print(f"The nonzero magnitudes lie between 2**{exponents.min()} and 2**{exponent
 trial = FloatFormat("trial", exponent_bits=4, mantissa_bits=3, bias=24)
 report = range_report(tensors["gradients"], trial)
 print(
-    f"4 + 3 bits, bias 24: {report.share_lost:.1%} lost, {report.overflowed} overflow, error {report.error:.1%}"
+    f"4 + 3 bits, bias 24: {report.share_lost:.2%} lost, {report.overflowed} overflow, error {report.error:.1%}"
 )
 
 # %% [markdown]

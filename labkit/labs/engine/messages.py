@@ -53,8 +53,8 @@ NAN_STAYS = "NaN stays NaN: does your formula let it through?"
 NAN_IS_WRONG = "NaN is not the answer: {at:exact} rounds to {want:exact}."
 SIGN_LOST = "The sign is lost: {at:exact} rounds to {want:exact}. Where does your formula drop it?"
 OVERFLOW = (
-    "From {cut:exact} on, half a gap above the largest {name} value, the result is inf: "
-    "{want:exact}."
+    "From {cut:exact} on, half a gap above the largest {name} value, the result is inf with the "
+    "sign of the input: {at:exact} rounds to {want:exact}."
 )
 NO_OVERFLOW = (
     "The largest {name} value is {largest:exact}, and {at:exact} is nearer to {want:exact} than to "

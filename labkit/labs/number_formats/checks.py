@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,9 @@ MANTISSAS_WRONG = "Only codes with a mantissa field above 0 are wrong."
 TOP_WRONG = "Only codes with the highest exponent field are wrong."
 SIGNS_FLIPPED = "Every sign is the wrong way round."
 ALL_TIMES = "Every value is {times:g} times the right one."
-THESE_TIMES = "Each of them is {times:g} times the right one."
-ZEROS = "Each of them comes out as 0."
-FIELDS = "Its fields: sign {sign}, exponent {exponent}, mantissa {mantissa}."
+THESE_TIMES = "Each wrong value is {times:g} times the right one."
+ZEROS = "Each wrong value is 0."
+FIELDS = "The fields of the code: sign {sign}, exponent {exponent}, mantissa {mantissa}."
 LAYOUT = "The layout is that of {name}."
 LAYOUTS = "Yours is right for every code of {right}, and wrong for {wrong}."
 
@@ -62,18 +63,25 @@ GAPS_OF_POWERS = "Yours is wrong at powers of two only: the gap *above* x is ask
 GAPS_OF_SUBNORMALS = "Yours is right from 2**-14 on and wrong below it."
 NEXT_VALUE = "Yours is the next value itself: how far is it from |x|?"
 GAP_OF_ZERO = "Yours is right for every x but 0."
+TRUNCATED_LOG2 = (
+    "Yours is right from 1 on, and from 2**-14 to 1 it is right at powers of two only. log2(0.1) "
+    "is -3.3: `int` makes it -3, and `math.floor` makes it -4."
+)
+ROUNDED_LOG2 = (
+    "Yours is right from a power of two to about 1.4 times that power, and wrong from there to the "
+    "next. log2(3) is 1.58: `round` makes it 2, and `math.floor` makes it 1."
+)
 
 NO_ROUNDING = (
     "{raised} inf and NaN pass through: which line of yours answers them before anything is "
     "divided or rounded?"
 )
 
-LOST = (
-    "`{call}`: lost is {got}; {lost:.0f} of {count} non-zero values become 0, that is {want}. {why}"
-)
+LOST = "`{call}`: lost is {got}; {lost} of {count} non-zero values become 0, that is {want}. {why}"
 IN_PERCENT = "Yours is in percent: a share from 0 to 1 is asked for."
 A_COUNT = "Yours is the count: a share of the non-zero values is asked for."
 THE_SURVIVORS = "Yours is the share that survives."
+OF_ALL = "Yours is their share of all {count} values: divide by the number of non-zero ones."
 SWAPPED = "Your second value is that share: return lost first, then the error."
 ERROR = "`{call}`: the survivors' median relative error is {want}, yours {got}. {why}"
 NO_ERROR = (
@@ -102,11 +110,15 @@ FOUND = (
     "{error:.1%}. {why}"
 )
 BOTH_ENDS = (
-    "Values are lost at both ends, so no bias can help: the window is too narrow. Which width must "
+    "Values are lost at both ends, so no bias can help: the range is too narrow. Which width must "
     "grow?"
 )
-TOO_LOW = "The window ends below the largest gradient. To which side does a larger bias move it?"
-TOO_HIGH = "Is the window too narrow, or does it lie too high?"
+TOO_LOW = "The range ends below the largest gradient. To which side does a larger bias move it?"
+TOO_NARROW = (
+    "The range ends below the largest gradient. With {e} exponent bits it is so narrow that a bias "
+    "at which none overflows loses more than 1 %. Which width must grow?"
+)
+TOO_HIGH = "Is the range of the format too narrow, or does it lie too high?"
 
 
 # Four bits: E2M1
@@ -227,6 +239,11 @@ check_e2m1_value.slip(
     ),
 )
 check_e2m1_value.slip(
+    "sign-bit-left-in-exponent",
+    "The code is negative. After your shift, what stands to the left of the exponent field?",
+    swap=("fraction = code >> 1 & 0b11", "fraction = code >> 1"),
+)
+check_e2m1_value.slip(
     "mantissa-is-decimal",
     "1.m is written in binary: what is the first digit after the point worth?",
     swap=("(code & 1) / 2", "(code & 1) / 10"),
@@ -305,13 +322,19 @@ def _code(code, exponent_bits, mantissa_bits, bias):
     layout = (exponent_bits, mantissa_bits, bias)
     name = next(name for name, each in _LAYOUTS.items() if each == layout)
     width, highest = 1 + exponent_bits + mantissa_bits, 2**exponent_bits - 1
+    field, mantissa = code >> mantissa_bits & highest, code & 2**mantissa_bits - 1
     return _Code(
         call=f"decode(0b{code:0{width}b}, {exponent_bits}, {mantissa_bits}, {bias})",
         want=_decoded(code, *layout),
-        field=code >> mantissa_bits & highest,
-        mantissa=code & 2**mantissa_bits - 1,
+        field=field,
+        mantissa=mantissa,
         highest=highest,
-        why=LAYOUT.format(name=name),
+        why=f"{LAYOUT} {FIELDS}".format(
+            name=name,
+            sign=code >> (exponent_bits + mantissa_bits),
+            exponent=field,
+            mantissa=mantissa,
+        ),
         layout=name,
     )
 
@@ -370,14 +393,15 @@ def check_ulp(gaps, seed):
     for x, gap, call in zip(inputs, gaps, calls_of, strict=True):
         want = _gap_above(x)
         if gap != want:
+            why = NEGATIVE_GAP if gap < 0 else _why_gaps(gaps, inputs)
             raise Mistake(
                 SCALED_GAP if gap > 0 and math.isfinite(gap) else WRONG_GAP,
                 call=call,
                 got=gap,
                 times=gap / want,
                 want=want,
-                why=NEGATIVE_GAP if gap < 0 else _why_gaps(gaps, inputs),
-                misconception=_gap_idea(gaps, inputs),
+                why=why,
+                misconception=None if why in _BY_LOG2 else _gap_idea(gaps, inputs),
             )
 
 
@@ -387,6 +411,10 @@ _OTHER_GAPS = {
     GAP_OF.format(name="float32", bits=23): lambda x: float(np.spacing(np.float32(abs(x)))),
     COARSER_GAP_OF.format(name="BF16", bits=7): lambda x: spacing(x, BF16),
 }
+
+
+# How `math.log2` is made a whole number in place of `math.floor`, and the sentence on it.
+_BY_LOG2 = {TRUNCATED_LOG2: int, ROUNDED_LOG2: round}
 
 
 def _why_gaps(gaps: list[float], inputs: list[float]) -> str:
@@ -407,7 +435,15 @@ def _why_gaps(gaps: list[float], inputs: list[float]) -> str:
         (GAPS_OF_SUBNORMALS, lambda x: abs(x) < 2.0**-14),
         (GAPS_OF_POWERS, lambda x: abs(math.frexp(x)[0]) == 0.5),
     )
+    for said, whole in _BY_LOG2.items():
+        if gaps == [_gap_by_log2(x, whole) for x in inputs]:
+            return said
     return next((said for said, fits in kinds if all(map(fits, wrong))), "")
+
+
+def _gap_by_log2(x: float, whole: Callable[[float], int]) -> float:
+    """The gap if the exponent is made whole by `int` or `round` and not by `math.floor`."""
+    return 2.0 ** (whole(math.log2(abs(x))) - 10) if abs(x) >= 2.0**-14 else 2.0**-24
 
 
 def _typed(x: float) -> str:
@@ -502,7 +538,9 @@ def check_snap(values, seed):
         try:
             same_bits(got, _nearest(x), at=x, fmt=FP16, call=f"snap({x!r})")
         except Mistake as mistake:
-            raise Mistake(str(mistake), misconception=_snap_idea(values, inputs)) from None
+            # The ideas are about numbers: none of them explains what became of NaN.
+            idea = None if math.isnan(x) else _snap_idea(values, inputs)
+            raise Mistake(str(mistake), misconception=idea) from None
         except AnswerError as error:
             if math.isfinite(x):
                 raise
@@ -537,6 +575,9 @@ _SNAP_IDEAS = {
     "overflow-starts-at-max": lambda x, y: math.copysign(math.inf, x) if abs(x) > 65504 else y,
     "overflow-saturates": lambda x, y: math.copysign(65504.0, x) if abs(x) > 65504 else y,
     "subnormals-become-zero": lambda x, y: 0.0 if abs(y) < 2.0**-14 else y,
+    "ulp-is-constant": lambda x, y: (
+        math.copysign(round(abs(x) * 1024) / 1024, x) if math.isfinite(y) else y
+    ),
     "rounding-twice-is-rounding-once": lambda x, y: torch.tensor(x).half().item(),
 }
 
@@ -570,6 +611,11 @@ check_snap.slip(
     "rounding-twice-is-rounding-once",
     "In float32 it becomes a tie, and torch's cast from float64 goes that way. Who rounds once?",
     swap=("    if not", "    x = torch.tensor(x, dtype=torch.float32).item()\n    if not"),
+)
+check_snap.slip(
+    "ulp-is-constant",
+    "Your values are multiples of 2**-10. That is the gap above 1: what is it at 0.1, and at 2049?",
+    swap=("spacing(x, FP16)", "2.0**-10"),
 )
 check_snap.slip(
     "zero-has-no-sign",
@@ -629,10 +675,10 @@ def _judge_window(got, values, dtype, *, call):
             LOST,
             call=call,
             got=lost,
-            lost=share * count,
+            lost=round(share * count),
             count=count,
             want=share,
-            why=_why_lost(lost, error, share, count),
+            why=_why_lost(lost, error, share, count=count, total=values.numel()),
             misconception=_only(idea for idea, one in ideas.items() if abs(lost - one) < 1e-6),
         )
     low, high, ideas, others = _errors(values, dtype)
@@ -649,12 +695,13 @@ def _judge_window(got, values, dtype, *, call):
         )
 
 
-def _why_lost(lost, error, share, count):
+def _why_lost(lost, error, share, *, count, total):
     """Another number that is as natural to return, if it came."""
     others = {
         IN_PERCENT: (lost, 100 * share),
         A_COUNT: (lost, count * share),
         THE_SURVIVORS: (lost, 1 - share),
+        OF_ALL.format(count=total): (lost, share * count / total),
         SWAPPED: (error, share),
     }
     return (
@@ -735,7 +782,8 @@ check_window.slip(
 )
 check_window.slip(
     "zeros-count-as-lost",
-    "Some inputs are 0 before the cast. Should they count, above or below the line?",
+    "Some inputs are 0 before the cast. They are not lost, and the share is one of the others. "
+    "Where does your formula leave them out?",
     cut="x = x[x != 0]",
 )
 check_window.slip(
@@ -795,7 +843,7 @@ def check_eight_bits(design):
     elif (lost or report.overflowed) and bias == 2 ** (e - 1) - 1 and e >= 5:
         idea = "default-bias-fits-all"
     elif report.overflowed:
-        why = TOO_LOW
+        why = TOO_LOW if e >= 5 else TOO_NARROW.format(e=e)
     elif lost and e < 4:
         idea = "precision-is-all-that-counts"
     elif lost:
@@ -825,7 +873,7 @@ check_eight_bits.wrong(
 )({"exponent_bits": 6, "mantissa_bits": 1, "bias": 60})
 check_eight_bits.slip(
     "default-bias-fits-all",
-    "The window is wide enough. Where does its upper end lie, and where the largest gradient?",
+    "The range is wide enough. Where does its upper end lie, and where the largest gradient?",
     swap=("bias=38", "bias=15"),
 )
 check_eight_bits.slip(

@@ -195,7 +195,7 @@ def e2m1_value(code):
 
 
 # %% wrong e2m1-value: bias 2
-#    says: above 0 are wrong. Each of them is 0.5 times
+#    says: above 0 are wrong. Each wrong value is 0.5 times
 def e2m1_value(code):
     return changed("2.0 ** (exponent - 1)", "2.0 ** (exponent - 2)")(code)
 
@@ -449,7 +449,7 @@ def snap(x):
 
 
 # %% wrong snap: one gap for all
-#    says: The nearest FP16 value is
+#    idea: ulp-is-constant
 def snap(x):
     if not math.isfinite(x):
         return x
@@ -633,7 +633,7 @@ eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 15}
 
 
 # %% wrong eight-bits: too low
-#    says: The window ends below the largest gradient
+#    says: The range ends below the largest gradient
 eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": 50}
 
 
@@ -678,3 +678,103 @@ eight_bits = {"exponent_bits": 4, "mantissa_bits": 2, "bias": 30}
 eight_bits = {"exponent_bits": 6, "mantissa_bits": 1, "bias": 50}
 
 
+# %% wrong e2m1-value: the sign bit stays in the exponent
+#    idea: sign-bit-left-in-exponent
+def e2m1_value(code):
+    s, e, m = code >> 3, code >> 1, code & 1
+    if e == 0:
+        return (-1) ** s * (m / 2)
+    return (-1) ** s * (1 + m / 2) * 2.0 ** (e - 1)
+
+
+# %% wrong ulp: int in place of floor
+#    says: `int` makes it -3
+def ulp(x):
+    if abs(x) < 2**-14:
+        return 2.0**-24
+    return 2.0 ** (int(math.log2(abs(x))) - 10)
+
+
+# %% wrong ulp: round in place of floor
+#    says: `round` makes it 2
+def ulp(x):
+    if abs(x) < 2**-14:
+        return 2.0**-24
+    return 2.0 ** (round(math.log2(abs(x))) - 10)
+
+
+# %% wrong ulp: every negative number is below 2**-14
+#    says: Yours is right for every x >= 0
+def ulp(x):
+    return 2.0**-24 if x < 2**-14 else 2.0 ** (math.frexp(x)[1] - 11)
+
+
+# %% wrong decode: the bias that the exponent's width suggests
+#    idea: bias-is-always-ieee
+#    says: Each wrong value is 2 times the right one
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return ours.decode(code, exponent_bits, mantissa_bits, 2 ** (exponent_bits - 1) - 1)
+
+
+# %% wrong decode: 1 << n - 1 is 1 << (n - 1)
+#    says: exponent 1, mantissa 0
+def decode(code, exponent_bits, mantissa_bits, bias):
+    return changed("& (2**exponent_bits - 1)", "& (1 << exponent_bits - 1)")(
+        code, exponent_bits, mantissa_bits, bias
+    )
+
+
+# %% right snap: IEEE's remainder
+def snap(x):
+    if math.isinf(x) or math.isnan(x):
+        return x
+    value = x - math.remainder(x, spacing(x, FP16))
+    if abs(value) > 65504:
+        value = math.inf
+    return math.copysign(value, x)
+
+
+# %% wrong snap: NaN is not below the largest value
+#    says: NaN stays NaN
+#    never: copies a sign
+def snap(x):
+    if not abs(x) < 65520:
+        return math.copysign(math.inf, x)
+    gap = spacing(x, FP16)
+    return math.copysign(round(abs(x) / gap) * gap, x)
+
+
+# %% wrong snap: one gap for all, and another cut
+#    idea: ulp-is-constant
+def snap(x):
+    if not math.isfinite(x):
+        return x
+    if abs(x) >= 65520:
+        return math.copysign(math.inf, x)
+    return math.copysign(round(abs(x) * 1024) / 1024, x)
+
+
+# %% wrong snap: every overflow is positive
+#    says: -65520 rounds to -inf
+def snap(x):
+    value = ours.snap(x)
+    return abs(value) if math.isfinite(x) and math.isinf(value) else value
+
+
+# %% wrong window: the share of all values
+#    says: Yours is their share of all 82 values
+def window(x, dtype):
+    lost, error = ours.window(x, dtype)
+    return lost * (x != 0).float().mean().item(), error
+
+
+# %% wrong window: how many
+#    says: lost is 15; 15 of 55 non-zero values become 0, that is 0.2727.
+def window(x, dtype):
+    return (x != 0).sum() - x.to(dtype).count_nonzero(), ours.window(x, dtype)[1]
+
+
+# %% wrong eight-bits: E4M3 moved until almost nothing is lost
+#    says: Which width must grow?
+#    never: larger bias
+eight_bits = {"exponent_bits": 4, "mantissa_bits": 3, "bias": 31}
