@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from labkit.labs.three_crimes.suspects import SUSPECTS, run
+from labkit.labs.three_crimes.trials import RUNS, run
 
 TASKS = {
-    "digits": (replace(SUSPECTS["D"], precision="fp32"), (1e-3, 5e-5, 1e-5)),
-    "autoencoder": (replace(SUSPECTS["E"], precision="fp32"), (1e-2, 1e-3, 1e-4)),
+    "digits": (replace(RUNS["D"], precision="fp32"), (1e-3, 5e-5, 1e-5)),
+    "autoencoder": (replace(RUNS["E"], precision="fp32"), (1e-2, 1e-3, 1e-4)),
 }
 EPS = (1e-8, 1e-4)
 PRECISIONS = (

@@ -1,31 +1,29 @@
 # %% [markdown]
 # # 1. Three crimes: what mixed precision is, and is not
 #
-# Three training runs are dead, each of another cause; you find it, repair one run, and judge what articles claim.
+# You turn a training loop into a mixed precision loop, see three 16-bit runs fail, and count the bytes of one step.
 #
 # *any laptop · needs: Python, and what a training step does*
 #
 # After this lab you can:
 #
-# - say which tensors of a training step are 16-bit, which are FP32, and what each costs in bytes;
-# - tell a vanished constant, a stalled weight and a lost gradient apart by their evidence.
+# - write a BF16 training step, and say which of its tensors are 16-bit, which FP32, and what each costs in bytes;
+# - tell three failures of 16-bit training apart by their evidence, and repair them.
 #
-# ## Sitting A: the crimes
+# ## Sitting A: one loop in 16 bits
 #
-# *You are here:* **the bet** → the race → witnesses → evidence → *stop* → pardon → ledger → claims → outlook
+# *You are here:* **the gain** → dtypes → five runs → the first NaN → *stop*
 
 # %%
-import torch
 from dataclasses import replace
+import torch
 from torch.nn.functional import cross_entropy
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.three_crimes import checks as court
-from labkit.labs.three_crimes import predictions as guesses, solutions as ours
-from labkit.labs.three_crimes.suspects import SUSPECTS, run
+from labkit.labs.three_crimes import checks, predictions as guesses, solutions as ours
+from labkit.labs.three_crimes.trials import RUNS, run
 
 # %% [markdown]
-# A few questions on lab 00, 90 seconds at most: numbers choose, Enter answers, h gives a hint. Every lab from here on
-# opens with such a card. It asks about earlier labs only, and what you missed comes first.
+# First, a few questions from earlier labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -33,76 +31,137 @@ from labkit.interview import warm_up
 warm_up("01_three_crimes")
 
 # %% [markdown]
-# ### The bet
+# ### What 16 bits gain
 #
-# Two 16-bit formats, each half of FP32. **FP16** 半精度 has a short range: 65504 at most, and 0 from 2**-25 down.
-# **BF16** has the range of FP32 and fewer digits. Five small networks train, as on a GPU:
-#
-# | run | what is 16-bit | optimizer | task |
-# |---|---|---|---|
-# | A | products in FP16, by `torch.autocast`, no loss scale | Adam, 1e-3 | digits |
-# | B | everything in FP16 (`model.half()`) | SGD, 0.1 | digits |
-# | C | everything in FP16 | Adam, 1e-3 | digits |
-# | D | everything in BF16 | Adam, 5e-5 | digits |
-# | E | products in FP16, no loss scale | Adam, 1e-2 | autoencoder, its loss weighted by 1e-3 |
-#
-# Each has a twin in FP32: same data, same first weights. Run the next cell, which trains all ten and keeps the outcome
-# until you have guessed. Numbers tick, Enter goes on, and 1, 2 or 3 says how sure you are. **Show me** gives the answer
-# without a guess.
+# This loop trains a small network on images of digits for one epoch, in FP32.
 
+# %%
+from labkit.training.data import batches, digits
+from labkit.training.models import mlp
 
-# %% predict="bet"
-@predict(guesses.bet)
-def fails():
-    twins = [run(replace(trial, precision="fp32")) for trial in SUSPECTS.values()]
-    runs = [run(trial) for trial in SUSPECTS.values()]
-    ends = zip(runs, twins, strict=True)
-    # A NaN is not below anything; by chance alone FP32 runs end up to CHANCE apart.
-    return [not abs(suspect.final_loss - twin.final_loss) < court.CHANCE for suspect, twin in ends]
+data = digits()
+images, labels = data.train_images.flatten(1), data.train_labels
+torch.manual_seed(0)
+model = mlp(64, 256, 10)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
+losses = []
+for x, y in batches(images, labels, 64):
+    optimizer.zero_grad()
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 2.2 < losses[0])
 
 # %% [markdown]
-# "FP16 is the risky one" does not tell the dead from the living. A has no loss scale and is well. B is FP16 throughout
-# and is well. D is BF16, the "safe" format, and fails.
+# One more line makes this a **mixed precision** loop: matmuls run in a 16-bit format, and what needs more precision or
+# range stays in FP32. These gains are **published**, not measured here:
+#
+# | model and GPU | FP32 | mixed precision | speed | quality, FP32 and mixed |
+# |---|---|---|---|---|
+# | GPT, 254 M parameters, H100 PCIe | 16,882 tokens/s | BF16: 63,361 tokens/s | 3.8 times | loss 3.8173 and 3.8163 |
+# | ResNet-50, V100 16 GB | 367 images/s | FP16: 1200 images/s | 3.3 times | top-1 77.0 % and 76.9 % |
+#
+# A ResNet-50 step on 256 images takes 0.21 s instead of 0.70 s. Tensor Cores multiply 16-bit matrices many times faster than
+# FP32 ones, and half as many bytes move. So large matmuls and convolutions gain most. A tiny model gains nothing, and
+# neither does one that waits for data.
+#
+# There are two 16-bit formats. **FP16** has 11 significant bits and a short range: at most 65504, and magnitudes of 2⁻²⁵
+# or less become 0. **BF16** has nearly the range of FP32, but only 8 significant bits.
+#
+# `torch.autocast` makes the casts. Inside its block each matmul and convolution gets 16-bit copies of its inputs, while
+# functions such as `cross_entropy` run in FP32. The block holds the forward pass and the loss. `backward` stands after it,
+# because autograd runs each op of the backward pass in the dtype of its forward.
+#
+# ### Exercise: a step in BF16
+#
+# *9 minutes, about 6 lines.* Write `bf16_step`, the body of the loop above with BF16 autocast around the forward pass and
+# the loss. `with torch.autocast(device_type, dtype=...):` opens the block.
+#
+# - **Input:** a model with FP32 parameters, its optimizer, a batch of images and labels. The device type is
+#   `images.device.type`; autocast works on "cpu" too.
+# - **Output:** the loss as a Python float, such as 2.34 for the first batch above. The parameters stay FP32.
+# - **Edge case:** `.grad` may still hold gradients of an earlier step. They must not count.
+# - `backward()` and the optimizer's step run outside the block.
+
+
+# %% exercise="bf16-step"
+def bf16_step(model, optimizer, images, labels) -> float:
+    """One training step under BF16 autocast: the loss of the batch."""
+    ### BEGIN SOLUTION
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+    ### END SOLUTION
+
+
+# %% check="bf16-step" points=2
+checks.check_bf16_step(bf16_step)
 
 # %% [markdown]
-# ### The race
+# <details><summary>Hint 1</summary>
 #
-# Three lanes: FP32, everything in 16 bits, and mixed. Press play. Then turn one dial at a time, and turn it back: which
-# dial saves the middle lane, and which does nothing?
+# Which of the five lines in the loop call the model or the loss function? Only those need the block.
+# </details>
+# <details><summary>Hint 2</summary>
 #
-# Without the picture: `race.eps = "0.0001"` turns a dial, `race.step = 299` goes to the end, `print(race)` says the rest.
+# In FP16, for a model that returns its own loss: `with torch.autocast("cuda", dtype=torch.float16): loss = model(batch)`.
+# </details>
+#
+# Now your machine. `work_and_memory` counts the operations of a step and the bytes that autograd keeps for backward. The
+# times are rough, on one thread; lab 06 measures properly.
+
+# %%
+from labkit.measuring import work_and_memory
+
+wide, batch = mlp(64, 512, 512, 10), (images[:1024].repeat(4, 1), labels[:1024].repeat(4))
+work, kept = {}, {}
+for precision in ("fp32", "bf16"):
+    work[precision], kept[precision] = work_and_memory(wide, batch, precision=precision)
+    print(f"{precision}: {work[precision] / 1e9:.1f} GFLOP, {kept[precision] / 1e6:.1f} MB kept")
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.three_crimes.widget_run_race import RunRace
+from torch.utils.benchmark import Timer
 
-race = RunRace()
-race
+
+def fp32_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    cross_entropy(model(images), labels).backward()
+    optimizer.step()
+
+
+step_in_bf16, wide_adam = yours(bf16_step, ours.bf16_step), torch.optim.Adam(wide.parameters())
+for name, step in {"FP32": fp32_step, f"BF16, {whose(step_in_bf16)} step": step_in_bf16}.items():
+    timer = Timer("step(wide, wide_adam, *batch)", globals=globals() | {"step": step})
+    print(f"{name}: {1e3 * timer.timeit(4).mean:.0f} ms")
 
 # %% [markdown]
-# From where the race opens, two dials save the middle lane: BF16, and an eps of 1e-4. Learning rate, task and the mixed
-# dial do nothing for it. Neither cure holds everywhere. At the middle rate BF16 stalls; on the autoencoder, eps 1e-4
-# stands still.
+# The operations are as many, and autograd keeps little more than half of the bytes. The time depends on your processor:
+# without BF16 instructions it may rise.
 #
-# Whatever you turned, one lane kept up: mixed, in BF16 or with a loss scale. **Mixed precision** 混合精度 means more than
-# one format in one step: 16 bits where products are made, FP32 where small things add up. The Chinese 精度 says both
-# *precision* (how finely numbers are written) and *accuracy* (how often the model is right). Here it is the first.
+# **The default in 2026** is what you wrote: BF16 autocast, FP32 parameters and optimizer state, no loss scaler. The
+# exception is a GPU without fast BF16, such as a T4 or a V100: there you use FP16 autocast with a `GradScaler` (lab 04).
 #
-# ### The witness
+# ### The dtypes of a step
 #
-# Who is 16-bit, exactly? A **hook** 钩子 is called when a layer has computed, and sees its output.
+# Which tensors of your step are 16-bit? Parameters and gradients are there afterwards. To see the output of a layer you need
+# a **forward hook**: a function that the layer calls after each forward pass.
 #
-# ### Exercise: who is what dtype
+# ### Exercise: the dtype of each tensor
 #
-# *12 minutes, about 7 lines.* Write `witness`. It runs `step()` once and leaves no hook behind. It returns a dict of five
-# dtypes, such as `torch.float32`. The layer may be of any kind, and the step may run with autocast or without it.
+# *9 minutes, about 7 lines.* Write `witness`, which runs `step()` once and returns a dict of five dtypes:
 #
 # - `"parameter"` and `"gradient"`: of the layer's weight;
-# - `"activation"`: of the layer's output;
-# - `"loss"`: of what `step()` returns;
-# - `"state"`: of Adam's running mean of that gradient.
+# - `"activation"`: of the layer's output during the step;
+# - `"loss"`: of the tensor that `step()` returns;
+# - `"state"`: of Adam's running mean of the weight's gradient.
 #
-# The layer may have no bias, and another layer of the model may have another dtype.
+# For a step in pure BF16, all five are `torch.bfloat16`. The step may use autocast or not. The layer may be of any kind and
+# may have no bias; another layer of the model may have another dtype. Leave no hook on the layer.
 
 
 # %% exercise="witness"
@@ -111,7 +170,7 @@ def witness(layer, optimizer, step) -> dict:
     # `handle = layer.register_forward_hook(look)` asks the layer to call look(layer, inputs, output)
     # each time it has computed. look must return None: anything else replaces the output.
     # `handle.remove()` ends that.
-    # `optimizer.state[layer.weight]["exp_avg"]` is Adam's running mean.
+    # `optimizer.state[layer.weight]["exp_avg"]` is Adam's running mean of the gradient.
     seen = {}
     ### BEGIN SOLUTION
     handle = layer.register_forward_hook(
@@ -127,66 +186,144 @@ def witness(layer, optimizer, step) -> dict:
 
 
 # %% check="witness" points=2
-court.check_witness(witness)
+checks.check_witness(witness)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Four of the five can be read after `step()`. Which one is gone by then?
+# Four of the five can be read after `step()`. Which one cannot?
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# For a list instead of a dict: `h = layer.register_forward_hook(lambda l, i, o: found.append(...))`, then `step()`,
+# With a list instead of a dict: `h = layer.register_forward_hook(lambda l, i, o: found.append(...))`, then `step()`,
 # then `h....()`.
 # </details>
+#
+# `emulate_gpu()` makes autocast on a CPU follow the rules of a GPU. On a GPU the same code runs without it.
 
 # %%
-from labkit.training.data import digits
 from labkit.emulation import emulate_gpu
-from labkit.training.models import mlp
-
-data = digits()
-images, labels = data.train_images[:64].flatten(1), data.train_labels[:64]
-torch.manual_seed(0)
-model = mlp(64, 256, 10)
-optimizer = torch.optim.Adam(model.parameters())
 
 
-def step():
-    with torch.autocast("cpu", dtype=torch.float16):
-        loss = cross_entropy(model(images), labels)
+def autocast_step():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(model(images[:64]), labels[:64])
     loss.backward()
     optimizer.step()
     return loss
 
 
-# %%
-ask = yours(witness, ours.witness)
+report = yours(witness, ours.witness)
 with emulate_gpu():
-    seen = ask(model[1], optimizer, step)
-print(f"By {whose(ask)} witness, under FP16 autocast:")
+    dtypes = report(model[1], optimizer, autocast_step)
+print(f"By {whose(report)} function, under BF16 autocast:")
 for role in ("activation", "parameter", "gradient", "state", "loss"):
-    print(f"  {role:10} {seen[role]}")
+    print(f"  {role:10} {dtypes[role]}")
 
 # %% [markdown]
-# One role of five is 16-bit. **Autocast** 自动混合精度 casts the inputs of products and leaves the weights alone. The model
-# itself is FP32, the optimizer updates it, and each step makes 16-bit copies.
+# Only the activation is 16-bit. Autocast casts copies of the weights, and the weights stay FP32. Their gradient is FP32 too,
+# because backward passes through that cast. The loss is FP32 because autocast runs `cross_entropy` in FP32.
 #
-# Another method turns this round: the model is 16-bit, and the optimizer keeps a second set of its weights in FP32, the
-# **master weights** 主权重. Autocast needs no second set.
+# Large systems often use another design: a 16-bit model whose optimizer updates an FP32 copy of the weights, the **master
+# weights**. Autocast needs no second copy.
 #
-# `emulate_gpu()` makes a CPU follow the rules of a GPU; there the same code runs without it.
+# Sort six methods. Numbers tick, Enter goes on, and 1, 2 or 3 says how sure you are. **Show me** gives the answer
+# without a guess.
+
+
+# %% predict="methods"
+@predict(guesses.methods)
+def mixed():
+    return [len(formats) > 1 for formats in guesses.FORMATS.values()]
+
+
+# %% [markdown]
+# Mixed precision means more than one floating-point format in the arithmetic of a training step.
 #
-# ### First blood
+# | method | what it is |
+# |---|---|
+# | `model.half()` | pure 16-bit training |
+# | autocast | mixed precision, FP32 parameters |
+# | 16-bit model, FP32 copy | mixed precision with master weights |
+# | FP8 matmuls with scales | mixed precision with 8-bit floats, as in NVIDIA's Transformer Engine |
+# | PTQ | quantization, after training |
+# | QAT | quantization, prepared during training |
+
+# %% [markdown]
+# ### Five runs
 #
-# Run C is NaN from step 1 on. NaN spreads, so the loss is only where it was noticed. Who was first?
+# Five small networks train in 16 bits, by the rules of a GPU. For each there is an FP32 run with the same data and first
+# weights.
+#
+# | run | what is 16-bit | optimizer and rate | task |
+# |---|---|---|---|
+# | A | matmuls in FP16 (autocast), no loss scale | Adam, 1e-3 | digits |
+# | B | everything in FP16 (`model.half()`) | SGD, 0.1 | digits |
+# | C | everything in FP16 | Adam, 1e-3 | digits |
+# | D | everything in BF16 | Adam, 5e-5 | digits |
+# | E | matmuls in FP16 (autocast), no loss scale | Adam, 1e-2 | autoencoder, loss times 1e-3 |
+#
+# The next cell trains all ten in some seconds.
+
+
+# %% predict="bet"
+@predict(guesses.bet)
+def fails():
+    pairs = [(run(trial), run(replace(trial, precision="fp32"))) for trial in RUNS.values()]
+    # FP32 runs from other first weights end up to CHANCE apart. A NaN is not below it either.
+    return [not abs(low.final_loss - full.final_loss) < checks.CHANCE for low, full in pairs]
+
+
+# %% [markdown]
+# The format alone does not decide. A and B use FP16 and train as well as FP32: A has no loss scale, and B has not one FP32
+# tensor. D uses BF16, which many call the safe format, and fails. The rest of this lab finds out why C, D and E fail.
+
+# %% [markdown]
+# The picture compares three runs of one task: in FP32, with everything in 16 bits, and in mixed precision. Press *Play*.
+# Then change one setting at a time and change it back: which ones rescue the run that is 16-bit throughout?
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.three_crimes.widget_run_race import RunRace
+
+race = RunRace()
+race
+
+# %% [markdown]
+# From the opening position two settings rescue it: BF16, or an eps of 1e-4. Neither works everywhere: at the middle learning
+# rate BF16 stalls, and on the autoencoder the eps changes nothing. Mixed precision in BF16, or in FP16 with a loss scale,
+# ends like FP32 in every position.
+#
+# ### The first NaN
+#
+# Run C is the first loop of this lab with model and images cast to FP16.
+
+# %%
+torch.manual_seed(0)
+model = mlp(64, 256, 10).half()
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+
+losses = []
+with emulate_gpu():
+    for x, y in batches(images.half(), labels, 64):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+print(f"loss {losses[0]:.1f}, then {losses[1]}, and at the end {losses[-1]}")
+
+# %% [markdown]
+# The loss is NaN from the second step on. NaN spreads to everything computed from it, so the cause is the **first** tensor
+# that is not finite.
 #
 # ### Exercise: the first that is not finite
 #
-# *4 minutes, about 3 lines.* You get pairs (name, tensor) in the order in which they were computed. Return the name of
-# the first tensor with an inf or a NaN, or None. The pairs may come from an iterator, and there may be none. A tensor may
-# be empty, hold integers, or hold finite values whose sum overflows. Its dtype may be a 16-bit one, float32 or float64.
-# -inf counts as an inf.
+# *4 minutes, about 3 lines.* Write `first_nonfinite`.
+#
+# - **Input:** pairs (name, tensor) in the order in which they were computed; perhaps an iterator, perhaps none. A tensor may
+#   be empty, hold integers, or hold finite values whose sum overflows, in 16-bit dtypes, float32 or float64.
+# - **Output:** the name of the first tensor that holds inf, -inf or NaN, else None. For
+#   `[("a", torch.tensor([1.0])), ("b", torch.tensor([torch.inf]))]` it is `"b"`.
 
 
 # %% exercise="first-nonfinite"
@@ -201,7 +338,7 @@ def first_nonfinite(named_tensors):
 
 
 # %% check="first-nonfinite" points=2
-court.check_first_nonfinite(first_nonfinite)
+checks.check_first_nonfinite(first_nonfinite)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -213,7 +350,7 @@ court.check_first_nonfinite(first_nonfinite)
 # For plain floats: `next((name for name, x in pairs if not math.isfinite(x)), None)`.
 # </details>
 #
-# Now the first step of run C, in slow motion.
+# The next cell repeats the first step of run C and searches its tensors.
 
 # %%
 torch.manual_seed(0)
@@ -221,135 +358,164 @@ model = mlp(64, 256, 10).half()
 weight = model[1].weight
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
 with emulate_gpu():
-    loss = cross_entropy(model(images.half()), labels)
+    loss = cross_entropy(model(images[:64].half()), labels[:64])
     loss.backward()
     optimizer.step()
 mean, square = (optimizer.state[weight][key] for key in ("exp_avg", "exp_avg_sq"))
-trail = {"loss": loss, "gradient": weight.grad, "mean": mean, "square": square, "weight": weight}
-
-# %%
+tensors = {"loss": loss, "gradient": weight.grad, "mean": mean, "square": square, "weight": weight}
 find, vanished = yours(first_nonfinite, ours.first_nonfinite), square == 0
-claim(f"by {whose(find)} search, the first is the weight", find(trail.items()) == "weight")
+claim(f"by {whose(find)} search, the first is the weight", find(tensors.items()) == "weight")
 claim("eps, 1e-8, is 0 in FP16", torch.tensor(1e-8).half() == 0)
 claim("more than 9 in 10 of Adam's mean squares are 0", vanished.float().mean() > 0.9)
-claim("there a mean of 0 makes NaN: 0 / 0", torch.equal(weight.isnan(), vanished & (mean == 0)))
-claim("and any other mean makes inf: m / 0", torch.equal(weight.isinf(), vanished & (mean != 0)))
-claim("more weights are inf than NaN", weight.isinf().sum() > weight.isnan().sum())
-
-# %% tags=["nbval-ignore-output"]
-shares = {"mean square 0": vanished, "NaN": weight.isnan(), "inf": weight.isinf()}
-for what, where in shares.items():
-    print(f"{what:13} {where.float().mean():4.0%} of the first layer's weights")
+claim("where the mean is 0 too, 0 / 0 is NaN", torch.equal(weight.isnan(), vanished & (mean == 0)))
+claim("everywhere else m / 0 is inf", torch.equal(weight.isinf(), vanished & (mean != 0)))
 
 # %% [markdown]
-# Loss and gradients are fine. Adam divides the gradient's running mean by the root of its mean square, plus eps. In FP16
-# two things vanished there. eps is 0. And 0.001 times the square of a gradient is 0 already below a gradient of 0.0055:
-# 95 % of them.
+# The loss and the gradients are finite. Adam divides the running mean of the gradient, m, by sqrt(v) + eps, where v is the
+# running mean of its square. In FP16, eps = 1e-8 is 0, and so is v, 0.001 times the squared gradient, wherever the gradient
+# is below 0.0055. Run B uses SGD, which does not divide.
 #
-# Where the gradient itself is 0 (black pixels, idle units), 0 / 0 is NaN: 30 % of these weights. Where it is not 0 and
-# only its square underflowed, m / 0 is inf: 65 %. An eps that is not 0 would guard both. Run B divides by nothing.
+# *A good place to stop.* Sitting B has its own setup.
+
+# %% [markdown]
+# ## Sitting B: causes, repairs and bytes
 #
-# ### The evidence
+# *You are here:* *stop* → **causes** → repairs → bytes → claims → outlook
+
+# %%
+from dataclasses import replace
+import pandas as pd
+import torch
+from torch.nn.functional import cross_entropy
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.three_crimes import checks, predictions as guesses, solutions as ours
+from labkit.labs.three_crimes.trials import RUNS, run
+
+# %% [markdown]
+# ### Three failures
 #
-# Zero gradients are those of step 0. "Moved" is the share of weights that a usual step changes; NaN counts as moved.
+# Of the five runs, A and B end like FP32; C, D and E do not. *Zero gradients* is their share in the first step, and *moved*
+# the share of weights that a usual step changes (NaN counts as moved). Compare each failed run with A.
 
 # %% tags=["nbval-ignore-output"]
-trials = {name: SUSPECTS[name] for name in "ACDE"}
-trials["D in FP32"] = replace(SUSPECTS["D"], precision="fp32")
-print("run        first loss  last loss  zero gradients  moved")
+trials = {name: RUNS[name] for name in "ACDE"} | {"D in FP32": replace(RUNS["D"], precision="fp32")}
+rows = {}
 for name, trial in trials.items():
-    suspect = run(trial)
-    first, last = suspect.losses[0], suspect.losses[-1]
-    print(f"{name:10} {first:10.3f} {last:10.3f}", end="")
-    print(f" {suspect.zero_gradients:15.0%} {suspect.usual_move:6.0%}")
+    end = run(trial)
+    rows[name] = [
+        end.losses[0],
+        end.losses[-1],
+        f"{end.zero_gradients:.0%}",
+        f"{end.usual_move:.0%}",
+    ]
+pd.DataFrame(rows, ["first loss", "last loss", "zero gradients", "moved"]).T
 
 # %% [markdown]
-# A quarter of zeros is no crime: FP32 has them too, from black pixels and idle units. Two more facts. Adam's first
-# updates are about as large as its learning rate. And a **gap** 间隔 is the distance from a number to the next one in its
-# format. An update below half a gap is rounded away.
+# A quarter of zero gradients is normal here: FP32 has them too, from black pixels and idle units. **C** becomes NaN in its
+# first update, because Adam's denominator is 0. **E** has no gradient left: its loss is multiplied by 1e-3 and averaged over
+# 92,032 pixels, so every gradient is below 2⁻²⁵ and becomes 0 in FP16. This is **underflow**. **D** has its gradients, and
+# still few weights move.
 #
-# ### Exercise: match the evidence
+# The **gap** is the distance from a number to the next one in its format. An update below half a gap is lost when it is
+# added: 0.1 + 5e-5 is 0.1 again in BF16. Adam's updates are about as large as its learning rate, and D's rate is 5e-5.
+
+# %%
+pixels = 1438 * 64
+claim("2 / pixels * 1e-3 bounds E's gradients: below 2**-25", 2 / pixels * 1e-3 < 2**-25)
+w = torch.tensor([0.1, 0.003], dtype=torch.bfloat16)
+claim(
+    "0.1 + 5e-5 is 0.1 in BF16, and 0.003 + 5e-5 is not 0.003", (w + 5e-5 == w).tolist() == [1, 0]
+)
+
+# %% [markdown]
+# ### Exercise: updates that change nothing
 #
-# *3 minutes.* Give each run its cause: `"overflow"`, `"gradients are 0"`, `"eps is 0"`, `"updates below half a gap"` or
-# `"healthy"`.
+# *8 minutes, about 4 lines.* Write `lost_updates`, a monitor that tells a stall from a vanished gradient. Of the updates
+# that are not 0, it returns the share that leaves its weight as it was.
+#
+# - **Input:** `weight`, a tensor in float32, float16 or bfloat16; `update`, float32, of the same shape. The new weight is
+#   `weight + update`, rounded to the dtype of `weight`.
+# - **Output:** a float from 0 to 1. For BF16 weights `[1, 1, 1]` and updates `[0, 2**-9, 2**-7]` it is 0.5: the first update
+#   does not count, the second is lost, and the third arrives.
+# - **Edge cases:** 0.0 where no update is other than 0, or where there is none. Updates and weights may be negative.
+# - Leave `weight` itself unchanged.
 
-# %% exercise="causes"
-causes = {"A": ..., "C": ..., "D": ..., "E": ...}
-### BEGIN SOLUTION
-causes = {
-    "A": "healthy",
-    "C": "eps is 0",
-    "D": "updates below half a gap",
-    "E": "gradients are 0",
-}
-### END SOLUTION
 
-# %% check="causes" points=1
-court.check_causes(causes)
+# %% exercise="lost-updates"
+def lost_updates(weight, update) -> float:
+    """Of the updates other than 0, the share that the sum with the weight rounds away."""
+    ### BEGIN SOLUTION
+    stored = (weight + update).to(weight.dtype)
+    tried = update != 0
+    if not tried.any():
+        return 0.0
+    return (stored == weight)[tried].float().mean().item()
+    ### END SOLUTION
+
+
+# %% check="lost-updates" points=2
+checks.check_lost_updates(lost_updates)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A gradient of 0 moves nothing. A gradient that is not 0 may move nothing either: what is added to what?
+# A BF16 tensor plus a float32 tensor is float32. What does the optimizer store?
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Round to whole numbers: 100 + 0.3 is 100, each time. Which run has gradients, and weights that stay?
+# For one FP16 weight: `(w + u).half() == w`. A boolean tensor can also select: `lost[u != 0]`.
 # </details>
+#
+# The next cell takes the first update of run D in FP32 and asks what weights in each format would lose of it.
 
-# %%
-largest = 2 * 1e-3 / data.train_images.numel()  # each error of the sigmoid is below 1
-claim("no gradient of E's outputs can reach 2**-25", largest < 2**-25)
-claim("so in FP16 each is 0", torch.tensor(largest).half() == 0)
-w = torch.tensor(0.1).bfloat16()
-claim("0.1 + 5e-5 is 0.1 in BF16: a tenth of the gap", w + 5e-5 == w)
-claim("but 0.003 + 5e-5 is not 0.003", torch.tensor(0.003).bfloat16() + 5e-5 > w.new_tensor(0.003))
+# %% tags=["nbval-ignore-output"]
+from labkit.training.data import digits
+from labkit.training.models import mlp
+
+data = digits()
+torch.manual_seed(0)
+model = mlp(64, 256, 10)
+optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
+before = model[1].weight.detach().clone()
+cross_entropy(model(data.train_images[:64].flatten(1)), data.train_labels[:64]).backward()
+optimizer.step()
+update = model[1].weight.detach() - before
+lost = yours(lost_updates, ours.lost_updates)
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    print(f"{dtype}: {lost(before.to(dtype), update):.0%} lost, by {whose(lost)} function")
+claim("BF16 loses most of these updates", ours.lost_updates(before.bfloat16(), update) > 0.8)
 
 # %% [markdown]
-# Three causes, and none is overflow. Range kills C and E, rounding D: lab 03 treats both.
+# None of the three causes is overflow: a denominator of 0 (C), updates that are rounded away (D), gradients of 0 (E).
 #
-# *A good place to stop.* Sitting B starts with its own setup.
-
-# %% [markdown]
-# ## Sitting B: pardons, bytes and claims
+# ### Repairs
 #
-# *You are here:* the bet → the race → witnesses → evidence → *stop* → **pardon** → ledger → claims → outlook
-
-# %%
-from dataclasses import replace
-import torch
-from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.three_crimes import checks as court
-from labkit.labs.three_crimes import predictions as guesses, solutions as ours
-from labkit.labs.three_crimes.suspects import SUSPECTS, run
-
-# %% [markdown]
-# ### Pardon
-#
-# Run D first. Somebody proposes a fifth of the learning rate, "to be careful".
+# For run D a colleague proposes a fifth of its learning rate, "to be careful".
 
 
 # %% predict="lower-rate"
 @predict(guesses.lower_rate)
 def moved():
-    slow, usual = run(replace(SUSPECTS["D"], lr=1e-5)), run(SUSPECTS["D"])
+    slow, usual = run(replace(RUNS["D"], lr=1e-5)), run(RUNS["D"])
     change = slow.usual_move - usual.usual_move
     return "as many" if abs(change) < 0.01 else "more" if change > 0 else "fewer"
 
 
 # %% [markdown]
-# A BF16 weight moves only if its update is at least about half the gap at that weight. An update a fifth as large
-# reaches that at fewer weights, so a lower learning rate makes the stall worse.
+# A BF16 weight changes only if its update is at least about half the gap at that weight. An update a fifth as large reaches
+# this at fewer weights, so a lower learning rate makes the stall worse.
 
 # %% [markdown]
-# ### Exercise: the one-line pardon
+# ### Exercise: a repair in one setting
 #
-# *4 minutes, 1 line.* Change one setting of D, so that its small updates arrive as they do in its FP32 twin. The run must
-# keep some 16-bit products and end where the twin ends. A run that ends there by larger or other updates does not count.
-# Settings: `precision` ("pure_bf16" now; also "pure_fp16", "bf16", "fp16", "fp32"), `lr`, `eps`, `loss_weight`.
+# *4 minutes, 1 line.* Repair run D by changing one setting. The run must keep some 16-bit matmuls and end where the FP32 run
+# with D's settings ends, because its small updates arrive. Ending there by larger or other updates does not count.
+#
+# Set `pardon` to a dict with one setting and its new value, such as `{"eps": 1e-6}`. The settings are `lr`, `eps`,
+# `loss_weight` and `precision`: "pure_bf16" (now), "pure_fp16", "fp32", or autocast in "bf16" or "fp16".
 
 # %%
-print(SUSPECTS["D"])
+print(RUNS["D"])
 
 # %% exercise="pardon"
 pardon = ...  # such as {"eps": 1e-6}
@@ -358,83 +524,55 @@ pardon = {"precision": "bf16"}
 ### END SOLUTION
 
 # %% check="pardon" points=2 seconds=120
-court.check_pardon(pardon)
+checks.check_pardon(pardon)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# The updates are right, and too small to arrive. Who could remember them?
+# Each update has the right size and is lost in the sum. Which tensor needs more significant bits?
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# In FP32, 0.1 + 5e-5 arrives. Your witness saw a mode whose weights are FP32.
+# In FP32, 0.1 + 5e-5 is not 0.1. In which of the precisions did `witness` find FP32 weights?
 # </details>
 #
-# C and E have pardons too.
-
-
-# %% tags=["nbval-ignore-output"]
-def end(name, **changes):
-    return run(replace(SUSPECTS[name], **changes)).final_loss
-
-
-def like_fp32(name, **changes):
-    return abs(end(name, **changes) - end(name, precision="fp32")) < court.CHANCE
-
-
-claim(
-    "E under autocast with a loss scale of 256: like FP32",
-    like_fp32("E", precision="fp16", loss_scale=256.0),
-)
-claim("C under autocast: like FP32", like_fp32("C", precision="fp16"))
-larger, twin = end("C", eps=1e-4), end("C", precision="fp32")
-same_eps = end("C", precision="fp32", eps=1e-4)
-print(f"C ends at {larger:.2f} with eps 1e-4; FP32 at {twin:.2f}, with eps 1e-4 at {same_eps:.2f}")
-claim("C with eps=1e-4: lower, but not FP32's run", larger < min(twin, same_eps) - court.CHANCE)
-
-# %% [markdown]
-# A larger eps takes NaN and inf away, and C ends at 0.44 instead of 1.19. That is lower, but not FP32's run: many mean
-# squares still are 0, so Adam divides by eps alone. Those weights step by lr / eps, 10 times the mean gradient.
-#
-# The race says "keeps up: 103 %" of the same change. It lasts 300 steps, not 60, and by then both losses are below 0.2.
-#
-# **Loss scaling** 损失缩放 multiplies the loss before backward and divides the gradients after it: lab 04. Two surprises:
+# Autocast keeps the weights in FP32, so it repairs C as well. E needs **loss scaling**: multiply the loss before backward, so
+# that the gradients fit FP16, and divide the gradients afterwards (lab 04). A larger eps only seems to repair C.
 
 # %% tags=["nbval-ignore-output"]
-loud = run(replace(SUSPECTS["A"], precision="fp16", loss_weight=100.0)).records
-claim("a scale that starts too high skips first steps", loud[0].skipped and not loud[-1].skipped)
-claim("and then the run learns: no crime", loud[-1].loss < 0.7 * loud[0].loss)
-print("C with Adam(fused=True), from three first weights:")
-for seed in range(3):
-    losses = run(replace(SUSPECTS["C"], optimizer="fused adam", steps=10), seed=seed).losses
-    print("  losses", *(f"{loss:.3g}" for loss in losses[:6]))
-    claim("  its first step leaves no NaN", losses[1] < losses[0])
-    claim("  and the loss is not finite by step 4", not abs(losses[4]) < torch.inf)
+repaired = {
+    "C under autocast": run(replace(RUNS["C"], precision="fp16")),
+    "C with eps 1e-4": run(replace(RUNS["C"], eps=1e-4)),
+    "C in FP32": run(replace(RUNS["C"], precision="fp32")),
+    "C in FP32 with eps 1e-4": run(replace(RUNS["C"], precision="fp32", eps=1e-4)),
+    "E with a loss scale of 256": run(replace(RUNS["E"], precision="fp16", loss_scale=256.0)),
+    "E in FP32": run(replace(RUNS["E"], precision="fp32")),
+}
+pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss at the end"]).T
 
 # %% [markdown]
-# Skipped first steps calibrate the scale. The fused Adam computes each update in FP32 registers, eps included, so C's
-# first step is well. But it stores the mean square in FP16, where it is 0 again. In the next step Adam has forgotten how
-# large the gradients were. Where the new one is near 0 and the mean is not, it divides by little more than eps. Some
-# weights leap by more than 50.
-#
-# So that switch delays C's death by a few steps. FP32 weights and moments prevent it.
+# With eps = 1e-4, run C ends lower than FP32 with either eps. It became another run: where the mean square is still 0, Adam
+# divides by eps alone, and the step is lr / eps = 10 times the mean gradient.
 #
 # ### The byte ledger
 #
-# Mixed precision "halves the memory", it is said. Count. Adam keeps two numbers for each parameter, like those you
-# witnessed. Under autocast the 16-bit copies of the weights are kept for backward.
+# "Mixed precision halves the memory" is true of some tensors only. A step holds five kinds: weights, gradients, Adam's two
+# running means (of the gradient and of its square), the 16-bit copies of the weights, and **activations**, the outputs
+# that backward needs again. Backward needs the copies too, so they are kept until then.
 #
 # ### Exercise: the byte ledger
 #
-# *8 minutes, about 5 lines.* Count the bytes that each role takes, at its largest, in a step under FP16 autocast with
-# Adam. Return a dict of `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. You are given the number of
-# parameters and of activation values that are kept for backward; either may be 0. Each of these activations is the
-# output of an op that ran in FP16.
+# *8 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
+#
+# - **Input:** the number of parameters, and of activation values kept for backward; either may be 0. Each of these
+#   activations is the output of an op that ran in 16 bits.
+# - **Output:** a dict with the keys `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. For a model and
+#   optimizer that are FP16 throughout, `ledger(1, 0)` would give 2, 2, 4, 0 and 0.
 
 
 # %% exercise="ledger"
 def ledger(parameters: int, activations: int) -> dict:
-    """Role -> bytes under FP16 autocast with Adam."""
+    """Kind of tensor -> bytes under 16-bit autocast with Adam."""
     ### BEGIN SOLUTION
     return {
         "weights": 4 * parameters,
@@ -447,38 +585,90 @@ def ledger(parameters: int, activations: int) -> dict:
 
 
 # %% check="ledger" points=2
-court.check_ledger(ledger)
+checks.check_ledger(ledger)
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which dtype did the witness give for each role, and how many bytes has it?
+# Which dtype did `witness` report for each kind, and how many bytes has it?
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# In pure FP16 it would be 2, 2, 4, 0 and 2. Which of these change?
+# Adam keeps two numbers for each parameter. In which dtype?
 # </details>
+#
+# Your entries are maxima, perhaps of different moments. `LiveBytes` adds up the tensors that are alive after each op of a
+# real step.
 
 # %%
-count = yours(ledger, ours.ledger)
+from labkit.labs.three_crimes.live_bytes import LiveBytes, time_line
 
 
-def ratio(batch, parameters=10**6, per_image=10**4):
-    return sum(count(parameters, batch * per_image).values()) / (
-        16 * parameters + 4 * batch * per_image
-    )
+def one_step(*, bf16, keep_gradients=False, batch=1):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256, bias=False) for _ in range(8)))
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    x = torch.randn(batch, 256, requires_grad=True)  # like the output of an earlier layer
+    with LiveBytes(model) as live:
+        for _ in range(2):  # the first step only makes Adam's state
+            live.restart()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+                loss = model(x).square().mean()
+            live.mark("end of forward")
+            loss.backward()
+            live.mark("end of backward")
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=not keep_gradients)
+            live.mark("after step and zero_grad")
+    return live
 
 
-claim(f"by {whose(count)} ledger, a batch of 1: more bytes than FP32", ratio(1) > 1)
-claim("a batch of 10 000: nearly half", 0.5 < ratio(10_000) < 0.55)
+parameters = 8 * 256 * 256
+
+
+# %% predict="peak"
+@predict(guesses.peak)
+def most():
+    return round(max(one_step(bf16=True).history) / parameters)
+
 
 # %% [markdown]
-# So activations halve, and everything else grows by an eighth. Memory is saved where activations rule: large batches,
-# long sequences, large images.
+# The copies and the gradients are never all alive together. At the end of the forward pass 14 bytes are alive: weights (4),
+# moments (8) and copies (2). Backward then goes through the layers. It frees a layer's 2-byte copy as it makes the 4-byte
+# gradient, so the total rises to 16. `zero_grad` sets the gradients to None, and 12 are left.
+
+# %%
+steps = {
+    "FP32": one_step(bf16=False),
+    "BF16 autocast": one_step(bf16=True),
+    "BF16 autocast, gradients kept": one_step(bf16=True, keep_gradients=True),
+}
+for name, step in steps.items():
+    alive = [f"{size / parameters:.1f}" for _, size in step.marks.values()]
+    print(f"{name}: {', '.join(alive)} bytes a parameter")
+
+# %% tags=["nbval-ignore-output"]
+time_line(steps, parameters)
+
+# %% [markdown]
+# In the third line gradients stay alive between steps, because you accumulate them over micro-batches or call
+# `zero_grad(set_to_none=False)`. Then gradients and copies coexist: about **18 bytes** a parameter. By default a step needs
+# about **16**, as in FP32.
 #
+# Interviewers often mean another 16, that of the [ZeRO paper](https://arxiv.org/abs/1910.02054), for a 16-bit model with
+# master weights: 2 (weights) + 2 (gradients) + 4 (master weights) + 4 + 4 (moments).
+#
+# What shrinks is the activations, from 4 bytes to 2, where an op ran in 16 bits. The output of a layer norm in FP32 keeps
+# its 4 bytes. So the saving grows with the batch, the sequence and the image size.
+
+# %%
+wide = {bf16: max(one_step(bf16=bf16, batch=1024).history) for bf16 in (False, True)}
+claim("batch 1024: the peak is at least a fifth lower", wide[True] < 0.8 * wide[False])
+
+# %% [markdown]
 # ### Four claims
 #
-# Articles claim these of 16-bit training. The cell below the next one decides each.
+# The cells below decide four claims from articles.
 
 # %%
 from labkit.emulation import emulate_gpu
@@ -502,79 +692,48 @@ def chosen(x):
 @predict(guesses.myths)
 def hold():
     x = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    entries = ours.ledger(1, 0)
     return [
         flops(torch.float16) < flops(torch.float32),
-        sum(ours.ledger(1, 0).values()) < 16,
+        entries["gradients"] + entries["adam"] < 12,
         len({chosen(size * x) for size in (1e-6, 1.0, 1e6)}) > 1,
         torch.equal(x.half().float(), x),
     ]
 
 
 # %% [markdown]
-# All four are myths. The operations are the same; Tensor Cores do more of them in a second, and fewer bytes move.
-# Autocast looks each operation up in a fixed list. Only the loss scale is dynamic. What a cast lost stays lost, and
-# under autocast there is nothing to restore: the weights were FP32 all along.
+# All four are false. The operations are the same; Tensor Cores do more of them in a second, and fewer bytes move. Gradients
+# and moments are FP32. Autocast looks up each function in a fixed list. In "dynamic loss scaling" only the scale is dynamic,
+# not the dtypes. What a cast dropped stays lost; under autocast nothing needs restoring, because the weights stay FP32.
 
 # %% [markdown]
-# ### Exercise: sort the methods
-#
-# *10 minutes, optional.* Articles list these as "methods of mixed precision". Sort them: `"pure"`, `"autocast"`,
-# `"masters"`, `"fp8"`, `"quantization"`, or `"none"` if no framework does it.
-#
-# 1. `model.half()`, then train as before.
-# 2. FP32 weights; each product takes 16-bit copies, by a list of operations.
-# 3. A 16-bit model; the optimizer updates an FP32 copy of its weights.
-# 4. Inputs of products in 8 bits, each tensor or block with a scale of its own.
-# 5. Convert a trained model to INT8 with a few calibration batches (PTQ).
-# 6. Imitate INT8 rounding in training, so that the model survives conversion (QAT).
-# 7. Lower the precision while the GPU is busy.
-# 8. "Dynamic" mixed precision: each operation's dtype is chosen anew as training goes.
-
-# %% exercise="kinds"
-kinds = ...  # a list of eight words
-### BEGIN SOLUTION
-kinds = ["pure", "autocast", "masters", "fp8", "quantization", "quantization", "none", "none"]
-### END SOLUTION
-
-# %% check="kinds" points=0
-court.check_kinds(kinds)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Is it for training, or for use after training? Does it mix two formats in a step? Could you name the function?
-# </details>
-# <details><summary>Hint 2</summary>
-#
-# Of two that mix FP32 weights with 16 bits, ask for the dtype of the model itself: your witness saw one of them.
-# </details>
-#
-# INT8 is no floating-point format. Autocast has none of it: training in INT8 exists, and needs scales.
-#
 # ### Outlook
 #
-# Three cards to discuss, each with a source. Nothing here is built in this course.
+# BF16 is the default for training large models. On Hopper and later GPUs, FP8 matmuls with scales are in use:
+# [DeepSeek-V3](https://arxiv.org/abs/2412.19437) was trained that way. FP4 with block scales, such as
+# [NVFP4](https://arxiv.org/abs/2509.25149), is beginning.
 #
-# <details><summary>On small devices: train where the data is?</summary>
+# Three cards to discuss, each with its source.
 #
-# Lin et al. (arXiv:2206.15472) fine-tune on a microcontroller with 256 KB of memory, on an INT8 graph. Gradients come
-# in very different sizes, so they rescale them. Which of the three crimes is that?
+# <details><summary>Edge devices: train where the data is?</summary>
+#
+# Lin et al. (arXiv:2206.15472) fine-tune in INT8 on a microcontroller and rescale the gradients, whose sizes differ widely.
+# Which of the three failures do they prevent?
 # </details>
 # <details><summary>Federated learning: send fewer bits?</summary>
 #
-# FedPAQ (arXiv:1909.13014) quantizes the updates that devices send, not the training itself. Your byte ledger has no
-# line for the network. What would you add, and what may be rounded there without harm?
+# FedPAQ (arXiv:1909.13014) quantizes the updates that devices send. Which entry would your byte ledger need?
 # </details>
 # <details><summary>Continual learning: small steps on an old model?</summary>
 #
-# Schiemer et al. (PMLR 274:198-220) report that usual fully quantized training does not converge there, and use a
-# Hadamard transform. New tasks often mean small updates to large weights. Which of our runs is that?
+# Schiemer et al. (PMLR 274:198-220) report that usual fully quantized training does not converge there. New tasks often mean
+# small updates to large weights. Which of the five runs is like that?
 # </details>
 
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+# Where a question asks you to speak, answer aloud, write one line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it
@@ -587,8 +746,8 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Micikevicius et al., arXiv:1710.03740 (ResNet-50, table 1). Zamirai et al., arXiv:2010.06192 (BF16
-# updates). PyTorch documentation, `torch.amp`. NVIDIA A100 data sheet. DeepSeek-V3, arXiv:2412.19437. NVFP4,
-# arXiv:2509.25149.
+# **Sources.** H100: RalphLabsAI/ralph, release v0.5.1 (2026), one run each, use of TF32 not stated. V100: NVIDIA
+# DeepLearningExamples, ResNet50 v1.5 for PyTorch. Micikevicius et al., arXiv:1710.03740. Zamirai et al., arXiv:2010.06192.
+# PyTorch documentation, `torch.amp`.
 #
 # **Next.** Lab 02 builds the number formats: [Build a number system](02_number_formats.ipynb).

@@ -180,15 +180,7 @@ def test_a_term_stands_in_the_text_that_brings_it(term):
     assert re.search(rf"\b{re.escape(plain(term.en))}", text), asdict(term)
 
 
-BEING_REWRITTEN = ("01_three_crimes",)
-"""Labs whose text still holds Chinese; a lab leaves the list with its new text."""
-
-
-def not_yet(lab: str):
-    return pytest.param(lab, marks=pytest.mark.xfail(strict=True, reason="still the old text"))
-
-
-@pytest.mark.parametrize("lab", [not_yet(lab) if lab in BEING_REWRITTEN else lab for lab in LABS])
+@pytest.mark.parametrize("lab", LABS)
 def test_running_text_of_a_lab_holds_no_chinese(lab):
     source = (NOTEBOOKS / "source" / f"{lab}.py").read_text(encoding="utf-8")
     assert [line for line in source.splitlines() if CHINESE.search(line)] == []

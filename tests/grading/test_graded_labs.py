@@ -97,11 +97,11 @@ def test_a_run_beside_the_answer_cannot_be_forged(grader):
     """Lab 01's pardon is a setting; what a training run with it gives, the judge finds out."""
     lab = "01_three_crimes"
     forged = """
-import functools, labkit.labs.three_crimes.suspects as suspects
+import functools, labkit.labs.three_crimes.trials as trials
 from dataclasses import replace
-honest = suspects.run
-fp32 = honest(replace(suspects.SUSPECTS["D"], precision="fp32"))
-suspects.run = functools.lru_cache(lambda trial: fp32)
+honest = trials.run
+fp32 = honest(replace(trials.RUNS["D"], precision="fp32"))
+trials.run = functools.lru_cache(lambda trial: fp32)
 pardon = {"precision": "pure_fp16"}
 """
     (outcome,) = grader.grade(submissions.work(lab, [forged], only=("pardon",)))

@@ -1,4 +1,4 @@
-"""Checks of lab 01: dtypes of a step, the first NaN, causes, a repair, bytes, kinds of methods."""
+"""Checks of lab 01: a BF16 step, its dtypes, the first NaN, lost updates, a repair, bytes."""
 
 import math
 import random
@@ -17,29 +17,49 @@ from labkit.labs.engine import (
     calls,
     check,
     entries,
+    near_value,
     number,
     plain,
-    several,
-    word,
 )
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import Loop, brief, filled, flat, labels, same_end, seeded
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 from labkit.labs.three_crimes import solutions
-from labkit.labs.three_crimes.suspects import SUSPECTS, run
+from labkit.labs.three_crimes.trials import RUNS, run
 
 LAB = "01_three_crimes"
 
 
 # Sentences
 
+OTHER_OUTPUT = (
+    "The linear layers returned {got}; under BF16 autocast they return bfloat16. Does the block "
+    "hold the forward pass, with the device of the images and dtype bfloat16?"
+)
+MODEL_CAST = (
+    "After your step the weights are {got}: the model itself was cast. Autocast casts copies and "
+    "leaves the weights in float32."
+)
+INSIDE = "{what} ran inside the autocast block. The block holds the forward pass and the loss only."
+OTHER_LOSS = "Step {place} returns {got}; the loss of its batch is {want}."
+NOT_MOVED = "Step {place} moved no weight. Which two calls follow the loss?"
+OTHER_MOVE = (
+    "Step {place} moved the weights by {got:.3g} (norm of the difference); {want:.3g} is wanted. "
+    "The first step found gradients of an earlier step in `.grad`."
+)
+LOSS_IN_16_BITS = (
+    "Each of your losses, such as {loss}, is a BF16 value: the loss was computed in 16 bits. Under "
+    "autocast `cross_entropy` computes in float32. Where does your block end?"
+)
+
 SCENE_RAISED = "{scene}: {error}."
 
 REPLACES_OUTPUT = (
     "{scene}: your hook returns a {kind}, and the layer hands that on instead of its output."
 )
-NO_REPORT = "{scene}: {came} came back; a dict of {roles} is wanted."
-OTHER_ROLES = "{scene}: your dict has the keys {got}; a dict of {roles} is wanted."
+NO_REPORT = "{scene}: {came} came back; a dict of {roles} is asked for."
+OTHER_ROLES = "{scene}: your dict has the keys {got}; a dict of {roles} is asked for."
 NO_ACTIVATION = (
     "{scene}: your dict has no activation. The output exists only while `step()` runs: is your "
     "hook on the layer then, and does it store the dtype?"
@@ -48,7 +68,7 @@ NO_DTYPE = (
     "{scene}: {role} is {came}; a dtype is wanted, such as torch.float32: what `x.dtype` gives, "
     "and no text of it."
 )
-OTHER_DTYPE = "{scene}: you report {role} {got}; it is {want}. Asked for is the dtype of {what}."
+OTHER_DTYPE = "{scene}: you report {role} {got}; it is {want}. Report the dtype of {what}."
 STEPS = "{scene}: `step()` ran {steps} times; the run takes one step."
 HOOKS_LEFT = "{scene}: {hooks} hook is left on the layer."
 
@@ -56,13 +76,18 @@ OTHER_NAME = "{scene}: your answer is {got}; {want} is wanted. {why}"
 HOLDS = "{name} holds {kinds}."
 FINITE = "Each number in {name} is finite."
 ALL_FINITE = "Each number of this series is finite."
-NO_NAME = "Asked for is a name, or None."
+NO_NAME = "Return one name, or None."
 
-OTHER_CAUSE = "{run}: you say {said}. The evidence: {evidence}."
+WEIGHTS_CHANGED = "{scene}: your function changed the weights it was given. Work on a new tensor."
+OTHER_SHARE = (
+    "{scene}: your share is {got}; {want} is wanted, which is {lost} of {tried} updates other than "
+    "0. {example}"
+)
+EXAMPLE = "For example, {weight:g} + {update:.3g} stored in {dtype} is {stored:.6g}."
 
 ENDS = (
-    "With {pardon} the loss ends at {loss:.2f}, and {moved:.0%} of the weights move in a step. "
-    "FP32: {twin:.2f} and {twin_moved:.0%}."
+    "With {pardon} the loss ends at {loss:.2f}, and a step moves {moved:.0%} of the weights. In "
+    "FP32 the run ends at {twin:.2f}, and a step moves {twin_moved:.0%}."
 )
 NO_PARDON = (
     "pardon is {given}; a dict with one setting and its new value is wanted, such as "
@@ -74,33 +99,29 @@ NO_NUMBER = "{setting} is {came}; a number is wanted, such as 1e-6, with no quot
 NO_CHANGE = "{pardon} is what the run has already. What do you change?"
 REFUSED = "The run refuses {pardon}: {why}."
 NOTHING_TO_LEARN = (
-    "{pardon} multiplies the loss, and so each gradient, by 0: nothing is left to learn from."
+    "{pardon} multiplies the loss and every gradient by 0, so the weights cannot learn."
 )
 ZERO_EPS = (
-    "Where a mean square is 0, Adam divides by eps alone, and yours is 0: that makes inf or NaN."
+    "Where Adam's mean square is 0, it divides by eps alone. Your eps is 0, which makes inf or NaN."
 )
 
 FOR_EVERY_MODEL = (
-    "`{call}`: {item} is {got:g} bytes, and so it is for every model. That is what one of them "
-    "takes: how many {counted} are there?"
+    "`{call}`: {item} is {got:g} bytes, and so it is for every model. That is the size of one "
+    "entry: how many {counted} are there?"
 )
 OTHER_COUNT = (
     "`{call}`: {item} is {got:g} bytes; {want} is wanted. Yours grows with the number of {other}: "
     "{item} is kept for each of the {counted}."
 )
-BITS = (
-    "`{call}`: {item} is {got:g}; {want} is wanted. Each of your entries is 8 times the right one: "
-    "bits are counted where bytes are asked for."
-)
 UNITS = (
-    "`{call}`: {item} is {got:g} bytes; {want} is wanted. Each of your entries is {times:g} times "
-    "the right one: return plain bytes, in no larger unit."
+    "`{call}`: {item} is {got:g}; {want} is wanted. Your entries are {times:g} times the right "
+    "ones: return bytes, not bits and not a larger unit."
 )
 SIXTEEN_BIT_MODEL = (
-    "`{call}`: {item} is {got:g} bytes; {want} is wanted. 2 + 2 + 12 bytes a parameter is another "
-    "ledger: that of a 16-bit model whose optimizer keeps an FP32 copy of the weights beside "
-    "Adam's two moments, as the ZeRO paper counts it. Under autocast the model itself is FP32, and "
-    "the copies are the 16-bit ones."
+    "`{call}`: {item} is {got:g} bytes; {want} is wanted. You counted 2 + 2 + 12 bytes a "
+    "parameter, as the ZeRO paper counts it for a 16-bit model whose optimizer keeps FP32 "
+    "master weights and two moments. Under autocast the model itself is FP32, and the "
+    "copies are 16-bit."
 )
 MASTER_COPY = (
     "`{call}`: adam is {got:g} bytes; {want} is wanted. 12 would hold an FP32 copy of the weight "
@@ -112,10 +133,105 @@ COPIES_INSIDE = (
 )
 OTHER_BYTES = "`{call}`: {item} is {got:g} bytes; {want} is wanted. {why}"
 
-OTHER_KIND = "Number {place}: you say {said}, which is {meaning}. But {fact}."
+
+# A step in BF16
+
+_BATCHES = ((31, 8), (32, 8), (33, 5))  # seed and number of images
 
 
-# Who is what dtype
+def run_bf16_step(bf16_step):
+    """Three steps of `bf16_step`; the first finds gradients of an earlier step."""
+    model = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    met, inside = set(), set()
+
+    def note(what):
+        if torch.is_autocast_enabled("cpu"):
+            inside.add(what)
+
+    for layer in (model[0], model[2]):
+        layer.register_forward_hook(lambda layer, inputs, x: met.add(name_of(x.dtype)))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+        parameter.register_hook(lambda gradient: note("backward"))
+    optimizer.register_step_pre_hook(lambda *_: note("the optimizer's step"))
+    shown = {"losses": [], "moved": []}
+    for seed, count in _BATCHES:
+        before = flat(model)
+        loss = attempt(bf16_step, model, optimizer, seeded(seed, count, 6), labels(seed, count))
+        shown["losses"].append(loss)
+        shown["moved"].append(flat(model).float() - before.float())
+    weights = name_of(model[0].weight.dtype)
+    return shown | {"met": sorted(met), "inside": sorted(inside), "weights": weights}
+
+
+def _bf16_step_evidence(got, want):
+    if got["weights"] != want["weights"]:
+        return MODEL_CAST.format(got=got["weights"])
+    if got["met"] != want["met"]:
+        return OTHER_OUTPUT.format(got=" and ".join(got["met"]) or "nothing")
+    if got["inside"]:
+        what = " and ".join(got["inside"])
+        return INSIDE.format(what=what[0].upper() + what[1:])
+    for place in range(len(_BATCHES)):
+        loss, moved = got["losses"][place], got["moved"][place]
+        right, way = want["losses"][place], want["moved"][place]
+        if not same_end(loss, right):
+            return OTHER_LOSS.format(place=place + 1, got=brief(loss), want=brief(right))
+        if not moved.any():
+            return NOT_MOVED.format(place=place + 1)
+        if not same_end(moved, way):
+            return OTHER_MOVE.format(place=place + 1, got=moved.norm(), want=way.norm())
+    return f"Your steps end elsewhere: {got}."
+
+
+BF16_STEP = Loop(
+    run_bf16_step, solutions.bf16_step, _bf16_step_evidence, lambda shown: shown["moved"]
+)
+
+
+@check(run_bf16_step)
+def check_bf16_step(got):
+    """Forward and loss under BF16 autocast; backward and update outside, on FP32 weights."""
+    BF16_STEP.judge(got, check_bf16_step.known_wrong)
+    losses = torch.tensor([float(loss) for loss in got["losses"]])
+    # Three float32 losses are all values of BF16 once in 2**48.
+    if torch.equal(losses.bfloat16().float(), losses):
+        raise Mistake(LOSS_IN_16_BITS, loss=losses[0].item(), search=False)
+
+
+_FORWARD = """\
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+"""
+check_bf16_step.slip(
+    "gradients-reset-themselves",
+    "`backward` adds to what `.grad` holds. Which call empties it?",
+    cut="optimizer.zero_grad()",
+)
+check_bf16_step.slip(
+    "backward-belongs-inside-autocast",
+    "Backward runs each op in the dtype of its forward. Which lines need the block?",
+    swap=("    loss.backward()", "        loss.backward()"),
+)
+check_bf16_step.slip(
+    "autocast-belongs-around-backward",
+    "The forward pass ran in float32. Which line calls the model?",
+    swap=(
+        "    with torch.autocast(images.device.type, dtype=torch.bfloat16):\n" + _FORWARD,
+        "    loss = cross_entropy(model(images), labels)\n"
+        "    with torch.autocast(images.device.type, dtype=torch.bfloat16):\n"
+        "        loss.backward()\n",
+    ),
+)
+check_bf16_step.slip(
+    "half-is-mixed-precision",
+    "Small updates need FP32 weights. Who turned them into 16 bits?",
+    swap=("optimizer.zero_grad()", "optimizer.zero_grad()\n    model.bfloat16()"),
+)
+
+
+# Which dtype each tensor has
 
 ROLES = ("parameter", "activation", "loss", "gradient", "state")
 _FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -219,7 +335,6 @@ def check_witness(seen):
                     got=name_of(got),
                     want=name_of(want),
                     what=_WHAT[role],
-                    misconception=_witness_idea(role, seen),
                 )
         if steps != 1:
             raise Mistake(STEPS, scene=scene, steps=steps)
@@ -241,42 +356,19 @@ def _read_roles(report, scene):
         raise Mistake(OTHER_ROLES, scene=scene, got=got, roles=roles)
 
 
-def _witness_idea(role, seen):
-    reports = {name: report for name, (report, *_) in seen.items() if type(report) is dict}
-
-    def says(name, role):
-        return reports.get(name, {}).get(role)
-
-    first, norm, last, pure = list(_SCENES)[1:5]
-    if role == "activation":
-        if says(first, role) == _FP32 and says(norm, role) == _FP16:
-            return "the-input-tells-the-dtype"
-        outside = says(first, role) == _FP32 and says(last, role) == _FP32
-        if outside and says(pure, role) == _BF16:
-            return "autocast-holds-outside-its-block"
-        return None
-    if says(first, role) == _FP16 and says(last, role) == _BF16:
-        return {
-            "parameter": "autocast-casts-the-parameters",
-            "gradient": "gradients-follow-the-activations",
-            "state": "amp-halves-the-optimizer",
-        }.get(role)
-    return None
-
-
 check_witness.slip(
     "autocast-casts-the-parameters",
-    "Whose dtype did you read: the layer's output, or `layer.weight`?",
+    "You reported the dtype of the layer's output. What is the dtype of `layer.weight`?",
     swap=("layer.weight.dtype", 'seen["activation"]'),
 )
 check_witness.slip(
     "the-input-tells-the-dtype",
-    "That is the dtype which goes in. Which argument of the hook comes out?",
+    "You reported the dtype of the layer's input. Which argument of the hook is the output?",
     swap=("output.dtype", "inputs[0].dtype"),
 )
 check_witness.slip(
     "autocast-holds-outside-its-block",
-    "A call of the layer after the step is outside autocast. When must you look?",
+    "You called the layer after the step, outside autocast. When does the hook see the output?",
     swap=(
         '    seen["parameter"]',
         "    x = layer.weight.new_ones(layer.weight.shape[-1])\n"
@@ -286,17 +378,17 @@ check_witness.slip(
 )
 check_witness.slip(
     "gradients-follow-the-activations",
-    "The cast is part of the graph, and backward goes through it. What does `weight.grad` say?",
+    "Backward also passes through the cast from FP32. What is the dtype of `weight.grad`?",
     swap=("layer.weight.grad.dtype", 'seen["activation"]'),
 )
 check_witness.slip(
     "amp-halves-the-optimizer",
-    "Adam makes its moments like the parameters. What does `optimizer.state[weight]` hold?",
+    "Adam makes its moments in the dtype of the parameter. What is in `optimizer.state[weight]`?",
     swap=('optimizer.state[layer.weight]["exp_avg"].dtype', 'seen["activation"]'),
 )
 check_witness.slip(
     "a-hook-removes-itself",
-    "It would fire in each later forward. What does `register_forward_hook` return?",
+    "The hook would run in every later forward pass. What does `register_forward_hook` return?",
     cut="    handle.remove()\n",
 )
 for _returning in (
@@ -305,7 +397,7 @@ for _returning in (
 ):
     check_witness.slip(
         "what-a-hook-returns-is-ignored",
-        "A hook that only looks returns None. What does the last line of yours return?",
+        "A hook that only reads must return None. What does yours return?",
         swap=("seen.update(activation=output.dtype)", _returning),
     )
 
@@ -402,12 +494,12 @@ def _why_not(got, want, bad, tensors):
 
 check_first_nonfinite.slip(
     "the-loss-tells-everything",
-    "You asked the last tensor only. Which one went wrong before it?",
+    "You looked at the last tensor only. Which earlier tensor already held inf or NaN?",
     swap=("in named_tensors:", "in list(named_tensors)[-1:]:"),
 )
 check_first_nonfinite.slip(
     "nan-is-the-only-nonfinite",
-    "inf is not NaN, and a moment later it makes one. Which test says no to both?",
+    "`isnan` is False for inf, and inf - inf makes the next NaN. Which function is False for both?",
     swap=("not x.isfinite().all()", "x.isnan().any()"),
 )
 for _sum in ("x.sum()", "x.float().sum()"):
@@ -424,12 +516,12 @@ check_first_nonfinite.slip(
 )
 check_first_nonfinite.slip(
     "one-look-is-a-search",
-    "You answer None after the first tensor. When do you know that all are finite?",
+    "You return None after the first tensor. When do you know that all tensors are finite?",
     swap=("    return None", "        return None"),
 )
 check_first_nonfinite.slip(
     "the-last-nan-is-the-first",
-    "NaN spreads forward, so the last is a victim. When may your loop stop?",
+    "NaN spreads to later tensors, so the last one is not the origin. When may your loop stop?",
     swap=("in named_tensors:", "in reversed(list(named_tensors)):"),
 )
 check_first_nonfinite.slip(
@@ -439,100 +531,99 @@ check_first_nonfinite.slip(
 )
 
 
-# Causes
+# Updates that change nothing
 
-CAUSES = ("overflow", "gradients are 0", "eps is 0", "updates below half a gap", "healthy")
-_EVIDENCE = {
-    "A": "its loss falls and its weights move",
-    "C": "its loss and gradients are finite at step 0, nearly all its mean squares are 0, and the "
-    "update is inf or NaN",
-    "D": "all is finite, most gradients are not 0, and few weights move: in FP32 nearly all do",
-    "E": "all is finite, every gradient is 0, and no weight moves",
-}
+# What it is -> dtype of the weights, weights, updates, how many updates are lost, and of how many.
+_UPDATES = {
+    "BF16 weights of 1": (_BF16, [1.0] * 4, [2**-9, 2**-8, 1.5 * 2**-8, 2**-7], 2, 4),
+    "BF16 weights of 1 that shrink": (_BF16, [1.0] * 3, [-(2**-10), -1.5 * 2**-9, -(2**-8)], 1, 3),
+    "BF16 weights of 1.75 and 0.0029": (
+        _BF16, [1.75, 1.75, 1.5 * 2**-9], [5e-5, 1.5 * 2**-8, 5e-5], 1, 3,
+    ),
+    "BF16 weights, two updates of 0": (_BF16, [1.0, -1.0, 0.5, 0.5], [0, 0, 2**-20, 0.25], 1, 2),
+    "FP32 weights": (_FP32, [1.0, 1.0, 2.0], [2**-9, 2**-30, 0.125], 1, 3),
+    "FP16 weights in two rows": (
+        _FP16, [[1.0, 1.0], [-2.0, 2.0]], [[2**-11, 1.5 * 2**-11], [2**-11, 2**-9]], 2, 4,
+    ),
+    "only updates of 0": (_BF16, [1.0, 2.0], [0.0, 0.0], 0, 0),
+    "no weights at all": (_BF16, [], [], 0, 0),
+}  # fmt: skip
 
 
-def run_causes(causes):
-    """A dict is data already."""
-    return causes
+def run_lost_updates(lost_updates):
+    """`lost_updates` on each pair: its share, and whether the weights it was given changed."""
+    seen = []
+    for dtype, weights, updates, *_ in _UPDATES.values():
+        weight = torch.tensor(weights, dtype=dtype)
+        share = attempt(lost_updates, weight, torch.tensor(updates, dtype=_FP32))
+        seen.append([share, not torch.equal(weight, torch.tensor(weights, dtype=dtype))])
+    return seen
 
 
-@check(run_causes)
-def check_causes(causes):
-    """Each failure has its own cause, and each cause leaves evidence of its own."""
-    causes = entries(causes, list(solutions.causes), call="causes")
-    said = {key: word(cause, CAUSES, call=f'causes["{key}"]') for key, cause in causes.items()}
-    for key, want in solutions.causes.items():
-        if said[key] != want:
+@check(run_lost_updates)
+def check_lost_updates(seen):
+    """Of the updates other than 0, the share that leaves its weight bit for bit as it was."""
+    for (scene, case), (share, changed) in zip(_UPDATES.items(), seen, strict=True):
+        *_, lost, tried = case
+        if type(share) is Raised:
+            raise AnswerError(SCENE_RAISED, scene=scene, error=failure(share))
+        if changed:
+            raise Mistake(WEIGHTS_CHANGED, scene=scene)
+        got, want = number(share, call=f"lost_updates on {scene}"), lost / max(tried, 1)
+        try:
+            near_value(got, want, call=scene)
+        except Mistake:
             raise Mistake(
-                OTHER_CAUSE,
-                run=key,
-                said=repr(said[key]),
-                evidence=_EVIDENCE[key],
-                misconception=_cause_idea(key, said),
-            )
+                OTHER_SHARE,
+                scene=scene,
+                got=got,
+                want=want,
+                lost=lost,
+                tried=tried,
+                example=_example(*case[:3], lost=got < want),
+            ) from None
 
 
-def _lower(text):
-    return text.strip().lower() if type(text) is str else text
+def _example(dtype, weights, updates, *, lost):
+    """A sentence on the first update other than 0 that is lost, or that is not."""
+    weight, update = torch.tensor(weights).flatten(), torch.tensor(updates).flatten()
+    stored = (weight + update).to(dtype)
+    for w, u, new in zip(weight.tolist(), update.tolist(), stored.tolist(), strict=True):
+        if u and (new == w) == lost:
+            return EXAMPLE.format(weight=w, update=u, dtype=name_of(dtype), stored=new)
+    return ""
 
 
-def _cause_idea(key, causes):
-    said = causes[key]
-    guilty = [causes[name] for name in "CDE"]
-    if key == "A" and said == "gradients are 0":
-        return "no-scaler-no-training"
-    if guilty.count("overflow") > 1 or (key in "DE" and said == "overflow"):
-        return "every-failure-is-overflow"
-    if key == "D" and said == "healthy":
-        return "a-falling-loss-is-health"
-    if key == "C" and said == "gradients are 0":
-        return "nan-comes-from-the-gradients"
-    if key == "C" and said == "overflow":
-        return "nan-means-overflow"
-    if key == "D" and said == "gradients are 0":
-        return "a-stall-is-underflow"
-    return None
-
-
-_OVERFLOW = (
-    "every-failure-is-overflow",
-    "Overflow makes inf of a number that is too large. Does a loss or a gradient of step 0 "
-    "show one?",
+_LOST = "(stored == weight)[tried]"
+check_lost_updates.slip(
+    "zeros-count-as-lost",
+    "An update of 0 is not lost: a vanished gradient is another failure. Which updates count?",
+    swap=("tried = update != 0", "tried = update == update"),
 )
-check_causes.wrong(*_OVERFLOW)(solutions.causes | dict.fromkeys("CDE", "overflow"))
-check_causes.slip(*_OVERFLOW, swap=('"updates below half a gap"', '"overflow"'))
-check_causes.slip(*_OVERFLOW, swap=('"gradients are 0"', '"overflow"'))
-check_causes.slip(
-    "a-falling-loss-is-health",
-    "Its loss falls, a little. How far does the same run fall in FP32, in the last line?",
-    swap=('"updates below half a gap"', '"healthy"'),
-)
-check_causes.wrong(
+check_lost_updates.slip(
     "a-stall-is-underflow",
-    "Compare its share of zero gradients with that of run A. What is left to stop a weight?",
-)(solutions.causes | {"D": "gradients are 0", "E": "updates below half a gap"})
-check_causes.slip(
-    "nan-comes-from-the-gradients",
-    "A zero gradient by itself moves nothing, and most of C's weights become inf where it is not "
-    "0. What does Adam divide by?",
-    swap=('"eps is 0"', '"gradients are 0"'),
+    "The update itself is not 0 in 16 bits. What happens when it is added to its weight?",
+    swap=(_LOST, "(update.to(weight.dtype) == 0)[tried]"),
 )
-check_causes.slip(
-    "nan-means-overflow",
-    "0 / 0 is NaN and m / 0 is inf, with no number too large. What is left of Adam's denominator "
-    "where the mean square is 0?",
-    swap=('"eps is 0"', '"overflow"'),
+check_lost_updates.slip(
+    "ulp-is-relative",
+    "The gap is the same from one power of two to the next. What does the sum itself say?",
+    swap=(_LOST, "(update.abs() <= torch.finfo(weight.dtype).eps * weight.abs() / 2)[tried]"),
 )
-check_causes.slip(
-    "no-scaler-no-training",
-    "FP16 without a scaler loses some gradients. Does the column of losses show any harm?",
-    swap=('"healthy"', '"gradients are 0"'),
+check_lost_updates.slip(
+    "a-whole-gap-is-needed-to-round",
+    "A sum rounds to the nearest value: more than half a gap is enough. What is stored?",
+    swap=(
+        _LOST,
+        "(update.abs() < torch.finfo(weight.dtype).eps * 2.0 ** (weight.float().abs()"
+        ".log2().floor()))[tried]",
+    ),
 )
 
 
-# The pardon
+# The repair of run D
 
-STALLED = SUSPECTS["D"]
+STALLED = RUNS["D"]
 # Runs of FP32 from other first weights end this far from each other by chance alone, at most:
 # tests/labs/three_crimes/test_three_crimes_runs.py measures it.
 CHANCE = 0.06
@@ -547,6 +638,10 @@ def run_pardon(pardon):
     if type(pardon) is not dict:
         return [pardon if type(pardon) in (str, int, float, list) else None, kind]
     return [{setting: _lower(value) for setting, value in pardon.items()}, kind]
+
+
+def _lower(text):
+    return text.strip().lower() if type(text) is str else text
 
 
 def _refusal(pardon, kind):
@@ -614,28 +709,28 @@ check_pardon.slip(
 )
 check_pardon.slip(
     "a-faster-run-is-a-repair",
-    "That is another run, which FP32 does not follow at D's own rate. "
+    "With this rate FP32 ends elsewhere too: you changed the run instead of repairing it. "
     "Which setting lets small updates add up?",
     swap=('"precision": "bf16"', '"lr": 1e-3'),
 )
 check_pardon.slip(
     "scale-cures-a-stall",
-    "Adam divides the factor out again. What does a scale do to an update's size?",
+    "Adam divides by the gradient's size, so the factor cancels. How large is the update then?",
     swap=('"precision": "bf16"', '"loss_weight": 65536.0'),
 )
 check_pardon.slip(
     "sixteen-bits-must-go",
-    "It runs, and without one 16-bit product. Which precision keeps those, and FP32 weights?",
+    "Now no matmul is 16-bit. Which precision has 16-bit matmuls and FP32 weights?",
     swap=('"precision": "bf16"', '"precision": "fp32"'),
 )
 check_pardon.slip(
     "more-mantissa-bits-are-enough",
-    "FP16 has three more mantissa bits, and the crime of run C. Which weights must be FP32?",
+    "FP16 has three more mantissa bits, but its eps is 0, as in run C. Which tensors must be FP32?",
     swap=('"precision": "bf16"', '"precision": "pure_fp16"'),
 )
 check_pardon.slip(
     "eps-cures-all",
-    "eps stands in Adam's denominator, and the denominator was never 0. Where is the update lost?",
+    "In BF16, Adam's denominator was never 0. Where is D's update lost?",
     swap=('"precision": "bf16"', '"eps": 1e-4'),
 )
 
@@ -654,7 +749,7 @@ def _models(seed):
 
 @check(calls(_models))
 def check_ledger(answers, seed):
-    """18 bytes a parameter under AMP with Adam, and 2 an activation."""
+    """Bytes of each kind of tensor under autocast with Adam."""
     models, ledgers = _models(seed), []
     for model, got in zip(models, answers, strict=True):
         call = _ledger_call(model)
@@ -671,7 +766,7 @@ def check_ledger(answers, seed):
                     item=item,
                     got=got,
                     want=wanted[item],
-                    search=False,
+                    search=template is OTHER_BYTES,
                     **more,
                 )
 
@@ -695,9 +790,7 @@ def _ledger_mistake(item, ledgers):
     each = (*ledgers[0][:4], ledgers[1][4])
     times = each[0] / 4
     if times != 1 and each == tuple(times * right for right in (4, 4, 8, 2, 2)):
-        return (BITS, {}) if times == 8 else (UNITS, {"times": times})
-    if idea := _ledger_idea(each):
-        return OTHER_BYTES, {"why": "", "misconception": idea}
+        return UNITS, {"times": times}
     if each[:3] == (2, 2, 12) or each[:4] == (2, 2, 8, 4):
         return SIXTEEN_BIT_MODEL, {}
     if item == "adam" and each[2] == 12:
@@ -711,30 +804,8 @@ _KEPT = {
     "weights": "Under autocast the weights stay FP32.",
     "gradients": "A gradient has the dtype of its weight.",
     "adam": "Adam keeps two numbers for each parameter, in the dtype of the weight.",
-    "copies": "Autocast keeps one FP16 copy of each weight.",
-    "activations": "Each of these values is the output of an op that ran in FP16.",
-}
-
-
-def _ledger_idea(each):
-    """What each item takes, a parameter or an activation: the idea behind just that."""
-    if each not in _LEDGERS and each[0] == 2:
-        if each[1] == 2 and each[2] in (4, 8) and each[3] != 4:
-            return "amp-halves-everything"
-        if each[1:3] == (4, 8):
-            return "autocast-casts-the-parameters"
-    return _LEDGERS.get(each)
-
-
-# Bytes of (a weight, its gradient, its moments, its copy, an activation) -> the idea.
-_LEDGERS = {
-    (2, 2, 4, 0, 2): "amp-halves-everything",
-    (2, 4, 8, 2, 2): "autocast-casts-the-parameters",
-    (2, 4, 8, 0, 2): "autocast-casts-the-parameters",
-    (4, 2, 8, 2, 2): "gradients-follow-the-activations",
-    (4, 4, 8, 0, 2): "casts-cost-nothing",
-    (4, 4, 4, 2, 2): "adam-keeps-one-number",
-    (4, 4, 8, 2, 4): "activations-stay-fp32",
+    "copies": "Autocast keeps one 16-bit copy of each weight.",
+    "activations": "Each of these values is the output of an op that ran in 16 bits.",
 }
 
 
@@ -749,128 +820,31 @@ def _ledger(*each):
 for _each in ((2, 2, 4, 0, 2), (2, 2, 4, 2, 2), (2, 2, 8, 2, 2), (2, 2, 4, 2, 4)):
     check_ledger.wrong(
         "amp-halves-everything",
-        "Not everything halves. Which of weights, gradients and Adam's state did your witness see "
-        "in FP32?",
+        "Not everything halves. Which of weights, gradients and Adam's state did `witness` report "
+        "as FP32?",
     )(_ledger(*_each))
 check_ledger.slip(
     "autocast-casts-the-parameters",
-    "The 16-bit weights are copies beside the weights. In which dtype does Adam update them?",
+    "The 16-bit weights are copies. In which dtype are the weights that Adam updates?",
     swap=('"weights": 4', '"weights": 2'),
 )
 check_ledger.slip(
     "gradients-follow-the-activations",
-    "Backward leaves through the cast. Which dtype has `weight.grad`?",
+    "Backward passes through the cast to FP32. Which dtype has `weight.grad`?",
     swap=('"gradients": 4', '"gradients": 2'),
 )
 check_ledger.slip(
     "casts-cost-nothing",
-    "Backward needs the FP16 weights again, so they are kept. What do they weigh?",
+    "Backward needs the 16-bit copies again, so they are kept. How many bytes is one?",
     swap=('"copies": 2', '"copies": 0'),
 )
 check_ledger.slip(
     "adam-keeps-one-number",
-    "Adam keeps a mean and a mean square. How many FP32 numbers is that?",
+    "Adam keeps a running mean and a running mean square. How many FP32 numbers is that?",
     swap=('"adam": 8', '"adam": 4'),
 )
 check_ledger.slip(
     "activations-stay-fp32",
-    "A layer hands on what it computed in. Which dtype is that under autocast?",
+    "The output of an op that ran in 16 bits is 16-bit. Which dtype is that under autocast?",
     swap=('"activations": 2', '"activations": 4'),
 )
-
-
-# Kinds of methods
-
-KINDS = ("pure", "autocast", "masters", "fp8", "quantization", "none")
-
-
-def run_kinds(kinds):
-    """A list is data already."""
-    return kinds
-
-
-@check(run_kinds)
-def check_kinds(kinds):
-    """Four ways to train in mixed or low precision; quantization is another thing."""
-    kinds = several(kinds, len(solutions.kinds), call="kinds")
-    said = [word(kind, KINDS, call=f"kinds[{place}]") for place, kind in enumerate(kinds)]
-    for place, (kind, want) in enumerate(zip(said, solutions.kinds, strict=True), start=1):
-        if kind != want:
-            raise Mistake(
-                OTHER_KIND,
-                place=place,
-                said=repr(kind),
-                meaning=_MEANINGS[kind],
-                fact=_FACTS[place - 1],
-                misconception=_SORTING.get((place, kind)),
-                search=False,
-            )
-
-
-_MEANINGS = {
-    "pure": "training with every tensor in one 16-bit dtype",
-    "autocast": "training with FP32 weights that a list of ops casts for each call",
-    "masters": "training a 16-bit model beside an FP32 copy of its weights",
-    "fp8": "training with 8-bit floats as inputs of the matmuls",
-    "quantization": "preparing a model to run in integers after training",
-    "none": "what no framework offers",
-}
-_FACTS = (
-    "`model.half()` is one line of PyTorch, and it leaves no tensor of the model in FP32",
-    "here the weights stay FP32, and the op's name decides what is cast",
-    "here the model itself is 16-bit, and the FP32 weights live in the optimizer, as in Megatron "
-    "or DeepSpeed",
-    "these 8 bits are the inputs of products in training, as in NVIDIA's Transformer Engine",
-    "here training is over, and the 8 bits are integers",
-    "here the weights and the arithmetic of training stay FP32; the integers come afterwards",
-    "neither PyTorch nor TensorFlow nor JAX looks at how busy the GPU is when it picks a dtype",
-    "the word *dynamic* stands for the loss scale; each op's dtype is fixed by its name",
-)
-
-
-_MODEL = (
-    "autocast-casts-the-parameters",
-    "Under autocast the model itself is FP32; masters stand behind a 16-bit model. Of which dtype "
-    "is the model here?",
-)
-_EIGHT = (
-    "eight-bits-are-integers",
-    "FP8 is a float that products take in training, INT8 an integer for use after it. "
-    "Which of the two is this?",
-)
-_MIXED = (
-    "half-is-mixed-precision",
-    "In pure FP16 every tensor is FP16: weights, gradients, Adam. Is there an FP32 tensor here?",
-)
-# Number and what was said of it -> the idea and what to ask.
-_SORTINGS = {
-    (1, "masters"): _MIXED,
-    (2, "masters"): _MODEL,
-    (3, "autocast"): _MODEL,
-    (3, "pure"): _MIXED,
-    (4, "quantization"): _EIGHT,
-    (5, "fp8"): _EIGHT,
-    (6, "fp8"): _EIGHT,
-    (1, "autocast"): _MIXED,
-    (2, "quantization"): (
-        "amp-is-quantization",
-        "Autocast has no scale, no zero point and no integers. What does it choose for each op?",
-    ),
-    (6, "autocast"): (
-        "qat-is-mixed-precision",
-        "It trains in FP32 and imitates INT8, for use after training. Which bits does it save now?",
-    ),
-    (7, "autocast"): (
-        "precision-follows-the-load",
-        "Autocast looks each op up in a fixed list. Where would the load come in?",
-    ),
-    (8, "autocast"): (
-        "dynamic-means-dynamic-dtypes",
-        "What changes during training is the loss scale. Did an op change its dtype?",
-    ),
-}
-_SORTING = {key: idea for key, (idea, _) in _SORTINGS.items()}
-for (_place, _kind), (_idea, _question) in _SORTINGS.items():
-    check_kinds.wrong(_idea, _question)(
-        [_kind if at == _place else kind for at, kind in enumerate(solutions.kinds, start=1)]
-    )

@@ -4,6 +4,7 @@ from collections import OrderedDict, defaultdict
 
 import numpy as np
 import torch
+from torch.nn.functional import cross_entropy
 
 BYTES = {"weights": 4, "gradients": 4, "adam": 8, "copies": 2}
 
@@ -85,15 +86,11 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: bits for bytes
-#    says: bits are counted where bytes are asked for
+#    says: return bytes, not bits
 def ledger(parameters, activations):
     return {item: 8 * each * parameters for item, each in BYTES.items()} | {
         "activations": 16 * activations
     }
-
-
-# %% right causes: an OrderedDict with other capitals
-causes = OrderedDict((key, cause.capitalize()) for key, cause in ours.causes.items())
 
 
 # %% right pardon: an OrderedDict
@@ -125,14 +122,14 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: copies in FP32
-#    says: one FP16 copy of each weight
+#    says: one 16-bit copy of each weight
 def ledger(parameters, activations):
     return ours.ledger(parameters, activations) | {"copies": 4 * parameters}
 
 
 # %% wrong ledger: no copies, and activations in FP32
-#    says: one FP16 copy of each weight
-#    never: A layer hands on
+#    says: one 16-bit copy of each weight
+#    never: The output of an op that ran in 16 bits is
 def ledger(parameters, activations):
     found = ours.ledger(parameters, activations)
     return found | {"copies": 0, "activations": 4 * activations}
@@ -164,73 +161,6 @@ def ledger(parameters, activations):
     }
 
 
-# %% right causes: with blanks
-causes = {key: f" {cause}" for key, cause in ours.causes.items()}
-
-
-# %% right causes: a copy of the dict
-causes = dict(sorted(ours.causes.items(), reverse=True))
-
-
-# %% right causes: in capitals
-causes = {key: cause.upper() for key, cause in ours.causes.items()}
-
-
-# %% right causes: a defaultdict
-causes = defaultdict(str, ours.causes)
-
-
-# %% right causes: numpy's text
-causes = dict(zip(ours.causes, np.array(list(ours.causes.values()))))
-
-
-# %% wrong causes: a list
-#    says: a dict with the keys A, C, D, E is asked for
-causes = list(ours.causes.values())
-
-
-# %% wrong causes: B is judged too
-#    says: A, C, D, E are asked for
-causes = ours.causes | {"B": "healthy"}
-
-
-# %% wrong causes: A has small updates
-#    says: its loss falls and its weights move
-#    never: without a scaler
-causes = ours.causes | {"A": "updates below half a gap"}
-
-
-# %% wrong causes: A's eps
-#    says: its loss falls and its weights move
-#    never: scaler
-causes = ours.causes | {"A": "eps is 0"}
-
-
-# %% wrong causes: A's gradients
-#    idea: no-scaler-no-training
-causes = ours.causes | {"A": "gradients are 0"}
-
-
-# %% wrong causes: C has small updates
-#    says: nearly all its mean squares are 0
-causes = ours.causes | {"C": "updates below half a gap"}
-
-
-# %% wrong causes: E is D's sister
-#    says: every gradient is 0
-causes = ours.causes | {"E": "updates below half a gap"}
-
-
-# %% wrong causes: D's eps
-#    says: most gradients are not 0
-causes = ours.causes | {"D": "eps is 0"}
-
-
-# %% wrong causes: a word of one's own
-#    says: one of overflow, gradients are 0
-causes = ours.causes | {"E": "underflow"}
-
-
 # %% right pardon: FP16 under autocast
 pardon = {"precision": "fp16"}
 
@@ -252,7 +182,7 @@ pardon = {"precision": "bf16 "}
 
 
 # %% wrong pardon: eps 0
-#    says: Adam divides by eps alone
+#    says: it divides by eps alone
 #    never: was never 0
 pardon = {"eps": 0.0}
 
@@ -269,7 +199,7 @@ pardon = {"lr": 1.22e-4}
 
 
 # %% wrong pardon: no loss at all
-#    says: nothing is left to learn from
+#    says: the weights cannot learn
 #    never: division
 pardon = {"loss_weight": 0}
 
@@ -313,91 +243,6 @@ pardon = {"steps": 600}
 # %% wrong pardon: FP32
 #    idea: sixteen-bits-must-go
 pardon = {"precision": "fp32"}
-
-
-# %% right kinds: a tuple in capitals
-kinds = tuple(kind.upper() for kind in ours.kinds)
-
-
-# %% right kinds: numpy's words
-kinds = list(np.array(ours.kinds))
-
-
-# %% right kinds: words split
-kinds = "pure autocast masters fp8 quantization quantization none none".split()
-
-
-# %% right kinds: a sum of lists
-kinds = ["pure", "autocast", "masters", "fp8"] + 2 * ["quantization"] + 2 * ["none"]
-
-
-# %% right kinds: from numbers
-KINDS = ("pure", "autocast", "masters", "fp8", "quantization", "none")
-kinds = [KINDS[number] for number in (0, 1, 2, 3, 4, 4, 5, 5)]
-
-
-# %% right kinds: with blanks
-kinds = [f"{kind} " for kind in ours.kinds]
-
-
-# %% wrong kinds: the first is none
-#    says: `model.half()` is one line of PyTorch
-kinds = ["none", *ours.kinds[1:]]
-
-
-# %% wrong kinds: autocast is pure
-#    says: here the weights stay FP32
-kinds = ["pure", "pure", *ours.kinds[2:]]
-
-
-# %% wrong kinds: nobody keeps masters
-#    says: the FP32 weights live in the optimizer
-kinds = [*ours.kinds[:2], "none", *ours.kinds[3:]]
-
-
-# %% wrong kinds: autocast does eight bits
-#    says: in training
-kinds = [*ours.kinds[:3], "autocast", *ours.kinds[4:]]
-
-
-# %% wrong kinds: after training is none
-#    says: training is over
-kinds = [*ours.kinds[:4], "none", *ours.kinds[5:]]
-
-
-# %% wrong kinds: QAT keeps masters
-#    says: the integers come afterwards
-kinds = [*ours.kinds[:5], "masters", *ours.kinds[6:]]
-
-
-# %% wrong kinds: a busy GPU quantizes
-#    says: how busy the GPU is
-kinds = [*ours.kinds[:6], "quantization", "none"]
-
-
-# %% wrong kinds: the dynamic one is a pure one
-#    says: stands for the loss scale
-kinds = [*ours.kinds[:7], "pure"]
-
-
-# %% wrong kinds: the first two are swapped
-#    idea: half-is-mixed-precision
-kinds = ["autocast", "pure", *ours.kinds[2:]]
-
-
-# %% wrong kinds: seven
-#    says: 8 values are asked for
-kinds = ours.kinds[:7]
-
-
-# %% wrong kinds: a dict by number
-#    says: 8 values are asked for
-kinds = dict(enumerate(ours.kinds, start=1))
-
-
-# %% wrong kinds: two words in one
-#    says: one of pure, autocast
-kinds = ["pure/none", *ours.kinds[1:]]
 
 
 # %% right witness: a hook that is a function, and try
@@ -630,7 +475,7 @@ def first_nonfinite(named_tensors):
 
 
 # %% wrong first-nonfinite: the pair
-#    says: Asked for is a name, or None
+#    says: Return one name, or None
 def first_nonfinite(named_tensors):
     return next(((name, x) for name, x in named_tensors if not x.isfinite().all()), None)
 
@@ -648,7 +493,7 @@ def first_nonfinite(named_tensors):
 
 
 # %% wrong first-nonfinite: all of them
-#    says: Asked for is a name, or None
+#    says: Return one name, or None
 def first_nonfinite(named_tensors):
     return [name for name, x in named_tensors if not x.isfinite().all()]
 
@@ -669,3 +514,329 @@ def first_nonfinite(named_tensors):
 #    says: ValueError: only one element
 def first_nonfinite(named_tensors):
     return next((name for name, x in named_tensors if not math.isfinite(x)), None)
+
+
+# %% right bf16-step: the loss from float32 logits, after the block
+def bf16_step(model, optimizer, images, labels):
+    model.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images)
+    loss = cross_entropy(logits.float(), labels)
+    loss.backward()
+    optimizer.step()
+    return float(loss)
+
+
+# %% right bf16-step: autocast as a decorator
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def loss_of(model, images, labels):
+    return torch.nn.CrossEntropyLoss()(model(images), labels)
+
+
+def bf16_step(model, optimizer, images, labels):
+    loss = loss_of(model, images, labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach().numpy()
+
+
+# %% right bf16-step: log_softmax and nll_loss
+def bf16_step(model, optimizer, images, labels):
+    for p in model.parameters():
+        p.grad = None
+    with torch.amp.autocast(device_type=images.device.type, dtype=torch.bfloat16):
+        loss = torch.nn.functional.nll_loss(model(images).float().log_softmax(dim=1), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+# %% right bf16-step: a scaler that is switched off
+def bf16_step(model, optimizer, images, labels):
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return loss.item()
+
+
+# %% right bf16-step: gradients by torch.autograd.grad
+def bf16_step(model, optimizer, images, labels):
+    parameters = list(model.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    for p, gradient in zip(parameters, torch.autograd.grad(loss, parameters)):
+        p.grad = gradient
+    optimizer.step()
+    return loss.item()
+
+
+# %% right bf16-step: zero_grad at both ends
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad(set_to_none=False)
+    context = torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False)
+    with context:
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return np.float32(loss.item())
+
+
+# %% wrong bf16-step: the FP32 step
+#    says: The linear layers returned float32
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: autocast for CUDA
+#    says: The linear layers returned float32
+def bf16_step(model, optimizer, images, labels):
+    return changed("images.device.type", '"cuda"')(model, optimizer, images, labels)
+
+
+# %% wrong bf16-step: FP16
+#    says: The linear layers returned float16
+def bf16_step(model, optimizer, images, labels):
+    return changed("bfloat16", "float16")(model, optimizer, images, labels)
+
+
+# %% wrong bf16-step: zero_grad only after the step
+#    says: gradients of an earlier step
+def bf16_step(model, optimizer, images, labels):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.item()
+
+
+# %% wrong bf16-step: zero_grad between backward and the step
+#    says: moved no weight
+def bf16_step(model, optimizer, images, labels):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.zero_grad()
+    optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: no step
+#    says: Step 1 moved no weight
+def bf16_step(model, optimizer, images, labels):
+    return changed("optimizer.step()", "pass")(model, optimizer, images, labels)
+
+
+# %% wrong bf16-step: everything in the block
+#    says: ran inside the autocast block
+def bf16_step(model, optimizer, images, labels):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: the model and the images are cast
+#    says: the model itself was cast
+#    idea: half-is-mixed-precision
+def bf16_step(model, optimizer, images, labels):
+    model.bfloat16()
+    optimizer.zero_grad()
+    loss = cross_entropy(model(images.bfloat16()), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: a BF16 loss
+#    says: the loss was computed in 16 bits
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(images)
+    loss = cross_entropy(logits, labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: the loss is summed
+#    says: Step 1 returns
+def bf16_step(model, optimizer, images, labels):
+    return changed("labels)\n    loss", 'labels, reduction="sum")\n    loss')(
+        model, optimizer, images, labels
+    )
+
+
+# %% wrong bf16-step: nothing is returned
+#    says: Step 1 returns None
+def bf16_step(model, optimizer, images, labels):
+    ours.bf16_step(model, optimizer, images, labels)
+
+
+# %% wrong bf16-step: the loss after the step
+#    says: returned bfloat16 and float32
+def bf16_step(model, optimizer, images, labels):
+    ours.bf16_step(model, optimizer, images, labels)
+    return cross_entropy(model(images), labels).item()
+
+
+# %% wrong bf16-step: a live loss scale that nobody divides
+#    says: moved the weights by
+def bf16_step(model, optimizer, images, labels):
+    return changed("loss.backward()", "(256 * loss).backward()")(model, optimizer, images, labels)
+
+
+# %% wrong bf16-step: only the loss is in the block
+#    says: The linear layers returned float32
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    logits = model(images)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = cross_entropy(logits, labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% right lost-updates: in place, on a copy
+def lost_updates(weight, update):
+    new = weight.clone()
+    new += update
+    same, tried = new.eq(weight), update.ne(0)
+    return float((same & tried).sum() / max(int(tried.sum()), 1))
+
+
+# %% right lost-updates: count_nonzero
+def lost_updates(weight, update):
+    tried = torch.count_nonzero(update)
+    moved = torch.count_nonzero((weight.float() + update).to(weight.dtype) - weight)
+    return ((tried - moved) / tried).item() if tried else 0.0
+
+
+# %% right lost-updates: numpy
+def lost_updates(weight, update):
+    new = torch.add(weight, update).to(weight.dtype).float().numpy().ravel()
+    old, step = weight.float().numpy().ravel(), update.numpy().ravel()
+    tried = step != 0
+    return np.mean(new[tried] == old[tried]) if tried.any() else 0
+
+
+# %% right lost-updates: one by one
+def lost_updates(weight, update):
+    pairs = [(w, u) for w, u in zip(weight.flatten(), update.flatten()) if u]
+    lost = sum(bool((w + u).to(weight.dtype) == w) for w, u in pairs)
+    return lost / len(pairs) if pairs else 0.0
+
+
+# %% right lost-updates: a 0-d tensor
+def lost_updates(weight, update):
+    where = update.nonzero(as_tuple=True)
+    old = weight[where]
+    if not len(old):
+        return torch.tensor(0.0)
+    return (old.add(update[where]).type_as(weight) == old).double().mean()
+
+
+# %% right lost-updates: type, and nan_to_num
+def lost_updates(weight, update):
+    same = (weight + update).type(weight.dtype) == weight
+    return torch.where(update != 0, same, torch.nan).nanmean().nan_to_num(0.0).item()
+
+
+# %% wrong lost-updates: the sum stays float32
+#    says: 1 + 0.00195 stored in bfloat16 is 1
+def lost_updates(weight, update):
+    tried = update != 0
+    return (weight + update == weight)[tried].float().mean().item() if tried.any() else 0.0
+
+
+# %% wrong lost-updates: NaN for no update
+#    says: only updates of 0
+def lost_updates(weight, update):
+    return ((weight + update).to(weight.dtype) == weight)[update != 0].float().mean().item()
+
+
+# %% wrong lost-updates: the share that moves
+#    says: 1 of 3 updates other than 0
+def lost_updates(weight, update):
+    tried = update != 0
+    return 1.0 - ours.lost_updates(weight, update) if tried.any() else 0.0
+
+
+# %% wrong lost-updates: a count
+#    says: 2 of 4 updates
+def lost_updates(weight, update):
+    return int(((weight + update).to(weight.dtype) == weight)[update != 0].sum())
+
+
+# %% wrong lost-updates: percent
+#    says: 2 of 4 updates
+def lost_updates(weight, update):
+    return 100 * ours.lost_updates(weight, update)
+
+
+# %% wrong lost-updates: in place
+#    says: changed the weights
+def lost_updates(weight, update):
+    old, tried = weight.clone(), update != 0
+    weight += update
+    return (weight == old)[tried].float().mean().item() if tried.any() else 0.0
+
+
+# %% wrong lost-updates: BF16 for every weight
+#    says: stored in
+def lost_updates(weight, update):
+    tried = update != 0
+    if not tried.any():
+        return 0.0
+    return ((weight + update).bfloat16() == weight)[tried].float().mean().item()
+
+
+# %% wrong lost-updates: negative updates never lost
+#    says: BF16 weights of 1 that shrink
+def lost_updates(weight, update):
+    tried = update != 0
+    same = (weight + update).to(weight.dtype) == weight
+    return (same & (update > 0))[tried].float().mean().item() if tried.any() else 0.0
+
+
+# %% wrong lost-updates: isclose
+#    says: stored in
+def lost_updates(weight, update):
+    tried = update != 0
+    new = (weight + update).to(weight.dtype)
+    return torch.isclose(new, weight, rtol=1e-2)[tried].float().mean().item() if tried.any() else 0.0
+
+
+# %% wrong lost-updates: a list of truths
+#    says: one number is asked for
+def lost_updates(weight, update):
+    return ((weight + update).to(weight.dtype) == weight).tolist()
+
+
+# %% wrong lost-updates: zero counts, and is divided by all
+#    says: two updates of 0
+def lost_updates(weight, update):
+    same = ((weight + update).to(weight.dtype) == weight) & (update != 0)
+    return same.float().mean().nan_to_num(0.0).item()
+
+
+# %% wrong lost-updates: for rows only
+#    says: FP16 weights in two rows
+def lost_updates(weight, update):
+    pairs = [(w, u) for w, u in zip(weight, update) if u.any()]
+    lost = sum(bool(((w + u).to(weight.dtype) == w).all()) for w, u in pairs)
+    return lost / len(pairs) if pairs else 0.0

@@ -1,6 +1,7 @@
 """What lab 03 states about torch and about sums, where no cell of its notebook runs it."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -29,6 +30,7 @@ def trained(one_step, *, update=1e-4, steps=1000):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs a C++ compiler")
 def test_a_compiled_kahan_step_loses_its_compensation():
     assert trained(step) == 1.1015625
     assert trained(torch.compile(step)) == 1.0

@@ -1,8 +1,8 @@
-"""The suspects of lab 01: five small runs in 16 bits. Three fail, each of another illness.
+"""The five small training runs of lab 01, A to E: three of them fail, each of another cause.
 
-A run is a record of settings, and a repair changes one of them. Beside its losses it leaves
-evidence: which gradients are 0, which weights move. Which run fails, and of what, was measured
-first: tests/labs/three_crimes/test_three_crimes_runs.py.
+A ``Trial`` holds the settings of a run, and a repair changes one of them. ``run`` trains it and
+keeps, beside the losses, which gradients are 0 and which weights move. Which run fails, and why,
+is measured in tests/labs/three_crimes/test_three_crimes_runs.py.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,6 @@ _NETWORKS = {"digits": _classifier, "autoencoder": _autoencoder}
 # "adam" is one operator after the other on every device, so that its format is that of the weights.
 _OPTIMIZERS = {
     "adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, foreach=False),
-    "fused adam": lambda p, trial: torch.optim.Adam(p, lr=trial.lr, eps=trial.eps, fused=True),
     "sgd": lambda p, trial: torch.optim.SGD(p, lr=trial.lr),
 }
 
@@ -49,8 +48,7 @@ class Trial:
         precision: one of ``labkit.training.PRECISIONS``.
         task: "digits" tells digits apart by a cross-entropy, 64 images a step; "autoencoder"
             rebuilds all 1,438 training images at once, by a mean squared error.
-        optimizer: "adam", "fused adam" or "sgd". ``eps`` is Adam's. The fused form computes each
-            update in float32 and rounds only what it stores.
+        optimizer: "adam" or "sgd". ``eps`` is Adam's.
         loss_weight: what the loss is multiplied by before anything else.
         loss_scale: a static loss scale for "fp16"; None leaves ``train`` its dynamic one.
     """
@@ -111,14 +109,14 @@ class Outcome:
         return sum(last) / len(last)
 
 
-SUSPECTS = {
+RUNS = {
     "A": Trial(precision="fp16_unscaled"),
     "B": Trial(precision="pure_fp16", optimizer="sgd", lr=0.1),
     "C": Trial(precision="pure_fp16"),
     "D": Trial(precision="pure_bf16", lr=5e-5, steps=300),
     "E": Trial(precision="fp16_unscaled", task="autoencoder", loss_weight=1e-3, lr=1e-2),
 }
-"""The five runs of the bet: A and B look risky and are well; C, D and E fail."""
+"""The five runs: A and B end as in FP32; C, D and E do not."""
 
 
 @lru_cache(maxsize=32)
