@@ -570,7 +570,7 @@ WRONG = {
             "counting begins again at 0",
         ),
         (("scale * backoff", "scale / growth"), "the scale is multiplied by 0.9"),
-        (("to_float32(scale * growth)", "scale * growth"), "more bits than a float32 holds"),
+        (("to_float32(scale * growth)", "scale * growth"), "Growth would make the scale inf"),
         (
             ("to_float32(scale * backoff)", "max(to_float32(scale * backoff), 1.0)"),
             "GradScaler goes to (2**-121, 0)",
@@ -635,14 +635,14 @@ WRONG = {
         (("return product, not product.isfinite().all().item()", "return product"), "2 values"),
     ),
     "fair-rounding": (
-        (("torch.rand(x.shape)", "torch.rand(())"), "Has each a draw of its own"),
-        (("torch.rand(x.shape)", "torch.randn(x.shape)"), "so 0.250 is wanted"),
+        (("torch.rand(x.shape)", "torch.rand(())"), "a draw of its own"),
+        (("torch.rand(x.shape)", "torch.randn(x.shape)"), "x lies 0.250 of the way"),
         (("spacing(x, BF16)", "2.0**-8"), "the BF16 neighbours are 1 and 1.0078125"),
-        ((".floor()", ".trunc()"), "For positive x yours are right"),
+        ((".floor()", ".trunc()"), "For positive x your"),
     ),
     "masked-softmax": (
         (("torch.finfo(scores.dtype).min", "-1e4"), "Here the kept scores lie lower"),
-        (("torch.finfo(scores.dtype).min", "-float('inf')"), "Finite weights are asked for"),
+        (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has -inf only"),
         (("~keep", "keep"), "your hidden places have 1 of the weight"),
         (("scores.masked", "scores.float().masked"), "has dtype torch.float32"),
         (("dim=-1", "dim=0"), "those of a softmax over axis 0"),
