@@ -94,7 +94,7 @@ FormatExplorer(fmt=E2M1, value=1.0)
 # %% [markdown]
 # ### Exercise: decode E2M1
 #
-# *12 minutes, about 6 lines.* Write `e2m1_value(code)`, the number that a four-bit code stands for.
+# *10 minutes, about 6 lines.* Write `e2m1_value(code)`, the number that a four-bit code stands for.
 #
 # - **Input:** an int from 0 to 15.
 # - **Output:** a float. `e2m1_value(0b0101)` is 3.0, and `e2m1_value(0b1001)` is −0.5.

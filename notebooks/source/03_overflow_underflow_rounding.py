@@ -36,13 +36,13 @@ warm_up("03_overflow_underflow_rounding")
 #
 # One FP16 run shows NaN. In another the loss stands still. They need different remedies.
 #
-# - In a **range fault** a value lies outside the format. FP16 ends at 65504, so 1e5 becomes inf. Magnitudes below 2⁻²⁵
-#   (3e-8) become 0.
-# - In a **rounding fault** every value fits, but the neighbours are too far apart. Above 4 the gap is 2⁻⁸ (0.0039), so
-#   4 + 0.001 stays 4.
+# - In a **range fault** a value lies outside the format. FP16 ends at 65504, so 1e5 becomes inf. Magnitudes below
+#   2⁻²⁵ (3e-8) become 0.
+# - In a **rounding fault** every value fits, but the neighbours are too far apart. From 4 to 8 the gap is 2⁻⁸ (0.0039),
+#   so 4 + 0.001 stays 4.
 #
-# Each test is True if a result is acceptable; `q` rounds a number to a format. All six fail in FP16. Which ones for lack
-# of range?
+# Each test is True if a result is acceptable; `q` rounds a number to a format. All six fail in FP16. Which ones for
+# lack of range?
 
 # %%
 is_right = [
@@ -82,9 +82,10 @@ for f in (torch.exp, torch.square):
 #
 # ### What torch computes in float32 by itself
 #
-# Softmax, the norms and the losses contain an `exp` or a square, and yet torch's own are safe: **one torch call rounds
-# once.** These calls, `sum` and `mean` among them, read FP16, compute in float32 and round the result. Between two
-# calls, however, you hold an FP16 tensor. The table compares one call with a chain of calls.
+# `softmax`, `cross_entropy`, `layer_norm`, `rms_norm` and `norm` contain an `exp` or a square, and yet they are safe,
+# as are `sum` and `mean`. Each of them reads FP16, computes in float32, and **rounds once**, at its end. Not every
+# call does: in FP16, `F.mse_loss` squares an error of 300 to inf. And between two calls you always hold an FP16
+# tensor. The table compares one call with a chain of calls, and shows the first element of each result.
 
 # %%
 import pandas as pd
@@ -103,25 +104,27 @@ first = {name: [f"{y.flatten()[0].item():.1f}" for y in pair] for name, pair in 
 pd.DataFrame(first, index=["one call", "a chain of calls"]).T
 
 # %% [markdown]
-# Every chain ends in NaN, 0 or inf. (The `sum` is inf because its *result*, 100000, does not fit.) So take care of
-# chains: your own softmax or RMSNorm, attention scores, a custom loss. Compute the chain in float32 and round at its
-# end, or rewrite it so that no intermediate value is large.
+# Every chain ends in NaN, 0 or inf. (In the last row the sum, 100000, does not fit.) So take care with chains: your
+# own softmax or RMSNorm, attention scores, a custom loss. Compute the chain in float32 and round at its end, or
+# rewrite it so that no intermediate value is large.
 
 # %% [markdown]
 # ### Log-sum-exp
 #
-# Cross-entropy needs $\log \sum_i e^{x_i}$. For the logits [12, 11, 1] the result is 12.3, but exp(12) is inf. Float32
-# only moves the limit: exp(89) is inf there. A rewriting works in every format. For any number $c$
+# Cross-entropy needs $\log \sum_i e^{x_i}$. For the logits [12, 11, 1] the result is 12.3, but exp(12) is inf.
+# Float32 only moves the limit: exp(89) is inf there. The same value can be written in a form that works in every
+# format. For any finite number $c$
 #
 # $$\log \sum_i e^{x_i} = c + \log \sum_i e^{x_i - c}$$
 #
-# One choice of $c$ makes the largest exponential exactly 1. The sum can then neither overflow nor become 0.
+# One choice of $c$ makes the largest exponential exactly 1. The sum of n exponentials then lies between 1 and n, so
+# it cannot become 0, and in FP16 it overflows only if n is above 65504.
 #
 # ### Exercise: log-sum-exp
 #
-# *10 minutes, about 4 lines.* Write it for an FP16 vector of one value or more, without `torch.logsumexp`.
+# *10 minutes, about 4 lines.* Write it for an FP16 vector, without `torch.logsumexp`.
 #
-# - **Input:** values from -65504 to 65504.
+# - **Input:** one to 60,000 values from -65504 to 65504.
 # - **Output:** one number, up to the rounding errors of FP16 operations. [12, 11, 1] gives 12.3125.
 # - **Edge cases:** a -inf beside finite values adds nothing. All -inf gives -inf, an inf gives inf, and a NaN, at any
 #   place, gives NaN.
@@ -159,14 +162,14 @@ print(f"x - {whose(stable)} logsumexp:", (far - stable(far)).tolist())
 print("softmax, then log:", far.softmax(0).log().tolist())
 
 # %% [markdown]
-# The first line is `log_softmax`. In the second, the weight 2e-9 became 0 before the logarithm. So give logits to
-# `cross_entropy` and `binary_cross_entropy_with_logits`.
+# The first line is `log_softmax`. In the second, the probability 2e-9 became 0 before the logarithm. So give logits
+# to `cross_entropy` and `binary_cross_entropy_with_logits`.
 
 # %% [markdown]
 # ### Masked attention
 #
-# Attention hides places, such as padding, by a very low score before the softmax. Much code writes -1e9, which FP16
-# does not hold. Not every call says so:
+# Attention hides positions, such as padding, by giving them a very low score before the softmax. Much code writes
+# -1e9. FP16 cannot hold -1e9, but not every call says so:
 
 # %%
 scores, keep = torch.tensor([2.0, 1.0, 0.5]).half(), torch.tensor([True, True, False])
@@ -177,8 +180,8 @@ except RuntimeError as error:
 print("where:", torch.where(keep, scores, -1e9))
 
 # %% [markdown]
-# `masked_fill` raises. `torch.where` and `.half()` silently make -inf of -1e9. One -inf does no harm, but a batch can hold
-# rows in which every place is hidden.
+# `masked_fill` raises. `torch.where` and `.half()` silently turn -1e9 into -inf. A single -inf does no harm, but a
+# batch can hold rows in which every position is hidden.
 
 
 # %% predict="masked-row"
@@ -188,23 +191,24 @@ def weight():
 
 
 # %% [markdown]
-# All scores are -inf in FP16. Softmax subtracts the row's maximum, and -inf - (-inf) is NaN. Even if nobody reads this
-# row, its NaN can reach the weights: in backward the row's gradient is 0, softmax multiplies it by NaN, and 0 × NaN is
-# NaN.
+# All scores are -inf in FP16. Softmax subtracts the row's maximum, and -inf - (-inf) is NaN. Even if nothing reads
+# this row, its NaN can reach the model's parameters: in the backward pass the row's gradient is 0, the softmax
+# multiplies this gradient by its own output, NaN, and 0 × NaN is NaN.
 
 # %% [markdown]
 # ### Exercise: repair the mask
 #
-# *10 minutes, 1 or 2 lines.* This code fails in FP16 on a row without visible places. Mend it.
+# *10 minutes, 1 or 2 lines.* In FP16 this code fails on a row without visible positions. Repair it.
 #
 # ```python
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
 # ```
 #
 # - **Input:** FP16 `scores` and a boolean `keep` of one shape, with one axis or more. Neither may be changed.
-# - **Output:** FP16 weights of the same shape: the softmax of the kept scores over the last axis. Hidden places get
-#   weight 0, for kept scores down to -60000. [2, 1, 0.5] with the last one hidden gives [0.731, 0.269, 0].
-# - **Edge case:** a row with nothing to keep gets finite weights from 0 to 1, whose sum is at most 1.
+# - **Output:** FP16 weights of the same shape: the softmax of the kept scores over the last axis. Hidden positions
+#   get weight 0 if every kept score is at least -60000. [2, 1, 0.5] with the last one hidden gives [0.731, 0.269, 0].
+# - **Edge case:** a row with nothing to keep gets finite weights from 0 to 1, whose sum is at most 1 up to rounding.
+#   Equal weights and zeros are both right.
 
 
 # %% exercise="masked-softmax"
@@ -226,7 +230,8 @@ checks.check_masked_softmax(masked_softmax)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# E2M1 ends at -6. Of the scores [1, 2] the 2 is hidden, so you want softmax([1, -6]). Which call puts -6 in its place?
+# Suppose a format ends at -6. Of the scores [1, 2] the 2 is hidden, so you put the lowest value of the format there:
+# [1, -6]. Which call does this?
 # </details>
 
 # %%
@@ -243,15 +248,15 @@ outputs = {
 pd.DataFrame({"all finite": {name: bool(y.isfinite().all()) for name, y in outputs.items()}})
 
 # %% [markdown]
-# -40 + finfo.min is -inf, so replace instead of adding. `scaled_dot_product_attention` returns zeros for such rows on
-# CPU and CUDA since torch 2.5; older versions and other devices may return NaN. `MultiheadAttention` calls a plain
-# softmax and returns NaN, unless `need_weights=False`.
+# In FP16 -40 + finfo.min is -inf, so replace hidden scores instead of adding to them. `scaled_dot_product_attention`
+# returns zeros for such rows on CPU and CUDA since torch 2.5; older versions and other devices may return NaN.
+# `MultiheadAttention` calls a plain softmax and returns NaN, unless `need_weights=False`.
 
 # %% [markdown]
 # ### The dtypes of a matmul
 #
-# The row `a` holds 16, 512 times, so `a @ a.T` is 131072. This code multiplies in FP16 and converts the result
-# to float32.
+# The row `a` holds 16, 512 times, so `a @ a.T` is 131072. This code multiplies in FP16 and converts the result to
+# float32.
 
 
 # %% predict="late-upcast"
@@ -265,9 +270,9 @@ def converted():
 # An FP16 matmul adds in float32 but returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.
 
 # %% [markdown]
-# A matmul has three dtypes: its inputs, its **accumulator** (the running sum) and its output. Calling `.float()` on the
-# result changes none of them. On a GPU `torch.mm(a16, b16, out_dtype=torch.float32)` returns the float32 sums; torch
-# documents it for CUDA only. On a CPU you emulate it.
+# A matmul has three dtypes: its inputs, its **accumulator** (the running sum) and its output. Calling `.float()` on
+# the result changes none of them. On a GPU `torch.mm(a16, b16, out_dtype=torch.float32)` returns the float32 sums;
+# torch documents it for CUDA only. On a CPU you emulate it.
 #
 # ### Exercise: rescue the matmul
 #
@@ -320,8 +325,9 @@ for name, chosen in dtypes.items():
     print(f"FP16 in, {name:26} error {error:.0e}")
 
 # %% [markdown]
-# Rounding the output costs a factor of about 10, FP16 sums another 40. GPUs add in float32, but cuBLAS may split a long sum
-# (split-K) and round the parts to 16 bits. Two flags permit this, and both are True by default:
+# Rounding the output to FP16 makes the error about 10 times larger, and FP16 sums make it another 40 times larger.
+# GPUs add in float32, but cuBLAS may split a long sum (split-K) and round the parts to 16 bits. Two flags permit
+# this, and both are True by default:
 
 # %%
 flags = torch.backends.cuda.matmul
@@ -330,8 +336,8 @@ flags.allow_fp16_reduced_precision_reduction, flags.allow_bf16_reduced_precision
 # %% [markdown]
 # ### Gradual underflow
 #
-# *Optional.* Below 2⁻¹⁴ FP16 loses its bits one by one: **gradual underflow**. Some hardware modes **flush** subnormals
-# to zero. The figure shows gradients of lab 02; the pale part of the bar is subnormal.
+# *Optional.* Below 2⁻¹⁴ FP16 loses its bits one by one: **gradual underflow**. Some hardware modes **flush**
+# subnormals to zero. The figure shows gradients of lab 02; the pale part of the bar is subnormal.
 
 # %% tags=["nbval-ignore-output"]
 from labkit import plots
@@ -347,15 +353,15 @@ flushed = (quantize(gradients, FP16).abs() < FP16.smallest_normal).float().mean(
 print(f"0 in FP16: {report.share_lost:.0%}; 0 if subnormals are flushed: {flushed:.0%}")
 
 # %% [markdown]
-# Two thirds of these gradients survive as subnormals. Thanks to subnormals, a - b is 0 only if a equals b. Still,
-# 1 / (a - b) is inf for every difference up to 2⁻¹⁶.
+# Two thirds of these gradients survive as subnormals. Thanks to subnormals, a - b is 0 only if a equals b. Still, 1 /
+# (a - b) is inf for every difference up to 2⁻¹⁶.
 
 # %% [markdown]
 # ### An eps that FP16 can hold
 #
 # A norm divides by $\sqrt{\text{mean}(x^2) + \epsilon}$, so that a row of zeros gives 0 and not 0 / 0. FP16 holds the
-# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0: with FP16 state, Adam divides by 0 wherever a squared
-# gradient underflows.
+# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0. With FP16 state, Adam then divides by 0 wherever v, its
+# running mean of squared gradients, is 0. At the first step v is only 0.001 g², so a gradient of 1e-3 is enough.
 #
 # ### Exercise: a norm that survives
 #
@@ -401,7 +407,8 @@ from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
 # %% [markdown]
 # ### Reach the sum
 #
-# In this sitting every value fits. Add ones, first 1000 at once, then one by one. Where does FP16 stop, where BF16?
+# In the sums of this sitting every value fits into the range. Choose a format in the widget and add ones, up to 1000
+# additions with one click. Where does the sum stop growing in FP16, and where in BF16?
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
@@ -409,8 +416,9 @@ from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTh
 ReachTheSum()
 
 # %% [markdown]
-# A term below half a gap is lost: **swamping**. At exactly half a gap the neighbour with the even mantissa wins, here the
-# old sum. Does torch's own `sum` suffer from it?
+# FP16 stops at 2048, where the gap is 2, and BF16 at 256. A term that is smaller than half a gap is lost. This is
+# called **swamping**. At exactly half a gap the neighbour with the even mantissa wins, here the old sum. Does torch's
+# own `sum` suffer from swamping?
 
 
 # %% predict="torch-sum"
@@ -424,9 +432,10 @@ def ones():
 # step, such as a running mean, an optimizer's state or gradients accumulated in BF16.
 
 # %% [markdown]
-# The first remedy is a wider accumulator: add in float32. The second is another order: a chain of n adds has n roundings,
-# a balanced tree only log₂ n on each path (**pairwise summation**). The next sections treat a BF16 weight that gets one
-# small update after another and must stay in 16 bits.
+# The first remedy is a wider accumulator: add in float32. The second is another order of additions. In a chain, the
+# first term takes part in n roundings. In a balanced tree, each term takes part in only log₂ n roundings on its way
+# to the total. This is **pairwise summation**. The next sections treat a BF16 weight that gets one small update after
+# another and must stay in 16 bits.
 #
 # ### Exercise: reach 5000
 #
@@ -462,9 +471,10 @@ checks.check_total(total)
 # %% [markdown]
 # ### Fair rounding
 #
-# A BF16 weight is 1 and gets updates of 1e-4. The gap above 1 is 2⁻⁷ (0.0078), so rounding to nearest loses each update.
-# **Stochastic rounding** keeps them on average. 1 + 2⁻⁹ lies a quarter of the way from 1 to the next value, so it goes up
-# with probability 1/4 and down with 3/4: its mean is 1 + 2⁻⁹. So BF16 training can do without FP32 master weights.
+# A BF16 weight is 1 and gets updates of 1e-4. The gap above 1 is 2⁻⁷ (0.0078), so rounding to nearest loses each
+# update. **Stochastic rounding** keeps them on average. 1 + 2⁻⁹ lies a quarter of the way from 1 to the next value,
+# so it goes up with probability 1/4 and down with 3/4: its mean is 1 + 2⁻⁹. Some BF16 training therefore keeps no
+# FP32 copy of the weights. It pays with noise, as you will see below.
 #
 # ### Exercise: fair rounding
 #
@@ -520,21 +530,21 @@ lines = {
     "exact": 1 + 1e-4 * torch.arange(1, 1001),
     "to nearest": trained(1e-4, 1000, lambda x: quantize(x, BF16))[:, 0],
     "mean of 500 weights": lucky.mean(dim=1),
-    "weight 1": lucky[:, 0],
-    "weight 2": lucky[:, 1],
+    "first weight": lucky[:, 0],
+    "second weight": lucky[:, 1],
 }
 running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF16)
 
 # %% [markdown]
-# Rounding to nearest never leaves 1. A stochastically rounded weight waits, then jumps by a whole gap. The mean follows
-# the exact line. The price is noise: the final weights have a standard deviation of about 0.03.
+# Rounding to nearest never leaves 1. A stochastically rounded weight waits, then jumps by a whole gap. The mean
+# follows the exact line. The price is noise: the final weights have a standard deviation of about 0.03.
 
 # %% [markdown]
 # ### Kahan in BF16
 #
-# **Kahan summation** needs no random numbers. It keeps the rounding error in a second BF16 variable. After `t = s + y` the
-# sum has grown by `t - s`, where it should have grown by `y`. The excess `c = (t - s) - y` is subtracted from the next
-# term. Two ones are added to 256, where the gap is 2:
+# **Kahan summation** needs no random numbers. It keeps the rounding error in a second BF16 variable. After `t = s +
+# y` the sum has grown by `t - s`, where it should have grown by `y`. The excess `c = (t - s) - y` is subtracted from
+# the next term. Two ones are added to 256, where the gap is 2:
 #
 # | term | y = term - c | t = s + y | c = (t - s) - y |
 # |---|---|---|---|
@@ -543,10 +553,10 @@ running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF
 #
 # ### Exercise: Kahan
 #
-# *12 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider dtype,
-# no Python floats, no numpy.
+# *12 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
+# dtype, no Python floats, no numpy.
 #
-# - **Input:** a BF16 vector, 5000 values at most.
+# - **Input:** a BF16 vector: ones, numbers between 0 and 1, or a 1 and then 1000 times 1e-4.
 # - **Output:** one BF16 number, within two gaps of the exact sum. [256, 1, 1] gives 258. A vector of ones gives the
 #   nearest BF16 value: 5000 ones give 4992.
 
@@ -578,7 +588,8 @@ checks.check_kahan(kahan)
 # Four lines: `y = value - ...`, `t = s + y`, `c = (... - s) - ...`, `s = t`. Why is that one last?
 # </details>
 #
-# Both series of updates add up to 0.1. On the right they are ten times smaller.
+# Both series of updates add up to 0.1. On the right the updates are ten times smaller, and there are ten times as
+# many.
 
 # %% tags=["nbval-ignore-output"]
 carry = yours(kahan, ours.kahan)
@@ -599,12 +610,13 @@ running_sums(panels, grid=BF16)
 print("after 10,000 updates of 1e-5, Kahan:", by_kahan[-1], f" stochastic: {mean[-1]:.1f}")
 
 # %% [markdown]
-# On the right c itself stalls. It stops at 2⁻⁸ (half the gap of s), where its own gap is 2⁻¹⁵, and 1e-5 is less than
-# half of that. Two BF16 numbers behave like one of about 16 bits: updates below about 2⁻¹⁶ of the weight (1.5e-5) are lost. For n terms the textbook error 2u holds while n u² is
-# far below 1 (Higham). BF16 has u = eps / 2 = 2⁻⁸, so n u² is 1 at 65536 terms.
+# On the right c itself stalls. It stops at -2⁻⁸ (half the gap of s), where its own gap is 2⁻¹⁵, and 1e-5 is less than
+# half of that. Two BF16 numbers behave like one of about 16 bits: updates below about 2⁻¹⁶ of the weight (1.5e-5) are
+# lost. The textbook bound on the error of n terms is about (2u + n u²) times the sum of their magnitudes (Higham). In
+# BF16 u is eps / 2 = 2⁻⁸, so n u² reaches 2u at 512 terms and 1 at 65,536 terms.
 #
-# **Neumaier's** variant collects the losses and adds them at the end. It helps where a term exceeds the sum, but in BF16
-# the collected losses stall too:
+# **Neumaier's** variant collects the losses and adds them at the end. It helps where a term exceeds the sum, but in
+# BF16 the collected losses stall too:
 
 # %%
 terms = torch.ones(5000, dtype=torch.bfloat16)
@@ -618,8 +630,9 @@ print("Neumaier:", (s + losses).item(), f" {whose(carry)} kahan:", float(carry(t
 # %% [markdown]
 # ### What torch.compile changes
 #
-# In eager mode each call rounds once. `torch.compile` fuses neighbouring elementwise calls into one kernel, and its
-# backend Inductor keeps float32 inside. The cell computes both by hand: 16 × 4096 overflows only if rounded to FP16.
+# In eager mode each elementwise call rounds once. `torch.compile` fuses neighbouring elementwise calls into one
+# kernel, and its backend Inductor keeps float32 inside. The next cell computes both by hand: 16 × 4096 overflows only
+# if it is rounded to FP16.
 
 # %%
 a = torch.tensor(16.0).half()
@@ -627,15 +640,15 @@ print("eager, two roundings:", (a * 4096 / 4096).item())
 print("fused, one rounding: ", (a.float() * 4096 / 4096).half().item())
 
 # %% [markdown]
-# Usually the fused result is more accurate. But it breaks Kahan: with t in float32, `t - s` equals `y`, so c is 0, and
-# storing s in BF16 loses the update. With torch 2.13, 1000
-# compiled Kahan updates of 1e-4 leave a BF16 weight at 1.0; eager ones give 1.1016.
-# `torch._inductor.config.emulate_precision_casts = True` restores eager's roundings.
+# Usually the fused result is more accurate. But fusion breaks Kahan summation. With t in float32, `t - s` is almost
+# y, so c is almost 0, and storing s in BF16 loses the update. With torch 2.13, 1000 compiled Kahan updates of 1e-4
+# leave a BF16 weight at 1.0; eager updates give 1.1016. `torch._inductor.config.emulate_precision_casts = True`
+# restores eager's roundings.
 
 # %% [markdown]
 # ### Five remedies
 #
-# Articles recommend these remedies. The cell tries each.
+# Articles recommend five remedies. The next cell prepares a trial of each.
 
 # %%
 features = 1e5 * torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
@@ -658,8 +671,8 @@ def works():
 
 # %% [markdown]
 # Remedies 3 and 5 work. Overflow depends on the scale of the data, and the balance of the classes does not change it.
-# Clipping only shortens gradients. Noise on a weight is rounded away while it is below half a gap; stochastic rounding
-# puts the randomness inside the rounding, where it fits the gap.
+# Clipping only shortens gradients. Noise on a weight is rounded away while it is below half a gap; stochastic
+# rounding puts the randomness inside the rounding, where it fits the gap.
 
 # %% [markdown]
 # ### How Tensor Cores add
@@ -684,20 +697,24 @@ for name, sums in {
     print(f"{name:26} relative error {(sums / terms.sum(dim=1) - 1).abs().max():.0e}")
 
 # %% [markdown]
-# Truncation always errs downwards, so its errors add up: 14 truncated bits are worse than 11 rounded to nearest.
+# Truncation errs toward 0. All terms here are positive, so the errors have one sign and add up: in this sum 14
+# truncated bits do worse than the 11 bits of FP16 rounded to nearest.
 
 # %% [markdown]
 # ### A tolerance with a reason
 #
-# *Optional.* Each float32 operation errs by at most $u = 2^{-24}$, relatively. After $k$ of them an element of a matmul
-# is off by at most (Higham)
+# *Optional.* A test that compares two matmuls needs a tolerance, and a bound on the error gives one. Each float32
+# operation has a relative error of at most $u = 2^{-24}$, if nothing overflows or underflows. An element of a matmul
+# is a sum of $k$ products. It is off by at most (Higham)
 #
 # $$\frac{k u}{1 - k u} \sum_i |a_i| |b_i|$$
 #
-# The bound is relative to this sum, not to the result. Where terms cancel, the result can be completely wrong.
+# The bound is relative to this sum of magnitudes, not to the result. Where terms cancel, the result can be completely
+# wrong. To compare two float32 matmuls, allow twice the bound.
 
 # %%
 claim("1e8 + 1 - 1e8 is 0 in float32", torch.tensor(1e8) + 1 - 1e8 == 0)
+uniform = torch.Generator().manual_seed(4)
 a, b = (torch.rand(shape, generator=uniform) - 0.5 for shape in ((32, 1000), (1000, 32)))
 error = ((a @ b).double() - a.double() @ b.double()).abs()
 ku = 1000 * 2.0**-24
@@ -711,8 +728,9 @@ claim("each error is within its bound", (error <= ku / (1 - ku) * (a.abs() @ b.a
 #
 # ### Exercise: Welford
 #
-# *12 minutes, optional, about 6 lines.* Return mean and variance (divided by n) of a stream that can be read once. 1, 3
-# gives (2.0, 1.0). Its numbers may lie near 1e9, and there may be only one.
+# *12 minutes, optional, about 6 lines.* Write `welford(stream)`, the mean and the variance (divided by n) of numbers
+# that can be read only once. The numbers 1 and 3 give (2.0, 1.0). Numbers may lie near 1e9. A single number has
+# variance 0.0.
 
 
 # %% exercise="welford"
@@ -779,7 +797,6 @@ progress_panel()
 # %% [markdown]
 # **Sources.** Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., chapters 3, 4. Fasi et al., PeerJ CS
 # 7:e330. DeepSeek-V3, arXiv:2412.19437, section 3.3. Zamirai et al., arXiv:2010.06192. PyTorch 2.13:
-# ATen/AccumulateType.h, `torch.mm`, torch/_inductor/config.py; PRs 133882 and
-# 157727.
+# ATen/AccumulateType.h, `torch.mm`, torch/_inductor/config.py; PRs 133882 and 157727.
 #
 # **Next.** [Lab 04: master weights and loss scaling](04_loss_scaling.ipynb).
