@@ -251,14 +251,15 @@ class TestConvolutions:
 @pytest.mark.usefixtures("emulated")
 class TestNorms:
     @LOW
-    def test_batch_norm_keeps_float32_where_cuda_does(self, low):
+    @pytest.mark.parametrize("narrow", [False, True], ids=["fp32 weights", "a model in 16 bits"])
+    def test_batch_norm_keeps_float32_where_cuda_does(self, low, narrow):
         """The mean of 4096 values near 1000; in 16 bits it would be off by up to 2**-9 of itself.
 
         float32's noise may move an output over a tie, hardly more, and then by one gap.
         """
         torch.manual_seed(0)
         x = (1000 + 300 * torch.randn(64, 3, 8, 8)).to(low)
-        weight, bias = torch.rand(3), torch.rand(3)
+        weight, bias = torch.rand(2, 3).to(low if narrow else torch.float32)
         ours, exact = (
             torch.native_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5),
             torch.native_batch_norm(
