@@ -102,6 +102,7 @@ BOTH = {
     "first-nonfinite": "_STATES",
     "ledger": "_MODELS",
     "pardon": "_lower",
+    "lost-updates": "_UPDATES",
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
 }

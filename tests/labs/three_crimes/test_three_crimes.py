@@ -8,6 +8,7 @@ import torch
 from labkit.emulation import emulate_gpu
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.checks import (
+    _LOST,
     _UPDATES,
     check_first_nonfinite,
     check_ledger,
@@ -256,9 +257,9 @@ def test_the_bf16_step_is_a_step_of_labkits_bf16_training():
     assert losses == others and torch.equal(weights, theirs)
 
 
-@pytest.mark.parametrize("scene", _UPDATES)
-def test_lost_updates_are_those_that_torch_loses_in_place(scene):
-    dtype, weights, updates, lost, tried = _UPDATES[scene]
+@pytest.mark.parametrize(("scene", "wanted"), list(zip(_UPDATES, _LOST, strict=True)))
+def test_lost_updates_are_those_that_torch_loses_in_place(scene, wanted):
+    (dtype, weights, updates), (lost, tried) = _UPDATES[scene], wanted
     weight, update = torch.tensor(weights, dtype=dtype), torch.tensor(updates, dtype=torch.float32)
     stored = weight.clone().add_(update)
     assert int((update != 0).sum()) == tried
