@@ -23,7 +23,7 @@ from labkit.labs.three_crimes import checks, predictions as guesses, solutions a
 from labkit.labs.three_crimes.trials import RUNS, run
 
 # %% [markdown]
-# First, a few questions from earlier labs.
+# First, a few questions about bytes and figures. FP16 is a 16-bit float format.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -33,7 +33,8 @@ warm_up("01_three_crimes")
 # %% [markdown]
 # ### What 16 bits gain
 #
-# This loop trains a small network on images of digits for one epoch, in FP32.
+# This loop trains a small network on images of digits for one epoch, in FP32 (`torch.float32`, the
+# default of PyTorch, with 24 significant bits).
 
 # %%
 from labkit.training.data import batches, digits
@@ -63,12 +64,13 @@ claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 
 # | GPT, 254 M parameters, H100 PCIe | 16,882 tokens/s | BF16: 63,361 tokens/s | 3.8 times | loss 3.8173 and 3.8163 |
 # | ResNet-50, V100 16 GB | 367 images/s | FP16: 1200 images/s | 3.3 times | top-1 77.0 % and 76.9 % |
 #
-# A ResNet-50 step on 256 images takes 0.21 s instead of 0.70 s. Tensor Cores multiply 16-bit matrices many times faster than
-# FP32 ones, and half as many bytes move. So large matmuls and convolutions gain most. A tiny model gains nothing, and
+# A ResNet-50 step on 256 images takes 0.21 s instead of 0.70 s. The Tensor Cores of a GPU
+# multiply 16-bit matrices many times faster than its ordinary cores multiply FP32 ones, and half as many bytes move. So large matmuls and convolutions gain most. A tiny model gains nothing, and
 # neither does one that waits for data.
 #
-# There are two 16-bit formats. **FP16** has 11 significant bits and a short range: at most 65504, and magnitudes of 2⁻²⁵
-# or less become 0. **BF16** has nearly the range of FP32, but only 8 significant bits.
+# There are two 16-bit formats. **FP16** (`torch.float16`) keeps 11 significant bits, about 3 decimal digits, but
+# has a short range: its largest number is 65504, and a magnitude of 2⁻²⁵ (3e-8) or less becomes 0. **BF16**
+# (`torch.bfloat16`) has nearly the range of FP32 (up to 3e38), but only 8 significant bits, 2 to 3 digits.
 #
 # `torch.autocast` makes the casts. Inside its block each matmul and convolution gets 16-bit copies of its inputs, while
 # functions such as `cross_entropy` run in FP32. The block holds the forward pass and the loss. `backward` stands after it,
@@ -112,7 +114,7 @@ checks.check_bf16_step(bf16_step)
 # In FP16, for a model that returns its own loss: `with torch.autocast("cuda", dtype=torch.float16): loss = model(batch)`.
 # </details>
 #
-# Now your machine. `work_and_memory` counts the operations of a step and the bytes that autograd keeps for backward. The
+# Now compare both steps on your machine. `work_and_memory` counts the operations of a step and the bytes that autograd keeps for backward. The
 # times are rough, on one thread; lab 06 measures properly.
 
 # %%
@@ -140,15 +142,16 @@ for name, step in {"FP32": fp32_step, f"BF16, {whose(step_in_bf16)} step": step_
     print(f"{name}: {1e3 * timer.timeit(4).mean:.0f} ms")
 
 # %% [markdown]
-# The operations are as many, and autograd keeps little more than half of the bytes. The time depends on your processor:
+# Both steps do the same number of operations. In BF16 autograd keeps a little more than half of the bytes. The time depends on your processor:
 # without BF16 instructions it may rise.
 #
-# **The default in 2026** is what you wrote: BF16 autocast, FP32 parameters and optimizer state, no loss scaler. The
-# exception is a GPU without fast BF16, such as a T4 or a V100: there you use FP16 autocast with a `GradScaler` (lab 04).
+# **The default in 2026** is what you wrote: BF16 autocast, FP32 parameters and optimizer state, no loss scaler (a scaler multiplies the
+# loss before backward, so that small gradients do not become 0 in FP16). The exception is a GPU without fast BF16, such as a T4 or a V100: there you use FP16 autocast with a `GradScaler` (lab 04).
 #
 # ### The dtypes of a step
 #
-# Which tensors of your step are 16-bit? Parameters and gradients are there afterwards. To see the output of a layer you need
+# Which tensors of your step are 16-bit? You can read the dtypes of parameters, gradients and
+# optimizer state after the step. To see the output of a layer you need
 # a **forward hook**: a function that the layer calls after each forward pass.
 #
 # ### Exercise: the dtype of each tensor
@@ -160,7 +163,7 @@ for name, step in {"FP32": fp32_step, f"BF16, {whose(step_in_bf16)} step": step_
 # - `"loss"`: of the tensor that `step()` returns;
 # - `"state"`: of Adam's running mean of the weight's gradient.
 #
-# For a step in pure BF16, all five are `torch.bfloat16`. The step may use autocast or not. The layer may be of any kind and
+# If model and batch were cast to BF16, all five would be `torch.bfloat16`. The step may use autocast or not. The layer may be of any kind and
 # may have no bias; another layer of the model may have another dtype. Leave no hook on the layer.
 
 
@@ -221,14 +224,14 @@ for role in ("activation", "parameter", "gradient", "state", "loss"):
     print(f"  {role:10} {dtypes[role]}")
 
 # %% [markdown]
-# Only the activation is 16-bit. Autocast casts copies of the weights, and the weights stay FP32. Their gradient is FP32 too,
-# because backward passes through that cast. The loss is FP32 because autocast runs `cross_entropy` in FP32.
+# Only the activation is 16-bit. Autocast makes 16-bit copies of the weights, and the weights stay FP32. The backward pass
+# also goes through this cast and converts the gradient to FP32. The loss is FP32 because autocast runs `cross_entropy` in FP32.
 #
 # Large systems often use another design: a 16-bit model whose optimizer updates an FP32 copy of the weights, the **master
-# weights**. Autocast needs no second copy.
+# weights**. Under autocast the parameters themselves are FP32, so no master copy is needed.
 #
-# Sort six methods. Numbers tick, Enter goes on, and 1, 2 or 3 says how sure you are. **Show me** gives the answer
-# without a guess.
+# Judge six methods. Type the numbers of those that you tick and press Enter. Then type 1, 2 or 3 to say how sure you are.
+# **Show me** gives the answer without a guess.
 
 
 # %% predict="methods"
@@ -246,13 +249,13 @@ def mixed():
 # | autocast | mixed precision, FP32 parameters |
 # | 16-bit model, FP32 copy | mixed precision with master weights |
 # | FP8 matmuls with scales | mixed precision with 8-bit floats, as in NVIDIA's Transformer Engine |
-# | PTQ | quantization, after training |
-# | QAT | quantization, prepared during training |
+# | PTQ | quantization after training: no training step at all |
+# | QAT | quantization prepared in training: values are rounded to integers, the arithmetic stays in one float format |
 
 # %% [markdown]
 # ### Five runs
 #
-# Five small networks train in 16 bits, by the rules of a GPU. For each there is an FP32 run with the same data and first
+# Five small networks train in 16 bits under `emulate_gpu()`. For each there is an FP32 run with the same data and initial
 # weights.
 #
 # | run | what is 16-bit | optimizer and rate | task |
@@ -263,20 +266,19 @@ def mixed():
 # | D | everything in BF16 | Adam, 5e-5 | digits |
 # | E | matmuls in FP16 (autocast), no loss scale | Adam, 1e-2 | autoencoder, loss times 1e-3 |
 #
-# The next cell trains all ten in some seconds.
+# The next cell trains all ten in a few seconds.
 
 
 # %% predict="bet"
 @predict(guesses.bet)
 def fails():
     pairs = [(run(trial), run(replace(trial, precision="fp32"))) for trial in RUNS.values()]
-    # FP32 runs from other first weights end up to CHANCE apart. A NaN is not below it either.
+    # FP32 runs from other initial weights end up to CHANCE apart. A NaN counts as a failure.
     return [not abs(low.final_loss - full.final_loss) < checks.CHANCE for low, full in pairs]
 
 
 # %% [markdown]
-# The format alone does not decide. A and B use FP16 and train as well as FP32: A has no loss scale, and B has not one FP32
-# tensor. D uses BF16, which many call the safe format, and fails. The rest of this lab finds out why C, D and E fail.
+# The format alone does not decide. A and B use FP16 and train as well as FP32: A has no loss scale, and no tensor of B is FP32. D uses BF16, which many call the safe format, and fails. The rest of this lab finds out why C, D and E fail.
 
 # %% [markdown]
 # The picture compares three runs of one task: in FP32, with everything in 16 bits, and in mixed precision. Press *Play*.
@@ -289,7 +291,7 @@ race = RunRace()
 race
 
 # %% [markdown]
-# From the opening position two settings rescue it: BF16, or an eps of 1e-4. Neither works everywhere: at the middle learning
+# From the opening position, two settings keep the run that is 16-bit throughout free of NaN: BF16, or an eps of 1e-4. Neither works everywhere: at the middle learning
 # rate BF16 stalls, and on the autoencoder the eps changes nothing. Mixed precision in BF16, or in FP16 with a loss scale,
 # ends like FP32 in every position.
 #
@@ -313,15 +315,16 @@ with emulate_gpu():
 print(f"loss {losses[0]:.1f}, then {losses[1]}, and at the end {losses[-1]}")
 
 # %% [markdown]
-# The loss is NaN from the second step on. NaN spreads to everything computed from it, so the cause is the **first** tensor
-# that is not finite.
+# The loss is NaN from the second step on. NaN spreads to everything computed from it, so look for the **first** tensor
+# that is not finite. The failure lies in the operation that made it.
 #
 # ### Exercise: the first that is not finite
 #
 # *4 minutes, about 3 lines.* Write `first_nonfinite`.
 #
-# - **Input:** pairs (name, tensor) in the order in which they were computed; perhaps an iterator, perhaps none. A tensor may
-#   be empty, hold integers, or hold finite values whose sum overflows, in 16-bit dtypes, float32 or float64.
+# - **Input:** pairs (name, tensor) in the order in which they were computed, possibly from an iterator, possibly without any
+#   pair. A tensor may be empty and may hold integers or floats of 16, 32 or 64 bits. The sum of finite values may overflow:
+#   such a tensor is still finite.
 # - **Output:** the name of the first tensor that holds inf, -inf or NaN, else None. For
 #   `[("a", torch.tensor([1.0])), ("b", torch.tensor([torch.inf]))]` it is `"b"`.
 
@@ -368,12 +371,16 @@ claim(f"by {whose(find)} search, the first is the weight", find(tensors.items())
 claim("eps, 1e-8, is 0 in FP16", torch.tensor(1e-8).half() == 0)
 claim("more than 9 in 10 of Adam's mean squares are 0", vanished.float().mean() > 0.9)
 claim("where the mean is 0 too, 0 / 0 is NaN", torch.equal(weight.isnan(), vanished & (mean == 0)))
-claim("everywhere else m / 0 is inf", torch.equal(weight.isinf(), vanished & (mean != 0)))
+claim(
+    "where v is 0 and the mean is not, mean / 0 is inf",
+    torch.equal(weight.isinf(), vanished & (mean != 0)),
+)
 
 # %% [markdown]
 # The loss and the gradients are finite. Adam divides the running mean of the gradient, m, by sqrt(v) + eps, where v is the
-# running mean of its square. In FP16, eps = 1e-8 is 0, and so is v, 0.001 times the squared gradient, wherever the gradient
-# is below 0.0055. Run B uses SGD, which does not divide.
+# running mean of its square. In FP16, eps = 1e-8 is rounded to 0. In the first step v is 0.001 times the squared
+# gradient. It is rounded to 0 where the magnitude of the gradient is below about 0.0055, because 0.001 × 0.0055² is
+# about 2⁻²⁵. Run B uses SGD, which does not divide.
 #
 # *A good place to stop.* Sitting B has its own setup.
 
@@ -395,7 +402,8 @@ from labkit.labs.three_crimes.trials import RUNS, run
 # ### Three failures
 #
 # Of the five runs, A and B end like FP32; C, D and E do not. *Zero gradients* is their share in the first step, and *moved*
-# the share of weights that a usual step changes (NaN counts as moved). Compare each failed run with A.
+# the share of weights that a usual step changes (NaN counts as moved). Compare C and E with A, and D
+# with its own FP32 run.
 
 # %% tags=["nbval-ignore-output"]
 trials = {name: RUNS[name] for name in "ACDE"} | {"D in FP32": replace(RUNS["D"], precision="fp32")}
@@ -412,12 +420,13 @@ pd.DataFrame(rows, ["first loss", "last loss", "zero gradients", "moved"]).T
 
 # %% [markdown]
 # A quarter of zero gradients is normal here: FP32 has them too, from black pixels and idle units. **C** becomes NaN in its
-# first update, because Adam's denominator is 0. **E** has no gradient left: its loss is multiplied by 1e-3 and averaged over
-# 92,032 pixels, so every gradient is below 2⁻²⁵ and becomes 0 in FP16. This is **underflow**. **D** has its gradients, and
-# still few weights move.
+# first update, because Adam's denominator is 0. **E** has no gradient left: its loss is multiplied by 1e-3 and averaged over 92,032
+# pixels (1438 images of 64), so the gradient of an output pixel is at most 2 / 92,032 × 1e-3, or 2.2e-8. This is below
+# 2⁻²⁵ and becomes 0 in FP16, and so does every gradient computed from it. This is **underflow**. **D** has its gradients,
+# and still few weights move: the run **stalls**.
 #
-# The **gap** is the distance from a number to the next one in its format. An update below half a gap is lost when it is
-# added: 0.1 + 5e-5 is 0.1 again in BF16. Adam's updates are about as large as its learning rate, and D's rate is 5e-5.
+# The **gap** is the distance from a number to the next one in its format. The gap grows with the number: in BF16 it is 4.9e-4 at
+# 0.1 and 1.5e-5 at 0.003. An update below about half a gap is lost when it is added: 0.1 + 5e-5 is 0.1 again in BF16. Adam's updates are about as large as its learning rate, and D's rate is 5e-5.
 
 # %%
 pixels = 1438 * 64
@@ -435,9 +444,9 @@ claim(
 #
 # - **Input:** `weight`, a tensor in float32, float16 or bfloat16; `update`, float32, of the same shape. The new weight is
 #   `weight + update`, rounded to the dtype of `weight`.
-# - **Output:** a float from 0 to 1. For BF16 weights `[1, 1, 1]` and updates `[0, 2**-9, 2**-7]` it is 0.5: the first update
-#   does not count, the second is lost, and the third arrives.
-# - **Edge cases:** 0.0 where no update is other than 0, or where there is none. Updates and weights may be negative.
+# - **Output:** a float from 0 to 1. For BF16 weights `[1, 1, 1]` and updates `[0, 2**-9, 2**-7]` it is 0.5: the gap at 1 is 2⁻⁷, so
+#   the second update is lost and the third arrives. The first does not count.
+# - **Edge cases:** 0.0 if all updates are 0, or if the tensors are empty. Updates and weights may be negative.
 # - Leave `weight` itself unchanged.
 
 
@@ -466,7 +475,8 @@ checks.check_lost_updates(lost_updates)
 # For one FP16 weight: `(w + u).half() == w`. A boolean tensor can also select: `lost[u != 0]`.
 # </details>
 #
-# The next cell takes the first update of run D in FP32 and asks what weights in each format would lose of it.
+# The next cell takes the first update of run D in FP32 and prints the share of it that weights in each format
+# would lose.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.training.data import digits
@@ -486,6 +496,9 @@ for dtype in (torch.bfloat16, torch.float16, torch.float32):
 claim("BF16 loses most of these updates", ours.lost_updates(before.bfloat16(), update) > 0.8)
 
 # %% [markdown]
+# BF16 weights lose most of this update. FP16 weights lose almost nothing, because with 3 more bits their gaps are 8 times
+# narrower.
+#
 # None of the three causes is overflow: a denominator of 0 (C), updates that are rounded away (D), gradients of 0 (E).
 #
 # ### Repairs
@@ -536,7 +549,8 @@ checks.check_pardon(pardon)
 # In FP32, 0.1 + 5e-5 is not 0.1. In which of the precisions did `witness` find FP32 weights?
 # </details>
 #
-# Autocast keeps the weights in FP32, so it repairs C as well. E needs **loss scaling**: multiply the loss before backward, so
+# Autocast keeps the weights, and so Adam's state, in FP32. There neither v nor eps is rounded to 0, so autocast repairs C
+# as well. E needs **loss scaling**: multiply the loss before backward, so
 # that the gradients fit FP16, and divide the gradients afterwards (lab 04). A larger eps only seems to repair C.
 
 # %% tags=["nbval-ignore-output"]
@@ -565,7 +579,7 @@ pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss 
 # *8 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
 #
 # - **Input:** the number of parameters, and of activation values kept for backward; either may be 0. Each of these
-#   activations is the output of an op that ran in 16 bits.
+#   activations is the output of an op that ran in 16 bits. Autocast copies every parameter.
 # - **Output:** a dict with the keys `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. For a model and
 #   optimizer that are FP16 throughout, `ledger(1, 0)` would give 2, 2, 4, 0 and 0.
 
@@ -718,11 +732,11 @@ def hold():
 # <details><summary>Edge devices: train where the data is?</summary>
 #
 # Lin et al. (arXiv:2206.15472) fine-tune in INT8 on a microcontroller and rescale the gradients, whose sizes differ widely.
-# Which of the three failures do they prevent?
+# Which of the three failures can they prevent, and why?
 # </details>
 # <details><summary>Federated learning: send fewer bits?</summary>
 #
-# FedPAQ (arXiv:1909.13014) quantizes the updates that devices send. Which entry would your byte ledger need?
+# FedPAQ (arXiv:1909.13014) quantizes the updates that devices send. Which bytes that a device sends are missing from your ledger?
 # </details>
 # <details><summary>Continual learning: small steps on an old model?</summary>
 #

@@ -128,7 +128,7 @@ myths = TickGuess(
             "Both have the dtype of the parameter, which stays FP32.",
             "amp-halves-the-optimizer",
         ),
-        "Autocast looks at the values, or at how busy the GPU is, and chooses dtypes.": (
+        "Autocast looks at the values and chooses dtypes.": (
             "Autocast looks up the name of each function in a fixed list. Only the loss scale "
             "follows the values.",
             "dynamic-means-dynamic-dtypes",
