@@ -480,7 +480,8 @@ checks.check_total(total)
 #
 # *14 minutes, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
 #
-# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each one, anew at each call.
+# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each, anew
+#   at each call.
 # - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours of its x.
 # - **Edge case:** a value that BF16 holds, such as 0, stays as it is.
 
