@@ -213,7 +213,7 @@ def weight():
 
 # %% exercise="masked-softmax"
 def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis of FP16 scores; keep is True where a place may be seen."""
+    """Softmax over the last axis of FP16 scores; keep is True where a position may be seen."""
     # `torch.finfo(scores.dtype)` knows the lowest and the highest value of a dtype.
     ### BEGIN SOLUTION
     return scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -236,7 +236,7 @@ checks.check_masked_softmax(masked_softmax)
 
 # %%
 hide = yours(masked_softmax, ours.masked_softmax)
-nothing = torch.zeros(2, 2, dtype=torch.bool)  # two rows without a visible place
+nothing = torch.zeros(2, 2, dtype=torch.bool)  # two rows without a visible position
 low, q = torch.full((2, 2), -40.0).half(), torch.ones(1, 2, 4)
 attention = torch.nn.MultiheadAttention(4, num_heads=1, batch_first=True)
 outputs = {

@@ -643,7 +643,7 @@ WRONG = {
     "masked-softmax": (
         (("torch.finfo(scores.dtype).min", "-1e4"), "Here the kept scores lie lower"),
         (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has -inf only"),
-        (("~keep", "keep"), "your hidden places have 1 of the weight"),
+        (("~keep", "keep"), "your hidden positions have 1 of the weight"),
         (("scores.masked", "scores.float().masked"), "has dtype torch.float32"),
         (("dim=-1", "dim=0"), "those of a softmax over axis 0"),
     ),

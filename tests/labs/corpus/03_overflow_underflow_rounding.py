@@ -232,7 +232,7 @@ def masked_softmax(scores, keep):
 
 
 # %% wrong masked-softmax: -1e4 added
-#    says: hidden places
+#    says: hidden positions
 def masked_softmax(scores, keep):
     return (scores + (~keep).half() * -1e4).softmax(-1)
 
@@ -269,7 +269,7 @@ def masked_softmax(scores, keep):
 
 
 # %% wrong masked-softmax: keep and hide exchanged
-#    says: hidden places have 1 of the weight
+#    says: hidden positions have 1 of the weight
 #    says: You give weight where keep is False
 def masked_softmax(scores, keep):
     return scores.masked_fill(keep, torch.finfo(scores.dtype).min).softmax(-1)

@@ -23,11 +23,11 @@ _OTHER_AXIS = (
     "axis: dim=-1."
 )
 _HIDDEN_WEIGH = (
-    "Scores {scores}, keep {keep}: your hidden places have {share:.3g} of the weight and should "
+    "Scores {scores}, keep {keep}: your hidden positions have {share:.3g} of the weight and should "
     "have 0. Your weights are {got}."
 )
 _KEPT_DIFFER = (
-    "Scores {scores}, keep {keep}: the kept places should get {want}; your weights are {got}."
+    "Scores {scores}, keep {keep}: the kept positions should get {want}; your weights are {got}."
 )
 _NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. They must be finite."
 _NO_WEIGHTS = (
@@ -136,7 +136,7 @@ def _judge_row(got, scores, keep, wanted):
 def _hidden_idea(got, scores, keep):
     if scores[keep].max() > -10 and _near(got, (scores * keep).softmax(dim=0)):
         return "masked-means-score-zero"
-    # The softmax of the kept scores, and of one constant at the hidden places: every weight of
+    # The softmax of the kept scores, and of one constant at the hidden positions: every weight of
     # theirs is the same, and the share of the kept is divided as it should be.
     hidden, kept = got[~keep], got[keep]
     even = _near(hidden, hidden[0]) and _near(kept, kept.sum() * scores[keep].softmax(dim=0))
