@@ -641,7 +641,7 @@ WRONG = {
         ((".floor()", ".trunc()"), "For positive x your"),
     ),
     "masked-softmax": (
-        (("torch.finfo(scores.dtype).min", "-1e4"), "Here the kept scores lie lower"),
+        (("torch.finfo(scores.dtype).min", "-1e4"), "Here your constant is not below"),
         (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has -inf only"),
         (("~keep", "keep"), "your hidden positions have 1 of the weight"),
         (("scores.masked", "scores.float().masked"), "has dtype torch.float32"),
