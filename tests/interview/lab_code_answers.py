@@ -621,7 +621,7 @@ WRONG = {
     "mixed-matmul": (
         (
             ("a.to(in_dtype).float() @ b.to(in_dtype).float()", "a.to(in_dtype) @ b.to(in_dtype)"),
-            "rounded before it was widened",
+            "rounded to in_dtype on its way",
         ),
         (
             ("not product.isfinite().all().item()", "product.isinf().any().item()"),
