@@ -213,7 +213,7 @@ def weight():
 
 # %% exercise="masked-softmax"
 def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis of FP16 scores; keep is True where a place may be seen."""
+    """Softmax over the last axis of FP16 scores; keep is True where a position may be seen."""
     # `torch.finfo(scores.dtype)` knows the lowest and the highest value of a dtype.
     ### BEGIN SOLUTION
     return scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -236,7 +236,7 @@ checks.check_masked_softmax(masked_softmax)
 
 # %%
 hide = yours(masked_softmax, ours.masked_softmax)
-nothing = torch.zeros(2, 2, dtype=torch.bool)  # two rows without a visible place
+nothing = torch.zeros(2, 2, dtype=torch.bool)  # two rows without a visible position
 low, q = torch.full((2, 2), -40.0).half(), torch.ones(1, 2, 4)
 attention = torch.nn.MultiheadAttention(4, num_heads=1, batch_first=True)
 outputs = {
@@ -480,7 +480,8 @@ checks.check_total(total)
 #
 # *14 minutes, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
 #
-# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each one.
+# - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each, anew
+#   at each call.
 # - **Output:** a vector of the same length. Each value is one of the two BF16 neighbours of its x.
 # - **Edge case:** a value that BF16 holds, such as 0, stays as it is.
 

@@ -621,7 +621,7 @@ WRONG = {
     "mixed-matmul": (
         (
             ("a.to(in_dtype).float() @ b.to(in_dtype).float()", "a.to(in_dtype) @ b.to(in_dtype)"),
-            "rounded before it was widened",
+            "rounded to in_dtype on its way",
         ),
         (
             ("not product.isfinite().all().item()", "product.isinf().any().item()"),
@@ -641,9 +641,9 @@ WRONG = {
         ((".floor()", ".trunc()"), "For positive x your"),
     ),
     "masked-softmax": (
-        (("torch.finfo(scores.dtype).min", "-1e4"), "Here the kept scores lie lower"),
+        (("torch.finfo(scores.dtype).min", "-1e4"), "Here your constant is not below"),
         (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has -inf only"),
-        (("~keep", "keep"), "your hidden places have 1 of the weight"),
+        (("~keep", "keep"), "your hidden positions have 1 of the weight"),
         (("scores.masked", "scores.float().masked"), "has dtype torch.float32"),
         (("dim=-1", "dim=0"), "those of a softmax over axis 0"),
     ),

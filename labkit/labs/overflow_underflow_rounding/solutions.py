@@ -30,7 +30,7 @@ def logsumexp(x: torch.Tensor) -> torch.Tensor:
 
 # Exercise: masked-softmax
 def masked_softmax(scores: torch.Tensor, keep: torch.Tensor) -> torch.Tensor:
-    """Softmax over the last axis of FP16 scores; keep is True where a place may be seen."""
+    """Softmax over the last axis of FP16 scores; keep is True where a position may be seen."""
     # `torch.finfo(scores.dtype)` knows the lowest and the highest value of a dtype.
     return scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
 # End

@@ -232,7 +232,7 @@ def masked_softmax(scores, keep):
 
 
 # %% wrong masked-softmax: -1e4 added
-#    says: hidden places
+#    says: hidden positions
 def masked_softmax(scores, keep):
     return (scores + (~keep).half() * -1e4).softmax(-1)
 
@@ -269,7 +269,8 @@ def masked_softmax(scores, keep):
 
 
 # %% wrong masked-softmax: keep and hide exchanged
-#    says: hidden places have 1 of the weight
+#    says: hidden positions have 1 of the weight
+#    says: You give weight where keep is False
 def masked_softmax(scores, keep):
     return scores.masked_fill(keep, torch.finfo(scores.dtype).min).softmax(-1)
 
@@ -309,6 +310,13 @@ def masked_softmax(scores, keep):
 def masked_softmax(scores, keep):
     w = torch.softmax(scores, -1) * keep
     return w / w.sum(-1, keepdim=True)
+
+
+# %% wrong masked-softmax: ten below the lowest score
+#    idea: any-negative-number-masks
+#    says: not below the kept scores
+def masked_softmax(scores, keep):
+    return torch.where(keep, scores, scores.min() - 10).softmax(dim=-1)
 
 
 # %% right unit-rms: float64 and numpy
@@ -378,6 +386,7 @@ def unit_rms(x):
 
 # %% wrong unit-rms: no eps
 #    says: nan
+#    says: 0 / 0
 def unit_rms(x):
     return changed("(mean + 1e-8)", "mean")(x)
 
@@ -439,6 +448,11 @@ def unit_rms(x):
 def unit_rms(x):
     mean = (x * x).float().mean(dim=-1, keepdim=True)
     return (x / torch.sqrt(mean + 1e-8)).half()
+
+
+# %% right unit-rms: the root in FP16
+def unit_rms(x):
+    return x / (x.float().square().mean(dim=-1, keepdim=True) + 1e-8).sqrt().half()
 
 
 # %% right rescue: numpy, and a flag of numpy's
@@ -881,6 +895,47 @@ def kahan(x):
     return changed("return s", "return c")(x)
 
 
+# %% right kahan: a float32 zero that is cast
+def kahan(x):
+    s, c = x[0], torch.tensor(0.0).bfloat16()
+    for i in range(1, len(x)):
+        y = x[i] - c
+        t = s + y
+        c, s = (t - s) - y, t
+    return s
+
+
+# %% wrong kahan: Kahan in Python floats
+#    says: Python
+#    never: dtype=
+def kahan(x):
+    s = c = 0.0
+    for value in x.tolist():
+        y = value - c
+        t = s + y
+        c = (t - s) - y
+        s = t
+    return torch.tensor(s).bfloat16()
+
+
+# %% wrong kahan: Neumaier's variant
+#    idea: losses-may-wait-for-the-end
+#    never: What was sent is y
+def kahan(x):
+    s = c = torch.zeros((), dtype=x.dtype)
+    for v in x:
+        t = s + v
+        c = c + ((s - t) + v if s.abs() >= v.abs() else (v - t) + s)
+        s = t
+    return s + c
+
+
+# %% wrong kahan: it returns in the first round
+#    says: first number alone
+def kahan(x):
+    return changed("s = t", "s = t\n        return s")(x)
+
+
 # %% right fair-round: floor and a draw
 def fair_round(x):
     gap = spacing(x, BF16)
@@ -918,7 +973,7 @@ def fair_round(x):
 def fair_round(x):
     gap = spacing(x, BF16)
     low = (x / gap).floor() * gap
-    up = np.random.default_rng(0).random(len(x)) < ((x - low) / gap).numpy()
+    up = np.random.default_rng().random(len(x)) < ((x - low) / gap).numpy()
     return low + gap * torch.from_numpy(up)
 
 
@@ -943,12 +998,14 @@ def fair_round(x):
 
 # %% wrong fair-round: from the nearest
 #    says: All 4096 copies
+#    says: the lower or the nearest
 def fair_round(x):
     return changed("(x / gap).floor()", "(x / gap).round()")(x)
 
 
 # %% wrong fair-round: the distance not in gaps
 #    says: of the way
+#    says: count it in gaps
 def fair_round(x):
     return changed("(x - below) / gap", "x - below")(x)
 
@@ -969,6 +1026,21 @@ def fair_round(x):
 #    idea: nearest-is-fair
 def fair_round(x):
     return x.bfloat16().float()
+
+
+# %% wrong fair-round: it seeds the generator
+#    says: as in the call before
+def fair_round(x):
+    torch.manual_seed(0)
+    gap = spacing(x, BF16)
+    return (x / gap + torch.rand(x.shape)).floor() * gap
+
+
+# %% wrong fair-round: noise of a whole gap before a cast
+#    says: of the way
+#    never: exchanged
+def fair_round(x):
+    return (x + torch.rand(x.shape) * spacing(x, BF16)).bfloat16().float()
 
 
 # %% right welford: delta
@@ -1073,6 +1145,14 @@ def welford(stream):
     for x in stream:
         n, s, q = n + 1, s + x, q + x * x
     return s / n, q / n - (s / n) ** 2
+
+
+# %% wrong welford: a float32 tensor
+#    says: gap of float32
+#    never: squared
+def welford(stream):
+    x = torch.tensor(list(stream))
+    return x.mean().item(), x.var(unbiased=False).item()
 
 
 # %% right hair: above three

@@ -17,16 +17,17 @@ _CHANGED = (
     "`masked_softmax` changes its argument: after the call `scores` holds other values. Which "
     "operation returns a new tensor?"
 )
+_EXCHANGED = "You give weight where keep is False, and hide where it is True."
 _OTHER_AXIS = (
     "Your weights are those of a softmax over axis {axis} of shape {shape}. It runs over the last "
     "axis: dim=-1."
 )
 _HIDDEN_WEIGH = (
-    "Scores {scores}, keep {keep}: your hidden places have {share:.3g} of the weight and should "
+    "Scores {scores}, keep {keep}: your hidden positions have {share:.3g} of the weight and should "
     "have 0. Your weights are {got}."
 )
 _KEPT_DIFFER = (
-    "Scores {scores}, keep {keep}: the kept places should get {want}; your weights are {got}."
+    "Scores {scores}, keep {keep}: the kept positions should get {want}; your weights are {got}."
 )
 _NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. They must be finite."
 _NO_WEIGHTS = (
@@ -41,6 +42,7 @@ _NORMS = {
     "sum": "That is x divided by the root of the sum of squares: which is divided by n?",
     "centred": "You subtracted mean(x) from x; the formula does not.",
     "eps": "Your result is that of an eps of {eps:.3g}.",
+    "nothing": "That is 0 / 0: no eps is left in the divisor.",
     "no eps": "Your eps has no effect on this row.",
 }
 
@@ -124,16 +126,17 @@ def _judge_row(got, scores, keep, wanted):
         )
     share = got[~keep].sum().item()
     if share > 8 * 2.0**-11:
-        raise Mistake(
-            _HIDDEN_WEIGH, misconception=_hidden_idea(got, scores, keep), share=share, **said
-        )
+        evidence = fill(_HIDDEN_WEIGH, share=share, **said)
+        if _near(got, scores.masked_fill(keep, -math.inf).softmax(dim=0)):
+            raise Mistake(f"{evidence} {_EXCHANGED}")
+        raise Mistake(evidence, misconception=_hidden_idea(got, scores, keep))
     raise Mistake(_KEPT_DIFFER, want=row_text(wanted), **said)
 
 
 def _hidden_idea(got, scores, keep):
     if scores[keep].max() > -10 and _near(got, (scores * keep).softmax(dim=0)):
         return "masked-means-score-zero"
-    # The softmax of the kept scores, and of one constant at the hidden places: every weight of
+    # The softmax of the kept scores, and of one constant at the hidden positions: every weight of
     # theirs is the same, and the share of the kept is divided as it should be.
     hidden, kept = got[~keep], got[keep]
     even = _near(hidden, hidden[0]) and _near(kept, kept.sum() * scores[keep].softmax(dim=0))
@@ -156,7 +159,7 @@ check_masked_softmax.slip(
 )
 check_masked_softmax.slip(
     "masked-means-score-zero",
-    "A score of 0 still gets exp(0) = 1 in the sum. Which score gets exp = 0?",
+    "A score of 0, or near 0, still gets an exp of 1 in the sum. Which score gets exp = 0?",
     swap=(_FILLED, "(scores * keep)"),
 )
 check_masked_softmax.slip(
@@ -167,7 +170,7 @@ check_masked_softmax.slip(
 )
 check_masked_softmax.slip(
     "any-negative-number-masks",
-    "Here the kept scores lie lower than your constant. Which finite score is below all others?",
+    "Here your constant is not below the kept scores. Which finite score is below all others?",
     swap=("torch.finfo(scores.dtype).min", "-100.0"),
 )
 
@@ -218,6 +221,8 @@ def _close(got, other):
 
 def _norm_kind(x, result, row, got):
     """What is true of a wrong row, as a key of _NORMS, and the eps that it shows."""
+    if not row.any() and got.isnan().all():
+        return "nothing", 0.0
     squares = x.square()
     centred = x - x.mean(dim=-1, keepdim=True)
     shapes = {

@@ -143,8 +143,8 @@ def _flag_of(got):
 
 check_rescue.slip(
     "upcast-too-late",
-    "Every element is a 16-bit value: the product was rounded before it was widened. "
-    "Where must float32 begin?",
+    "Every element is a 16-bit value: the product was rounded to in_dtype on its way. "
+    "From where to where must it be float32?",
     swap=(".to(out_dtype)", ".to(in_dtype).to(out_dtype)"),
 )
 

@@ -23,6 +23,15 @@ _ALL_ALIKE = (
     "{call}: All 4096 copies became {got:exact}; {part:.3f} of them should become {high:exact}. "
     "Does each have a draw of its own, and do you compare it with that share?"
 )
+_NOT_IN_GAPS = "That share is the distance itself: count it in gaps."
+_FROM_NEAREST = (
+    "Where x is nearer to its lower neighbour your shares are right. From which neighbour do you "
+    "measure here, the lower or the nearest?"
+)
+_SAME_DRAWS = (
+    "{call}: each copy went the same way as in the call before. A seed inside the function repeats "
+    "the draws: leave the seed to the caller."
+)
 _NEGATIVE = (
     "For positive x your shares are right. Which neighbour of a negative x is away from zero?"
 )
@@ -30,6 +39,7 @@ _NEGATIVE = (
 _MEAN = "`{call}`: the mean is {got}; {want} is expected."
 _VARIANCE = "`{call}`: the variance is {got}; {want} is expected."
 _EXCHANGED = "`{call}`: you return {got} first, which is the variance; the mean comes first."
+_SINGLE = "The gap of float32 at 1e9 is 64, that of a Python float 1e-7: which dtype holds yours?"
 _VARIANCES = {
     "root": "That is the root of the variance.",
     "sum": "That is {n} times the right one: what is the sum of squares divided by?",
@@ -68,10 +78,11 @@ _FAIR_INPUTS = [
 
 
 def _fair_inputs(seed):
-    """The values above, and eight at whole eighths of a gap from a neighbour."""
+    """The values above, eight at whole eighths of a gap from a neighbour, and the first again."""
     draw = random.Random(seed)
     drawn = [draw.choice((-1, 1)) * draw.randrange(1024, 2048) / 1024 for _ in range(8)]
-    return _FAIR_INPUTS + [math.ldexp(x, draw.randint(-8, 8)) for x in drawn]
+    drawn = [math.ldexp(x, draw.randint(-8, 8)) for x in drawn]
+    return [*_FAIR_INPUTS, *drawn, _FAIR_INPUTS[0]]
 
 
 def run_fair_round(fair_round, seed):
@@ -105,6 +116,7 @@ def check_fair_round(answers, seed):
         share = (values == high).double().mean().item()
         # Six standard deviations of a mean of 4096 draws: one right answer in 5e8 would fail.
         if abs(share - part) > 6 * math.sqrt(part * (1 - part) / _COINS):
+            idea = _fair_idea(answers, inputs, share, part)
             said = fill(
                 _ALL_ALIKE if share in (0, 1) and x > 0 else _SHARE,
                 call=call,
@@ -114,8 +126,21 @@ def check_fair_round(answers, seed):
                 low=low,
                 high=high,
             )
-            idea = _fair_idea(answers, inputs, share, part)
-            raise Mistake(f"{said} {_NEGATIVE}" if x < 0 and not idea else said, misconception=idea)
+            why = "" if idea else _fair_reason(x, share, part, high - low)
+            raise Mistake(f"{said} {why}".rstrip(), misconception=idea)
+    if torch.equal(answers[0].double(), answers[-1].double()):
+        raise Mistake(_SAME_DRAWS, call=f"fair_round of {_COINS} times {show(inputs[0])}, again")
+
+
+def _fair_reason(x, share, part, gap):
+    """What is true of a wrong share, after the right ones of the inputs before it."""
+    if x < 0:
+        return _NEGATIVE
+    if share == 1 and part > 0.5:
+        return _FROM_NEAREST
+    # Six standard deviations again.
+    near = abs(share - part * gap) <= 6 * math.sqrt(part * gap / _COINS)
+    return _NOT_IN_GAPS if gap < 1 and share > 0 and near else ""
 
 
 def _is_next(strange, x):
@@ -138,7 +163,17 @@ def _fair_idea(answers, inputs, share, part):
         return "nearest-is-fair" if nearest else None
     if abs(share - 0.5) < 0.05:
         return "fair-means-half"
-    return "nearer-is-less-likely" if abs(share - (1 - part)) < 0.05 else None
+    # 1/4 and 3/4 of a gap, exchanged both: noise of a whole gap before a cast does one of them.
+    shares = [_share_above(x, got) for x, got in zip(inputs[:2], answers[:2], strict=True)]
+    exchanged = abs(shares[0] - 0.75) < 0.05 and abs(shares[1] - 0.25) < 0.05
+    return "nearer-is-less-likely" if exchanged else None
+
+
+def _share_above(x, got):
+    """The share of the neighbour above x; NaN of what is no tensor."""
+    if not isinstance(got, torch.Tensor):
+        return math.nan
+    return (got == quantize(x, BF16, rounding="up")).double().mean().item()
 
 
 check_fair_round.slip(
@@ -204,7 +239,10 @@ def check_welford(answers, seed):
         # float64 keeps 1e9 to 1e-7; a stable formula loses a few such steps and no more.
         if not abs(mean - right) <= 1e-12 * abs(right):
             exchanged = math.isclose(variance, right) and math.isclose(mean, spread)
-            raise Mistake(_EXCHANGED if exchanged else _MEAN, call=call, got=mean, want=right)
+            said = fill(_EXCHANGED if exchanged else _MEAN, call=call, got=mean, want=right)
+            # 1e9 is the float32 nearest to all three.
+            single = stream[0] == mean == 1e9
+            raise Mistake(f"{said} {_SINGLE}" if single else said, search=False)
         if not abs(variance - spread) <= 1e-5 * spread:
             said = fill(_VARIANCE, call=call, got=variance, want=spread)
             # Near 1e9 a variance of 0 has another cause.
