@@ -79,11 +79,12 @@ claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 
 # ### Exercise: a step in BF16
 #
 # *9 minutes, about 6 lines.* Write `bf16_step`, the body of the loop above with BF16 autocast around the forward pass and
-# the loss. `with torch.autocast(device_type, dtype=...):` opens the block.
+# the loss. `with torch.autocast(device_type, dtype=...):` opens the block. Without a `dtype`, the block is FP16 on a GPU.
 #
 # - **Input:** a model with FP32 parameters, its optimizer, a batch of images and labels. The device type is
 #   `images.device.type`; autocast works on "cpu" too.
-# - **Output:** the loss as a Python float, such as 2.34 for the first batch above. The parameters stay FP32.
+# - **Output:** the loss as a Python float, not a tensor, such as 2.34 for the first batch above. The parameters
+#   stay FP32.
 # - **Edge case:** `.grad` may still hold gradients of an earlier step. They must not count.
 # - `backward()` and the optimizer's step run outside the block.
 
@@ -443,7 +444,7 @@ claim(
 # that are not 0, it returns the share that leaves its weight as it was.
 #
 # - **Input:** `weight`, a tensor in float32, float16 or bfloat16; `update`, float32, of the same shape. The new weight is
-#   `weight + update`, rounded to the dtype of `weight`.
+#   `weight + update`, rounded once, to the dtype of `weight`.
 # - **Output:** a float from 0 to 1. For BF16 weights `[1, 1, 1]` and updates `[0, 2**-9, 2**-7]` it is 0.5: the gap at 1 is 2⁻⁷, so
 #   the second update is lost and the third arrives. The first does not count.
 # - **Edge cases:** 0.0 if all updates are 0, or if the tensors are empty. Updates and weights may be negative.

@@ -30,6 +30,8 @@ from labkit.labs.three_crimes.trials import RUNS, run
 
 LAB = "01_three_crimes"
 
+_FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
+
 
 # Sentences
 
@@ -37,20 +39,29 @@ OTHER_OUTPUT = (
     "The linear layers returned {got}; under BF16 autocast they return bfloat16. Does the block "
     "hold the forward pass, with the device of the images and dtype bfloat16?"
 )
+NO_DTYPE_NAMED = (
+    "Your block names no dtype, so it takes the default of the device: bfloat16 on a CPU, but "
+    "float16 on a GPU. Pass dtype=torch.bfloat16."
+)
 MODEL_CAST = (
     "After your step the weights are {got}: the model itself was cast. Autocast casts copies and "
     "leaves the weights in float32."
 )
 INSIDE = "{what} ran inside the autocast block. The block holds the forward pass and the loss only."
 OTHER_LOSS = "Step {place} returns {got}; the loss of its batch is {want}."
+HOLDS_GRAPH = (
+    "Step {place} returns a tensor that requires a gradient. It keeps the step's graph alive for "
+    "as long as you keep the loss. Return a Python float: `loss.item()`."
+)
 NOT_MOVED = "Step {place} moved no weight. Which two calls follow the loss?"
 OTHER_MOVE = (
     "Step {place} moved the weights by {got:.3g} (norm of the difference); {want:.3g} is wanted. "
     "The first step found gradients of an earlier step in `.grad`."
 )
 LOSS_IN_16_BITS = (
-    "Each of your losses, such as {loss}, is a BF16 value: the loss was computed in 16 bits. Under "
-    "autocast `cross_entropy` computes in float32. Where does your block end?"
+    "Each of your losses, such as {loss}, is a BF16 value: the loss was computed in 16 bits, or "
+    "cast to them. Inside the block `cross_entropy` computes in float32. Does your block hold it, "
+    "and do you cast nothing yourself?"
 )
 
 SCENE_RAISED = "{scene}: {error}."
@@ -83,7 +94,7 @@ OTHER_SHARE = (
     "{scene}: your share is {got}; {want} is wanted, which is {lost} of {tried} updates other than "
     "0. {example}"
 )
-EXAMPLE = "For example, {weight:g} + {update:.3g} stored in {dtype} is {stored:.6g}."
+EXAMPLE = "For example, {weight:g} + {update:.3g} stored in {dtype} is {stored:.9g}."
 
 ENDS = (
     "With {pardon} the loss ends at {loss:.2f}, and a step moves {moved:.0%} of the weights. In "
@@ -140,7 +151,10 @@ _BATCHES = ((31, 8), (32, 8), (33, 5))  # seed and number of images
 
 
 def run_bf16_step(bf16_step):
-    """Three steps of `bf16_step`; the first finds gradients of an earlier step."""
+    """Three steps of `bf16_step`; the first finds gradients of an earlier step.
+
+    In the last step a block that names no dtype is an FP16 block, as it is on a GPU.
+    """
     model = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     met, inside = set(), set()
@@ -155,12 +169,18 @@ def run_bf16_step(bf16_step):
         parameter.grad = torch.ones_like(parameter)
         parameter.register_hook(lambda gradient: note("backward"))
     optimizer.register_step_pre_hook(lambda *_: note("the optimizer's step"))
-    shown = {"losses": [], "moved": []}
-    for seed, count in _BATCHES:
+    shown = {"losses": [], "moved": [], "graphs": []}
+    usual = torch.get_autocast_dtype("cpu")
+    for place, (seed, count) in enumerate(_BATCHES):
         before = flat(model)
-        loss = attempt(bf16_step, model, optimizer, seeded(seed, count, 6), labels(seed, count))
+        torch.set_autocast_dtype("cpu", _FP16 if place == len(_BATCHES) - 1 else usual)
+        try:
+            loss = attempt(bf16_step, model, optimizer, seeded(seed, count, 6), labels(seed, count))
+        finally:
+            torch.set_autocast_dtype("cpu", usual)
         shown["losses"].append(loss)
         shown["moved"].append(flat(model).float() - before.float())
+        shown["graphs"].append(isinstance(loss, torch.Tensor) and loss.requires_grad)
     weights = name_of(model[0].weight.dtype)
     return shown | {"met": sorted(met), "inside": sorted(inside), "weights": weights}
 
@@ -168,6 +188,8 @@ def run_bf16_step(bf16_step):
 def _bf16_step_evidence(got, want):
     if got["weights"] != want["weights"]:
         return MODEL_CAST.format(got=got["weights"])
+    if got["met"] == ["bfloat16", "float16"]:
+        return NO_DTYPE_NAMED
     if got["met"] != want["met"]:
         return OTHER_OUTPUT.format(got=" and ".join(got["met"]) or "nothing")
     if got["inside"]:
@@ -182,6 +204,8 @@ def _bf16_step_evidence(got, want):
             return NOT_MOVED.format(place=place + 1)
         if not same_end(moved, way):
             return OTHER_MOVE.format(place=place + 1, got=moved.norm(), want=way.norm())
+        if got["graphs"][place]:
+            return HOLDS_GRAPH.format(place=place + 1)
     return f"Your steps end elsewhere: {got}."
 
 
@@ -234,7 +258,6 @@ check_bf16_step.slip(
 # Which dtype each tensor has
 
 ROLES = ("parameter", "activation", "loss", "gradient", "state")
-_FP32, _FP16, _BF16 = torch.float32, torch.float16, torch.bfloat16
 # Scene -> the dtype of the model, of its norm, of autocast (None: off), the observed layer. An FP16
 # input with an FP32 LayerNorm raises on a GPU; with an FP32 BatchNorm it does not.
 _SCENES = {
@@ -540,8 +563,11 @@ _UPDATES = {
     "BF16 weights of 1.75 and 0.0029": (
         _BF16, [1.75, 1.75, 1.5 * 2**-9], [5e-5, 1.5 * 2**-8, 5e-5],
     ),
+    "BF16 weights of 1, one update just above half a gap": (
+        _BF16, [1.0, 1.0], [2**-8 + 2**-20, 2**-8],
+    ),
     "BF16 weights, two updates of 0": (_BF16, [1.0, -1.0, 0.5, 0.5], [0, 0, 2**-20, 0.25]),
-    "FP32 weights": (_FP32, [1.0, 1.0, 2.0], [2**-9, 2**-30, 0.125]),
+    "FP32 weights": (_FP32, [1.0, 1.0, 2.0, 1.0], [2**-20, 2**-30, 0.125, 2**-9]),
     "FP16 weights in two rows": (
         _FP16, [[1.0, 1.0], [-2.0, 2.0]], [[2**-11, 1.5 * 2**-11], [2**-11, 2**-9]],
     ),
@@ -549,7 +575,7 @@ _UPDATES = {
     "no weights at all": (_BF16, [], []),
 }  # fmt: skip
 # In that order: how many updates are lost, of how many other than 0. Stays with the judge.
-_LOST = ((2, 4), (1, 3), (1, 3), (1, 2), (1, 3), (2, 4), (0, 0), (0, 0))
+_LOST = ((2, 4), (1, 3), (1, 3), (1, 2), (1, 2), (1, 4), (2, 4), (0, 0), (0, 0))
 
 
 def run_lost_updates(lost_updates):
@@ -611,6 +637,11 @@ check_lost_updates.slip(
     "ulp-is-relative",
     "The gap is the same from one power of two to the next. What does the sum itself say?",
     swap=(_COUNTED, "(update.abs() <= torch.finfo(weight.dtype).eps * weight.abs() / 2)[tried]"),
+)
+check_lost_updates.slip(
+    "rounding-twice-is-rounding-once",
+    "You round the update before the sum. In which dtype does the sum take it?",
+    swap=("(weight + update).to(weight.dtype)", "(weight + update.to(weight.dtype))"),
 )
 check_lost_updates.slip(
     "a-whole-gap-is-needed-to-round",

@@ -549,7 +549,7 @@ def bf16_step(model, optimizer, images, labels):
         loss = torch.nn.functional.nll_loss(model(images).float().log_softmax(dim=1), labels)
     loss.backward()
     optimizer.step()
-    return loss
+    return loss.item()
 
 
 # %% right bf16-step: a scaler that is switched off
@@ -840,3 +840,176 @@ def lost_updates(weight, update):
     pairs = [(w, u) for w, u in zip(weight, update) if u.any()]
     lost = sum(bool(((w + u).to(weight.dtype) == w).all()) for w, u in pairs)
     return lost / len(pairs) if pairs else 0.0
+
+
+# %% right lost-updates: the sum in double
+def lost_updates(weight, update):
+    new = (weight.double() + update.double()).to(weight.dtype)
+    used = update.abs() > 0
+    if used.sum() == 0:
+        return 0.0
+    return float((new.eq(weight) & used).sum() / used.sum())
+
+
+# %% wrong lost-updates: the update cast first
+#    idea: rounding-twice-is-rounding-once
+def lost_updates(weight, update):
+    sent = update != 0
+    if not sent.any():
+        return 0.0
+    return (weight + update.to(weight.dtype) == weight)[sent].float().mean().item()
+
+
+# %% wrong lost-updates: isclose, with its own tolerance
+#    says: 1 + 9.54e-07 stored in float32 is 1.00000095
+def lost_updates(weight, update):
+    tried = update != 0
+    new = (weight + update).to(weight.dtype)
+    return torch.isclose(new, weight)[tried].float().mean().item() if tried.any() else 0.0
+
+
+# %% wrong lost-updates: the share that arrives
+#    says: 1 of 3 updates other than 0
+def lost_updates(weight, update):
+    sent = update != 0
+    if not sent.any():
+        return 0.0
+    return ((weight + update).to(weight.dtype) != weight)[sent].float().mean().item()
+
+
+# %% wrong bf16-step: returns the tensor
+#    says: `loss.item()`
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+# %% wrong bf16-step: the loss cast in the block
+#    says: or cast to them
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels).bfloat16()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: only the step in the block too
+#    says: The optimizer's step ran inside the autocast block
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        optimizer.step()
+    return loss.item()
+
+
+# %% wrong bf16-step: the block names no dtype
+#    says: float16 on a GPU
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+# %% right bf16-step: the loss as a tensor without a graph
+def bf16_step(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    with torch.autocast(images.device.type, dtype=torch.bfloat16):
+        loss = cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+# %% right witness: a hook that removes itself
+def witness(layer, optimizer, step):
+    outputs = []
+
+    def look(layer, inputs, output):
+        outputs.append(output)
+        handle.remove()
+
+    handle = layer.register_forward_hook(look)
+    loss = step()
+    found = dict(
+        parameter=layer.weight,
+        gradient=layer.weight.grad,
+        activation=outputs[0],
+        loss=loss,
+        state=optimizer.state[layer.weight]["exp_avg"],
+    )
+    return {role: tensor.dtype for role, tensor in found.items()}
+
+
+# %% wrong witness: state of the optimizer's first parameter
+#    says: you report state float16
+def witness(layer, optimizer, step):
+    seen = {}
+
+    def look(layer, inputs, output):
+        seen["activation"] = output.dtype
+
+    handle = layer.register_forward_hook(look)
+    loss = step()
+    handle.remove()
+    seen["parameter"] = layer.weight.dtype
+    seen["gradient"] = layer.weight.grad.dtype
+    seen["loss"] = loss.dtype
+    seen["state"] = optimizer.state_dict()["state"][0]["exp_avg"].dtype
+    return seen
+
+
+# %% wrong witness: the layer called again by hand
+#    says: what the layer computes inside
+def witness(layer, optimizer, step):
+    loss = step()
+    out = layer(torch.zeros(1, layer.weight.shape[1], dtype=layer.weight.dtype))
+    return {
+        "parameter": layer.weight.dtype,
+        "gradient": layer.weight.grad.dtype,
+        "activation": out.dtype,
+        "loss": loss.dtype,
+        "state": optimizer.state[layer.weight]["exp_avg"].dtype,
+    }
+
+
+# %% wrong witness: setdefault returns the dtype from the hook
+#    idea: what-a-hook-returns-is-ignored
+def witness(layer, optimizer, step):
+    seen = {}
+    h = layer.register_forward_hook(lambda l, i, o: seen.setdefault("activation", o.dtype))
+    loss = step()
+    h.remove()
+    seen["parameter"] = layer.weight.dtype
+    seen["gradient"] = layer.weight.grad.dtype
+    seen["loss"] = loss.dtype
+    seen["state"] = optimizer.state[layer.weight]["exp_avg"].dtype
+    return seen
+
+
+# %% right first-nonfinite: the last one to be written, from the end
+def first_nonfinite(named_tensors):
+    answer = None
+    for name, t in reversed(list(named_tensors)):
+        if t.isfinite().sum() != t.numel():
+            answer = name
+    return answer
+
+
+# %% wrong first-nonfinite: by index
+#    says: has no len()
+def first_nonfinite(named_tensors):
+    for i in range(len(named_tensors)):
+        if not torch.isfinite(named_tensors[i][1]).all():
+            return named_tensors[i][0]
