@@ -577,7 +577,7 @@ pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss 
 #
 # ### Exercise: the byte ledger
 #
-# *8 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
+# *7 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
 #
 # - **Input:** the number of parameters, and of activation values kept for backward; either may be 0. Each of these
 #   activations is the output of an op that ran in 16 bits. Autocast copies every parameter.

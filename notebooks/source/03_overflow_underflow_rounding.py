@@ -198,7 +198,7 @@ def weight():
 # %% [markdown]
 # ### Exercise: repair the mask
 #
-# *10 minutes, 1 or 2 lines.* In FP16 this code fails on a row without visible positions. Repair it.
+# *9 minutes, 1 or 2 lines.* In FP16 this code fails on a row without visible positions. Repair it.
 #
 # ```python
 # return torch.where(keep, scores, -1e9).softmax(dim=-1)
@@ -554,7 +554,7 @@ running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF
 #
 # ### Exercise: Kahan
 #
-# *12 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
+# *10 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
 # dtype, no Python floats, no numpy.
 #
 # - **Input:** a BF16 vector: ones, numbers between 0 and 1, or a 1 and then 1000 times 1e-4.
