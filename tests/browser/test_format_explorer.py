@@ -107,8 +107,8 @@ def notebook(module_lab):
 
 
 @pytest.fixture
-def explorer(notebook):
-    """A fresh widget on 1.0 in fp16, in a light window of the usual size."""
+def closed(notebook):
+    """A fresh widget on 1.0 in fp16, as it comes, in a light window of the usual size."""
     notebook.page.set_viewport_size({"width": 1280, "height": 900})
     notebook.page.emulate_media(reduced_motion="no-preference")
     notebook.theme("JupyterLab Light")
@@ -117,6 +117,26 @@ def explorer(notebook):
     fresh = Explorer(notebook)
     fresh.shows(0x3C00)
     return fresh
+
+
+@pytest.fixture
+def explorer(closed):
+    """The same with both of its tables open."""
+    for summary in closed.root.locator("summary").all():
+        summary.click()
+    return closed
+
+
+def test_tables_are_closed_at_first_and_stay_open(closed):
+    assert not closed.root.locator("table").first.is_visible()
+    rounding = closed.root.get_by_text("Every rounding of x")
+    rounding.focus()
+    closed.page.keyboard.press("Enter")
+    table = closed.root.get_by_role("table")
+    assert table.count() == 1 and table.is_visible()
+    closed.button("1 ulp up").click()
+    closed.shows(0x3C01)
+    assert table.is_visible()
 
 
 def test_by_mouse(explorer):
@@ -226,7 +246,7 @@ def test_a_bad_entry_is_explained_and_the_value_stays(explorer):
 def test_command_mode_takes_no_key(explorer):
     page, lab = explorer.page, explorer.lab
     cells = lab.cell_count()
-    controls = explorer.root.locator("button, input, select, [tabindex]")
+    controls = explorer.root.locator("button, input, select, summary, [tabindex]")
     assert controls.evaluate_all(
         "(all) => all.every((e) => e.dataset.lmSuppressShortcuts === 'true')"
     )

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 a671d93b27c5ae196c90df61fc0ff4aef297c9932df9ae2f03fa30a50ef0f7ac
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 62ae8fd805d01a499471c3aebc7e2286cec120b748b007cdac6d865cd92d882e
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -218,7 +218,7 @@ function render({ model, el }) {
     box: node("div", { class: "fe-number" }),
     title
   }));
-  const tables = node("div", { class: "fe-tables" }, ...[modes, formats].map(({ title, box }) => node("details", {}, node("summary", {}, title), box)));
+  const tables = node("div", { class: "fe-tables" }, ...[modes, formats].map(({ title, box }) => node("details", {}, control("summary", {}, title), box)));
   const root = node(
     "div",
     { class: "lk fe", role: "group", "aria-label": "FormatExplorer" },

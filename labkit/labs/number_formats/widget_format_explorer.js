@@ -172,7 +172,7 @@ function render({ model, el }) {
   }));
   // Closed at first: a beginner needs the bits and the line only. What is open stays open.
   const tables = node("div", { class: "fe-tables" }, ...[modes, formats].map(({ title, box }) =>
-    node("details", {}, node("summary", {}, title), box)));
+    node("details", {}, control("summary", {}, title), box)));
   const root = node("div", { class: "lk fe", role: "group", "aria-label": "FormatExplorer" },
     node("div", { class: "lk-controls" },
       labelled("Format", formatBox),
