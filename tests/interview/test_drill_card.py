@@ -126,9 +126,9 @@ def test_a_second_miss_links_to_its_section_at_once(bank):
     assert send(card, "answer", "that")["again"] == ""
     send(card, "next")
     view = send(card, "answer", None)
-    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in view["again"]
-    assert "lab 02, Sixteen numbers" in view["again"]
-    assert 'href="02_number_formats.ipynb#Sixteen-numbers"' in send(card, "next")["report"]
+    assert 'href="02_number_formats.ipynb#Four-bits:-E2M1"' in view["again"]
+    assert "lab 02, Four bits: E2M1" in view["again"]
+    assert 'href="02_number_formats.ipynb#Four-bits:-E2M1"' in send(card, "next")["report"]
 
 
 def test_a_diagnostic_ends_with_the_lab_to_start_with(bank):

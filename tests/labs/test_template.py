@@ -50,7 +50,12 @@ def course(tmp_path_factory) -> Path:
     shutil.copytree(course / "labkit" / "labs" / "_template", folder)
     for topic in (course / "labkit" / "labs").glob("*/solutions.py"):
         topic.unlink()  # a course of one lab has no other solutions
-    (course / "data").symlink_to(DATA)
+    (course / "data").mkdir()
+    for each in DATA.iterdir():
+        (course / "data" / each.name).symlink_to(each)
+    (course / "data" / "terms.csv").unlink()  # its terms name labs that this course has not
+    columns, _, _ = (DATA / "terms.csv").read_text(encoding="utf-8").partition("\n")
+    (course / "data" / "terms.csv").write_text(f"{columns}\n")
     (course / "notebooks" / "source").mkdir(parents=True)
     (folder / "source.py").rename(course / "notebooks" / "source" / "99_new_topic.py")
     (course / "README.md").write_text(f"{TABLE_BEGINS}\n{TABLE_ENDS}\n")
