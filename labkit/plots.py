@@ -147,6 +147,7 @@ def windows(
             textcoords="offset points",
             ha="right",
             va="center",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},  # over a bar that goes on
         )
         spoken.append(f"{fmt.name} holds 2**{low} to 2**{high}, subnormal below 2**{normal}")
     axes.set_xlim(-48, 20)

@@ -20,7 +20,8 @@ from labkit.course.my_labs import start
 start()
 
 # %% [markdown]
-# In the list above, open **0. Start here** and continue in that copy. All other labs open from the list too.
+# In the list above, open **0. Start here**. In that copy, continue with *This machine*. All other labs open from the
+# list too.
 
 # %% [markdown]
 # ### This machine
@@ -34,7 +35,8 @@ from labkit.course.doctor import examine
 examine()
 
 # %% [markdown]
-# The last table answers three questions about each number format. They are independent of one another:
+# The last table answers three questions about each number format. A yes to one question does not mean a yes to
+# another:
 #
 # - **storable**: can a tensor have this dtype?
 # - **computable**: do additions and matmuls run in this dtype?
@@ -61,7 +63,8 @@ examine()
 # Checks say what is wrong with an answer. To see this, make a mistake on purpose:
 #
 # 1. Run the next cell.
-# 2. In the exercise after it, replace the line with `raise` by `return 4 * count`, and run the cell.
+# 2. In the exercise after it, replace the line that contains `raise` with `return 4 * count`,
+#    and run the cell.
 # 3. Run the check and read what it says.
 # 4. Open the hint, correct the line, and run both cells again.
 #
@@ -108,7 +111,8 @@ check_fp16_bytes(fp16_bytes)
 # ### Your progress
 #
 # The results of checks and your guesses are kept in one file on this machine and are sent nowhere. In a
-# terminal, `python -m labkit progress` prints the table that the next cell shows.
+# terminal, `python -m labkit progress` prints the table that the next cell shows. A check that passes
+# earns the points of its exercise; optional exercises have none.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.progress_panel import progress_panel
@@ -120,9 +124,10 @@ progress_panel()
 #
 # If mixed precision is new to you, skip the next card and begin with lab 01.
 #
-# Otherwise the card asks two questions about each lab. You can use the keyboard: a number chooses, Enter
-# answers, and h shows a hint. If you do not know an answer, say so; then the card can tell you which lab to
-# begin with. Each answer is explained, and the questions that you missed come back in later labs.
+# Otherwise, answer the twelve questions of the card, two about each of the labs 01 to 06. You can use the keyboard: a
+# number chooses, Enter answers, and h shows a hint. If you do not know an answer, choose **I do not know** instead of
+# guessing. Each answer is explained. At the end the card names the lab to begin with, and the questions that you
+# missed come back in later labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview.widget_drill_card import diagnostic

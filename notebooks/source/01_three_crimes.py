@@ -64,8 +64,10 @@ claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 
 # | GPT, 254 M parameters, H100 PCIe | 16,882 tokens/s | BF16: 63,361 tokens/s | 3.8 times | loss 3.8173 and 3.8163 |
 # | ResNet-50, V100 16 GB | 367 images/s | FP16: 1200 images/s | 3.3 times | top-1 77.0 % and 76.9 % |
 #
-# A ResNet-50 step on 256 images takes 0.21 s instead of 0.70 s. The Tensor Cores of a GPU
-# multiply 16-bit matrices many times faster than its ordinary cores multiply FP32 ones, and half as many bytes move. So large matmuls and convolutions gain most. A tiny model gains nothing, and
+# At these rates 256 images take ResNet-50 0.21 s instead of 0.70 s (its mixed run also uses a larger batch and another
+# memory layout). The Tensor Cores of a GPU
+# multiply 16-bit matrices many times faster than its ordinary cores multiply FP32 ones, and the
+# 16-bit tensors move half as many bytes. So large matmuls and convolutions gain most. A tiny model gains nothing, and
 # neither does one that waits for data.
 #
 # There are two 16-bit formats. **FP16** (`torch.float16`) keeps 11 significant bits, about 3 decimal digits, but
@@ -83,7 +85,8 @@ claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 
 #
 # - **Input:** a model with FP32 parameters, its optimizer, a batch of images and labels. The device type is
 #   `images.device.type`; autocast works on "cpu" too.
-# - **Output:** the loss as a Python float, not a tensor, such as 2.34 for the first batch above. The parameters
+# - **Output:** the loss as a Python float, not a tensor, such as 2.34 for the untrained model above and its first
+#   batch. The parameters
 #   stay FP32.
 # - **Edge case:** `.grad` may still hold gradients of an earlier step. They must not count.
 # - `backward()` and the optimizer's step run outside the block.
@@ -203,7 +206,7 @@ checks.check_witness(witness)
 # then `h....()`.
 # </details>
 #
-# `emulate_gpu()` makes autocast on a CPU follow the rules of a GPU. On a GPU the same code runs without it.
+# `emulate_gpu()` makes autocast on a CPU follow the rules of a GPU. On a GPU you leave it out and write "cuda".
 
 # %%
 from labkit.emulation import emulate_gpu
@@ -225,8 +228,9 @@ for role in ("activation", "parameter", "gradient", "state", "loss"):
     print(f"  {role:10} {dtypes[role]}")
 
 # %% [markdown]
-# Only the activation is 16-bit. Autocast makes 16-bit copies of the weights, and the weights stay FP32. The backward pass
-# also goes through this cast and converts the gradient to FP32. The loss is FP32 because autocast runs `cross_entropy` in FP32.
+# Of these five, only the activation is 16-bit. Autocast makes 16-bit copies of the weights, and the weights stay FP32. The
+# backward pass computes the gradients of activations and weights in 16 bits. At this cast it converts the weight's
+# gradient to FP32. The loss is FP32 because autocast runs `cross_entropy` in FP32.
 #
 # Large systems often use another design: a 16-bit model whose optimizer updates an FP32 copy of the weights, the **master
 # weights**. Under autocast the parameters themselves are FP32, so no master copy is needed.
@@ -242,7 +246,7 @@ def mixed():
 
 
 # %% [markdown]
-# Mixed precision means more than one floating-point format in the arithmetic of a training step.
+# Mixed precision means that a training step stores its tensors in more than one floating-point format.
 #
 # | method | what it is |
 # |---|---|
@@ -251,7 +255,7 @@ def mixed():
 # | 16-bit model, FP32 copy | mixed precision with master weights |
 # | FP8 matmuls with scales | mixed precision with 8-bit floats, as in NVIDIA's Transformer Engine |
 # | PTQ | quantization after training: no training step at all |
-# | QAT | quantization prepared in training: values are rounded to integers, the arithmetic stays in one float format |
+# | QAT | quantization prepared in training: values are rounded to integers, the arithmetic usually stays in one float format |
 
 # %% [markdown]
 # ### Five runs
@@ -293,7 +297,8 @@ race
 
 # %% [markdown]
 # From the opening position, two settings keep the run that is 16-bit throughout free of NaN: BF16, or an eps of 1e-4. Neither works everywhere: at the middle learning
-# rate BF16 stalls, and on the autoencoder the eps changes nothing. Mixed precision in BF16, or in FP16 with a loss scale,
+# rate BF16 stalls, and on the autoencoder the eps only turns NaN into a loss that stands
+# still. Mixed precision in BF16, or in FP16 with a loss scale,
 # ends like FP32 in every position.
 #
 # ### The first NaN
@@ -317,7 +322,7 @@ print(f"loss {losses[0]:.1f}, then {losses[1]}, and at the end {losses[-1]}")
 
 # %% [markdown]
 # The loss is NaN from the second step on. NaN spreads to everything computed from it, so look for the **first** tensor
-# that is not finite. The failure lies in the operation that made it.
+# that is not finite. The failure lies in the operation that made it, or before.
 #
 # ### Exercise: the first that is not finite
 #
@@ -373,7 +378,7 @@ claim("eps, 1e-8, is 0 in FP16", torch.tensor(1e-8).half() == 0)
 claim("more than 9 in 10 of Adam's mean squares are 0", vanished.float().mean() > 0.9)
 claim("where the mean is 0 too, 0 / 0 is NaN", torch.equal(weight.isnan(), vanished & (mean == 0)))
 claim(
-    "where v is 0 and the mean is not, mean / 0 is inf",
+    "where the mean square is 0 and the mean is not, mean / 0 is inf",
     torch.equal(weight.isinf(), vanished & (mean != 0)),
 )
 
@@ -381,7 +386,7 @@ claim(
 # The loss and the gradients are finite. Adam divides the running mean of the gradient, m, by sqrt(v) + eps, where v is the
 # running mean of its square. In FP16, eps = 1e-8 is rounded to 0. In the first step v is 0.001 times the squared
 # gradient. It is rounded to 0 where the magnitude of the gradient is below about 0.0055, because 0.001 × 0.0055² is
-# about 2⁻²⁵. Run B uses SGD, which does not divide.
+# about 2⁻²⁵. (Fused Adam computes the denominator in FP32 and does not divide by 0.) Run B uses SGD, which does not divide.
 #
 # *A good place to stop.* Sitting B has its own setup.
 
@@ -421,13 +426,16 @@ pd.DataFrame(rows, ["first loss", "last loss", "zero gradients", "moved"]).T
 
 # %% [markdown]
 # A quarter of zero gradients is normal here: FP32 has them too, from black pixels and idle units. **C** becomes NaN in its
-# first update, because Adam's denominator is 0. **E** has no gradient left: its loss is multiplied by 1e-3 and averaged over 92,032
-# pixels (1438 images of 64), so the gradient of an output pixel is at most 2 / 92,032 × 1e-3, or 2.2e-8. This is below
+# first update, because Adam's denominator is 0. **E** has no gradient left: its loss is the squared error, averaged over 92,032
+# pixels (1438 images of 64) and multiplied by 1e-3. The derivative of a squared error is 2 times the error, and no error
+# is above 1 here. So the gradient of an output pixel, which is FP16 as the output is, is at most 2 / 92,032 × 1e-3, or
+# 2.2e-8. This is below
 # 2⁻²⁵ and becomes 0 in FP16, and so does every gradient computed from it. This is **underflow**. **D** has its gradients,
 # and still few weights move: the run **stalls**.
 #
 # The **gap** is the distance from a number to the next one in its format. The gap grows with the number: in BF16 it is 4.9e-4 at
-# 0.1 and 1.5e-5 at 0.003. An update below about half a gap is lost when it is added: 0.1 + 5e-5 is 0.1 again in BF16. Adam's updates are about as large as its learning rate, and D's rate is 5e-5.
+# 0.1 and 1.5e-5 at 0.003. An update below about half a gap is lost when it is added: 0.1 + 5e-5 is 0.1 again in BF16. Adam's updates are at most about as large as its learning rate, and D's rate
+# is 5e-5.
 
 # %%
 pixels = 1438 * 64
@@ -563,7 +571,9 @@ repaired = {
     "E with a loss scale of 256": run(replace(RUNS["E"], precision="fp16", loss_scale=256.0)),
     "E in FP32": run(replace(RUNS["E"], precision="fp32")),
 }
-pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss at the end"]).T
+pd.DataFrame(
+    {name: [end.final_loss] for name, end in repaired.items()}, ["mean loss of the last 20 steps"]
+).T
 
 # %% [markdown]
 # With eps = 1e-4, run C ends lower than FP32 with either eps. It became another run: where the mean square is still 0, Adam
@@ -571,8 +581,8 @@ pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss 
 #
 # ### The byte ledger
 #
-# "Mixed precision halves the memory" is true of some tensors only. A step holds five kinds: weights, gradients, Adam's two
-# running means (of the gradient and of its square), the 16-bit copies of the weights, and **activations**, the outputs
+# "Mixed precision halves the memory" is true of some tensors only. A step holds five kinds: weights, gradients, Adam's two **moments** (the running means of the
+# gradient and of its square), the 16-bit copies of the weights, and **activations**, the outputs
 # that backward needs again. Backward needs the copies too, so they are kept until then.
 #
 # ### Exercise: the byte ledger
@@ -580,7 +590,7 @@ pd.DataFrame({name: [end.final_loss] for name, end in repaired.items()}, ["loss 
 # *7 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
 #
 # - **Input:** the number of parameters, and of activation values kept for backward; either may be 0. Each of these
-#   activations is the output of an op that ran in 16 bits. Autocast copies every parameter.
+#   activations is the output of an op that ran in 16 bits. Assume that autocast copies every parameter.
 # - **Output:** a dict with the keys `"weights"`, `"gradients"`, `"adam"`, `"copies"` and `"activations"`. For a model and
 #   optimizer that are FP16 throughout, `ledger(1, 0)` would give 2, 2, 4, 0 and 0.
 
@@ -612,7 +622,7 @@ checks.check_ledger(ledger)
 # Adam keeps two numbers for each parameter. In which dtype?
 # </details>
 #
-# Your entries are maxima, perhaps of different moments. `LiveBytes` adds up the tensors that are alive after each op of a
+# Each of your entries is the largest size of one kind, and different kinds may be largest at different times. `LiveBytes` adds up the tensors that are alive after each op of a
 # real step.
 
 # %%
@@ -667,14 +677,13 @@ time_line(steps, parameters)
 
 # %% [markdown]
 # In the third line gradients stay alive between steps, because you accumulate them over micro-batches or call
-# `zero_grad(set_to_none=False)`. Then gradients and copies coexist: about **18 bytes** a parameter. By default a step needs
-# about **16**, as in FP32.
+# `zero_grad(set_to_none=False)`. Then gradients and copies coexist: about **18 bytes** a parameter. With fused Adam a step needs
+# about **16**, as in FP32. Adam's `foreach` version, torch's default on a GPU, holds temporary tensors of some 4 bytes more.
 #
 # Interviewers often mean another 16, that of the [ZeRO paper](https://arxiv.org/abs/1910.02054), for a 16-bit model with
 # master weights: 2 (weights) + 2 (gradients) + 4 (master weights) + 4 + 4 (moments).
 #
-# What shrinks is the activations, from 4 bytes to 2, where an op ran in 16 bits. The output of a layer norm in FP32 keeps
-# its 4 bytes. So the saving grows with the batch, the sequence and the image size.
+# What shrinks is the activations, from 4 bytes to 2, where an op ran in 16 bits. What a layer norm keeps, an FP32 copy of its input, still takes 4 bytes a value. So the saving grows with the batch, the sequence and the image size.
 
 # %%
 wide = {bf16: max(one_step(bf16=bf16, batch=1024).history) for bf16 in (False, True)}

@@ -347,10 +347,10 @@ pd.DataFrame(
 # rule. In BF16 the gap reaches 2 at 256 already, so a counter that adds 1
 # stops there.
 #
-# Near 0.05 the gap of BF16 is 0.00024. Adam's updates are about as large as the learning rate. With a
+# Near 0.05 the gap of BF16 is 0.00024. Adam's updates are at most about as large as the learning rate. With a
 # learning rate of 1e-4, an update of about 0.0001 is less than half of this gap (0.00012), so it does not
 # move a BF16 weight near 0.05. This is why mixed precision
-# training keeps the weights in FP32, the **master weights** of lab 04.
+# training keeps the weights in FP32. Lab 04 calls them **master weights** where the model itself is 16-bit.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -462,7 +462,7 @@ cases = {
 pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index=cases)
 
 # %% [markdown]
-# The last two rows show where **underflow** begins, that is, where a nonzero number is rounded to 0. The
+# The last two rows show where **underflow** begins, here: where a nonzero number is rounded to 0. The
 # smallest positive FP16 value is 2⁻²⁴, about 6e-8. Half of it, 2⁻²⁵, and every smaller positive number
 # become 0.
 #
@@ -500,18 +500,8 @@ def largest_share_lost():
 
 
 # %% [markdown]
-# More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
-# this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
-# values in powers of two, and the bars under them show which sizes each format can hold.
-
-# %% tags=["nbval-ignore-output"]
-from labkit import plots
-
-plots.windows(
-    reports,
-    [FP16, BF16],
-    provenance="Recorded after 400 float32 steps (Intel Xeon, torch 2.13.0, 2026-11-21).",
-)
+# More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and
+# activations of this layer keep all their nonzero values. After the exercise a figure shows why.
 
 # %% [markdown]
 # A cast can damage a tensor in two ways. First, a value outside the range is lost: if it is too small it
@@ -560,7 +550,17 @@ check_window(window)
 # %% [markdown]
 # ### Range or precision
 #
-# The next cell measures both kinds of damage on the three tensors.
+# The next cells draw the three tensors and measure both kinds of damage. In the figure, the histograms give the sizes
+# of the values in powers of two, and the bars under them show which sizes each format can hold.
+
+# %% tags=["nbval-ignore-output"]
+from labkit import plots
+
+plots.windows(
+    reports,
+    [FP16, BF16],
+    provenance="Recorded after 400 float32 steps (Intel Xeon, torch 2.13.0, 2026-11-21).",
+)
 
 # %%
 measure = yours(window, ours.window)

@@ -7,7 +7,7 @@
 #
 # After this lab you can:
 #
-# - tell a range fault from a rounding fault, and say which torch calls already protect you from it;
+# - tell a range fault from a rounding fault, and name torch calls that compute in float32 by themselves;
 # - write log-sum-exp, an attention mask and a matmul that stay inside FP16's range;
 # - keep small updates alive in BF16 by stochastic rounding or Kahan summation.
 
@@ -82,9 +82,9 @@ for f in (torch.exp, torch.square):
 #
 # ### What torch computes in float32 by itself
 #
-# `softmax`, `cross_entropy`, `layer_norm`, `rms_norm` and `norm` contain an `exp` or a square, and yet they are safe,
-# as are `sum` and `mean`. Each of them reads FP16, computes in float32, and **rounds once**, at its end. Not every
-# call does: in FP16, `F.mse_loss` squares an error of 300 to inf. And between two calls you always hold an FP16
+# `softmax`, `log_softmax`, `layer_norm`, `rms_norm` and `norm` contain an `exp` or a square, and yet they are safe if
+# their result fits, as are `sum` and `mean`. Each of them reads FP16, computes in float32, and **rounds once**, at its end. Not every call does:
+# in FP16, `F.mse_loss` squares an error of 300 to inf. And between two calls you always hold an FP16
 # tensor. The table compares one call with a chain of calls, and shows the first element of each result.
 
 # %%
@@ -267,7 +267,7 @@ def converted():
 
 
 # %% [markdown]
-# An FP16 matmul adds in float32 but returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.
+# By default an FP16 matmul adds in float32, but it returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.
 
 # %% [markdown]
 # A matmul has three dtypes: its inputs, its **accumulator** (the running sum) and its output. Calling `.float()` on
@@ -326,7 +326,8 @@ for name, chosen in dtypes.items():
 
 # %% [markdown]
 # Rounding the output to FP16 makes the error about 10 times larger, and FP16 sums make it another 40 times larger.
-# GPUs add in float32, but cuBLAS may split a long sum (split-K) and round the parts to 16 bits. Two flags permit
+# On a GPU, torch by default
+# asks cuBLAS for float32 sums of 16-bit inputs, but cuBLAS may split a long sum (split-K) and round the parts to 16 bits. Two flags permit
 # this, and both are True by default:
 
 # %%
@@ -360,8 +361,9 @@ print(f"0 in FP16: {report.share_lost:.0%}; 0 if subnormals are flushed: {flushe
 # ### An eps that FP16 can hold
 #
 # A norm divides by $\sqrt{\text{mean}(x^2) + \epsilon}$, so that a row of zeros gives 0 and not 0 / 0. FP16 holds the
-# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0. With FP16 state, Adam then divides by 0 wherever v, its
-# running mean of squared gradients, is 0. At the first step v is only 0.001 g², so a gradient of 1e-3 is enough.
+# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0. With FP16 state, Adam (unless fused) then divides by 0 wherever v, its
+# running mean of squared gradients, is 0. At the first step v is only 0.001 g² (with β₂ = 0.999). A
+# gradient g of 1e-3 gives v = 1e-9, which FP16 also rounds to 0.
 #
 # ### Exercise: a norm that survives
 #
@@ -432,8 +434,7 @@ def ones():
 # step, such as a running mean, an optimizer's state or gradients accumulated in BF16.
 
 # %% [markdown]
-# The first remedy is a wider accumulator: add in float32. The second is another order of additions. In a chain, the
-# first term takes part in n roundings. In a balanced tree, each term takes part in only log₂ n roundings on its way
+# The first remedy is a wider accumulator: add in float32. The second is another order of additions. In a chain, the first term takes part in n - 1 roundings. In a balanced tree, each term takes part in only log₂ n roundings on its way
 # to the total. This is **pairwise summation**. The next sections treat a BF16 weight that gets one small update after
 # another and must stay in 16 bits.
 #
@@ -557,7 +558,8 @@ running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF
 # *10 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
 # dtype, no Python floats, no numpy.
 #
-# - **Input:** a BF16 vector: ones, numbers between 0 and 1, or a 1 and then 1000 times 1e-4.
+# - **Input:** a BF16 vector: ones, numbers between 0 and 1, a large number and then ones, or a 1 and then 1000 times
+#   1e-4.
 # - **Output:** one BF16 number, within two gaps of the exact sum. [256, 1, 1] gives 258. A vector of ones gives the
 #   nearest BF16 value: 5000 ones give 4992.
 
@@ -613,8 +615,8 @@ print("after 10,000 updates of 1e-5, Kahan:", by_kahan[-1], f" stochastic: {mean
 # %% [markdown]
 # On the right c itself stalls. It stops at -2⁻⁸ (half the gap of s), where its own gap is 2⁻¹⁵, and 1e-5 is less than
 # half of that. Two BF16 numbers behave like one of about 16 bits: updates below about 2⁻¹⁶ of the weight (1.5e-5) are
-# lost. The textbook bound on the error of n terms is about (2u + n u²) times the sum of their magnitudes (Higham). In
-# BF16 u is eps / 2 = 2⁻⁸, so n u² reaches 2u at 512 terms and 1 at 65,536 terms.
+# lost. The textbook bound on the error of n terms is about (2u + n u²) times the sum of their
+# magnitudes (Higham), where u bounds the relative error of one rounding. In BF16 u is 2⁻⁸, so n u² reaches 2u at some 512 terms and 1 at some 65,536.
 #
 # **Neumaier's** variant collects the losses and adds them at the end. It helps where a term exceeds the sum, but in
 # BF16 the collected losses stall too:
@@ -711,7 +713,7 @@ for name, sums in {
 # $$\frac{k u}{1 - k u} \sum_i |a_i| |b_i|$$
 #
 # The bound is relative to this sum of magnitudes, not to the result. Where terms cancel, the result can be completely
-# wrong. To compare two float32 matmuls, allow twice the bound.
+# wrong. To compare two float32 matmuls (with TF32 off), allow twice the bound.
 
 # %%
 claim("1e8 + 1 - 1e8 is 0 in float32", torch.tensor(1e8) + 1 - 1e8 == 0)

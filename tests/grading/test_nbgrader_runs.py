@@ -15,7 +15,12 @@ from labkit.base import paths
 from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, read_secret
 from labkit.grading.nbgrader.exported_course import write_course
-from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits, check_ulp
+from labkit.labs.number_formats.checks import (
+    _gap_inputs,
+    check_e2m1_value,
+    check_eight_bits,
+    check_ulp,
+)
 from tests.grading.cut_lab import CUT, EXTRA
 
 LAB, FIRST = "02_number_formats", "00_start_here"
@@ -180,9 +185,8 @@ def submissions(handed_out) -> dict:
         "knows-the-inputs": right
         | {
             "ulp": "def ulp(x):\n"
-            "    seen = [1.0, 3.0, 2.0, 1024.0, 2048.0, 40000.0, 0.5, -3.0, -1024.0]\n"
-            "    small = abs(x) < 2\n"
-            "    return spacing(x, FP16) if small or x in seen else 1.0"
+            f"    seen = {_gap_inputs(seed=0)}\n"  # what the lab's own check asks here
+            "    return spacing(x, FP16) if x in seen else 1.0"
         },
     }
     for number in range(WRONG):

@@ -89,9 +89,8 @@ next value after 65504 would be 65536. The number 65519 is 15 above 65504 and 17
 rounded down. The halfway point, 65520, is a tie, and 65536 has the even mantissa field. So from
 65520 on, numbers are rounded to 65536 or more. FP16 has no such value, and the result is inf: the number
 **overflows**.""",
-    "loses-most": r"""More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and activations of
-this layer keep all their nonzero values. The figure below shows why: its histograms give the sizes of the
-values in powers of two, and the bars under them show which sizes each format can hold.""",
+    "loses-most": r"""More than a quarter of the gradients have a magnitude of at most 2⁻²⁵ and become 0 in FP16. The weights and
+activations of this layer keep all their nonzero values. After the exercise a figure shows why.""",
     "published": r"""Statements 4 and 6 are right.
 
 1. binary16 has 5 exponent bits, and BF16 has 8. They store 0.1 as 0x2E66 and 0x3DCD.

@@ -16,7 +16,7 @@ triage = TickGuess(
             "It is a rounding fault: 2049 is far below 65504, but the gap above 2048 is 2, so FP16 "
             "has no 2049."
         ),
-        "A loss of 3 should fall by 0.0005 a step. It stands still.": (
+        "A weight of 3 should fall by 0.0005 a step. It stands still.": (
             "It is a rounding fault: the gap at 3 is 2**-9 = 0.00195, and 0.0005 is less than half "
             "of it."
         ),

@@ -105,7 +105,7 @@ The test has a limit: FP32's range ends as well, so exp(100) stays inf in TF32."
     "masked-row": r"""All scores are -inf in FP16. Softmax subtracts the row's maximum, and -inf - (-inf) is NaN. Even if nothing reads
 this row, its NaN can reach the model's parameters: in the backward pass the row's gradient is 0, the softmax
 multiplies this gradient by its own output, NaN, and 0 × NaN is NaN.""",
-    "late-upcast": r"""An FP16 matmul adds in float32 but returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.""",
+    "late-upcast": r"""By default an FP16 matmul adds in float32, but it returns FP16. 131072 is above 65504, so it was inf before `.float()` saw it.""",
     "torch-sum": r"""`sum` adds in float32 and rounds once: 9984 is the BF16 value nearest to 10000. A loop of your own rounds at every
 step, such as a running mean, an optimizer's state or gradients accumulated in BF16.""",
     "remedies": r"""Remedies 3 and 5 work. Overflow depends on the scale of the data, and the balance of the classes does not change it.

@@ -333,7 +333,7 @@ def run_witness(witness):
 
 @check(run_witness)
 def check_witness(seen):
-    """Parameters, gradients and Adam's moments stay FP32 under autocast; activations do not."""
+    """Parameters, gradients and moments stay FP32 under autocast; a matmul's output does not."""
     for scene, wanted in _WITNESSED.items():
         report, steps, hooks, replaced = seen[scene]
         if replaced:

@@ -32,7 +32,7 @@ bet = TickGuess(
         ),
     },
 )
-# The floating-point formats in the arithmetic of one training step, as each is usually set up.
+# The floating-point formats of the tensors of one training step, as each is usually set up.
 FORMATS = {
     "pure FP16": {"fp16"},
     "autocast": {"bf16", "fp32"},
@@ -45,8 +45,8 @@ methods = TickGuess(
     id="methods",
     lab=LAB,
     question=(
-        "Articles call all six of these mixed precision. Tick those that use more than one "
-        "floating-point format in the arithmetic of one training step."
+        "Articles call all six of these mixed precision. Tick those whose training step stores "
+        "its tensors in more than one floating-point format."
     ),
     by_item={
         "`model.half()`, then train as before.": (
@@ -61,14 +61,14 @@ methods = TickGuess(
             "Forward and backward run in 16 bits, and the update runs in FP32: two formats."
         ),
         "Matmuls that take FP8 inputs with a scale for each tensor or block.": (
-            "FP8 is a float: inputs in FP8, sums and weights in wider formats.",
+            "FP8 is a float: the inputs of matmuls are FP8, outputs and weights wider.",
             "eight-bits-are-integers",
         ),
         "Convert a trained model to INT8 with some calibration batches (PTQ).": (
             "Training is over before PTQ begins, and INT8 is an integer format."
         ),
         "Train with values rounded to the INT8 grid, for later use in INT8 (QAT).": (
-            "QAT imitates INT8 by rounding values in FP32. The arithmetic of training stays FP32.",
+            "QAT imitates INT8 by rounding values in FP32. The tensors usually stay FP32.",
             "qat-is-mixed-precision",
         ),
     },
@@ -93,9 +93,9 @@ peak = NumberGuess(
     id="peak",
     lab=LAB,
     question=(
-        "In FP32 with Adam, a training step holds at most 16 bytes a parameter (batch of 1, so "
-        "activations hardly count). How many does it hold at most under BF16 autocast, rounded to "
-        "a whole number?"
+        "In FP32 with fused Adam, a training step holds at most 16 bytes a parameter. (The batch "
+        "is 1, so activations hardly count, and zero_grad sets the gradients to None after each step.) "
+        "How many does it hold at most under BF16 autocast, rounded to a whole number?"
     ),
     by_number={
         (17.5, 18.5): (

@@ -80,7 +80,7 @@ def ledger(parameters: int, activations: int) -> dict:
 # End
 
 EXPLANATIONS = {
-    "methods": r"""Mixed precision means more than one floating-point format in the arithmetic of a training step.
+    "methods": r"""Mixed precision means that a training step stores its tensors in more than one floating-point format.
 
 | method | what it is |
 |---|---|
@@ -89,7 +89,7 @@ EXPLANATIONS = {
 | 16-bit model, FP32 copy | mixed precision with master weights |
 | FP8 matmuls with scales | mixed precision with 8-bit floats, as in NVIDIA's Transformer Engine |
 | PTQ | quantization after training: no training step at all |
-| QAT | quantization prepared in training: values are rounded to integers, the arithmetic stays in one float format |""",
+| QAT | quantization prepared in training: values are rounded to integers, the arithmetic usually stays in one float format |""",
     "bet": r"""The format alone does not decide. A and B use FP16 and train as well as FP32: A has no loss scale, and no tensor of B is FP32. D uses BF16, which many call the safe format, and fails. The rest of this lab finds out why C, D and E fail.""",
     "lower-rate": r"""A BF16 weight changes only if its update is at least about half the gap at that weight. An update a fifth as large reaches
 this at fewer weights, so a lower learning rate makes the stall worse.""",

@@ -120,6 +120,15 @@ def test_a_timer_of_somebody_else_runs_on():
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C as in a terminal: a shell that starts pytest in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_still_interrupts(soon):
     def presses(x):
         signal.raise_signal(signal.SIGINT)
