@@ -587,7 +587,7 @@ pd.DataFrame(
 #
 # ### Exercise: the byte ledger
 #
-# *7 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
+# *6 minutes, about 5 lines.* Count the bytes of each kind, at its largest, in a step under 16-bit autocast with Adam.
 #
 # - **Input:** the number of parameters, and of activation values kept for backward; either may be 0. Each of these
 #   activations is the output of an op that ran in 16 bits. Assume that autocast copies every parameter.

@@ -94,8 +94,8 @@ peak = NumberGuess(
     lab=LAB,
     question=(
         "In FP32 with fused Adam, a training step holds at most 16 bytes a parameter. (The batch "
-        "is 1, so activations hardly count, and zero_grad sets the gradients to None after each step.) "
-        "How many does it hold at most under BF16 autocast, rounded to a whole number?"
+        "is 1, so activations hardly count, and zero_grad sets the gradients to None after each "
+        "step.) How many does it hold at most under BF16 autocast, rounded to a whole number?"
     ),
     by_number={
         (17.5, 18.5): (
