@@ -165,6 +165,15 @@ def logsumexp(x):
     return ours.logsumexp(x[~x.isnan()])
 
 
+# %% wrong logsumexp: Python's max, which passes over a NaN beside -inf
+#    says: NaN in x must come through
+def logsumexp(x):
+    top = max(x.tolist())
+    if math.isinf(top):
+        return torch.tensor(top)
+    return top + (x - top).exp().sum().log()
+
+
 # %% wrong logsumexp: clamped
 #    says: overflowed
 def logsumexp(x):
@@ -389,6 +398,14 @@ def unit_rms(x):
 #    says: 0 / 0
 def unit_rms(x):
     return changed("(mean + 1e-8)", "mean")(x)
+
+
+# %% wrong unit-rms: no eps, and NaN to 0
+#    says: without an eps
+#    never: below the root
+def unit_rms(x):
+    y = x.float()
+    return (y / y.square().mean(-1, True).sqrt()).nan_to_num(0.0).half()
 
 
 # %% wrong unit-rms: eps after the root
@@ -853,6 +870,19 @@ def kahan(x):
     return s
 
 
+# %% wrong kahan: t - (s + y), which is always 0
+#    says: Is your c -1 there
+#    never: Which of your lines reads
+def kahan(x):
+    return changed("(t - s) - y", "t - (s + y)")(x)
+
+
+# %% wrong kahan: t adds the number instead of y
+#    says: does your t add y
+def kahan(x):
+    return changed("t = s + y", "t = s + value")(x)
+
+
 # %% wrong kahan: the wrong sign of c
 #    idea: compensation-has-no-sign
 def kahan(x):
@@ -1173,6 +1203,9 @@ hair = math.nextafter(257.0, math.inf)
 # %% right hair: a fraction
 hair = Fraction(257, 256) + Fraction(1, 2**40)
 
+# %% right hair: above max, nearer to it than the cast's inf
+hair = (2 - 2**-8) * 2.0**127 - 2.0**100
+
 # %% wrong hair: a tie
 #    idea: a-tie-is-enough
 hair = 1 + 2**-8
@@ -1201,6 +1234,10 @@ hair = 1 + 2**-30
 # %% wrong hair: too large
 #    says: finite
 hair = 1e39
+
+# %% wrong hair: the largest float32, inf both ways
+#    says: finite
+hair = torch.finfo(torch.float32).max
 
 # %% wrong hair: text
 #    says: one number is asked for

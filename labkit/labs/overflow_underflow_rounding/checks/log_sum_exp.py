@@ -33,7 +33,7 @@ _LSE_INPUTS = [
     [12.0, 11.0, 1.0], [0.0, 0.0], [100.0, 99.0], [1000.0, 0.0], [-300.0, -301.0], [5.0],
     [-math.inf, 3.0], [0.5, -2.0, 3.25, 1.0, 0.0, -7.5],
     [-math.inf, 1.0, 2.0], [-math.inf, -math.inf], [math.inf, 0.0],
-    [math.nan, 0.0], [0.0, math.nan],
+    [math.nan, 0.0], [0.0, math.nan], [-math.inf, math.nan],
 ]  # fmt: skip
 
 

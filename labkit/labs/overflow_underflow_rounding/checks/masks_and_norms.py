@@ -43,7 +43,7 @@ _NORMS = {
     "centred": "You subtracted mean(x) from x; the formula does not.",
     "eps": "Your result is that of an eps of {eps:.3g}.",
     "nothing": "That is 0 / 0: no eps is left in the divisor.",
-    "no eps": "Your eps has no effect on this row.",
+    "no eps": "This row comes out as it does without an eps.",
 }
 
 
@@ -183,6 +183,8 @@ _RMS_ROWS = {
     "large": [300.0, -400.0, 500.0, 60000.0],
     "tiny": [2.0**-14, -(2.0**-14), 2.0**-14, 2.0**-14],
     "small": [1e-3, -2e-3, 5e-4, 3e-3],
+    # An eps after the root still counts here, and makes this row 0.99; no eps makes it 1.
+    "faint": [2.0**-20, -(2.0**-20), 2.0**-20, 2.0**-20],
 }
 
 
@@ -194,7 +196,7 @@ def _rows(seed):
 
 
 def run_unit_rms(unit_rms, seed):
-    """`unit_rms` on seven FP16 rows at once."""
+    """`unit_rms` on eight FP16 rows at once."""
     return attempt(unit_rms, _rows(seed))
 
 
@@ -258,10 +260,11 @@ def _norm_idea(name, x, result, eps):
         return None if rows["tiny"].isfinite().all() else "eps-fits-every-format"
     if name == "large" and (rows["large"] == 0).all():
         return "upcast-too-late"
-    tiny = x[list(_RMS_ROWS).index("tiny")]
-    if name == "tiny" and _close(rows["tiny"], tiny / (tiny.square().mean().sqrt() + 1e-8)):
-        zeros = not rows["zeros"].any()
-        return "eps-may-stand-anywhere" if zeros else None
+    after = dict(zip(_RMS_ROWS, x / (x.square().mean(-1, True).sqrt() + 1e-8), strict=False))
+    if name == "tiny" and _close(rows["tiny"], after["tiny"]):
+        # Without any eps the faint row is 1 or -1.
+        counts = bool((rows["faint"].abs() < 1).all()) and _close(rows["faint"], after["faint"])
+        return "eps-may-stand-anywhere" if counts and not rows["zeros"].any() else None
     return "a-larger-eps-costs-nothing" if eps > 5e-8 else None
 
 

@@ -39,6 +39,10 @@ _FROM_VALUE = (
     "number less the old c."
 )
 _FIRST_ALONE = "Each of your sums is the first number alone: does your loop end in its first round?"
+_WITHOUT_EFFECT = (
+    "That is the plain sum, though you add or subtract {each} times for each number. Is your c -1 "
+    "there, and does your t add y?"
+)
 _UNCOMPENSATED = (
     "Your sum of {name} is {got:exact}, which is near enough, by {adds} adds and subtractions of "
     "elements. Compensation takes about four for each of the {n} numbers: which of yours measures "
@@ -272,6 +276,10 @@ def check_kahan(answers, seed):
             template = _SMALL_KAHAN if len(x) == 3 else template
             want = quantize(exact, BF16)
             said = fill(template, name=name, got=value, exact=exact, want=want)
+            # A c that no line reads leaves three operations for each number: here is a fourth.
+            if idea == "compensation-is-optional" and adds >= 4 * len(x):
+                said = f"{said} {fill(_WITHOUT_EFFECT, each=adds // len(x))}"
+                idea = None
             if all(_float(answers[other][0]) == y[0] for other, y in additions.items()):
                 said = f"{said} {_FIRST_ALONE}"
             raise Mistake(said, misconception=idea)
