@@ -112,7 +112,7 @@ check_fp16_bytes(fp16_bytes)
 #
 # The results of checks and your guesses are kept in one file on this machine and are sent nowhere. In a
 # terminal, `python -m labkit progress` prints the table that the next cell shows. A check that passes
-# earns the points of its exercise; optional exercises have none.
+# earns the points of its exercise.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.progress_panel import progress_panel
