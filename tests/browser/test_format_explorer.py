@@ -127,6 +127,14 @@ def explorer(closed):
     return closed
 
 
+def test_the_legend_stands_side_by_side(closed):
+    """JupyterLab lays out every list of terms in an output, and this one is no exception."""
+    places = [entry.bounding_box() for entry in closed.root.locator(".fe-legend > div").all()]
+    assert len(places) == 5
+    assert len({place["y"] for place in places}) == 1, places
+    assert [place["x"] for place in places] == sorted({place["x"] for place in places})
+
+
 def test_tables_are_closed_at_first_and_stay_open(closed):
     assert not closed.root.locator("table").first.is_visible()
     rounding = closed.root.get_by_text("Every rounding of x")

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 4cb4b3f84964cb7d49be233bcfb0fdfe7b892ac3443fc182338bba64270c5ccd
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 bcea9e48996dc4e9625710990ccdf48a2e47227f08ca1af4c35f4416aa5062fb
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {

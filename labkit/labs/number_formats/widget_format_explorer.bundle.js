@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 62ae8fd805d01a499471c3aebc7e2286cec120b748b007cdac6d865cd92d882e
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_format_explorer.css widget_format_explorer.js, sha256 c7c4907fc56a36a5aa196adb5d0d7ebb8188e0b5780e0492609a9faa15678cd1
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
