@@ -675,7 +675,8 @@ time_line(steps, parameters)
 # Interviewers often mean another 16, that of the [ZeRO paper](https://arxiv.org/abs/1910.02054), for a 16-bit model with
 # master weights: 2 (weights) + 2 (gradients) + 4 (master weights) + 4 + 4 (moments).
 #
-# What shrinks is the activations, from 4 bytes to 2, where an op ran in 16 bits. So the saving grows with the batch, the sequence and the image size.
+# What shrinks is the activations, from 4 bytes to 2, where an op ran in 16 bits. So the saving grows with the batch,
+# the sequence and the image size.
 
 # %%
 wide = {bf16: max(one_step(bf16=bf16, batch=1024).history) for bf16 in (False, True)}
@@ -725,9 +726,8 @@ def hold():
 # %% [markdown]
 # ### Outlook
 #
-# On Hopper and later GPUs, FP8 matmuls with scales are in use:
-# [DeepSeek-V3](https://arxiv.org/abs/2412.19437) was trained that way. FP4 with block scales, such as
-# [NVFP4](https://arxiv.org/abs/2509.25149), is beginning.
+# On Hopper and later GPUs, FP8 matmuls with scales are in use: [DeepSeek-V3](https://arxiv.org/abs/2412.19437) was
+# trained that way. FP4 with block scales, such as [NVFP4](https://arxiv.org/abs/2509.25149), is beginning.
 #
 # Three cards to discuss, each with its source.
 #

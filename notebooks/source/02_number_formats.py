@@ -79,8 +79,7 @@ def step():
 # This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with $E = 0$ is called **subnormal**, and a
 # number with an implied 1 is called **normal**.
 #
-# Try it in the explorer. Click a bit to toggle it. First reach 6, then −0.5, and then find the two codes that
-# mean zero.
+# Try it in the explorer. First reach 6, then −0.5, and then find the two codes that mean zero.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -322,8 +321,8 @@ pd.DataFrame(
 # %% [markdown]
 # Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so 2049 lies halfway between two
 # values; sitting B explains why it is rounded down. In BF16 the gap reaches 2 at 256 already, so a counter
-# that adds 1 stops there. Near 0.05 the gap of BF16 is 0.00024, and an update of 0.0001 does not move a weight.
-# This is why mixed precision training keeps the weights in FP32.
+# that adds 1 stops there. Near 0.05 the gap of BF16 is 0.00024, and an update of 0.0001, less than half of it,
+# does not move a weight. This is why mixed precision training keeps the weights in FP32.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -439,8 +438,8 @@ pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index
 # become 0.
 #
 # IEEE 754 defines other rounding directions too. In the explorer below, type `65519.99` and open *Every
-# rounding of x*: only `up` gives inf for sure. Stochastic rounding, which
-# goes up or down at random, is not a mode of IEEE 754.
+# rounding of x*: only `up` gives inf for sure. Stochastic rounding, which goes up or down at random, is not a mode
+# of IEEE 754.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -548,8 +547,8 @@ pd.DataFrame(
 
 # %% [markdown]
 # BF16 loses none of the gradients. It pays with precision: its error on the weights is about eight times that of
-# FP16. On the gradients it is the other way round, because most gradients that survive
-# in FP16 are subnormal and have lost significant bits.
+# FP16. On the gradients it is the other way round, because most gradients that survive in FP16 are subnormal and have
+# lost significant bits.
 #
 # Do not call a value lost only because it lies below the smallest *normal* value. 94 % of
 # these gradients lie below it, but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with loss scaling.
@@ -580,8 +579,8 @@ print(
 # *16 minutes, optional.* Find the widths and the bias of a format that holds these gradients. To try a format, change `trial`
 # in the cell above and run it again.
 #
-# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers. inf and NaN are as in IEEE 754, so you need at least two exponent bits and one
-#   mantissa bit.
+# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers. inf and NaN are as
+#   in IEEE 754, so you need at least two exponent bits and one mantissa bit.
 # - **Goal:** no value overflows, at most 1 % are lost, and the median relative error of the others is at most 6 %.
 # - **Given:** with $k$ exponent bits the finite values lie below $2^{2^k - 1 - \text{bias}}$.
 
@@ -610,10 +609,11 @@ check_eight_bits(eight_bits)
 # %% [markdown]
 # ### Why FP8 training often uses two formats
 #
-# Five exponent bits and two mantissa bits can hold these gradients. The common recipe for FP8 training uses this split, **E5M2**, for gradients, and **E4M3** for weights and
-# activations: they span fewer powers of two, so the third mantissa bit is worth more to them. The standard
-# formats have a fixed bias. Instead of changing the bias, training multiplies the tensor by a scale before
-# the cast. With a scale for each small block, some recipes use E4M3 for gradients too.
+# Five exponent bits and two mantissa bits can hold these gradients. The common recipe for FP8 training uses this
+# split, **E5M2**, for gradients, and **E4M3** for weights and activations: they span fewer powers of two, so the
+# third mantissa bit is worth more to them. The standard formats have a fixed bias. Instead of changing the bias,
+# training multiplies the tensor by a scale before the cast. With a scale for each small block, some recipes use E4M3
+# for gradients too.
 #
 # ### Two formats called E4M3
 #
@@ -632,8 +632,8 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# A code that is a number in both means half as much in E4M3FNUZ. If you load a checkpoint saved in one format as if it were in the other, you get wrong weights
-# and no error.
+# A code that is a number in both means half as much in E4M3FNUZ. If you load a checkpoint saved in one format as if
+# it were in the other, you get wrong weights and no error.
 #
 # ### TF32
 #
