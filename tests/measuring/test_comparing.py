@@ -24,7 +24,7 @@ from labkit.measuring import (
     speed,
     verdict,
 )
-from labkit.training import PrecisionWarning, StepRecord, evaluate, train
+from labkit.training import PrecisionWarning, StepRecord, TrainingRun, evaluate, train
 from labkit.training.data import digits
 from labkit.training.models import mlp
 
@@ -72,7 +72,7 @@ class Simulation:
         return self.now
 
     def train(self, model, batches, *, optimizer, precision, on_step, **settings):
-        block, records = len(self.blocks), []
+        block, records = len(self.blocks), TrainingRun(settings["scaler"])
         self.blocks.append([precision, model, 0])
         for step, _ in enumerate(batches):
             self.now += self.seconds(precision, block, step)
