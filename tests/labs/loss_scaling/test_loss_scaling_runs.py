@@ -112,6 +112,18 @@ def test_zero_propagates_from_the_output_to_weights_that_would_fit(images):
         assert (computed.output.dtype, computed.weight.dtype) == (torch.float16, torch.float32)
 
 
+def test_the_first_updates_are_swamped_as_the_lab_says(images, labels):
+    torch.manual_seed(0)
+    model = mlp(64, 32, 10).bfloat16()
+    with emulate_gpu():
+        F.cross_entropy(model(images.bfloat16()).float(), labels).backward()
+    p = torch.cat([p.detach().flatten() for p in model.parameters()])
+    g = torch.cat([p.grad.flatten() for p in model.parameters()])
+    p, g = p[g != 0], g[g != 0]
+    assert round(100 * (p - 0.003 * g == p).double().mean().item()) == 97
+    assert 13_000 < (p.float() / (0.003 * g.float())).abs().median() < 15_000
+
+
 def test_saturating_hardware_hides_the_overflow(images):
     """At a scale that overflows, the gradients are finite and shorter than they should be."""
 
