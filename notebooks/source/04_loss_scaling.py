@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 4. Build one machine: master weights and loss scaling
 #
-# You see FP16 turn every gradient of a network into 0, repair it with five lines of AMP, and build the loss scaler behind them.
+# You see FP16 turn every gradient of a network into 0, repair this with a few lines of AMP, and build the loss scaler behind them.
 #
 # *any laptop · needs: labs 02 and 03, above all half a gap and the range of FP16*
 #
@@ -80,8 +80,8 @@ def percent():
 
 # %% [markdown]
 # The loss itself is FP32. The first gradient that must fit in FP16 is the one at the network's output, and `mse_loss`
-# has divided it by 1438 × 64 values, the weight by another 1000. Its largest element is 2.6e-8. FP16 rounds every magnitude up to
-# 2⁻²⁵ (3.0e-8) to 0. Each gradient further back is a matmul with this 0, so it is 0 as well.
+# has divided it by 1438 × 64 values, the weight by another 1000. Its largest element is 2.6e-8. In FP16 every value of magnitude
+# at most 2⁻²⁵ (3.0e-8) rounds to 0. Each gradient further back is a matmul with this 0, so it is 0 as well.
 
 # %% [markdown]
 # The figure follows the backward pass from the loss to the input, with two gradients for each layer: of its output and of
@@ -104,7 +104,7 @@ figures.backward_picture(fp32, fp16)
 # A weight's gradient adds up 1,438 examples, so it is larger than an output's: more than half of these values would fit in FP16. They are
 # 0 all the same, because backpropagation computes them from output gradients that are 0.
 #
-# Three ways to count therefore give three shares for the same step.
+# The share of gradients that FP16 loses depends on what you count. The cell counts in three ways.
 
 # %%
 parameters = torch.autograd.grad(weighted_error(model(images), images), list(model.parameters()))
@@ -126,15 +126,16 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 
 # %% [markdown]
 # Only the third line runs the backward pass in FP16, and it
-# is what training sees. A histogram of FP32 gradients can show that you need loss scaling, but not that you do not.
+# is what training sees. If a histogram of FP32 gradients shows many values below 2⁻²⁵, you
+# need loss scaling. If it shows few, you may need it all the same, because FP16 also rounds the gradients between the layers.
 #
 # ### The AMP loop
 #
 # **Loss scaling** multiplies the loss by a number S before `backward()`, so every gradient is S times as large. Under autocast the
-# parameters' gradients are FP32 in the end, where dividing by S is safe. `torch.amp.GradScaler` does this:
+# parameters' gradients end up in FP32, so dividing them by S is safe. `torch.amp.GradScaler` does this:
 #
 # - `scaler.scale(loss)` returns the loss times S; call `backward()` on that;
-# - `scaler.step(optimizer)` divides the gradients by S and calls `optimizer.step()`, or skips it if one is inf or NaN;
+# - `scaler.step(optimizer)` divides the gradients by S and calls `optimizer.step()`, or skips it if a gradient is inf or NaN;
 # - `scaler.update()` chooses the S of the next step.
 #
 # ### Exercise: the AMP loop
@@ -192,7 +193,7 @@ claim(f"with {whose(amp_loop)} loop FP16 ends within 5 % of FP32", near)
 # ### Choosing a fixed scale
 #
 # Which S is right? The widget shows the FP32 gradients of the first step, parameters and output, without zeros. At S = 1
-# it calls 89.3 % **lost**, as in the table above. Move the scale: bring **lost** below 0.1 % while nothing overflows.
+# it calls 89.3 % **lost**, as printed above. Move the scale: bring **lost** below 0.1 % while nothing overflows.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
@@ -270,7 +271,8 @@ def lost():
 
 # %% [markdown]
 # 97 of 100 updates are swamped. Half of BF16's gap is 1/512 to 1/256 of a weight, and the median update here is about 1/14,000 of its
-# weight. A smaller learning rate loses more, so the end of training suffers most.
+# weight. A smaller learning rate makes updates smaller, so more of them are swamped. With a schedule that lowers the learning rate, the end of
+# training suffers most.
 
 # %% [markdown]
 # The repair is to add where the gap is small. **Master weights** are a float32 copy of each weight. The optimizer updates the copy and
@@ -281,9 +283,9 @@ def lost():
 # *12 minutes, about 5 lines.* Write SGD for a model whose parameters and gradients are BF16 and stay BF16.
 #
 # - **Input:** `parameters` may be a generator, as `model.parameters()` is; `lr` is a float.
-# - `step()` reads each `p.grad`, updates the float32 master and rounds it into `p`. From a weight of 1, 300 steps with gradient
+# - `step()` computes `lr * p.grad` in float32, subtracts it from the float32 master and rounds the master into `p`. From a weight of 1, 300 steps with gradient
 #   1 and lr = 2⁻¹⁰ lead to 0.707.
-# - **Edge case:** a parameter whose `grad` is None stays as it is, wherever it stands.
+# - **Edge case:** a parameter whose `grad` is None stays as it is, wherever in the list it stands.
 
 
 # %% exercise="masters"
@@ -329,21 +331,22 @@ from labkit.labs.loss_scaling.recorded import weight_runs
 Keeper, recorded = yours(Masters, ours.Masters), weight_runs()
 _, live = classify(Keeper, steps=150)
 near = abs(live[-1] - recorded["float32 weights"].losses[0][3]) < 0.01
-claim(f"after 150 steps {whose(Keeper)} masters are at FP32's loss", near)
+claim(f"after 150 steps {whose(Keeper)} masters are within 0.01 of FP32's loss", near)
 for name, runs in recorded.items():
-    print(f"{name:26} right after 3,000 steps: {100 * sum(runs.accuracy) / 5:.0f} %")
+    print(f"{name:26} accuracy after 3,000 steps: {100 * sum(runs.accuracy) / 5:.0f} %")
 
 # %% tags=["nbval-ignore-output"]
 figures.weights_picture(recorded, live=live, caption=f"{whose(Keeper)} masters, first 150 steps")
 
 # %% [markdown]
-# With BF16 weights alone the network guesses: 8 % right where chance gives 10 %. Masters restore FP32's result. Two alternatives need no float32 copy:
+# With BF16 weights alone the network guesses: its accuracy is 8 %, where chance gives 10 %. Masters restore FP32's result. The table
+# compares them with two alternatives that need no float32 copy.
 #
 # | BF16 weights with | extra bytes a parameter | the idea | limit |
 # |---|---|---|---|
 # | float32 masters | 4 | add where the gap is small | the most memory |
-# | Kahan's compensation (lab 03) | 2 | a BF16 number keeps what rounding dropped | the optimizer must write both |
-# | stochastic rounding (lab 03) | 0 | an update of a tenth of the gap moves the weight in one step of ten | adds noise; random bits a step |
+# | Kahan's compensation (lab 03) | 2 | a BF16 number keeps what rounding dropped | the optimizer must write the weight and its compensation |
+# | stochastic rounding (lab 03) | 0 | an update of a tenth of the gap moves the weight in one step of ten | adds noise; needs random bits in each step |
 #
 # A loss scale would have repaired none of this: here no gradient was lost.
 #
@@ -381,8 +384,8 @@ from labkit.training.scaling import LossScale, to_float32
 # %% [markdown]
 # ### The scale chase
 #
-# This is a recording of sitting A's autoencoder in FP32. From frame 21 to 34 of 60 a faulty loader delivers pixels of 0 to 4095 instead of 0 to 1.
-# Let each frame stand for 2,000 steps with such gradients. A step is **held** if
+# This is a recording of sitting A's autoencoder in FP32. It has 60 frames, and a frame holds the gradients of one step. In frames 21 to 34 a faulty loader delivers pixels of 0 to 4095 instead of 0 to 1.
+# In the game each frame is repeated for 2,000 steps with the same gradients. A step is **held** if
 # the optimizer takes it and less than 0.1 % of the gradients are lost. A step that overflows is skipped.
 #
 # Hold 90 % of the 120,000 steps. First try one fixed scale: set the slider in frame 1 and press *play*. Then press *dynamic* and *play*:
@@ -400,14 +403,14 @@ best = max(chase.steps_held(scale=2.0**k) for k in range(41))
 print(f"best fixed scale: {best:,} of 120,000 steps; dynamic: {chase.steps_held():,}")
 
 # %% [markdown]
-# No fixed scale holds 90 %: what suits the first frames overflows in every step of frames 21 to 34. **Dynamic loss scaling** skips the
-# step after an overflow and halves S (**backoff**); after 2,000 good steps in a row it doubles
-# S (**growth**). It searches for the largest scale that fits, so at times it goes one too far. A **skipped step** is the price, here 45 of 120,000,
+# No fixed scale holds 90 %: a scale that suits the first frames overflows in every step of frames 21 to 34. When a gradient overflows, **dynamic loss scaling**
+# skips that step and halves S (**backoff**); after 2,000 good steps in a row it doubles
+# S (**growth**). It searches for the largest scale that fits, so at times it goes one doubling too far. A **skipped step** is the price, here 45 of 120,000,
 # and several in a row are normal at the start.
 #
 # ### Why 2,000 steps
 #
-# Suppose a scaler doubles after *every* good step, the gradients do not change, and the scale is the
+# Suppose a scaler doubles after *every* good step, the gradients do not change, and the scale starts at the
 # largest with which they fit.
 
 
@@ -479,16 +482,15 @@ for _ in range(200):
 claim(f"200 overflows in a row: {whose(advance)} scale is 0", scale == 0)
 
 # %% [markdown]
-# From 0 there is no way back, in PyTorch as here. A scale that falls without end has met a NaN that no scale
-# can remove. labkit's `LossScaler(max_skips=20)` stops such a run.
+# From 0 the scale cannot grow again, because 2 × 0 = 0. If the scale falls without end, some gradient is NaN at every scale. labkit's `LossScaler(max_skips=20)` stops such a run.
 #
 # ### What large runs add
 #
 # Megatron-LM's scaler has two more settings. A **minimum scale** stops the fall, but not the NaN: watch the loss as well.
 # **Hysteresis** tolerates a number of overflows before the scale falls, so that one bad batch costs one step and
-# not half the scale for 2,000 steps. Growth refills that number.
+# not half the scale until the next growth. Growth refills that number.
 #
-# With sharded parameters each GPU sees other gradients, so **all ranks must agree on `found_inf`**. Here rank 1 alone finds an inf.
+# With sharded parameters each GPU holds the gradients of its own shard only, so **all ranks must agree on `found_inf`**. Here rank 1 alone finds an inf.
 
 # %%
 ranks = {"rank 0": (65536.0, 0), "rank 1": (65536.0, 0)}
@@ -521,17 +523,18 @@ def weights():
 
 # %% [markdown]
 # The weights move. Adam divides a running mean of the gradients by the root of a running mean of their squares. A gradient of 0 makes both means
-# smaller, but not 0. A skipped step must not call `step` at all.
+# smaller, but not 0. To skip a step, do not call `adam.step()` at all.
 
 # %% [markdown]
 # ### Exercise: unscale and step
 #
-# *16 minutes, optional, about 12 lines.* Write what `scaler.step(optimizer)` does. Divide every gradient by the scale. Then step, unless a gradient
-# is inf or NaN: in that case no bit of parameters and moments may change.
+# *16 minutes, optional, about 12 lines.* Write a strict `scaler.step(optimizer)`: divide every gradient by the scale, and step only if all results are
+# finite. In a skipped step no bit of parameters and moments may change. (PyTorch tests before it divides. The two differ only if the division itself gives
+# inf or NaN, as with a scale near 0.)
 #
-# - **Output:** True if the step was skipped, else False.
+# - **Output:** True if the step was skipped, else False. With SGD, lr 1, weight 1, gradient 8 and scale 16 the weight becomes 0.5.
 # - Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
-# - An FP16 gradient raises a ValueError, as in PyTorch: divided in FP16, it would underflow again. Float32, BF16 and float64 gradients are divided.
+# - An FP16 gradient raises a ValueError, as in PyTorch: divided in FP16, it would underflow again. Gradients of the other dtypes are divided.
 # - In a skipped step the gradients may have any value.
 
 
@@ -571,7 +574,8 @@ check_scaled_step(scaled_step)
 #
 # - An iteration calls `scale` for each loss, `step` once for each optimizer, then `update` once.
 # - An optimizer whose own gradients are finite steps, whatever another one found. Overflows in one iteration lower the scale once.
-# - A scaler that loads a `state_dict` goes on as the saved one would. The returned dict must not change when the old scaler goes on.
+# - After `load_state_dict`, a scaler with the same `interval` goes on as the saved one would. The returned dict must not change when the old scaler goes on.
+# - **Example:** scale 8, and in an iteration the first of two optimizers overflows. The second one steps, and `update` leads to scale 4, count 0.
 
 # %%
 unscale_and_step = yours(scaled_step, ours.scaled_step)
@@ -674,7 +678,7 @@ ScaleTimeline(five_traces())
 # %% [markdown]
 # | run | what you see | cause |
 # |---|---|---|
-# | A | every second step is skipped | growth after each good step |
+# | A | from step 10 on about every second step is skipped | growth after each good step |
 # | B | no skip, and the loss stands still | underflow: the scale is 1 |
 # | C | skips at the start, then none | the scale started too high: harmless |
 # | D | a skip now and then, the loss falls | growth tries a larger scale: healthy |

@@ -79,7 +79,7 @@ def backward_picture(fp32: Sequence[LayerGradients], fp16: Sequence[LayerGradien
     shares.set_xlabel("from the loss back to the input; a layer's number counts from the input")
     shares.legend(loc="upper center", ncols=2, frameon=False)
     words = "; ".join(
-        f"{name}: largest 2^{gradient.abs().max().log2():.0f}, {a:.0f} % are 0 after a cast, "
+        f"{name}: largest 2^{gradient.abs().max().log2():.1f}, {a:.0f} % are 0 after a cast, "
         f"{b:.0f} % in the FP16 pass"
         for name, gradient, a, b in zip(names, true, alone, here, strict=True)
     )
@@ -108,7 +108,7 @@ def weights_picture(
     styles = ("-", 7), (":", 2), ("-", 4), ("-", 2), ("--", 1)  # four lines lie on one another
     for (name, run), (style, width) in zip(runs.items(), styles, strict=True):
         line = [mean(losses) for losses in zip(*run.losses, strict=True)]
-        label = f"{name}: {100 * mean(run.accuracy):.0f} % right"
+        label = f"{name}: accuracy {100 * mean(run.accuracy):.0f} %"
         axes.plot(run.steps, line, linestyle=style, linewidth=width, label=label)
     axes.plot(range(len(live)), live, color="black", linewidth=3, label=caption)
     axes.set(xlabel="step", ylabel="loss on 1,438 digits")
@@ -116,7 +116,7 @@ def weights_picture(
     words = "; ".join(
         f"{name}: loss {mean(each[0] for each in run.losses):.2f} at first, "
         f"{mean(each[-1] for each in run.losses):.2f} after {run.steps[-1]} steps, "
-        f"{100 * mean(run.accuracy):.0f} % right"
+        f"accuracy {100 * mean(run.accuracy):.0f} %"
         for name, run in runs.items()
     )
     return Picture(figure, f"Emulated, recorded with five seeds; black: {caption}.", words)
