@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 259f7fe2a773e0f906e26a270f63e97dbe7cf30fd398cb6a7e4a057bd2027ebe
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 372cb44378abb56232a67c7117896057a76abd0ad972b6160735df3793e8a7bd
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -168,7 +168,8 @@ function render({ model, el }) {
     );
     if (op.weight_gradient) {
       parts.push(
-        edge(op.weight_gradient, `M${BACK + 110} ${middle}H${GRAD}`),
+        edge(op.weight_gradient, `M${BACK + 110} ${middle}H${BY + 95}`),
+        edge(op.grad, `M${BY + 95} ${middle}H${GRAD}`),
         ...box(BY, 80, row, "weight", `dW ${op.weight_gradient}`, op.weight_gradient),
         ...op.grad === op.weight_gradient ? [] : diamond(BY + 95, middle, row, "weight"),
         ...box(GRAD, 80, row, "none", `.grad ${op.grad}`, op.grad)
@@ -181,10 +182,12 @@ function render({ model, el }) {
     const bottom = y(numbers.rows.length);
     drawing.setAttribute("viewBox", `0 0 740 ${bottom}`);
     const heads = [[WEIGHT, "weights"], [BOX, "forward ↓"], [BACK, "backward ↑"], [BY, "weight gradients"]];
+    const parts = [edge("fp32", `M${STREAM} 22V${bottom - 6}`), ...numbers.rows.flatMap(operation)];
+    const isLine = (part) => part.classList.contains("dm-line");
     drawing.replaceChildren(
       ...heads.map(([x, text]) => shape("text", { class: "dm-head", x, y: 14 }, text)),
-      edge("fp32", `M${STREAM} 22V${bottom - 6}`),
-      ...numbers.rows.flatMap(operation)
+      ...parts.filter(isLine),
+      ...parts.filter((part) => !isLine(part))
     );
     drawing.setAttribute("aria-label", numbers.sentence);
     if (!line.waits()) {

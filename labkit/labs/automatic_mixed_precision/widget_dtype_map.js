@@ -68,7 +68,8 @@ function render({ model, el }) {
     parts.push(...box(BACK, 110, row, "backward", `gradient ${op.gradient}`, op.gradient),
       ...diamond(BACK + 55, y(row) + TALL + 9, row, "cast-back"));
     if (op.weight_gradient) {
-      parts.push(edge(op.weight_gradient, `M${BACK + 110} ${middle}H${GRAD}`),
+      parts.push(edge(op.weight_gradient, `M${BACK + 110} ${middle}H${BY + 95}`),
+        edge(op.grad, `M${BY + 95} ${middle}H${GRAD}`),
         ...box(BY, 80, row, "weight", `dW ${op.weight_gradient}`, op.weight_gradient),
         ...(op.grad === op.weight_gradient ? [] : diamond(BY + 95, middle, row, "weight")),
         ...box(GRAD, 80, row, "none", `.grad ${op.grad}`, op.grad));
@@ -81,9 +82,11 @@ function render({ model, el }) {
     const bottom = y(numbers.rows.length);
     drawing.setAttribute("viewBox", `0 0 740 ${bottom}`);
     const heads = [[WEIGHT, "weights"], [BOX, "forward ↓"], [BACK, "backward ↑"], [BY, "weight gradients"]];
+    const parts = [edge("fp32", `M${STREAM} 22V${bottom - 6}`), ...numbers.rows.flatMap(operation)];
+    const isLine = (part) => part.classList.contains("dm-line"); // boxes and diamonds lie on lines
     drawing.replaceChildren(
       ...heads.map(([x, text]) => shape("text", { class: "dm-head", x, y: 14 }, text)),
-      edge("fp32", `M${STREAM} 22V${bottom - 6}`), ...numbers.rows.flatMap(operation));
+      ...parts.filter(isLine), ...parts.filter((part) => !isLine(part)));
     drawing.setAttribute("aria-label", numbers.sentence);
     if (!line.waits()) {
       slider.max = String(numbers.moments.length - 1);
