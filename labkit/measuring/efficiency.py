@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.conv import _ConvNd
@@ -19,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.formats.dtypes import name_of
-from labkit.training.loop import Batch, moved
+from labkit.training.loop import Batch, cross_entropy, moved
 from labkit.training.precision import active, device_named, precision_named
 
 
@@ -155,7 +154,7 @@ def work_and_memory(
     model: nn.Module,
     batch: Batch,
     *,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
     precision: str = "fp32",
     device: str | torch.device = "cpu",
 ) -> tuple[int, int]:

@@ -11,12 +11,11 @@ from math import inf, isfinite, nan, sqrt
 from statistics import fmean, stdev
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
-from labkit.training.loop import Batch, check_batch, evaluate, train
+from labkit.training.loop import Batch, check_batch, cross_entropy, evaluate, train
 from labkit.training.precision import device_named, precision_named
 
 # The 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom: NIST/SEMATECH e-Handbook of
@@ -146,7 +145,7 @@ def accuracy_impact(
     test_data: Batch,
     epochs: int = 5,
     batch_size: int = 64,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
     seeds: Sequence[int] = range(5),
     margin: float = 0.005,
     device: str | torch.device = "cpu",

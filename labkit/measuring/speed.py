@@ -13,7 +13,6 @@ from statistics import fmean, median
 from time import perf_counter
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
@@ -23,7 +22,7 @@ from labkit.measuring.arms import ratio, synchronize, take_turns
 from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.measuring.report import Benchmark, ModeResult
-from labkit.training.loop import Batch, StepRecord, check_batch, evaluate, train
+from labkit.training.loop import Batch, StepRecord, check_batch, cross_entropy, evaluate, train
 from labkit.training.loss_scaler import LossScaler
 from labkit.training.precision import device_named, precision_named
 
@@ -140,7 +139,7 @@ def benchmark(
     make: Make,
     batches: Iterable[Batch],
     test: Batch | None = None,
-    loss_fn: Loss = F.cross_entropy,
+    loss_fn: Loss = cross_entropy,
     steps: int = 10,
     rounds: int = 9,
     warm_up: int = 1,

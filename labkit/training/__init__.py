@@ -4,7 +4,7 @@ Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss sc
 machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``.
 """
 
-from labkit.training.loop import StepRecord, evaluate, train
+from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
-__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "evaluate", "train"]
+__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "cross_entropy", "evaluate", "train"]

@@ -78,6 +78,17 @@ def shakespeare() -> str:
     return (DATA / "shakespeare.txt").read_text(encoding="ascii")
 
 
+def shakespeare_split() -> tuple[str, str]:
+    """The first 90 % of ``shakespeare()`` to train on, the last 10 % to be tested on.
+
+    >>> [len(part) for part in shakespeare_split()]
+    [334129, 37126]
+    """
+    text = shakespeare()
+    cut = len(text) * 9 // 10
+    return text[:cut], text[cut:]
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """The characters that a text is made of; a token is a place in ``symbols``."""

@@ -56,12 +56,25 @@ class StepRecord:
     skipped: bool
 
 
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean cross-entropy of logits whose classes are the last dimension, a 0-d tensor.
+
+    Args:
+        logits: N x C, or N x T x C as a language model gives them.
+        targets: int64, N or N x T; -100 marks what does not count.
+
+    >>> round(cross_entropy(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.int64)).item(), 3)
+    1.386
+    """
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
 def train(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
     optimizer: Optimizer,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
     precision: str = "fp32",
     epochs: int = 1,
     device: str | torch.device = "cpu",
@@ -140,10 +153,11 @@ def train(
 def evaluate(
     model: nn.Module, inputs: Tensor, targets: Tensor, *, precision: str = "fp32"
 ) -> float:
-    """The share of inputs whose largest output is at the target, with the model in eval mode.
+    """The share of targets at which the largest output stands, with the model in eval mode.
 
     Args:
-        inputs, targets: of one length. They go where the model is, 1,024 at a time.
+        inputs, targets: of one length; outputs have one dimension more than targets, the classes,
+            last. They go where the model is, 1,024 at a time.
         precision: as in ``train``; the model must have the parameters that go with it.
 
     Raises:
@@ -160,7 +174,7 @@ def evaluate(
         with active(plan, device) as autocast, torch.no_grad(), autocast():
             for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
                 x, y = moved(batch, plan, device)
-                right += (model(x).argmax(dim=1) == y).sum().item()
+                right += (model(x).argmax(dim=-1) == y).sum().item()
                 total += y.numel()
     finally:
         for module, training in modes.items():

@@ -152,7 +152,7 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.attention_norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width)
+        self.qkv = nn.Linear(width, 3 * width)
         self.attention_out = nn.Linear(width, width)
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = nn.Sequential(
@@ -160,11 +160,11 @@ class Block(nn.Module):
         )
 
     def attention(self, x: Tensor) -> Tensor:
-        """What each position reads from itself and those before it, in all heads at once."""
-        three = self.query_key_value(x).unflatten(-1, (3, self.heads, -1))
-        query, key, value = three.permute(2, 0, 3, 1, 4)  # each N x heads x T x width/heads
-        read = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.attention_out(read.transpose(1, 2).flatten(2))
+        """Each position attends to itself and those before it, in all heads at once."""
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each N x heads x T x width/heads
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.attention_out(mixed.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
@@ -174,14 +174,14 @@ class Block(nn.Module):
 class SmallGPT(nn.Module):
     """A transformer that predicts the next token at every position.
 
-    Takes tokens, int64, N x T with T at most ``context``, and gives logits, N x vocabulary x T:
-    classes second, as ``F.cross_entropy(logits, next_tokens)`` takes them with N x T targets.
+    Takes tokens, int64, N x T with T at most ``context``, and gives logits, N x T x vocabulary;
+    ``labkit.training.cross_entropy(logits, next_tokens)`` is their loss.
 
     Raises:
         ValueError: the heads do not divide the width; the tokens are longer than the context.
 
     >>> SmallGPT(vocabulary=65, context=32)(torch.zeros(5, 20, dtype=torch.int64)).shape
-    torch.Size([5, 65, 20])
+    torch.Size([5, 20, 65])
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class SmallGPT(nn.Module):
             )
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token(tokens) + self.position(positions)
-        return self.head(self.norm(self.blocks(x))).transpose(1, 2)
+        return self.head(self.norm(self.blocks(x)))
 
 
 class HandmadeGPT(nn.Module):
@@ -252,8 +252,8 @@ class HandmadeGPT(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.token(tokens) + self.position(positions)
-        three = self.query_key_value(self.norm(x)).unflatten(-1, (3, self.heads, -1))
-        query, key, value = three.permute(2, 0, 3, 1, 4)
+        qkv = self.query_key_value(self.norm(x)).unflatten(-1, (3, self.heads, -1))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
         x = x + self.attention_out(self.attend(query, key, value).transpose(1, 2).flatten(2))
         return self.head(self.norm(x + self.feed_forward(self.norm(x))))
 
