@@ -21,7 +21,7 @@ from labkit.training.models import Block
 # Of a Block, in the order of its forward pass: a name, its weight, and the kernel that computes it.
 _OPERATIONS = (
     ("layer norm", "attention_norm.weight", "native_layer_norm"),
-    ("linear: q, k, v", "query_key_value.weight", "addmm"),
+    ("linear: q, k, v", "qkv.weight", "addmm"),
     ("attention", "", "attention"),
     ("linear: out", "attention_out.weight", "addmm"),
     ("add", "", "add"),
