@@ -1,10 +1,23 @@
 """Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
 Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
-machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``.
+machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, and ``gpt``, the trained
+model that several labs start from.
 """
 
+from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt
 from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
-__all__ = ["PRECISIONS", "PrecisionWarning", "StepRecord", "cross_entropy", "evaluate", "train"]
+__all__ = [
+    "PRECISIONS",
+    "GPTRecord",
+    "PrecisionWarning",
+    "StepRecord",
+    "bits_per_character",
+    "cross_entropy",
+    "evaluate",
+    "gpt_record",
+    "train",
+    "trained_gpt",
+]
