@@ -353,7 +353,7 @@ class _Walk:
         return None
 
     def step(self, whose):
-        """The scaler unscales if nobody has, and steps or skips; without one the optimizer steps."""
+        """The scaler unscales if nobody has, and steps or skips; or the optimizer steps alone."""
         if not self.ready:
             return "raises", "the scaler has not scaled anything yet"
         (state,) = self.of(whose)

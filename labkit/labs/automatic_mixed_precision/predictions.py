@@ -85,6 +85,9 @@ review = TickGuess(
         for number, hunk in enumerate(HUNKS, start=1)
     },
     by_pattern={
-        (False,) * 6: ("Some of the six run without an error, and train wrongly.", "what-runs-is-right")
+        (False,) * 6: (
+            "Some of the six run without an error, and train wrongly.",
+            "what-runs-is-right",
+        )
     },
 )

@@ -76,7 +76,8 @@ for inputs, targets in loader:
     scaler.update()
 """,
         faulty=False,
-        why="Right. The scaler remembers that `unscale_` was called, so `step` does not divide again.",
+        why="Right. The scaler remembers that `unscale_` was called, so `step` does not divide "
+        "again.",
     ),
     Hunk(
         about="clip_old.py: clip, and adjust the scale",
@@ -111,8 +112,8 @@ for inputs, targets in loader:
     scaler.update()
 """,
         faulty=True,
-        why="`torch.cuda.amp` takes no device. Without CUDA both parts warn, switch themselves off, "
-        "and the loop trains in FP32.",
+        why="`torch.cuda.amp` takes no device. Without CUDA both parts warn and switch themselves "
+        "off, and the loop trains in FP32.",
     ),
     Hunk(
         about="gan.py: two networks",

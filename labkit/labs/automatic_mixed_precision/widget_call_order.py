@@ -122,5 +122,6 @@ def _verdict(said) -> str:
         return "This loop raises."
     wrong = kinds.count("wrong")
     if wrong:
-        return f"This loop runs, and {wrong} row{'s' * (wrong != 1)} of it complain{'s' * (wrong == 1)}."
+        rows = "1 row complains" if wrong == 1 else f"{wrong} rows complain"
+        return f"This loop runs, and {rows}."
     return "This loop is right." if "style" not in kinds else "This loop is right, but not neat."

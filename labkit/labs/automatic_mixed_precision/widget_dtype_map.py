@@ -101,7 +101,8 @@ def walk(operations: Sequence[Operation]) -> list[dict]:
     came = "fp32"  # the embeddings
     for row, op in enumerate(operations):
         if not op.name.startswith("add") and op.reads != came:
-            happens(row, "cast", f"Cast: autocast casts the {came} input of {op.name} to {op.reads}.")
+            text = f"Cast: autocast casts the {came} input of {op.name} to {op.reads}."
+            happens(row, "cast", text)
         if op.copy != op.weight:
             text = f"Cast: the {op.weight} weight of {op.name} is copied to {op.copy}."
             happens(row, "copy", text)

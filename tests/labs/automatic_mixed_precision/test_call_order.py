@@ -325,7 +325,7 @@ def test_rows_say_what_breaks_and_the_words_repeat_it():
     (row,) = [row for row in widget.numbers["rows"] if row["fault"]]
     assert row["call"] == "clip" and "1/65536" in row["fault"]
     assert row["spoken"].startswith("7 of 9: clip, clips scaled gradients")
-    assert widget.numbers["verdict"] == "This loop runs, and 1 row of it complains."
+    assert widget.numbers["verdict"] == "This loop runs, and 1 row complains."
     assert "7. clip  <- clips scaled gradients" in widget.describe()
     assert repr(widget) == widget.describe()
     style = CallOrder(

@@ -22,8 +22,8 @@ from labkit.labs.engine.messages import fill
 LAB = "05_automatic_mixed_precision"
 
 LOSS_IN_16_BITS = (
-    "In {name} each of your losses, such as {loss}, is a value of 16 bits, so the loss was computed "
-    "in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
+    "In {name} each of your losses, such as {loss}, is a value of 16 bits, so the loss was "
+    "computed in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
 )
 LIVE = (
     "In {name} the gradient that came back to the network's output is large by the factor of a "

@@ -1,4 +1,4 @@
-"""What the checks of lab 05's loops share: small networks, batches, and what an output's dtype is."""
+"""What the checks of lab 05's loops share: a small network, its batches, words for dtypes."""
 
 import torch
 from torch import nn
