@@ -2,11 +2,11 @@
 
 Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
 machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, and ``gpt``, the trained
-model that several labs start from.
+model that several labs start from. ``batches``, ``arguments`` and ``interrupts`` are the loop's.
 """
 
 from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt
-from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
+from labkit.training.loop import StepRecord, TrainingRun, cross_entropy, evaluate, train
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "GPTRecord",
     "PrecisionWarning",
     "StepRecord",
+    "TrainingRun",
     "bits_per_character",
     "cross_entropy",
     "evaluate",

@@ -2,38 +2,36 @@
 
 Precisions differ around the loop, not in it: ``precision`` says what each one is and makes
 it hold, a scaler that is disabled does nothing, and every step is zero_grad, forward under
-autocast, scaled backward, unscale_, clip, step, update. ``train`` is that loop; above it stands
-what it returns, below it what it calls.
+autocast, scaled backward, unscale_, clip, step, update. Batches, the refusal of arguments and
+interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
 """
 
 import math
-import signal
-import threading
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
-from itertools import islice
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from tqdm.auto import tqdm
 
-from labkit.training.loss_scaler import LossScaler
-from labkit.training.precision import (
-    Precision,
-    PrecisionWarning,
-    active,
-    check_parameters,
-    device_named,
-    precision_named,
+from labkit.training.arguments import Scaler, check_model, check_settings, scaler_for
+from labkit.training.batches import (
+    Batch,
+    NamedBatch,
+    check_batch,
+    counting,
+    grouped,
+    moved,
+    output_of,
 )
-
-Batch = tuple[Tensor, Tensor]
+from labkit.training.interrupts import whole_steps
+from labkit.training.precision import active, check_parameters, device_named, precision_named
+from labkit.training.scaling import NumericalInstability
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,12 @@ class StepRecord:
 
     Args:
         step: 0 for the first.
-        loss: the mean over the samples of the step, not scaled.
+        loss: the mean over what the step's losses are means of, not scaled.
         grad_norm: the 2-norm of all gradients, not scaled and before clipping; inf or NaN where a
             gradient is.
         loss_scale: what the loss of this step was multiplied by, 1.0 without a scaler.
-        skipped: the scaler found inf or NaN, so the parameters stayed as they were.
+        skipped: a gradient, or without a scaler the loss, was inf or NaN, so the parameters and the
+            learning rate stayed as they were.
     """
 
     step: int
@@ -54,6 +53,19 @@ class StepRecord:
     grad_norm: float
     loss_scale: float
     skipped: bool
+
+
+class TrainingRun(list[StepRecord]):
+    """The records of a run, and the scaler as the run left it.
+
+    Attributes:
+        scaler: the one that was given, or the run's own; a disabled GradScaler where the loss is
+            not scaled.
+    """
+
+    def __init__(self, scaler: Scaler) -> None:
+        super().__init__()
+        self.scaler = scaler
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -71,83 +83,109 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 def train(
     model: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[Batch | NamedBatch],
     *,
     optimizer: Optimizer,
     loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
     precision: str = "fp32",
     epochs: int = 1,
     device: str | torch.device = "cpu",
-    scaler: LossScaler | torch.amp.GradScaler | None = None,
+    scaler: Scaler | None = None,
+    schedule: LRScheduler | None = None,
     max_grad_norm: float | None = None,
     accumulate: int = 1,
+    weigh: Callable[[Tensor], Tensor | float] | None = None,
+    nonfinite: Literal["skip", "raise"] = "skip",
     on_step: Callable[[StepRecord], object] | None = None,
     progress: bool = True,
-) -> list[StepRecord]:
+) -> TrainingRun:
     """Train the model in place and return a record of each step.
 
     On a CPU the run is inside ``emulate_gpu()``; on CUDA float32 products are pinned to IEEE, for
     "tf32" to TF32. The model moves to the device, and for "pure_*" its parameters become 16-bit;
-    they stay the same objects, so an optimizer made before holds them still.
+    they stay the same objects, so an optimizer made before holds them still. An accelerator is
+    waited for once a step.
 
     An interrupt (Ctrl-C, JupyterLab's stop button) comes through as KeyboardInterrupt once the step
     at hand is whole and ``on_step`` has seen it; a second one does not wait.
 
+    To go on later, make scaler and schedule yourself, pass them, and save between two epochs what
+    ``state_dict()`` gives of model, optimizer, scaler and schedule, with ``torch.get_rng_state()``
+    and the loader's ``generator.get_state()``. A run that loads all six ends at the same bits as
+    one that never stopped.
+
     Args:
-        batches: read once an epoch: (inputs, targets), of one length. Floating point values are
-            cast to the dtype of the parameters.
+        batches: read once an epoch. A batch is (inputs, targets), or a dict whose "labels" are the
+            targets and whose other tensors the model takes by name; all of one length. Floating
+            point values are cast to the dtype of the parameters.
         optimizer: over the model's parameters.
-        loss_fn: (output, targets) -> the mean loss of the samples.
+        loss_fn: (output, targets) -> the mean loss, 0-d.
         precision: one of PRECISIONS. "fp16", "bf16": autocast, "fp16" with a dynamic loss scale,
             "fp16_unscaled" without one. "pure_*": the whole model in 16 bits.
-        scaler: used in place of a fresh ``LossScaler()``, which only "fp16" has by itself.
+        scaler: used in place of a fresh one, which only "fp16" has by itself: ``LossScaler()`` on a
+            CPU, torch's GradScaler on an accelerator. ``TrainingRun.scaler`` is the one used.
+        schedule: of this optimizer; it goes on after each step that is not skipped.
         max_grad_norm: longer gradients are shortened to this norm.
         accumulate: batches to a step. The last step of an epoch takes what is left.
+        weigh: targets -> what their loss is a mean over, to weigh the batches of a step by. By
+            default the targets that are not ``ignore_index``: -100, or what an
+            ``nn.CrossEntropyLoss`` or a ``functools.partial`` says.
+        nonfinite: whether a step whose loss or gradient is inf or NaN is skipped, or raises, where
+            no scaler is at work. A scaler skips; ``LossScaler(max_skips=...)`` raises.
         on_step: called with each record as soon as its step is done.
 
     Raises:
         ValueError: an argument, an empty loader or a batch is not as described.
         RuntimeError: products turn out to be of another dtype than was asked for.
+        NumericalInstability: as ``nonfinite`` or the scaler asks; the step was not taken.
     """
     plan, device = precision_named(precision), device_named(device)
-    _check_numbers(batches, epochs=epochs, accumulate=accumulate, max_grad_norm=max_grad_norm)
-    _check_model(model, optimizer, plan)
-    scaler = _scaler(scaler, plan, device)
-    records: list[StepRecord] = []
-    groups = _groups(batches, epochs, accumulate)
+    check_settings(batches, epochs, accumulate, max_grad_norm, nonfinite)
+    check_model(model, optimizer, schedule, plan)
+    scaler, scaled = scaler_for(scaler, plan, device)
+    weigh = weigh or (counting(loss_fn) if accumulate > 1 else len)
+    run = TrainingRun(scaler)
+    groups = grouped(batches, epochs, accumulate)
     total = _number_of_steps(batches, epochs, accumulate)
     with (
-        _whole_steps() as stop_if_asked,
+        whole_steps() as stop_if_asked,
         active(plan, device) as autocast,
         tqdm(groups, total=total, desc=precision, leave=False, disable=not progress) as bar,
     ):
         model.to(device=device, dtype=plan.parameters).train()
         for step, group in enumerate(bar):
             optimizer.zero_grad()
-            loss, samples = 0.0, sum(len(inputs) for inputs, _ in group)
-            for batch in group:
+            mean_loss = torch.zeros((), device=device)
+            for batch, share in zip(group, _shares(group, weigh, device), strict=True):
                 inputs, targets = moved(batch, plan, device)
                 with autocast():
-                    batch_loss = loss_fn(model(inputs), targets)
-                # The mean of the step's samples, also where its batches differ in length.
-                share = batch_loss * (len(inputs) / samples)
-                scaler.scale(share).backward()
-                loss += share.item()
+                    batch_loss = loss_fn(output_of(model, inputs), targets)
+                # The mean over nothing is NaN; its share, 0, would not make it 0.
+                part = batch_loss.where(share != 0, 0) * share
+                scaler.scale(part).backward()
+                mean_loss = mean_loss + part.detach()
 
             scaler.unscale_(optimizer)
-            grad_norm = _clip(optimizer, max_grad_norm)
+            norm = _clip(optimizer, max_grad_norm)
 
-            loss_scale = scaler.get_scale()
-            with _watching(optimizer) as steps_taken:
-                scaler.step(optimizer)
+            # What the host must know comes in one piece: the only time it waits for the device.
+            scale = scaler.scale(torch.ones_like(mean_loss))
+            loss, grad_norm, loss_scale = _on_host(mean_loss, norm, scale)
+            skipped = not math.isfinite(grad_norm) or not (scaled or math.isfinite(loss))
+            if not skipped:
+                optimizer.step()  # what scaler.step(optimizer) does, which would wait once more
+                if schedule is not None:
+                    schedule.step()
             scaler.update()
 
-            records.append(StepRecord(step, loss, grad_norm, loss_scale, not any(steps_taken)))
+            run.append(StepRecord(step, loss, grad_norm, loss_scale, skipped))
             bar.set_postfix(loss=f"{loss:.4g}", loss_scale=f"{loss_scale:g}", refresh=False)
             if on_step is not None:
-                on_step(records[-1])
+                on_step(run[-1])
+            if skipped and not scaled and nonfinite == "raise":
+                raise NumericalInstability(_why(run[-1]))
             stop_if_asked()
-    return records
+    return run
 
 
 def evaluate(
@@ -185,176 +223,47 @@ def evaluate(
 # What the loop calls
 
 
-def _groups(batches: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[list[Batch]]:
-    """For each step, epoch after epoch, the batches it takes."""
-    for epoch in range(epochs):
-        unread, empty = iter(batches), True
-        while group := list(islice(unread, accumulate)):
-            for batch in group:
-                check_batch(batch, f"a batch of epoch {epoch}")
-            empty = False
-            yield group
-        if empty:
-            raise ValueError(
-                f"batches gave nothing in epoch {epoch}: pass at least one (inputs, targets), in "
-                "a list, a DataLoader or another thing that can be read once an epoch"
-            )
+def _shares(
+    group: Sequence[tuple[object, Tensor]],
+    weigh: Callable[[Tensor], Tensor | float],
+    device: torch.device,
+) -> Tensor:
+    """What part each batch has in the step's mean: one number a batch, on the device."""
+    weights = torch.stack([torch.as_tensor(weigh(targets)) for _, targets in group])
+    return (weights / weights.sum()).to(device, non_blocking=True)
 
 
-def moved(batch: Batch, plan: Precision, device: torch.device) -> list[Tensor]:
-    """The batch on the device, floating point values in the dtype of the parameters."""
-    return [
-        values.to(device, plan.parameters if values.is_floating_point() else None)
-        for values in batch
-    ]
-
-
-def _clip(optimizer: Optimizer, max_norm: float | None) -> float:
-    """The norm of all gradients of the optimizer, which are then clipped if it is finite."""
+def _clip(optimizer: Optimizer, max_norm: float | None) -> Tensor:
+    """The norm of all gradients of the optimizer, 0-d, which are then clipped if it is finite."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     parameters = [p for p in parameters if p.grad is not None]
+    for p in parameters:
+        if p.grad.is_sparse:
+            p.grad = p.grad.coalesce()  # a row that is there twice has one gradient, the sum
+    gradients = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters]
     # A norm in fp16 would overflow at 65504.
-    norm = get_total_norm([p.grad.float() for p in parameters])
-    if max_norm is not None and norm.isfinite():
-        clip_grads_with_norm_(parameters, max_norm, norm)
-    return norm.item()
+    norm = get_total_norm([gradient.float() for gradient in gradients])
+    if max_norm is not None:
+        # A norm of 0 leaves the gradients as they are.
+        clip_grads_with_norm_(parameters, max_norm, norm.nan_to_num(0, 0, 0))
+    return norm
 
 
-@contextmanager
-def _watching(optimizer: Optimizer) -> Iterator[list[bool]]:
-    """Whether each call of ``optimizer.step()`` inside takes a step.
-
-    A scaler skips a step by not calling it; under GradScaler a fused optimizer is called, told of
-    the inf, and skips by itself.
-    """
-    taken: list[bool] = []
-
-    def note(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        found_inf = getattr(optimizer, "found_inf", None)
-        taken.append(found_inf is None or not found_inf.item())
-
-    hook = optimizer.register_step_post_hook(note)
-    try:
-        yield taken
-    finally:
-        hook.remove()
+def _on_host(*numbers: Tensor) -> list[float]:
+    """Numbers of the device, read in one go."""
+    return torch.stack([number.reshape(()) for number in numbers]).tolist()
 
 
-def _number_of_steps(batches: Iterable[Batch], epochs: int, accumulate: int) -> int | None:
+def _why(record: StepRecord) -> str:
+    return (
+        f"step {record.step}: the loss is {record.loss:g} and the norm of the gradients "
+        f"{record.grad_norm:g}. The step was not taken, and its gradients are still in .grad. Look "
+        "at its batch, or pass nonfinite='skip'"
+    )
+
+
+def _number_of_steps(batches: Iterable[object], epochs: int, accumulate: int) -> int | None:
     try:
         return epochs * math.ceil(len(cast("Sized", batches)) / accumulate)
     except TypeError:  # not every loader knows its length
         return None
-
-
-@contextmanager
-def _whole_steps() -> Iterator[Callable[[], None]]:
-    """Hold an interrupt back until the step at hand is whole: until the yielded function is called.
-
-    Only where an interrupt would raise KeyboardInterrupt here: in the main thread, under Python's
-    own handler. A second interrupt is not held back.
-    """
-    asked = False
-
-    def note(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    def stop_if_asked() -> None:
-        if asked:
-            raise KeyboardInterrupt
-
-    own = signal.default_int_handler
-    here = threading.current_thread() is threading.main_thread()
-    held = here and signal.getsignal(signal.SIGINT) is own
-    if held:
-        signal.signal(signal.SIGINT, note)
-    try:
-        yield stop_if_asked
-    finally:
-        if held:
-            signal.signal(signal.SIGINT, own)
-    stop_if_asked()
-
-
-# What is refused
-
-
-def _check_numbers(
-    batches: Iterable[Batch], *, epochs: int, accumulate: int, max_grad_norm: float | None
-) -> None:
-    if epochs != int(epochs) or epochs < 0:
-        raise ValueError(f"epochs={epochs!r}: pass a whole number from 0 on")
-    if accumulate != int(accumulate) or accumulate < 1:
-        raise ValueError(f"accumulate={accumulate!r} batches to a step: pass a whole number from 1")
-    if max_grad_norm is not None and not max_grad_norm > 0:
-        raise ValueError(f"max_grad_norm={max_grad_norm!r}: pass a number above 0, or None")
-    if epochs > 1 and isinstance(batches, Iterator):
-        raise ValueError(
-            f"batches is a {type(batches).__name__}, which can be read once, and epochs={epochs}: "
-            "pass list(batches), or a DataLoader"
-        )
-
-
-def check_batch(batch: object, what: str) -> None:
-    """ValueError unless it is (inputs, targets) with as many samples of one as of the other."""
-    if (
-        not isinstance(batch, tuple | list)
-        or len(batch) != 2
-        or not all(isinstance(part, Tensor) and part.dim() for part in batch)
-    ):
-        raise ValueError(
-            f"{what} is {_described(batch)}: it must be (inputs, targets), two tensors with the "
-            "samples along their first dimension"
-        )
-    inputs, targets = batch
-    if len(inputs) != len(targets) or not len(inputs):
-        raise ValueError(
-            f"{what} has inputs of shape {tuple(inputs.shape)} and targets of shape "
-            f"{tuple(targets.shape)}: both must have the same number of samples, 1 or more"
-        )
-
-
-def _described(batch: object) -> str:
-    if isinstance(batch, tuple | list):
-        return f"a {type(batch).__name__} of {[type(part).__name__ for part in batch]}"
-    return f"a {type(batch).__name__}"
-
-
-def _check_model(model: nn.Module, optimizer: Optimizer, plan: Precision) -> None:
-    if plan.parameters is torch.float32:
-        check_parameters(model, plan)
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if held.isdisjoint(id(p) for p in model.parameters()):
-        raise ValueError(
-            "optimizer holds no parameter of this model, which would learn nothing: make it anew, "
-            "as in torch.optim.SGD(model.parameters(), lr=0.1)"
-        )
-
-
-def _scaler(
-    scaler: LossScaler | torch.amp.GradScaler | None, plan: Precision, device: torch.device
-) -> LossScaler | torch.amp.GradScaler:
-    """The scaler of the run; a disabled one, which does nothing, where the loss is not scaled."""
-    if plan.name == "fp16_unscaled" and scaler is not None:
-        raise ValueError("precision='fp16_unscaled' takes no scaler: ask for 'fp16' to scale")
-    if scaler is None and plan.scaled:
-        return LossScaler()
-    if scaler is None:
-        return torch.amp.GradScaler(device.type, enabled=False)
-    if plan.scaled and isinstance(scaler, torch.amp.GradScaler):
-        _say_if_disabled(scaler)
-    return scaler
-
-
-def _say_if_disabled(scaler: torch.amp.GradScaler) -> None:
-    if not scaler.is_enabled():
-        warnings.warn(
-            "precision='fp16' with a disabled GradScaler: the loss is not scaled. "
-            "GradScaler('cuda') disables itself where there is no CUDA: write "
-            "GradScaler(device.type), or ask for 'fp16_unscaled'",
-            PrecisionWarning,
-            stacklevel=4,
-        )

@@ -22,7 +22,6 @@ from labkit.training import (
     PrecisionWarning,
     StepRecord,
     evaluate,
-    loop,
     precision,
     train,
 )
@@ -234,9 +233,6 @@ def test_a_loss_that_is_not_finite_skips_the_step_and_is_reported():
     assert [record.skipped for record in records] == [False, True, False, False]
     assert math.isnan(records[1].loss) and math.isnan(records[1].grad_norm)
     assert all(p.isfinite().all() for p in model.parameters())
-    ruined, records = run(None, loader, precision="fp16_unscaled")
-    assert not any(record.skipped for record in records)
-    assert any(p.isnan().any() for p in ruined.parameters())
 
 
 def test_a_streak_of_skips_ends_the_run_on_request():
@@ -613,8 +609,7 @@ def test_fp32_products_are_pinned_and_put_back(kind):
     assert (backends.cudnn.allow_tf32, backends.cuda.matmul.allow_tf32) == older
 
 
-def test_the_default_scaler_is_the_readable_one():
-    assert isinstance(loop._scaler(None, precision_named("fp16"), torch.device("cpu")), LossScaler)
+def test_records_compare_by_value():
     assert StepRecord(0, 1.0, 2.0, 1.0, False) == StepRecord(0, 1.0, 2.0, 1.0, False)
 
 

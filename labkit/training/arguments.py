@@ -1,0 +1,78 @@
+"""What ``train`` is asked for: which arguments it refuses, and the scaler that a run gets."""
+
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from labkit.training.loss_scaler import LossScaler
+from labkit.training.precision import Precision, PrecisionWarning, check_parameters
+
+Scaler = LossScaler | torch.amp.GradScaler
+
+
+def check_settings(
+    batches: object, epochs: int, accumulate: int, max_grad_norm: float | None, nonfinite: str
+) -> None:
+    if epochs != int(epochs) or epochs < 0:
+        raise ValueError(f"epochs={epochs!r}: pass a whole number from 0 on")
+    if accumulate != int(accumulate) or accumulate < 1:
+        raise ValueError(f"accumulate={accumulate!r} batches to a step: pass a whole number from 1")
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise ValueError(f"max_grad_norm={max_grad_norm!r}: pass a number above 0, or None")
+    if nonfinite not in ("skip", "raise"):
+        raise ValueError(f"nonfinite={nonfinite!r}: pass 'skip' or 'raise'")
+    if epochs > 1 and isinstance(batches, Iterator):
+        raise ValueError(
+            f"batches is a {type(batches).__name__}, which can be read once, and epochs={epochs}: "
+            "pass list(batches), or a DataLoader"
+        )
+
+
+def check_model(
+    model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None, plan: Precision
+) -> None:
+    if plan.parameters is torch.float32:
+        check_parameters(model, plan)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if held.isdisjoint(id(p) for p in model.parameters()):
+        raise ValueError(
+            "optimizer holds no parameter of this model, which would learn nothing: make it anew, "
+            "as in torch.optim.SGD(model.parameters(), lr=0.1)"
+        )
+    if schedule is not None and schedule.optimizer is not optimizer:
+        raise ValueError(
+            "schedule changes the learning rate of another optimizer: make it from this one, as in "
+            "torch.optim.lr_scheduler.LinearLR(optimizer)"
+        )
+
+
+def scaler_for(scaler: Scaler | None, plan: Precision, device: torch.device) -> tuple[Scaler, bool]:
+    """The scaler of the run, and whether it scales; one that does not passes everything through.
+
+    For "fp16" the readable ``LossScaler`` on a CPU; on an accelerator torch's own, which does not
+    wait for the device.
+    """
+    if plan.name == "fp16_unscaled" and scaler is not None:
+        raise ValueError("precision='fp16_unscaled' takes no scaler: ask for 'fp16' to scale")
+    if scaler is None and plan.scaled and device.type == "cpu":
+        scaler = LossScaler()
+    elif scaler is None:
+        scaler = torch.amp.GradScaler(device.type, enabled=plan.scaled)
+    elif plan.scaled and isinstance(scaler, torch.amp.GradScaler):
+        _say_if_disabled(scaler)
+    return scaler, isinstance(scaler, LossScaler) or scaler.is_enabled()
+
+
+def _say_if_disabled(scaler: torch.amp.GradScaler) -> None:
+    if not scaler.is_enabled():
+        warnings.warn(
+            "precision='fp16' with a disabled GradScaler: the loss is not scaled. "
+            "GradScaler('cuda') disables itself where there is no CUDA: write "
+            "GradScaler(device.type), or ask for 'fp16_unscaled'",
+            PrecisionWarning,
+            stacklevel=4,
+        )

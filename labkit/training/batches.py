@@ -1,0 +1,131 @@
+"""What a loader gives and ``train`` takes: batches, grouped, checked, moved and weighed."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from labkit.training.precision import Precision
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and targets."""
+
+NamedBatch = Mapping[str, Tensor]
+"""As Hugging Face's collators give it: the targets under "labels", inputs under other names."""
+
+Inputs = Tensor | dict[str, Tensor]
+
+IGNORED = -100
+"""The target that torch's cross-entropy leaves out unless it is told another."""
+
+
+def grouped(
+    batches: Iterable[Batch | NamedBatch], epochs: int, accumulate: int
+) -> Iterator[list[tuple[Inputs, Tensor]]]:
+    """For each step, epoch after epoch, the batches it takes."""
+    for epoch in range(epochs):
+        unread, empty = iter(batches), True
+        while group := list(islice(unread, accumulate)):
+            empty = False
+            yield [_split(batch, f"a batch of epoch {epoch}") for batch in group]
+        if empty:
+            raise ValueError(
+                f"batches gave nothing in epoch {epoch}: pass at least one (inputs, targets), in "
+                "a list, a DataLoader or another thing that can be read once an epoch"
+            )
+
+
+def check_batch(batch: object, what: str) -> None:
+    """ValueError unless it is (inputs, targets) with as many samples of one as of the other."""
+    if (
+        not isinstance(batch, tuple | list)
+        or len(batch) != 2
+        or not all(isinstance(part, Tensor) and part.dim() for part in batch)
+    ):
+        raise ValueError(
+            f"{what} is {_described(batch)}: it must be (inputs, targets), two tensors with the "
+            "samples along their first dimension"
+        )
+    inputs, targets = batch
+    if len(inputs) != len(targets) or not len(inputs):
+        raise ValueError(
+            f"{what} has inputs of shape {tuple(inputs.shape)} and targets of shape "
+            f"{tuple(targets.shape)}: both must have the same number of samples, 1 or more"
+        )
+
+
+def _split(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
+    """Inputs and targets of a batch, whichever of the two kinds it is."""
+    if not isinstance(batch, Mapping):
+        check_batch(batch, what)
+        return batch
+    inputs = {name: values for name, values in batch.items() if name != "labels"}
+    if "labels" not in batch or not inputs:
+        raise ValueError(
+            f'{what} is a dict of {list(batch)}: it needs "labels", which go to the loss, and at '
+            "least one other name, which goes to the model"
+        )
+    for name, values in inputs.items():
+        check_batch((values, batch["labels"]), f"{what}, (batch[{name!r}], batch['labels']),")
+    return inputs, batch["labels"]
+
+
+def _described(batch: object) -> str:
+    if isinstance(batch, tuple | list):
+        return f"a {type(batch).__name__} of {[type(part).__name__ for part in batch]}"
+    return f"a {type(batch).__name__}"
+
+
+def moved(batch: tuple[Any, ...], plan: Precision, device: torch.device) -> list[Any]:
+    """The batch on the device, floating point values in the dtype of the parameters."""
+
+    def move(values: Any) -> Any:
+        if not isinstance(values, Tensor):
+            return {name: move(value) for name, value in values.items()}
+        dtype = plan.parameters if values.is_floating_point() else None
+        return values.to(device, dtype, non_blocking=True)
+
+    return [move(values) for values in batch]
+
+
+def output_of(model: nn.Module, inputs: Inputs) -> Any:
+    """What the model makes of a tensor, or of tensors by the names of its arguments."""
+    return model(**inputs) if isinstance(inputs, dict) else model(inputs)
+
+
+def counting(loss_fn: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+    """A function of targets: how many values the mean of this loss is over.
+
+    Of class numbers those that are not ``ignore_index``: the loss's own where it is a module or a
+    ``functools.partial`` that says one, else -100. Of floating point targets all values.
+
+    Raises:
+        ValueError: the loss says that it is no mean, or one that weighs classes.
+    """
+    settings = loss_fn.keywords if isinstance(loss_fn, functools.partial) else _settings(loss_fn)
+    if settings.get("reduction", "mean") != "mean" or settings.get("weight") is not None:
+        raise ValueError(
+            f"{loss_fn} is not a plain mean over targets, so how the batches of a step share in it "
+            "cannot be told: pass weigh=, which gives for targets what their loss is divided by; "
+            "of a sum make a mean first"
+        )
+    ignored = settings.get("ignore_index", IGNORED)
+
+    def count(targets: Tensor) -> Tensor:
+        if targets.is_floating_point():
+            return torch.tensor(targets.numel())
+        return (targets != ignored).sum()
+
+    return count
+
+
+def _settings(loss_fn: Callable[..., Tensor]) -> dict[str, Any]:
+    """What torch's losses are told when they are made; nothing of any other function."""
+    names = ["reduction", "ignore_index"]
+    # The weight of other losses, as of BCEWithLogitsLoss, is no part of what they divide by.
+    if isinstance(loss_fn, nn.CrossEntropyLoss | nn.NLLLoss):
+        names.append("weight")
+    return {name: getattr(loss_fn, name) for name in names if hasattr(loss_fn, name)}
