@@ -27,6 +27,7 @@ from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as 
 from labkit.labs.engine import predict, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
+from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -40,22 +41,15 @@ warm_up("05_automatic_mixed_precision")
 # ### BF16 in one line
 #
 # This is one training step of the GPT. The only line for mixed precision is the `with` line: inside the block,
-# **autocast** runs matmuls with BF16 inputs. The weights stay FP32, and nobody calls `.bfloat16()` or `.half()`. With
-# `enabled=False` the same step is plain FP32. On a CPU, `emulate_gpu()` makes autocast follow a GPU's rules.
+# **autocast** runs matmuls with BF16 inputs. The weights stay FP32, and nobody calls `.bfloat16()` or `.half()`. On a CPU,
+# `emulate_gpu()` makes autocast follow a GPU's rules.
 
 # %%
 from labkit.measuring.efficiency import work_and_memory
 from labkit.training import cross_entropy, trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-training_text, vocabulary = shakespeare_split()[0], characters(shakespeare())
-
-
-def loader(steps):
-    found = character_batches(training_text, 64, 8, steps=steps, vocabulary=vocabulary)
-    return [(tokens.to(device), following.to(device)) for tokens, following in found]
 
 
 def one_step(model, tokens, following, optimizer, dtype):
@@ -71,9 +65,7 @@ def one_step(model, tokens, following, optimizer, dtype):
 # The next cell trains 25 steps in FP32 and in BF16, from the same weights and on the same batches. Compare the two curves.
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.automatic_mixed_precision.curves import loss_curves
-
-losses, rows, batches = {}, {}, loader(25)
+losses, rows, batches = {}, {}, gpt_batches(25, device)
 for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16}.items():
     torch.manual_seed(0)
     model = SmallGPT(68, 64).to(device)
@@ -88,7 +80,7 @@ for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16}.items():
 loss_curves(losses, provenance="Measured on a GPU; on a CPU, the dtypes of a GPU are emulated.")
 
 # %% [markdown]
-# The curves lie on each other: BF16 trains as FP32 does. What did it save?
+# The curves lie on each other: BF16 trains as FP32 does. The table shows what it saves.
 
 # %% tags=["nbval-ignore-output"]
 columns = ["ms a step", "MiB of weights", "MiB kept for backward"]
@@ -114,20 +106,18 @@ kinds = {"FP16": torch.float16, "BF16": torch.bfloat16, "FP32": torch.float32}
 DtypeMap({name: record_block(dtype, device) for name, dtype in kinds.items()})
 
 # %% [markdown]
-# Three things to keep:
-#
 # - The optimizer owns FP32 weights. A linear layer multiplies with a 16-bit copy, which autocast makes.
 # - The **residual stream** stays FP32 in this GPT. The embedding gives FP32, and FP32 plus FP16 is FP32.
 # - Backward runs in the dtypes of forward. A linear layer's weight gradient is therefore *computed in 16 bits*, and only
 #   then cast to FP32 and stored in `.grad`.
 #
 # The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and
-# the cast to FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each gradient
-# small. The next cell imitates that for the course's trained GPT: it divides the loss of 512 tokens by 2000.
+# the cast to FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each token's
+# gradient small. The next cell imitates that with the course's trained GPT and 512 tokens: it divides the loss by 2000.
 
 # %%
 gpt = trained_gpt().to(device)
-tokens, following = loader(1)[0]
+tokens, following = gpt_batches(1, device)[0]
 
 
 def gradients(dtype, scale=1.0):
@@ -148,8 +138,8 @@ for name, dtype, scale in [("FP16", torch.float16, 1.0), ("FP16, scale 65536", t
 pd.DataFrame(shares, ["weight gradients lost"]).T
 
 # %% [markdown]
-# All of these `.grad` tensors are FP32. Without a scale, FP16 loses a part of them for good. BF16 has the range of FP32 and
-# needs no scale: this is why BF16 is the default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
+# All of these `.grad` tensors are FP32, and without a scale FP16 still loses a part of them. BF16 has the range of FP32 and
+# needs no scale. BF16 is therefore the default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
 
 # %% [markdown]
 # ### Which functions run in 16 bits
@@ -182,7 +172,7 @@ def sixteen_bits():
 # no list, so they keep the dtype of their inputs.
 
 # %% [markdown]
-# Do not learn "reductions run in FP32": `mean`, `var` and `batch_norm` are on no list. And a CPU has lists of its own:
+# Not every sum runs in FP32: `mean`, `var` and `batch_norm` are on no list. And a CPU has lists of its own:
 
 # %%
 y = torch.full((2, 4, 3), 12.0, device=device).half()
@@ -252,11 +242,11 @@ amp.check_mini_autocast(mini_autocast)
 # %% [markdown]
 # ### An FP32 island
 #
-# Your own code may square or exponentiate values for which no list helps. This RMS norm of the queries, as many models have it,
-# computes `q * q`, and `*` is on no list. Queries come from a linear layer, so they are FP16, and 300 squared overflows.
+# No list helps where your own code computes with `*`. Many models norm their queries as in `rms_norm` below. Queries come
+# from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
-# The repair is a nested block with `enabled=False` and an explicit `.float()`. Both are needed. `enabled=False` alone leaves `q`
-# in FP16, and `.float()` alone would let a matmul in the block be cast again.
+# The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
+# in FP16, and with `.float()` alone a matmul would be cast to FP16 again.
 
 
 # %%
@@ -276,17 +266,17 @@ with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
     print("in the island:", [[round(x, 3) for x in row] for row in rms_norm_in_fp32(q).tolist()])
 
 # %% [markdown]
-# The mean of the squares is inf, and q times 1 / sqrt(inf) is 0: the layer's output vanishes, with no error and no NaN. BF16 does not
-# overflow here, but it computes the mean with 8 significant bits, so the island is good practice there too.
+# By the lists the mean of the squares is inf, and q times 1 / sqrt(inf) is 0: the output vanishes, with no error and no NaN. BF16 does not
+# overflow here, but its squares have only 8 significant bits, so the island helps there too.
 
 # %% [markdown]
 # ### The weight cache
 #
-# A recurrent cell multiplies by the same weight at every time step. Autocast casts a weight once and keeps the copy until
-# the block ends. This is the **weight cache**. Recurrent cells and layers that are applied several times meet it. (A tied embedding and head do
-# not share a copy: the embedding is on no list, so it reads the FP32 weight.)
+# A recurrent cell multiplies by the same weight at every time step, and a shared layer is applied several times. Autocast casts such a
+# weight once and keeps the copy until the block ends: the **weight cache**. (A tied embedding and head do
+# not share the copy, because the embedding is on no list and reads the FP32 weight.)
 #
-# The cache has a cost in the backward pass. All uses share one 16-bit tensor. Suppose that a weight's nine uses contribute
+# All uses of the copy are uses of one FP16 tensor. Suppose that a weight's nine uses contribute
 # the gradients 1, eight times, and 2048.
 
 
@@ -312,8 +302,8 @@ def summed():
 # and the sum is 2056.
 
 # %% [markdown]
-# The cache also says how long a block may live. A block that is opened once around all steps keeps the copies of the *first*
-# weights, and the model trains on stale weights. Open the block anew for each forward pass, and close it before `optimizer.step()`.
+# A block that is opened once around all steps keeps the copies of the *first* weights, and forward runs with stale weights. Open the block
+# anew for each forward pass, and close it before `optimizer.step()`.
 
 # %% [markdown]
 # ### Autocast and the loss scaler
@@ -415,15 +405,17 @@ for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch
     model = SmallGPT(68, 64).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     with emulate_gpu():
-        losses[name] = train_gpt(model, loader(25), cross_entropy, optimizer, dtype, device)
+        losses[name] = train_gpt(
+            model, gpt_batches(25, device), cross_entropy, optimizer, dtype, device
+        )
 loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated on a CPU.")
 
 # %% [markdown]
-# All three curves agree. Why be loud about the dtype? `torch.cuda.amp.autocast()` and its scaler, which many older loops use, take no
-# device. Without CUDA they warn and switch themselves off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
+# All three curves agree. A loop must be loud about the dtype because `torch.cuda.amp`, which many older loops use, takes no
+# device. Without CUDA it warns and switches itself off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
 # and name the device.
 #
-# With `torch.compile` the same code works. Inductor leaves out the rounding between fused 16-bit operators, so compare results with a
+# The same code works with `torch.compile`. Inductor leaves out the rounding between fused 16-bit operators, so compare results with a
 # tolerance.
 #
 # **A stopping point.** You can say which dtype each value of a step has, and your loop trains in three precisions. Sitting B has its own setup.
@@ -436,25 +428,15 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 
 # %%
 import inspect, math, torch, torch.nn as nn, torch.nn.functional as F
-import pandas as pd
 from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import accumulation, amp_loops, two_optimizers
+from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
 from labkit.labs.engine import predict, whose, yours
-
-# %%
 from labkit.emulation import emulate_gpu
 from labkit.training import cross_entropy, train, trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-training_text, vocabulary = shakespeare_split()[0], characters(shakespeare())
-
-
-def loader(steps):
-    found = character_batches(training_text, 64, 8, steps=steps, vocabulary=vocabulary)
-    return [(tokens.to(device), following.to(device)) for tokens, following in found]
-
 
 # %% [markdown]
 # ### The order of the calls
@@ -480,15 +462,15 @@ from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 gpt = trained_gpt().to(device)
 optimizer, scaler = torch.optim.AdamW(gpt.parameters()), torch.amp.GradScaler(device)
 with emulate_gpu(), record_calls() as recorder:
-    published(gpt, *loader(1)[0], optimizer, scaler)
+    published(gpt, *gpt_batches(1, device)[0], optimizer, scaler)
 CallOrder(recorder.calls)
 
 # %% [markdown]
-# Both repairs follow from one question: what state does each call find? `backward` adds to what is in `.grad`, so `zero_grad` must come once before
-# it, at the start of the step or at the end of the step before. (At the end only, gradients from earlier code remain for the first step.)
+# For each call, ask what state it finds. `backward` adds to what is in `.grad`, so `zero_grad` must come
+# before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
 # Clipping reads the gradients, so `unscale_` must come first.
 #
-# A loop without `zero_grad` raises no error. What does a live scaler make of it? Here every batch has the gradient 1:
+# A loop without `zero_grad` raises no error. The next cell shows what a live scaler makes of it, where every batch has the gradient 1.
 
 
 # %%
@@ -514,8 +496,8 @@ print("one inf, then good batches:", last_gradient([math.inf, 1.0, 1.0, 1.0], li
 # %% [markdown]
 # ### Gradient clipping
 #
-# **Gradient clipping** shortens a gradient whose norm is above a limit: it multiplies all gradients by limit / norm. Some texts prescribe it
-# against overflow. What happens to a gradient of [inf, 1]?
+# **Gradient clipping** shortens a gradient whose norm is above a limit: it multiplies all gradients by limit / norm. Some texts
+# prescribe it against overflow.
 
 
 # %%
@@ -592,7 +574,7 @@ amp_loops.check_clipped_step(clipped_step)
 
 # %%
 gpt = trained_gpt().to(device)
-tokens, following = loader(1)[0]
+tokens, following = gpt_batches(1, device)[0]
 padded = following[:2].clone()
 padded[1, 4:] = -100  # the second sequence ends after 4 tokens
 with torch.no_grad():
@@ -603,15 +585,15 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 # %% [markdown]
 # ### Exercise: accumulate by tokens
 #
-# *16 minutes, about 9 lines.* Train one epoch with one optimizer step for each k micro-batches, and one for what is left. Each step equals that of one large
-# batch: its loss is the mean over all targets of the group that are not −100.
+# *14 minutes, about 9 lines.* Train one epoch with one optimizer step for each k micro-batches, and one for what is left. Each step
+# equals that of one large batch: its loss is the mean over all targets of the group that are not −100.
 #
 # - **Input:** a model with logits N x T x classes; `batches`, a list of (inputs, targets), targets N x T; `dtype`,
 #   `torch.float16` with a live scaler or `torch.bfloat16` with a scaler that is off.
 # - **Output:** a list with one loss for each step, not scaled.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
-# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets. One may have none at all: its mean is 0 / 0,
-#   NaN, so add up sums instead (`reduction="sum"`). A step may overflow.
+# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none: its mean
+#   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow.
 # - **Example:** 3 targets with loss 1 in one micro-batch and 1 with loss 5 in the other: the step's loss is 2.
 
 
@@ -651,57 +633,58 @@ accumulation.check_accumulate(accumulate)
 # For groups of plain numbers: `total = sum(len(part) for part in group)`, then `mean = sum(sum(part) / total for part in group)`.
 # </details>
 #
-# Accumulate in FP32, as `.grad` does: 4096 times 0.001 added up in an FP16 number gives 4.0, and not 4.096. Across GPUs, DDP averages the gradients at each
-# backward. `no_sync()` around all micro-batches but the last saves that communication.
+# Across GPUs, DDP averages the gradients at each backward. `no_sync()` around all micro-batches but the last saves that
+# communication.
 
 # %% [markdown]
 # ### Bad batches
 #
-# A batch of nothing but padding has the loss NaN. In FP16 the scaler finds the NaN gradients and skips the step. BF16 and FP32 have no scaler, so
-# nobody looks. The next cell trains the GPT in BF16 on three batches, of which the second is all padding. The guard is one line: clipping already computes the norm, so step only if the
-# norm is finite.
+# Each batch here carries a weight for its loss, and upstream one weight was computed as 0 / 0. In FP16 the scaler finds the
+# NaN gradients and skips the step. BF16 and FP32 have no scaler, so nobody looks. The guard is one line: clipping computes the
+# norm anyway, so step only if it is finite.
 
 
 # %%
 def bf16_steps(guard):
     torch.manual_seed(0)
-    model = SmallGPT(68, 64).to(device)
-    optimizer, skipped = torch.optim.AdamW(model.parameters(), lr=3e-3), 0
-    for place, (tokens, following) in enumerate(loader(3)):
-        following = torch.full_like(following, -100) if place == 1 else following
+    model, skipped = SmallGPT(68, 64).to(device), 0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for place, (tokens, following) in enumerate(gpt_batches(3, device)):
+        weight = math.nan if place == 1 else 1.0
         optimizer.zero_grad()
         with emulate_gpu(), torch.autocast(device, dtype=torch.bfloat16):
-            loss = cross_entropy(model(tokens), following)
+            loss = weight * cross_entropy(model(tokens), following)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        if guard and not norm.isfinite():
+        if norm.isfinite() or not guard:
+            optimizer.step()
+        else:
             skipped += 1
-            continue
-        optimizer.step()
-    return sum(p.isnan().sum().item() for p in model.parameters()), skipped
+    lost = sum(p.isnan().sum().item() for p in model.parameters())
+    return f"{lost} of 112964 weights are NaN, {skipped} steps skipped"
 
 
-for guard in (False, True):
-    print(f"guard {guard!s:5}: {{}} weights are NaN, {{}} steps skipped".format(*bf16_steps(guard)))
+print("no guard:", bf16_steps(False))
+print("guard:   ", bf16_steps(True))
 
 # %% [markdown]
-# One bad batch destroys every weight. The guard reads one number of the GPU a step, which makes the CPU wait for it. Count the skipped steps and stop after several in
-# a row: a guard must not hide a run that is broken.
+# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number of the GPU a step. Count the skipped
+# steps, and stop after several in a row: a guard must not hide a broken run.
 
 # %% [markdown]
 # ### Checkpoints and schedules
 #
-# The scale is part of the training state. This loop *sums* its loss over the tokens, so the first scale of 65536 is far too large, and the scaler skips steps until it
-# fits. A checkpoint without `scaler.state_dict()` goes through that again.
+# The scale is part of the training state. This loop *sums* its loss over the tokens, so the first scale, 65536, is too large, and the
+# scaler skips steps until it fits. A run that is resumed without `scaler.state_dict()` skips them again.
 #
-# A skipped step must not advance the learning-rate schedule either, or the warm-up ends early. `scaler.step` does not say whether it skipped. The usual test is that `update`
-# lowers the scale after a skip, and only then.
+# A skipped step must not advance the learning-rate schedule, or the warm-up ends early. `scaler.step` does not say whether it
+# skipped, but `update` lowers the scale after a skip and only then.
 
 
 # %%
 def some_steps(model, optimizer, scheduler, scaler, steps):
     skipped = 0
-    for tokens, following in loader(steps):
+    for tokens, following in gpt_batches(steps, device):
         optimizer.zero_grad()
         with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
             loss = cross_entropy(model(tokens), following) * following.numel()
@@ -731,7 +714,7 @@ print("steps skipped at the start:", first > 0, "| resumed with its scale:", aga
 print("in the checkpoint:", *checkpoint["scaler"])
 
 # %% [markdown]
-# `_growth_tracker` counts the good steps since the scale last changed. With it, a resumed run continues exactly where it stopped.
+# `_growth_tracker` counts the good steps since the scale last changed, so a resumed run continues exactly where it stopped.
 
 # %% [markdown]
 # ### Two optimizers
@@ -822,10 +805,10 @@ print(f"with {whose(step)} step, finite losses:", all(map(math.isfinite, losses)
 # %% [markdown]
 # ### Review a pull request
 #
-# Six hunks, written after loops that people published. Read them as a reviewer: what state does each call find? Two are right.
+# These six hunks are written after loops that people published. Read them as a reviewer: what state does each call find?
 
 # %%
-from labkit.labs.automatic_mixed_precision.pull_request import pull_request
+from labkit.labs.automatic_mixed_precision.pull_request import HUNKS, pull_request
 
 print(pull_request())
 
@@ -833,8 +816,6 @@ print(pull_request())
 # %% predict="review"
 @predict(guesses.review)
 def need_a_change():
-    from labkit.labs.automatic_mixed_precision.pull_request import HUNKS
-
     return [hunk.faulty for hunk in HUNKS]
 
 
@@ -845,27 +826,26 @@ def need_a_change():
 # %% [markdown]
 # ### labkit's loop
 #
-# All of this in one function: `labkit.training.train` is the loop that the rest of the course uses. Read its body. For each line, name the section of this lab that explains it.
+# `labkit.training.train` is the loop that the rest of the course uses. Read its body, and name for each line the section of this lab
+# that explains it.
 
 # %% tags=["nbval-ignore-output"]
 source = inspect.getsource(train)
-print(source[source.index("    plan, ") :])
+print(source[source.index("        for step, group") :])
 
 # %% [markdown]
-# What torch does by itself: casts, the weight cache, scaling, skipping. What you must write: the order of the calls, clipping after `unscale_`, weights by token, the guard, the
-# checkpoint of the scaler, and a schedule that waits.
+# torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
+# guard, the scaler's checkpoint, and a schedule that waits. The GPT a last time, with all of it:
 
 # %% tags=["nbval-ignore-output"]
-from labkit.labs.automatic_mixed_precision.curves import loss_curves
-
 losses = {}
 for precision in ("fp32", "bf16", "fp16"):
     torch.manual_seed(0)
     model = SmallGPT(68, 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    records = train(model, loader(25), optimizer=optimizer, precision=precision, device=device,
-                    accumulate=2, max_grad_norm=1.0, progress=False)  # fmt: skip
-    losses[precision.upper()] = [record.loss for record in records]
+    run = train(model, gpt_batches(30), optimizer=optimizer, precision=precision, device=device,
+                accumulate=2, max_grad_norm=1.0, progress=False)  # fmt: skip
+    losses[precision.upper()] = [record.loss for record in run]
 loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulated on a CPU.")
 
 # %% [markdown]
@@ -878,8 +858,9 @@ loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulate
 # | pure BF16 | BF16 | BF16 | BF16, rounded to nearest or stochastically |
 # | scaled FP8 | FP32 or BF16 | FP8 with scales | FP32 |
 #
-# Pure BF16 has one format only, so it is not *mixed* precision, although it is often called so. **Quantization** is another thing: a trained network is stored or run in few bits. With FSDP2,
-# `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` takes autocast's place and also sets the dtype in which gradients are summed across GPUs.
+# Pure BF16 uses one format, so nothing is mixed. **Quantization** stores or runs a trained network in few bits. With FSDP2,
+# `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` takes autocast's place, and also says in which dtype gradients are summed
+# across GPUs.
 
 # %% [markdown]
 # ### Optional: the NaN detective

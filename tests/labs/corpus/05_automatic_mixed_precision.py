@@ -498,7 +498,10 @@ clipped_step = changed(
 
 # %% right accumulate: transposed logits
 accumulate = changed(
-    "model(inputs).flatten(0, 1)", "model(inputs).transpose(1, 2)", "targets.flatten()", "targets"
+    "= model(inputs).flatten(0, 1)",
+    "= model(inputs).transpose(1, 2)",
+    "targets.flatten(), reduction",
+    "targets, reduction",
 )
 
 
@@ -604,8 +607,8 @@ def accumulate(model, batches, k, optimizer, scaler, dtype, device):
     return losses
 
 
-# %% wrong accumulate: weighed by sequences
-#    says: micro-batches of 16 5 9, then 12 2 counted targets
+# %% wrong accumulate: weighed by sequences, of which each micro-batch has as many
+#    idea: mean-of-means
 accumulate = changed(
     'targets.flatten(), reduction="sum") / count',
     "targets.flatten()) * len(targets) / sum(len(y) for _, y in group)",

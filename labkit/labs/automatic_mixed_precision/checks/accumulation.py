@@ -90,8 +90,7 @@ def run_accumulate(accumulate):
 
 def _evidence(got, want):
     for name, (_, _, dtype) in _CASES.items():
-        moved, wanted = got[name + " moved"], want[name + " moved"]
-        if same_end(got[name], want[name]) and same_end(moved, wanted):
+        if all(same_end(got[name + part], want[name + part]) for part in ("", " moved", " met")):
             continue
         said = _group_evidence(got, want, name)
         asked = {torch.float16: "FP16", torch.bfloat16: "BF16"}[dtype]

@@ -27,7 +27,7 @@ LOSS_IN_16_BITS = (
 )
 LIVE = (
     "In {name} the gradient that came back to the network's output is large by the factor of a "
-    "loss scale, so your scaler is live. {name} has the range of float32 and needs none."
+    "loss scale, so your scaler is live. Only FP16 needs one."
 )
 UNSCALED = (
     "In {name} no gradient that came back to the network's output was above 1: your loop scaled no "

@@ -1,10 +1,24 @@
-"""The losses of several runs in one figure."""
+"""What the runs of lab 05 share: batches for the course's GPT, and their losses in one figure."""
 
 from collections.abc import Mapping, Sequence
 
+from torch import Tensor
+
 from labkit.plots import Picture, new_axes
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 _STYLES = ("-", "--", ":", "-.")
+
+
+def gpt_batches(steps: int, device: str = "cpu") -> list[tuple[Tensor, Tensor]]:
+    """Batches of 8 pieces of 64 characters, and the same pieces one character later.
+
+    Tokens are int64, 8 x 64; the same steps give the same batches.
+    """
+    loader = character_batches(
+        shakespeare_split()[0], 64, 8, steps=steps, vocabulary=characters(shakespeare())
+    )
+    return [(tokens.to(device), following.to(device)) for tokens, following in loader]
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], *, provenance: str) -> Picture:
