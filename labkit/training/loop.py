@@ -103,41 +103,44 @@ def train(
 
     On a CPU the run is inside ``emulate_gpu()``; on CUDA float32 products are pinned to IEEE, for
     "tf32" to TF32. The model moves to the device, and for "pure_*" its parameters become 16-bit;
-    they stay the same objects, so an optimizer made before holds them still. An accelerator is
-    waited for once a step.
+    they stay the same objects, so an optimizer made before holds them still. The host waits for an
+    accelerator once a step; a ``LossScaler`` makes it wait more often, once a gradient.
 
     An interrupt (Ctrl-C, JupyterLab's stop button) comes through as KeyboardInterrupt once the step
     at hand is whole and ``on_step`` has seen it; a second one does not wait.
 
-    To go on later, make scaler and schedule yourself, pass them, and save between two epochs what
-    ``state_dict()`` gives of model, optimizer, scaler and schedule, with ``torch.get_rng_state()``
-    and the loader's ``generator.get_state()``. A run that loads all six ends at the same bits as
-    one that never stopped.
+    To resume a run, make the scaler and the schedule yourself and pass them. Save six states after
+    an epoch: ``state_dict()`` of the model, the optimizer, the scaler and the schedule,
+    ``torch.get_rng_state()`` and the loader's ``generator.get_state()``. A run that loads all six
+    ends at the same bits as one that never stopped.
 
     Args:
         batches: read once an epoch. A batch is (inputs, targets), or a dict whose "labels" are the
-            targets and whose other tensors the model takes by name; all of one length. Floating
-            point values are cast to the dtype of the parameters.
-        optimizer: over the model's parameters.
-        loss_fn: (output, targets) -> the mean loss, 0-d.
+            targets and whose other tensors the model takes by name. The first dimension of all
+            tensors is the samples. Floating point values are cast to the dtype of the parameters.
+        optimizer: over the model's parameters, with dense or sparse gradients.
+        loss_fn: (output, targets) -> the mean loss, one number with a gradient.
         precision: one of PRECISIONS. "fp16", "bf16": autocast, "fp16" with a dynamic loss scale,
             "fp16_unscaled" without one. "pure_*": the whole model in 16 bits.
         scaler: used in place of a fresh one, which only "fp16" has by itself: ``LossScaler()`` on a
             CPU, torch's GradScaler on an accelerator. ``TrainingRun.scaler`` is the one used.
-        schedule: of this optimizer; it goes on after each step that is not skipped.
-        max_grad_norm: longer gradients are shortened to this norm.
+        schedule: of this optimizer; it advances after each step that is not skipped.
+        max_grad_norm: unscaled gradients with a larger 2-norm are shortened to this one.
         accumulate: batches to a step. The last step of an epoch takes what is left.
-        weigh: targets -> what their loss is a mean over, to weigh the batches of a step by. By
-            default the targets that are not ``ignore_index``: -100, or what an
-            ``nn.CrossEntropyLoss`` or a ``functools.partial`` says.
-        nonfinite: whether a step whose loss or gradient is inf or NaN is skipped, or raises, where
-            no scaler is at work. A scaler skips; ``LossScaler(max_skips=...)`` raises.
+        weigh: targets of a batch -> the number that their loss was divided by; a batch has this
+            weight in its step. By default it is the number of targets that are not
+            ``ignore_index``: -100, or what an ``nn.CrossEntropyLoss`` or a ``functools.partial``
+            says. Of floating point targets all values count.
+        nonfinite: what happens without a scaler if the loss or a gradient is inf or NaN. "skip":
+            the step is not taken, and its record says so. "raise": NumericalInstability. With a
+            scaler the step is always skipped; ``LossScaler(max_skips=...)`` limits how often.
         on_step: called with each record as soon as its step is done.
 
     Raises:
         ValueError: an argument, an empty loader or a batch is not as described.
         RuntimeError: products turn out to be of another dtype than was asked for.
-        NumericalInstability: as ``nonfinite`` or the scaler asks; the step was not taken.
+        NumericalInstability: ``nonfinite`` or the scaler asks for it. Parameters, optimizer and
+            schedule are as after the step before.
     """
     plan, device = precision_named(precision), device_named(device)
     check_settings(batches, epochs, accumulate, max_grad_norm, nonfinite)
@@ -160,7 +163,7 @@ def train(
                 inputs, targets = moved(batch, plan, device)
                 with autocast():
                     batch_loss = loss_fn(output_of(model, inputs), targets)
-                # The mean over nothing is NaN; its share, 0, would not make it 0.
+                # A batch of padding alone has the mean NaN, and NaN * 0 would be NaN.
                 part = batch_loss.where(share != 0, 0) * share
                 scaler.scale(part).backward()
                 mean_loss = mean_loss + part.detach()
@@ -168,12 +171,12 @@ def train(
             scaler.unscale_(optimizer)
             norm = _clip(optimizer, max_grad_norm)
 
-            # What the host must know comes in one piece: the only time it waits for the device.
+            # The host reads its three numbers at once: it waits for the device once a step.
             scale = scaler.scale(torch.ones_like(mean_loss))
             loss, grad_norm, loss_scale = _on_host(mean_loss, norm, scale)
             skipped = not math.isfinite(grad_norm) or not (scaled or math.isfinite(loss))
             if not skipped:
-                optimizer.step()  # what scaler.step(optimizer) does, which would wait once more
+                optimizer.step()  # as scaler.step(optimizer) would, which reads found_inf again
                 if schedule is not None:
                     schedule.step()
             scaler.update()

@@ -1461,6 +1461,8 @@ def started(folder: Path, out: Path) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
+        # A shell starts what it runs in the background with Ctrl-C ignored, the tests too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
