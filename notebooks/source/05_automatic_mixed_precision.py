@@ -813,8 +813,8 @@ def need_a_change():
 
 
 # %% [markdown]
-# Hunks 1, 2, 4 and 5 need a change. Only hunks 1 and 4 raise an error. Hunk 2 trains until the first overflow and never again, and hunk 5 trains in FP32 on a machine without CUDA.
-# Hunk 3 is the right order for clipping. Hunk 6 is right too: one scale serves both optimizers, so it has one `update`.
+# Hunks 1, 2, 4 and 5 need a change, and only 1 and 4 raise an error. Hunk 2 learns until the first overflow and never again. Hunk 5 trains in
+# FP32 on a machine without CUDA.
 
 # %% [markdown]
 # ### labkit's loop
