@@ -76,8 +76,8 @@ only_d = ChoiceGuess(
         "both": "The step of an optimizer whose gradients hold an inf is skipped.",
     },
 )
-review = TickGuess(
-    id="review",
+six_hunks = TickGuess(
+    id="six-hunks",
     lab=LAB,
     question="Which of the six hunks need a change before they are merged?",
     by_item={

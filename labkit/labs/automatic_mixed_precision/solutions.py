@@ -127,7 +127,7 @@ and the sum is 2056.""",
     "clipped-inf": r"""The norm is inf, so clipping multiplies by 1 / inf = 0, and inf times 0 is NaN. Clipping cannot repair a gradient that
 overflowed.""",
     "only-d": r"""The scaler notes for each optimizer whether it found an inf: D's step is skipped, and G makes its step. At `update` the shared scale is halved once.""",
-    "review": r"""Hunks 1, 2, 4 and 5 need a change, and only 1 and 4 raise an error. Hunk 2 learns until the first overflow and never again. Hunk 5 trains in
+    "six-hunks": r"""Hunks 1, 2, 4 and 5 need a change, and only 1 and 4 raise an error. Hunk 2 learns until the first overflow and never again. Hunk 5 trains in
 FP32 on a machine without CUDA.""",
 }
 """What stands behind each prediction."""
