@@ -64,7 +64,8 @@ def reachable(thing) -> list:
 BOTH = {
     "penalized-loss": "_CASES _TARGETS _X _network seeded",
     "mini-autocast": "_TARGETS seeded",
-    "dtypes": "_INPUTS seeded",
+    "fit": "_DTYPES",
+    "accumulate": "_ROWS",
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",
     "zero-share": "_HALF _gradients",
@@ -213,7 +214,8 @@ def test_a_solution_is_lent_by_value():
 
 def test_constants_of_the_notebook_are_shipped_and_no_other():
     found = pickle.loads(shipping.public_data("05_automatic_mixed_precision", MODULES))
-    assert set(found["labkit.labs.automatic_mixed_precision.checks.op_lists"]) == {"LOW"}
+    # The lists of operations, which it does read, lie beside its checks: in the sandbox anyway.
+    assert found and not any(found.values())
     assert pickle.loads(shipping.public_data("02_number_formats", MODULES)) == {
         "labkit.labs.number_formats.checks": {}
     }
