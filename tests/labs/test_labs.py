@@ -645,16 +645,17 @@ def halves_go_up(x):
     return (value if value <= 65504 else math.inf) * (-1 if x < 0 else 1)
 
 
-def loop(*, zero_grad=True, log_scaled=False, evaluate_in="eval"):
+def loop(*, zero_grad=True, log_scaled=False, always_scaled=False):
     """A loop of a learner, with one slip."""
 
-    def fit(model, batches, test, optimizer, dtype, device):
-        scaler, losses = torch.amp.GradScaler(device, enabled=dtype is torch.float16), []
+    def fit(model, batches, loss_fn, optimizer, dtype, device):
+        scaled = always_scaled or dtype is torch.float16
+        scaler, losses = torch.amp.GradScaler(device, enabled=scaled), []
         model.train()
         for x, y in batches:
             if zero_grad:
                 optimizer.zero_grad()
-            with torch.autocast(device, dtype=dtype):
+            with torch.autocast(device, dtype=dtype, enabled=dtype.itemsize < 4):
                 output = model(x)
                 loss = F.cross_entropy(output, y)
             assert output.dtype is dtype
@@ -662,9 +663,7 @@ def loop(*, zero_grad=True, log_scaled=False, evaluate_in="eval"):
             scaler.step(optimizer)
             scaler.update()
             losses.append((scaler.scale(loss) if log_scaled else loss).item())
-        model.train(evaluate_in == "train")
-        with torch.no_grad(), torch.autocast(device, dtype=dtype):
-            return losses, (model(test[0]).argmax(1) == test[1]).float().mean().item()
+        return losses
 
     return fit
 
@@ -688,11 +687,14 @@ def clip_in_order(*calls):
 
 
 def every_kth(*, tail):
-    def accumulate(model, batches, k, optimizer, scaler, device):
+    def accumulate(model, batches, k, optimizer, scaler, dtype, device):
         losses, total = [], 0.0
         for i, (x, y) in enumerate(batches, start=1):
-            with torch.autocast(device, dtype=torch.float16):
-                loss = F.cross_entropy(model(x), y) / k
+            first = (i - 1) // k * k
+            tokens = sum((y != -100).sum() for _, y in batches[first : first + k])
+            with torch.autocast(device, dtype=dtype):
+                each = F.cross_entropy(model(x).transpose(1, 2), y, reduction="none")
+            loss = each.sum() / (y != -100).sum() / k if tail else each.sum() / tokens
             scaler.scale(loss).backward()
             total += loss.item()
             if i % k == 0 or (tail and i == len(batches)):
@@ -755,7 +757,7 @@ def one_large_batch(model, batches, k, optimizer, scaler, dtype, device):
         (check_hair, 1 / 3, "every-second-rounding-hurts"),
         (check_fit, loop(zero_grad=False), "gradients-reset-themselves"),
         (check_fit, loop(log_scaled=True), "scaled-loss-is-the-loss"),
-        (check_fit, loop(evaluate_in="train"), "eval-mode-is-optional"),
+        (check_fit, loop(always_scaled=True), "bf16-needs-a-loss-scale"),
         (check_clipped_step, clip_in_order("clip", "step", "update"), "clip-before-unscale"),
         (check_clipped_step, clip_in_order("clip", "unscale", "step", "update"),
          "clip-before-unscale"),
