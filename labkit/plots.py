@@ -4,50 +4,16 @@ Each function returns a ``Picture``: the figure, a caption that says how its num
 ("computed", "measured", "emulated" or "recorded"), and a text that says what a reader would see.
 """
 
-import base64
-import html
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
+from labkit.base.pictures import BLUE, COLORS, Picture, new_axes
 from labkit.formats import FloatFormat, decode
 from labkit.formats.histograms import RangeReport
 
-BLUE = "#0072b2"
-_COLORS = (
-    BLUE,
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-)  # Okabe and Ito: told apart by colour-blind eyes
+__all__ = ["BLUE", "Picture", "gap_staircase", "new_axes", "number_line", "windows"]
+
 _HATCHES = ("", "//", "..", "xx")
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure with its caption and its words; a screen reader reads ``alt``."""
-
-    figure: Figure
-    caption: str
-    alt: str
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=144, bbox_inches="tight", facecolor="white")
-        source = base64.b64encode(buffer.getvalue()).decode()
-        alt = html.escape(self.alt)
-        image = f'<img style="max-width: 100%" alt="{alt}" src="data:image/png;base64,{source}">'
-        caption = f"<figcaption>{html.escape(self.caption)}</figcaption>"
-        return {
-            "text/plain": repr(self),
-            "text/html": f'<figure style="margin: 0; max-width: 46em">{image}{caption}</figure>',
-        }
-
-    def __repr__(self) -> str:
-        return f"{self.caption}\n{self.alt}"
 
 
 def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
@@ -63,7 +29,7 @@ def number_line(formats: Sequence[FloatFormat], *, limit: float) -> Picture:
         # A set, for 0.0 and -0.0 are one place on the line.
         values = sorted({v for code in range(2**fmt.bits) if math.isfinite(v := decode(code, fmt))})
         shown = [v for v in values if abs(v) <= limit]
-        axes.plot(shown, [-row] * len(shown), "|", ms=18, mew=2, color=_COLORS[row % 4])
+        axes.plot(shown, [-row] * len(shown), "|", ms=18, mew=2, color=COLORS[row % 4])
         spoken.append(f"{fmt.name}: {len(shown)} values from {shown[0]:g} to {shown[-1]:g}")
     axes.set_yticks([-row for row in range(len(formats))], [fmt.name for fmt in formats])
     axes.set_ylim(-len(formats) + 0.4, 0.6)
@@ -91,7 +57,7 @@ def gap_staircase(
     figure, axes = new_axes(height=3.4)
     points = [2.0**e * (1 + quarter / 4) for e in exponents for quarter in range(4)]
     for (label, gap), color, style in zip(
-        gaps.items(), _COLORS, ("-", "--", ":", "-."), strict=False
+        gaps.items(), COLORS, ("-", "--", ":", "-."), strict=False
     ):
         axes.step(
             points, [gap(x) for x in points], where="post", label=label, color=color, ls=style
@@ -126,7 +92,7 @@ def windows(
         provenance: how the tensors were come by, for the caption.
     """
     figure, axes = new_axes(height=3.8)
-    for (name, report), color, hatch in zip(reports.items(), _COLORS, _HATCHES, strict=False):
+    for (name, report), color, hatch in zip(reports.items(), COLORS, _HATCHES, strict=False):
         total = sum(count for _, count in report.exponents)
         axes.bar(
             [e for e, _ in report.exponents],
@@ -171,12 +137,3 @@ def _window(fmt: FloatFormat) -> tuple[int, int, int]:
 
 def _peak(report: RangeReport) -> int:
     return max(report.exponents, key=lambda pair: pair[1])[0]
-
-
-def new_axes(*, height: float):
-    """A figure of that height in inches, and its axes without a frame above and to the right."""
-    figure = Figure(figsize=(8, height), layout="constrained")
-    axes = figure.add_subplot()
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes

@@ -1,1 +1,1 @@
-"""What everything stands on: paths, files, templates, the manifest, misconceptions, the log."""
+"""What everything stands on: paths, files, pages, pictures, manifest, misconceptions, the log."""

@@ -178,6 +178,14 @@ def _record(options: Namespace) -> int:
         return 1
     recordings.save(done, options.out)
     print(f"{options.out}: {done.source}")
+    for trouble in done.trouble:
+        print(trouble, file=sys.stderr)
+    if done.trouble:
+        print(
+            "The recording is kept, and is marked wherever it is shown. Close other programs and "
+            "record again",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -1,8 +1,8 @@
 """The roofline: what bounds a piece of work on a device, and how long it takes at least.
 
 Work is FLOP and bytes. A device computes and moves bytes at the same time, each at its peak rate,
-so the least time is that of the slower of the two. Peaks are dense, and a figure that was not read
-in the vendor's own document says so.
+so the least time is that of the slower of the two. Peaks are dense, those of the units that
+multiply matrices fastest, and a figure that was not read in the vendor's own document says so.
 """
 
 import csv
@@ -19,7 +19,7 @@ class Roof:
 
     Args:
         device, dtype: whose, and in what.
-        flops: the peak, dense, in FLOP/s.
+        flops: the peak, dense, in FLOP/s; of int8 in operations/s.
         bandwidth: in bytes/s.
         source: where both come from.
         verified: were they measured here, or read in the vendor's own document?
@@ -68,35 +68,37 @@ class Roof:
 def matmul_work(m: int, n: int, k: int, dtype: str) -> tuple[int, float]:
     """FLOP and least bytes of an (m, k) by (k, n) product: read both once, write the result once.
 
-    The result has the dtype of the operands, or bf16 where that is fp8 or fp4.
+    The result has the dtype of the operands, or bf16 where that is fp8 or fp4, int32 where it is
+    int8.
 
     Raises:
         ValueError: a size below 1, or a dtype without a size.
     """
     if min(m, n, k) < 1:
         raise ValueError(f"sizes {(m, n, k)}: whole numbers from 1 on")
-    floats = {name: row.bytes for name, row in DTYPE_NAMED.items() if row.format}
-    if dtype not in floats:
-        raise ValueError(f"dtype={dtype!r}: one of {', '.join(floats)}")
-    each = floats[dtype]
-    return 2 * m * n * k, each * (m * k + k * n) + max(each, 2) * m * n
+    sizes = {name: row.bytes for name, row in DTYPE_NAMED.items() if row.format or name == "int8"}
+    if dtype not in sizes:
+        raise ValueError(f"dtype={dtype!r}: one of {', '.join(sizes)}")
+    each = sizes[dtype]
+    result = 4 if dtype == "int8" else max(each, 2)
+    return 2 * m * n * k, each * (m * k + k * n) + result * m * n
 
 
 def roofs(dtype: str, *, devices: Iterable[str] | None = None) -> list[Roof]:
     """The devices of data/gpus.csv that have a published dense peak for the dtype, by file order.
 
     Args:
-        dtype: "fp32", "tf32", "fp16", "bf16", "fp8" or "fp4".
+        dtype: "fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4" or "int8".
         devices: names of the file; None for all of them.
 
     Raises:
         ValueError: a dtype without a column; a name that the file has not.
     """
     rows = _rows()
-    column = f"{dtype}_tflops"
-    if column not in rows[0]:
-        known = ", ".join(name.removesuffix("_tflops") for name in rows[0] if "_tflops" in name)
-        raise ValueError(f"dtype={dtype!r}: the file has {known}")
+    columns = {name.split("_")[0]: name for name in rows[0] if name.endswith(("_tflops", "_tops"))}
+    if dtype not in columns:
+        raise ValueError(f"dtype={dtype!r}: the file has {', '.join(columns)}")
+    column = columns[dtype]
     names = [row["device"] for row in rows]
     if unknown := [name for name in devices or () if name not in names]:
         raise ValueError(f"devices={unknown}: the file has {', '.join(names)}")

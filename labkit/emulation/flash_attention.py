@@ -26,6 +26,8 @@ LOG2_E = math.log2(math.e)
 SCORES_AT_ONCE = 1 << 17
 """Scores computed at once: 512 KiB of float32, about the cache of one core."""
 
+LOWEST = torch.finfo(torch.float32).min
+
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     """(batch, its heads, length, width) in 16 bits -> (batch * heads, length, width) in float32.
@@ -61,17 +63,30 @@ def _addend(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Te
     return None
 
 
-def _parts(heads: int, queries: int, keys: int) -> Iterator[slice]:
+def _parts(
+    heads: int, queries: int, keys: int, dtypes: tuple[torch.dtype, ...]
+) -> Iterator[tuple[slice, list[Tensor]]]:
+    """A few heads at a time, and memory for their scores in each of the dtypes.
+
+    All parts use the same memory, so that it stays in the cache.
+    """
     size = max(1, SCORES_AT_ONCE // max(queries * keys, 1))
-    return (slice(start, start + size) for start in range(0, heads, size))
+    memory = [torch.empty(min(size, heads), queries, keys, dtype=dtype) for dtype in dtypes]
+    for start in range(0, heads, size):
+        yield slice(start, start + size), [room[: heads - start] for room in memory]
 
 
-def _scores(query: Tensor, key: Tensor, addend: Tensor | None, scale: float) -> Tensor:
+def _round_(x: Tensor, narrow: Tensor) -> Tensor:
+    """x, in place, rounded to the dtype of ``narrow``, which is overwritten."""
+    return x.copy_(narrow.copy_(x))
+
+
+def _scores(query: Tensor, key: Tensor, addend: Tensor | None, scale: float, out: Tensor) -> Tensor:
     """log2(e) times the scores."""
     scale *= LOG2_E
     if addend is None:
-        return torch.bmm(query, key.mT).mul_(scale)
-    return torch.baddbmm(addend, query, key.mT, alpha=scale)
+        return torch.bmm(query, key.mT, out=out).mul_(scale)
+    return torch.baddbmm(addend, query, key.mT, alpha=scale, out=out)
 
 
 def forward(
@@ -90,18 +105,19 @@ def forward(
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     addend = _addend(query, key, causal, mask)
     output = torch.empty(batch * heads, queries, value.shape[-1])
-    logsumexp = torch.empty(batch * heads, queries, 1)
+    largest, total = (torch.empty(batch * heads, queries, 1) for _ in range(2))
     q, k, v = (_heads(x, heads) for x in (query, key, value))
-    for part in _parts(batch * heads, queries, key.shape[-2]):
+    parts = _parts(batch * heads, queries, key.shape[-2], (torch.float32, dtype))
+    for part, (room, narrow) in parts:
         hidden = None if addend is None else addend[part]
-        scores = _scores(q[part], k[part], hidden, scale)
-        largest = scores.amax(-1, keepdim=True)
-        empty = largest == -math.inf
-        exponentials = scores.sub_(largest.masked_fill_(empty, 0.0)).exp2_()
-        total = exponentials.sum(-1, keepdim=True).masked_fill_(empty, 1.0)
-        torch.bmm(exponentials.to(dtype).float(), v[part], out=output[part]).div_(total)
-        logsumexp[part] = ((largest + total.log2()) / LOG2_E).masked_fill_(empty, math.inf)
-    output = output.to(dtype).view(batch, heads, queries, -1)
+        scores = _scores(q[part], k[part], hidden, scale, room)
+        torch.amax(scores, -1, keepdim=True, out=largest[part])
+        exponentials = scores.sub_(largest[part].clamp(min=LOWEST)).exp2_()
+        torch.sum(exponentials, -1, keepdim=True, out=total[part])
+        torch.bmm(_round_(exponentials, narrow), v[part], out=output[part])
+    empty = largest == -math.inf
+    output = output.div_(total.masked_fill_(empty, 1.0)).to(dtype).view(batch, heads, queries, -1)
+    logsumexp = ((largest + total.log2()) / LOG2_E).masked_fill_(empty, math.inf)
     return output, logsumexp.view(batch, heads, queries)
 
 
@@ -124,13 +140,15 @@ def backward(
     delta = (g * out).sum(-1, keepdim=True).neg_()
     rows = logsumexp.reshape(len(q), -1, 1) * LOG2_E
     grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    for part in _parts(len(q), query.shape[-2], key.shape[-2]):
+    dtypes = torch.float32, torch.float32, dtype
+    for part, (room, more, narrow) in _parts(len(q), query.shape[-2], key.shape[-2], dtypes):
         hidden = None if addend is None else addend[part]
-        weights = _scores(q[part], k[part], hidden, scale).sub_(rows[part]).exp2_()
-        torch.bmm(weights.to(dtype).float().mT, g[part], out=grad_v[part])
+        weights = _scores(q[part], k[part], hidden, scale, room).sub_(rows[part]).exp2_()
+        torch.bmm(more.copy_(narrow.copy_(weights)).mT, g[part], out=grad_v[part])
         from_sum = delta[part].expand_as(weights)
-        grad_scores = torch.baddbmm(from_sum, g[part], v[part].mT).mul_(weights)
-        grad_scores = grad_scores.to(dtype).float()
-        torch.bmm(grad_scores, k[part], out=grad_q[part]).mul_(scale)
-        torch.bmm(grad_scores.mT, q[part], out=grad_k[part]).mul_(scale)
+        grad_scores = torch.baddbmm(from_sum, g[part], v[part].mT, out=more).mul_(weights)
+        _round_(grad_scores, narrow)
+        torch.bmm(grad_scores, k[part], out=grad_q[part])
+        torch.bmm(grad_scores.mT, q[part], out=grad_k[part])
+    grad_q, grad_k = grad_q.mul_(scale), grad_k.mul_(scale)
     return _gradient(grad_q, query), _gradient(grad_k, key), _gradient(grad_v, value)

@@ -2,8 +2,8 @@
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
 rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
-same, ``efficiency`` what a step needs, ``energy`` for joules and their price.
-``recordings`` are such results of named machines.
+same. ``verdicts`` says what pairs show against a margin. ``efficiency`` counts what a step needs,
+``energy`` reads joules. ``recordings`` are such results of named machines.
 """
 
 from typing import TYPE_CHECKING
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
         misaligned,
         work_and_memory,
     )
-    from labkit.measuring.quality import Impact, Verdict, accuracy_impact, verdict
+    from labkit.measuring.quality import Impact, accuracy_impact
     from labkit.measuring.report import Benchmark, ModeResult
     from labkit.measuring.speed import benchmark
     from labkit.measuring.throughput import Measurement, measure
+    from labkit.measuring.verdicts import TimeVerdict, Verdict, time_verdict, verdict
 
 __all__ = [
     "Benchmark",
@@ -30,12 +31,14 @@ __all__ = [
     "Measurement",
     "Misaligned",
     "ModeResult",
+    "TimeVerdict",
     "Verdict",
     "accuracy_impact",
     "benchmark",
     "count_casts",
     "measure",
     "misaligned",
+    "time_verdict",
     "verdict",
     "work_and_memory",
 ]
@@ -44,9 +47,10 @@ __getattr__ = lazily(
     __name__,
     {
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
-        "quality": "Impact Verdict accuracy_impact verdict",
+        "quality": "Impact accuracy_impact",
         "report": "Benchmark ModeResult",
         "speed": "benchmark",
         "throughput": "Measurement measure",
+        "verdicts": "TimeVerdict Verdict time_verdict verdict",
     },
 )

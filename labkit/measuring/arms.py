@@ -1,14 +1,15 @@
 """Arms that take turns: the paired rounds behind every comparison of times in the course.
 
 In a round each arm runs once, in a shuffled order, so a machine that slows down slows them all.
-One arm takes part twice, and the ratio of its two times, round by round, is the A/A control: what
-chance alone does. ``measure`` and ``benchmark`` both count this way.
+The arm that the others are compared with takes part twice, and the ratio of its two times, round
+by round, is the A/A control: what chance alone does. ``measure`` and ``benchmark`` both count this
+way, and ``labkit.measuring.verdicts`` says what the ratios mean.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from math import isnan, nan
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import TypeVar
 
 import torch
@@ -56,10 +57,3 @@ def quartiles(values: Sequence[float]) -> Three:
         return (values[0],) * 3
     low, middle, high = quantiles(values, n=4, method="inclusive")
     return low, middle, high
-
-
-def spread(control: Sequence[float]) -> Three:
-    """The smallest, the median and the largest ratio of a control; NaN as for ``quartiles``."""
-    if not control or any(map(isnan, control)):
-        return nan, nan, nan
-    return min(control), median(control), max(control)

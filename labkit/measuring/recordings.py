@@ -27,6 +27,7 @@ from labkit.base.paths import DATA
 from labkit.measuring.report import Benchmark
 from labkit.measuring.speed import benchmark
 from labkit.measuring.throughput import Measurement, measure
+from labkit.measuring.verdicts import FEWEST_ROUNDS
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
 from labkit.training.loop import Batch, StepRecord, train
 from labkit.training.models import SmallCNN, SmallGPT
@@ -98,9 +99,20 @@ class Recording:
     runs: tuple[RecordedRun, ...]
 
     @property
+    def trouble(self) -> tuple[str, ...]:
+        """What is wrong with the times: a sentence for each bad A/A control, empty if all are good.
+
+        A control is good if its interval lies within 5 % of 1 (``verdicts.CONTROL_MARGIN``).
+        """
+        found = {"products": self.measurement.trouble}
+        found |= {f"steps of {name}": done.trouble for name, done in self.benchmarks.items()}
+        return tuple(f"{what}: {said}" for what, said in found.items() if said)
+
+    @property
     def source(self) -> str:
-        """Where the numbers come from, for a caption."""
-        return f"recorded on {self.device}, torch {self.torch}, {self.recorded[:10]}"
+        """Where the numbers come from, for a caption, and whether a control among them is bad."""
+        flag = ", with a bad A/A control" if self.trouble else ""
+        return f"recorded on {self.device}, torch {self.torch}, {self.recorded[:10]}{flag}"
 
 
 _Ready = tuple[nn.Module, Iterable[Batch], Optimizer, int]
@@ -130,12 +142,12 @@ def record(
     quick: bool = False,
     say: Callable[[str], object] = print,
 ) -> Recording:
-    """Measure the device and return the recording.
+    """Measure the device and return the recording; its ``trouble`` says which controls are bad.
 
     Args:
         device: "cpu", or an accelerator that torch sees.
         command: what is noted as having made it.
-        quick: for a trial: small sizes, few rounds, and no whole runs.
+        quick: for a trial: small sizes, the fewest rounds that give a verdict, and no whole runs.
         say: called with a line at each part.
 
     Raises:
@@ -146,7 +158,7 @@ def record(
     device_named(device)
     say(f"products, a copy and casts on {device}")
     sizes = (64, 128) if quick else (256, 512, 1024, 2048) + ((4096, 8192) if kind != "cpu" else ())
-    measurement = measure(device, sizes=sizes, seconds=2 if quick else 60)
+    measurement = measure(device, sizes=sizes, seconds=2 if quick else 180)
     benchmarks = {}
     for name in RUNS:
         say(f"training steps of {name}")
@@ -245,10 +257,8 @@ def _benchmark(name: str, modes: tuple[str, ...], device: str, *, quick: bool) -
         model, _, optimizer, _ = _named(name)()
         return model, optimizer
 
-    rounds = 2 if quick else 9
-    return benchmark(
-        modes, make=make, batches=every, steps=1 if quick else 5, rounds=rounds, device=device
-    )
+    steps, rounds = (1, FEWEST_ROUNDS) if quick else (5, 25)
+    return benchmark(modes, make=make, batches=every, steps=steps, rounds=rounds, device=device)
 
 
 def _driver(kind: str) -> str | None:

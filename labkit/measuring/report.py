@@ -1,13 +1,21 @@
-"""What ``benchmark`` reports, and when two times differ.
+"""What ``benchmark`` reports: each mode's steps, and whether they take less time or more.
 
-A report has units in its names, says beside each ratio what chance alone does, and says "not
-measured" where nothing was.
+A notebook shows the report as a table, ``plot`` draws the intervals, and ``describe`` says the
+times in a line each. A bad A/A control is said in all three.
 """
 
 from dataclasses import dataclass
-from math import isnan
 
-from labkit.measuring.arms import quartiles, ratio, spread
+from labkit.base.pictures import Picture
+from labkit.measuring.arms import quartiles, ratio
+from labkit.measuring.showing import intervals, readable_bytes, table
+from labkit.measuring.verdicts import (
+    CONTROL_MARGIN,
+    TIME_MARGIN,
+    TimeVerdict,
+    control_trouble,
+    time_verdict,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +33,8 @@ class ModeResult:
         memory_bytes: what ``Benchmark.memory`` says, for one step.
         flop_per_step: of the matrix products and convolutions, forward and backward, of the first
             batch. What checkpointing computes twice counts twice.
-        waiting_share: the part of the time of a step that waited for its batch, from 0 to 1.
+        waiting_share: the part of the time of a step that waits for its batch, from 0 to 1, in the
+            median round.
         joules_per_step: None where no counter can be read.
     """
 
@@ -47,32 +56,9 @@ class ModeResult:
         return quartiles(self.step_ms)
 
     @property
-    def ratio(self) -> tuple[float, float, float]:
-        """Lower quartile, median and upper quartile of ``time_ratios``."""
-        return quartiles(self.time_ratios)
-
-    @property
     def flop_per_second(self) -> float:
         """At the median step; NaN where that took no time."""
         return ratio(1e3 * self.flop_per_step, self.quartiles_ms[1])
-
-    def describe(self) -> str:
-        """All of it as lines of text, but for what needs the other modes."""
-        low, middle, high = self.quartiles_ms
-        tested = "not tested" if self.test_accuracy is None else f"{self.test_accuracy:.4f}"
-        energy = self.joules_per_step
-        bound = ": input bound" if self.waiting_share > 0.5 else ""
-        return "\n".join(
-            (
-                f"{self.mode}: {middle:.4g} ms a step (quartiles {low:.4g} to {high:.4g})",
-                f"  final loss {self.final_loss:.4g}, test accuracy {tested}, "
-                f"{self.skipped_steps} of {self.steps} steps skipped",
-                f"  memory {self.memory_bytes:,} bytes",
-                f"  {self.flop_per_step:,} FLOP a step, {self.flop_per_second:.4g} FLOP/s",
-                f"  {100 * self.waiting_share:.1f} % of a step waited for its batch{bound}",
-                f"  energy {'not measured' if energy is None else f'{energy:.4g} J a step'}",
-            )
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +72,7 @@ class Benchmark:
         control: for each round the first mode's second run over its first, as ``time_ratios``.
         memory: what ``memory_bytes`` counts.
         energy: what ``joules_per_step`` counts, or "not measured".
+        margin: 0.02 if times from 1/1.02 to 1.02 of the first mode's would not matter.
     """
 
     device: str
@@ -96,6 +83,7 @@ class Benchmark:
     control: tuple[float, ...]
     memory: str
     energy: str
+    margin: float = TIME_MARGIN
 
     def result(self, mode: str) -> ModeResult:
         """What a mode did.
@@ -110,51 +98,82 @@ class Benchmark:
         raise KeyError(f"{mode} did not take part; these did: {took_part}")
 
     @property
-    def noise(self) -> tuple[float, float, float]:
-        """The smallest, the median and the largest ratio of the A/A control."""
-        return spread(self.control)
+    def control_verdict(self) -> TimeVerdict:
+        """The first mode's second run over its first, against ``CONTROL_MARGIN``, 5 %."""
+        return time_verdict(self.control, margin=CONTROL_MARGIN)
 
-    def verdict(self, mode: str) -> str:
-        """Whether the mode is faster or slower than the first, as far as the control allows.
+    @property
+    def trouble(self) -> str:
+        """Why these times are not to be trusted: a bad A/A control. Empty if they are."""
+        return control_trouble({self.results[0].mode: self.control_verdict})
 
-        There is "no measurable difference" when its median ratio lies from the smallest to the
-        largest ratio of the control. Of two arms that are equal, chance takes the median out of
-        that range in 3 of 100 benchmarks with 9 rounds, in 17 with 5 and in 40 with 3: so many of
-        all orders of 2n independent ratios have the middle one of n outside the other n.
+    def verdict(self, mode: str) -> TimeVerdict:
+        """Whether a step of the mode takes less or more time than one of the first mode.
 
         Raises:
             KeyError: the mode did not take part.
+            ValueError: the mode is the first, which the others are compared with.
         """
-        low, _, high = self.noise
-        first, middle = self.results[0].mode, self.result(mode).ratio[1]
-        if mode == first:
-            return "the others are compared with it"
-        if isnan(low) or isnan(middle):
-            return "not measurable: the clock shows 0 for a step, take more work a step"
-        spread = f"the A/A spread of {low:.3f} to {high:.3f}"
-        if low <= middle <= high:
-            return f"no measurable difference: {middle:.3f} lies inside {spread}"
-        faster = "faster" if middle < low else "slower"
-        return f"{faster}: a step takes {middle:.3f} of {first}'s time, outside {spread}"
+        if mode == self.results[0].mode:
+            raise ValueError(f"the others are compared with {mode}: see control_verdict")
+        ratios = self.result(mode).time_ratios
+        return time_verdict(ratios, control=self.control, margin=self.margin)
 
     def describe(self) -> str:
-        """All of it as lines of text."""
-        first, (low, middle, high) = self.results[0].mode, self.noise
-        lines = [
-            f"{self.device}, torch {self.torch}, measured {self.measured[:10]}",
-            *["16 bits are emulated here: the times say nothing of a GPU"] * self.emulated,
-            f"memory: {self.memory}",
-            f"energy: {self.energy}",
-            f"A/A control, {first} over {first}: {middle:.3f} ({low:.3f} to {high:.3f}, "
-            f"{len(self.control)} rounds)",
-        ]
-        for result in self.results:
-            lines.append(result.describe())
-            low, middle, high = result.ratio
-            if result.mode != first:
-                lines.append(
-                    f"  time ratio to {first} {middle:.3f} (quartiles {low:.3f} to {high:.3f}; "
-                    f"A/A {self.noise[1]:.3f})"
-                )
-            lines.append(f"  {self.verdict(result.mode)}")
-        return "\n".join(lines)
+        """The times as lines of text, one a mode."""
+        return "\n".join([*self._above(), *map(self._line, self.results)])
+
+    def _above(self) -> list[str]:
+        control = self.trouble or f"A/A control: {self.control_verdict.describe()}"
+        lines = [f"{self.device}, torch {self.torch}, measured {self.measured[:10]}", control]
+        return lines + ["16 bits are emulated here: the times say nothing of a GPU"] * self.emulated
+
+    def _line(self, result: ModeResult) -> str:
+        line = f"{result.mode}: {result.quartiles_ms[1]:.3g} ms a step"
+        if result is not self.results[0]:
+            line += f"; over {self.results[0].mode}, {self.verdict(result.mode).describe()}"
+        return line + "; more than half of it waits for data" * (result.waiting_share > 0.5)
+
+    def _repr_html_(self) -> str:
+        below = (
+            f"Ratios: to the time of {self.results[0].mode}, round by round; margin "
+            f"{100 * self.margin:g} %. Memory: {self.memory}. Energy: {self.energy}."
+        )
+        return table([*map(self._row, self.results)], above=self._above(), below=below)
+
+    def _row(self, result: ModeResult) -> dict[str, str]:
+        low, middle, high = result.quartiles_ms
+        first = result is self.results[0]
+        found = self.control_verdict if first else self.verdict(result.mode)
+        accuracy, joules = result.test_accuracy, result.joules_per_step
+        return {
+            "mode": result.mode,
+            "ms a step (quartiles)": f"{middle:.3g} ({low:.3g} to {high:.3g})",
+            "time ratio": f"A/A {found.interval}" if first else found.interval,
+            "verdict": "" if first else found.answer,
+            "memory": readable_bytes(result.memory_bytes),
+            "GFLOP/s": f"{result.flop_per_second / 1e9:.3g}",
+            "waits for data": f"{100 * result.waiting_share:.0f} %",
+            "loss": f"{result.final_loss:.4g}",
+            "skipped steps": f"{result.skipped_steps} of {result.steps}",
+            "test accuracy": "" if accuracy is None else f"{accuracy:.4f}",
+            "J a step": "" if joules is None else f"{joules:.4g}",
+        }
+
+    def plot(self) -> Picture:
+        """The time ratios of all rounds with their intervals, the A/A control first."""
+        first, *others = self.results
+        found = {first.mode: (self.control, self.control_verdict)}
+        found |= {other.mode: (other.time_ratios, self.verdict(other.mode)) for other in others}
+        said = ["A/A control", *(verdict.answer for _, verdict in list(found.values())[1:])]
+        where = f"on {self.device}" + ", 16 bits emulated" * self.emulated
+        return intervals(
+            {
+                mode: (ratios, v.low, v.ratio, v.high, word)
+                for (mode, (ratios, v)), word in zip(found.items(), said, strict=True)
+            },
+            none=1,
+            margin=(1 / (1 + self.margin), 1 + self.margin),
+            label=f"time of a step over that of {first.mode}",
+            caption=f"Measured {where}. {self.trouble}".strip(),
+        )

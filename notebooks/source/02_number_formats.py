@@ -10,14 +10,11 @@
 # - read the bits of any float format as a number;
 # - predict when an addition changes nothing, how a number rounds, and when it overflows or underflows;
 # - say which of FP16, BF16 and FP8 suits a given tensor, and why.
-#
-# There are two sittings.
 
 # %% [markdown]
 # ## Sitting A: the values of a format
 #
-# *You are here:* **a sum that stops** → four bits → sixteen bits → the gap → *stop* → rounding →
-# real tensors → eight bits → six statements
+# *You are here:* **a sum that stops** → four bits → sixteen bits → the gap → *stop*
 
 # %%
 import math
@@ -25,7 +22,7 @@ import pandas as pd, torch
 from labkit.labs.engine import predict, whose, yours
 from labkit.labs.number_formats import predictions as guesses, solutions as ours
 from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, check_ulp
-from labkit.formats import BF16, E2M1, FP16, quantize, spacing
+from labkit.formats import BF16, E2M1, FP16, spacing
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -41,8 +38,7 @@ warm_up("02_number_formats")
 # An optimizer changes each weight a little, thousands of times, so a weight is a long sum. Suppose that a
 # sum is kept in FP16 and has reached 2048. FP16 can hold numbers up to 65504, so there is plenty of room.
 #
-# The next cell adds 1. The result stays hidden until you guess it: type a number, press Enter, and say how
-# sure you are. **Show me** gives the answer without a guess.
+# The next cell adds 1. The result stays hidden until you guess it.
 
 
 # %% predict="step-at-2048"
@@ -83,8 +79,7 @@ def step():
 # This gives 0 for $m = 0$ and 0.5 for $m = 1$. A nonzero number with $E = 0$ is called **subnormal**, and a
 # number with an implied 1 is called **normal**.
 #
-# Try it in the explorer. Click a bit, or move with the arrow keys and toggle with the space bar. First
-# reach 6, then −0.5, and then find the two codes that mean zero.
+# Try it in the explorer. First reach 6, then −0.5, and then find the two codes that mean zero.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -141,8 +136,7 @@ check_e2m1_value(e2m1_value)
 # </details>
 
 # %% [markdown]
-# The next cell prints your function's values for the codes 0 to 7 (labkit's until yours passes) and draws
-# all values of E2M1.
+# The next cell prints your function's values for the codes 0 to 7 and draws all values of E2M1.
 
 # %% tags=["nbval-ignore-output"]
 from labkit import plots
@@ -154,31 +148,14 @@ plots.number_line([E2M1], limit=6)
 # %% [markdown]
 # ### Spacing, and a scale for each block
 #
-# From 1 to 2 the values are 0.5 apart, from 2 to 4 they are 1 apart, and from 4 to 6 they are 2 apart. In every float format the values from
-# one power of two to the next are evenly spaced, and the spacing doubles at each power of two. Only the
-# subnormals differ: below 1, the smallest normal value, the spacing stays 0.5 down to 0.
+# From 2 to 4 the values are 1 apart, and from 4 to 6 they are 2 apart. In every float format the values from one
+# power of two to the next are evenly spaced, and the spacing doubles at each power of two. Only the subnormals
+# differ: below 1, the smallest normal value, the spacing stays 0.5 down to 0.
 #
 # The weights of a network are often near 0.05, and E2M1 alone would round all of them to 0. An FP4 tensor
 # is therefore stored in blocks that each have a **scale**: in MXFP4 a power of two for 32 values, in NVFP4
-# an 8-bit float for 16. The next cell applies MXFP4's rule to four weights. The scale is the power of two for
-# which the largest magnitude, divided by the scale, is at least 4 and less than 8, because 4 is the largest
-# power of two in E2M1. Each weight is divided by the scale, rounded (above 6 to 6), and multiplied by the
-# scale again.
-
-# %%
-weights = torch.tensor([0.031, -0.012, 0.045, 0.001])
-scale = 2.0 ** (math.floor(math.log2(weights.abs().max())) - 2)
-pd.DataFrame(
-    {
-        "weight": weights,
-        "E2M1 alone": quantize(weights, E2M1),
-        "E2M1 with a scale": quantize(weights / scale, E2M1) * scale,
-    }
-).round(6)
-
-# %% [markdown]
-# With the scale, the first three weights are kept within 5 %. The last one still becomes 0: divided by the
-# scale it is 0.128, less than half of 0.5, the smallest nonzero magnitude of E2M1.
+# an 8-bit float for 16. With a scale of 2⁻⁷ (0.0078) the weight 0.045 is stored as 6, because 0.045 / 2⁻⁷ is
+# 5.76, and read as 6 × 2⁻⁷ (0.047). The weight 0.001 still becomes 0.
 
 # %% [markdown]
 # ### Sixteen bits: FP16
@@ -268,7 +245,7 @@ table.map("{:.6g}".format).T
 
 # %% [markdown]
 # - **eps** is the distance from 1 to the next value, so it depends only on the number of mantissa bits. BF16
-#   has 7 of them, and an eps of 0.0078. FP16 has 10, and an eps of 0.00098.
+#   has 7 of them, and FP16 has 10.
 # - The **normal range** is the largest value divided by the smallest normal value. The table gives its log2. It
 #   depends mainly on the number of exponent bits. BF16 has 8, as many as FP32, and E5M2 has 5, as many
 #   as FP16.
@@ -343,22 +320,16 @@ pd.DataFrame(
 
 # %% [markdown]
 # Now you can explain the sum at the beginning. At 2048 the gap of FP16 is 2, so 2049 lies halfway between two
-# values. Such a *tie* goes to the neighbour whose mantissa field is even, here 2048; sitting B returns to this
-# rule. In BF16 the gap reaches 2 at 256 already, so a counter that adds 1
-# stops there.
-#
-# Near 0.05 the gap of BF16 is 0.00024. Adam's updates are at most about as large as the learning rate. With a
-# learning rate of 1e-4, an update of about 0.0001 is less than half of this gap (0.00012), so it does not
-# move a BF16 weight near 0.05. This is why mixed precision
-# training keeps the weights in FP32. Lab 04 calls them **master weights** where the model itself is 16-bit.
+# values; sitting B explains why it is rounded down. In BF16 the gap reaches 2 at 256 already, so a counter
+# that adds 1 stops there. Near 0.05 the gap of BF16 is 0.00024, and an update of 0.0001, less than half of it,
+# does not move a weight. This is why mixed precision training keeps the weights in FP32.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
 # %% [markdown]
 # ## Sitting B: rounding, and a format for a tensor
 #
-# *You are here:* a sum that stops → four bits → sixteen bits → the gap → *stop* → **rounding** →
-# real tensors → eight bits → six statements
+# *You are here:* *stop* → **rounding** → real tensors → eight bits → six statements
 
 # %%
 import math, torch
@@ -444,7 +415,7 @@ check_snap(snap)
 # </details>
 
 # %% [markdown]
-# The next cell compares your function with torch's cast on 3000 random values, and then shows a few cases.
+# The next cell compares your function with torch's cast, and then shows a few cases.
 
 # %%
 nearest = yours(snap, ours.snap)
@@ -467,8 +438,8 @@ pd.DataFrame({"rounds to": [f"{nearest(x):.7g}" for x in cases.values()]}, index
 # become 0.
 #
 # IEEE 754 defines other rounding directions too. In the explorer below, type `65519.99` and open *Every
-# rounding of x*: only `up` gives inf for sure. Stochastic rounding is not a mode of IEEE 754. It
-# goes up or down at random, with probabilities that make the average exact. Lab 03 uses it.
+# rounding of x*: only `up` gives inf for sure. Stochastic rounding, which goes up or down at random, is not a mode
+# of IEEE 754.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -575,13 +546,12 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# FP16 loses 28 % of the gradients, and BF16 loses none. BF16 pays with precision: its error on the weights is about eight times
-# that of FP16. On the gradients it is the other way round, because most gradients that survive
-# in FP16 are subnormal and have lost significant bits.
+# BF16 loses none of the gradients. It pays with precision: its error on the weights is about eight times that of
+# FP16. On the gradients it is the other way round, because most gradients that survive in FP16 are subnormal and have
+# lost significant bits.
 #
 # Do not call a value lost only because it lies below the smallest *normal* value. 94 % of
-# these gradients lie below it, but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with **loss scaling**: the
-# loss, and with it every gradient of the backward pass, is multiplied by a constant.
+# these gradients lie below it, but FP16 keeps most of them as subnormals. Lab 04 saves the lost 28 % with loss scaling.
 
 # %%
 gradients = tensors["gradients"].abs()
@@ -609,9 +579,8 @@ print(
 # *16 minutes, optional.* Find the widths and the bias of a format that holds these gradients. To try a format, change `trial`
 # in the cell above and run it again.
 #
-# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers; with the sign bit the
-#   widths make eight bits. inf and NaN are as in IEEE 754, so you need at least two exponent bits and one
-#   mantissa bit.
+# - **Answer:** `dict(exponent_bits=..., mantissa_bits=..., bias=...)`, whole numbers. inf and NaN are as
+#   in IEEE 754, so you need at least two exponent bits and one mantissa bit.
 # - **Goal:** no value overflows, at most 1 % are lost, and the median relative error of the others is at most 6 %.
 # - **Given:** with $k$ exponent bits the finite values lie below $2^{2^k - 1 - \text{bias}}$.
 
@@ -640,11 +609,11 @@ check_eight_bits(eight_bits)
 # %% [markdown]
 # ### Why FP8 training often uses two formats
 #
-# With five exponent bits and two mantissa bits, a format holds these gradients with a median error of at most
-# 6 %. The common recipe for FP8 training uses this split, **E5M2**, for gradients, and **E4M3** for weights and
-# activations: they span fewer powers of two, so the third mantissa bit is worth more to them. The standard
-# formats have a fixed bias. Instead of changing the bias, training multiplies the tensor by a scale before
-# the cast. With a scale for each small block, some recipes use E4M3 for gradients too.
+# Five exponent bits and two mantissa bits can hold these gradients. The common recipe for FP8 training uses this
+# split, **E5M2**, for gradients, and **E4M3** for weights and activations: they span fewer powers of two, so the
+# third mantissa bit is worth more to them. The standard formats have a fixed bias. Instead of changing the bias,
+# training multiplies the tensor by a scale before the cast. With a scale for each small block, some recipes use E4M3
+# for gradients too.
 #
 # ### Two formats called E4M3
 #
@@ -663,16 +632,15 @@ pd.DataFrame(
 )
 
 # %% [markdown]
-# A code that is a number in both means half as much in E4M3FNUZ. Besides, E4M3FNUZ uses the code of −0.0 for its
-# only NaN. If you load a checkpoint saved in one format as if it were in the other, you get wrong weights
-# and no error.
+# A code that is a number in both means half as much in E4M3FNUZ. If you load a checkpoint saved in one format as if
+# it were in the other, you get wrong weights and no error.
 #
 # ### TF32
 #
 # TF32 is not a dtype: the tensor stays FP32. When TF32 is on, the matrix units of NVIDIA GPUs from Ampere on
 # round the inputs of an FP32 matmul to 8 exponent bits and at least 10 mantissa bits, and add the products
 # in FP32. So TF32 has about the range of FP32 and
-# about the precision of FP16. Lab 06 shows how to switch it on.
+# about the precision of FP16.
 
 # %% [markdown]
 # ### Six statements about formats
@@ -718,8 +686,7 @@ def sentences():
 # %% [markdown]
 # ### Say it
 #
-# Where a question asks you to speak, say your answer aloud, write it down in
-# one line, and then tick what you said.
+# Where a question asks you to speak, answer aloud, write one line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

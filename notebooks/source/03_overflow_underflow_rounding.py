@@ -14,7 +14,7 @@
 # %% [markdown]
 # ## Sitting A: values outside the range
 #
-# *You are here:* **two kinds of fault** → float32 inside torch → log-sum-exp → masks → matmuls → *stop* → sitting B
+# *You are here:* **two kinds of fault** → float32 inside torch → log-sum-exp → masks → matmuls → *stop*
 
 # %%
 import math, torch
@@ -34,7 +34,7 @@ warm_up("03_overflow_underflow_rounding")
 # %% [markdown]
 # ### Two kinds of fault
 #
-# One FP16 run shows NaN. In another the loss stands still. They need different remedies.
+# One FP16 run shows NaN. In another the loss stands still.
 #
 # - In a **range fault** a value lies outside the format. FP16 ends at 65504, so 1e5 becomes inf. Magnitudes below
 #   2⁻²⁵ (3e-8) become 0.
@@ -104,9 +104,8 @@ first = {name: [f"{y.flatten()[0].item():.1f}" for y in pair] for name, pair in 
 pd.DataFrame(first, index=["one call", "a chain of calls"]).T
 
 # %% [markdown]
-# Every chain ends in NaN, 0 or inf. (In the last row the sum, 100000, does not fit.) So take care with chains: your
-# own softmax or RMSNorm, attention scores, a custom loss. Compute the chain in float32 and round at its end, or
-# rewrite it so that no intermediate value is large.
+# Take care with chains: your own softmax or RMSNorm, attention scores, a custom loss. Compute the chain in float32 and
+# round at its end, or rewrite it so that no intermediate value is large.
 
 # %% [markdown]
 # ### Log-sum-exp
@@ -325,10 +324,8 @@ for name, chosen in dtypes.items():
     print(f"FP16 in, {name:26} error {error:.0e}")
 
 # %% [markdown]
-# Rounding the output to FP16 makes the error about 10 times larger, and FP16 sums make it another 40 times larger.
-# On a GPU, torch by default
-# asks cuBLAS for float32 sums of 16-bit inputs, but cuBLAS may split a long sum (split-K) and round the parts to 16 bits. Two flags permit
-# this, and both are True by default:
+# The FP16 sums cost most. On a GPU, torch by default asks cuBLAS for float32 sums of 16-bit inputs, but cuBLAS may
+# split a long sum (split-K) and round the parts to 16 bits. Two flags permit this, and both are True by default:
 
 # %%
 flags = torch.backends.cuda.matmul
@@ -338,32 +335,25 @@ flags.allow_fp16_reduced_precision_reduction, flags.allow_bf16_reduced_precision
 # ### Gradual underflow
 #
 # *Optional.* Below 2⁻¹⁴ FP16 loses its bits one by one: **gradual underflow**. Some hardware modes **flush**
-# subnormals to zero. The figure shows gradients of lab 02; the pale part of the bar is subnormal.
+# subnormals to zero. The cell tries both on the gradients of lab 02.
 
-# %% tags=["nbval-ignore-output"]
-from labkit import plots
+# %%
 from labkit.formats.histograms import range_report
 from labkit.training.data import digits_mlp
 
 gradients = digits_mlp()["gradients"]
-report = range_report(gradients, FP16)
-plots.windows({"gradients": report}, [FP16], provenance="Recorded after 400 float32 steps.")
-
-# %%
+lost = range_report(gradients, FP16).share_lost
 flushed = (quantize(gradients, FP16).abs() < FP16.smallest_normal).float().mean().item()
-print(f"0 in FP16: {report.share_lost:.0%}; 0 if subnormals are flushed: {flushed:.0%}")
+print(f"0 in FP16: {lost:.0%}; 0 if subnormals are flushed: {flushed:.0%}")
 
 # %% [markdown]
-# Two thirds of these gradients survive as subnormals. Thanks to subnormals, a - b is 0 only if a equals b. Still, 1 /
-# (a - b) is inf for every difference up to 2⁻¹⁶.
+# Thanks to subnormals, a - b is 0 only if a equals b. Still, 1 / (a - b) is inf for every difference up to 2⁻¹⁶.
 
 # %% [markdown]
 # ### An eps that FP16 can hold
 #
 # A norm divides by $\sqrt{\text{mean}(x^2) + \epsilon}$, so that a row of zeros gives 0 and not 0 / 0. FP16 holds the
-# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0. With FP16 state, Adam (unless fused) then divides by 0 wherever v, its
-# running mean of squared gradients, is 0. At the first step v is only 0.001 g² (with β₂ = 0.999). A
-# gradient g of 1e-3 gives v = 1e-9, which FP16 also rounds to 0.
+# usual 1e-5 as a subnormal. It rounds 1e-8, Adam's eps, to 0, as run C of lab 01 showed.
 #
 # ### Exercise: a norm that survives
 #
@@ -397,7 +387,7 @@ checks.check_unit_rms(unit_rms)
 # %% [markdown]
 # ## Sitting B: values that rounding loses
 #
-# *You are here:* sitting A → *stop* → **sums** → stochastic rounding → Kahan → compiled code
+# *You are here:* *stop* → **sums** → stochastic rounding → Kahan → compiled code
 
 # %%
 import math, torch
@@ -409,8 +399,7 @@ from labkit.formats import BF16, FP16, FP32, FloatFormat, quantize, spacing
 # %% [markdown]
 # ### Reach the sum
 #
-# In the sums of this sitting every value fits into the range. Choose a format in the widget and add ones, up to 1000
-# additions with one click. Where does the sum stop growing in FP16, and where in BF16?
+# Choose a format in the widget and add ones. Where does the sum stop growing in FP16, and where in BF16?
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
@@ -418,9 +407,8 @@ from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTh
 ReachTheSum()
 
 # %% [markdown]
-# FP16 stops at 2048, where the gap is 2, and BF16 at 256. A term that is smaller than half a gap is lost. This is
-# called **swamping**. At exactly half a gap the neighbour with the even mantissa wins, here the old sum. Does torch's
-# own `sum` suffer from swamping?
+# A term that is smaller than half a gap is lost. At exactly half a gap, as here, the even mantissa wins. This is called
+# **swamping**. Does torch's own `sum` suffer from swamping?
 
 
 # %% predict="torch-sum"
@@ -475,7 +463,7 @@ checks.check_total(total)
 # A BF16 weight is 1 and gets updates of 1e-4. The gap above 1 is 2⁻⁷ (0.0078), so rounding to nearest loses each
 # update. **Stochastic rounding** keeps them on average. 1 + 2⁻⁹ lies a quarter of the way from 1 to the next value,
 # so it goes up with probability 1/4 and down with 3/4: its mean is 1 + 2⁻⁹. Some BF16 training therefore keeps no
-# FP32 copy of the weights. It pays with noise, as you will see below.
+# FP32 copy of the weights.
 #
 # ### Exercise: fair rounding
 #
@@ -538,8 +526,7 @@ lines = {
 running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF16)
 
 # %% [markdown]
-# Rounding to nearest never leaves 1. A stochastically rounded weight waits, then jumps by a whole gap. The mean
-# follows the exact line. The price is noise: the final weights have a standard deviation of about 0.03.
+# A stochastically rounded weight waits, then jumps by a whole gap. The mean follows the exact line. The price is noise: the final weights have a standard deviation of about 0.03.
 
 # %% [markdown]
 # ### Kahan in BF16
@@ -591,8 +578,7 @@ checks.check_kahan(kahan)
 # Four lines: `y = value - ...`, `t = s + y`, `c = (... - s) - ...`, `s = t`. Why is that one last?
 # </details>
 #
-# Both series of updates add up to 0.1. On the right the updates are ten times smaller, and there are ten times as
-# many.
+# Both series of updates add up to 0.1.
 
 # %% tags=["nbval-ignore-output"]
 carry = yours(kahan, ours.kahan)
@@ -615,8 +601,7 @@ print("after 10,000 updates of 1e-5, Kahan:", by_kahan[-1], f" stochastic: {mean
 # %% [markdown]
 # On the right c itself stalls. It stops at -2⁻⁸ (half the gap of s), where its own gap is 2⁻¹⁵, and 1e-5 is less than
 # half of that. Two BF16 numbers behave like one of about 16 bits: updates below about 2⁻¹⁶ of the weight (1.5e-5) are
-# lost. The textbook bound on the error of n terms is about (2u + n u²) times the sum of their
-# magnitudes (Higham), where u bounds the relative error of one rounding. In BF16 u is 2⁻⁸, so n u² reaches 2u at some 512 terms and 1 at some 65,536.
+# lost.
 #
 # **Neumaier's** variant collects the losses and adds them at the end. It helps where a term exceeds the sum, but in
 # BF16 the collected losses stall too:
@@ -643,7 +628,7 @@ print("eager, two roundings:", (a * 4096 / 4096).item())
 print("fused, one rounding: ", (a.float() * 4096 / 4096).half().item())
 
 # %% [markdown]
-# Usually the fused result is more accurate. But fusion breaks Kahan summation. With t in float32, `t - s` is almost
+# Fusion breaks Kahan summation. With t in float32, `t - s` is almost
 # y, so c is almost 0, and storing s in BF16 loses the update. With torch 2.13, 1000 compiled Kahan updates of 1e-4
 # leave a BF16 weight at 1.0; eager updates give 1.1016. `torch._inductor.config.emulate_precision_casts = True`
 # restores eager's roundings.
@@ -700,8 +685,7 @@ for name, sums in {
     print(f"{name:26} relative error {(sums / terms.sum(dim=1) - 1).abs().max():.0e}")
 
 # %% [markdown]
-# Truncation errs toward 0. All terms here are positive, so the errors have one sign and add up: in this sum 14
-# truncated bits do worse than the 11 bits of FP16 rounded to nearest.
+# Truncation errs toward 0. All terms here are positive, so the errors have one sign and add up.
 
 # %% [markdown]
 # ### A tolerance with a reason

@@ -23,6 +23,22 @@ def fact(widget, dtype, name):
     return row.get_by_role("button", name=name)
 
 
+def test_the_row_of_the_recipe_is_marked_and_its_evidence_open(widget):
+    marked = widget.locator(".dv-mark")
+    assert marked.get_by_role("rowheader").all_inner_texts() == ["fp16"]
+    opened = widget.locator("button[aria-pressed=true]")
+    assert opened.count() == 1
+    assert opened.get_attribute("aria-label") == "accelerated: yes"
+    assert widget.locator(".dv-why").inner_text().startswith("fp16, accelerated: yes.")
+    # What every device can is plain: frames are left to what tells devices apart.
+    frames = widget.locator("tbody button").evaluate_all(
+        "all => all.filter(b => getComputedStyle(b).borderTopColor != 'rgba(0, 0, 0, 0)')"
+        ".map(b => b.getAttribute('aria-label'))"
+    )
+    assert frames.count("accelerated: yes") + frames.count("accelerated: no") == 8
+    assert "storable: yes" not in frames and "computable: yes" not in frames
+
+
 def test_by_mouse_an_answer_tells_its_evidence(widget):
     bf16 = fact(widget, "bf16", "accelerated")
     assert bf16.inner_text() == "no"

@@ -43,7 +43,7 @@ def test_by_keyboard_alone(widget, workbench):
     widget.get_by_text("3 of 36:").first.wait_for()
     workbench.page.keyboard.press("Tab")
     workbench.page.keyboard.press("Tab")
-    assert workbench.focused() == "next"
+    assert "lk-main" in workbench.focused()  # the button "next"
     workbench.page.keyboard.press("Enter")
     widget.get_by_text("4 of 36:").first.wait_for()
     assert workbench.say("block.at") == "3"

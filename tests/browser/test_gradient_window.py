@@ -34,6 +34,16 @@ def at_the_start(widget):
     scale_is(widget, "2**0 = 1")
 
 
+def test_each_share_stands_beside_its_name_in_one_row(widget):
+    """JupyterLab lays out every list of terms in an output, and this one is no exception."""
+    names = [name.bounding_box() for name in widget.locator(".gw-shares dt").all()]
+    shares = [share.bounding_box() for share in widget.locator(".gw-shares dd").all()]
+    assert len(names) == len(shares) > 1
+    assert len({round(place["y"] + place["height"] / 2) for place in names + shares}) == 1
+    for name, share in zip(names, shares, strict=True):
+        assert 0 < share["x"] - name["x"] - name["width"] < 20
+
+
 def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
     drawing = widget.locator(".gw-drawing")
     drawing.scroll_into_view_if_needed()

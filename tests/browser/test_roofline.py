@@ -40,6 +40,13 @@ def test_python_moves_the_slider_and_the_words_follow(widget, workbench):
     assert widget.get_by_role("img").get_attribute("aria-label") == said
 
 
+def test_the_axes_read_as_numbers(widget):
+    ticks = widget.locator("svg.rl-drawing text").all_text_contents()
+    for text in ("0.25", "8192", "100 TFLOP/s", "arithmetic intensity, FLOP a byte"):
+        assert text in ticks
+    assert "second-hand" in widget.locator(".rl-note").inner_text()
+
+
 def test_by_mouse_the_dots_move(widget):
     slider = widget.get_by_role("slider")
     box = slider.bounding_box()

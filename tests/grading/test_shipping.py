@@ -216,6 +216,5 @@ def test_constants_of_the_notebook_are_shipped_and_no_other():
     found = pickle.loads(shipping.public_data("05_automatic_mixed_precision", MODULES))
     # The lists of operations, which it does read, lie beside its checks: in the sandbox anyway.
     assert found and not any(found.values())
-    assert pickle.loads(shipping.public_data("02_number_formats", MODULES)) == {
-        "labkit.labs.number_formats.checks": {}
-    }
+    found = pickle.loads(shipping.public_data("02_number_formats", MODULES))
+    assert "labkit.labs.number_formats.checks.gaps" in found and not any(found.values())

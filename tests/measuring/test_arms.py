@@ -1,4 +1,4 @@
-"""Paired rounds: who runs when, what belongs to whom, and what quartiles and a spread are."""
+"""Paired rounds: who runs when, what belongs to whom, and what quartiles are."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from labkit.measuring import throughput as measuring
-from labkit.measuring.arms import quartiles, ratio, spread, take_turns
+from labkit.measuring.arms import quartiles, ratio, take_turns
 
 
 def turns(count, rounds, **settings):
@@ -52,13 +52,9 @@ def test_quartiles_are_those_of_numpy(count):
     np.testing.assert_allclose(quartiles(values.tolist()), expected, rtol=1e-14)
 
 
-def test_a_spread_is_the_whole_range_and_not_the_quartiles():
-    assert spread([1.5, 0.5, 1.0, 1.25]) == (0.5, 1.125, 1.5)
-
-
 @pytest.mark.parametrize("values", [[], [1.0, math.nan, 2.0], [math.nan]])
 def test_no_values_or_a_nan_among_them_say_nothing(values):
-    assert all(map(math.isnan, (*quartiles(values), *spread(values))))
+    assert all(map(math.isnan, quartiles(values)))
 
 
 def test_a_ratio_with_a_zero_says_nothing():
@@ -66,27 +62,39 @@ def test_a_ratio_with_a_zero_says_nothing():
     assert math.isnan(ratio(0.0, 4.0)) and math.isnan(ratio(4.0, 0.0))
 
 
-def test_the_control_of_measure_is_the_largest_fp32_product_over_itself(monkeypatch):
+def test_at_each_size_the_fp32_product_runs_twice(monkeypatch):
     runs = Counter()
 
     def seconds(operation):
-        """That of matrices of 32 in fp32 takes three times as long when it comes again."""
+        """Matrices of 32 in fp32 take three times as long when they come again."""
         runs[operation] += 1
-        assert operation in (small, large, other)
         return 3.0 if operation is large and runs[operation] % 2 == 0 else 1.0
 
-    small, large, other, silent = (
+    small, large, other, silent, alone = (
         measuring._Operation("matmul", dtype, size, 1.0, torch.device("cpu"), None)
-        for dtype, size in (("fp32", 16), ("fp32", 32), ("bf16", 32), ("fp8", 32))
+        for dtype, size in (("fp32", 16), ("fp32", 32), ("bf16", 32), ("fp8", 32), ("int8", 64))
     )
-    for operation in (small, large, other):
+    copied = measuring._Operation("copy", "fp32", 128, 1.0, torch.device("cpu"), None)
+    running = [small, other, large, alone, copied]
+    for operation in running:
         operation.call = print
     monkeypatch.setattr(measuring._Operation, "run", seconds)
-    control = measuring._rounds([small, large, other, silent], deadline=0.0, tick=lambda: None)
-    assert runs == {small: 3, large: 6, other: 3}
-    assert small.seconds == other.seconds == (1.0, 1.0, 1.0) and silent.seconds == ()
-    assert control == tuple({1.0: 3.0, 3.0: 1 / 3}[own] for own in large.seconds)
+    measuring._rounds([*running, silent], deadline=0.0, tick=lambda: None)
+    assert runs == {small: 10, large: 10, other: 5, alone: 10, copied: 5}, "five rounds at least"
+    assert large.timing().control == tuple({1.0: 3.0, 3.0: 1 / 3}[own] for own in large.seconds)
+    assert small.timing().control == alone.timing().control == (1.0,) * 5
+    assert other.again == copied.again == silent.again == silent.seconds == ()
 
 
-def test_where_nothing_can_run_there_is_no_control():
-    assert measuring._rounds([], deadline=math.inf, tick=lambda: None) == ()
+def test_rounds_end_when_more_would_show_no_more(monkeypatch):
+    operation = measuring._Operation("copy", "fp32", 128, 1.0, torch.device("cpu"), None)
+    operation.call = print
+    monkeypatch.setattr(measuring._Operation, "run", lambda operation: 1.0)
+    measuring._rounds([operation], deadline=math.inf, tick=lambda: None)
+    assert len(operation.seconds) == 200
+
+
+def test_where_nothing_can_run_nothing_is_timed():
+    operation = measuring._Operation("copy", "fp32", 128, 1.0, torch.device("cpu"), None)
+    measuring._rounds([operation], deadline=math.inf, tick=lambda: None)
+    assert operation.seconds == operation.again == ()

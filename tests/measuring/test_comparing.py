@@ -6,7 +6,6 @@ Rules about time are tested on a clock that only the test moves; no test asserts
 import dataclasses
 import math
 import sys
-from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +20,6 @@ from labkit.measuring import (
     accuracy_impact,
     benchmark,
     energy,
-    quality,
     speed,
     verdict,
 )
@@ -124,8 +122,9 @@ def test_ratios_are_paired_so_a_machine_that_slows_down_changes_none(simulate):
     assert bf16.time_ratios == (0.5,) * 5
     assert found.result("fp32").time_ratios == found.control == (1.0,) * 5
     assert max(bf16.step_ms) == 16 * min(bf16.step_ms)
-    assert found.verdict("bf16").startswith("faster: a step takes 0.500 of fp32's time")
-    assert found.verdict("fp32") == "the others are compared with it"
+    assert found.verdict("bf16").answer == "faster" and found.verdict("bf16").ratio == 0.5
+    with pytest.raises(ValueError, match="the others are compared with fp32"):
+        found.verdict("fp32")
 
 
 def test_the_median_of_a_block_counts_not_its_one_slow_step(simulate):
@@ -142,40 +141,43 @@ def test_an_effect_of_order_is_in_the_control_and_makes_no_verdict(simulate):
     found = compare(rounds=9, warm_up=0)
     assert set(found.control) == {0.5, 2.0}
     assert set(found.result("bf16").time_ratios) == {0.5, 1.0}
-    assert found.verdict("bf16").startswith("no measurable difference")
-    assert found.verdict("bf16") in found.describe()
+    assert found.verdict("bf16").answer == "inconclusive"
+    assert found.verdict("bf16").describe() in found.describe()
 
 
 def test_a_clock_that_shows_no_time_divides_nothing_by_zero(simulate):
     simulate(lambda mode, block, step: 0.0)
-    found = compare()
+    found = compare(rounds=5)
     bf16 = found.result("bf16")
-    assert found.verdict("bf16").startswith("not measurable")
-    assert math.isnan(bf16.ratio[1]) and math.isnan(found.noise[0])
+    assert found.verdict("bf16").answer == "inconclusive"
+    assert math.isnan(found.verdict("bf16").ratio)
     assert math.isnan(bf16.flop_per_second)
     assert bf16.waiting_share == 0.0
-    assert "not measurable" in found.describe()
+    assert found.describe().count("the clock showed 0") == 2, "of the control and of bf16"
 
 
 class SlowLoader:
-    """Takes three seconds of the simulated clock for a batch."""
+    """Takes three seconds of the simulated clock for a batch, and once an hour."""
 
-    def __init__(self, batches):
-        self.batches, self.simulation = batches, None
+    def __init__(self, batches, stalled=None):
+        self.batches, self.stalled, self.read, self.simulation = batches, stalled, 0, None
 
     def __iter__(self):
         for batch in self.batches:
-            self.simulation.now += 3.0
+            self.simulation.now += 3600.0 if self.read == self.stalled else 3.0
+            self.read += 1
             yield batch
 
 
-def test_the_share_of_a_step_that_waits_for_its_batch(simulate):
-    loader = SlowLoader(listed())
+@pytest.mark.parametrize("stalled", [None, 16, 20, 24])  # in a block of each arm
+def test_the_share_of_a_step_that_waits_for_its_batch(simulate, stalled):
+    loader = SlowLoader(listed(), stalled)
     loader.simulation = simulate(lambda mode, block, step: 1.0)
-    found = compare(batches=loader)
-    assert found.result("bf16").step_ms == (4000.0,) * 6
-    assert found.result("bf16").waiting_share == 0.75
-    assert "75.0 % of a step waited for its batch: input bound" in found.describe()
+    found = compare(batches=loader, rounds=3)
+    assert loader.read == 49 and found.result("bf16").quartiles_ms[1] == 4000.0
+    assert [result.waiting_share for result in found.results] == [0.75, 0.75]
+    assert found.describe().count("more than half of it waits for data") == 2
+    assert "<td>75 %</td>" in found._repr_html_()
 
 
 # What the report says
@@ -188,7 +190,7 @@ def result(mode, ratios=(1.0,), **facts):
         "skipped_steps": 0,
         "final_loss": 0.5,
         "test_accuracy": None,
-        "memory_bytes": 0,
+        "memory_bytes": 3 * 2**19,
         "flop_per_step": 6_000,
         "waiting_share": 0.0,
         "joules_per_step": None,
@@ -216,46 +218,51 @@ def test_rates_follow_from_the_median_step():
 
 
 def test_a_report_says_what_is_missing_and_knows_its_modes():
-    found = report([0.5], [1.0])
-    assert "test accuracy not tested" in found.describe()
-    assert "energy not measured" in found.describe()
-    assert "emulated" not in found.describe()
-    measured = result("bf16", joules_per_step=0.125, test_accuracy=0.75)
-    assert "energy 0.125 J a step" in measured.describe()
-    assert "test accuracy 0.7500" in measured.describe()
+    found = report([0.5] * 5, [1.0] * 5)
+    page = found._repr_html_()
+    assert "test accuracy" not in page and "J a step" not in page
+    assert "emulated" not in page + found.describe()
+    measured = result("fp16", (1.0,) * 5, joules_per_step=0.125, test_accuracy=0.75)
+    page = dataclasses.replace(found, results=(*found.results, measured))._repr_html_()
+    assert "<td>0.125</td>" in page and "<td>0.7500</td>" in page
     with pytest.raises(KeyError, match="fp16 did not take part; these did: fp32, bf16"):
         found.result("fp16")
 
 
+def test_a_report_is_a_table_a_figure_and_a_line_a_mode():
+    found = report([0.5, 0.51, 0.49, 0.5, 0.52], [1.0, 1.01, 0.99, 1.0, 1.0])
+    found = dataclasses.replace(found, emulated=True)
+    lines = found.describe().splitlines()
+    assert len(lines) == 5 and "emulated" in lines[2]
+    assert lines[1].startswith("A/A control") and lines[4].endswith("a margin of 2 %: faster")
+    page = found._repr_html_()
+    assert page.count("<tr>") == 3 and page.count("A/A 1.000") == 1
+    assert "<td>1.5 MiB</td>" in page and "<td>faster</td>" in page and "emulated" in page
+    picture = found.plot()
+    assert "fp32: 1.000" in picture.alt and "bf16: 0.505" in picture.alt
+    assert "emulated" in picture.caption
+    dots = [line.get_xdata() for line in picture.figure.axes[0].lines if line.get_marker() == "."]
+    assert [list(values) for values in dots] == [
+        [1.0, 1.01, 0.99, 1.0, 1.0],
+        [0.5, 0.51, 0.49, 0.5, 0.52],
+    ]
+
+
 @pytest.mark.parametrize(
-    ("ratios", "control", "word"),
+    ("control", "bad"),
     [
-        ([0.9, 0.8, 0.7], [0.8, 1.0, 1.1], "no"),  # 0.8 is the edge
-        ([0.9, 0.79, 0.7], [0.8, 1.0, 1.1], "faster"),
-        ([1.2, 1.11, 1.0], [0.8, 1.0, 1.1], "slower"),
-        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], "no"),
-        ([1.0, math.nan, 1.0], [1.0, 1.0, 1.0], "not"),
-        ([1.0, 1.0, 1.0], [1.0, math.nan, 1.0], "not"),
+        ([1.0, 1.04, 0.96, 1.03, 0.97, 1.0], False),
+        ([1.0, 1.06, 0.96, 1.03, 0.97, 1.0], True),  # too wide
+        ([1.06, 1.07, 1.06, 1.08, 1.06, 1.07], True),  # equal arms differ
+        ([1.0, 1.0, 1.0, 1.0], True),  # too few
+        ([1.0, 1.0, math.nan, 1.0, 1.0], True),
     ],
 )
-def test_the_verdict_by_the_spread_of_the_control(ratios, control, word):
-    assert report(ratios, control).verdict("bf16").split()[0].rstrip(":") == word
-
-
-def test_how_often_equal_arms_are_told_apart_is_as_documented():
-    def by_formula(n):
-        """The middle one of n outside the others: the top (or bottom) ranks are all its own."""
-        top = (n + 1) // 2
-        return 2 * math.comb(2 * n - top, n - top) / math.comb(2 * n, n)
-
-    for n in (3, 5):
-        orders = list(combinations(range(1, 2 * n + 1), n))
-        outside = 0
-        for ranks in orders:
-            others = [rank for rank in range(1, 2 * n + 1) if rank not in ranks]
-            outside += not report(map(float, ranks), others).verdict("bf16").startswith("no ")
-        assert outside / len(orders) == pytest.approx(by_formula(n))
-    assert [round(100 * by_formula(n)) for n in (9, 5, 3)] == [3, 17, 40]
+def test_a_bad_control_is_said_in_text_table_and_figure(control, bad):
+    found = report([0.5] * len(control), control)
+    assert bool(found.trouble) == bad
+    for shown in (found.describe(), found._repr_html_(), found.plot().caption):
+        assert ("Bad A/A control" in shown) == bad
 
 
 # Real training
@@ -399,6 +406,7 @@ def test_work_is_that_of_the_first_batch_also_if_another_is_short():
         ({"batches": iter([])}, r"read once.*list\(batches\)"),
         ({"batches": (batch for batch in ())}, "batches is a generator"),
         ({"test": (torch.zeros(3, 64), torch.zeros(2))}, "same number of samples"),
+        ({"margin": 0.0}, "margin=0.0"),
         ({"device": "gpu"}, "device='gpu'"),
     ],
 )
@@ -484,83 +492,6 @@ def test_nvml_is_asked_for_the_device_by_its_uuid(monkeypatch):
     assert counter.source.startswith("NVML")
 
 
-# A verdict on differences
-
-
-def spread_over(mean, half):
-    """Two differences whose 95 % interval is mean - half to mean + half: t is 12.706 for one."""
-    return [mean - half / 12.706, mean + half / 12.706]
-
-
-@pytest.mark.parametrize(
-    ("mean", "half", "margin", "answer"),
-    [
-        (-0.1, 0.7, 0.5, "inconclusive"),  # -0.8 to +0.6
-        (-0.1, 0.7, 0.9, "equivalent"),
-        (-0.1, 0.7, 0.75, "inconclusive"),  # only the low end is out
-        (-0.2, 0.1, 0.5, "equivalent"),  # it leaves 0 out, and is too small to matter
-        (-1.0, 0.4, 0.5, "worse"),
-        (-1.0, 0.6, 0.5, "inconclusive"),
-        (1.0, 0.4, 0.5, "better"),
-        (1.0, 0.6, 0.5, "inconclusive"),
-        (0.0, 0.0, 0.001, "equivalent"),  # A/A, bit by bit
-    ],
-)
-def test_verdicts_by_hand(mean, half, margin, answer):
-    found = verdict(spread_over(mean, half), margin)
-    assert (found.low, found.high) == pytest.approx((mean - half, mean + half), abs=1e-12)
-    assert found.answer == answer
-    assert found.describe().endswith(f"a margin of {margin:g}: {answer}")
-
-
-def test_an_interval_of_five_pairs():
-    # Deviations 2, 1, 0, -1, -2 from the mean 3: s = sqrt(10 / 4), half = 2.776 s / sqrt(5).
-    found = verdict([5, 4, 3, 2, 1], margin=10)
-    half = 2.776 * math.sqrt(2.5) / math.sqrt(5)
-    assert (found.mean, found.low, found.high) == pytest.approx((3, 3 - half, 3 + half))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_difference_that_is_no_number_decides_nothing(bad):
-    found = verdict([0.0, bad, 0.0], margin=0.5)
-    assert found.answer == "inconclusive"
-    assert math.isnan(found.mean) and math.isnan(found.low) and math.isnan(found.high)
-
-
-@pytest.mark.parametrize(
-    ("differences", "margin", "said"),
-    [
-        ([], 0.5, "0 paired differences"),
-        ([0.1], 0.5, "1 paired differences have no spread: pass 2 or more"),
-        ([0.1, 0.2], 0, "margin=0: pass a difference above 0"),
-        ([0.1, 0.2], -0.5, "margin=-0.5"),
-        ([0.1, 0.2], math.nan, "margin=nan"),
-        ([0.1, 0.2], math.inf, "margin=inf"),
-    ],
-)
-def test_no_verdict_without_pairs_and_a_margin(differences, margin, said):
-    with pytest.raises(ValueError, match=said):
-        verdict(differences, margin)
-
-
-def student_below(t, freedom, slices=4000):
-    """P(T <= t) by Simpson's rule: x = sqrt(v) tan(a) makes the density cos(a)**(v - 1)."""
-    end = math.atan(t / math.sqrt(freedom))
-    width = end / slices
-    weights = [1] + [4, 2] * (slices // 2 - 1) + [4, 1]
-    area = sum(w * math.cos(i * width) ** (freedom - 1) for i, w in enumerate(weights)) * width / 3
-    scale = math.gamma((freedom + 1) / 2) / (math.sqrt(math.pi) * math.gamma(freedom / 2))
-    return 0.5 + scale * area
-
-
-def test_the_table_of_student_is_right_to_its_last_digit():
-    for freedom, t in enumerate(quality._T, 1):
-        assert student_below(t - 0.0005, freedom) < 0.975 < student_below(t + 0.0005, freedom)
-    many = [1.0, -1.0] * 50
-    deviation = math.sqrt(100 / 99)
-    assert verdict(many, 1.0).high == pytest.approx(2.042 * deviation / 10)
-
-
 # Accuracy
 
 
@@ -577,27 +508,32 @@ def impact(modes=("fp32", "bf16"), **settings):
     return accuracy_impact(modes, **(given | settings))
 
 
-def test_every_mode_sees_the_same_weights_and_batches_and_the_control_another_order():
+def test_every_mode_sees_the_same_weights_and_batches_and_the_control_a_rounding():
     runs = []
 
     def noted():
         model, optimizer = make(lr=0.1)()
-        runs.append(([p.detach().clone() for p in model.parameters()], []))
+        runs.append((model, []))
         return model, optimizer
 
     def loss_fn(output, target):
-        runs[-1][1].append(target)
+        model, targets = runs[-1]
+        if not targets:
+            first.append([p.detach().clone() for p in model.parameters()])
+        targets.append(target)
         return F.cross_entropy(output, target)
 
+    first = []
     impact(make=noted, loss_fn=loss_fn, seeds=(3, 5), epochs=2)
-    weights, orders = ([torch.cat([t.flatten() for t in run[i]]) for run in runs] for i in (0, 1))
+    weights = [torch.cat([t.flatten() for t in own]) for own in first]
+    orders = [torch.cat(targets) for _, targets in runs]
     fp32, bf16, again = (slice(i, i + 2) for i in (0, 2, 4))
-    for pair in zip(weights[fp32], weights[bf16], weights[again], strict=True):
-        assert torch.equal(pair[0], pair[1]) and torch.equal(pair[0], pair[2])
-    for pair in zip(orders[fp32], orders[bf16], orders[again], strict=True):
-        assert torch.equal(pair[0], pair[1]) and not torch.equal(pair[0], pair[2])
-        assert torch.equal(pair[0].sort().values, pair[2].sort().values)
-    assert not torch.equal(weights[0], weights[1])
+    for one, other, rounded in zip(weights[fp32], weights[bf16], weights[again], strict=True):
+        assert torch.equal(one, other) and not torch.equal(one, rounded)
+        assert torch.equal(one.bfloat16().float(), rounded)
+    for one, other, rounded in zip(orders[fp32], orders[bf16], orders[again], strict=True):
+        assert torch.equal(one, other) and torch.equal(one, rounded)
+    assert not torch.equal(weights[0], weights[1]) and not torch.equal(orders[0], orders[1])
     epochs = orders[0].split(256)
     assert not torch.equal(*epochs), "another order each epoch"
 
@@ -607,7 +543,9 @@ def test_the_same_arithmetic_twice_is_equivalent():
         # On a CPU both are float32.
         found = impact(("fp32", "tf32"), make=make(lr=0.5), epochs=10, batch_size=32)
     assert found.comparisons["tf32"].differences == (0.0, 0.0, 0.0)
-    assert found.comparisons["tf32"].answer == "equivalent"
+    pairs, image = found.comparisons["tf32"], 1 / len(held_out()[1])
+    assert pairs.coarse and pairs.low <= -image and pairs.high >= image, "not certain"
+    assert pairs.answer == "equivalent"
     assert found.accuracies["tf32"] == found.accuracies["fp32"]
     assert min(found.accuracies["fp32"]) > 0.5, "they learned something"
 
@@ -615,15 +553,29 @@ def test_the_same_arithmetic_twice_is_equivalent():
 def test_a_control_that_is_not_equivalent_is_said():
     found = impact(margin=1e-6)
     assert found.control.answer == "inconclusive"
-    assert "The control is inconclusive: these pairs cannot even show" in found.describe()
-    assert "not equivalent" not in found.describe()
-    for differences, answer in (([-0.3, -0.3], "worse"), ([0.3, 0.3], "better")):
-        off = dataclasses.replace(found, control=verdict(differences, margin=0.1))
-        assert f"The control is {answer}, and both of its arms are fp32" in off.describe()
+    for shown in (found.describe(), found._repr_html_(), found.plot().caption):
+        assert "Bad A/A control: fp32 from weights rounded once is inconclusive" in shown
     sure = impact(margin=0.9)
     assert sure.control.answer == sure.comparisons["bf16"].answer == "equivalent"
-    assert "The control is" not in sure.describe()
+    for shown in (sure.describe(), sure._repr_html_(), sure.plot().caption):
+        assert "Bad" not in shown
     assert sure.seeds == (0, 1, 2) and len(sure.accuracies["bf16"]) == 3
+
+
+def test_an_impact_is_a_table_a_figure_and_a_line_a_comparison():
+    found = impact(("fp32", "bf16", "fp16"), margin=0.9)
+    assert len(found.describe().splitlines()) == 3
+    assert found._repr_html_().count("<tr>") == 4
+    assert found._repr_html_().count("<td>equivalent</td>") == 2
+    assert "bf16" in found.plot().alt and "fp16" in found.plot().alt
+
+
+def test_the_control_widens_every_comparison():
+    off = (0.3, 0.31, 0.29)
+    alone, widened = (verdict([0.0, 0.01, -0.01], 0.5, control=c) for c in ((), off))
+    distance = 0.3 - 4.303 * 0.01 / math.sqrt(3)
+    assert widened.high - alone.high == pytest.approx(distance)
+    assert alone.low - widened.low == pytest.approx(distance)
 
 
 def test_differences_are_those_of_the_accuracies():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ STEPS = (
     StepRecord(2, 1e-45, 5e-324, 1.0, False),
 )
 TIMINGS = (
-    Timing("matmul", "fp16", 64, (0.1, 0.30000000000000004), work=524288.0),
+    Timing("matmul", "fp16", 64, (0.1, 0.30000000000000004), work=524288.0, again=(0.1, 0.3)),
     Timing("matmul", "fp8", 64, why_not="no fp8 here"),
 )
 RESULT = ModeResult(
@@ -51,7 +52,7 @@ MADE_UP = Recording(
     system="Linux 6.8",
     recorded="2026-11-21T10:00:00+00:00",
     command="labkit record out.json",
-    measurement=Measurement("NVIDIA H200", "2.13.0", "2026-11-21", TIMINGS, (1.0, 1.1)),
+    measurement=Measurement("NVIDIA H200", "2.13.0", "2026-11-21", TIMINGS),
     benchmarks={
         "digits-cnn": Benchmark(
             device="NVIDIA H200",
@@ -77,8 +78,28 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path):
     (run,) = back.runs
     types = [type(value) for value in vars(run.steps[0]).values()]
     assert types == [int, float, float, float, bool]
-    assert back.source == "recorded on NVIDIA H200, torch 2.13.0, 2026-11-21"
+    assert back.source.startswith("recorded on NVIDIA H200, torch 2.13.0, 2026-11-21")
     assert repr(recordings.recordings(tmp_path / "recordings")) == repr([back])
+
+
+def test_a_bad_control_is_flagged_in_what_is_shown(tmp_path):
+    good = (1.0, 1.01, 0.99, 1.0, 1.0, 1.02, 0.98)
+    timing = Timing("matmul", "fp32", 64, (1.0,) * 7, work=1.0, again=good)
+    benchmark = replace(MADE_UP.benchmarks["digits-cnn"], control=good)
+    sound = replace(
+        MADE_UP,
+        measurement=replace(MADE_UP.measurement, timings=(timing,)),
+        benchmarks={"digits-cnn": benchmark},
+    )
+    assert sound.trouble == () and sound.source.endswith("2026-11-21")
+    unsound = replace(sound, benchmarks={"digits-cnn": replace(benchmark, control=(1.0, 1.3) * 4)})
+    save(unsound, tmp_path / "here.json")
+    (said,) = load(tmp_path / "here.json").trouble
+    assert said.startswith("steps of digits-cnn: Bad A/A control") and "within 5 %" in said
+    assert load(tmp_path / "here.json").source.endswith("with a bad A/A control")
+    noisy = replace(timing, again=(1.0, 1.3) * 3 + (1.0,))
+    noisy = replace(sound, measurement=replace(sound.measurement, timings=(noisy,)))
+    assert [said.split(":")[0] for said in noisy.trouble] == ["products"]
 
 
 def test_a_file_with_inf_and_nan_as_python_says_them_is_read(tmp_path):
@@ -159,6 +180,16 @@ def test_the_command_records_this_machine(short, tmp_path, capsys):
     assert set(done.benchmarks) == set(RUNS)
     assert [r.mode for r in done.benchmarks["digits-cnn"].results] == ["fp32", "bf16", "fp16"]
     assert done.benchmarks["digits-cnn"].emulated
+
+
+def test_the_command_says_that_a_control_is_bad(monkeypatch, tmp_path, capsys):
+    benchmark = replace(MADE_UP.benchmarks["digits-cnn"], control=(1.0, 1.3) * 4)
+    bad = replace(MADE_UP, benchmarks={"digits-cnn": benchmark})
+    monkeypatch.setattr(recordings, "record", lambda device, **settings: bad)
+    assert main(["record", "--device", "cpu", str(tmp_path / "x.json")]) == 0
+    said = capsys.readouterr().err
+    assert "steps of digits-cnn: Bad A/A control" in said and "record again" in said
+    assert load(tmp_path / "x.json").trouble == bad.trouble
 
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_is_measured(tmp_path, capsys):

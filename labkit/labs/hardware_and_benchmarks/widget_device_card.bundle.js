@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_device_card.css widget_device_card.js, sha256 10356dd1ea7127972629a03908682653dedd68291601193a896700a1b0678194
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_device_card.css widget_device_card.js, sha256 f596adc0081063baf192a9b803a85028355905d85fa95374157c3caa699c7e1b
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -50,9 +50,9 @@ function render({ model, el }) {
     { class: "lk dv", role: "group", "aria-label": "DeviceCard" },
     node("div", { class: "lk-controls" }, labelled("Device", choice)),
     about,
+    recipe,
     table,
     why,
-    recipe,
     reasons,
     code
   );
@@ -60,24 +60,35 @@ function render({ model, el }) {
     model.set("chosen", Number(choice.value));
     model.save_changes();
   });
+  function tell(one, fact) {
+    for (const other of body.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
+    one.setAttribute("aria-pressed", "true");
+    why.textContent = fact.why;
+  }
   function answer(fact) {
+    const weight = fact.fact !== "accelerated" && fact.answer === "yes" ? "dv-plain" : `dv-${fact.answer}`;
     const one = button(fact.answer, {
-      class: `lk-button dv-${fact.answer}`,
+      class: `lk-button ${weight}`,
       "aria-pressed": "false",
       "aria-label": `${fact.fact}: ${fact.answer}`
-    }, () => {
-      for (const other of body.querySelectorAll("button")) other.setAttribute("aria-pressed", "false");
-      one.setAttribute("aria-pressed", "true");
-      why.textContent = fact.why;
-    });
+    }, () => tell(one, fact));
     return node("td", {}, one);
+  }
+  function line(row, mark) {
+    return node(
+      "tr",
+      mark ? { class: "dv-mark" } : {},
+      node("th", { scope: "row" }, row.dtype),
+      ...row.facts.map(answer)
+    );
   }
   function show() {
     const card = cards[model.get("chosen")];
     choice.value = String(model.get("chosen"));
     about.textContent = `${card.about}. ${card.matrix} (${card.matrix_why})`;
-    body.replaceChildren(...card.rows.map((row) => node("tr", {}, node("th", { scope: "row" }, row.dtype), ...row.facts.map(answer))));
-    why.textContent = "";
+    body.replaceChildren(...card.rows.map((row) => line(row, row.dtype === card.dtype)));
+    const marked = card.rows.find((row) => row.dtype === card.dtype);
+    tell(body.querySelector(".dv-mark td:last-child button"), marked.facts.at(-1));
     recipe.textContent = `Recipe: ${card.recipe}`;
     reasons.replaceChildren(...card.reasons.map((text) => node("li", {}, text)));
     code.textContent = card.code;

@@ -60,6 +60,7 @@ def _card(device: Device) -> dict:
         "about": ", ".join(filter(None, [device.kind, device.capability, memory])),
         "matrix": f"matrix units: {device.matrix_units.word}",
         "matrix_why": device.matrix_units.why,
+        "dtype": recipe.dtype,
         "recipe": recipe.dtype.upper() + (" with a loss scale" if recipe.scaler else ""),
         "reasons": list(recipe.reasons),
         "code": recipe.code,

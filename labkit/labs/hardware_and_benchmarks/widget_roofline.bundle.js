@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_roofline.css widget_roofline.js, sha256 e63c610353a48607aa851fc8999d68446d63b6e4a0062169787097247b49c1a1
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_roofline.css widget_roofline.js, sha256 453c8b376058f2aa2e7c9b5541210add3b7a18b2979b4ca82f66b121ac93ae6c
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -98,6 +98,7 @@ function render({ model, el }) {
     columns("device", "bound by", "at least", "attainable", "peak", "source"),
     body
   );
+  const note = node("p", { class: "rl-note" });
   const root = node(
     "div",
     { class: "lk rl", role: "group", "aria-label": "Roofline" },
@@ -112,6 +113,7 @@ function render({ model, el }) {
     ),
     drawing,
     table,
+    note,
     voice.element
   );
   const x = (share) => LEFT + share * (WIDTH - LEFT - RIGHT);
@@ -133,7 +135,7 @@ function render({ model, el }) {
     parts.push(shape(
       "text",
       { class: "rl-tick", x: x(0.5), y: HEIGHT - 6, "text-anchor": "middle" },
-      "arithmetic intensity, FLOP a byte"
+      numbers.axis
     ));
     numbers.lines.forEach((roof, i) => {
       parts.push(shape("polyline", {
@@ -173,6 +175,7 @@ function render({ model, el }) {
       ),
       ...["bound", "time", "rate", "peak", "source"].map((name) => node("td", {}, row[name]))
     )));
+    note.textContent = numbers.note;
     voice.say(numbers.sentence);
   }
   el.append(root);

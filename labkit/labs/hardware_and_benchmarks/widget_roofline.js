@@ -18,11 +18,12 @@ function render({ model, el }) {
   const body = node("tbody", {});
   const table = node("table", { class: "rl-table" },
     columns("device", "bound by", "at least", "attainable", "peak", "source"), body);
+  const note = node("p", { class: "rl-note" });
   const root = node("div", { class: "lk rl", role: "group", "aria-label": "Roofline" },
     node("div", { class: "lk-controls" }, labelled("Size of the square matrices", slider), size),
     node("p", { class: "lk-keys" }, "Drag the slider, or with the focus on it: ", node("kbd", {}, "←"),
       node("kbd", {}, "→"), " halve and double."),
-    drawing, table, voice.element);
+    drawing, table, note, voice.element);
 
   const x = (share) => LEFT + share * (WIDTH - LEFT - RIGHT);
   const y = (share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
@@ -38,7 +39,7 @@ function render({ model, el }) {
         shape("text", { class: "rl-tick", x: x(0) - 6, y: y(share) + 4, "text-anchor": "end" }, text));
     }
     parts.push(shape("text", { class: "rl-tick", x: x(0.5), y: HEIGHT - 6, "text-anchor": "middle" },
-      "arithmetic intensity, FLOP a byte"));
+      numbers.axis));
     numbers.lines.forEach((roof, i) => {
       parts.push(shape("polyline", { class: `rl-line rl-line-${i}`, "stroke-dasharray": DASHES[roof.style],
         points: roof.points.map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }));
@@ -59,6 +60,7 @@ function render({ model, el }) {
           shape("line", { class: `rl-line rl-line-${i}`, x1: 0, x2: 30, y1: 4, y2: 4,
             "stroke-dasharray": DASHES[row.style] })), ` ${row.device}`),
       ...["bound", "time", "rate", "peak", "source"].map((name) => node("td", {}, row[name])))));
+    note.textContent = numbers.note;
     voice.say(numbers.sentence);
   }
 

@@ -14,6 +14,7 @@ from labkit.labs.engine.described import AskingWidget
 
 SIZES = tuple(2**power for power in range(5, 15))
 _INTENSITIES = (-2, 13)  # powers of two of FLOP a byte
+_HEADROOM = 0.25  # powers of ten between the highest roof and the frame
 _STYLES = ("solid", "dashed", "dotted", "dash-dot")
 
 
@@ -62,14 +63,16 @@ class Roofline(AskingWidget):
         intensity = flop / moved
         top = max(roof.flops for roof in self._roofs)
         bottom = min(roof.attainable(2.0 ** _INTENSITIES[0]) for roof in self._roofs)
-        powers = (math.floor(math.log10(bottom)), math.ceil(math.log10(top)))
+        lowest, highest = math.floor(math.log10(bottom)), math.log10(top) + _HEADROOM
+        powers = range(lowest, math.floor(highest) + 1)
+        unit = "operations" if dtype == "int8" else "FLOP"
 
         def x(value: float) -> float:
             low, high = _INTENSITIES
             return (min(max(math.log2(value), low), high) - low) / (high - low)
 
         def y(value: float) -> float:
-            return (math.log10(value) - powers[0]) / (powers[1] - powers[0])
+            return (math.log10(value) - lowest) / (highest - lowest)
 
         lines, rows = [], []
         for roof, style in zip(self._roofs, _STYLES, strict=False):
@@ -90,9 +93,9 @@ class Roofline(AskingWidget):
                     "style": style,
                     "bound": bound,
                     "time": _time(seconds),
-                    "rate": _rate(roof.attainable(intensity)),
-                    "peak": _rate(roof.flops),
-                    "source": "" if roof.verified else "not read in the vendor's own document",
+                    "rate": _rate(roof.attainable(intensity), dtype),
+                    "peak": _rate(roof.flops, dtype),
+                    "source": "" if roof.verified else "second-hand",
                 }
             )
         told = "; ".join(
@@ -105,16 +108,23 @@ class Roofline(AskingWidget):
             "last": len(SIZES) - 1,
             "size": f"{size} x {size}",
             "dtype": dtype,
-            "intensity": f"{intensity:.4g} FLOP a byte",
+            "intensity": f"{intensity:.4g} {unit} a byte",
+            "axis": f"arithmetic intensity, {unit} a byte",
             "lines": lines,
             "rows": rows,
-            "columns": [[x(2.0**power), f"2**{power}"] for power in range(_INTENSITIES[0], 14, 3)],
-            "levels": [[y(10.0**power), _rate(10.0**power)] for power in range(*powers)],
+            "note": _SECOND_HAND if any(row["source"] for row in rows) else "",
+            "columns": [
+                [x(2.0**power), f"{2.0**power:g}"] for power in range(_INTENSITIES[0], 14, 3)
+            ],
+            "levels": [[y(10.0**power), _rate(10.0**power, dtype)] for power in powers],
             "sentence": f"A {size} x {size} matmul in {dtype}, "
-            f"{intensity:.4g} FLOP a byte: {told}.",
+            f"{intensity:.4g} {unit} a byte: {told}.",
         }
 
 
+_SECOND_HAND = (
+    "second-hand: peak and bandwidth as others quote the vendor; data/gpus.csv names them."
+)
 _BOUNDS = {"memory": "memory", "compute": "its units"}
 
 
@@ -125,8 +135,9 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _rate(flops: float) -> str:
+def _rate(flops: float, dtype: str) -> str:
+    what = "OP/s" if dtype == "int8" else "FLOP/s"
     for unit, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9)):
         if flops >= factor:
-            return f"{flops / factor:.3g} {unit}FLOP/s"
-    return f"{flops / 1e6:.3g} MFLOP/s"
+            return f"{flops / factor:.3g} {unit}{what}"
+    return f"{flops / 1e6:.3g} M{what}"

@@ -18,6 +18,7 @@ def test_a_card_has_every_fact_and_its_evidence():
     bf16 = card["rows"][DTYPES.index("bf16")]["facts"]
     assert [fact["answer"] for fact in bf16] == ["yes", "yes", "no"]
     assert "(capability table)" in bf16[2]["why"] and "8.0" in bf16[2]["why"]
+    assert card["dtype"] == "fp16"
     assert card["recipe"] == "FP16 with a loss scale"
     assert card["code"] == recommend(T4).code
     assert card["about"] == "cuda, 7.5, 15.0 GiB"

@@ -19,11 +19,13 @@ def test_the_words_say_all_that_is_drawn():
     assert "170.7 FLOP a byte" in said
     # 3 * 2 * 512**2 bytes / 1555e9 and / 320e9
     assert "on A100 bound by memory, at least 1.01 us;" in said
-    assert "on T4 bound by memory, at least 4.92 us (not read in" in said
+    assert "on T4 bound by memory, at least 4.92 us (second-hand)." in said
     widget.size = 4096
     # 2 * 4096**3 / 65e12 = 2.11 ms
     assert "on T4 bound by its units, at least 2.11 ms" in widget.describe()
     assert [row["bound"] for row in widget.numbers["rows"]] == ["compute", "compute"]
+    assert "data/gpus.csv" in widget.numbers["note"]
+    assert Roofline([A100]).numbers["note"] == ""
 
 
 def test_the_dot_lies_on_its_roof_and_everything_inside_the_picture():
@@ -37,6 +39,22 @@ def test_the_dot_lies_on_its_roof_and_everything_inside_the_picture():
             on_slope = y0 + (y1 - y0) * (x - x0) / (x1 - x0)
             assert y == pytest.approx(min(on_slope, y2))
     json.dumps(widget.numbers, allow_nan=False)
+
+
+def test_the_axes_are_in_plain_numbers_and_no_roof_lies_on_the_frame():
+    numbers = Roofline(roofs("fp16", devices=["T4", "H100 SXM5 80GB"])).numbers
+    assert [text for _, text in numbers["columns"]] == ["0.25", "2", "16", "128", "1024", "8192"]
+    assert [text for _, text in numbers["levels"]][-2:] == ["100 TFLOP/s", "1 PFLOP/s"]
+    assert all(0 <= share <= 1 for share, _ in numbers["columns"] + numbers["levels"])
+    assert max(point[1] for line in numbers["lines"] for point in line["points"]) < 0.96
+
+
+def test_int8_counts_operations():
+    widget = Roofline(roofs("int8", devices=["H100 SXM5 80GB", "GB300 (per GPU)"]))
+    # 512: 2 * 512**3 operations, 512**2 * (1 + 1 + 4) bytes
+    assert "170.7 operations a byte" in widget.describe()
+    assert widget.numbers["rows"][0]["peak"] == "1.98 POP/s"
+    assert widget.numbers["axis"] == "arithmetic intensity, operations a byte"
 
 
 def test_the_page_asks_by_index_and_gets_its_number_back():

@@ -8,13 +8,12 @@ import torch
 from labkit.emulation import emulate_gpu
 from labkit.labs.three_crimes import solutions
 from labkit.labs.three_crimes.checks import (
-    _LOST,
-    _UPDATES,
     check_first_nonfinite,
     check_ledger,
     check_pardon,
     check_witness,
 )
+from labkit.labs.three_crimes.checks.failures import _LOST, _UPDATES
 from labkit.labs.three_crimes.live_bytes import LiveBytes, time_line
 from labkit.labs.three_crimes.trials import RUNS
 from labkit.training import train
@@ -233,7 +232,7 @@ def test_an_answer_that_raises_is_told_why(check, answer, said):
 
 @pytest.mark.parametrize("pardon", [{"steps": 10**9}, {"task": "autoencoder"}, {"lr": "1e-3"}])
 def test_a_pardon_that_is_none_is_refused_before_it_runs(pardon, monkeypatch):
-    monkeypatch.setattr("labkit.labs.three_crimes.checks.run", None)
+    monkeypatch.setattr("labkit.labs.three_crimes.checks.repair.run", None)
     assert check_pardon.result(pardon).status == "failed"
 
 
