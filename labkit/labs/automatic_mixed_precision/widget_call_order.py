@@ -36,7 +36,8 @@ class CallOrder(AskingWidget):
     one it begins shuffled. ``move(place, to)``, ``take(place)`` and ``put(call)`` do what the page
     does. Raises ValueError for an unknown call or place.
 
-    >>> CallOrder(["zero_grad", "forward", "backward", "step"]).numbers["rows"][1]["fault"]
+    >>> order = ["zero_grad", "forward", "scale", "backward", "step", "update"]
+    >>> CallOrder(order).numbers["rows"][1]["fault"]
     'runs outside autocast: in float32, and nothing is mixed'
     """
 
