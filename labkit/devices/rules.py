@@ -407,7 +407,8 @@ def _xpu(description: Description) -> dict[str, Fact]:
     said = f"XMX units {'listed' if xmx else 'not listed'}"
     vector = "vector engines, {} times fp32's rate; " + said
     silent = "no document names it" if narrow is None else "this XMX does not take it"
-    fp64, why_fp64 = False, "fp64 not listed"
+    fp64: bool | None = False
+    why_fp64 = "fp64 not listed"
     if "has_fp64" in description.features:
         fp64 = True if _XPU_MAX.search(description.name) else None
         why_fp64 = "fp64 listed; " + ("at fp32's rate" if fp64 else "no property tells its rate")

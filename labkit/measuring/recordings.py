@@ -104,7 +104,7 @@ class Recording:
 
         A control is good if its interval lies within 5 % of 1 (``verdicts.CONTROL_MARGIN``).
         """
-        found = {"products": self.measurement.trouble}
+        found = {"matmuls": self.measurement.trouble}
         found |= {f"steps of {name}": done.trouble for name, done in self.benchmarks.items()}
         return tuple(f"{what}: {said}" for what, said in found.items() if said)
 
@@ -156,7 +156,7 @@ def record(
     kind = torch.device(device).type
     modes = ("fp32", "tf32", "bf16", "fp16") if kind == "cuda" else ("fp32", "bf16", "fp16")
     device_named(device)
-    say(f"products, a copy and casts on {device}")
+    say(f"matmuls, a copy and casts on {device}")
     sizes = (64, 128) if quick else (256, 512, 1024, 2048) + ((4096, 8192) if kind != "cpu" else ())
     measurement = measure(device, sizes=sizes, seconds=2 if quick else 180)
     benchmarks = {}

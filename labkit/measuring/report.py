@@ -136,7 +136,7 @@ class Benchmark:
 
     def _repr_html_(self) -> str:
         below = (
-            f"Ratios: to the time of {self.results[0].mode}, round by round; margin "
+            f"Time ratio: over {self.results[0].mode}, round by round; margin "
             f"{100 * self.margin:g} %. Memory: {self.memory}. Energy: {self.energy}."
         )
         return table([*map(self._row, self.results)], above=self._above(), below=below)

@@ -23,8 +23,9 @@ from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.measuring.report import Benchmark, ModeResult
 from labkit.measuring.verdicts import TIME_MARGIN, check_margin
-from labkit.training.loop import Batch, StepRecord, check_batch, cross_entropy, evaluate, train
-from labkit.training.loss_scaler import LossScaler
+from labkit.training.arguments import Scaler
+from labkit.training.batches import Batch, check_batch
+from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
 from labkit.training.precision import device_named, precision_named
 
 Make = Callable[[], tuple[nn.Module, Optimizer]]
@@ -66,7 +67,7 @@ class _Training:
         self.device, self.counter = device, counter
         torch.manual_seed(seed)
         self.model, self.optimizer = make()
-        self.scaler = LossScaler() if precision_named(mode).scaled else None
+        self.scaler: Scaler | None = None  # the first block makes it, the others go on with it
         self.unread = _endless(batches)
         self.seeds = count(seed)
         self.trained = self.skipped = 0
@@ -102,6 +103,7 @@ class _Training:
             progress=False,
         )
         joules = self.counter.joules() - before if self.counter else 0.0
+        self.scaler = records.scaler if precision_named(self.mode).scaled else None
         self.trained += len(records)
         self.skipped += sum(record.skipped for record in records)
         self.losses = [record.loss for record in records]

@@ -206,7 +206,7 @@ class Measurement:
 
     def _repr_html_(self) -> str:
         below = (
-            "Ratios: to the time of the product with the A/A control at the same size; margin "
+            "Time ratio: over the matmul of the same size that ran twice (A/A); margin "
             f"{100 * self.margin:g} %."
         )
         return table([*map(self._row, self.timings)], above=self._above(), below=below)
@@ -306,8 +306,7 @@ def measure(
         started = time.perf_counter()
 
         def tick() -> None:
-            bar.n = min(round(time.perf_counter() - started), bar.total)
-            bar.refresh()
+            bar.update(min(round(time.perf_counter() - started), bar.total) - bar.n)
 
         _warm_up(operations, tick)
         _rounds(operations, deadline, tick)

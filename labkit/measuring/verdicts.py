@@ -69,8 +69,8 @@ class Verdict:
     def coarseness(self) -> str:
         """What the width of a coarse interval is."""
         if self.step:
-            return f"The interval is one step of the measure, {self.step:.2g}: it can show no less"
-        return "All pairs differ alike: the interval shows a coarse measure, not certainty"
+            return f"The interval is one step of the measure, {self.step:.2g}: it cannot show less"
+        return "All pairs differ by as much: the interval shows a coarse measure, not certainty"
 
 
 def verdict(

@@ -404,7 +404,7 @@ from labkit.labs.three_crimes.trials import RUNS, run
 # ### Three failures
 #
 # Of the five runs, A and B end like FP32; C, D and E do not. *Zero gradients* is their share in the first step, and *moved*
-# the share of weights that a usual step changes (NaN counts as moved). Compare C and E with A, and D
+# the share of weights that a usual step changes (steps with a NaN loss are skipped). Compare C and E with A, and D
 # with its own FP32 run.
 
 # %% tags=["nbval-ignore-output"]
@@ -501,7 +501,7 @@ for dtype in (torch.bfloat16, torch.float16, torch.float32):
 claim("BF16 loses most of these updates", ours.lost_updates(before.bfloat16(), update) > 0.8)
 
 # %% [markdown]
-# FP16 weights lose almost nothing, because with 3 more bits their gaps are 8 times narrower than those of BF16.
+# FP16 weights lose almost nothing, because with 3 more bits their gaps are 8 times narrower.
 #
 # ### Repairs
 #

@@ -22,7 +22,7 @@ import pandas as pd, torch
 from labkit.labs.engine import predict, whose, yours
 from labkit.labs.number_formats import predictions as guesses, solutions as ours
 from labkit.labs.number_formats.checks import check_decode, check_e2m1_value, check_ulp
-from labkit.formats import BF16, E2M1, FP16, spacing
+from labkit.formats import BF16, E2M1, FP16, quantize, spacing
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -154,8 +154,22 @@ plots.number_line([E2M1], limit=6)
 #
 # The weights of a network are often near 0.05, and E2M1 alone would round all of them to 0. An FP4 tensor
 # is therefore stored in blocks that each have a **scale**: in MXFP4 a power of two for 32 values, in NVFP4
-# an 8-bit float for 16. With a scale of 2⁻⁷ (0.0078) the weight 0.045 is stored as 6, because 0.045 / 2⁻⁷ is
-# 5.76, and read as 6 × 2⁻⁷ (0.047). The weight 0.001 still becomes 0.
+# an 8-bit float for 16. The next cell stores four weights with MXFP4's rule: the scale is the power of two that
+# brings the largest magnitude to at least 4 and below 8.
+
+# %%
+weights = torch.tensor([0.031, -0.012, 0.045, 0.001])
+scale = 2.0 ** (math.floor(math.log2(weights.abs().max())) - 2)
+columns = {
+    "weight": weights,
+    "E2M1 alone": quantize(weights, E2M1),
+    "weight / scale": weights / scale,
+    "E2M1 with a scale": quantize(weights / scale, E2M1) * scale,
+}
+pd.DataFrame(columns).round(4)
+
+# %% [markdown]
+# With the scale, the first three weights are kept within 5 %. The last one still becomes 0.
 
 # %% [markdown]
 # ### Sixteen bits: FP16

@@ -34,7 +34,7 @@ warm_up("03_overflow_underflow_rounding")
 # %% [markdown]
 # ### Two kinds of fault
 #
-# One FP16 run shows NaN. In another the loss stands still.
+# One FP16 run shows NaN. In another the loss stands still. They need different remedies.
 #
 # - In a **range fault** a value lies outside the format. FP16 ends at 65504, so 1e5 becomes inf. Magnitudes below
 #   2⁻²⁵ (3e-8) become 0.

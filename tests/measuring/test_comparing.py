@@ -20,10 +20,11 @@ from labkit.measuring import (
     accuracy_impact,
     benchmark,
     energy,
+    quality,
     speed,
     verdict,
 )
-from labkit.training import PrecisionWarning, StepRecord, evaluate, train
+from labkit.training import PrecisionWarning, StepRecord, TrainingRun, evaluate, train
 from labkit.training.data import digits
 from labkit.training.models import mlp
 
@@ -71,7 +72,7 @@ class Simulation:
         return self.now
 
     def train(self, model, batches, *, optimizer, precision, on_step, **settings):
-        block, records = len(self.blocks), []
+        block, records = len(self.blocks), TrainingRun(settings["scaler"])
         self.blocks.append([precision, model, 0])
         for step, _ in enumerate(batches):
             self.now += self.seconds(precision, block, step)
@@ -246,6 +247,14 @@ def test_a_report_is_a_table_a_figure_and_a_line_a_mode():
         [1.0, 1.01, 0.99, 1.0, 1.0],
         [0.5, 0.51, 0.49, 0.5, 0.52],
     ]
+
+
+def test_a_verdict_is_by_the_control_and_the_margin_of_the_report():
+    assert report([0.9] * 5, [1.0] * 5).verdict("bf16").answer == "faster"
+    assert report([0.9] * 5, [1.2] * 5).verdict("bf16").answer == "inconclusive"
+    wide = dataclasses.replace(report([0.9] * 5, [1.0] * 5), margin=0.2)
+    assert wide.verdict("bf16").answer == "equivalent"
+    assert compare(rounds=1, margin=0.25).margin == 0.25
 
 
 @pytest.mark.parametrize(
@@ -568,6 +577,17 @@ def test_an_impact_is_a_table_a_figure_and_a_line_a_comparison():
     assert found._repr_html_().count("<tr>") == 4
     assert found._repr_html_().count("<td>equivalent</td>") == 2
     assert "bf16" in found.plot().alt and "fp16" in found.plot().alt
+
+
+def test_accuracies_are_compared_with_the_control_of_the_same_runs(monkeypatch):
+    runs = iter([0.5] * 3 + [0.6] * 3 + [0.7] * 3)  # fp32, bf16, fp32 from weights rounded once
+    monkeypatch.setattr(quality, "evaluate", lambda *given, **settings: next(runs))
+    monkeypatch.setattr(quality, "train", lambda *given, **settings: [])
+    found = impact(margin=0.05)
+    step = 1 / len(held_out()[1])
+    assert found.comparisons["bf16"].low == pytest.approx(0.1 - step - (0.2 - step))
+    assert found.comparisons["bf16"].answer == "inconclusive"
+    assert found.control.answer == "better" and "Bad A/A control" in found.describe()
 
 
 def test_the_control_widens_every_comparison():

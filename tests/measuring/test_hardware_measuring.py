@@ -74,6 +74,8 @@ def test_a_dtype_is_compared_with_the_baseline_of_its_size():
         with pytest.raises(ValueError, match="nothing to be compared with"):
             whole.verdict(dtype, size)
     assert dataclasses.replace(whole, margin=2.0).verdict("bf16", 64).answer == "equivalent"
+    off = dataclasses.replace(whole, timings=(HALF, dataclasses.replace(BASE, again=(3.0,) * 8)))
+    assert off.verdict("bf16", 64).answer == "inconclusive", "the control is off by more"
 
 
 def test_a_measurement_shows_itself():

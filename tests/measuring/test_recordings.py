@@ -99,7 +99,7 @@ def test_a_bad_control_is_flagged_in_what_is_shown(tmp_path):
     assert load(tmp_path / "here.json").source.endswith("with a bad A/A control")
     noisy = replace(timing, again=(1.0, 1.3) * 3 + (1.0,))
     noisy = replace(sound, measurement=replace(sound.measurement, timings=(noisy,)))
-    assert [said.split(":")[0] for said in noisy.trouble] == ["products"]
+    assert [said.split(":")[0] for said in noisy.trouble] == ["matmuls"]
 
 
 def test_a_file_with_inf_and_nan_as_python_says_them_is_read(tmp_path):

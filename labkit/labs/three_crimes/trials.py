@@ -81,7 +81,8 @@ class Outcome:
     Args:
         records: one a step. The losses are divided by ``loss_weight``, so that runs compare.
         zero_gradients: share of the gradients of step 0 that are exactly 0.
-        moved: for each step, the share of the weights that it changed.
+        moved: for each step, the share of the weights that it changed; a NaN that stays NaN is
+            unchanged, as ``train`` skips the step.
         weights_finite: after the last step, no weight is inf or NaN.
         test: on images not trained on: the share of right classes, or the mean squared error.
     """
@@ -140,7 +141,8 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
             # `pure_*` casts the weights before the first step.
             before = before.to(gradients.dtype)
         after = _values(model)
-        moved.append((after != before).float().mean().item())
+        same = (after == before) | (after.isnan() & before.isnan())
+        moved.append((~same).float().mean().item())
         before = after
 
     records = train(

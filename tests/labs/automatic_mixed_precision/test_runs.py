@@ -20,4 +20,4 @@ def test_the_figure_has_a_line_a_run_and_words_for_its_ends():
     assert list(axes.lines[1].get_ydata()) == [4.0, 3.5]
     assert "FP32 from 4.00 to 3.00; FP16 from 4.00 to 3.50" in picture.alt
     with pytest.raises(ValueError, match="zip"):
-        loss_curves(dict.fromkeys("abcd", [1.0]), provenance="Computed.")
+        loss_curves({name: [1.0] for name in "abcd"}, provenance="Computed.")

@@ -117,6 +117,13 @@ def test_c_dies_of_zero_by_zero_in_adam(seed):
     assert weight.grad[dead].abs().max() < 1.001 * math.sqrt(2.0**-25 / 1e-3)
 
 
+def test_c_moves_once_and_its_later_steps_are_skipped():
+    for outcome in outcomes(RUNS["C"]):
+        first, *later = outcome.moved
+        assert first > 0.99 and not any(later)
+        assert all(record.skipped for record in outcome.records[1:])
+
+
 def test_c_is_repaired_by_autocast_and_only_kept_alive_by_eps(twins):
     assert max(off(outcomes(RUNS["C"], precision="fp16"), twins["C"])) < apart(twins["C"])
     kept = outcomes(RUNS["C"], eps=1e-4)
