@@ -23,10 +23,15 @@ class LossScaler:
     not reach them. GradScaler hands them scaled gradients, the scale and the inf. The bits are the
     same for scales that are powers of two; and fused SGD with momentum whose very first step is
     skipped there goes on with uninitialised memory (seen in torch 2.13), here with zeros.
+    A fused optimizer none of whose parameters has a gradient takes its empty step, as there.
+
+    GradScaler can do more: scale a list of losses, be given a new scale by ``update``, be
+    disabled, and pass arguments on to ``optimizer.step``.
 
     Args:
         start: the state to start from, ``LossScale.static(scale)`` for a scale that stays.
         max_skips: so many skipped steps in a row raise NumericalInstability; None: never, as torch.
+            Loading a state begins the count of them again.
 
     Attributes:
         state: the ``LossScale`` in force.
@@ -47,7 +52,7 @@ class LossScaler:
     """
 
     def __init__(self, start: LossScale | None = None, *, max_skips: int | None = None) -> None:
-        if max_skips is not None and max_skips < 1:
+        if max_skips is not None and not (isinstance(max_skips, int) and max_skips >= 1):
             raise ValueError(f"max_skips={max_skips!r}: pass a whole number from 1 on, or None")
         self.state = LossScale() if start is None else start
         self.max_skips = max_skips
@@ -104,7 +109,9 @@ class LossScaler:
             )
         if optimizer not in self._found_inf:
             self.unscale_(optimizer)
-        if self._found_inf[optimizer] is None:
+        # A fused optimizer looks for inf by itself, so GradScaler does not ask what was found.
+        is_fused = getattr(optimizer, "_step_supports_amp_scaling", False)
+        if self._found_inf[optimizer] is None and not is_fused:
             raise AssertionError(
                 "No inf checks were recorded for this optimizer: none of its parameters has a "
                 "gradient. Call scale(loss).backward() first, on a loss that depends on them"
@@ -147,6 +154,7 @@ class LossScaler:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.state = LossScale.from_state_dict(state_dict)
+        self._skips_in_a_row = 0
 
     def _needs_scale(self, move: str) -> None:
         if not self._has_scaled:

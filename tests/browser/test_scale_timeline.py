@@ -10,9 +10,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def widget(workbench):
     return workbench.show(
-        "from labkit.labs.loss_scaling.checks.scalers_read import traces\n"
+        "from labkit.labs.loss_scaling.recorded import five_traces\n"
         "from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline\n"
-        "timeline = ScaleTimeline(traces())\ntimeline"
+        "timeline = ScaleTimeline(five_traces())\ntimeline"
     )
 
 

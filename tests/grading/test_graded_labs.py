@@ -84,10 +84,10 @@ def test_labkit_s_own_answers_are_no_answers(grader):
     setup, *_ = submissions.cells(lab, solved=True)
     taken = """
 from labkit.labs.loss_scaling import solutions as ours
-fate, Masters = ours.fate, ours.Masters
+train_fp16, Masters = ours.train_fp16, ours.Masters
 transition, scaled_step, Scaler = ours.transition, ours.scaled_step, ours.Scaler
 """
-    only = ("fate", "masters", "transition", "scaled-step", "scaler")
+    only = ("amp-loop", "masters", "transition", "scaled-step", "scaler")
     outcomes = grader.grade(submissions.work(lab, [setup, taken], only=only))
     assert [o.exercise for o in outcomes] == list(only)
     assert not [o for o in outcomes if o.status == "passed"]

@@ -382,7 +382,7 @@ def test_a_right_answer_in_this_form_earns_its_points(grader, form):
 
 @pytest.mark.parametrize("change", ["a package above", "deleted"])
 def test_the_setup_cell_of_another_lab_is_the_grader_s_too(grader, change):
-    lab, only = "04_loss_scaling", ("fate", "masters", "pick-scale")
+    lab, only = "04_loss_scaling", ("amp-loop", "masters")
     notebook = json.loads((NOTEBOOKS / "solutions" / f"{lab}.ipynb").read_text(encoding="utf-8"))
     cell = cell_of(notebook, COURSE[lab].setup)
     cell["source"] = f"import seaborn as sns\n{COURSE[lab].setup}" if change != "deleted" else ""

@@ -76,11 +76,9 @@ BOTH = {
     "peak": "_CHIPS",
     "timed": "_LAUNCH _SCENES",
     "transition": "_FLAGS",
-    "scaled-step": "_SCENES _large _parameters _set",
-    "scaler": "_SCRIPTS _drive _overflow _parameters",
-    "masters": "_RUNS",
-    "fate": "_STEPS",
-    "pick-scale": "_PICKS",
+    "scaled-step": "_OPTIMIZERS _WIDE",
+    "scaler": "_SCRIPTS _drive _overflow",
+    "masters": "_FORTY _RUNS",
     "decode": "_DECODE_INPUTS _LAYOUTS _SIGNED_ZEROS",
     "ulp": "_GAP_INPUTS",
     "snap": "_SNAP_INPUTS",
@@ -203,13 +201,24 @@ slipped = check_ulp.known_wrong[0].answer
         shipping.ship(module.check_ulp, [*MODULES, module])
 
 
-def test_a_solution_is_lent_by_value():
+def lent_by(lab):
+    """What the exercises of a lab may use of its solutions, by its full name."""
     lent = {}
-    for exercise, names in shipping.exercises("04_loss_scaling").items():
-        lent |= pickle.loads(shipping.ours(exercise, names, "04_loss_scaling", MODULES))
+    for exercise, names in shipping.exercises(lab).items():
+        lent |= pickle.loads(shipping.ours(exercise, names, lab, MODULES))
+    return lent
+
+
+def test_a_solution_is_lent_by_value():
+    lent = lent_by("04_loss_scaling")
     step = lent["labkit.labs.loss_scaling.solutions.scaled_step"]
     assert step is not solutions_of("04_loss_scaling").scaled_step
-    assert "labkit.labs.loss_scaling.solutions.pick_scale" not in lent, "no later cell uses it"
+
+
+def test_a_solution_that_no_later_cell_uses_is_not_lent():
+    lent = lent_by("02_number_formats")
+    assert "labkit.labs.number_formats.solutions.ulp" in lent
+    assert "labkit.labs.number_formats.solutions.decode" not in lent
 
 
 def test_constants_of_the_notebook_are_shipped_and_no_other():

@@ -212,6 +212,24 @@ def test_parameters_without_a_gradient_are_left_alone(make):
 
 
 @BOTH
+@pytest.mark.parametrize("unscale", [False, True], ids=["step", "unscale_, step"])
+@pytest.mark.parametrize("name", [name for name in OPTIMIZERS if "fused" in name])
+def test_a_fused_optimizer_without_gradients_steps_and_others_decide_the_scale(name, unscale, make):
+    """The idle half of a GAN."""
+    busy, idle = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizers, scaler = [OPTIMIZERS[name]([p]) for p in (busy, idle)], make(LossScale(8.0))
+    scaler.scale(busy.sum()).backward()
+    busy.grad[0] = math.inf
+    for optimizer in optimizers:
+        if unscale:
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+    scaler.update()
+    assert (idle.tolist(), moments(optimizers[1])) == ([1.0, 1.0], [])
+    assert (busy.tolist(), scaler.get_scale()) == ([1.0, 1.0], 4.0)
+
+
+@BOTH
 @pytest.mark.parametrize("spoil", [False, True])
 def test_sparse_gradients(make, spoil):
     table = nn.Embedding(5, 2, sparse=True)
@@ -274,6 +292,13 @@ def no_gradients(make):
     scaler.step(optimizer)
 
 
+def only_a_fused_optimizer_without_gradients(make):
+    scaler, _, weight = ready(make)
+    weight.grad = None
+    scaler.step(torch.optim.Adam([weight], fused=True))
+    scaler.update()
+
+
 def unscale_no_gradients_then_update(make):
     scaler, optimizer, weight = ready(make)
     weight.grad = None
@@ -309,6 +334,7 @@ WRONG = {
     update_twice: (AssertionError, "No inf checks were recorded prior to update"),
     update_without_a_check: (AssertionError, "No inf checks were recorded prior to update"),
     no_gradients: (AssertionError, "No inf checks were recorded for this optimizer"),
+    only_a_fused_optimizer_without_gradients: (AssertionError, "No inf checks were recorded prior"),
     unscale_no_gradients_then_update: (AssertionError, "No inf checks were recorded prior"),
     fp16_gradients: (ValueError, "Attempting to unscale FP16 gradients"),
     step_before_scale: (AssertionError, "scale("),
@@ -371,6 +397,18 @@ def test_a_streak_of_skips_raises_on_request():
     assert scaler.get_scale() == 65536.0 / 2**5
 
 
+def test_a_loaded_state_begins_the_streak_again():
+    scaler, optimizer, weight = ready(lambda start: LossScaler(start, max_skips=3))
+    for spoil in (True, True):
+        iterate(scaler, optimizer, weight, spoil)
+    scaler.load_state_dict(LossScale(1024.0).to_state_dict())
+    for spoil in (True, True):
+        iterate(scaler, optimizer, weight, spoil)
+    assert scaler.get_scale() == 256.0
+    with pytest.raises(NumericalInstability):
+        iterate(scaler, optimizer, weight, True)
+
+
 def test_by_default_any_streak_is_torchs():
     (scaler, *rest), (other, *others) = ready(ours), ready(torchs)
     for _ in range(200):
@@ -380,9 +418,9 @@ def test_by_default_any_streak_is_torchs():
     assert scaler.get_scale() == 0.0
 
 
-@pytest.mark.parametrize("max_skips", [0, -1])
+@pytest.mark.parametrize("max_skips", [0, -1, 2.5, 3.0, math.inf, "3"])
 def test_max_skips_is_checked(max_skips):
-    with pytest.raises(ValueError, match=f"max_skips={max_skips}: pass a whole number from 1 on"):
+    with pytest.raises(ValueError, match=f"max_skips={max_skips!r}: pass a whole number from 1 on"):
         LossScaler(max_skips=max_skips)
 
 

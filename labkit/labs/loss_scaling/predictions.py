@@ -7,15 +7,20 @@ LAB = "04_loss_scaling"
 zero_gradients = NumberGuess(
     id="zero-gradients",
     lab=LAB,
-    question="How many percent of the gradients of this step are exactly 0?",
+    question="What percentage of the 20,816 gradients is exactly 0 in the FP16 run?",
     unit="%",
     slack=0.5,  # whole percent are asked for
     by_number={
-        (0, 2): "A gradient below 2**-25 becomes 0 in FP16, and each of these is below it.",
-        (2, 98): (
-            "A part would be lost if the gradients reached across 2**-25. All of them lie below it."
+        (0, 25): "These are the FP32 zeros. FP16 has a smaller range, so it adds more of them.",
+        (25, 60): (
+            "That is about what a cast of the finished FP32 gradients gives. But in the FP16 run "
+            "each gradient is computed from the FP16 gradient of the layer behind it."
         ),
-        (98, 100): "Nearly. Not one is left.",
+        (60, 98): (
+            "Even the largest ones are 0. They are not too small themselves: they are computed "
+            "from a gradient that is."
+        ),
+        (98, 100): "Nearly: there is no exception.",
     },
     otherwise="A share lies between 0 and 100 %.",
 )
@@ -25,41 +30,28 @@ lost_updates = ChoiceGuess(
     question="Of 100 updates in the first step, how many change no weight?",
     by_choice={
         "under 10": (
-            "Half a gap of BF16 is about 1/512 of a weight, and most updates are smaller.",
+            "Half of BF16's gap is at least 1/512 of a weight. Most updates are much smaller.",
             "bf16-needs-no-masters",
         ),
-        "about half": "More. A typical update here is some thousandth of its weight.",
+        "about half": "The median update is about 1/14,000 of its weight, far below half a gap.",
         "over 80": "",
-    },
-)
-scaled_error = ChoiceGuess(
-    id="scaled-error",
-    lab=LAB,
-    question="How does the relative rounding error of 0.01 change?",
-    by_choice={
-        "smaller": (
-            "A power of two moves the exponent only. The mantissa bits, and their error, stay.",
-            "scaling-rounds-better",
-        ),
-        "the same": "",
-        "larger": "Nothing overflows at 41, and a power of two changes no mantissa.",
     },
 )
 doubling = NumberGuess(
     id="doubling",
     lab=LAB,
-    question="At its ceiling, how many percent of the steps does this scaler skip?",
+    question="What percentage of the steps does this scaler skip?",
     unit="%",
     slack=0.5,  # whole percent are asked for
     by_number={
         (0, 0.5): (
-            "The scale grows after each good step, so it overflows again and again.",
+            "The scale doubles after each good step, so it soon overflows again.",
             "growth-at-each-step",
         ),
-        (0.5, 2): "So it would be if the scale grew after 100 good steps. It grows after each one.",
+        (0.5, 2): "That holds if the scale grows after 100 good steps. It grows after each one.",
         (32, 34): (
-            "One good step doubles the scale, and one overflow halves it. The step after that is "
-            "good again: a cycle of two steps."
+            "One good step doubles the scale and one overflow halves it, so the next step is good "
+            "again: a cycle of two steps, not three."
         ),
         (66, 67): "After one overflow the scale fits again: a cycle of two steps, not three.",
         100: "After an overflow the scale is halved and fits, so the next step is good.",
@@ -72,7 +64,7 @@ zeroed_step = ChoiceGuess(
     question="All gradients are set to 0, then `adam.step()` is called. What do the weights do?",
     by_choice={
         "stand still": (
-            "SGD's would. Adam steps by its moments, which a gradient of 0 leaves alive.",
+            "With plain SGD they would. Adam steps by its running means, and these are not 0.",
             "zeroed-step-is-a-skip",
         ),
         "move": "",

@@ -5,29 +5,30 @@ import math
 
 import torch
 
-from labkit.formats import FP16, quantize
 from labkit.training.scaling import to_float32
 
 EXERCISES = {
-    "fate": ("fate",),
+    "amp-loop": ("train_fp16",),
     "masters": ("Masters",),
-    "pick-scale": ("pick_scale",),
     "transition": ("transition",),
     "scaled-step": ("scaled_step",),
-    "which-line": ("which_line",),
     "scaler": ("Scaler",),
-    "diagnosis": ("diagnosis",),
 }
 """The names that each exercise asks for."""
 
-# Exercise: fate
-def fate(weight: float, gradient: float, lr: float) -> str:
-    """ "underflowed", "swamped" or "fine"; the weight is an FP16 value."""
-    # `quantize(x, FP16)` rounds a Python float to FP16, ties and subnormals included.
-    stored = quantize(gradient, FP16)
-    if stored == 0:
-        return "underflowed"
-    return "swamped" if quantize(weight - lr * stored, FP16) == weight else "fine"
+# Exercise: amp-loop
+def train_fp16(model, loss_fn, optimizer, scaler, batches) -> list[float]:
+    """One epoch of FP16 mixed precision training: the loss of each batch."""
+    losses = []
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = loss_fn(model(inputs), targets)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return losses
 # End
 
 # Exercise: masters
@@ -45,14 +46,6 @@ class Masters:
             if p.grad is not None:
                 master -= self.lr * p.grad.float()
                 p.copy_(master)
-# End
-
-# Exercise: pick-scale
-def pick_scale(gradients: torch.Tensor, headroom: float) -> float:
-    """A power of two for float32 gradients, not all 0."""
-    # `math.frexp(x)` gives (m, e) with x = m * 2**e and 0.5 <= m < 1, exactly.
-    limit = 65504 / (headroom * gradients.abs().max().item())
-    return 2.0 ** (math.frexp(limit)[1] - 1)
 # End
 
 # Exercise: transition
@@ -73,7 +66,6 @@ advance = transition
 @torch.no_grad()
 def scaled_step(optimizer, scale: float) -> bool:
     """Unscale and step; True if the step was skipped."""
-    # A sparse gradient: `p.grad = p.grad.coalesce()`, and its numbers are `p.grad.values()`.
     found_inf = False
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -82,18 +74,13 @@ def scaled_step(optimizer, scale: float) -> bool:
             if p.grad.dtype == torch.float16:
                 raise ValueError("FP16 gradients would underflow when they are unscaled")
             p.grad = p.grad / scale
-            numbers = p.grad.coalesce().values() if p.grad.is_sparse else p.grad
-            found_inf |= not numbers.isfinite().all().item()
+            found_inf |= not p.grad.isfinite().all().item()
     if not found_inf:
         optimizer.step()
     return found_inf
 # End
 
 unscale_and_step = scaled_step
-
-# Exercise: which-line
-which_line = {"A": 5, "B": 2, "C": 4, "D": 0, "E": 3}
-# End
 
 # Exercise: scaler
 class Scaler:
@@ -121,26 +108,15 @@ class Scaler:
         self.current, self.count = state["scale"], state["count"]
 # End
 
-# Exercise: diagnosis
-diagnosis = {"A": "growth at each step", "B": "underflow", "C": "calibration", "D": "healthy"}
-diagnosis["E"] = "NaN in the data"
-# End
-
 EXPLANATIONS = {
-    "zero-gradients": r"""The loss is in float32. Its gradient meets FP16 at the last layer, divided by the 1438 times 64 pixels of the mean:
-where an output is off by 1, the gradient is 2.2e-8, and FP16 rounds it to 0.""",
-    "lost-updates": r"""More than 80. A typical update here is less than half the gap of its weight. Smaller steps lose more: the end of
-training, when the rate is small, suffers first.""",
-    "scaled-error": r"""Loss scaling does not round a normal value any better. It saves what was 0, and restores the bits that subnormals drop:
-
-| value | error unscaled | error with S = 2\*\*12 |
-|---|---|---|
-| 1e-2, 1e-4 | 2e-4 | 2e-4 |
-| 1e-6 | 1e-2 | 2e-4 |
-| 1e-8 | 1 | 3e-4 |""",
-    "doubling": r"""Every second step doubles the scale past the ceiling, and the next one overflows and is skipped. With an interval of
-2000 good steps it is 4 of 10 000 steps, 0.04 %.""",
-    "zeroed-step": r"""They move. Adam divides its running mean of the gradients by the root of its running mean of their squares. A gradient
-of 0 makes both smaller, and neither 0. A skipped step does not call `step` at all.""",
+    "zero-gradients": r"""The loss itself is FP32. The first gradient that must fit in FP16 is the one at the network's output, and `mse_loss`
+has divided it by 1438 × 64 values, the weight by another 1000. Its largest element is 2.6e-8. FP16 rounds every magnitude up to
+2⁻²⁵ (3.0e-8) to 0. Each gradient further back is a matmul with this 0, so it is 0 as well.""",
+    "lost-updates": r"""97 of 100 updates are swamped. Half of BF16's gap is 1/512 to 1/256 of a weight, and the median update here is about 1/14,000 of its
+weight. A smaller learning rate loses more, so the end of training suffers most.""",
+    "doubling": r"""A good step doubles the scale, so the next step overflows and halves it again: every second step is skipped. With an interval of 2,000 it
+is 4 steps of 10,000, or 0.04 %.""",
+    "zeroed-step": r"""The weights move. Adam divides a running mean of the gradients by the root of a running mean of their squares. A gradient of 0 makes both means
+smaller, but not 0. A skipped step must not call `step` at all.""",
 }
 """What stands behind each prediction."""

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 bcea9e48996dc4e9625710990ccdf48a2e47227f08ca1af4c35f4416aa5062fb
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_gradient_window.css widget_gradient_window.js, sha256 e950c2adc2d7378c79118930c60146e4e5d111c3244b61c44c7b63a6f69f7b41
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -115,7 +115,7 @@ function render({ model, el }) {
     drawing.setPointerCapture(event.pointerId);
   });
   drawing.addEventListener("pointermove", (event) => {
-    if (!grip) return;
+    if (!grip || slider.disabled) return;
     const step = unit * drawing.getBoundingClientRect().width / WIDTH;
     const k = grip.k + Math.round((event.clientX - grip.x) / step);
     const within = Math.min(Math.max(k, first.scales[0]), first.scales[1]);
@@ -152,6 +152,7 @@ function render({ model, el }) {
     "dynamic",
     { class: "lk-button", "aria-pressed": "false" },
     () => {
+      stop();
       const on = dynamic.getAttribute("aria-pressed") !== "true";
       dynamic.setAttribute("aria-pressed", String(on));
       line.ask({ dynamic: on });
@@ -195,6 +196,7 @@ function render({ model, el }) {
       slider.value = numbers.k;
       dynamic.setAttribute("aria-pressed", String(numbers.dynamic));
     }
+    slider.disabled = numbers.dynamic;
     slider.setAttribute("aria-valuetext", numbers.scale);
     scale.textContent = numbers.scale;
     bars.replaceChildren(...numbers.bars.map(([place, percent]) => {

@@ -40,7 +40,7 @@ function render({ model, el }) {
     drawing.setPointerCapture(event.pointerId);
   });
   drawing.addEventListener("pointermove", (event) => {
-    if (!grip) return;
+    if (!grip || slider.disabled) return;
     const step = unit * drawing.getBoundingClientRect().width / WIDTH;
     const k = grip.k + Math.round((event.clientX - grip.x) / step);
     const within = Math.min(Math.max(k, first.scales[0]), first.scales[1]);
@@ -65,6 +65,7 @@ function render({ model, el }) {
   const next = button("next frame", { class: "lk-button" }, () => line.ask({ next: true }));
   const dynamic = button("dynamic", { class: "lk-button", "aria-pressed": "false" },
     () => {
+      stop(); // the chase begins again
       const on = dynamic.getAttribute("aria-pressed") !== "true";
       dynamic.setAttribute("aria-pressed", String(on));
       line.ask({ dynamic: on });
@@ -85,6 +86,7 @@ function render({ model, el }) {
       slider.value = numbers.k;
       dynamic.setAttribute("aria-pressed", String(numbers.dynamic));
     }
+    slider.disabled = numbers.dynamic; // the scaler moves it
     slider.setAttribute("aria-valuetext", numbers.scale);
     scale.textContent = numbers.scale;
     bars.replaceChildren(...numbers.bars.map(([place, percent]) => {

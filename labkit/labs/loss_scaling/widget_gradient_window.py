@@ -19,8 +19,17 @@ from labkit.labs.engine.described import AskingWidget
 SCALES = range(-10, 41)
 """The scale is 2**k for k in this range."""
 
+START = 16
+"""A dynamic scale starts at 2**16, as ``torch.amp.GradScaler`` does."""
+
+FRAME_STEPS = 2000
+"""So many training steps with its gradients a frame of a chase stands for."""
+
 GOAL_LOST = 0.001
 """The share of gradients that may be lost: less than this."""
+
+GOAL_HELD = 0.9
+"""The share of a chase's steps that are to be held."""
 
 # 2**-25 is the tie between 0 and the smallest subnormal: what is above it survives.
 _FIRST_KEPT = FP16.min_exponent - FP16.mantissa_bits - 1
@@ -64,18 +73,32 @@ class GradientFrame:
         """Less than 0.1 % lost and nothing overflowed."""
         return self.shares(k)[0] < GOAL_LOST and not self.overflows(k)
 
+    def backoffs(self, k: int) -> int:
+        """How often 2**k must be halved until nothing overflows, each time for a skipped step."""
+        return next(n for n in range(k - SCALES[0] + 1) if not self.overflows(k - n))
+
+    def judged(self, k: int, backoffs: int) -> tuple[int, int]:
+        """How many of the frame's steps are (held, skipped) with the scale 2**k.
+
+        The same for a fixed scale and for a dynamic one: a step counts if the optimizer takes it
+        and less than 0.1 % is lost. ``backoffs`` of the steps were skipped before 2**k was reached.
+        """
+        if self.overflows(k):
+            return 0, FRAME_STEPS
+        return (FRAME_STEPS - backoffs if self.holds(k) else 0), backoffs
+
 
 class GradientWindow(AskingWidget):
     """A histogram of gradients over FP16's window; the loss scale moves it, by mouse or keyboard.
 
     ``k`` can be read, set and observed: the scale is 2**k. With several frames it is a chase:
-    ``next_frame()`` judges one and goes on; ``frame``, ``held``, ``skipped`` and ``dynamic`` say
-    how it stands.
+    ``next_frame()`` judges one and goes on; ``frame``, ``held`` and ``skipped`` (in steps) say how
+    it stands. Setting ``dynamic`` begins the chase again: True from 2**16, False with the scale
+    where it is.
 
     Args:
         gradients: a tensor, or frames in order as ``labkit.training.data.autoencoder_gradients``
-        gives
-            them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
+            gives them: pairs of {e: how many gradients have 2**e <= abs(g) < 2**(e+1)} and max|g|.
 
     Raises:
         ValueError: no frame, or gradients that are all 0, inf or NaN. TraitError: ``k`` outside
@@ -107,18 +130,20 @@ class GradientWindow(AskingWidget):
         if not self._frames:
             raise ValueError("there is no frame: pass a tensor, or at least one recorded frame")
         self._over = False
+        self._backoffs = 0  # of the frame that is shown
         super().__init__()
         self._show()
 
-    def frames_held(self, *, scale: float | None = None) -> int:
-        """In how many frames a fixed scale holds the goal; None: a dynamic one, from 2**16 on."""
+    def steps_held(self, *, scale: float | None = None) -> int:
+        """How many steps a fixed scale holds; None: a dynamic one, from 2**16 on."""
         if scale is not None:
             k = torch.frexp(torch.tensor(scale, dtype=torch.float64)).exponent.item() - 1
-            return sum(frame.holds(k) for frame in self._frames)
-        k, held = 16, 0
+            return sum(frame.judged(k, 0)[0] for frame in self._frames)
+        k, held = START, 0
         for frame in self._frames:
-            k -= _backoffs(frame, k)
-            held += frame.holds(k)
+            backoffs = frame.backoffs(k)
+            k -= backoffs
+            held += frame.judged(k, backoffs)[0]
             k = min(k + 1, SCALES[-1])
         return held
 
@@ -126,41 +151,45 @@ class GradientWindow(AskingWidget):
         """Judge this frame and go to the next; a dynamic scale backs off and grows by itself."""
         if self._over:
             return
-        now = self._frames[self.frame]
-        self.set_trait("held", self.held + now.holds(self.k))
+        held, skipped = self._frames[self.frame].judged(self.k, self._backoffs)
+        self.set_trait("held", self.held + held)
+        self.set_trait("skipped", self.skipped + skipped)
         if self.frame + 1 == len(self._frames):
             self._over = True
         else:
             self.set_trait("frame", self.frame + 1)
             if self.dynamic:
-                self.k = min(self.k + 1, SCALES[-1])  # a frame lasts a growth interval
-                self._back_off()
+                self.k = min(self.k + 1, SCALES[-1])
+            self._back_off()
         self._show()
 
     def restart(self) -> None:
-        """Back to the first frame; the scale stays where it is."""
+        """Back to the first frame; a fixed scale stays where it is, a dynamic one is 2**16."""
         self._over = False
         for name in ("frame", "held", "skipped"):
             self.set_trait(name, 0)
         if self.dynamic:
-            self._back_off()
+            self.k = START
+        self._back_off()
         self._show()
 
     def _back_off(self) -> None:
-        backoffs = _backoffs(self._frames[self.frame], self.k)
-        self.set_trait("skipped", self.skipped + backoffs)
-        self.k -= backoffs
+        self._backoffs = self._frames[self.frame].backoffs(self.k) if self.dynamic else 0
+        self.k -= self._backoffs
 
-    @traitlets.observe("k", "dynamic")
+    @traitlets.observe("k")
     def _moved(self, change: dict) -> None:
-        if change["name"] == "dynamic" and change["new"]:
-            self._back_off()
         self._show()
+
+    @traitlets.observe("dynamic")
+    def _begins(self, change: dict) -> None:
+        self.restart()
 
     def _do(self, asked: dict) -> None:
         """Do what the page asks for: {seq, k}, {seq, dynamic}, {seq, next} or {seq, restart}."""
         if "k" in asked:
-            self.k = asked["k"]
+            if not self.dynamic:
+                self.k = asked["k"]
         elif "dynamic" in asked:
             self.dynamic = asked["dynamic"]
         elif "next" in asked:
@@ -181,18 +210,18 @@ class GradientWindow(AskingWidget):
 
     def _story(self) -> str:
         frames = len(self._frames)
-        judged = frames if self._over else self.frame
-        mode = "dynamic" if self.dynamic else "fixed by you"
+        judged = FRAME_STEPS * (frames if self._over else self.frame)
+        mode = f"dynamic from 2**{START}" if self.dynamic else "set by you"
+        if not self._over:
+            end = ""
+        elif self.held >= GOAL_HELD * judged:
+            end = f" Goal reached: {GOAL_HELD:.0%} of the steps."
+        else:
+            end = f" The goal is {GOAL_HELD:.0%} of the steps."
         return (
-            f"Frame {self.frame + 1} of {frames}, scale {mode}: held in {self.held} of {judged} "
-            f"frames, {self.skipped} steps skipped by backoff."
-            + (f" The goal is {frames * 9 // 10}." if self._over else "")
+            f"Frame {self.frame + 1} of {frames}, scale {mode}: held in {self.held:,} of "
+            f"{judged:,} steps, {self.skipped:,} skipped.{end}"
         )
-
-
-def _backoffs(frame: GradientFrame, k: int) -> int:
-    """How often the scale 2**k must be halved until nothing overflows, each a skipped step."""
-    return next(n for n in range(k - SCALES[0] + 1) if not frame.overflows(k - n))
 
 
 def _picture(frame: GradientFrame, k: int) -> dict:

@@ -7,7 +7,13 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from labkit.labs.loss_scaling.widget_gradient_window import SCALES, GradientFrame, GradientWindow
+from labkit.labs.loss_scaling.widget_gradient_window import (
+    FRAME_STEPS,
+    GOAL_HELD,
+    SCALES,
+    GradientFrame,
+    GradientWindow,
+)
 from labkit.training.data import autoencoder_gradients
 
 
@@ -66,36 +72,52 @@ def test_a_recorded_run_has_sixty_frames_of_whole_counts(run):
         assert math.frexp(largest)[1] - 1 == max(counts)
 
 
-def test_no_fixed_scale_holds_the_goal_and_a_dynamic_one_does(run):
+def test_no_fixed_scale_reaches_the_goal_and_a_dynamic_one_does(run):
     chase = GradientWindow(run)
-    assert max(chase.frames_held(scale=2.0**k) for k in SCALES) == 46 < 54
-    assert chase.frames_held() == 60
+    goal = GOAL_HELD * 60 * FRAME_STEPS
+    assert max(chase.steps_held(scale=2.0**k) for k in SCALES) == 46 * FRAME_STEPS < goal
+    assert goal < chase.steps_held() < 60 * FRAME_STEPS  # backoff costs steps, too
 
 
-def test_the_chase_played_frame_by_frame_counts_as_frames_held_does(run):
+def test_one_yardstick_judges_fixed_and_dynamic_scales():
+    fits, overflows = GradientFrame.of(torch.tensor([2.0**-8])), GradientFrame.of(torch.ones(1))
+    lost = GradientFrame.of(torch.tensor([2.0**-60]))
+    assert fits.judged(16, 0) == (FRAME_STEPS, 0)
+    assert fits.judged(16, 3) == (FRAME_STEPS - 3, 3)
+    assert overflows.judged(16, 0) == (0, FRAME_STEPS)
+    assert lost.judged(16, 0) == (0, 0) and lost.judged(16, 2) == (0, 2)
+
+
+def test_a_fixed_scale_played_frame_by_frame_counts_as_steps_held_does(run):
     fixed = GradientWindow(run)
     fixed.k = 20
     while not fixed.numbers["over"]:
         fixed.next_frame()
-    assert fixed.held == fixed.frames_held(scale=2.0**20) and fixed.skipped == 0
-    assert "Frame 60 of 60" in fixed.describe() and "The goal is 54." in fixed.describe()
+    assert fixed.held == fixed.steps_held(scale=2.0**20) == 92_000
+    assert fixed.skipped == 14 * FRAME_STEPS
+    assert "Frame 60 of 60" in fixed.describe() and "The goal is 90%" in fixed.describe()
     fixed.next_frame()  # after the end nothing moves
-    assert (fixed.frame, fixed.held) == (59, 46)
+    assert (fixed.frame, fixed.held) == (59, 92_000)
     fixed.restart()
     assert (fixed.frame, fixed.held, fixed.k, fixed.numbers["over"]) == (0, 0, 20, False)
-    fixed.dynamic = True
-    while not fixed.numbers["over"]:
-        assert not fixed._frames[fixed.frame].overflows(fixed.k)
-        fixed.next_frame()
-    assert fixed.held == 60 and fixed.skipped > 20
 
 
-def test_dynamic_backs_off_at_once_where_the_scale_is_too_large(run):
+@pytest.mark.parametrize("before", [-10, 0, 16, 40])
+def test_a_dynamic_scale_starts_at_gradscalers_wherever_the_slider_was(run, before):
     chase = GradientWindow(run)
-    chase.k = 40
-    assert "overflowed" in chase.describe() and not chase.numbers["holds"]
+    chase.k = before
+    chase.next_frame()
     shown = press(chase, dynamic=True)
-    assert (chase.k, chase.skipped, shown["holds"], shown["dynamic"]) == (31, 9, True, True)
+    assert (chase.frame, chase.k, chase.held, shown["dynamic"]) == (0, 16, 0, True)
+    press(chase, k=3)  # the scaler moves the scale, nobody else
+    assert chase.k == 16
+    while not chase.numbers["over"]:
+        assert not chase._frames[chase.frame].overflows(chase.k)
+        chase.next_frame()
+    assert chase.held == chase.steps_held() and chase.held + chase.skipped == 60 * FRAME_STEPS
+    assert "Goal reached" in chase.describe()
+    press(chase, restart=True)
+    assert (chase.frame, chase.k) == (0, 16)
 
 
 def test_a_press_is_answered_with_its_number(run):
@@ -127,7 +149,7 @@ def test_the_words_say_what_the_picture_shows(run):
     widget = GradientWindow(run[:1])
     widget.k = 16
     words = widget.describe()
-    facts = "2**16 = 65536", "108200", "0.086 %", "27.8 % subnormal", "0 % overflowed"
+    facts = "2**16 = 65536", "108935", "0.034 %", "15.9 % subnormal", "0 % overflowed"
     assert [fact for fact in facts if fact not in words] == []
     assert "In the goal" in words
     data, _ = widget._repr_mimebundle_()

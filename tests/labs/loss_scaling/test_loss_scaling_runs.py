@@ -4,6 +4,7 @@ Three seeds. Two float32 runs that differ in their seed alone say how much a las
 a repaired run must be nearer to float32's run of its own seed than such two runs are to each other.
 """
 
+from contextlib import nullcontext
 from itertools import combinations
 
 import pytest
@@ -11,6 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.loss_scaling.figures import layer_gradients
+from labkit.labs.loss_scaling.recorded import weight_runs
+from labkit.labs.loss_scaling.saturating import saturating_gradients
 from labkit.labs.loss_scaling.solutions import Masters
 from labkit.training import train
 from labkit.training.data import digits
@@ -90,6 +94,68 @@ def test_the_reason_is_underflow_at_the_output(seed, images, in_float32):
     # With BF16's range and fewer mantissa bits it learns.
     records = autoencoder(seed, images, precision="bf16")[2]
     assert records[-1].loss < records[0].loss / 3
+
+
+def test_zero_propagates_from_the_output_to_weights_that_would_fit(images):
+    torch.manual_seed(0)
+    model = Autoencoder()
+
+    def error(output, images):
+        return 1e-3 * F.mse_loss(output, images)
+
+    full = layer_gradients(model, images, error, autocast=False)
+    half = layer_gradients(model, images, error, autocast=True)
+    assert [layer.weight.shape for layer in full] == [(64, 128), (128, 16), (16, 128), (128, 64)]
+    for true, computed in zip(full, half, strict=True):
+        assert true.output.abs().max() < 2.0**-25 and not computed.output.any()
+        assert (true.weight.abs() > 2.0**-25).double().mean() > 0.5 and not computed.weight.any()
+        assert (computed.output.dtype, computed.weight.dtype) == (torch.float16, torch.float32)
+
+
+def test_the_first_updates_are_swamped_as_the_lab_says(images, labels):
+    torch.manual_seed(0)
+    model = mlp(64, 32, 10).bfloat16()
+    with emulate_gpu():
+        F.cross_entropy(model(images.bfloat16()).float(), labels).backward()
+    p = torch.cat([p.detach().flatten() for p in model.parameters()])
+    g = torch.cat([p.grad.flatten() for p in model.parameters()])
+    p, g = p[g != 0], g[g != 0]
+    assert round(100 * (p - 0.003 * g == p).double().mean().item()) == 97
+    assert 13_000 < (p.float() / (0.003 * g.float())).abs().median() < 15_000
+
+
+def test_saturating_hardware_hides_the_overflow(images):
+    """At a scale that overflows, the gradients are finite and shorter than they should be."""
+
+    def gradients(scale, saturating):
+        torch.manual_seed(0)
+        model = Autoencoder()
+        mode = saturating_gradients(model) if saturating else nullcontext()
+        with emulate_gpu(), mode:
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = 1e-3 * F.mse_loss(model(images), images)
+            (scale * loss).backward()
+        return torch.cat([p.grad.flatten() / scale for p in model.parameters()])
+
+    assert torch.equal(gradients(2.0**16, True), gradients(2.0**16, False))
+    assert not gradients(2.0**40, False).isfinite().all()
+    hidden, right = gradients(2.0**40, True), gradients(2.0**16, False)
+    assert hidden.isfinite().all() and hidden.norm() < 0.1 * right.norm()
+
+
+def test_the_recorded_weights_show_learning_and_its_absence():
+    """Five seeds: BF16 weights alone stay at chance, each of the three remedies is float32's."""
+    runs = weight_runs()
+    wide = runs["float32 weights"]
+    assert wide.steps[-1] == 3000 and min(wide.accuracy) > 0.7
+    for name, run in runs.items():
+        assert len(run.losses) == len(run.accuracy) == 5
+        if name == "BF16 weights":
+            assert max(run.accuracy) < 0.15 and min(losses[-1] for losses in run.losses) > 2.25
+        elif run is not wide:
+            allowed = spread([losses[-1] for losses in wide.losses]) / 10
+            for mine, full in zip(run.losses, wide.losses, strict=True):
+                assert abs(mine[-1] - full[-1]) < allowed
 
 
 @pytest.mark.parametrize(
