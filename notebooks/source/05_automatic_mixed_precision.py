@@ -1,32 +1,35 @@
 # %% [markdown]
 # # 5. Automatic mixed precision
 #
-# You open autocast, rebuild it in a dozen lines, write the loops around it, and review a pull request.
+# Turn on mixed precision for a small GPT: first BF16, then FP16, then everything else that a real training loop needs.
 #
 # *any laptop, or a GPU · needs: labs 03 and 04, above all the loss scale*
 #
 # After this lab you can:
 #
 # - say of any value in a training step which dtype it has, and why;
-# - write a loop with clipping, accumulation and two optimizers, and see what is wrong with another's.
+# - write a loop for FP32, BF16 and FP16, with clipping, accumulation, checkpoints and a guard against bad batches;
+# - see what is wrong with somebody else's loop.
 #
-# Two sittings: **A** opens autocast, **B** writes and reviews loops. Each starts alone.
+# There are two sittings. Both train the course's GPT: two transformer blocks, 112,964 parameters, one character at a time.
 
 # %% [markdown]
-# ## Sitting A: open the box
+# ## Sitting A: turn it on
 #
-# *You are here:* **paint** → rebuild → cache → lists → recipes → the loop → *stop* → order → clip → accumulate → GAN → review
+# *You are here:* **BF16 in one line** → a block → the lists → an FP32 island → the weight cache → FP16 → *stop* → sitting B
 
 # %%
-import torch, torch.nn as nn, torch.nn.functional as F, warnings
+import time, torch, torch.nn as nn, torch.nn.functional as F, warnings
+import pandas as pd
 from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import amp_loops, op_lists as amp
-from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.engine import predict, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
+from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
 
 # %% [markdown]
-# A few questions from earlier labs, 90 seconds at most. What you missed comes first.
+# First, a few questions from earlier labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -34,37 +37,124 @@ from labkit.interview import warm_up
 warm_up("05_automatic_mixed_precision")
 
 # %% [markdown]
-# ### Paint the step
+# ### BF16 in one line
 #
-# One training step of a small network under FP16 autocast, with Adam. Paint each value: 16 bits or FP32? Guess freely,
-# then run the step. It is a real step, **emulated** here, measured if `device` is a GPU.
+# This is one training step of the GPT. The only line for mixed precision is the `with` line: inside the block,
+# **autocast** runs matmuls with BF16 inputs. The weights stay FP32, and nobody calls `.bfloat16()` or `.half()`. On a CPU,
+# `emulate_gpu()` makes autocast follow a GPU's rules.
 
 # %%
-from labkit.labs.automatic_mixed_precision.dtype_map import example
+from labkit.measuring.efficiency import work_and_memory
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.models import SmallGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-edges = example(device)
 
-# %% tags=["nbval-ignore-output"]
-from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
 
-DtypeMap(edges)
+def one_step(model, tokens, following, optimizer, dtype):
+    optimizer.zero_grad()
+    with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
+        loss = cross_entropy(model(tokens), following)
+    loss.backward()
+    optimizer.step()
+    return loss.item()
 
-# %%
-low = [edge.name for edge in edges if edge.dtype == "fp16"]
-activations = ["linear", "relu", "linear 2"]
-values = [f"after {a}" for a in activations] + [f"gradient of {a}" for a in activations[::-1]]
-claim("the only values of 16 bits are these activations and their gradients", low == values)
 
 # %% [markdown]
-# So weights, their `.grad` and Adam's memory never leave FP32. The optimizer's weights *are* the **master weights**;
-# nobody calls `.half()`. A gradient has the dtype of the value it belongs to.
+# The next cell trains 25 steps in FP32 and in BF16, from the same weights and on the same batches. Compare the two curves.
+
+# %% tags=["nbval-ignore-output"]
+losses, rows, batches = {}, {}, gpt_batches(25, device)
+for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16}.items():
+    torch.manual_seed(0)
+    model = SmallGPT(68, 64).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    with emulate_gpu():
+        losses[name] = [one_step(model, *batches[0], optimizer, dtype)]  # warms up, not timed
+        begin = time.perf_counter()
+        losses[name] += [one_step(model, *batch, optimizer, dtype) for batch in batches[1:]]
+        seconds = (time.perf_counter() - begin) / 24
+    kept = work_and_memory(model, batches[0], precision=name.lower(), device=device)[1]
+    weights = sum(p.nbytes for p in model.parameters())
+    rows[name] = [1000 * seconds, weights / 2**20, kept / 2**20]
+loss_curves(losses, provenance="Measured on a GPU; on a CPU, the dtypes of a GPU are emulated.")
+
+# %% [markdown]
+# The curves lie on each other: BF16 trains as FP32 does. The table shows what it saves.
+
+# %% tags=["nbval-ignore-output"]
+columns = ["ms a step", "MiB of weights", "MiB kept for backward"]
+pd.DataFrame(rows, columns).T.round(2)
+
+# %% [markdown]
+# Autocast saves no weight memory, because the weights stay FP32. It saves about a third of what forward keeps for
+# backward, because many of those tensors are now 16-bit. The step time counts on a GPU only: on a CPU, BF16 is emulated and
+# slower. A GPU's matrix units multiply 16-bit inputs faster; how much of that reaches a step is the subject of lab 06.
+
+# %% [markdown]
+# ### The dtypes of a block
 #
-# ### Whose list
+# What does the one line do? Walk through a step of one transformer block with **next**. It was recorded below autocast, in
+# PyTorch's dispatcher, so each cast is in the picture. Stop at the first diamond, at the `+`, and at the first
+# weight gradient.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.automatic_mixed_precision.dtype_map import record_block
+from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
+
+kinds = {"FP16": torch.float16, "BF16": torch.bfloat16, "FP32": torch.float32}
+DtypeMap({name: record_block(dtype, device) for name, dtype in kinds.items()})
+
+# %% [markdown]
+# - The optimizer owns FP32 weights. A linear layer multiplies with a 16-bit copy, which autocast makes.
+# - The **residual stream** stays FP32 in this GPT. The embedding gives FP32, and FP32 plus FP16 is FP32.
+# - Backward runs in the dtypes of forward. A linear layer's weight gradient is therefore *computed in 16 bits*, and only
+#   then cast to FP32 and stored in `.grad`.
 #
-# Nothing intelligent chooses, and nothing switches as time goes by. **Autocast** has two lists of functions:
-# products run in 16 bits, functions that need range or add up much run in FP32. A short third list, `dot` for one, takes
-# the widest dtype of its inputs. Whatever is on no list takes what comes.
+# The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and
+# the cast to FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each token's
+# gradient small. The next cell imitates that with the course's trained GPT and 512 tokens: it divides the loss by 2000.
+
+# %%
+gpt = trained_gpt().to(device)
+tokens, following = gpt_batches(1, device)[0]
+
+
+def gradients(dtype, scale=1.0):
+    gpt.zero_grad()
+    with emulate_gpu():
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
+            loss = cross_entropy(gpt(tokens), following) / 2000
+        (scale * loss).backward()
+    return torch.cat([p.grad.flatten() for p in gpt.parameters() if p.grad.dim() == 2])
+
+
+exact = gradients(torch.float32)
+shares = {}
+for name, dtype, scale in [("FP16", torch.float16, 1.0), ("FP16, scale 65536", torch.float16, 65536.0),
+                           ("BF16", torch.bfloat16, 1.0)]:  # fmt: skip
+    lost = (gradients(dtype, scale) == 0) & (exact != 0)
+    shares[name] = [f"{lost.sum() / (exact != 0).sum():.0%}"]
+pd.DataFrame(shares, ["weight gradients lost"]).T
+
+# %% [markdown]
+# All of these `.grad` tensors are FP32, and without a scale FP16 still loses a part of them. BF16 has the range of FP32 and
+# needs no scale. BF16 is therefore the default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
+
+# %% [markdown]
+# ### Which functions run in 16 bits
+#
+# Autocast never looks at your values. At each call it looks up the function's name. These are the main entries of
+# CUDA's two lists:
+
+# %%
+print("16-bit list:", *sorted(LOW))
+print("FP32 list:  ", *sorted(WIDE))
+
+# %% [markdown]
+# A function on the 16-bit list gets 16-bit inputs, and a function on the FP32 list gets FP32 inputs. A function on no list, such as
+# `+`, `relu` or `mean`, runs with the dtypes it receives, and two different dtypes are **promoted** to the wider one. (A
+# third short list, with `dot` on it, casts its inputs to the widest of them.)
 
 
 # %% predict="six-ops"
@@ -78,30 +168,36 @@ def sixteen_bits():
 
 
 # %% [markdown]
-# `y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list; `exp` and `sum` are on the FP32 list; `relu` and
-# `+` are on no list, so they take what comes.
+# `y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list. `exp` and `sum` are on the FP32 list. `relu` and `+` are on
+# no list, so they keep the dtype of their inputs.
 
 # %% [markdown]
-# Those are CUDA's lists, and `emulate_gpu()` follows them. The CPU has lists of its own:
+# Not every sum runs in FP32: `mean`, `var` and `batch_norm` are on no list. And a CPU has lists of its own:
 
 # %%
-twelve = torch.full((4,), 12.0).half()
+y = torch.full((2, 4, 3), 12.0, device=device).half()
+with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
+    for name, result in {"sum": y.sum(), "mean": y.mean(), "var": y.var(),
+                         "batch_norm": nn.BatchNorm1d(4).to(device)(y), "exp": y.exp()}.items():  # fmt: skip
+        print(f"{name:12}{str(result.dtype).removeprefix('torch.')}")
 with torch.autocast("cpu", dtype=torch.float16):
-    claim("without emulate_gpu(), exp(12) stays in FP16: inf", twelve.exp().isinf().all())
-with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
-    claim("with it, as on CUDA: FP32", twelve.exp().dtype is torch.float32)
+    print("exp(12) by the CPU's lists:", y.cpu().exp().max().item())
 
 # %% [markdown]
-# ### Autocast by hand
+# ### Optional: autocast by hand
 #
-# A `TorchFunctionMode` is called in place of each torch function inside its block. `func` is the function, with its name
-# in `func.__name__`. You may change the arguments before you call it.
+# A `TorchFunctionMode` is called in place of each torch function inside its block. `func` is the function and
+# `func.__name__` its name: `@` arrives as `matmul`, `**` as `pow`. You may change the arguments before you call it. Real
+# autocast does the same in the **dispatcher**, below Python.
 #
 # ### Exercise: a small autocast
 #
-# *18 minutes, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, all others what they
-# got. Both are sets of names: print them. Only floating point tensors are cast, those passed by keyword too, and float64
-# is left alone. Gradients pass through the casts.
+# *18 minutes, optional, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, and all others
+# the arguments that they got.
+#
+# - Cast floating-point tensors only, also those passed by keyword. Leave float64 alone.
+# - Gradients must pass through the casts.
+# - **Example:** inside `mini_autocast(torch.float16)`, `x @ x` of a float32 `x` is float16, and `(x @ x).exp()` is float32.
 
 # %% exercise="mini-autocast"
 from torch.overrides import TorchFunctionMode
@@ -115,7 +211,7 @@ class mini_autocast(TorchFunctionMode):
         self.dtype = dtype
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        # `x.to(dtype)` returns a new tensor, and backward goes through it.
+        # Backward goes through `x.to(dtype)`. kwargs is a dict or None.
         ### BEGIN SOLUTION
         target = self.dtype if func.__name__ in LOW else None
         target = torch.float32 if func.__name__ in WIDE else target
@@ -129,46 +225,68 @@ class mini_autocast(TorchFunctionMode):
         ### END SOLUTION
 
 
-# %% check="mini-autocast" points=3
+# %% check="mini-autocast" points=0
 amp.check_mini_autocast(mini_autocast)
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# <details><summary>Hint 1</summary>
 #
-# Of each argument ask: a tensor, floating point, which list? `args` is a tuple, `kwargs` a dict or None:
-# `func(*[cast(a) for a in args], **{...})`. What does cast return for a label?
+# Of each argument ask: is it a tensor, is it floating point, and on which list is the function? What must your cast return
+# for a label?
 # </details>
+# <details><summary>Hint 2</summary>
 #
-# What does a dozen lines miss?
-
-# %%
-mine = yours(mini_autocast, ours.mini_autocast)
-logits, labels = torch.randn(4, 3).half(), torch.tensor([0, 2, 1, 2])
-with emulate_gpu():
-    with mine(torch.float16):
-        missed = F.cross_entropy(logits, labels).dtype
-    with torch.autocast("cpu", dtype=torch.float16):
-        real = F.cross_entropy(logits, labels).dtype
-claim(f"cross_entropy: {missed} in {whose(mine)} mini_autocast", missed is torch.float16)
-claim(f"and {real} in torch's", real is torch.float32)
+# `func(*[cast(a) for a in args], **{key: cast(a) for key, a in kwargs.items()})`
+# </details>
 
 # %% [markdown]
-# `cross_entropy` calls `nll_loss` inside, where our mode is switched off. Real autocast sits in the **dispatcher**,
-# below Python, and sees every call. It also keeps a cache.
+# ### An FP32 island
 #
-# ### One copy for all uses
+# No list helps where your own code computes with `*`. Many models norm their queries as in `rms_norm` below. Queries come
+# from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
-# A weight is cast once in a block, and the copy serves all its uses: that is the **weight cache**. Say a weight
-# is used nine times. Its nine gradients are 1, eight times, and 2048.
+# The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
+# in FP16, and with `.float()` alone a matmul would be cast to FP16 again.
 
 
 # %%
-def gradient():
+def rms_norm(q):
+    return q * torch.rsqrt((q * q).mean(dim=-1, keepdim=True) + 1e-6)
+
+
+def rms_norm_in_fp32(q):
+    with torch.autocast(q.device.type, enabled=False):
+        return rms_norm(q.float()).to(q.dtype)
+
+
+q = torch.tensor([[300.0, -300.0, 100.0, 200.0]], device=device)
+with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
+    q = q @ torch.eye(4, device=device)  # FP16, as from a linear layer
+    print("by the lists: ", rms_norm(q).tolist())
+    print("in the island:", [[round(x, 3) for x in row] for row in rms_norm_in_fp32(q).tolist()])
+
+# %% [markdown]
+# By the lists the mean of the squares is inf, and q times 1 / sqrt(inf) is 0: the output vanishes, with no error and no NaN. BF16 does not
+# overflow here, but its squares have only 8 significant bits, so the island helps there too.
+
+# %% [markdown]
+# ### The weight cache
+#
+# A recurrent cell multiplies by the same weight at every time step, and a shared layer is applied several times. Autocast casts such a
+# weight once and keeps the copy until the block ends: the **weight cache**. (A tied embedding and head do
+# not share the copy, because the embedding is on no list and reads the FP32 weight.)
+#
+# All uses of the copy are uses of one FP16 tensor. Suppose that a weight's nine uses contribute
+# the gradients 1, eight times, and 2048.
+
+
+# %%
+def gradient(cache_enabled=True):
     w = torch.ones(1, 1, device=device, requires_grad=True)
-    with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
-        uses = [torch.full_like(w, x, requires_grad=False) @ w for x in [1.0] * 8 + [2048.0]]
-        total = sum(use.float().sum() for use in uses)
-    total.backward()
+    with emulate_gpu(), torch.autocast(device, torch.float16, cache_enabled=cache_enabled):
+        uses = [torch.full((1, 1), g, device=device) @ w for g in [1.0] * 8 + [2048.0]]
+        total = sum(use.float() for use in uses)
+    total.backward()  # visits the last use first: 2048, then eight times 1
     return w.grad.item()
 
 
@@ -179,107 +297,78 @@ def summed():
 
 
 # %% [markdown]
-# One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, and at 2048 the gap of FP16 is 2,
-# so adding 1 changes nothing. With `cache_enabled=False` each use casts anew, the sum is FP32, and `w.grad` is 2056.
-# Recurrent and tied weights meet this.
+# `w.grad` is 2048. The uses share one FP16 copy, so autograd adds their gradients in FP16 and casts only the total to FP32.
+# FP16 has a gap of 2 at 2048, so every 2048 + 1 is rounded back to 2048. With `cache_enabled=False` each gradient is cast to FP32 first,
+# and the sum is 2056.
 
 # %% [markdown]
-# The cache is emptied when the block ends, so a block must not outlive a step: its copies would be stale.
-#
-# ### The lists, backwards
-#
-# Reading a list is easy. Can you choose an operation for the dtype that you want?
-#
-# ### Exercise: the inverse
-#
-# *6 minutes, 4 short expressions.* `x` is float32, `h` has 16 bits. No casts, no factories and no `dtype=`: let operations
-# decide.
-
-
-# %% exercise="dtypes"
-def dtypes(x, h):
-    """(low, wide, both, kept), called inside an autocast block; x and h are 3 by 3."""
-    # low: 16 bits, from x        wide: float32, from h
-    # both: float32, from x and h, by promotion        kept: 16 bits, from h and a number
-    ### BEGIN SOLUTION
-    return x @ x, h.exp(), x + h, 2.0 * h
-    ### END SOLUTION
-
-
-# %% check="dtypes" points=1
-amp.check_dtypes(dtypes)
+# A block that is opened once around all steps keeps the copies of the *first* weights, and forward runs with stale weights. Open the block
+# anew for each forward pass, and close it before `optimizer.step()`.
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# ### Autocast and the loss scaler
 #
-# Which list brings float32 down, which 16 bits up? On no list float32 beats 16 bits; a Python number beats nothing.
-# </details>
-#
-# ### Recipes
-#
-# Promotion also says which formats make a pair. A **recipe** gives each role a format:
-#
-# | role | FP16 AMP | BF16 AMP | FP8 |
-# |---|---|---|---|
-# | weights of the optimizer | FP32 | FP32 | FP32 |
-# | inputs of products | FP16 | BF16 | E4M3, gradients E5M2 |
-# | other activations | FP16 | BF16 | BF16 |
-# | losses, norms, softmax | FP32 | FP32 | FP32 |
-# | scale | one, dynamic | none | one a tensor or block |
-
-# %%
-pair = torch.ones(1).half() + torch.ones(1).bfloat16()
-claim("FP16 + BF16 is float32", pair.dtype is torch.float32)
-
-# %% [markdown]
-# "FP16 with BF16" is no recipe. Both have 16 bits and, on an H100, the same 989 TFLOP/s (NVIDIA's data sheet), so BF16
-# buys range and not speed. Where the two meet, you pay for float32.
-#
-# ### The loop
-#
-# **AMP** is two tools that do not know each other. Autocast chooses dtypes and scales nothing. `GradScaler`
-# scales the loss, and its `step` *un*scales the gradients, looks for inf, and steps or skips.
+# **AMP** consists of two tools that do not know each other. Autocast chooses dtypes and scales nothing. `GradScaler` scales the
+# loss; its `step` divides the gradients by the scale, looks for inf and NaN, and then runs the optimizer or skips; its
+# `update` adjusts the scale.
 
 # %%
 w = nn.Parameter(torch.zeros(1))
 optimizer, scaler = torch.optim.SGD([w], lr=1.0), torch.amp.GradScaler("cpu", init_scale=1024.0)
 scaler.scale((3 * w).sum()).backward()
-claim("before step, w.grad is 3072", w.grad.item() == 3072)
+print("before step: .grad", w.grad.item(), " w", w.item())
 scaler.step(optimizer)
-claim("after it 3, and w is -3", (w.grad.item(), w.item()) == (3.0, -3.0))
+print("after step:  .grad", w.grad.item(), "    w", w.item())
+
+# %% [markdown]
+# ### Recipes
+#
+# A **recipe** says which format each role has. FP16 with BF16 is not a recipe: they are equally fast on an A100 or H100, and where an FP16
+# tensor meets a BF16 tensor, promotion gives FP32.
+#
+# | role, in a transformer | FP16 AMP | BF16 AMP | FP8 |
+# |---|---|---|---|
+# | weights and Adam's state | FP32 | FP32 | FP32 |
+# | matmul inputs | FP16 | BF16 | E4M3, gradients often E5M2 |
+# | residual stream | FP32 | FP32 | BF16 |
+# | softmax, layer norm, loss | FP32 | FP32 | FP32 |
+# | scale | one for the loss, dynamic | none | one a tensor or block |
 
 # %% [markdown]
 # ### Exercise: the whole loop
 #
-# *24 minutes, about 15 lines.* Train one epoch with the forward pass and the loss under autocast, then test. FP16 needs a scaler, BF16 none. The
-# network ends in a linear layer; if its output is not of `dtype`, say so loudly: raise, or `warnings.warn`, and be silent
-# otherwise. The network may come in training or in evaluation mode. Test under autocast as well.
+# *18 minutes, about 10 lines.* Write one loop that trains in FP32, BF16 or FP16. Forward and loss run under autocast. FP16 gets
+# a scaler. BF16 and FP32 get none: `GradScaler(device, enabled=False)` passes everything through.
+#
+# - **Input:** a model with FP32 weights, possibly left in evaluation mode; batches `(inputs, targets)`;
+#   `loss_fn(output, targets)`; the optimizer; `dtype`, one of `torch.float32`, `torch.bfloat16`, `torch.float16`; the device.
+# - **Output:** a list with the loss of each batch, not scaled.
+# - **Be loud:** the model ends in a linear layer. If its output is not of `dtype`, autocast is not active: raise an
+#   error, or call `warnings.warn`. Otherwise be silent.
+# - **Example:** w = 1, x = 1, target 0, squared error, SGD with lr 0.25, three times: losses 1.0, 0.25, 0.0625.
 
 
 # %% exercise="fit"
-def fit(model, batches, test, optimizer, dtype, device):
-    """(losses, one a batch; the share of `test` that is right). test is (inputs, targets)."""
-    # loss: F.cross_entropy. `GradScaler(device, enabled=False)` passes everything through.
+def fit(model, batches, loss_fn, optimizer, dtype, device):
+    """The loss of each batch, as floats; trains the model in place."""
+    # `torch.autocast(..., enabled=...)` and `GradScaler(device, enabled=...)` take a condition.
     losses = []
     ### BEGIN SOLUTION
     scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
     model.train()
     for inputs, targets in batches:
         optimizer.zero_grad()
-        with torch.autocast(device, dtype=dtype):
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
             output = model(inputs)
-            loss = F.cross_entropy(output, targets)
+            loss = loss_fn(output, targets)
         if output.dtype is not dtype:
             warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
-    model.eval()
-    with torch.no_grad(), torch.autocast(device, dtype=dtype):
-        right = model(test[0]).argmax(dim=1) == test[1]
     ### END SOLUTION
-    return losses, right.float().mean().item()
+    return losses
 
 
 # %% check="fit" points=3
@@ -288,105 +377,126 @@ amp_loops.check_fit(fit)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Eight calls in an iteration: empty, open, forward, close, scale, backward, step, update. Which need no autocast?
+# An iteration makes eight calls: empty the gradients, open the block, forward, close the block, scale, backward, step, update. Which
+# of them computes something that autocast should cast?
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# `scaler = torch.amp.GradScaler(device, enabled=...)`, once, before the loop. `model.train()` and `model.eval()` go where?
+# For three batches and one scaler: how often is `GradScaler(...)` called, and how often `scaler.update()`?
 # </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# with torch.autocast(device, dtype=dtype, enabled=...):
+#     output = model(inputs)
+#     loss = loss_fn(output, targets)
+# scaler.scale(loss).backward()
+# ...
+# scaler.update()
+# ```
+# </details>
+#
+# Now the GPT in all three precisions, with your loop (labkit's until yours passes):
 
-# %%
-from labkit.training.data import batches, digits
-
-data = digits()
-train = data.train_images, data.train_labels
-train_model = yours(fit, ours.fit)
-test = data.test_images.to(device), data.test_labels.to(device)
-for dtype in (torch.float16, torch.bfloat16):
+# %% tags=["nbval-ignore-output"]
+train_gpt, losses = yours(fit, ours.fit), {}
+for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch.float16}.items():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    loader = 2 * [(x.to(device), y.to(device)) for x, y in batches(*train, 32)]
+    model = SmallGPT(68, 64).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     with emulate_gpu():
-        _, share = train_model(model, loader, test, optimizer, dtype, device)
-    claim(f"{whose(train_model)} loop in {dtype}: 9 of 10 digits right", share > 0.9)
+        losses[name] = train_gpt(
+            model, gpt_batches(25, device), cross_entropy, optimizer, dtype, device
+        )
+loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated on a CPU.")
 
 # %% [markdown]
-# Never trust names. `torch.cuda.amp` takes no device: without CUDA it switches itself off, and hides every scaler bug.
+# All three curves agree. A loop must be loud about the dtype because `torch.cuda.amp`, which many older loops use, takes no
+# device. Without CUDA it warns and switches itself off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
+# and name the device.
+#
+# The same code works with `torch.compile`. Inductor leaves out the rounding between fused 16-bit operators, so compare results with a
+# tolerance.
+#
+# **A stopping point.** You can say which dtype each value of a step has, and your loop trains in three precisions. Sitting B has its own setup.
+
+# %% [markdown]
+# ## Sitting B: the rest of the loop
+#
+# *You are here:* sitting A → *stop* → **order** → clip → accumulate → bad batches → checkpoints → review → labkit's loop
 
 # %%
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    old = torch.cuda.amp.GradScaler()
-claim("torch.cuda.amp's scaler is live only on CUDA", old.is_enabled() == torch.cuda.is_available())
-
-# %% [markdown]
-# **Beside `torch.compile`.** Open autocast inside the compiled function or around it, as before. But the bits change.
-# Where Inductor fuses two 16-bit operators, it leaves out the rounding between them (`torch._inductor.config`,
-# `emulate_precision_casts`). That is closer to the exact result. It is not equal to eager mode, so compare with a tolerance.
-#
-# **A stopping point.** You know what AMP casts, what it keeps, and what it scales.
-
-# %% [markdown]
-# ## Sitting B: loops that others wrote
-#
-# *You are here:* paint → rebuild → cache → lists → recipes → the loop → *stop* → **order** → clip → accumulate → GAN → review
-
-# %%
-import math, torch, torch.nn as nn, torch.nn.functional as F
+import inspect, math, torch, torch.nn as nn, torch.nn.functional as F
 from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
-from labkit.labs.automatic_mixed_precision.checks import amp_loops, amp_review, op_lists as amp
-from labkit.labs.engine import claim, predict, whose, yours
-
-# %%
-from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults, record_calls
+from labkit.labs.automatic_mixed_precision.checks import accumulation, amp_loops, two_optimizers
+from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
+from labkit.labs.engine import predict, whose, yours
 from labkit.emulation import emulate_gpu
-from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
+from labkit.training import cross_entropy, train, trained_gpt
+from labkit.training.models import SmallGPT
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 
 # %% [markdown]
-# ### Put it in order
+# ### The order of the calls
 #
-# Ten calls of one step, shuffled. Put them in order until no row complains. Is there more than one right order?
-
-# %% tags=["nbval-ignore-output"]
-CallOrder()
-
-# %%
-claim("this order is right", faults(CALLS) == [])
-last = [*CALLS[1:], "zero_grad"]
-claim("so is zero_grad at the end, if no gradient is there before the first step", not faults(last))
-
-# %% [markdown]
-# What matters is what state a call finds. The same tool records a loop that runs. Here is one, as published:
+# This step was published so. `record_calls` writes down its calls while it trains the GPT, and the widget says at each call what goes
+# wrong. Two rows complain. Repair the loop: put calls in, and move them.
 
 
 # %%
 def published(model, inputs, targets, optimizer, scaler):
     with torch.autocast(device, dtype=torch.float16):
-        loss = F.cross_entropy(model(inputs), targets)
+        loss = cross_entropy(model(inputs), targets)
     scaler.scale(loss).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
     scaler.step(optimizer)
     scaler.update()
 
 
-model = nn.Linear(6, 4).to(device)
-optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler(device)
-batch = torch.ones(8, 6, device=device), torch.zeros(8, dtype=torch.long, device=device)
-with emulate_gpu(), record_calls() as recorder:
-    published(model, *batch, optimizer, scaler)
-
 # %% tags=["nbval-ignore-output"]
+from labkit.labs.automatic_mixed_precision.call_order import record_calls
+from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
+
+gpt = trained_gpt().to(device)
+optimizer, scaler = torch.optim.AdamW(gpt.parameters()), torch.amp.GradScaler(device)
+with emulate_gpu(), record_calls() as recorder:
+    published(gpt, *gpt_batches(1, device)[0], optimizer, scaler)
 CallOrder(recorder.calls)
 
 # %% [markdown]
-# Two rows complain. Repair them in the widget: what must be put in, and where?
+# For each call, ask what state it finds. `backward` adds to what is in `.grad`, so `zero_grad` must come
+# before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
+# Clipping reads the gradients, so `unscale_` must come first.
 #
-# ### Clip
+# A loop without `zero_grad` raises no error. The next cell shows what a live scaler makes of it, where every batch has the gradient 1.
+
+
+# %%
+def last_gradient(xs, scaler):
+    w = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([w], lr=0.0)
+    for x in xs:  # no zero_grad
+        scaler.scale(w * x).sum().backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return w.grad.item()
+
+
+live = torch.amp.GradScaler("cpu", init_scale=1024.0)
+print("four good batches:         ", round(last_gradient([1.0] * 4, live), 6))
+print("one inf, then good batches:", last_gradient([math.inf, 1.0, 1.0, 1.0], live))
+
+# %% [markdown]
+# Without a scaler the last gradient would be 4. A live scaler nearly hides the fault, because each `step` divides the old gradients by
+# the scale once more. After the first overflow, inf plus anything stays inf: every
+# later step is skipped, and nothing is learned.
+
+# %% [markdown]
+# ### Gradient clipping
 #
-# **Gradient clipping** shortens a gradient whose norm is above a limit. Some texts prescribe it against overflow.
+# **Gradient clipping** shortens a gradient whose norm is above a limit: it multiplies all gradients by limit / norm. Some texts
+# prescribe it against overflow.
 
 
 # %%
@@ -397,6 +507,9 @@ def clipped(*gradient):
     return p.grad.tolist()
 
 
+print("[3, 4] becomes", [round(x, 4) for x in clipped(3.0, 4.0)])
+
+
 # %% predict="clipped-inf"
 @predict(guesses.clipped_inf)
 def first():
@@ -405,20 +518,18 @@ def first():
 
 # %% [markdown]
 # The norm is inf, so clipping multiplies by 1 / inf = 0, and inf times 0 is NaN. Clipping cannot repair a gradient that
-# overflowed; the scaler skips that step.
-
-# %%
-tiny = torch.tensor([1e-9, 1e-9]).tolist()
-claim("clipping does nothing for a vanishing gradient", clipped(*tiny) == tiny)
+# overflowed.
 
 # %% [markdown]
-# A vanishing gradient is scaled, not clipped. Clipping is for true, finite, large gradients. `unscale_` makes them true;
-# the scaler remembers it, and `step` will not divide again.
+# Clipping is for gradients that are large but finite. An overflow is the scaler's task: it skips the step. A gradient that underflows is shorter
+# than any limit, so clipping does nothing for it either.
 #
 # ### Exercise: a clipped step
 #
-# *6 minutes, about 6 lines.* One FP16 step whose gradient norm is clipped to `limit`. Return the true norm before clipping,
-# which is not finite in a step that overflows.
+# *5 minutes, about 5 lines.* Make one FP16 step whose gradient norm is clipped to `limit`.
+#
+# - **Output:** the norm of the gradients, unscaled and before clipping, as a float. It is not finite in a step that overflows.
+# - **Example:** under a scale of 4 and a limit of 1, gradients of norm 0.5 are not clipped, and 0.5 is returned.
 
 
 # %% exercise="clipped-step"
@@ -442,70 +553,168 @@ def clipped_step(model, inputs, targets, optimizer, scaler, limit, device) -> fl
 amp_loops.check_clipped_step(clipped_step)
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# <details><summary>Hint 1</summary>
 #
 # With a scale of 4 and a limit of 1, a true norm of 0.5 reads 2 after `backward`. Which call must come before the clip?
 # </details>
+# <details><summary>Hint 2</summary>
 #
-# ### Accumulate
+# The order is: backward of the scaled loss, unscale, clip, step, update. Which of these returns the norm?
+# </details>
+
+# %% [markdown]
+# ### Gradient accumulation
 #
-# **Gradient accumulation** adds up the gradients of k **micro-batches**, then steps once. It saves the
-# activations' memory, and it should end where one large batch ends. Two things make that hard: the last group may be
-# short, and its last micro-batch small.
+# **Gradient accumulation** adds up the gradients of k **micro-batches** and then makes one step. Only one micro-batch of activations is in
+# memory at a time. Done right, the weights after each step are those of one large batch.
 #
-# ### Exercise: accumulate
+# A language model's loss is a mean over *tokens*, and padding is left out: `F.cross_entropy` ignores targets of −100. Suppose that one micro-batch
+# has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers had this bug until 2024.
+
+# %%
+gpt = trained_gpt().to(device)
+tokens, following = gpt_batches(1, device)[0]
+padded = following[:2].clone()
+padded[1, 4:] = -100  # the second sequence ends after 4 tokens
+with torch.no_grad():
+    means = [cross_entropy(gpt(tokens[i : i + 1]), padded[i : i + 1]).item() for i in (0, 1)]
+    both = cross_entropy(gpt(tokens[:2]), padded).item()
+print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}")
+
+# %% [markdown]
+# ### Exercise: accumulate by tokens
 #
-# *20 minutes, about 12 lines.* One epoch in FP16, a step for each k micro-batches and for what is left. Each step is that
-# of one large batch: the loss is the mean over its *examples*. Micro-batches may differ in length. There is memory for
-# the forward pass of one of them: run its backward before the next one's forward. Return one loss a step.
+# *12 minutes, about 9 lines.* Train one epoch with one optimizer step for each k micro-batches, and one for what is left. Each step
+# equals that of one large batch: its loss is the mean over all targets of the group that are not −100.
+#
+# - **Input:** a model with logits N x T x classes; `batches`, a list of (inputs, targets), targets N x T; `dtype`,
+#   float16 with a live scaler or bfloat16 with one that is off.
+# - **Output:** a list with one loss a step, not scaled.
+# - **Memory:** run each micro-batch's backward before the next one's forward.
+# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none: its mean
+#   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow.
+# - **Example:** 3 targets with loss 1 in one micro-batch and 1 with loss 5 in the other: the step's loss is 2.
 
 
 # %% exercise="accumulate"
-def accumulate(model, batches, k, optimizer, scaler, device) -> list:
-    """The mean loss of each step; batches is a list of (inputs, targets) of unequal lengths."""
-    # `batches[i : i + k]` is a group, shorter at the end. loss: F.cross_entropy.
+def accumulate(model, batches, k, optimizer, scaler, dtype, device) -> list:
+    """The mean loss over the counted targets of each step."""
+    # `F.cross_entropy` takes logits.flatten(0, 1) and targets.flatten().
     losses = []
-    ### BEGIN SOLUTION
     for start in range(0, len(batches), k):
         group = batches[start : start + k]
-        count = sum(len(targets) for _, targets in group)
+        ### BEGIN SOLUTION
+        count = sum((targets != -100).sum() for _, targets in group)
         optimizer.zero_grad()
         losses.append(0.0)
         for inputs, targets in group:
-            with torch.autocast(device, dtype=torch.float16):
-                loss = F.cross_entropy(model(inputs), targets) * len(targets) / count
+            with torch.autocast(device, dtype=dtype):
+                logits = model(inputs).flatten(0, 1)
+                loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
             scaler.scale(loss).backward()
             losses[-1] += loss.item()
         scaler.step(optimizer)
         scaler.update()
-    ### END SOLUTION
+        ### END SOLUTION
     return losses
 
 
-# %% check="accumulate" points=2
-amp_loops.check_accumulate(accumulate)
+# %% check="accumulate" points=3
+accumulation.check_accumulate(accumulate)
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# <details><summary>Hint 1</summary>
 #
-# Three examples with loss 1 and one with loss 5 have the mean 2. What is the mean of the two means? `backward` adds: by
-# which share do you weigh a micro-batch's loss?
+# `backward` adds. If every micro-batch contributes the *sum* of its losses, by which number must each sum be divided, and when do you know that number?
 # </details>
+# <details><summary>Hint 2</summary>
+#
+# For groups of plain numbers: `total = sum(len(part) for part in group)`, then `mean = sum(sum(part) / total for part in group)`.
+# </details>
+#
+# Across GPUs, DDP averages the gradients at each backward. `no_sync()` around all micro-batches but the last saves that
+# communication.
+
+# %% [markdown]
+# ### Bad batches
+#
+# The losses here carry a weight, and upstream the second one was computed as 0 / 0. In FP16 the scaler finds the
+# NaN gradients and skips the step. BF16 and FP32 have no scaler, so nobody looks. The guard is one line: clipping computes the
+# norm anyway, so step only if it is finite.
+
 
 # %%
-total = torch.zeros(()).half()
-for _ in range(4096):
-    total += 1e-3
-claim("4096 times 0.001 in FP16 is 4: accumulate in FP32, as .grad does", total.item() == 4)
+def bf16_steps(guard):
+    tokens, following = gpt_batches(1, device)[0]
+    model, skipped = SmallGPT(68, 64).to(device), 0
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for weight in (1.0, math.nan, 1.0):
+        optimizer.zero_grad()
+        with emulate_gpu(), torch.autocast(device, dtype=torch.bfloat16):
+            loss = weight * cross_entropy(model(tokens), following)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.isfinite() or not guard:
+            optimizer.step()
+        else:
+            skipped += 1
+    lost = sum(p.isnan().sum().item() for p in model.parameters())
+    return f"{lost} of 112964 weights are NaN, {skipped} steps skipped"
+
+
+print("no guard:", bf16_steps(False))
+print("guard:   ", bf16_steps(True))
 
 # %% [markdown]
-# So accumulation saves memory, not precision. Across GPUs, DDP sends gradients at each backward; `no_sync()` around all
-# but the last micro-batch of a group saves that.
+# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number of the GPU a step. Count the skipped
+# steps, and stop after several in a row: a guard must not hide a broken run.
+
+# %% [markdown]
+# ### Checkpoints and schedules
 #
+# The scale is part of the training state. This loop *sums* its loss over the tokens, so the first scale, 65536, is too large, and the
+# scaler skips steps until it fits. A run that is resumed without `scaler.state_dict()` skips them again.
+#
+# A skipped step must not advance the learning-rate schedule, or the warm-up ends early. `scaler.step` does not say whether it
+# skipped, but `update` lowers the scale after a skip and only then.
+
+
+# %%
+def some_steps(model, optimizer, scheduler, scaler, steps):
+    skipped = 0
+    for tokens, following in gpt_batches(steps, device):
+        optimizer.zero_grad()
+        with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
+            loss = cross_entropy(model(tokens), following) * following.numel()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        before = scaler.get_scale()
+        scaler.update()
+        if scaler.get_scale() < before:
+            skipped += 1
+        else:
+            scheduler.step()
+    return skipped
+
+
+model, scaler = trained_gpt().to(device), torch.amp.GradScaler(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=100)
+print("skips at the start:", some_steps(model, optimizer, scheduler, scaler, 20) > 0)
+state = scaler.state_dict()  # goes into the checkpoint, beside model, optimizer and scheduler
+resumed, fresh = torch.amp.GradScaler(device), torch.amp.GradScaler(device)
+resumed.load_state_dict(state)
+print("skips, with the state:", some_steps(model, optimizer, scheduler, resumed, 10) > 0)
+print("skips, without it:", some_steps(model, optimizer, scheduler, fresh, 10) > 0)
+
+# %% [markdown]
+# The state also counts the good steps since the scale last changed, so the resumed scale grows when it would have.
+
+# %% [markdown]
 # ### Two optimizers
 #
-# A GAN trains two networks, each with its optimizer, and one scaler serves both. In one iteration the gradients of the
-# discriminator D overflow, those of the generator G do not.
+# *Optional.* A GAN trains two networks, each with its own optimizer, and one scaler serves both. In one iteration the gradients of the
+# discriminator D overflow, and those of the generator G do not.
 
 
 # %% predict="only-d"
@@ -518,25 +727,27 @@ def steps():
     for optimizer in optimizers:
         scaler.step(optimizer)
     scaler.update()
-    claim("the shared scale backs off once", scaler.get_scale() == 2.0**15)
     return ["neither", "D", "G", "both"][(d.item() != 1) + 2 * (g.item() != 1)]
 
 
 # %% [markdown]
-# The scaler keeps what it found for each optimizer apart: D's step is skipped, G's is not. At `update` the shared scale
-# is halved, once.
+# The scaler notes for each optimizer whether it found an inf: D's step is skipped, and G makes its step. At `update` the shared scale is halved once.
 
 # %% [markdown]
 # ### Exercise: a GAN's step
 #
-# *20 minutes, about 14 lines.* First D: real is 1, fake is 0, its loss the sum of the two. Then G, against the new D: it
-# wants its fakes called 1. All in FP16. If only one of the two overflows, the other still steps. Return both losses.
+# *20 minutes, optional, about 14 lines.* First train D: real images should get the label 1 and fakes 0; its loss is the sum of the two. Then train G against the updated D:
+# it wants its fakes to be called 1. Both run in FP16.
+#
+# - **Output:** (loss of D, loss of G), as floats.
+# - D's loss must not reach G: use `fake.detach()` there. G's loss goes through D and fills D's gradients too.
+# - If only one of the two overflows, the other still makes its step. The two share one scale.
 
 
 # %% exercise="gan-step"
 def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
     """(loss of D, loss of G) of one step of each, as floats."""
-    # `bce(logits, torch.ones_like(logits))`; a fake that is `.detach()`ed ends D's backward.
+    # `bce(logits, torch.ones_like(logits))` compares with the label 1.
     bce = F.binary_cross_entropy_with_logits
     ### BEGIN SOLUTION
     with torch.autocast(device, dtype=torch.float16):
@@ -557,14 +768,17 @@ def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, sc
     ### END SOLUTION
 
 
-# %% check="gan-step" points=2
-amp_loops.check_gan_step(gan_step)
+# %% check="gan-step" points=0
+two_optimizers.check_gan_step(gan_step)
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# <details><summary>Hint 1</summary>
 #
-# Two scaled backwards, two steps, one scale. When has the scaler seen all? G's backward leaves gradients in D: who
-# empties them?
+# There are two scaled backwards, two steps and one scale. When has the scaler seen all gradients?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# G's backward leaves gradients in D. Which call empties them before D's next backward?
 # </details>
 
 # %%
@@ -580,83 +794,74 @@ with emulate_gpu():
     for real, _ in batches(digits().train_images, digits().train_labels, 128):
         noise = torch.randn(len(real), G.noise).to(device)
         losses = step(G, D, real.to(device), noise, d_optimizer, g_optimizer, scaler, device)
-claim(f"{whose(step)} step: both losses are finite", all(map(math.isfinite, losses)))
+print(f"with {whose(step)} step, finite losses:", all(map(math.isfinite, losses)))
 
 # %% [markdown]
 # ### Review a pull request
 #
-# Eight hunks, taken from loops that people published. Five of them have faults, one even two; three look odd and are
-# right. Read them as a reviewer does: what state does each call find?
+# These six hunks are written after loops that people published. Read them as a reviewer: what state does each call find?
 
 # %%
-print(amp_review.pull_request())
+from labkit.labs.automatic_mixed_precision.pull_request import HUNKS, pull_request
+
+print(pull_request())
+
+
+# %% predict="six-hunks"
+@predict(guesses.six_hunks)
+def need_a_change():
+    return [hunk.faulty for hunk in HUNKS]
+
 
 # %% [markdown]
-# ### Exercise: your review
-#
-# *20 minutes.* Comment on lines: a dict from the number of a line to a reason. One comment for each fault is enough.
-# Where a line is missing, comment on any line of the hunk that shows it.
-
-# %% exercise="review"
-review = ...  # such as {2: "stale", 7: "silent"}
-### BEGIN SOLUTION
-review = {1: "weights", 14: "stale", 31: "scaled", 35: "twice", 36: "silent", 56: "stale"}
-### END SOLUTION
-
-# %% check="review" points=3
-amp_review.check_review(review)
+# Hunks 1, 2, 4 and 5 need a change, and only 1 and 4 raise an error. Hunk 2 learns until the first overflow and never again. Hunk 5 trains in
+# FP32 on a machine without CUDA.
 
 # %% [markdown]
-# <details><summary>Hints</summary>
+# ### labkit's loop
 #
-# Put the calls of each hunk into `faults([...])`, or into the widget. Hunks 1 and 6 ask another question: which dtype?
-# </details>
+# `labkit.training.train` is the loop that the rest of the course uses. For each line of its body, name the section of this lab that
+# explains it. It calls `optimizer.step()` itself where `scaler.step` would make the CPU wait once more.
+
+# %% tags=["nbval-ignore-output"]
+source = inspect.getsource(train)
+print(source[source.index("        for step, group") :])
 
 # %% [markdown]
-# ### What the machine says
-#
-# Hunks 2, 4 and 7 are right: `backward` needs no block, `step` does not unscale twice, one scale wants one update. Now
-# hunk 3. What does a loop without `zero_grad` do? Measure before you answer.
+# torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
+# guard, the scaler's checkpoint, and a schedule that waits. The GPT a last time, with all of it:
 
-
-# %%
-def last_gradient(xs, scaler):
-    """The gradient of w * x in the last of a few steps without zero_grad."""
-    w = nn.Parameter(torch.zeros(1))
-    optimizer = torch.optim.SGD([w], lr=0.0)
-    for x in xs:
-        scaler.scale(w * x).sum().backward()
-        scaler.step(optimizer)
-        scaler.update()
-    return w.grad.item()
-
-
-off, live = (torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=on) for on in (False, True))
-claim("no scaler: four gradients of 1 become 4", last_gradient([1.0] * 4, off) == 4)
-claim("a scale of 1024: they become 1.001", round(last_gradient([1.0] * 4, live), 3) == 1.001)
-after = last_gradient([math.inf, 1.0, 1.0, 1.0], live)
-claim("one inf, then three good batches: still no finite gradient", not math.isfinite(after))
+# %% tags=["nbval-ignore-output"]
+losses = {}
+for precision in ("fp32", "bf16", "fp16"):
+    torch.manual_seed(0)
+    model = SmallGPT(68, 64)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    run = train(model, gpt_batches(30), optimizer=optimizer, precision=precision, device=device,
+                accumulate=2, max_grad_norm=1.0, progress=False)  # fmt: skip
+    losses[precision.upper()] = [record.loss for record in run]
+loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulated on a CPU.")
 
 # %% [markdown]
-# So a live scaler hides the fault: old gradients are divided by the scale once more. Then the first overflow comes, and
-# inf plus anything stays inf. Each step from then on is skipped. No error, no further learning.
-#
 # ### Four things called mixed precision
 #
-# | | weights in memory | products | updates |
+# *Optional.* One name is used for four things:
+#
+# | | weights in memory | matmul inputs | update |
 # |---|---|---|---|
 # | autocast AMP | FP32 | 16 bits | FP32 |
 # | 16-bit weights with masters | 16 bits, and FP32 masters | 16 bits | FP32, then rounded |
-# | pure BF16 | BF16 | BF16 | BF16, rounded stochastically |
+# | pure BF16 | BF16 | BF16 | BF16, rounded to nearest or stochastically |
 # | scaled FP8 | FP32 or BF16 | FP8 with scales | FP32 |
 #
-# **Quantization** is another thing: a trained network is stored or run in few bits. The recipe of this lab is the
-# first row: FP32 parameters, forward and loss in autocast, a scaler only for FP16. Then compare with an FP32 run.
+# Pure BF16 uses one format, so nothing is mixed. **Quantization** stores or runs a trained network in few bits. With FSDP2,
+# `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` takes autocast's place, and also says in which dtype gradients are summed
+# across GPUs.
 
 # %% [markdown]
 # ### Optional: the NaN detective
 #
-# A run fails; you have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
+# A run fails. You have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
 # number opens another case.
 
 # %% tags=["nbval-ignore-output"]
@@ -667,7 +872,7 @@ NanDetective(5, lab="05_automatic_mixed_precision")
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+# Where a question asks for speech, say your answer aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it
@@ -682,6 +887,7 @@ progress_panel()
 # %% [markdown]
 # **Sources.** PyTorch 2.13: `torch.amp` (the lists), *Automatic Mixed Precision examples* (clipping, accumulation, several
 # models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`, `torch/_inductor/config.py`. Micikevicius et al.,
-# arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Goodfellow et al., arXiv:1406.2661 (GAN).
+# arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Hugging Face, *Fixing Gradient Accumulation*, 2024. Goodfellow et al.,
+# arXiv:1406.2661 (GAN).
 #
 # **Next.** [Lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb).

@@ -11,7 +11,7 @@ from labkit.devices.roofline import roofs
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard
 from labkit.labs.automatic_mixed_precision.call_order import CALLS
-from labkit.labs.automatic_mixed_precision.dtype_map import example
+from labkit.labs.automatic_mixed_precision.dtype_map import record_block
 from labkit.labs.automatic_mixed_precision.predictions import six_ops
 from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
@@ -134,7 +134,7 @@ BUILT = {
     DrillCard: lambda tmp: DrillCard(
         DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"
     ),
-    DtypeMap: lambda tmp: DtypeMap(example()),
+    DtypeMap: lambda tmp: DtypeMap({"FP16": record_block()}),
     FormatExplorer: lambda tmp: FormatExplorer(value="0.1"),
     GradientWindow: lambda tmp: GradientWindow(torch.tensor([1e-9, 1e-3, 0.5])),
     NanDetective: lambda tmp: NanDetective(0),

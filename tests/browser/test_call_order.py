@@ -26,7 +26,7 @@ def as_published(widget):
 
 
 def test_by_mouse_the_published_loop_is_repaired(widget, workbench):
-    assert "2 calls are wrong" in widget.inner_text()
+    assert "2 rows complain" in widget.inner_text()
     assert "1/65536" in widget.locator(".co-row", has_text="clip").inner_text()
     widget.get_by_role("button", name="put in unscale_").click()
     widget.get_by_role("button", name="9 of 9: unscale_").wait_for()
@@ -49,7 +49,7 @@ def test_by_keyboard_alone(widget, workbench):
         workbench.page.keyboard.press("ArrowDown")
     assert workbench.focused().startswith("6 of 8: clip")
     workbench.page.keyboard.press("Delete")
-    widget.get_by_text("one call is wrong").first.wait_for()
+    widget.get_by_text("1 row complains").first.wait_for()
     assert workbench.focused().startswith("5 of 7: backward")
     workbench.page.keyboard.press("Shift+ArrowUp")
     widget.get_by_role("button", name="4 of 7: backward").wait_for()

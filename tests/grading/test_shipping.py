@@ -64,7 +64,8 @@ def reachable(thing) -> list:
 BOTH = {
     "penalized-loss": "_CASES _TARGETS _X _network seeded",
     "mini-autocast": "_TARGETS seeded",
-    "dtypes": "_INPUTS seeded",
+    "fit": "_DTYPES",
+    "accumulate": "_ROWS",
     "sensitivity": "_network _x filled seeded",
     "first-bad-module": "",
     "zero-share": "_HALF _gradients",
@@ -222,6 +223,7 @@ def test_a_solution_that_no_later_cell_uses_is_not_lent():
 
 def test_constants_of_the_notebook_are_shipped_and_no_other():
     found = pickle.loads(shipping.public_data("05_automatic_mixed_precision", MODULES))
-    assert set(found["labkit.labs.automatic_mixed_precision.checks.op_lists"]) == {"LOW"}
+    # The lists of operations, which it does read, lie beside its checks: in the sandbox anyway.
+    assert found and not any(found.values())
     found = pickle.loads(shipping.public_data("02_number_formats", MODULES))
     assert "labkit.labs.number_formats.checks.gaps" in found and not any(found.values())

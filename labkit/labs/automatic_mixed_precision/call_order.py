@@ -1,16 +1,18 @@
 """In which order a loop makes its AMP calls, and what an order breaks.
 
-A training step under AMP is modelled as nine calls and a state: are there gradients, are they
-scaled, has the scaler seen them. ``record_calls`` writes down the calls of code that runs;
-``faults`` walks an order, call by call, through that state, and says at each call what goes wrong.
-A walk goes round twice, because some orders break only in the second iteration.
+A training step is modelled as calls and a state: are there gradients, are they scaled, has the
+scaler seen them. ``record_calls`` writes down the calls of code that runs; ``faults`` walks an
+order, call by call, through that state, and says at each call what goes wrong. A walk goes round
+twice, because some orders break only in the second iteration. Where there are several optimizers, a
+letter behind a call says whose it is: "step B"; "backward AB" leaves gradients for both.
 
 Source: torch/amp/grad_scaler.py of torch 2.13; the walk is compared with it in the tests.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import wraps
+from itertools import chain
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -30,9 +32,14 @@ CALLS = (
 )
 """The calls of one step, in an order that is right."""
 
+BARE_STEP = "optimizer.step"
+"""A step that the optimizer makes beside a scaler. Without a scaler it is the loop's "step"."""
+
+_OF_SCALER = {"scale", "unscale_", "update", BARE_STEP}
+
 
 class record_calls:
-    """Inside the block, the AMP calls of any code are written down in ``.calls``, in order.
+    """Inside the block, the calls of any training code are written down in ``.calls``, in order.
 
     A call that another makes is not written down: ``scaler.step`` unscales by itself. Clipping is
     seen through ``torch.nn.utils``. One block at a time.
@@ -48,9 +55,16 @@ class record_calls:
     """
 
     def __init__(self) -> None:
-        self.calls: list[str] = []
+        self._noted: list[_Noted] = []
         self._depth = 0
         self._undo: list = []
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls so far; with a letter for each optimizer where there are several."""
+        optimizers = list(dict.fromkeys(one.optimizer for one in self._noted if one.optimizer))
+        scaled = any(one.call in _OF_SCALER - {BARE_STEP} for one in self._noted)
+        return [_written(one, optimizers, scaled) for one in self._noted]
 
     def __enter__(self) -> "record_calls":
         scaler, utils = torch.amp.GradScaler, torch.nn.utils
@@ -64,7 +78,7 @@ class record_calls:
             self._wrap(utils, name, "clip")
         hooks = (
             register_module_forward_pre_hook(lambda module, inputs: self._forward()),
-            register_optimizer_step_pre_hook(lambda *_: self._note("step")),
+            register_optimizer_step_pre_hook(lambda *given: self._note(BARE_STEP, given)),
         )
         self._undo += [hook.remove for hook in hooks]
         return self
@@ -74,13 +88,19 @@ class record_calls:
             undo()
         self._undo.clear()
 
-    def _note(self, call: str) -> None:
-        if not self._depth:
-            self.calls.append(call)
+    def _note(self, call: str, given: Iterable = ()) -> None:
+        # A scaler that is off hands its calls through.
+        off = any(isinstance(x, torch.amp.GradScaler) and not x.is_enabled() for x in given)
+        if self._depth or (off and call != "step"):
+            return
+        optimizer = next((x for x in given if isinstance(x, torch.optim.Optimizer)), None)
+        loss = next((x for x in given if call == "backward"), None)
+        reached = frozenset() if loss is None else frozenset(map(id, _leaves(loss)))
+        self._noted.append(_Noted(BARE_STEP if off else call, optimizer, reached))
 
     def _forward(self) -> None:
         # A network's layers are modules too, and a loss may be one: the first counts.
-        if not self.calls or self.calls[-1] != "forward":
+        if not self._noted or self._noted[-1].call != "forward":
             self._note("forward")
 
     def _wrap(self, owner: object, name: str, call: str) -> None:
@@ -88,7 +108,7 @@ class record_calls:
 
         @wraps(original)
         def noted(*args, **kwargs):
-            self._note(call)
+            self._note(call, args)
             self._depth += 1
             try:
                 return original(*args, **kwargs)
@@ -97,6 +117,41 @@ class record_calls:
 
         setattr(owner, name, noted)
         self._undo.append(lambda: setattr(owner, name, original))
+
+
+@dataclass(frozen=True)
+class _Noted:
+    call: str
+    optimizer: torch.optim.Optimizer | None
+    reached: frozenset[int]  # of a backward: the ids of the parameters that get a gradient
+
+
+def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The parameters that a backward from this loss reaches."""
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        function = waiting.pop()
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if hasattr(function, "variable"):
+            yield function.variable
+        waiting += [following for following, _ in function.next_functions]
+
+
+def _written(noted: _Noted, optimizers: list, scaled: bool) -> str:
+    call = noted.call if scaled or noted.call != BARE_STEP else "step"
+    if len(optimizers) < 2:
+        return call
+    whose = [
+        "ABCDEFGH"[place]
+        for place, optimizer in enumerate(optimizers)
+        if optimizer is noted.optimizer
+        or not noted.reached.isdisjoint(
+            id(p) for p in chain(*(group["params"] for group in optimizer.param_groups))
+        )
+    ]
+    return f"{call} {''.join(whose)}" if whose else call
 
 
 @dataclass(frozen=True)
@@ -117,8 +172,11 @@ class Fault:
 def faults(order: Iterable[str]) -> list[Fault]:
     """What an order of calls breaks, when it is repeated as the body of a loop.
 
+    An order with no call of a scaler is a loop without one, such as a BF16 or an FP32 loop.
+
     Args:
-        order: names of ``CALLS``, in the order in which one iteration makes them.
+        order: names of ``CALLS`` or BARE_STEP, in the order in which one iteration makes them; of
+            several optimizers with their letters, as ``record_calls`` writes them.
 
     Returns:
         At most one fault a call, in the order of the calls. What is missing altogether is said at
@@ -129,23 +187,23 @@ def faults(order: Iterable[str]) -> list[Fault]:
 
     >>> [fault.sentence for fault in faults([call for call in CALLS if call != "unscale_"])]
     ['clips scaled gradients: with a scale of 65536 your real limit is 1/65536']
+    >>> faults(["enter autocast", "forward", "exit autocast", "backward", "step", "zero_grad"])
+    []
     """
     order = list(order)
-    for call in order:
-        if call not in CALLS:
-            raise ValueError(f"call {call!r}: use one of {', '.join(CALLS)}")
-    walk, found = _Walk(), {}
+    calls = [_parsed(call) for call in order]
+    walk, found = _Walk(calls), {}
     for _ in range(2):
         walk.begin()
-        for place, call in enumerate(order):
-            said = getattr(walk, _METHODS[call])()
+        for place, (call, whose) in enumerate(calls):
+            said = getattr(walk, _METHODS[call])(whose)
             if said is None:
                 continue
             if said[0] == "raises":
                 found[place] = Fault(place, *said)
                 return sorted(found.values(), key=_place)
             found.setdefault(place, Fault(place, *said))
-    if order and "step" not in order:
+    if order and not any(call in ("step", BARE_STEP) for call, _ in calls):
         found[len(order) - 1] = Fault(len(order) - 1, "wrong", "and no step: no weight ever moves")
     return sorted(found.values(), key=_place)
 
@@ -154,50 +212,82 @@ def _place(fault: Fault) -> int:
     return fault.place
 
 
+def _parsed(written: str) -> tuple[str, str]:
+    """(call, letters of its optimizers): ("backward", "AB"), and "" for all of them."""
+    if written in _METHODS:
+        return written, ""
+    call, _, whose = written.rpartition(" ")
+    if call not in _METHODS or not whose.isupper():
+        raise ValueError(f"call {written!r}: use one of {', '.join([*CALLS, BARE_STEP])}")
+    return call, whose
+
+
+@dataclass
+class _State:
+    """What an optimizer's gradients are, and what the scaler has done with them."""
+
+    stage: str = "ready"  # "ready", "unscaled", "unchecked", "stepped"
+    gradients: str = "none"  # what .grad holds: "none", "scaled" or "true"
+    unused: bool = False  # a backward whose gradients no step has used
+    stale: bool = False  # gradients of an earlier backward are among them
+
+
+@dataclass
 class _Walk:
     """A loop's state; each method is a call, and returns (kind, sentence) or None."""
 
-    def __init__(self) -> None:
-        self.inside = False  # an autocast block is open
-        self.ready = False  # the scaler has scaled once, and has a state
-        self.stage = "ready"  # of the scaler and its optimizer: "ready", "unscaled", "stepped"
-        self.gradients = "none"  # what .grad holds: "none", "scaled" or "true"
-        self.unused = False  # a backward whose gradients no step has used
+    calls: list[tuple[str, str]]
+    inside: bool = False  # an autocast block is open
+    states: dict[str, _State] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = {call for call, _ in self.calls}
+        self.has_scaler = not names.isdisjoint(_OF_SCALER)
+        self.is_mixed = self.has_scaler or "enter autocast" in names
+        self.ready = not self.has_scaler  # the scaler has scaled once, and has a state
+        letters = {letter for _, whose in self.calls for letter in whose} or {""}
+        self.states = {letter: _State() for letter in sorted(letters)}
 
     def begin(self) -> None:
         """An iteration begins: there is no loss of its own yet."""
         self.loss = "none"  # "none", "fresh", "used"
         self.scaled = False
 
-    def zero_grad(self):
+    def of(self, whose: str) -> list[_State]:
+        return [self.states[letter] for letter in whose] if whose else list(self.states.values())
+
+    def zero_grad(self, whose):
         """Gradients become None."""
-        lost, self.gradients, self.unused = self.unused, "none", False
+        lost = False
+        for state in self.of(whose):
+            lost |= state.unused
+            state.gradients, state.unused, state.stale = "none", False, False
         if lost:
             return "wrong", "empties the gradients before a step has used them"
         return None
 
-    def enter(self):
+    def enter(self, whose):
         """A block opens."""
         nested, self.inside = self.inside, True
         if nested:
             return "wrong", "the block before was never closed: its cast weights are used on, stale"
         return None
 
-    def leave(self):
+    def leave(self, whose):
         """A block closes."""
         if not self.inside:
             return "raises", "closes a block that is not open"
         self.inside = False
         return None
 
-    def forward(self):
+    def forward(self, whose):
         """The network runs, and there is a loss."""
         self.loss, self.scaled = "fresh", False
-        if not self.inside:
+        if self.is_mixed and not self.inside:
             return "wrong", "runs outside autocast: in float32, and nothing is mixed"
         return None
 
-    def scale(self):
+    def scale(self, whose):
         """The loss is multiplied."""
         if self.loss == "none":
             return "raises", "there is no loss yet"
@@ -206,75 +296,112 @@ class _Walk:
             return "wrong", "too late: backward has used the loss as it was"
         return None
 
-    def backward(self):
+    def backward(self, whose):
         """Gradients are added to what is there."""
         if self.loss == "none":
             return "raises", "there is no loss yet"
         if self.loss == "used":
             return "raises", "the graph is gone: backward has run already"
-        stale, self.loss, self.unused = self.gradients != "none", "used", True
-        self.gradients = "scaled" if self.scaled else "true"
-        if stale:
+        self.loss, reached, stale, mixed = "used", self.of(whose), False, False
+        for state in reached:
+            # What no step has used yet is a micro-batch's, to be added to.
+            if state.gradients != "none" and not state.unused:
+                state.stale = stale = True
+            mixed |= state.unused and state.gradients != ("scaled" if self.scaled else "true")
+            state.gradients = "scaled" if self.scaled else "true"
+            # A loss that reaches several networks leaves gradients that only one of them uses.
+            state.unused = len(reached) == 1
+        if stale and len(reached) == 1:
+            reached[0].stale = False  # said here, and not again at the step
             return "wrong", "adds to the gradients of the iteration before: they were not emptied"
-        if not self.scaled:
+        if mixed:
+            return "wrong", "adds scaled gradients to gradients that are not"
+        if self.has_scaler and not self.scaled:
             return "wrong", "of a loss that is not scaled: small gradients underflow"
         if self.inside:
             return "style", "inside autocast: allowed, but the documentation advises to leave it"
         return None
 
-    def unscale(self):
+    def unscale(self, whose):
         """Gradients are divided by the scale and checked for inf."""
         if not self.ready:
             return "raises", "the scaler has not scaled anything yet"
-        if self.stage != "ready":
-            already = "unscaled" if self.stage == "unscaled" else "stepped"
+        (state,) = self.of(whose)
+        if state.stage != "ready":
+            already = "unscaled" if state.stage == "unscaled" else "stepped"
             return "raises", f"the scaler has {already} already, and no update came since"
-        if self.gradients == "none":
-            self.stage = "unchecked"
+        if state.gradients == "none":
+            state.stage = "unchecked"
             return "wrong", "there are no gradients yet: nothing is checked"
-        divided_again, self.stage, self.gradients = self.gradients == "true", "unscaled", "true"
-        if divided_again:
+        again, state.stage, state.gradients = state.gradients == "true", "unscaled", "true"
+        if again:
             return "wrong", "divides gradients that are not scaled"
         return None
 
-    def clip(self):
+    def clip(self, whose):
         """Gradients are shortened to the limit."""
-        if self.gradients == "none":
+        states = self.of(whose)
+        if all(state.gradients == "none" for state in states):
             return "wrong", "there are no gradients to clip"
-        if not self.unused:
+        if len(states) == 1 and not states[0].unused:
             return "wrong", "after the step: nobody uses what you clip"
-        if self.gradients == "scaled":
+        if all(state.gradients == "scaled" for state in states):
             return (
                 "wrong",
                 "clips scaled gradients: with a scale of 65536 your real limit is 1/65536",
             )
         return None
 
-    def step(self):
-        """The scaler unscales if nobody has, and steps or skips."""
+    def step(self, whose):
+        """The scaler unscales if nobody has, and steps or skips; or the optimizer steps alone."""
         if not self.ready:
             return "raises", "the scaler has not scaled anything yet"
-        if self.stage == "stepped":
+        (state,) = self.of(whose)
+        if self.has_scaler and state.stage == "stepped":
             return "raises", "a second step, and no update since the first"
-        if self.stage == "unchecked" or (self.stage == "ready" and self.gradients == "none"):
+        missing = state.gradients == "none"
+        if self.has_scaler and (state.stage == "unchecked" or (state.stage == "ready" and missing)):
             return "raises", "there are no gradients: no inf check was recorded"
-        twice = self.stage == "ready" and self.gradients == "true"
-        old, self.unused = not self.unused, False
-        self.stage, self.gradients = "stepped", "true"
+        twice = self.has_scaler and state.stage == "ready" and state.gradients == "true"
+        state.stage = "stepped"
+        return self._used(state) or (
+            ("wrong", "divides gradients that are not scaled") if twice else None
+        )
+
+    def bare_step(self, whose):
+        """The optimizer steps beside the scaler, with the gradients as they are."""
+        (state,) = self.of(whose)
+        scaled, unchecked = state.gradients == "scaled", state.stage != "unscaled"
+        said = self._used(state)
+        if scaled:
+            return "wrong", "the optimizer does not unscale: its gradients still hold the scale"
+        if unchecked:
+            return said
+        return "wrong", "the optimizer does not skip: an inf that unscale_ found is used"
+
+    def _used(self, state):
+        """A step uses the gradients of an optimizer."""
+        if state.gradients == "none":
+            return "wrong", "there are no gradients: no weight moves"
+        old = len(self.states) == 1 and not state.unused
+        stale, state.stale = state.stale, False
+        state.unused, state.gradients = False, "true"
         if old:
             return "wrong", "uses the gradients of the iteration before"
-        if twice:
-            return "wrong", "divides gradients that are not scaled"
+        if stale:
+            return "wrong", "uses gradients of an earlier backward too: they were not emptied"
         return None
 
-    def update(self):
+    def update(self, whose):
         """The scale goes on, and inf checks are forgotten."""
         if not self.ready:
             return "raises", "the scaler has not scaled anything yet"
-        if self.stage in ("ready", "unchecked"):
+        stages = {state.stage for state in self.states.values()}
+        if stages.isdisjoint({"unscaled", "stepped"}):
             return "raises", "no inf check was recorded since the last update"
-        early, self.stage = self.stage == "unscaled", "ready"
-        if early:
+        for state in self.states.values():
+            state.stage = "ready"
+        if "unscaled" in stages:
             return "wrong", "forgets that the gradients are unscaled: step will divide them again"
         return None
 
@@ -283,4 +410,5 @@ _METHODS = {
     "enter autocast": "enter",
     "exit autocast": "leave",
     "unscale_": "unscale",
+    BARE_STEP: "bare_step",
 } | {call: call for call in ("zero_grad", "forward", "scale", "backward", "clip", "step", "update")}

@@ -1,140 +1,169 @@
-"""The dtype of every value of one training step, edge by edge.
+"""The dtypes of one training step of a transformer block, as the kernels saw them.
 
-An edge is a value of the step: what makes it, what takes it, and its dtype. ``record_step`` runs a
-real step under autocast and writes the list down; nothing here knows an autocast list.
+``record_block`` runs a real step under autocast and notes, for each operation of the block, the
+dtype that the kernel read and gave, forward and backward. It looks below autocast, in PyTorch's
+dispatcher, so that the casts are in the record; nothing here knows an autocast list.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import dtype_of
+from labkit.training.models import Block
 
-PHASES = ("forward", "backward", "update")
+# Of a Block, in the order of its forward pass: a name, its weight, and the kernel that computes it.
+_OPERATIONS = (
+    ("layer norm", "attention_norm.weight", "native_layer_norm"),
+    ("linear: q, k, v", "qkv.weight", "addmm"),
+    ("attention", "", "attention"),
+    ("linear: out", "attention_out.weight", "addmm"),
+    ("add", "", "add"),
+    ("layer norm 2", "feed_forward_norm.weight", "native_layer_norm"),
+    ("linear: up", "feed_forward.0.weight", "addmm"),
+    ("gelu", "", "gelu"),
+    ("linear: down", "feed_forward.2.weight", "addmm"),
+    ("add 2", "", "add"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation of the block; each dtype is "fp32", "fp16" or "bf16", or "" for no such value.
+
+    Args:
+        name: such as "linear: up".
+        reads, gives: the dtype of the kernel's input and of its output, forward.
+        weight: the dtype in which the optimizer keeps the operation's weight.
+        copy: the dtype in which the kernel reads that weight.
+        gradient: the dtype of the gradient that the backward kernel reads.
+        passes: the dtype of the gradient that it gives for the operation's input.
+        weight_gradient: the dtype in which it gives the gradient of the weight.
+        grad: the dtype of the weight's ``.grad``.
+    """
+
+    name: str
+    reads: str
+    gives: str
+    weight: str = ""
+    copy: str = ""
+    gradient: str
+    passes: str
+    weight_gradient: str = ""
+    grad: str = ""
+
+
+def record_block(dtype: torch.dtype = torch.float16, device: str = "cpu") -> tuple[Operation, ...]:
+    """Run a step of a small block and note the dtypes of each operation, in forward order.
+
+    Args:
+        dtype: what autocast computes in; float32 for no autocast.
+        device: "cpu", inside ``emulate_gpu()``, or "cuda".
+
+    >>> [op.gives for op in record_block() if op.name in ("layer norm", "attention", "add")]
+    ['fp32', 'fp16', 'fp32']
+    """
+    torch.manual_seed(0)
+    block = Block(width=8, heads=2).to(device)
+    inputs = torch.randn(2, 3, 8, device=device, requires_grad=True)  # 6 rows: no width is 6
+    narrow = torch.autocast(device, dtype=dtype) if dtype is not torch.float32 else nullcontext()
+    with emulate_gpu():
+        with _Kernels() as forward, narrow:
+            output = block(inputs)
+        loss = 1024.0 * output.float().square().mean()
+        with _Kernels() as backward:
+            loss.backward()
+    forward_calls, backward_calls = iter(forward.calls), reversed(_steps_back(backward.calls))
+    parameters = dict(block.named_parameters())
+    found = []
+    for name, weight, kernel in _OPERATIONS:
+        parameter = parameters.get(weight)
+        call = next(call for call in forward_calls if kernel in call.name)
+        # An add has no kernel of its own backward: the gradient is handed to both sides.
+        back = None if kernel == "add" else next(backward_calls)
+        found.append(_operation(name, parameter, call, back))
+    return tuple(_with_adds(found))
 
 
 @dataclass(frozen=True)
-class Edge:
-    """One value of a training step.
-
-    Args:
-        phase: one of PHASES.
-        name: what it is, such as "hidden.weight" or "after relu".
-        said: its way in words, such as "from linear to relu".
-        dtype: "fp32", "fp16" or "bf16".
-    """
-
-    phase: str
+class _Call:
     name: str
-    said: str
-    dtype: str
+    reads: tuple[Tensor, ...]
+    gives: tuple[Tensor, ...]
 
 
-def record_step(
-    model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    loss_fn: Callable[[Tensor, Tensor], Tensor],
-    optimizer: torch.optim.Optimizer,
-    dtype: torch.dtype = torch.float16,
-    scale: float = 1024.0,
-) -> tuple[Edge, ...]:
-    """Run one step under autocast and write down the dtype of each value.
-
-    Args:
-        model: a network; each named parameter becomes an edge.
-        inputs, targets: one batch, on the model's device. A CPU is inside ``emulate_gpu()``.
-        loss_fn: (output, targets) -> loss, run inside autocast.
-        optimizer: over the model's parameters; it makes one step on unscaled gradients.
-        dtype: what autocast computes in.
-        scale: what the loss is multiplied by before backward.
-
-    Returns:
-        The edges in the order in which their values are made: forward, then backward, then update.
-    """
-    device = inputs.device.type
-    with emulate_gpu():
-        with torch.autocast(device, dtype=dtype), _Outputs() as outputs:
-            loss = loss_fn(model(inputs), targets)
-        back: list[Edge] = []
-        for (name, output), taker in zip(outputs.made, _takers(outputs.made), strict=True):
-            said = f"from {taker} back to {name}"
-            _watch(output, back, f"gradient of {name}", said)
-        (scale * loss).backward()
-    edges = [_edge("forward", "inputs", "into the first layer", inputs)]
-    edges += [
-        _edge("forward", name, "as the optimizer keeps it", parameter)
-        for name, parameter in model.named_parameters()
-    ]
-    for (name, output), taker in zip(outputs.made, _takers(outputs.made), strict=True):
-        edges.append(_edge("forward", f"after {name}", f"from {name} to {taker}", output))
-    edges += back
-    for name, parameter in model.named_parameters():
-        said = "as backward leaves it in .grad"
-        edges.append(_edge("backward", f"gradient of {name}", said, parameter.grad))
-        parameter.grad /= scale
-    optimizer.step()
-    name, parameter = next(iter(model.named_parameters()))
-    for key, value in optimizer.state[parameter].items():
-        if isinstance(value, Tensor) and value.shape == parameter.shape:
-            said = f"the optimizer's memory of {name}"
-            edges.append(_edge("update", key, said, value))
-    said = "what the step has left"
-    edges.append(_edge("update", f"new {name}", said, parameter))
-    return tuple(edges)
-
-
-def _edge(phase: str, name: str, said: str, value: Tensor) -> Edge:
-    return Edge(phase, name, said, dtype_of(value.dtype).short)
-
-
-def _takers(made: list[tuple[str, Tensor]]) -> list[str]:
-    """Who takes each output: the next function, or backward."""
-    return [name for name, _ in made[1:]] + ["backward"]
-
-
-def _watch(output: Tensor, edges: list[Edge], name: str, said: str) -> None:
-    output.register_hook(lambda gradient: edges.append(_edge("backward", name, said, gradient)))
-
-
-class _Outputs(TorchFunctionMode):
-    """Notes the tensors that functions of a network make, in order: a chain of layers."""
+class _Kernels(TorchDispatchMode):
+    """Notes each kernel that runs inside the block, with what it reads and gives."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[tuple[str, Tensor]] = []
+        self.calls: list[_Call] = []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.requires_grad and result.grad_fn is not None:
-            seen = sum(name.split(" ")[0] == func.__name__ for name, _ in self.made)
-            name = func.__name__ if not seen else f"{func.__name__} {seen + 1}"
-            self.made.append((name, result))
+        gives = result if isinstance(result, (tuple, list)) else (result,)
+        tensors = [tuple(x for x in each if isinstance(x, Tensor)) for each in (args, gives)]
+        self.calls.append(_Call(func.__name__.split(".")[0], *tensors))
         return result
 
 
-def example(device: str = "cpu") -> tuple[Edge, ...]:
-    """The step that lab 05 paints: two layers with a layer norm, softmax cross entropy, Adam.
+@dataclass(frozen=True)
+class _Back:
+    """What backward computes for one operation."""
 
-    >>> [edge.dtype for edge in example() if edge.name in ("after linear", "after layer_norm")]
-    ['fp16', 'fp32']
-    """
-    torch.manual_seed(0)
-    model = nn.Sequential()
-    model.add_module("first", nn.Linear(8, 16, bias=False))
-    model.add_module("relu", nn.ReLU())
-    model.add_module("norm", nn.LayerNorm(16, elementwise_affine=False))
-    model.add_module("second", nn.Linear(16, 4, bias=False))
-    model.to(device)
-    inputs, targets = torch.randn(16, 8, device=device), torch.arange(16, device=device) % 4
+    gradient: Tensor
+    passes: Tensor
+    weight_gradient: Tensor | None
 
-    def loss(output: Tensor, labels: Tensor) -> Tensor:
-        return nn.functional.nll_loss(output.log_softmax(dim=1), labels)
 
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    return record_step(model, inputs, targets, loss_fn=loss, optimizer=optimizer)
+def _steps_back(calls: list[_Call]) -> list[_Back]:
+    """One for each operation with a kernel of its own, in the order of the backward pass."""
+    steps, products = [], []
+    for call in calls:
+        if call.name == "mm":
+            products.append(call)
+            if len(products) == 2:  # of a linear layer: the input's gradient, and the weight's
+                of_input, of_weight = sorted(products, key=_is_of_weight)
+                steps.append(_Back(of_input.reads[0], of_input.gives[0], of_weight.gives[0]))
+                products = []
+        elif call.name.endswith("_backward"):
+            weight = call.gives[1] if "layer_norm" in call.name else None
+            steps.append(_Back(call.reads[0], call.gives[0], weight))
+    return steps
+
+
+def _is_of_weight(product: _Call) -> bool:
+    """The sum over the rows of the batch, of which there are 6, is the weight's gradient."""
+    return product.reads[0].shape[1] == 6
+
+
+def _operation(
+    name: str, parameter: torch.nn.Parameter | None, call: _Call, back: _Back | None
+) -> dict[str, str]:
+    reads = call.reads[1:] if call.name == "addmm" else call.reads  # which reads the bias first
+    said = {"name": name, "reads": _short(reads[0]), "gives": _short(call.gives[0])}
+    if parameter is not None:
+        said |= {"weight": _short(parameter), "copy": _short(reads[1])}
+    if back is not None:
+        said |= {"gradient": _short(back.gradient), "passes": _short(back.passes)}
+        if parameter is not None and back.weight_gradient is not None:
+            said |= {"weight_gradient": _short(back.weight_gradient)}
+            said |= {"grad": _short(parameter.grad)}
+    return said
+
+
+def _with_adds(found: list[dict[str, str]]) -> Iterator[Operation]:
+    """An addition hands its gradient on; autograd keeps it in the dtype of the output."""
+    for said in found:
+        stream = {"gradient": said["gives"], "passes": said["gives"]}
+        yield Operation(**(stream | said))
+
+
+def _short(tensor: Tensor | None) -> str:
+    return "" if tensor is None else dtype_of(tensor.dtype).short

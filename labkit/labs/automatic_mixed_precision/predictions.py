@@ -1,5 +1,6 @@
 """The predictions of lab 05."""
 
+from labkit.labs.automatic_mixed_precision.pull_request import HUNKS
 from labkit.labs.engine import ChoiceGuess, NumberGuess, TickGuess
 
 LAB = "05_automatic_mixed_precision"
@@ -12,7 +13,7 @@ six_ops = TickGuess(
     ),
     by_item={
         "`y`": "`@` is on the 16-bit list.",
-        "`y.relu()`": "`relu` is on no list, so it takes what comes: 16 bits.",
+        "`y.relu()`": "`relu` is on no list, so it keeps the dtype of its input, 16 bits.",
         "`y.exp()`": "`exp` is on the FP32 list.",
         "`x + x`": "`+` is on no list: float32 in, float32 out.",
         "`y + y`": "`+` is on no list: 16 bits in, 16 bits out.",
@@ -24,7 +25,7 @@ six_ops = TickGuess(
             "autocast-casts-every-op",
         ),
         (True, False, False, False, False, False): (
-            "What is on no list does not go to FP32: it takes what comes.",
+            "A function on no list is not cast to FP32: it runs in the dtype of its inputs.",
             "unlisted-ops-run-in-fp32",
         ),
     },
@@ -35,14 +36,16 @@ used_nine_times = NumberGuess(
     question="A weight's nine gradients are 1, eight times, and 2048. What is `w.grad`?",
     by_number={
         2056: (
-            "So says float32. The cache made one 16-bit copy, and its gradient is summed in FP16.",
+            "That is the sum in FP32. The nine uses share one FP16 copy, so autograd adds their "
+            "gradients in FP16.",
             "gradients-are-summed-in-fp32",
         ),
-        2057: "Eight ones and 2048 are 2056 in exact arithmetic, and here they are rounded.",
-        (1, 9): "Every use adds its gradient; 2048 is one of them.",
+        2057: "Eight ones and 2048 are 2056, and the sum is rounded to FP16 after each addition.",
+        (1, 9): "Every use adds its gradient, and 2048 is one of them.",
     },
     otherwise=(
-        "One 16-bit copy serves all uses, so its gradient is summed in FP16. At 2048 the gap is 2."
+        "The nine uses share one FP16 copy, so autograd adds their gradients in FP16. At 2048 the "
+        "gap is 2."
     ),
 )
 clipped_inf = NumberGuess(
@@ -62,14 +65,29 @@ clipped_inf = NumberGuess(
 only_d = ChoiceGuess(
     id="only-d",
     lab=LAB,
-    question="The gradients of D overflow, those of G do not. Which of the two steps?",
+    question="The gradients of D overflow, those of G do not. Which optimizer makes its step?",
     by_choice={
         "neither": (
-            "The scaler keeps what it found for each optimizer apart.",
+            "The scaler notes for each optimizer whether it found an inf.",
             "one-inf-stops-both",
         ),
         "D": "D has the inf, so its step is skipped.",
         "G": "",
         "both": "The step of an optimizer whose gradients hold an inf is skipped.",
+    },
+)
+six_hunks = TickGuess(
+    id="six-hunks",
+    lab=LAB,
+    question="Which of the six hunks need a change before they are merged?",
+    by_item={
+        f"hunk {number}: {hunk.about.split(':')[0]}": hunk.why
+        for number, hunk in enumerate(HUNKS, start=1)
+    },
+    by_pattern={
+        (False,) * 6: (
+            "Some of the six run without an error, and train wrongly.",
+            "what-runs-is-right",
+        )
     },
 )

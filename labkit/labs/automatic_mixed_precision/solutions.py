@@ -10,12 +10,10 @@ from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 
 EXERCISES = {
     "mini-autocast": ("mini_autocast",),
-    "dtypes": ("dtypes",),
     "fit": ("fit",),
     "clipped-step": ("clipped_step",),
     "accumulate": ("accumulate",),
     "gan-step": ("gan_step",),
-    "review": ("review",),
 }
 """The names that each exercise asks for."""
 
@@ -29,7 +27,7 @@ class mini_autocast(TorchFunctionMode):
         self.dtype = dtype
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        # `x.to(dtype)` returns a new tensor, and backward goes through it.
+        # Backward goes through `x.to(dtype)`. kwargs is a dict or None.
         target = self.dtype if func.__name__ in LOW else None
         target = torch.float32 if func.__name__ in WIDE else target
 
@@ -41,36 +39,25 @@ class mini_autocast(TorchFunctionMode):
         return func(*[cast(value) for value in args], **kwargs)
 # End
 
-# Exercise: dtypes
-def dtypes(x, h):
-    """(low, wide, both, kept), called inside an autocast block; x and h are 3 by 3."""
-    # low: 16 bits, from x        wide: float32, from h
-    # both: float32, from x and h, by promotion        kept: 16 bits, from h and a number
-    return x @ x, h.exp(), x + h, 2.0 * h
-# End
-
 # Exercise: fit
-def fit(model, batches, test, optimizer, dtype, device):
-    """(losses, one a batch; the share of `test` that is right). test is (inputs, targets)."""
-    # loss: F.cross_entropy. `GradScaler(device, enabled=False)` passes everything through.
+def fit(model, batches, loss_fn, optimizer, dtype, device):
+    """The loss of each batch, as floats; trains the model in place."""
+    # `torch.autocast(..., enabled=...)` and `GradScaler(device, enabled=...)` take a condition.
     losses = []
     scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
     model.train()
     for inputs, targets in batches:
         optimizer.zero_grad()
-        with torch.autocast(device, dtype=dtype):
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
             output = model(inputs)
-            loss = F.cross_entropy(output, targets)
+            loss = loss_fn(output, targets)
         if output.dtype is not dtype:
             warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss.item())
-    model.eval()
-    with torch.no_grad(), torch.autocast(device, dtype=dtype):
-        right = model(test[0]).argmax(dim=1) == test[1]
-    return losses, right.float().mean().item()
+    return losses
 # End
 
 # Exercise: clipped-step
@@ -89,18 +76,19 @@ def clipped_step(model, inputs, targets, optimizer, scaler, limit, device) -> fl
 # End
 
 # Exercise: accumulate
-def accumulate(model, batches, k, optimizer, scaler, device) -> list:
-    """The mean loss of each step; batches is a list of (inputs, targets) of unequal lengths."""
-    # `batches[i : i + k]` is a group, shorter at the end. loss: F.cross_entropy.
+def accumulate(model, batches, k, optimizer, scaler, dtype, device) -> list:
+    """The mean loss over the counted targets of each step."""
+    # `F.cross_entropy` takes logits.flatten(0, 1) and targets.flatten().
     losses = []
     for start in range(0, len(batches), k):
         group = batches[start : start + k]
-        count = sum(len(targets) for _, targets in group)
+        count = sum((targets != -100).sum() for _, targets in group)
         optimizer.zero_grad()
         losses.append(0.0)
         for inputs, targets in group:
-            with torch.autocast(device, dtype=torch.float16):
-                loss = F.cross_entropy(model(inputs), targets) * len(targets) / count
+            with torch.autocast(device, dtype=dtype):
+                logits = model(inputs).flatten(0, 1)
+                loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
             scaler.scale(loss).backward()
             losses[-1] += loss.item()
         scaler.step(optimizer)
@@ -111,7 +99,7 @@ def accumulate(model, batches, k, optimizer, scaler, device) -> list:
 # Exercise: gan-step
 def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
     """(loss of D, loss of G) of one step of each, as floats."""
-    # `bce(logits, torch.ones_like(logits))`; a fake that is `.detach()`ed ends D's backward.
+    # `bce(logits, torch.ones_like(logits))` compares with the label 1.
     bce = F.binary_cross_entropy_with_logits
     with torch.autocast(device, dtype=torch.float16):
         fake = generator(noise)
@@ -130,19 +118,16 @@ def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, sc
     return d_loss.item(), g_loss.item()
 # End
 
-# Exercise: review
-review = {1: "weights", 14: "stale", 31: "scaled", 35: "twice", 36: "silent", 56: "stale"}
-# End
-
 EXPLANATIONS = {
-    "six-ops": r"""`y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list; `exp` and `sum` are on the FP32 list; `relu` and
-`+` are on no list, so they take what comes.""",
-    "used-nine-times": r"""One copy has one gradient, summed in FP16. Backward begins with the last use, 2048, and at 2048 the gap of FP16 is 2,
-so adding 1 changes nothing. With `cache_enabled=False` each use casts anew, the sum is FP32, and `w.grad` is 2056.
-Recurrent and tied weights meet this.""",
+    "six-ops": r"""`y`, `y.relu()` and `y + y` have 16 bits. `@` is on the 16-bit list. `exp` and `sum` are on the FP32 list. `relu` and `+` are on
+no list, so they keep the dtype of their inputs.""",
+    "used-nine-times": r"""`w.grad` is 2048. The uses share one FP16 copy, so autograd adds their gradients in FP16 and casts only the total to FP32.
+FP16 has a gap of 2 at 2048, so every 2048 + 1 is rounded back to 2048. With `cache_enabled=False` each gradient is cast to FP32 first,
+and the sum is 2056.""",
     "clipped-inf": r"""The norm is inf, so clipping multiplies by 1 / inf = 0, and inf times 0 is NaN. Clipping cannot repair a gradient that
-overflowed; the scaler skips that step.""",
-    "only-d": r"""The scaler keeps what it found for each optimizer apart: D's step is skipped, G's is not. At `update` the shared scale
-is halved, once.""",
+overflowed.""",
+    "only-d": r"""The scaler notes for each optimizer whether it found an inf: D's step is skipped, and G makes its step. At `update` the shared scale is halved once.""",
+    "six-hunks": r"""Hunks 1, 2, 4 and 5 need a change, and only 1 and 4 raise an error. Hunk 2 learns until the first overflow and never again. Hunk 5 trains in
+FP32 on a machine without CUDA.""",
 }
 """What stands behind each prediction."""

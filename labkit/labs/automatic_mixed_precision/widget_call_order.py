@@ -36,7 +36,8 @@ class CallOrder(AskingWidget):
     one it begins shuffled. ``move(place, to)``, ``take(place)`` and ``put(call)`` do what the page
     does. Raises ValueError for an unknown call or place.
 
-    >>> CallOrder(["zero_grad", "forward", "backward", "step"]).numbers["rows"][1]["fault"]
+    >>> order = ["zero_grad", "forward", "scale", "backward", "step", "update"]
+    >>> CallOrder(order).numbers["rows"][1]["fault"]
     'runs outside autocast: in float32, and nothing is mixed'
     """
 
@@ -122,5 +123,6 @@ def _verdict(said) -> str:
         return "This loop raises."
     wrong = kinds.count("wrong")
     if wrong:
-        return f"This loop runs, and {'one call is' if wrong == 1 else f'{wrong} calls are'} wrong."
+        rows = "1 row complains" if wrong == 1 else f"{wrong} rows complain"
+        return f"This loop runs, and {rows}."
     return "This loop is right." if "style" not in kinds else "This loop is right, but not neat."

@@ -1,8 +1,11 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 e5ac59e0e238b7f6e912efb497fbee9d2766af6f4354d3d75c44f4b600fab52f
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 372cb44378abb56232a67c7117896057a76abd0ad972b6160735df3793e8a7bd
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
+}
+function shape(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 }
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -17,8 +20,8 @@ function button(label, attributes, onClick) {
   element.addEventListener("click", onClick);
   return element;
 }
-function columns(...titles) {
-  return node("thead", {}, node("tr", {}, ...titles.map((title) => node("th", { scope: "col" }, title))));
+function labelled(title, element) {
+  return node("label", {}, node("span", {}, title), element);
 }
 function announcer() {
   const element = node("div", { class: "lk-spoken", role: "status", "aria-live": "polite" });
@@ -70,97 +73,137 @@ function wire(model, { join = null } = {}) {
 }
 
 // labs/automatic_mixed_precision/widget_dtype_map.js
+var ROW = 44;
+var TOP = 40;
+var TALL = 26;
+var WEIGHT = 20;
+var COPY = 128;
+var BOX = 190;
+var WIDE = 150;
+var STREAM = 372;
+var BACK = 410;
+var BY = 540;
+var GRAD = 650;
 function render({ model, el }) {
-  const line = wire(model);
-  const ask = () => line.ask({ painted: [...painted], ran });
-  const paints = model.get("paints");
-  const painted = line.numbers().cells.map((cell) => cell.paint);
-  let { ran } = line.numbers();
-  const edges = painted.map((_, place) => {
-    const element = button("", { class: "lk-button dm-edge" }, () => {
-      const next = ["", ...paints][(["", ...paints].indexOf(painted[place]) + 1) % (paints.length + 1)];
-      paint(place, next);
-    });
-    element.addEventListener("keydown", (event) => {
-      const dtype = { 1: paints[0], 3: "fp32", Delete: "", Backspace: "" }[event.key];
-      if (dtype === void 0 || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      paint(place, dtype);
-    });
-    return element;
-  });
-  function paint(place, dtype) {
-    painted[place] = dtype;
-    ask();
-  }
-  const run = button("run the step", { class: "lk-button dm-run" }, () => {
-    ran = true;
-    ask();
-  });
-  const clear = button("clear", { class: "lk-button", "aria-label": "clear all paint" }, () => {
-    painted.fill("");
-    ran = false;
-    ask();
-  });
-  const score = node("p", { class: "dm-score" });
-  const spoken = announcer();
-  const body = node("tbody");
-  for (const [at, row] of line.numbers().rows.entries()) {
-    const before = line.numbers().rows[at - 1];
-    const shown = node(
-      "tr",
-      { class: before && before.phase !== row.phase ? "dm-next" : "" },
-      node("th", { scope: "row" }, row.title, node("small", {}, row.said))
-    );
-    shown.append(node("td", {}, edges[row.forward]));
-    shown.append(node("td", {}, ...row.backward === null ? [] : [edges[row.backward]]));
-    body.append(shown);
-  }
+  const voice = announcer();
+  const line = wire(model, { join: (last, wish) => wish });
+  let shown = line.numbers();
+  const go = (at) => line.ask({ dtype: shown.dtype, at: Math.max(0, Math.min(shown.moments.length - 1, at)) });
+  const dtypes = control("select", {}, ...shown.dtypes.map((name) => node("option", { value: name }, name)));
+  dtypes.addEventListener("change", () => line.ask({ dtype: dtypes.value, at: 0 }));
+  const slider = control("input", { type: "range", class: "dm-slider", min: "0", step: "1" });
+  slider.addEventListener("input", () => go(Number(slider.value)));
+  const drawing = shape("svg", { class: "dm-drawing", role: "img" });
+  const said = node("p", { class: "dm-said" });
   const root = node(
     "div",
     { class: "lk dm", role: "group", "aria-label": "DtypeMap" },
     node(
-      "p",
-      { class: "lk-keys" },
-      "A press goes from none to ",
-      paints.join(" to "),
-      ". On a button ",
-      node("kbd", {}, "1"),
-      paints[0],
-      " ",
-      node("kbd", {}, "3"),
-      "fp32 ",
-      node("kbd", {}, "Del"),
-      "none."
+      "div",
+      { class: "lk-controls" },
+      labelled("Autocast", dtypes),
+      labelled("Moment of the step", slider),
+      button("back", { class: "lk-button" }, () => go(Number(slider.value) - 1)),
+      button("next", { class: "lk-button lk-main" }, () => go(Number(slider.value) + 1))
     ),
     node(
-      "table",
-      { class: "dm-table" },
-      columns("value", "forward ↓", "its gradient ↑"),
-      body
+      "p",
+      { class: "lk-keys" },
+      "Full edge: FP32. Dashed edge: 16 bits. Diamond: a cast. On the slider, ",
+      node("kbd", {}, "←"),
+      node("kbd", {}, "→"),
+      " walk."
     ),
-    node("div", { class: "lk-buttons" }, run, clear),
-    score,
-    spoken.element
+    drawing,
+    said,
+    voice.element
   );
+  const y = (row) => TOP + row * ROW;
+  const look = (dtype) => dtype === "fp32" ? "dm-wide" : "dm-low";
+  const index = (row, part) => shown.moments.findIndex((one) => one.row === row && one.part === part);
+  function marked(element, row, part) {
+    const at = index(row, part);
+    if (at === shown.at) element.classList.add("dm-here");
+    if (at >= 0) element.addEventListener("click", () => go(at));
+    return element;
+  }
+  function box(x, width, row, part, text, dtype) {
+    return [
+      marked(shape("rect", { class: `dm-box ${look(dtype)}`, x, y: y(row), width, height: TALL, rx: 4 }), row, part),
+      shape("text", { class: "dm-text", x: x + width / 2, y: y(row) + 17, "text-anchor": "middle", "pointer-events": "none" }, text)
+    ];
+  }
+  const diamond = (x, at, row, part) => index(row, part) < 0 ? [] : [marked(shape("path", { class: "dm-cast", d: `M${x} ${at - 7}l7 7l-7 7l-7 -7z` }), row, part)];
+  const edge = (dtype, d) => shape("path", { class: `dm-line ${look(dtype)}`, d });
+  function operation(op, row, rows) {
+    const middle = y(row) + TALL / 2;
+    const parts = [];
+    if (op.name.startsWith("add")) {
+      const branch = rows[row - 1];
+      parts.push(
+        edge(branch.gives, `M${BOX + WIDE / 2} ${y(row - 1) + TALL}V${middle}H${STREAM - 12}`),
+        marked(shape("circle", { class: "dm-box dm-wide", cx: STREAM, cy: middle, r: 12 }), row, "forward"),
+        shape("text", { class: "dm-text", x: STREAM, y: middle + 4, "text-anchor": "middle", "pointer-events": "none" }, "+")
+      );
+    } else {
+      const starts = op.name.startsWith("layer norm");
+      parts.push(starts ? edge("fp32", `M${STREAM} ${y(row) - 9}H${BOX + WIDE / 2}V${y(row)}`) : edge(rows[row - 1].gives, `M${BOX + WIDE / 2} ${y(row - 1) + TALL}V${y(row)}`));
+      parts.push(
+        ...box(BOX, WIDE, row, "forward", `${op.name}: ${op.gives}`, op.gives),
+        ...diamond(BOX + WIDE / 2, y(row) - 9, row, "cast")
+      );
+    }
+    if (op.weight) {
+      parts.push(
+        edge(op.copy, `M${COPY} ${middle}H${BOX}`),
+        edge(op.weight, `M${WEIGHT + 90} ${middle}H${COPY}`),
+        ...box(WEIGHT, 90, row, "none", `weight ${op.weight}`, op.weight),
+        ...diamond(COPY + 18, middle, row, "copy")
+      );
+    }
+    if (row) parts.push(edge(op.passes, `M${BACK + 55} ${y(row)}V${y(row - 1) + TALL}`));
+    parts.push(
+      ...box(BACK, 110, row, "backward", `gradient ${op.gradient}`, op.gradient),
+      ...diamond(BACK + 55, y(row) + TALL + 9, row, "cast-back")
+    );
+    if (op.weight_gradient) {
+      parts.push(
+        edge(op.weight_gradient, `M${BACK + 110} ${middle}H${BY + 95}`),
+        edge(op.grad, `M${BY + 95} ${middle}H${GRAD}`),
+        ...box(BY, 80, row, "weight", `dW ${op.weight_gradient}`, op.weight_gradient),
+        ...op.grad === op.weight_gradient ? [] : diamond(BY + 95, middle, row, "weight"),
+        ...box(GRAD, 80, row, "none", `.grad ${op.grad}`, op.grad)
+      );
+    }
+    return parts;
+  }
   function accept(numbers) {
-    ran = numbers.ran;
-    numbers.cells.forEach((cell, place) => {
-      painted[place] = cell.paint;
-      const mark = { right: "✓ ", wrong: "✗ ", open: "", "": "" }[cell.verdict];
-      edges[place].textContent = cell.verdict === "wrong" ? `${mark}${cell.paint}, is ${cell.truth}` : mark + (cell.paint || cell.truth || "?");
-      edges[place].dataset.paint = cell.paint ? cell.paint === "fp32" ? "wide" : "low" : "none";
-      edges[place].dataset.verdict = cell.verdict;
-      edges[place].setAttribute("aria-label", cell.spoken);
-    });
-    score.textContent = numbers.score;
-    spoken.say(numbers.score);
+    shown = numbers;
+    const bottom = y(numbers.rows.length);
+    drawing.setAttribute("viewBox", `0 0 740 ${bottom}`);
+    const heads = [[WEIGHT, "weights"], [BOX, "forward ↓"], [BACK, "backward ↑"], [BY, "weight gradients"]];
+    const parts = [edge("fp32", `M${STREAM} 22V${bottom - 6}`), ...numbers.rows.flatMap(operation)];
+    const isLine = (part) => part.classList.contains("dm-line");
+    drawing.replaceChildren(
+      ...heads.map(([x, text]) => shape("text", { class: "dm-head", x, y: 14 }, text)),
+      ...parts.filter(isLine),
+      ...parts.filter((part) => !isLine(part))
+    );
+    drawing.setAttribute("aria-label", numbers.sentence);
+    if (!line.waits()) {
+      slider.max = String(numbers.moments.length - 1);
+      slider.value = String(numbers.at);
+      dtypes.value = numbers.dtype;
+    }
+    slider.setAttribute("aria-valuetext", numbers.said);
+    said.textContent = numbers.said;
+    voice.say(numbers.said);
   }
   el.append(root);
   const quit = line.follow(accept);
   return () => {
     quit();
-    spoken.stop();
+    voice.stop();
   };
 }
 var widget_dtype_map_default = { render };

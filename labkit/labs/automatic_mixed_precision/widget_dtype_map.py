@@ -1,139 +1,138 @@
-"""DtypeMap: paint each value of a training step fp16 or fp32, then run the step and compare.
+"""DtypeMap: a transformer block drawn with the dtype of each value, to be walked through.
 
-The recorded dtypes stay in Python until they are asked for: the page gets names and what is
-painted, and only after ``run`` do ``numbers`` hold what the step recorded.
+Python says what the kernels read and gave, moment by moment; the page draws the block and marks
+where the walk stands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import traitlets
 
-from labkit.labs.automatic_mixed_precision.dtype_map import PHASES, Edge
+from labkit.labs.automatic_mixed_precision.dtype_map import Operation
 from labkit.labs.engine.described import AskingWidget
+
+_REASONS = {
+    "layer norm": "layer_norm is on the FP32 list.",
+    "linear": "linear is on the 16-bit list.",
+    "attention": "scaled_dot_product_attention is on the 16-bit list.",
+    "gelu": "gelu is on no list, so it keeps the dtype of its input.",
+    "add": "+ is on no list. It adds the block's input, which is fp32, so the sum is fp32.",
+}
 
 
 class DtypeMap(AskingWidget):
-    """The values of one step in rows: what forward makes, and beside it its gradient.
+    """A block's step, forward and backward, with every cast.
 
-    ``edges`` come from ``dtype_map``. Two traits can be read and observed: ``painted`` (a
-    dtype or "" for each edge) and ``ran``. ``paint(name, dtype)`` paints as a press does, ``run()``
-    shows the truth, ``clear()`` begins again. Raises ValueError for an empty list of edges, an
-    unknown edge or a dtype that is not in ``paints``.
+    ``records`` maps a name such as "FP16" to what ``record_block`` gave. Two traits can be read and
+    observed: ``dtype``, the record that is drawn, and ``at``, the moment of the walk, from 0.
+    ``choose(dtype)`` and ``go(at)`` do what the page does. Raises ValueError for no records, an
+    unknown name and a moment that the walk does not have.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
     _css = Path(__file__).with_suffix(".bundle.css")
 
-    painted = traitlets.List(read_only=True)
-    ran = traitlets.Bool(read_only=True)
-    paints = traitlets.List().tag(sync=True)
+    dtype = traitlets.Unicode(read_only=True)
+    at = traitlets.Int(read_only=True)
 
-    def __init__(self, edges: Sequence[Edge]) -> None:
-        self.edges = tuple(edges)
-        if not self.edges:
-            raise ValueError(
-                "edges is empty: record a step with record_step of the module dtype_map"
-            )
-        low = sorted({edge.dtype for edge in self.edges} - {"fp32"})
-        super().__init__(paints=[*(low or ["fp16"]), "fp32"])
-        self._begin()
+    def __init__(self, records: Mapping[str, Sequence[Operation]]) -> None:
+        if not records:
+            raise ValueError("records is empty: pass such as {'FP16': record_block()}")
+        super().__init__()
+        self.records = {name: tuple(operations) for name, operations in records.items()}
+        self.choose(next(iter(self.records)))
 
-    def paint(self, name: str, dtype: str) -> None:
-        """Paint one edge, named as in its row; "" takes the paint off."""
-        places = [i for i, edge in enumerate(self.edges) if edge.name == name]
-        if not places:
-            raise ValueError(f"no edge {name!r}: use one of {[edge.name for edge in self.edges]}")
-        self._paint(places[0], dtype)
+    def choose(self, dtype: str) -> None:
+        """Draw another record, from its first moment."""
+        if dtype not in self.records:
+            raise ValueError(f"no record {dtype!r}: choose one of {', '.join(self.records)}")
+        self.set_trait("dtype", dtype)
+        self.go(0)
+
+    def go(self, at: int) -> None:
+        """Stand at a moment of the walk."""
+        last = len(self._moments()) - 1
+        if not 0 <= at <= last:
+            raise ValueError(f"moment {at}: this walk has moments 0 to {last}")
+        self.set_trait("at", at)
         self._show()
-
-    def run(self) -> None:
-        """Show what the step recorded beside what is painted."""
-        self.set_trait("ran", True)
-        self._show()
-
-    def clear(self) -> None:
-        """Take off all paint, and hide the truth."""
-        self._begin()
-
-    def _begin(self) -> None:
-        self.set_trait("painted", [""] * len(self.edges))
-        self.set_trait("ran", False)
-        self._show()
-
-    def _paint(self, place: int, dtype: str) -> None:
-        if dtype not in ("", *self.paints):
-            raise ValueError(f"dtype must be one of {self.paints} or '', got {dtype!r}")
-        painted = list(self.painted)
-        painted[place] = dtype
-        self.set_trait("painted", painted)
 
     def _do(self, asked: dict) -> None:
-        """Take over what the page shows: {seq, painted, ran}, whole, for requests may be merged."""
-        for place, dtype in enumerate(asked["painted"]):
-            self._paint(place, dtype)
-        self.set_trait("ran", asked["ran"])
+        """Take over what the page shows: {seq, dtype, at}."""
+        if asked["dtype"] != self.dtype:
+            self.choose(asked["dtype"])
+        else:
+            self.go(asked["at"])
+
+    def _moments(self) -> list[dict]:
+        return walk(self.records[self.dtype])
 
     def _numbers(self) -> dict:
+        moments = self._moments()
+        said = f"{self.at + 1} of {len(moments)}: {moments[self.at]['text']}"
         return {
-            "ran": self.ran,
-            "cells": [self._cell(place) for place in range(len(self.edges))],
-            "rows": _rows(self.edges),
-            "score": self._score(),
-            "sentence": self._words(),
+            "dtypes": list(self.records),
+            "dtype": self.dtype,
+            "rows": [asdict(operation) for operation in self.records[self.dtype]],
+            "moments": moments,
+            "at": self.at,
+            "said": said,
+            "sentence": self._words(said),
         }
 
-    def _cell(self, place: int) -> dict:
-        """What the page knows of one edge; the truth only after a run."""
-        edge, paint = self.edges[place], self.painted[place]
-        verdict = ""
-        if self.ran:
-            verdict = "open" if not paint else "right" if paint == edge.dtype else "wrong"
-        truth = edge.dtype if self.ran else ""
-        spoken = f"{edge.name}, {edge.said}: {paint or 'not painted'}"
-        if self.ran:
-            spoken += f", {verdict}, it is {truth}" if verdict == "wrong" else f", it is {truth}"
-        return {
-            "name": edge.name,
-            "said": edge.said,
-            "paint": paint,
-            "verdict": verdict,
-            "truth": truth,
-            "spoken": spoken,
-        }
+    def _words(self, said: str) -> str:
+        lines = [f"A transformer block in {self.dtype}.", *map(_in_words, self._operations()), said]
+        return "\n".join(lines)
 
-    def _score(self) -> str:
-        count = sum(paint != "" for paint in self.painted)
-        if not self.ran:
-            return f"{count} of {len(self.edges)} painted."
-        pairs = zip(self.painted, self.edges, strict=True)
-        right = sum(paint == edge.dtype for paint, edge in pairs)
-        return f"{right} of {count} painted edges are right; the step has {len(self.edges)}."
-
-    def _words(self) -> str:
-        said = ["The dtypes of one training step.", self._score()]
-        for phase in PHASES:
-            names = []
-            for edge, paint in zip(self.edges, self.painted, strict=True):
-                if edge.phase != phase:
-                    continue
-                shown = paint or "?"
-                if self.ran:
-                    wrong = f", painted {paint}" if paint and paint != edge.dtype else ""
-                    shown = edge.dtype + wrong
-                names.append(f"{edge.name} {shown}")
-            said.append(f"{phase.capitalize()}: {'; '.join(names)}.")
-        return "\n".join(said)
+    def _operations(self) -> tuple[Operation, ...]:
+        return self.records[self.dtype]
 
 
-def _rows(edges: tuple[Edge, ...]) -> list[dict]:
-    """A row for each value: its title, its edge, and the edge of its gradient (or None)."""
-    gradients = {edge.name: i for i, edge in enumerate(edges) if edge.phase == "backward"}
-    rows = []
-    for place, edge in enumerate(edges):
-        if edge.phase == "backward":
-            continue
-        gradient = gradients.get(f"gradient of {edge.name.removeprefix('after ')}")
-        row = {"phase": edge.phase, "title": edge.name, "said": edge.said}
-        rows.append(row | {"forward": place, "backward": gradient})
-    return rows
+def walk(operations: Sequence[Operation]) -> list[dict]:
+    """What happens in the step, moment by moment: {row, part, text}, forward and then backward."""
+    moments = []
+
+    def happens(row: int, part: str, text: str) -> None:
+        moments.append({"row": row, "part": part, "text": text})
+
+    autocast = any(op.gives != "fp32" for op in operations)
+    came = "fp32"  # the embeddings
+    for row, op in enumerate(operations):
+        if not op.name.startswith("add") and op.reads != came:
+            text = f"Cast: autocast casts the {came} input of {op.name} to {op.reads}."
+            happens(row, "cast", text)
+        if op.copy != op.weight:
+            text = f"Cast: the {op.weight} weight of {op.name} is copied to {op.copy}."
+            happens(row, "copy", text)
+        why = f" {_reason(op)}" if autocast else ""
+        happens(row, "forward", f"Forward: {op.name} gives {op.gives}.{why}")
+        came = op.gives
+    came = operations[-1].gives
+    for row, op in reversed(list(enumerate(operations))):
+        if op.gradient != came:
+            happens(row, "cast-back", f"Cast: {op.name} gave {op.gives}, so its gradient is "
+                    f"cast from {came} to {op.gradient}.")  # fmt: skip
+        handed = "is handed on" if op.name.startswith("add") else "is read"
+        happens(row, "backward", f"Backward: the gradient of {op.name} {handed} in {op.gradient}.")
+        if op.weight_gradient:
+            cast = "" if op.grad == op.weight_gradient else f", then cast to {op.grad} for .grad"
+            happens(row, "weight", f"Backward: the weight gradient of {op.name} is computed in "
+                    f"{op.weight_gradient}{cast}.")  # fmt: skip
+        came = op.passes
+    return moments
+
+
+def _reason(op: Operation) -> str:
+    return next(reason for name, reason in _REASONS.items() if op.name.startswith(name))
+
+
+def _in_words(op: Operation) -> str:
+    words = f"{op.name}: reads {op.reads}, gives {op.gives}"
+    if op.weight:
+        words += f", weight {op.weight} read as {op.copy}"
+    words += f"; backward reads {op.gradient}"
+    if op.weight_gradient:
+        words += f", weight gradient {op.weight_gradient}, .grad {op.grad}"
+    return words + "."

@@ -7,7 +7,12 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from labkit.labs.automatic_mixed_precision.call_order import CALLS, faults, record_calls
+from labkit.labs.automatic_mixed_precision.call_order import (
+    BARE_STEP,
+    CALLS,
+    faults,
+    record_calls,
+)
 from labkit.labs.automatic_mixed_precision.widget_call_order import SHUFFLED, CallOrder
 
 
@@ -180,6 +185,104 @@ def test_a_bare_optimizer_step_is_seen_too():
     assert recorder.calls == ["backward", "step"]
 
 
+# Loops that an earlier tool condemned
+
+
+def recorded(loop):
+    with record_calls() as recorder:
+        loop()
+    return recorder.calls
+
+
+def a_loop(*, scaler=None, dtype=torch.bfloat16, micro_batches=1, zero_grad=True, bare=False):
+    """One step as people write it, with the parts that are asked for."""
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = scaler or torch.amp.GradScaler("cpu", enabled=False)
+
+    def loop():
+        if zero_grad:
+            optimizer.zero_grad()
+        for _ in range(micro_batches):
+            with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+                loss = model(torch.ones(1, 4)).float().sum()
+            scaler.scale(loss).backward()
+        optimizer.step() if bare else scaler.step(optimizer)
+        scaler.update()
+
+    return loop
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, None])
+def test_a_loop_without_a_scaler_is_right_and_needs_no_unscale(dtype):
+    calls = recorded(a_loop(dtype=dtype))
+    assert "scale" not in calls and calls[-1] == "step"
+    assert faults(calls) == []
+    assert faults([call for call in calls if call != "zero_grad"])[0].sentence.endswith("emptied")
+
+
+def test_an_fp32_loop_written_without_autocast_is_right():
+    assert faults(["zero_grad", "forward", "backward", "step"]) == []
+    assert faults(["zero_grad", "forward", "backward", "clip", "step"]) == []
+
+
+def test_micro_batches_are_added_up_in_a_right_loop():
+    live = torch.amp.GradScaler("cpu")
+    calls = recorded(a_loop(scaler=live, dtype=torch.float16, micro_batches=3))
+    assert calls.count("backward") == 3 and faults(calls) == []
+    between = calls.index("backward") + 1
+    (said, *_) = faults([*calls[:between], "unscale_", *calls[between:]])
+    assert said.sentence == "adds scaled gradients to gradients that are not"
+
+
+def test_a_step_beside_the_scaler_is_told_from_the_scalers_own():
+    live = torch.amp.GradScaler("cpu")
+    with pytest.raises(AssertionError, match="No inf checks"):
+        recorded(a_loop(scaler=live, dtype=torch.float16, bare=True))
+    calls = [call if call != "step" else BARE_STEP for call in CALLS]
+    assert "an inf that unscale_ found is used" in faults(calls)[0].sentence
+    calls = [call for call in calls if call not in ("unscale_", "clip", "update")]
+    assert [fault.sentence for fault in faults(calls)] == [
+        "the optimizer does not unscale: its gradients still hold the scale"
+    ]
+
+
+def two_networks(*, zero_g=True):
+    d, g = torch.nn.Linear(4, 1), torch.nn.Linear(2, 4)
+    of_d, of_g = (torch.optim.SGD(net.parameters(), lr=0.1) for net in (d, g))
+    scaler = torch.amp.GradScaler("cpu")
+
+    def loop():
+        of_d.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = d(g(torch.ones(1, 2)).detach()).sum()
+        scaler.scale(loss).backward()
+        scaler.step(of_d)
+        if zero_g:
+            of_g.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = d(g(torch.ones(1, 2))).sum()
+        scaler.scale(loss).backward()
+        scaler.step(of_g)
+        scaler.update()
+
+    return loop
+
+
+def test_two_optimizers_with_one_scaler_and_one_update_are_right():
+    calls = recorded(two_networks())
+    assert "backward A" in calls and "backward AB" in calls and "update" in calls
+    assert faults(calls) == []
+    (said,) = faults(recorded(two_networks(zero_g=False)))
+    assert "they were not emptied" in said.sentence
+    assert recorded(two_networks(zero_g=False))[said.place] == "step B"
+
+
+def test_a_letter_belongs_to_a_call_that_is_known():
+    with pytest.raises(ValueError, match="'stop A'"):
+        faults(["stop A"])
+
+
 # The widget
 
 
@@ -222,7 +325,7 @@ def test_rows_say_what_breaks_and_the_words_repeat_it():
     (row,) = [row for row in widget.numbers["rows"] if row["fault"]]
     assert row["call"] == "clip" and "1/65536" in row["fault"]
     assert row["spoken"].startswith("7 of 9: clip, clips scaled gradients")
-    assert widget.numbers["verdict"] == "This loop runs, and one call is wrong."
+    assert widget.numbers["verdict"] == "This loop runs, and 1 row complains."
     assert "7. clip  <- clips scaled gradients" in widget.describe()
     assert repr(widget) == widget.describe()
     style = CallOrder(

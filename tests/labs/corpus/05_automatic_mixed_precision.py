@@ -3,164 +3,6 @@
 from torch import nn
 
 
-# %% right dtypes: torch.nn.functional, which passes dtype=None on
-def dtypes(x, h):
-    return F.linear(x, x), F.softmax(h, dim=0), torch.cat([x, h]), h * 3
-
-
-# %% right dtypes: log_softmax and stack
-def dtypes(x, h):
-    return torch.mm(x, x), F.log_softmax(h, dim=0), torch.stack([x, h]), h + h * 1
-
-
-# %% right dtypes: norm and where
-def dtypes(x, h):
-    return x @ x.T, h.norm(), torch.where(x > 0, x, h), -(h - 1)
-
-
-# %% right dtypes: torch.norm, sub, div
-def dtypes(x, h):
-    return x.matmul(x), torch.norm(h), torch.sub(x, h), h / 2
-
-
-# %% right dtypes: sum, hstack
-def dtypes(x, h):
-    return torch.einsum("ij,jk->ik", x, x), h.sum(), torch.hstack((h, x)), h.abs() + 1
-
-
-# %% right dtypes: cumsum, mul
-def dtypes(x, h):
-    return [torch.addmm(x, x, x), h.cumsum(0), x * h, 2 - h]
-
-
-# %% right dtypes: a logarithm, NaN where h is negative
-def dtypes(x, h):
-    return x @ x, h.log(), x + h, h - 1
-
-
-# %% right dtypes: bmm, prod, atan2, clamp
-def dtypes(x, h):
-    return torch.bmm(x[None], x[None])[0], torch.pow(h, 2), torch.maximum(x, h), h.clamp(-1, 1)
-
-
-# %% wrong dtypes: a mean for wide
-#    says: a function of no list keeps the 16 bits of h
-#    never: relu
-def dtypes(x, h):
-    return x @ x, h.mean(), x + h, 2 * h
-
-
-# %% wrong dtypes: a root for wide
-#    says: a function of no list keeps the 16 bits of h
-#    never: relu
-def dtypes(x, h):
-    return x @ x, h.abs().sqrt(), x + h, 2 * h
-
-
-# %% wrong dtypes: both of two 16-bit operands
-#    says: A product has 16 bits
-def dtypes(x, h):
-    return x @ x, h.exp(), (x @ x) + h, 2 * h
-
-
-# %% wrong dtypes: relu of x for low
-#    says: Only products bring float32 down
-#    never: Addition
-def dtypes(x, h):
-    return x.relu(), h.exp(), x + h, 2 * h
-
-
-# %% wrong dtypes: low meets h
-#    says: Only products bring float32 down
-#    never: Addition
-def dtypes(x, h):
-    return x * h, h.exp(), x + h, 2 * h
-
-
-# %% wrong dtypes: a cast
-#    says: You called `half`
-def dtypes(x, h):
-    return x.half(), h.exp(), x + h, 2 * h
-
-
-# %% wrong dtypes: a softmax with dtype=
-#    says: You called `softmax`
-def dtypes(x, h):
-    return x @ x, torch.softmax(h, 0, dtype=torch.float32), x + h, 2 * h
-
-
-# %% wrong dtypes: kept meets x
-#    says: so does meeting x
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, x * h
-
-
-# %% wrong dtypes: h as it is
-#    says: `kept` is h itself
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, h
-
-
-# %% wrong dtypes: three of four
-#    says: Four tensors are wanted
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h
-
-
-# %% wrong dtypes: a relu, no number
-#    says: no Python number took part
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, h.relu()
-
-
-# %% wrong dtypes: minus h
-#    says: no Python number took part
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, -h
-
-
-# %% wrong dtypes: h twice
-#    says: no Python number took part
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, h + h
-
-
-# %% wrong dtypes: a square is on the float32 list
-#    says: Functions of the float32 list give float32
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, h**2
-
-
-# %% wrong dtypes: wide of x
-#    says: `wide` changes with x
-def dtypes(x, h):
-    return x @ x, x.exp(), x + h, 2 * h
-
-
-# %% wrong dtypes: low of h
-#    says: `low` does not change with x
-def dtypes(x, h):
-    return h @ h, h.exp(), x + h, 2 * h
-
-
-# %% wrong dtypes: a dict
-#    says: Four tensors are wanted
-def dtypes(x, h):
-    return {"low": x @ x, "wide": h.exp(), "both": x + h, "kept": 2 * h}
-
-
-# %% wrong dtypes: the dtypes themselves
-#    says: Each of the four is a tensor
-def dtypes(x, h):
-    return (x @ x).dtype, h.exp().dtype, (x + h).dtype, (2 * h).dtype
-
-
-# %% wrong dtypes: a tensor made for the number
-#    says: You called `tensor`
-def dtypes(x, h):
-    return x @ x, h.exp(), x + h, torch.tensor(2.0) * h
-
-
 # %% right mini-autocast: a comprehension with a helper outside of the class
 def moved(x, target):
     if not isinstance(x, torch.Tensor) or x.dtype not in (
@@ -372,8 +214,8 @@ fit = changed("loss.item()", "float(loss)")
 
 # %% right fit: the output made float32 outside of the block
 fit = changed(
-    "            loss = F.cross_entropy(output, targets)\n",
-    "        loss = F.cross_entropy(output.float(), targets)\n",
+    "            loss = loss_fn(output, targets)\n",
+    "        loss = loss_fn(output.float(), targets)\n",
 )
 
 
@@ -403,8 +245,31 @@ fit = changed(
 )
 
 
-# %% right fit: inference_mode, a mean of truths
-fit = changed("torch.no_grad()", "torch.inference_mode()")
+# %% right fit: a null context for FP32
+import contextlib
+
+
+def fit(model, batches, loss_fn, optimizer, dtype, device):
+    model.train()
+    scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
+    losses = []
+    for inputs, targets in batches:
+        model.zero_grad()
+        narrow = dtype != torch.float32
+        with torch.autocast(device, dtype) if narrow else contextlib.nullcontext():
+            output = model(inputs)
+            loss = loss_fn(output, targets)
+        if output.dtype != dtype:
+            raise RuntimeError(f"autocast is off: {output.dtype}")
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return losses
+
+
+# %% right fit: torch turns FP32 autocast off by itself
+fit = changed(", enabled=dtype is not torch.float32", "")
 
 
 # %% wrong fit: a scaler for a device that is not there
@@ -417,38 +282,30 @@ fit = changed(
 
 
 # %% wrong fit: no autocast at all
-#    says: trained on outputs of float32 dtype
+#    says: Asked for BF16, your loop trained on outputs of float32 dtype
 #    never: cuda.amp
-fit = changed(
-    "with torch.autocast(device, dtype=dtype):\n            output",
-    "if True:\n            output",
-)
+fit = changed("enabled=dtype is not torch.float32", "enabled=False")
 
 
 # %% wrong fit: FP16 whatever was asked for
-#    says: Asked for bf16, your loop trained on outputs of float16 dtype
-#    never: the dtype that was asked for
+#    says: Asked for FP32, your loop trained on outputs of float16 dtype
 fit = changed(
-    "with torch.autocast(device, dtype=dtype):", "with torch.autocast(device, dtype=torch.float16):"
+    "with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):",
+    "with torch.autocast(device, dtype=torch.float16):",
 )
+
+
+# %% wrong fit: FP16 for every 16-bit dtype
+#    says: Asked for BF16, your loop trained on outputs of float16 dtype
+fit = changed("dtype=dtype, enabled", "dtype=torch.float16, enabled")
 
 
 # %% wrong fit: the loss outside of the block, in 16 bits
 #    says: the loss was computed in 16 bits
 fit = changed(
-    "            loss = F.cross_entropy(output, targets)\n",
-    "        loss = F.cross_entropy(output, targets)\n",
+    "            loss = loss_fn(output, targets)\n",
+    "        loss = loss_fn(output, targets)\n",
 )
-
-
-# %% wrong fit: a test without autocast
-#    says: tested on outputs of float32 dtype
-fit = changed(", torch.autocast(device, dtype=dtype):\n        right", ":\n        right")
-
-
-# %% wrong fit: a test without autocast and without no_grad
-#    says: tested on outputs of float32 dtype
-fit = changed("with torch.no_grad(), torch.autocast(device, dtype=dtype):", "if True:")
 
 
 # %% wrong fit: it always warns
@@ -457,59 +314,70 @@ fit = changed("if output.dtype is not dtype:", "if True:")
 
 
 # %% wrong fit: a new scaler in each iteration
-#    says: In fp16
+#    says: In FP16
 fit = changed(
     "        optimizer.zero_grad()",
     "        optimizer.zero_grad()\n        scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)",
 )
 
 
-# %% wrong fit: the number of right answers
-#    says: The share of right answers
-fit = changed("right.float().mean()", "right.sum()")
+# %% wrong fit: the mean of the losses
+#    says: Return a list of 6 losses
+fit = changed("return losses", "return sum(losses) / len(losses)")
 
 
-# %% wrong fit: the share alone
-#    says: Two things are wanted
-fit = changed("return losses, ", "return ")
-
-
-# %% wrong fit: a live scaler for BF16 too
-#    idea: bf16-needs-a-loss-scale
-fit = changed("enabled=dtype is torch.float16", "enabled=True")
-
-
-# %% wrong fit: a scaler that takes no word of the dtype
+# %% wrong fit: a live scaler for FP32 and BF16 too
 #    idea: bf16-needs-a-loss-scale
 fit = changed(", enabled=dtype is torch.float16", "")
 
 
+# %% wrong fit: a live scaler for BF16
+#    says: your scaler is live
+fit = changed("enabled=dtype is torch.float16", "enabled=dtype is not torch.float32")
+
+
 # %% wrong fit: autocast around the whole loop
 #    idea: a-block-may-span-steps
+def fit(*training):
+    *_, dtype, device = training
+    with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
+        return ours.fit(*training)
+
+
+# %% wrong fit: the loss is logged with its scale
+#    idea: scaled-loss-is-the-loss
+fit = changed("loss.item()", "scaler.scale(loss).item()")
+
+
+# %% wrong fit: each batch makes two steps
+#    says: In FP
 fit = changed(
-    '    for inputs, targets in batches:\n        optimizer.zero_grad()\n        with torch.autocast(device, dtype=dtype):\n            output = model(inputs)\n            loss = F.cross_entropy(output, targets)\n        if output.dtype is not dtype:\n            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)\n        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n        losses.append(loss.item())\n',
-    '    with torch.autocast(device, dtype=dtype):\n      for inputs, targets in batches:\n        optimizer.zero_grad()\n        output = model(inputs)\n        loss = F.cross_entropy(output, targets)\n        if output.dtype is not dtype:\n            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)\n        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n        losses.append(loss.item())\n',
+    "        scaler.step(optimizer)\n", "        scaler.step(optimizer)\n        optimizer.step()\n"
 )
 
 
-# %% wrong fit: step twice
-fit = changed("scaler.step(optimizer)\n", "scaler.step(optimizer)\n        optimizer.step()\n")
+# %% wrong fit: the model is made 16-bit
+#    idea: autocast-casts-the-parameters
+fit = changed("model.train()", "model.to(dtype).train()")
 
 
-# %% wrong fit: the mean loss alone
-#    says: A list of 6 losses is wanted
-fit = changed("return losses, ", "return sum(losses) / len(losses), ")
-
-
-# %% wrong fit: a percentage
-#    says: The share of right answers is 72; 0.72
-fit = changed("right.float().mean().item()", "100 * right.float().mean().item()")
-
-
-# %% wrong fit: BF16 with a scaler and FP16 without one
-#    says: In fp16 no gradient
-#    says: your loop scaled no loss
-fit = changed("dtype is torch.float16", "dtype is torch.bfloat16")
+# %% wrong fit: one backward for all batches
+#    says: loss 1
+def fit(model, batches, loss_fn, optimizer, dtype, device):
+    model.train()
+    scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
+    losses = []
+    optimizer.zero_grad()
+    for inputs, targets in batches:
+        with torch.autocast(device, dtype=dtype, enabled=dtype is not torch.float32):
+            output = model(inputs)
+            losses.append(loss_fn(output, targets))
+        if output.dtype is not dtype:
+            raise RuntimeError
+    scaler.scale(sum(losses)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return [loss.item() for loss in losses]
 
 
 # %% right clipped-step: the norm by hand
@@ -628,34 +496,62 @@ clipped_step = changed(
 )
 
 
-# %% right accumulate: sums of each micro-batch's loss
+# %% right accumulate: transposed logits
 accumulate = changed(
-    "F.cross_entropy(model(inputs), targets) * len(targets) / count",
-    "F.cross_entropy(model(inputs), targets, reduction='sum') / count",
+    "= model(inputs).flatten(0, 1)",
+    "= model(inputs).transpose(1, 2)",
+    "targets.flatten(), reduction",
+    "targets, reduction",
 )
 
 
-# %% right accumulate: a list of losses, summed
+# %% right accumulate: means, weighed by their tokens, and none for a micro-batch of padding
 accumulate = changed(
-    "losses.append(0.0)",
-    "parts = []",
-    "losses[-1] += loss.item()",
-    "parts.append(loss.item())",
-    "        scaler.step(optimizer)",
-    "        losses.append(sum(parts))\n        scaler.step(optimizer)",
+    'loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count',
+    "n = (targets != -100).sum()\n                "
+    "loss = F.cross_entropy(logits, targets.flatten()) * n / count if n else 0.0 * logits.sum()",
+)
+
+
+# %% right accumulate: a mask and the losses one by one
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
+    losses = []
+    for i in range(0, len(batches), k):
+        optimizer.zero_grad(set_to_none=True)
+        tokens = torch.cat([y.flatten() for _, y in batches[i : i + k]]).ne(-100).sum().item()
+        mean = 0.0
+        for x, y in batches[i : i + k]:
+            with torch.autocast(device, dtype):
+                each = F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="none")
+                loss = each[y.flatten() != -100].sum() / tokens
+            scaler.scale(loss).backward()
+            mean += float(loss.detach())
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(mean)
+    return losses
+
+
+# %% right accumulate: padding cut out before the loss
+accumulate = changed(
+    "logits = model(inputs).flatten(0, 1)\n",
+    "logits = model(inputs)[targets != -100]\n",
+    "targets.flatten(), reduction",
+    "targets[targets != -100], reduction",
 )
 
 
 # %% right accumulate: one loop over all batches
-def accumulate(model, batches, k, optimizer, scaler, device):
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
     losses, total = [], 0.0
     optimizer.zero_grad()
     for i, (inputs, targets) in enumerate(batches):
         first = i - i % k
-        count = sum(len(t) for _, t in batches[first : first + k])
-        with torch.autocast(device, dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs), targets)
-        loss = loss * (len(targets) / count)
+        count = sum(int((t != -100).sum()) for _, t in batches[first : first + k])
+        with torch.autocast(device, dtype=dtype):
+            logits = model(inputs)
+            loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        loss = loss / count
         scaler.scale(loss).backward()
         total += loss.item()
         if (i + 1) % k == 0 or i + 1 == len(batches):
@@ -667,56 +563,33 @@ def accumulate(model, batches, k, optimizer, scaler, device):
     return losses
 
 
-# %% right accumulate: sums, divided after they are unscaled
+# %% right accumulate: the loss computed behind the block, in float32
 accumulate = changed(
-    " * len(targets) / count",
-    " * len(targets)",
-    "losses[-1] += loss.item()",
-    "losses[-1] += loss.item() / count",
-    "        scaler.step(optimizer)",
-    "        scaler.unscale_(optimizer)\n        for p in model.parameters():\n"
-    "            p.grad /= count\n        scaler.step(optimizer)",
+    "                loss = F.cross_entropy(logits, targets",
+    "            loss = F.cross_entropy(logits.float(), targets",
 )
-
-
-# %% right accumulate: zero_grad after the step, an iterator
-def accumulate(model, batches, k, optimizer, scaler, device):
-    losses, waiting = [], list(batches)
-    optimizer.zero_grad(set_to_none=True)
-    while waiting:
-        group, waiting = waiting[:k], waiting[k:]
-        examples = sum(y.numel() for _, y in group)
-        mean = torch.zeros(())
-        for x, y in group:
-            with torch.autocast(device_type=device, dtype=torch.half):
-                part = F.cross_entropy(model(x), y) * (y.numel() / examples)
-            scaler.scale(part).backward()
-            mean += part.detach()
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad(set_to_none=True)
-        losses.append(mean)
-    return losses
 
 
 # %% right accumulate: unscaled, then stepped
 accumulate = changed(
     "        scaler.step(optimizer)\n",
-    "        scaler.unscale_(optimizer)\n        scaler.step(optimizer)\n",
+    "        if scaler.is_enabled():\n            scaler.unscale_(optimizer)\n"
+    "        scaler.step(optimizer)\n",
 )
 
 
 # %% wrong accumulate: one backward for the group
-#    says: You held the forward passes of 24 examples at once
-def accumulate(model, batches, k, optimizer, scaler, device):
+#    says: You held the forward passes of 12 sequences at once
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
     losses = []
     for start in range(0, len(batches), k):
         group = batches[start : start + k]
-        count, total = sum(len(t) for _, t in group), 0.0
+        count, total = sum((y != -100).sum() for _, y in group), 0.0
         optimizer.zero_grad()
-        for inputs, targets in group:
-            with torch.autocast(device, dtype=torch.float16):
-                total = total + F.cross_entropy(model(inputs), targets) * len(targets) / count
+        for x, y in group:
+            with torch.autocast(device, dtype=dtype):
+                logits = model(x).flatten(0, 1)
+                total = total + F.cross_entropy(logits, y.flatten(), reduction="sum") / count
         scaler.scale(total).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -725,20 +598,46 @@ def accumulate(model, batches, k, optimizer, scaler, device):
 
 
 # %% wrong accumulate: one large batch
-#    says: You held the forward passes of 24 examples at once
-def accumulate(model, batches, k, optimizer, scaler, device):
+#    says: You held the forward passes of 12 sequences at once
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
     losses = []
     for start in range(0, len(batches), k):
-        group = batches[start : start + k]
-        inputs, targets = (torch.cat(part) for part in zip(*group))
-        optimizer.zero_grad()
-        with torch.autocast(device, dtype=torch.float16):
-            loss = F.cross_entropy(model(inputs), targets)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(loss.item())
+        x, y = (torch.cat(part) for part in zip(*batches[start : start + k]))
+        losses += ours.accumulate(model, [(x, y)], 1, optimizer, scaler, dtype, device)
     return losses
+
+
+# %% wrong accumulate: weighed by sequences, of which each micro-batch has as many
+#    idea: mean-of-means
+accumulate = changed(
+    'targets.flatten(), reduction="sum") / count',
+    "targets.flatten()) * len(targets) / sum(len(y) for _, y in group)",
+)
+
+
+# %% wrong accumulate: means divided by the number of micro-batches
+#    idea: mean-of-means
+accumulate = changed('targets.flatten(), reduction="sum") / count', "targets.flatten()) / len(group)")
+
+
+# %% wrong accumulate: divided by all positions
+#    idea: padding-counts-as-tokens
+accumulate = changed("(targets != -100).sum()", "targets.numel()")
+
+
+# %% wrong accumulate: the mean of no targets
+#    idea: an-empty-mean-is-zero
+accumulate = changed(
+    'targets.flatten(), reduction="sum") / count',
+    "targets.flatten()) * (targets != -100).sum() / count",
+)
+
+
+# %% wrong accumulate: micro-batches of padding are dropped, and so is their place in k
+#    says: you return
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
+    batches = [(x, y) for x, y in batches if (y != -100).any()]
+    return ours.accumulate(model, batches, k, optimizer, scaler, dtype, device)
 
 
 # %% wrong accumulate: a loss for each micro-batch
@@ -752,8 +651,13 @@ accumulate = changed(
 # %% wrong accumulate: no autocast
 #    says: outputs of the network are float32
 accumulate = changed(
-    "            with torch.autocast(device, dtype=torch.float16):\n", "            if True:\n"
+    "            with torch.autocast(device, dtype=dtype):\n", "            if True:\n"
 )
+
+
+# %% wrong accumulate: always FP16
+#    says: outputs of the network are float16; under BF16 autocast they are bfloat16
+accumulate = changed("dtype=dtype", "dtype=torch.float16")
 
 
 # %% wrong accumulate: not scaled
@@ -780,34 +684,26 @@ accumulate = changed("        scaler.update()\n", "")
 
 
 # %% wrong accumulate: the optimizer steps
-#    says: A step whose gradients overflow is skipped
-#    never: you skipped
+#    says: the weights end as inf or NaN
 accumulate = changed(
     "        scaler.step(optimizer)\n        scaler.update()\n", "        optimizer.step()\n"
 )
 
 
-# %% wrong accumulate: the sum of the means
+# %% wrong accumulate: sums that are not divided
 #    idea: sums-need-no-division
-accumulate = changed(
-    "F.cross_entropy(model(inputs), targets) * len(targets) / count",
-    "F.cross_entropy(model(inputs), targets)",
-)
+accumulate = changed(" / count", "")
 
 
 # %% wrong accumulate: the last loss of each group
-#    says: one large batch has 612.6
+#    says: one large batch has
 accumulate = changed("losses[-1] += loss.item()", "losses[-1] = loss.item()")
 
 
 # %% wrong accumulate: the whole epoch is one group
 #    says: you return 1 loss; 2 are wanted
-accumulate = changed(
-    "range(0, len(batches), k)",
-    "range(0, len(batches), len(batches))",
-    "start : start + k",
-    "start:",
-)
+def accumulate(model, batches, k, optimizer, scaler, dtype, device):
+    return ours.accumulate(model, batches, len(batches), optimizer, scaler, dtype, device)
 
 
 # %% right gan-step: a fresh fake for G
@@ -960,92 +856,3 @@ gan_step = changed("return d_loss.item(), g_loss.item()", "return d_loss.item()"
 # %% wrong gan-step: the losses exchanged
 #    says: the loss of D is 0.7003; 1.307
 gan_step = changed("return d_loss.item(), g_loss.item()", "return g_loss.item(), d_loss.item()")
-
-
-# %% right review: other lines of the same hunks
-review = {2: "weights", 12: "stale", 30: "scaled", 34: "twice", 37: "silent", 57: "stale"}
-
-
-# %% right review: in another order
-review = dict(sorted(ours.review.items(), reverse=True))
-
-
-# %% right review: two comments on one fault
-review = ours.review | {2: "weights"}
-
-
-# %% right review: numpy's numbers
-import numpy as np
-
-review = {np.int64(line): np.str_(reason) for line, reason in ours.review.items()}
-
-
-# %% right review: an OrderedDict
-from collections import OrderedDict
-
-review = OrderedDict(ours.review)
-
-
-# %% right review: capitals
-review = {line: reason.capitalize() for line, reason in ours.review.items()}
-
-
-# %% wrong review: nothing at all
-#    idea: what-runs-is-right
-#    never: All eight run
-review = {}
-
-
-# %% wrong review: a right hunk
-#    says: is not true here
-review = ours.review | {2: "stale"}
-
-
-# %% wrong review: the first only
-#    says: Hunk 3 has a fault that no comment names
-review = {1: "weights"}
-
-
-# %% wrong review: from reason to line
-#    says: the number of a line -> one of the reasons
-review = {reason: line for line, reason in ours.review.items()}
-
-
-# %% wrong review: a list of pairs
-#    says: A review is a dict
-review = list(ours.review.items())
-
-
-# %% wrong review: a line too far
-#    says: has no line 99
-review = ours.review | {99: "stale"}
-
-
-# %% wrong review: words of its own
-#    says: is 'no zero_grad', a str; one of weights
-review = ours.review | {14: "no zero_grad"}
-
-
-# %% wrong review: the reason of another hunk
-#    says: not this line of hunk 5
-review = ours.review | {31: "twice"}
-
-
-# %% wrong review: backward outside of the block
-#    idea: backward-belongs-inside-autocast
-review = ours.review | {11: "outside"}
-
-
-# %% wrong review: the second optimizer lacks an update
-#    idea: one-update-per-optimizer
-review = ours.review | {49: "missing"}
-
-
-# %% wrong review: hunk 4 unscales twice
-#    idea: step-unscales-once-more
-review = ours.review | {23: "undone"}
-
-
-# %% wrong review: lines as text
-#    says: the number of a line -> one of the reasons
-review = {str(line): reason for line, reason in ours.review.items()}

@@ -1,17 +1,11 @@
-"""Checks of lab 05, the first two: autocast by hand, and its lists read backwards.
-
-The loops of this lab are judged in ``amp_loops`` beside this module, the review in ``amp_review``.
-"""
+"""Check of lab 05's small autocast, against torch's own under the GPU's lists."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
-from labkit.labs.automatic_mixed_precision.lists import LOW
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import seeded
@@ -34,14 +28,6 @@ NO_TENSOR = "{call} gives {came}. Do you return what func returns?"
 CASE_DTYPE = "{call} is {got}; torch.autocast gives {want}. {why}"
 KEPT_NARROW = "A name of `WIDE` gets float32, also where 16 bits came."
 OTHER_BITS = "{call} has the right dtype and other bits than torch.autocast's."
-
-OTHER_DTYPE = "Inside {block} autocast `{name}` is {got}; {want} is wanted. {why}"
-A_CAST = "You called `{name}`. No casts: let the operation decide."
-STANDS_STILL = "`{name}` does not change with {source}. What is it to be made of?"
-MOVES = "`{name}` changes with {source}. What is it to be made of?"
-
-
-# Autocast by hand
 
 
 def _network():
@@ -117,7 +103,7 @@ def _loss(mini, network, x):
 
 @check(run_mini_autocast)
 def check_mini_autocast(shown, seed):
-    """Autocast in a dozen lines: products in 16 bits, delicate functions in float32."""
+    """Autocast in a dozen lines: matmuls in 16 bits, listed functions in float32."""
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):
         if now.dtype is not torch.float32 or not torch.equal(was, now):
             raise Mistake(
@@ -258,160 +244,4 @@ check_mini_autocast.slip(
     "every-tensor-is-cast",
     "Labels are integers and float64 was asked for. Which dtypes may your cast touch?",
     swap=("eligible and x.dtype != torch.float64", "isinstance(x, torch.Tensor)"),
-)
-
-
-# The lists, read backwards
-
-
-class _Watch(TorchFunctionMode):
-    """Notes calls and the dtypes that met: it may refuse a cast, never award a pass.
-
-    ``with_number`` keeps the results in which a Python number took part, by their id.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.casts, self.met, self.with_number = [], [], {}
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
-        # torch's own Python functions pass dtype=None on.
-        if name in _CASTS or kwargs.get("dtype") is not None:
-            self.casts.append(name)
-        result = func(*args, **kwargs)
-        given = tree_leaves((args, kwargs))  # cat and stack take a list
-        tensors = [a for a in given if isinstance(a, torch.Tensor)]
-        dtypes = {a.dtype for a in tensors if a.is_floating_point()}
-        if len(dtypes) > 1 and isinstance(result, torch.Tensor):
-            self.met.append("product" if name in LOW else "promotion")
-        if any(type(a) in (int, float) or id(a) in self.with_number for a in given):
-            self.with_number[id(result)] = result
-        return result
-
-
-_CASTS = {
-    "to", "half", "float", "bfloat16", "double", "type", "type_as",
-    "tensor", "zeros", "ones", "full",
-}  # fmt: skip
-_NAMES = ("low", "wide", "both", "kept")
-_WHY = {
-    "low": "Only products bring float32 down; any other result of x alone stays float32.",
-    "wide": "Products give 16 bits, and a function of no list keeps the 16 bits of h.",
-    "both": "A product has 16 bits, whatever it meets, and a Python number adds no dtype.",
-    "kept": "Functions of the float32 list give float32, and so does meeting x.",
-}
-"""What makes a dtype come out, true of every answer."""
-
-
-_INPUTS = ((1, 2), (3, 2), (1, 4))
-"""Of x and h, what each is drawn from: then x changes, then h."""
-
-
-def _drawn(seed, part):
-    return seeded(5 * seed + part, 3, 3)
-
-
-def run_dtypes(dtypes, seed):
-    """`dtypes` inside FP16 and BF16 autocast, on inputs that differ, with casts noted."""
-    shown = []
-    with emulate_gpu():
-        for dtype in (torch.float16, torch.bfloat16):
-            for of_x, of_h in _INPUTS:
-                x, h = _drawn(seed, of_x), _drawn(seed, of_h).to(dtype)
-                with torch.autocast("cpu", dtype=dtype), _Watch() as watch:
-                    values = attempt(dtypes, x, h)
-                kept = values[3] if type(values) in (tuple, list) and len(values) == 4 else None
-                shown.append(
-                    {
-                        "values": values,
-                        "casts": watch.casts,
-                        "met": watch.met,
-                        "kept has a number": id(kept) in watch.with_number,
-                    }
-                )
-    return shown
-
-
-@check(run_dtypes)
-def check_dtypes(shown, seed):
-    """The dtype of a result under autocast, chosen by the operation alone."""
-    for dtype, entries in ((torch.float16, shown[:3]), (torch.bfloat16, shown[3:])):
-        lists = [_four(entry["values"]) for entry in entries]
-        wanted = dict.fromkeys(("low", "kept"), dtype) | dict.fromkeys(
-            ("wide", "both"), torch.float32
-        )
-        for name, got in zip(_NAMES, lists[0], strict=True):
-            if got.dtype is wanted[name]:
-                continue
-            raise Mistake(
-                OTHER_DTYPE,
-                block=name_of(dtype),
-                name=name,
-                got=name_of(got.dtype),
-                want=name_of(wanted[name]),
-                why=_WHY[name],
-            )
-        for entry in entries:
-            if entry["casts"]:
-                raise Mistake(A_CAST, name=entry["casts"][0])
-        _judge_sources(lists, entries[0], _drawn(seed, 2).to(dtype))
-
-
-def _four(values):
-    values = _value(values, "`dtypes(x, h)`")
-    if type(values) not in (tuple, list) or len(values) != 4:
-        raise Mistake("Four tensors are wanted: low, wide, both, kept.")
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        raise Mistake("Each of the four is a tensor that an operation gives.")
-    return values
-
-
-def _judge_sources(lists, entry, h):
-    """Each result depends on what it should be made of: change x, then h, and look."""
-    first, other_x, other_h = lists
-    for place, (name, of_x, of_h) in enumerate(
-        (("low", True, False), ("wide", False, True), ("both", True, True), ("kept", False, True))
-    ):
-        for other, expected, source in ((other_x, of_x, "x"), (other_h, of_h, "h")):
-            # NaN, as in h.log(), is equal to NaN here.
-            changed = not torch.equal(*(one[place].float().nan_to_num() for one in (first, other)))
-            if changed != expected:
-                raise Mistake(STANDS_STILL if expected else MOVES, name=name, source=source)
-    if "promotion" not in entry["met"]:
-        raise Mistake("No operation of yours met both dtypes. Which one takes x and h together?")
-    if torch.equal(first[3], h):
-        raise Mistake("`kept` is h itself. Combine h with a Python number.")
-    if not entry["kept has a number"]:
-        raise Mistake(
-            "`kept` has the right dtype, and no Python number took part in it. Which operation of "
-            "yours takes h and a number?"
-        )
-
-
-check_dtypes.slip(
-    "python-numbers-promote",
-    "`1 + h` has one dtype only. What else is float32 here?",
-    swap=("x + h", "1 + h"),
-)
-check_dtypes.slip(
-    "autocast-casts-every-op",
-    "Which operations are products?",
-    swap=("x @ x", "x + x"),
-)
-check_dtypes.slip(
-    "unlisted-ops-run-in-fp32",
-    "Which functions are on the float32 list?",
-    swap=("h.exp()", "h.relu()"),
-)
-check_dtypes.slip(
-    "products-promote",
-    "Which operation is on no list, and takes x and h together?",
-    swap=("x + h", "h @ x"),
-)
-check_dtypes.slip(
-    "listed-ops-follow-their-input",
-    "What keeps the dtype of h?",
-    swap=("2.0 * h", "(2.0 * h).exp()"),
 )

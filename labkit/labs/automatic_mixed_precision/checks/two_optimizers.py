@@ -1,0 +1,177 @@
+"""Check of lab 05's step of a GAN: two networks, two optimizers, one scaler."""
+
+import torch
+from torch import nn
+
+from labkit.emulation import emulate_gpu
+from labkit.labs.automatic_mixed_precision import solutions
+from labkit.labs.automatic_mixed_precision.checks.shared import outside
+from labkit.labs.engine import attempt, check
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end, seeded
+from labkit.labs.engine.messages import fill
+
+LAB = "05_automatic_mixed_precision"
+
+GAN_RAISED = "Step {i} raised: {error}."
+TWO_LOSSES = "Two losses are wanted, that of D and that of G."
+IN_YOUR_STEPS = "In your steps {said}"
+STOOD_STILL = "In step {i} {name} stood still; {name} had no inf."
+HAD_AN_INF = "In step {i} {name} had an inf, and moved by {moved:.2g}."
+HOLDS_SCALE = (
+    "In step {i} {name} moved {times:.0f} times as far as it should; the scale was {scale:g}. Does "
+    "a gradient still hold the scale when its optimizer steps?"
+)
+TOO_FAR = "In step {i} {name} moved {times:.2g} times as far as it should."
+AGAINST = "In step {i} {name} went against its way. Which labels does its loss compare with?"
+OFF_ITS_WAY = "In step {i} {name} went {away:.0%} off its way."
+GAN_SCALE = "After step {i} the scale is {got:g}; {want:g} is wanted."
+GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted."
+ENDS_DIFFER = "The ends differ."
+
+_GAN_SCALE = 2.0**12
+
+
+def run_gan_step(gan_step):
+    """Seven steps of a tiny pair: the third overflows in D alone, the fifth in G."""
+    generator = filled(nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 6)), 3)
+    discriminator = filled(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)), 4)
+    d_optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.2)
+    g_optimizer = torch.optim.SGD(generator.parameters(), lr=0.2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=_GAN_SCALE, growth_interval=4)
+    met = {"D": set(), "G": set()}
+    for name, network in (("D", discriminator), ("G", generator)):
+        network.register_forward_hook(
+            lambda module, inputs, output, name=name: met[name].add(str(output.dtype))
+        )
+    shown = {"losses": [], "scales": [], "D": [], "G": []}
+    with emulate_gpu():
+        for i in range(7):
+            real = seeded(90 + i, 16, 6) + 1
+            real = -2000 * real if i == 2 else real
+            noise = seeded(200 + i, 16, 3)
+            sure = 1024.0 if i == 4 else 0.0  # D calls all fake, and the noise is large
+            noise = 500 * noise if sure else noise
+            discriminator[2].bias.data -= sure
+            was = flat(discriminator), flat(generator)
+            pair = generator, discriminator
+            optimizers = d_optimizer, g_optimizer
+            losses = attempt(gan_step, *pair, real, noise, *optimizers, scaler, "cpu")
+            shown["losses"].append(losses)
+            shown["scales"].append(scaler.get_scale())
+            shown["D"].append(flat(discriminator) - was[0])
+            shown["G"].append(flat(generator) - was[1])
+            discriminator[2].bias.data += sure
+    shown["met"] = {name: sorted(dtypes) for name, dtypes in met.items()}
+    return shown
+
+
+def _gan_evidence(got, want):
+    for i in range(len(want["scales"])):
+        losses = got["losses"][i]
+        if type(losses) is Raised:
+            return fill(GAN_RAISED, i=i, error=brief(losses))
+        if not isinstance(losses, (list, tuple)) or len(losses) != 2:
+            return TWO_LOSSES
+        for name in ("D", "G"):
+            if got["met"][name] != want["met"][name]:
+                return fill(IN_YOUR_STEPS, said=outside(name, got["met"][name]))
+        for name in ("D", "G"):
+            moved, wanted = got[name][i], want[name][i]
+            if same_end(moved, wanted):
+                continue
+            if not moved.any():
+                return fill(STOOD_STILL, i=i, name=name)
+            if not wanted.any():
+                return fill(HAD_AN_INF, i=i, name=name, moved=moved.norm())
+            times = (moved @ wanted / (wanted @ wanted)).item()
+            away = (moved - wanted).norm() / wanted.norm()
+            if away > 50:
+                times = moved.norm() / wanted.norm()
+                scale = want["scales"][i - 1] if i else _GAN_SCALE
+                return fill(HOLDS_SCALE, i=i, name=name, times=times, scale=scale)
+            if (moved - times * wanted).norm() < 0.02 * moved.norm():
+                return fill(TOO_FAR, i=i, name=name, times=times)
+            if moved @ wanted < -0.5 * moved.norm() * wanted.norm():
+                return fill(AGAINST, i=i, name=name)
+            return fill(OFF_ITS_WAY, i=i, name=name, away=away)
+        if got["scales"][i] != want["scales"][i]:
+            return fill(GAN_SCALE, i=i, got=got["scales"][i], want=want["scales"][i])
+        other = first_other(losses, want["losses"][i])
+        if other:
+            place, a, b = other
+            return fill(GAN_LOSS, i=i, name="DG"[place], got=brief(a), want=brief(b))
+    return ENDS_DIFFER
+
+
+GAN = Loop(
+    run_gan_step,
+    solutions.gan_step,
+    _gan_evidence,
+    lambda shown: [shown["D"], shown["G"], shown["scales"]],
+)
+
+
+@check(run_gan_step)
+def check_gan_step(got):
+    """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
+    GAN.judge(got, check_gan_step.known_wrong)
+
+
+_STOP_AT_INF_IN_D = """\
+    if not all(p.grad.isfinite().all() for p in discriminator.parameters()):
+        scaler.update()
+        return d_loss.item(), float("nan")"""
+_D_STEPS = """\
+    scaler.scale(d_loss).backward()
+    scaler.step(d_optimizer)
+"""
+_G_LOSS = """\
+    with torch.autocast(device, dtype=torch.float16):
+        on_fake = discriminator(fake)
+        g_loss = bce(on_fake, torch.ones_like(on_fake))
+    g_optimizer.zero_grad()
+"""
+_G_STEPS = f"{_G_LOSS}    scaler.scale(g_loss).backward()\n"
+_BOTH_STEP = (
+    f"{_G_LOSS}    scaler.scale(d_loss + g_loss).backward()\n    scaler.step(d_optimizer)\n"
+)
+
+check_gan_step.slip(
+    "one-update-per-optimizer",
+    "The scale belongs to both. After which step has it seen both?",
+    swap=("scaler.step(d_optimizer)", "scaler.step(d_optimizer)\n    scaler.update()"),
+)
+check_gan_step.slip(
+    "one-inf-stops-both",
+    "The scaler checks each optimizer apart. Who need not wait?",
+    swap=("scaler.step(d_optimizer)", f"scaler.step(d_optimizer)\n{_STOP_AT_INF_IN_D}"),
+)
+check_gan_step.slip(
+    "detach-is-optional",
+    "One graph was walked twice. Which loss must not reach through G, and where is that cut?",
+    swap=("discriminator(fake.detach())", "discriminator(fake)"),
+)
+check_gan_step.slip(
+    "g-backward-leaves-d-alone",
+    "G's loss runs through D, and fills its gradients too. When must they be emptied?",
+    swap=(f"    d_optimizer.zero_grad()\n{_D_STEPS}", f"{_D_STEPS}    d_optimizer.zero_grad()\n"),
+)
+check_gan_step.slip(
+    "gradients-reset-themselves",
+    "G overflowed before, and its inf is still in .grad. Who empties G's gradients?",
+    cut="g_optimizer.zero_grad()",
+)
+check_gan_step.slip(
+    "one-backward-for-both",
+    "G's loss wants D to be wrong. Which gradients did D step with?",
+    swap=(f"{_D_STEPS}{_G_STEPS}", _BOTH_STEP),
+)
+check_gan_step.slip(
+    "bce-is-safe-under-autocast",
+    "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
+    swap=(
+        "F.binary_cross_entropy_with_logits",
+        "lambda logits, targets: F.binary_cross_entropy(logits.sigmoid(), targets)",
+    ),
+)
