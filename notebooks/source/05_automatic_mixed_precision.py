@@ -88,7 +88,7 @@ pd.DataFrame(rows, columns).T.round(2)
 
 # %% [markdown]
 # Autocast saves no weight memory, because the weights stay FP32. It saves about a third of what forward keeps for
-# backward, because many of those tensors are now 16-bit. The step time counts on a GPU only: on a CPU, BF16 is emulated and
+# backward, because many of those tensors are now 16-bit. Read the step time on a GPU only: on a CPU, BF16 is emulated and
 # slower. A GPU's matrix units multiply 16-bit inputs faster; how much of that reaches a step is the subject of lab 06.
 
 # %% [markdown]
@@ -172,7 +172,8 @@ def sixteen_bits():
 # no list, so they keep the dtype of their inputs.
 
 # %% [markdown]
-# Not every sum runs in FP32: `mean`, `var` and `batch_norm` are on no list. And a CPU has lists of its own:
+# Not every reduction *returns* FP32: `mean`, `var` and `batch_norm` are on no list, so their results have 16 bits. Inside, they still
+# add in FP32. The last line uses a CPU's own lists.
 
 # %%
 y = torch.full((2, 4, 3), 12.0, device=device).half()
@@ -184,16 +185,19 @@ with torch.autocast("cpu", dtype=torch.float16):
     print("exp(12) by the CPU's lists:", y.cpu().exp().max().item())
 
 # %% [markdown]
+# On the CPU's lists `exp` runs in FP16, and exp(12) = 162,755 overflows. This is why the course uses `emulate_gpu()`.
+
+# %% [markdown]
 # ### Optional: autocast by hand
 #
 # A `TorchFunctionMode` is called in place of each torch function inside its block. `func` is the function and
 # `func.__name__` its name: `@` arrives as `matmul`, `**` as `pow`. You may change the arguments before you call it. Real
-# autocast does the same in the **dispatcher**, below Python.
+# autocast works in the **dispatcher**, below Python, and so sees functions inside others too, such as `log_softmax` in `cross_entropy`.
 #
 # ### Exercise: a small autocast
 #
-# *18 minutes, optional, about 8 lines.* Names in `LOW` get `self.dtype`, names in `WIDE` get float32, and all others
-# the arguments that they got.
+# *18 minutes, optional, about 8 lines.* A function whose name is in `LOW` gets its arguments cast to
+# `self.dtype`, one whose name is in `WIDE` to float32. All others keep theirs unchanged.
 #
 # - Cast floating-point tensors only, also those passed by keyword. Leave float64 alone.
 # - Gradients must pass through the casts.
@@ -232,7 +236,7 @@ amp.check_mini_autocast(mini_autocast)
 # <details><summary>Hint 1</summary>
 #
 # Of each argument ask: is it a tensor, is it floating point, and on which list is the function? What must your cast return
-# for a label?
+# for an integer tensor, such as labels?
 # </details>
 # <details><summary>Hint 2</summary>
 #
@@ -242,11 +246,12 @@ amp.check_mini_autocast(mini_autocast)
 # %% [markdown]
 # ### An FP32 island
 #
-# No list helps where your own code computes with `*`. Many models norm their queries as in `rms_norm` below. Queries come
+# No list helps where your own code computes with `*`. (`F.rms_norm` is on the FP32 list.) Suppose that a model norms its queries by the
+# `rms_norm` below. Queries come
 # from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
 # The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
-# in FP16, and with `.float()` alone a matmul would be cast to FP16 again.
+# in FP16. `.float()` alone is enough here, but a matmul inside the island would get FP16 inputs again.
 
 
 # %%
@@ -277,7 +282,7 @@ with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
 # not share the copy, because the embedding is on no list and reads the FP32 weight.)
 #
 # All uses of the copy are uses of one FP16 tensor. Suppose that a weight's nine uses contribute
-# the gradients 1, eight times, and 2048.
+# the gradients 2048 and eight times 1, and that backward adds 2048 first.
 
 
 # %%
@@ -302,14 +307,14 @@ def summed():
 # and the sum is 2056.
 
 # %% [markdown]
-# A block that is opened once around all steps keeps the copies of the *first* weights, and forward runs with stale weights. Open the block
+# An autocast block that is opened once around all steps keeps the copies of the *first* weights, and forward runs with stale weights. Open the block
 # anew for each forward pass, and close it before `optimizer.step()`.
 
 # %% [markdown]
 # ### Autocast and the loss scaler
 #
-# **AMP** consists of two tools that do not know each other. Autocast chooses dtypes and scales nothing. `GradScaler` scales the
-# loss; its `step` divides the gradients by the scale, looks for inf and NaN, and then runs the optimizer or skips; its
+# **AMP** consists of two tools that work independently. Autocast chooses dtypes and scales nothing. `GradScaler` scales the
+# loss; its `step` divides the gradients by the scale (unless `unscale_` has done so), looks for inf and NaN, and then runs the optimizer or skips; its
 # `update` adjusts the scale.
 
 # %%
@@ -323,15 +328,15 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 # %% [markdown]
 # ### Recipes
 #
-# A **recipe** says which format each role has. FP16 with BF16 is not a recipe: they are equally fast on an A100 or H100, and where an FP16
+# A **recipe** says which format each kind of tensor has. FP16 with BF16 is not a recipe: they are equally fast on an A100 or H100, and where an FP16
 # tensor meets a BF16 tensor, promotion gives FP32.
 #
-# | role, in a transformer | FP16 AMP | BF16 AMP | FP8 |
+# | tensor, in a transformer | FP16 AMP | BF16 AMP | FP8 |
 # |---|---|---|---|
-# | weights and Adam's state | FP32 | FP32 | FP32 |
+# | weights and Adam's state | FP32 | FP32 | FP32, or less |
 # | matmul inputs | FP16 | BF16 | E4M3, gradients often E5M2 |
 # | residual stream | FP32 | FP32 | BF16 |
-# | softmax, layer norm, loss | FP32 | FP32 | FP32 |
+# | softmax, layer norm, loss | FP32 (attention's softmax: inside its kernel) | as FP16 AMP | FP32 |
 # | scale | one for the loss, dynamic | none | one a tensor or block |
 
 # %% [markdown]
@@ -340,12 +345,13 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 # *18 minutes, about 10 lines.* Write one loop that trains in FP32, BF16 or FP16. Forward and loss run under autocast. FP16 gets
 # a scaler. BF16 and FP32 get none: `GradScaler(device, enabled=False)` passes everything through.
 #
-# - **Input:** a model with FP32 weights, possibly left in evaluation mode; batches `(inputs, targets)`;
+# - **Input:** a model with FP32 weights, possibly in evaluation mode (`fit` puts it into training mode); batches `(inputs, targets)`;
 #   `loss_fn(output, targets)`; the optimizer; `dtype`, one of `torch.float32`, `torch.bfloat16`, `torch.float16`; the device.
 # - **Output:** a list with the loss of each batch, not scaled.
 # - **Be loud:** the model ends in a linear layer. If its output is not of `dtype`, autocast is not active: raise an
 #   error, or call `warnings.warn`. Otherwise be silent.
-# - **Example:** w = 1, x = 1, target 0, squared error, SGD with lr 0.25, three times: losses 1.0, 0.25, 0.0625.
+# - **Example:** w = 1, x = 1, target 0, squared error, SGD with lr 0.25, three times, in FP32 or BF16: losses 1.0, 0.25, 0.0625. In FP16
+#   the scaler skips the first two steps, so the losses are 1.0, 1.0, 1.0.
 
 
 # %% exercise="fit"
@@ -440,8 +446,8 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # %% [markdown]
 # ### The order of the calls
 #
-# This step was published so. `record_calls` writes down its calls while it trains the GPT, and the widget says at each call what goes
-# wrong. Two rows complain. Repair the loop: put calls in, and move them.
+# This training step is like one that people published. `record_calls` writes down its calls while it trains the GPT, and the widget says at each call what goes
+# wrong. It marks two rows. Repair the loop: insert the missing calls.
 
 
 # %%
@@ -467,9 +473,10 @@ CallOrder(recorder.calls)
 # %% [markdown]
 # For each call, ask what state it finds. `backward` adds to what is in `.grad`, so `zero_grad` must come
 # before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
-# Clipping reads the gradients, so `unscale_` must come first.
+# Clipping compares the gradients' norm with the limit, and after `backward` they are
+# still multiplied by the scale. So `unscale_` must come before it.
 #
-# A loop without `zero_grad` raises no error. The next cell shows what a live scaler makes of it, where every batch has the gradient 1.
+# A loop without `zero_grad` raises no error. The next cell shows what happens with an enabled scaler, where every batch has the gradient 1.
 
 
 # %%
@@ -488,8 +495,8 @@ print("four good batches:         ", round(last_gradient([1.0] * 4, live), 6))
 print("one inf, then good batches:", last_gradient([math.inf, 1.0, 1.0, 1.0], live))
 
 # %% [markdown]
-# Without a scaler the last gradient would be 4. A live scaler nearly hides the fault, because each `step` divides the old gradients by
-# the scale once more. After the first overflow, inf plus anything stays inf: every
+# Without a scaler the last gradient would be 4. An enabled scaler nearly hides the fault, because each `step` divides the old gradients by
+# the scale once more. After the first overflow, inf plus a finite gradient stays inf: every
 # later step is skipped, and nothing is learned.
 
 # %% [markdown]
@@ -592,7 +599,7 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 # - **Output:** a list with one loss a step, not scaled.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
 # - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none: its mean
-#   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow.
+#   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow: the scaler skips it, and its loss still goes into the list.
 # - **Example:** 3 targets with loss 1 in one micro-batch and 1 with loss 5 in the other: the step's loss is 2.
 
 
@@ -632,13 +639,14 @@ accumulation.check_accumulate(accumulate)
 # For groups of plain numbers: `total = sum(len(part) for part in group)`, then `mean = sum(sum(part) / total for part in group)`.
 # </details>
 #
-# Across GPUs, DDP averages the gradients at each backward. `no_sync()` around all micro-batches but the last saves that
-# communication.
+# Across GPUs, DDP averages the gradients at each backward. So sum the count over all GPUs and multiply each loss by their number, or the
+# mean of the means returns. `no_sync()` around forward and backward of all micro-batches but the last saves communication. FSDP2 has no
+# lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
 
 # %% [markdown]
 # ### Bad batches
 #
-# The losses here carry a weight, and upstream the second one was computed as 0 / 0. In FP16 the scaler finds the
+# Here each batch's loss is multiplied by a weight, and the second weight is NaN, as if it had been computed as 0 / 0. In FP16 the scaler finds the
 # NaN gradients and skips the step. BF16 and FP32 have no scaler, so nobody looks. The guard is one line: clipping computes the
 # norm anyway, so step only if it is finite.
 
@@ -659,21 +667,21 @@ def bf16_steps(guard):
         else:
             skipped += 1
     lost = sum(p.isnan().sum().item() for p in model.parameters())
-    return f"{lost} of 112964 weights are NaN, {skipped} steps skipped"
+    return f"{lost} of 112964 weights are NaN, skipped: {skipped}"
 
 
 print("no guard:", bf16_steps(False))
 print("guard:   ", bf16_steps(True))
 
 # %% [markdown]
-# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number of the GPU a step. Count the skipped
+# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number from the GPU at each step. Count the skipped
 # steps, and stop after several in a row: a guard must not hide a broken run.
 
 # %% [markdown]
 # ### Checkpoints and schedules
 #
-# The scale is part of the training state. This loop *sums* its loss over the tokens, so the first scale, 65536, is too large, and the
-# scaler skips steps until it fits. A run that is resumed without `scaler.state_dict()` skips them again.
+# The scale is part of the training state. This loop *sums* its loss over the tokens, so the initial scale, 65536, is too large, and the
+# scaler skips steps until it fits. A run that resumes without `scaler.state_dict()` starts at 65536 and skips steps again.
 #
 # A skipped step must not advance the learning-rate schedule, or the warm-up ends early. `scaler.step` does not say whether it
 # skipped, but `update` lowers the scale after a skip and only then.
@@ -736,10 +744,10 @@ def steps():
 # %% [markdown]
 # ### Exercise: a GAN's step
 #
-# *20 minutes, optional, about 14 lines.* First train D: real images should get the label 1 and fakes 0; its loss is the sum of the two. Then train G against the updated D:
-# it wants its fakes to be called 1. Both run in FP16.
+# *20 minutes, optional, about 14 lines.* First train D: real images should get the label 1 and fakes 0; its loss is the sum of the two means. Then train G against the updated D:
+# it wants the same fakes to be called 1. Both run in FP16.
 #
-# - **Output:** (loss of D, loss of G), as floats.
+# - **Output:** (loss of D, loss of G), as floats. If D's logits are all 0, D's loss is 2 ln 2 = 1.386.
 # - D's loss must not reach G: use `fake.detach()` there. G's loss goes through D and fills D's gradients too.
 # - If only one of the two overflows, the other still makes its step. The two share one scale.
 
@@ -799,7 +807,7 @@ print(f"with {whose(step)} step, finite losses:", all(map(math.isfinite, losses)
 # %% [markdown]
 # ### Review a pull request
 #
-# These six hunks are written after loops that people published. Read them as a reviewer: what state does each call find?
+# These six hunks are modelled on loops that people published. Read them as a reviewer: what state does each call find?
 
 # %%
 from labkit.labs.automatic_mixed_precision.pull_request import HUNKS, pull_request
@@ -820,8 +828,8 @@ def need_a_change():
 # %% [markdown]
 # ### labkit's loop
 #
-# `labkit.training.train` is the loop that the rest of the course uses. For each line of its body, name the section of this lab that
-# explains it. It calls `optimizer.step()` itself where `scaler.step` would make the CPU wait once more.
+# `labkit.training.train` is the loop that the rest of the course uses. For each call on autocast, the scaler, clipping, the optimizer
+# and the schedule, name the section that explains it. `share` is a batch's part of the tokens. It calls `optimizer.step()` itself where `scaler.step` would make the CPU wait once more.
 
 # %% tags=["nbval-ignore-output"]
 source = inspect.getsource(train)
@@ -829,7 +837,7 @@ print(source[source.index("        for step, group") :])
 
 # %% [markdown]
 # torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
-# guard, the scaler's checkpoint, and a schedule that waits. The GPT a last time, with all of it:
+# guard, the scaler's checkpoint, and a schedule that waits. Train the GPT once more, with clipping and accumulation:
 
 # %% tags=["nbval-ignore-output"]
 losses = {}
@@ -843,26 +851,10 @@ for precision in ("fp32", "bf16", "fp16"):
 loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulated on a CPU.")
 
 # %% [markdown]
-# ### Four things called mixed precision
-#
-# *Optional.* One name is used for four things:
-#
-# | | weights in memory | matmul inputs | update |
-# |---|---|---|---|
-# | autocast AMP | FP32 | 16 bits | FP32 |
-# | 16-bit weights with masters | 16 bits, and FP32 masters | 16 bits | FP32, then rounded |
-# | pure BF16 | BF16 | BF16 | BF16, rounded to nearest or stochastically |
-# | scaled FP8 | FP32 or BF16 | FP8 with scales | FP32 |
-#
-# Pure BF16 uses one format, so nothing is mixed. **Quantization** stores or runs a trained network in few bits. With FSDP2,
-# `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` takes autocast's place, and also says in which dtype gradients are summed
-# across GPUs.
-
-# %% [markdown]
 # ### Optional: the NaN detective
 #
 # A run fails. You have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
-# number opens another case.
+# first argument than 5 opens another case.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.detective.widget_nan_detective import NanDetective
