@@ -95,12 +95,12 @@ EXPLANATIONS = {
     "t4-bf16": r"""The T4 stores BF16 and computes with it, but only by converting to FP32 and back. Its Tensor Cores take
 FP16 and not BF16. `is_bf16_supported()` counts this emulation as support. Call
 `is_bf16_supported(including_emulation=False)` to ask for hardware that takes BF16.""",
-    "tf32-baseline": r"""A factor of 2. The often quoted 16 compares BF16 with FP32 on the ordinary cores. torch uses TF32 for
-cuDNN's convolutions by default and for matmuls only if you ask: an FP32 baseline can hold both kinds.""",
-    "small-matmul": r"""Computing takes 0.27 µs, moving 0.47 µs, and launching 5 µs. The GPU is idle for nine tenths of the time, and neither
-a higher peak nor narrower values would change that.""",
+    "tf32-baseline": r"""A factor of 2. The often quoted 16 compares BF16 with FP32 on the ordinary cores. By default torch uses TF32 for
+cuDNN's convolutions and not for matmuls.""",
+    "small-matmul": r"""Computing takes 0.27 µs, moving 0.47 µs, and launching 5 µs. The GPU is idle for nine tenths of the time, and
+narrower values would not change that.""",
     "launches": r"""The timer reads 0.01 ms, the launch alone. When the program reads the clock again, the matmul is queued and not done.""",
     "amdahl": r"""The new time is 0.3 + 0.7 / 2 = 0.65 of the old one, and 1 / 0.65 = 1.54. Even matmuls in no time at all would
-make this step only 1 / 0.3 = 3.33 times as fast.""",
+make this step only 1 / 0.3 = 3.33 times as fast. This is **Amdahl's law**.""",
 }
 """What stands behind each prediction."""
