@@ -27,7 +27,7 @@ def timeline(traces: Mapping[str, Sequence[Span]], *, provenance: str) -> Pictur
             names.append(f"{name}: {('host', 'GPU')[lane]}")
         end = max(s.end for s in spans)
         busy = sum(s.end - s.start for s in spans) / end
-        spoken.append(f"{name}: {len(spans)} launches, {1e6 * end:.1f} us, GPU busy {busy:.0%}")
+        spoken.append(f"{name}: launches {len(spans)}, {1e6 * end:.1f} us, GPU busy {busy:.0%}")
     axes.set_yticks(places, names)
     axes.set_xlabel("microseconds")
     caption = f"Orange: the host launches a kernel. Blue: the GPU runs one. {provenance}"

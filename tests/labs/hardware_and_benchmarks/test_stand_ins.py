@@ -55,5 +55,5 @@ def test_a_timeline_says_how_busy_the_device_was():
         gpu.launch("add", seconds=1e-6)
     picture = timeline({"small": gpu.trace}, provenance="Simulated.")
     # The last launch ends at 12 us and its kernel at 13 us.
-    assert picture.alt == "small: 3 launches, 13.0 us, GPU busy 23%"
+    assert picture.alt == "small: launches 3, 13.0 us, GPU busy 23%"
     picture.figure.savefig(io.BytesIO())
