@@ -72,7 +72,7 @@ BOTH = {
     "three-facts": "_DEVICES _DTYPES",
     "recipe": "_GPUS",
     "paired-verdict": "_PAIRS _T",
-    "speedup": "_ADAM _ATTENTION _LOADER _NORM _STEPS _backward _linear",
+    "speedup": "STEPS",
     "verdict": "_DRIFT _ROUNDS _STILL _T",
     "least-time": "_A100 _H100 _MATMULS",
     "timed": "_LAUNCH _SCENES",

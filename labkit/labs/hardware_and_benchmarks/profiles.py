@@ -40,6 +40,39 @@ def written_profile(calls: Sequence[Call]) -> Any:
     return SimpleNamespace(key_averages=events.key_averages, events=lambda: events)
 
 
+def _linear(own: float, matmul: float) -> Call:
+    return "aten::linear", own, [("aten::t", 3.0, []), ("aten::addmm", matmul, [])]
+
+
+def _backward(own: float, matmul: float) -> Call:
+    inner = ("AddmmBackward0", own, [("aten::t", 2.0, []), *[("aten::mm", matmul, [])] * 2])
+    return "autograd::engine::evaluate_function: AddmmBackward0", 4.0, [inner]
+
+
+_ATTENTION = ("aten::matmul", 6.0, [("aten::expand", 2.0, []), ("aten::bmm", 45.0, [])])
+_NORM = ("aten::layer_norm", 5.0, [("aten::native_layer_norm", 35.0, [])])
+_LOADER = ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 150.0, [])
+_ADAM = (
+    "Optimizer.step#AdamW.step",
+    20.0,
+    [("aten::addcmul_", 30.0, []), ("aten::mul_", 25.0, [])],
+)
+STEPS = {
+    "a linear layer": ([_linear(5.0, 100.0), _backward(6.0, 90.0)], 2.0),
+    "attention": ([_linear(5.0, 80.0), _ATTENTION, _NORM, _ATTENTION, _backward(6.0, 75.0)], 8.0),
+    "a slow loader": ([_LOADER, _linear(4.0, 60.0), _backward(5.0, 55.0), _ADAM], 2.0),
+    "no matmul": ([_NORM, _ADAM], 4.0),
+    "matmuls that become slower": ([_linear(4.0, 200.0), _NORM, _backward(5.0, 190.0)], 0.5),
+    "matmuls in no time": ([_linear(5.0, 700.0), _NORM, _backward(6.0, 650.0), _ADAM], 1e9),
+}
+"""The calls of a training step, and by what factor its matmuls become faster, by name."""
+
+
+def drawn_step(own: float, matmul: float) -> list[Call]:
+    """A forward pass and an update whose linear layer takes these microseconds."""
+    return [_linear(own, matmul), _NORM, _ATTENTION, _ADAM]
+
+
 @contextmanager
 def profiler_log_hidden() -> Iterator[None]:
     """Hide two lines that torch 2.13 writes to stderr whenever a profiler starts and stops.

@@ -966,3 +966,54 @@ def verdict(ratios, control, margin, t):
     found = ours.verdict(ratios, control, margin, t)
     if found != "inconclusive":
         return found
+
+
+# %% wrong verdict: the margin for its logarithm
+#    says: All of the interval lies below the margin: faster
+verdict = changed("math.log(1 + margin)", "margin")
+
+
+# %% wrong verdict: a control that is only ever slower
+#    says: a control that drifts the other way
+verdict = changed("max(0.0, least, -most)", "max(0.0, least)")
+
+
+# %% wrong verdict: widened by the control's mean
+#    says: The interval of the ratios goes from
+verdict = changed("max(0.0, least, -most)", "abs(least + most) / 2")
+
+
+# %% wrong verdict: a bad control makes everything inconclusive
+#    says: faster than the drift
+#    says: All of the interval lies below the margin: faster
+verdict = changed(
+    "    if -limit < low", '    if away:\n        return "inconclusive"\n    if -limit < low'
+)
+
+
+# %% wrong recipe: only what autocast is told
+#    says: leaves `torch.backends.cuda.matmul.fp32_precision` as "ieee"
+def recipe():
+    major, _ = torch.cuda.get_device_capability()
+    if major >= 8:
+        torch.backends.cudnn.allow_tf32 = True
+        return torch.bfloat16, False
+    return ours.recipe()
+
+
+# %% wrong timed: the last event only is waited for, before it is recorded
+#    idea: a-call-that-returned-is-done
+#    says: has not reached the end event yet
+timed = changed(
+    "end.record()\n        end.synchronize()", "end.synchronize()\n        end.record()"
+)
+
+
+# %% wrong speedup: averages of one call
+#    says: the step takes
+def speedup(profile, factor):
+    entries = profile.key_averages()
+    own = {e.key: e.self_cpu_time_total / e.count for e in entries}
+    matmuls = sum(own.get(f"aten::{k}", 0) for k in ("mm", "addmm", "bmm"))
+    before = sum(own.values())
+    return before / (before - matmuls + matmuls / factor)

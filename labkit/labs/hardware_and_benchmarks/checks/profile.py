@@ -6,7 +6,7 @@ import random
 from labkit.labs.engine import Mistake, attempt, check, number
 from labkit.labs.engine.messages import fill
 from labkit.labs.hardware_and_benchmarks.checks.shared import only_fit
-from labkit.labs.hardware_and_benchmarks.profiles import written_profile
+from labkit.labs.hardware_and_benchmarks.profiles import STEPS, drawn_step, written_profile
 
 LAB = "06_hardware_and_benchmarks"
 
@@ -29,39 +29,11 @@ _SPEEDUPS = {
 _MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
 
 
-def _linear(own, matmul):
-    return "aten::linear", own, [("aten::t", 3.0, []), ("aten::addmm", matmul, [])]
-
-
-def _backward(own, matmul):
-    inner = ("AddmmBackward0", own, [("aten::t", 2.0, []), *[("aten::mm", matmul, [])] * 2])
-    return "autograd::engine::evaluate_function: AddmmBackward0", 4.0, [inner]
-
-
-_ATTENTION = ("aten::matmul", 6.0, [("aten::expand", 2.0, []), ("aten::bmm", 45.0, [])])
-_NORM = ("aten::layer_norm", 5.0, [("aten::native_layer_norm", 35.0, [])])
-_LOADER = ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 150.0, [])
-_ADAM = (
-    "Optimizer.step#AdamW.step",
-    20.0,
-    [("aten::addcmul_", 30.0, []), ("aten::mul_", 25.0, [])],
-)
-_STEPS = {
-    # the calls of a step, and the factor
-    "a linear layer": ([_linear(5.0, 100.0), _backward(6.0, 90.0)], 2.0),
-    "attention": ([_linear(5.0, 80.0), _ATTENTION, _NORM, _ATTENTION, _backward(6.0, 75.0)], 8.0),
-    "a slow loader": ([_LOADER, _linear(4.0, 60.0), _backward(5.0, 55.0), _ADAM], 2.0),
-    "no matmul": ([_NORM, _ADAM], 4.0),
-    "matmuls that become slower": ([_linear(4.0, 200.0), _NORM, _backward(5.0, 190.0)], 0.5),
-    "matmuls in no time": ([_linear(5.0, 700.0), _NORM, _backward(6.0, 650.0), _ADAM], 1e9),
-}
-
-
 def _steps(seed):
     """The steps above, and one whose times are drawn."""
     draw = random.Random(seed)
-    calls = [_linear(draw.randrange(4, 9), draw.randrange(50, 300)), _NORM, _ATTENTION, _ADAM]
-    return _STEPS | {"a drawn step": (calls, draw.randrange(15, 60) / 10)}
+    step = drawn_step(draw.randrange(4, 9), draw.randrange(50, 300))
+    return STEPS | {"a drawn step": (step, draw.randrange(15, 60) / 10)}
 
 
 def run_speedup(speedup, seed):
@@ -82,19 +54,10 @@ def check_speedup(answers, seed):
         # In float32, and where nearly all of the time is taken away, fewer than 100 roundings.
         if math.isclose(value, before / after, rel_tol=100 * 2.0**-24):
             continue
-        others = _other_speedups(rows, factor, before, matmuls)
-        kind = only_fit(value, others)
-        raise Mistake(
-            _OTHER_SPEEDUP,
-            name=name,
-            factor=f"{factor:g}",
-            got=value,
-            matmuls=matmuls,
-            before=before,
-            after=after,
-            want=before / after,
-            why=_why(kind, factor),
-        )
+        kind = only_fit(value, _other_speedups(rows, factor, before, matmuls))
+        said = {"matmuls": matmuls, "before": before, "after": after, "want": before / after}
+        said |= {"name": name, "factor": f"{factor:g}", "got": value, "why": _why(kind, factor)}
+        raise Mistake(_OTHER_SPEEDUP, **said)
 
 
 def _rows(calls):

@@ -114,16 +114,12 @@ def check_timed(answers, seed):
         kinds[name] = _time_kind(value, *scene)
     wrong = [name for name, kind in kinds.items() if kind != "right"]
     if wrong:
-        kernel, _, warm_up, repeats, _ = scenes[wrong[0]]
-        raise Mistake(
-            _OTHER_TIME,
-            name=wrong[0],
-            call=f"timed(cuda, work, {repeats})",
-            got=number(answers[wrong[0]][0], call=""),
-            want=kernel,
-            why=fill(_TIMES.get(kinds[wrong[0]], ""), warm_up=warm_up, repeats=repeats),
-            misconception=_timer_idea({kinds[name] for name in wrong}),
-        )
+        (name, *_), idea = wrong, _timer_idea({kinds[name] for name in wrong})
+        kernel, _, warm_up, repeats, _ = scenes[name]
+        why = fill(_TIMES.get(kinds[name], ""), warm_up=warm_up, repeats=repeats)
+        said = {"name": name, "call": f"timed(cuda, work, {repeats})", "why": why}
+        got = number(answers[name][0], call="")
+        raise Mistake(_OTHER_TIME, got=got, want=kernel, misconception=idea, **said)
     five, once, *_ = (launched for _, launched, _ in answers.values())
     if five == once:
         raise Mistake(_SAME_COUNT, call="timed(cuda, work, 5)", launched=five)

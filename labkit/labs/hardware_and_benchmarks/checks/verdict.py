@@ -43,6 +43,7 @@ _ROUNDS = {
                                             [0.95, 0.96, 0.94, 0.95, 0.95], 0.02),
     "as slow as its control": ([1.05, 1.04, 1.05, 1.05, 1.06], _DRIFT, 0.02),
     "faster than the drift": ([0.7, 0.71, 0.69, 0.7, 0.7], _DRIFT, 0.02),
+    "a control that holds 1": ([1.01, 1.011, 1.009, 1.01], [1.03, 0.98, 1.04, 0.99], 0.02),
     "three rounds": ([0.9, 0.97, 0.93], [1.0, 1.01, 0.99], 0.02),
     "one round far out": ([0.9, 0.91, 0.9, 0.9, 0.6], _STILL, 0.05),
     # Dividing by n in the deviation would make it equivalent,
@@ -51,8 +52,8 @@ _ROUNDS = {
     "just within": ([0.963, 1.036, 0.968, 1.036, 0.999], _STILL, 0.047),
     "a wide margin": ([0.8, 1.1, 0.95, 1.2, 0.9], _STILL, 0.35),
 }  # fmt: skip
-# Student's t, 97.5 %: for 2 and 4 degrees of freedom, four digits (any table of the distribution).
-_T = {3: 4.303, 5: 2.776}
+# Student's t, 97.5 %: for 2, 3 and 4 degrees of freedom, four digits (any table of it).
+_T = {3: 4.303, 4: 3.182, 5: 2.776}
 
 
 def _rounds(seed):
@@ -83,21 +84,10 @@ def check_verdict(answers, seed):
         if got != want:
             (low, high), (least, most) = _interval(ratios, t), _interval(control, t)
             away = max(1.0, least, 1 / most)
-            said = fill(_WIDENED, low=low / away, high=high * away) if away > 1 else ""
-            raise Mistake(
-                _OTHER_WORD,
-                name=name,
-                call=call,
-                got=got,
-                low=low,
-                high=high,
-                least=least,
-                most=most,
-                widened=said,
-                inside=1 / (1 + margin),
-                outside=1 + margin,
-                why=_WORDS[want],
-            )
+            wide = fill(_WIDENED, low=low / away, high=high * away) if away > 1 else ""
+            said = {"low": low, "high": high, "least": least, "most": most, "widened": wide}
+            said |= {"inside": 1 / (1 + margin), "outside": 1 + margin, "why": _WORDS[want]}
+            raise Mistake(_OTHER_WORD, name=name, call=call, got=got, **said)
 
 
 def _interval(ratios, t):
