@@ -195,8 +195,8 @@ print(f"{2 * 528 * 512 * 1830e6 / 1e12:.1f} TFLOP/s")
 # The data sheet prints 1979 "with sparsity". That figure needs two zeros among every four weights, so 989 is the **dense** peak,
 # the one for ordinary weights.
 #
-# Even 989 is a limit that matmuls do not reach: power limits the clock under full load, and few shapes
-# fill all units. The next cell compares dense BF16 peaks with the fastest matmul that a *published* search over shapes found.
+# Matmuls do not reach 989: power limits the clock under full load, and few shapes
+# fill all units. The next cell compares dense BF16 peaks with the fastest matmuls of a *published* search over shapes.
 
 # %%
 from labkit.devices.roofline import matmul_work, roofs
@@ -692,8 +692,8 @@ for name, (ratios, control) in rows.items():
 # The first difference is certain and does not matter. The second is not significant, which does not mean
 # "equal": it may be 20 %. Four times as many rounds halve an interval. They do not cure a bad control.
 #
-# One stalled round widens an interval from Student's t very much. `benchmark` takes its interval
-# from ranks instead, and runs 15 rounds by default. The figure shows its rounds, intervals and margin.
+# One stalled round widens such an interval very much, so `benchmark` takes its interval
+# from ranks. The figure shows its rounds, intervals and margin.
 
 # %% tags=["nbval-ignore-output"]
 report.plot()
@@ -722,7 +722,7 @@ impact
 #
 # ### Optional: a recording with a bad control
 #
-# `labkit record` measures a machine and writes a file. The one that ships with the course comes from a shared server. Equal
+# `labkit record` measures a machine. The recording that ships with the course comes from a shared server. Equal
 # matmuls differed there by a factor of 2.7, so it supports no verdict.
 
 # %% tags=["nbval-ignore-output"]
