@@ -29,7 +29,7 @@ from labkit.labs.hardware_and_benchmarks.simulated_cuda import simulated_gpu
 from labkit.devices import Description, detect, device_of
 
 # %% [markdown]
-# First, a few questions from earlier labs.
+# First, questions from earlier labs.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -60,7 +60,7 @@ pd.DataFrame({"microseconds": times}).round(1)
 # ### Storable, computable, accelerated
 #
 # "Does this GPU support BF16?" can mean three things: can its memory hold BF16, can torch compute
-# with it, and does the chip have fast hardware for it? The T4, a GPU that many free notebooks offer, shows the
+# with it, and does the chip have fast hardware for it? The T4, which many free notebook services offer, shows the
 # difference. `simulated_gpu` makes `torch.cuda` answer as on a machine with that GPU.
 
 
@@ -344,7 +344,7 @@ timeline(
 # Gaps in the GPU's lane of a real profiler's timeline mean the same. Remedies: larger batches; `torch.compile(model)`, which fuses
 # elementwise operations into fewer kernels; and
 # `torch.compile(model, mode="reduce-overhead")`, which also uses CUDA graphs. A graph needs fixed
-# shapes, and code that does not wait for the GPU, such as `loss.item()`, must stay outside.
+# shapes, and code that waits for the GPU, such as `loss.item()`, must stay outside.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
