@@ -168,18 +168,11 @@ check_timed.slip(
     "The first call also loads and chooses a kernel. When may the first event be recorded?",
     swap=("work()\n    times", "times"),
 )
-check_timed.slip(
-    "the-mean-of-times",
-    "One disturbed call moves your result. Which middle would it not move?",
-    swap=("return median(times)", "return sum(times) / len(times)"),
-)
+_MEAN = "the-mean-of-times", "One disturbed call moves your result. Which middle would it not move?"
+check_timed.slip(*_MEAN, swap=("return median(times)", "return sum(times) / len(times)"))
 
 
-@check_timed.wrong(
-    "the-mean-of-times",
-    "One disturbed call moves your result, for all calls lie between your two events. How do you "
-    "get the time of each?",
-)
+@check_timed.wrong(*_MEAN)
 def timed_in_one_interval(cuda, work, repeats):
     work()
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
