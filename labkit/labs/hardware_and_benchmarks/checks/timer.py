@@ -8,7 +8,6 @@ from labkit.devices import AsyncDevice
 from labkit.labs.engine import Mistake, attempt, check, number
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
-from labkit.labs.engine.reading import failure
 
 LAB = "06_hardware_and_benchmarks"
 
@@ -105,7 +104,8 @@ def check_timed(answers, seed):
         said = {"name": name, "call": f"timed(cuda, work, {scene[3]})"}
         if isinstance(got, Raised) and "must be completed" in got.message:
             idea = "a-call-that-returned-is-done"
-            raise Mistake(_NOT_DONE, error=f"{failure(got)}.", misconception=idea, **said)
+            error = f"{got.type_name}: {got.message}"
+            raise Mistake(_NOT_DONE, error=error, misconception=idea, **said)
         value = number(got, call=said["call"])
         if not recorded:
             raise Mistake(_NO_EVENT, **said)
