@@ -10,7 +10,7 @@ True
 
 from collections.abc import Iterable
 
-from labkit.devices.async_device import AsyncDevice
+from labkit.devices.async_device import AsyncDevice, BlockingDevice
 from labkit.devices.probe import look
 from labkit.devices.recipe import Recipe, recommend
 from labkit.devices.rules import DTYPES, Description, Device, Fact, Support, Tried, device_of
@@ -18,6 +18,7 @@ from labkit.devices.rules import DTYPES, Description, Device, Fact, Support, Tri
 __all__ = [
     "DTYPES",
     "AsyncDevice",
+    "BlockingDevice",
     "Description",
     "Device",
     "Fact",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.devices import AsyncDevice
+from labkit.devices import AsyncDevice, BlockingDevice
 
 
 def test_launches_return_at_once_and_work_queues():
@@ -41,3 +41,60 @@ def test_times_that_cannot_be_are_refused(wrong):
         AsyncDevice(launch_seconds=wrong)
     with pytest.raises(ValueError, match=r"^seconds="):
         AsyncDevice().launch("matmul", seconds=wrong)
+
+
+def test_events_see_the_device_s_time_whatever_was_queued_before():
+    device = AsyncDevice(launch_seconds=1.0)
+    device.launch("before", seconds=50.0)
+    start, end = device.Event(enable_timing=True), device.Event(enable_timing=True)
+    start.record()  # behind "before", which ends at 51
+    device.launch("matmul", seconds=10.0)
+    end.record()
+    assert not end.query()
+    end.synchronize()
+    assert (device.clock(), start.elapsed_time(end)) == (61.0, 10_000.0)
+    assert end.elapsed_time(start) == -10_000.0
+
+
+def test_an_idle_device_waits_for_the_launch_between_two_events():
+    device = AsyncDevice(launch_seconds=1.0)
+    start, end = device.Event(enable_timing=True), device.Event(enable_timing=True)
+    start.record()
+    device.launch("matmul", seconds=10.0)
+    end.record()
+    device.synchronize()
+    assert start.elapsed_time(end) == 11_000.0
+
+
+def test_events_refuse_what_torch_s_refuse():
+    device = AsyncDevice()
+    start, end = device.Event(enable_timing=True), device.Event(enable_timing=True)
+    start.record()
+    with pytest.raises(ValueError, match="must be recorded"):
+        start.elapsed_time(end)
+    device.launch("matmul", seconds=1.0)
+    end.record()
+    with pytest.raises(RuntimeError, match="must be completed"):
+        start.elapsed_time(end)
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        start.elapsed_time(device.Event())
+
+
+def test_the_trace_says_when_each_kernel_was_launched_and_ran():
+    device = AsyncDevice(launch_seconds=5.0, warm_up_seconds=2.0)
+    device.launch("add", seconds=1.0)
+    device.launch("add", seconds=1.0)
+    first, second = device.trace
+    assert (first.called, first.queued, first.start, first.end) == (0.0, 5.0, 5.0, 8.0)
+    assert (second.called, second.queued, second.start, second.end) == (5.0, 10.0, 10.0, 11.0)
+
+
+def test_the_cpu_answers_as_torch_cuda_does(monkeypatch):
+    now = iter([1.0, 3.5, 4.0, 4.0])
+    monkeypatch.setattr("labkit.devices.async_device.time.perf_counter", lambda: next(now))
+    device = BlockingDevice()
+    start, end = device.Event(enable_timing=True), device.Event(enable_timing=True)
+    start.record()
+    end.record()
+    device.synchronize()
+    assert start.elapsed_time(end) == 2500.0

@@ -63,41 +63,44 @@ def three_facts(dtype, capability):
     ),
     "timer-code": (
         """
-def timed(device, work, repeats):
+def timed(cuda, work, repeats):
     def once():
-        device.synchronize()
-        t = device.clock()
+        marks = [cuda.Event(enable_timing=True) for _ in range(2)]
+        marks[0].record()
         work()
-        device.synchronize()
-        return device.clock() - t
+        marks[1].record()
+        cuda.synchronize()
+        return marks[0].elapsed_time(marks[1])
     once()
     return sorted(once() for _ in range(repeats))[repeats // 2]
 """,
         """
 import torch
 
-def timed(device, work, repeats):
+def timed(cuda, work, repeats):
     for _ in range(3):
         work()
-    times = torch.empty(repeats)
-    for i in range(repeats):
-        device.synchronize()
-        start = device.clock()
+    pairs = []
+    for _ in range(repeats):
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
         work()
-        device.synchronize()
-        times[i] = device.clock() - start
-    return times.median()
+        end.record()
+        pairs.append((start, end))
+    cuda.synchronize()
+    return torch.tensor([start.elapsed_time(end) for start, end in pairs]).median()
 """,
         """
 import numpy as np
 
-def timed(device, work, repeats):
-    work(), device.synchronize()
-    stamps = [device.clock()]
-    for _ in range(repeats):
-        work(), device.synchronize()
-        stamps.append(device.clock())
-    return np.median(np.diff(stamps))
+def timed(cuda, work, repeats):
+    work(), cuda.synchronize()
+    marks = [cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work(), mark.record()
+    marks[-1].synchronize()
+    return np.median([a.elapsed_time(b) for a, b in zip(marks, marks[1:])])
 """,
     ),
     "verdict-code": (
@@ -541,10 +544,10 @@ WRONG = {
         (("(8, 9)", "8.9"), "raised TypeError"),
     ),
     "timer-code": (
-        (("median(times)", "sum(times) / repeats"), "Yours is the mean of the runs"),
-        (("device.synchronize()\n        start", "start"), "from before, 1 s, is in it"),
-        (("device.synchronize()\n        times", "times"), "what a launch takes"),
-        (("return median(times)", "return min(times)"), "the least of the runs"),
+        (("median(times)", "sum(times) / repeats"), "is the mean of the calls"),
+        (("        end.synchronize()\n", ""), "has not reached the end event yet"),
+        (("    work()\n    times", "    times"), "warm-up of the first call, 500 ms"),
+        (("return median(times)", "return min(times)"), "is the least of the calls"),
         (("range(repeats)", "range(10)"), "as often for 1 repeat"),
     ),
     "verdict-code": (

@@ -5,9 +5,7 @@ import json
 import math
 import pkgutil
 import re
-import statistics
 import struct
-import time
 import warnings
 from fractions import Fraction
 
@@ -29,18 +27,6 @@ from labkit.labs.automatic_mixed_precision.checks.two_optimizers import check_ga
 from labkit.labs.automatic_mixed_precision.lists import LOW, WIDE
 from labkit.labs.automatic_mixed_precision.solutions import fit
 from labkit.labs.engine import Check
-from labkit.labs.hardware_and_benchmarks.checks.device_facts import (
-    check_least_time,
-    check_peak,
-    check_recipe,
-    check_three_facts,
-)
-from labkit.labs.hardware_and_benchmarks.checks.honest_benchmarks import (
-    check_speedup,
-    check_timed,
-    check_verdict,
-)
-from labkit.labs.hardware_and_benchmarks.solutions import least_time, peak, recipe, three_facts
 from labkit.labs.number_formats.checks import (
     check_decode,
     check_e2m1_value,
@@ -780,69 +766,6 @@ def in_place(x):
     return (codes & ~0x1FFF).view(torch.float32)
 
 
-def fp16_but_for_6_1_and_6_2(dtype, capability):
-    if dtype == "fp16":
-        return True, True, capability <= (6, 0) or capability >= (7, 0)
-    return three_facts(dtype, capability)
-
-
-def recipe_by_families(name, capability):
-    fp16 = any(part in name for part in ("T4", "V100", "RTX")) and capability < (8, 0)
-    return ("fp16", True) if fp16 else recipe("GTX 16", capability)
-
-
-def least_time_with_the_ridge_of_an_h100(m, n, k, size, *roof):
-    seconds, _ = least_time(m, n, k, size, *roof)
-    intensity = 2 * m * n * k / (size * (m * k + k * n + m * n))
-    return seconds, "compute" if intensity > 295 else "memory"
-
-
-def speedup_in_place(seconds, faster):
-    before = sum(seconds.values())
-    for part in seconds:
-        seconds[part] /= faster.get(part, 1)
-    return before / sum(seconds.values())
-
-
-def timed_by(middle, *, group=1, warm_up=1, clock=None):
-    def timed(device, work, repeats):
-        for _ in range(warm_up):
-            work()
-        times = []
-        for _ in range(repeats):
-            device.synchronize()
-            start = (clock or device.clock)()
-            for _ in range(group):
-                work()
-            device.synchronize()
-            times.append(((clock or device.clock)() - start) / group)
-        return middle(times)
-
-    return timed
-
-
-def verdict_by(
-    *,
-    middle=statistics.fmean,
-    deviation=statistics.stdev,
-    root=math.sqrt,
-    margin=None,
-    t=None,
-):
-    """An answer with one slip, or with none."""
-    slips = {"margin": margin, "t": t}
-
-    def verdict(differences, margin, t):
-        margin, t = slips["margin"] or margin, slips["t"] or t
-        half = t * deviation(differences) / root(len(differences))
-        low, high = middle(differences) - half, middle(differences) + half
-        if low > margin or high < -margin:
-            return "better" if low > margin else "worse"
-        return "equivalent" if max(-low, high) < margin else "inconclusive"
-
-    return verdict
-
-
 @pytest.mark.parametrize(
     ("check", "wrong"),
     [
@@ -876,73 +799,11 @@ def verdict_by(
         (check_accumulate, one_large_batch),
         (check_gan_step, lambda *arguments: (1.0, 1.0)),
         (check_mini_autocast, lambda dtype: torch.no_grad()),
-        (check_three_facts, fp16_but_for_6_1_and_6_2),
-        (check_recipe, recipe_by_families),
-        (check_least_time, lambda m, n, k, size, *roof: least_time(m, n, k, 2, *roof)),
-        (check_least_time, least_time_with_the_ridge_of_an_h100),
-        (check_least_time, lambda m, n, k, *rest: least_time(m, n, k - 0.5, *rest)),
-        (check_speedup, speedup_in_place),
-        (check_timed, timed_by(min)),
-        (check_timed, timed_by(statistics.median, clock=time.perf_counter)),
-        (check_verdict, verdict_by(deviation=statistics.pstdev)),
-        (check_verdict, verdict_by(root=lambda n: (n - 1) ** 0.5)),
-        (check_verdict, verdict_by(middle=statistics.median)),
-        (check_verdict, verdict_by(margin=0.5)),
-        (check_verdict, verdict_by(t=2.776)),
     ],
 )
 def test_other_wrong_answers_fail_and_are_told_no_idea(check, wrong):
     result = check.result(wrong)
     assert (result.status, result.misconceptions) == ("failed", ()), result.message
-
-
-@pytest.mark.parametrize(
-    ("check", "right"),
-    [
-        (check_timed, timed_by(statistics.median, warm_up=3)),
-        (check_timed, timed_by(lambda times: sorted(times)[len(times) // 2], warm_up=10)),
-        (check_verdict, verdict_by()),
-        (check_peak, lambda units, fma, clock: units * fma * 2 * (clock / 1e6)),
-    ],
-)
-def test_right_answers_of_lab_06_in_other_words_pass(check, right):
-    assert check.result(right).status == "passed", check.result(right).message
-
-
-@pytest.mark.parametrize(
-    ("check", "wrong", "said"),
-    [
-        (check_speedup, speedup_in_place, "leaves `seconds` as {'matmul': 3.5"),
-        (check_timed, timed_by(min), "the median run takes 4 ms"),
-        (check_timed, timed_by(statistics.median, clock=time.perf_counter),
-         "never read `device.clock()`"),
-        (check_least_time, lambda m, n, k, *rest: least_time(m, n, k - 0.5, *rest),
-         "count 2 k, as the peak does"),
-        (check_peak, lambda *inputs: peak(*inputs) / 2, "the vendor prints 125 TFLOP/s"),
-        (check_three_facts, fp16_but_for_6_1_and_6_2, "Jetson TX2"),
-        (check_three_facts, lambda d, at: (d != "tf32", d in ("fp16", "bf16") or at >= (8, 0),
-         at >= (8, 0)), "Tegra X1: `three_facts(\"fp16\", (5, 3))` gives False for accelerated"),
-    ],
-)  # fmt: skip
-def test_what_is_said_of_a_wrong_answer_of_lab_06(check, wrong, said):
-    assert said in check.result(wrong).message
-
-
-@pytest.mark.parametrize("seconds", [0.002, 0.0035, math.nan])
-def test_one_time_for_every_device_is_not_measured(seconds):
-    def timed(device, work, repeats):
-        device.clock()
-        for _ in range(repeats):
-            work()
-        return seconds
-
-    assert check_timed.result(timed).status == "failed"
-
-
-def test_ten_runs_in_one_interval_are_a_mean():
-    for middle in (statistics.median, min):
-        result = check_timed.result(timed_by(middle, group=10))
-        assert result.misconceptions == ("the-mean-of-times",), result.message
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ stay references: they are in the sandbox. What would carry a right answer along 
 that a mistake in a check never becomes a leak.
 """
 
+import copyreg
 import importlib
 import importlib.util
 import io
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import cloudpickle
+import torch
 
 import labkit.labs.engine
 from labkit.base import paths
@@ -28,6 +30,15 @@ BESIDE = ("labkit.labs.engine.codec", "labkit.labs.engine.running")
 _SOLUTIONS = re.compile(r"labkit\.labs\.\w+\.solutions(\.slips)?")
 EXTRA = "labkit_extra_checks"
 _CHECKS = re.compile(r"labkit\.labs\.(engine\.|\w+\.checks(\.|$))")
+
+
+def _by_name(module: ModuleType) -> tuple:
+    return importlib.import_module, (module.__name__,)
+
+
+# A function that reads torch.backends refers to it, and cloudpickle knows modules of the plain
+# class only.
+copyreg.pickle(type(torch.backends), _by_name)
 
 
 class ShippingError(Exception):

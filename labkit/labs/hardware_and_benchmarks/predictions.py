@@ -4,43 +4,67 @@ from labkit.labs.engine import ChoiceGuess, NumberGuess, TickGuess
 
 LAB = "06_hardware_and_benchmarks"
 
-gtx_1660 = TickGuess(
-    id="gtx-1660",
+t4_bf16 = TickGuess(
+    id="t4-bf16",
     lab=LAB,
-    question=("A GTX 1660 is a card of 2019 with compute capability 7.5. Tick what is true of it."),
+    question="A Tesla T4 has compute capability 7.5. Tick what is true of it.",
     by_item={
-        "it has Tensor Cores": (
-            "Cards of capability 7.5 exist with Tensor Cores and without. The GTX 16 series has "
-            "none.",
-            "capability-7-means-tensor-cores",
-        ),
-        "it stores BF16": "Memory holds bytes, whatever they mean.",
-        "it computes BF16": (
-            "torch computes BF16 there through float32, slowly.",
+        "its memory can hold a BF16 tensor": "Memory holds bytes, whatever they mean.",
+        "it can add two BF16 tensors": (
+            "torch converts BF16 to FP32, adds, and rounds the sum, slowly.",
             "no-units-means-not-computable",
         ),
-        "it accelerates BF16": "No unit of this chip takes BF16.",
+        "its Tensor Cores multiply BF16 matrices": (
+            "Tensor Cores take BF16 from capability 8.0 on. Those of the T4 take FP16.",
+            "tensor-cores-take-every-16-bit-dtype",
+        ),
+        "`torch.cuda.is_bf16_supported()` returns `True`": (
+            "By default this function only asks whether a BF16 tensor can be made."
+        ),
     },
+)
+tf32_baseline = NumberGuess(
+    id="tf32-baseline",
+    lab=LAB,
+    question=(
+        "NVIDIA prints for the A100: 19.5 TFLOP/s in FP32, 156 in TF32, 312 in BF16. A team's "
+        "float32 matmuls use TF32 already. By these peaks, how many times faster can BF16 make "
+        "a matmul at most?"
+    ),
+    slack=0.05,
+    by_number={
+        16: "16 is 312 / 19.5, the ratio to FP32 without TF32. This team starts from 156.",
+        8: "8 is 156 / 19.5, what TF32 has brought already. BF16 comes on top of it.",
+    },
+    otherwise="Divide the peak of BF16 by the peak that the matmuls use today.",
 )
 small_matmul = ChoiceGuess(
     id="small-matmul",
     lab=LAB,
     question=(
-        "Two 512 x 512 matrices in FP16 are multiplied on the H100. What is the bound: its units, "
-        "or its memory of 3.35 TB/s?"
+        "Many 512 x 512 matmuls in FP16 run one after another on an H100: 989 TFLOP/s, 3.35 TB/s. "
+        "The host needs 5 us to launch one. What bounds the speed?"
     ),
     by_choice={
         "compute": (
-            "At this size 3 x 2 bytes are moved for every 2 x 512 FLOP: too few for the units.",
+            "2 * 512**3 operations at 989 TFLOP/s take 0.27 us, less than a launch.",
             "time-is-flop-over-peak",
         ),
-        "memory": "",
+        "memory": (
+            "3 * 512**2 values of 2 bytes at 3.35 TB/s take 0.47 us: more than computing, but less "
+            "than a launch.",
+            "a-launch-takes-no-time",
+        ),
+        "overhead": "",
     },
 )
 amdahl = NumberGuess(
     id="amdahl",
     lab=LAB,
-    question="How many times as fast is the step? Two digits after the point.",
+    question=(
+        "Matmuls take 70 % of a step and become twice as fast; the rest stays as it is. How many "
+        "times as fast is the whole step? Give two digits after the point."
+    ),
     slack=0.01,  # 1 / 0.65 is 1.538...: 1.53 and 1.54 both come from the right sum
     by_number={
         2: ("30 % of the step is as slow as before.", "a-fast-part-is-a-fast-whole"),
@@ -59,14 +83,17 @@ amdahl = NumberGuess(
 launches = NumberGuess(
     id="launches",
     lab=LAB,
-    question="What does this timer read?",
+    question=(
+        "A launch takes 0.01 ms of the program, and the matmul keeps the device busy for 2 ms. "
+        "What does this timer read?"
+    ),
     unit="ms",
-    slack=0.02,  # the launch alone: "0" and "almost nothing" are that too
+    slack=0.02,  # "0" and "almost nothing" are the launch too
     by_number={
         (1.9, 2.1): (
-            "The device is busy for 2 ms. The clock was read before it was done.",
+            "The device is busy for 2 ms, but the clock is read before it is done.",
             "a-call-that-returned-is-done",
         ),
     },
-    otherwise="It reads either the launch, or the launch and the product.",
+    otherwise="The timer reads either the launch alone, or the launch and the matmul.",
 )

@@ -26,14 +26,16 @@ class Roofline(AskingWidget):
     Args:
         roofs: what ``labkit.devices.roofline.roofs`` gives, or a ``Roof`` of what was measured
             here; all of one dtype.
+        launch_seconds: what the host needs to launch a matmul; a shorter one is bound by overhead
+            and lies below its roof.
 
     Raises:
-        ValueError: no roof, more than four, or several dtypes. TraitError: a size that is not one
-            of SIZES.
+        ValueError: no roof, more than four, several dtypes, or a launch below 0. TraitError: a size
+            that is not one of SIZES.
 
     >>> from labkit.devices.roofline import Roof
     >>> Roofline([Roof("A100", "fp16", 312e12, 1555e9, verified=True)]).describe()
-    'A 512 x 512 matmul in fp16, 170.7 FLOP a byte: on A100 bound by memory, at least 1.01 us.'
+    'A 512 x 512 matmul in fp16, 170.7 FLOP a byte: on A100 memory-bound, at least 1.01 us.'
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -41,12 +43,14 @@ class Roofline(AskingWidget):
 
     size = traitlets.Enum(SIZES, 512)
 
-    def __init__(self, roofs: Sequence[Roof]) -> None:
+    def __init__(self, roofs: Sequence[Roof], *, launch_seconds: float = 0.0) -> None:
         if not 1 <= len(roofs) <= len(_STYLES):
             raise ValueError(f"{len(roofs)} roofs: pass one to {len(_STYLES)}")
         if len({roof.dtype for roof in roofs}) > 1:
             raise ValueError(f"dtypes {sorted({roof.dtype for roof in roofs})}: pass one dtype")
-        self._roofs = tuple(roofs)
+        if not launch_seconds >= 0:
+            raise ValueError(f"launch_seconds={launch_seconds!r}: pass a number from 0 on")
+        self._roofs, self._launch = tuple(roofs), launch_seconds
         super().__init__(numbers=self._numbers() | {"seq": 0})
 
     @traitlets.observe("size")
@@ -63,6 +67,8 @@ class Roofline(AskingWidget):
         intensity = flop / moved
         top = max(roof.flops for roof in self._roofs)
         bottom = min(roof.attainable(2.0 ** _INTENSITIES[0]) for roof in self._roofs)
+        if self._launch:
+            bottom = min(bottom, 2 * SIZES[0] ** 3 / self._launch)
         lowest, highest = math.floor(math.log10(bottom)), math.log10(top) + _HEADROOM
         powers = range(lowest, math.floor(highest) + 1)
         unit = "operations" if dtype == "int8" else "FLOP"
@@ -79,12 +85,14 @@ class Roofline(AskingWidget):
             ends = [2.0 ** _INTENSITIES[0], roof.ridge, 2.0 ** _INTENSITIES[1]]
             bound = roof.bound(flop=flop, bytes_moved=moved)
             seconds = roof.seconds(flop=flop, bytes_moved=moved)
+            if seconds < self._launch:
+                bound, seconds = "overhead", self._launch
             lines.append(
                 {
                     "name": roof.device,
                     "style": style,
                     "points": [[x(end), y(roof.attainable(end))] for end in ends],
-                    "at": [x(intensity), y(roof.attainable(intensity))],
+                    "at": [x(intensity), y(flop / seconds)],
                 }
             )
             rows.append(
@@ -93,13 +101,13 @@ class Roofline(AskingWidget):
                     "style": style,
                     "bound": bound,
                     "time": _time(seconds),
-                    "rate": _rate(roof.attainable(intensity), dtype),
+                    "rate": _rate(flop / seconds, dtype),
                     "peak": _rate(roof.flops, dtype),
                     "source": "" if roof.verified else "second-hand",
                 }
             )
         told = "; ".join(
-            f"on {row['device']} bound by {_BOUNDS[row['bound']]}, at least {row['time']}"
+            f"on {row['device']} {row['bound']}-bound, at least {row['time']}"
             + (f" ({row['source']})" if row["source"] else "")
             for row in rows
         )
@@ -125,7 +133,6 @@ class Roofline(AskingWidget):
 _SECOND_HAND = (
     "second-hand: peak and bandwidth as others quote the vendor; data/gpus.csv names them."
 )
-_BOUNDS = {"memory": "memory", "compute": "its units"}
 
 
 def _time(seconds: float) -> str:

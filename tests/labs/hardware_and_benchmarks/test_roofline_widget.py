@@ -18,11 +18,11 @@ def test_the_words_say_all_that_is_drawn():
     assert repr(widget) == said
     assert "170.7 FLOP a byte" in said
     # 3 * 2 * 512**2 bytes / 1555e9 and / 320e9
-    assert "on A100 bound by memory, at least 1.01 us;" in said
-    assert "on T4 bound by memory, at least 4.92 us (second-hand)." in said
+    assert "on A100 memory-bound, at least 1.01 us;" in said
+    assert "on T4 memory-bound, at least 4.92 us (second-hand)." in said
     widget.size = 4096
     # 2 * 4096**3 / 65e12 = 2.11 ms
-    assert "on T4 bound by its units, at least 2.11 ms" in widget.describe()
+    assert "on T4 compute-bound, at least 2.11 ms" in widget.describe()
     assert [row["bound"] for row in widget.numbers["rows"]] == ["compute", "compute"]
     assert "data/gpus.csv" in widget.numbers["note"]
     assert Roofline([A100]).numbers["note"] == ""
@@ -66,6 +66,21 @@ def test_the_page_asks_by_index_and_gets_its_number_back():
     assert "ms" in widget.numbers["rows"][0]["time"]
 
 
+def test_a_matmul_shorter_than_a_launch_lies_below_its_roof():
+    widget = Roofline([A100], launch_seconds=5e-6)
+    # 1.01 us of moving, and 2 * 512**3 operations in 5 us
+    assert "on A100 overhead-bound, at least 5 us" in widget.describe()
+    assert widget.numbers["rows"][0]["rate"] == "53.7 TFLOP/s"
+    line = widget.numbers["lines"][0]
+    (x0, y0), (x1, y1), _ = line["points"]
+    x, y = line["at"]
+    assert y < y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    widget.size = SIZES[0]
+    assert 0 <= widget.numbers["lines"][0]["at"][1] <= 1
+    widget.size = 4096
+    assert "compute-bound" in widget.describe()
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="0 roofs"):
         Roofline([])
@@ -73,5 +88,7 @@ def test_bad_input_is_refused():
         Roofline([A100] * 5)
     with pytest.raises(ValueError, match="one dtype"):
         Roofline([A100, Roof("A100", "bf16", 312e12, 1555e9)])
+    with pytest.raises(ValueError, match="launch_seconds"):
+        Roofline([A100], launch_seconds=-1.0)
     with pytest.raises(TraitError):
         Roofline([A100]).size = 100

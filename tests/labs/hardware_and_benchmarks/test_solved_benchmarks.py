@@ -1,57 +1,56 @@
-"""Lab 06's own answers, which two of its judges run, against exact fractions."""
+"""Lab 06's own verdict, which its judge runs, against logarithms of 50 digits."""
 
 import random
-from fractions import Fraction
+from decimal import Decimal, localcontext
 
 import pytest
 
 from labkit.labs.hardware_and_benchmarks import solutions
-from labkit.labs.hardware_and_benchmarks.checks.honest_benchmarks import _PAIRS, _STEPS, _T
+from labkit.labs.hardware_and_benchmarks.checks.verdict import _ROUNDS, _T
 
 SEEDS = range(200)
 
 
-@pytest.mark.parametrize(("seconds", "faster"), _STEPS)
-def test_the_speed_up_of_a_step_is_before_over_after_in_fractions(seconds, faster):
-    before = sum(map(Fraction, seconds.values()))
-    after = sum(Fraction(time) / Fraction(faster.get(part, 1)) for part, time in seconds.items())
-    # Fewer than 10 roundings of 2**-53 each.
-    assert solutions.speedup(seconds, faster) == pytest.approx(float(before / after), rel=1e-14)
+def exact_verdict(ratios, control, margin, t):
+    """The verdict in decimals: t and the margin as they are written, ratios as floats."""
+    with localcontext() as context:
+        context.prec = 50
+
+        def interval(values):
+            logs = [Decimal(value).ln() for value in values]
+            n = len(logs)
+            mean = sum(logs) / n
+            variance = sum((x - mean) ** 2 for x in logs) / (n - 1)
+            half = Decimal(t) * (variance / n).sqrt()
+            return mean - half, mean + half
+
+        (low, high), (least, most) = interval(ratios), interval(control)
+        away = max(Decimal(0), least, -most)
+        low, high, limit = low - away, high + away, (1 + Decimal(margin)).ln()
+        if -limit < low and high < limit:
+            return "equivalent"
+        if high < -limit:
+            return "faster"
+        return "slower" if low > limit else "inconclusive"
 
 
-def exact_verdict(differences, margin, t):
-    """The verdict without a root: the mean beyond a limit by more than t s / sqrt(n), squared."""
-    values, n = [Fraction(d) for d in differences], len(differences)
-    mean = sum(values) / n
-    half_squared = Fraction(t) ** 2 * sum((v - mean) ** 2 for v in values) / (n - 1) / n
-
-    def surely_above(limit, sign):
-        away = sign * (mean - limit)
-        return away > 0 and away**2 > half_squared
-
-    margin = Fraction(margin)
-    if surely_above(-margin, 1) and surely_above(margin, -1):
-        return "equivalent"
-    if surely_above(-margin, -1):
-        return "worse"
-    return "better" if surely_above(margin, 1) else "inconclusive"
+@pytest.mark.parametrize("name", _ROUNDS)
+def test_the_verdict_on_each_of_the_check_s_rounds_is_the_exact_one(name):
+    ratios, control, margin = _ROUNDS[name]
+    t = _T[len(ratios)]
+    want = exact_verdict(ratios, control, margin, t)
+    assert solutions.verdict(ratios, control, margin, t) == want
 
 
-@pytest.mark.parametrize("name", _PAIRS)
-def test_the_verdict_on_each_of_the_check_s_pairs_is_the_exact_one(name):
-    differences, margin = _PAIRS[name]
-    t = _T[len(differences)]
-    assert solutions.verdict(differences, margin, t) == exact_verdict(differences, margin, t)
-
-
-def test_the_verdict_on_drawn_pairs_is_the_exact_one():
+def test_the_verdict_on_drawn_rounds_is_the_exact_one():
     found = set()
     for seed in SEEDS:
         drawn = random.Random(seed)
-        centre = drawn.uniform(-1, 1)
+        centre, drift = drawn.uniform(0.8, 1.2), drawn.uniform(0.95, 1.05)
         n = drawn.choice([3, 5])
-        differences = [drawn.gauss(centre, 0.2) for _ in range(n)]
-        word = exact_verdict(differences, 0.5, _T[n])
-        assert solutions.verdict(differences, 0.5, _T[n]) == word, differences
+        ratios = [centre * drawn.uniform(0.97, 1.03) for _ in range(n)]
+        control = [drift * drawn.uniform(0.99, 1.01) for _ in range(n)]
+        word = exact_verdict(ratios, control, 0.05, _T[n])
+        assert solutions.verdict(ratios, control, 0.05, _T[n]) == word, (ratios, control)
         found.add(word)
-    assert found == {"equivalent", "worse", "better", "inconclusive"}
+    assert found == {"equivalent", "faster", "slower", "inconclusive"}

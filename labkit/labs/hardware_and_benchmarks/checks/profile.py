@@ -1,0 +1,126 @@
+"""Check of lab 06, sitting B: the whole step, from a profile."""
+
+import math
+import random
+
+from labkit.labs.engine import Mistake, attempt, check, number
+from labkit.labs.engine.messages import fill
+from labkit.labs.hardware_and_benchmarks.checks.shared import only_fit
+from labkit.labs.hardware_and_benchmarks.profiles import STEPS, drawn_step, written_profile
+
+LAB = "06_hardware_and_benchmarks"
+
+_OTHER_SPEEDUP = (
+    "{name}: `speedup(profile, {factor})` is {got}. The matmuls take {matmuls} of {before} us, so "
+    "the step takes {after} us afterwards: {want}. {why}"
+)
+_SPEEDUPS = {
+    "inverse": "Your answer is the time after over the time before.",
+    "after": "Your answer is the time after, not how many times faster that is.",
+    "saved": "Your answer is the share of the time that is saved.",
+    "average": "Your answer averages the factors 1 and {factor:g} by share. Times add up instead.",
+    "multiplied": "You multiply the matmuls' time by the factor; twice as fast is half the time.",
+    "total": (
+        "You add up `cpu_time_total`, which counts a matmul again in each operator that called it."
+    ),
+    "in the name": "You also count operators that only have mm in their names.",
+    "left out": "You leave out the operator {one}.",
+}
+_MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
+
+
+def _steps(seed):
+    """The steps above, and one whose times are drawn."""
+    draw = random.Random(seed)
+    step = drawn_step(draw.randrange(4, 9), draw.randrange(50, 300))
+    return STEPS | {"a drawn step": (step, draw.randrange(15, 60) / 10)}
+
+
+def run_speedup(speedup, seed):
+    """`speedup` of the profile of each step."""
+    steps = _steps(seed).items()
+    return {name: attempt(speedup, written_profile(calls), by) for name, (calls, by) in steps}
+
+
+@check(run_speedup)
+def check_speedup(answers, seed):
+    """How much faster the whole step becomes, read from its profile."""
+    for name, (calls, factor) in _steps(seed).items():
+        value = number(answers[name], call=f"speedup(profile, {factor:g})")
+        rows = _rows(calls)
+        before = sum(own for _, own, _ in rows)
+        matmuls = sum(own for operator, own, _ in rows if operator in _MATMULS)
+        after = before - matmuls + matmuls / factor
+        # In float32, and where nearly all of the time is taken away, fewer than 100 roundings.
+        if math.isclose(value, before / after, rel_tol=100 * 2.0**-24):
+            continue
+        kind = only_fit(value, _other_speedups(rows, factor, before, matmuls))
+        said = {"matmuls": matmuls, "before": before, "after": after, "want": before / after}
+        said |= {"name": name, "factor": f"{factor:g}", "got": value, "why": _why(kind, factor)}
+        raise Mistake(_OTHER_SPEEDUP, **said)
+
+
+def _rows(calls):
+    """(operator, its own microseconds, its microseconds with what it called) of every call."""
+    found = []
+    for operator, own, inner in calls:
+        below = _rows(inner)
+        found += [(operator, own, own + sum(row[1] for row in below)), *below]
+    return found
+
+
+def _why(kind, factor):
+    if kind is None:
+        return ""
+    kind, _, operator = kind.partition(":")
+    return fill(_SPEEDUPS[kind], factor=factor, one=operator)
+
+
+def _other_speedups(rows, factor, before, matmuls):
+    """What people compute for a speed-up, wrongly."""
+
+    def amdahl(share):
+        return 1 / (1 - share + share / factor)
+
+    share, after = matmuls / before, before - matmuls + matmuls / factor
+    total = sum(whole for _, _, whole in rows)
+    mm = sum(own for operator, own, _ in rows if "mm" in operator)
+    others = {
+        "inverse": after / before,
+        "after": after,
+        "saved": 1 - after / before,
+        "average": 1 - share + share * factor,
+        "multiplied": before / (before - matmuls + matmuls * factor),
+        "total": amdahl(matmuls / total),
+        "in the name": amdahl(mm / before),
+    }
+    for operator in _MATMULS:
+        own = sum(mine for name, mine, _ in rows if name == operator)
+        if 0 < own < matmuls:
+            others[f"left out:{operator}"] = amdahl((matmuls - own) / before)
+    return others
+
+
+check_speedup.slip(
+    "speed-ups-average",
+    "Times add up, speed-ups do not. How long does the step take afterwards?",
+    swap=("before / (before - matmuls + matmuls / factor)", "1 + matmuls / before * (factor - 1)"),
+)
+check_speedup.slip(
+    "a-fast-part-is-a-fast-whole",
+    "What of the operators that did not become faster?",
+    swap=("before / (before - matmuls + matmuls / factor)", "factor"),
+)
+check_speedup.slip(
+    "after-over-before",
+    "Twice as fast is 2: which of the two times is the larger?",
+    swap=(
+        "before / (before - matmuls + matmuls / factor)",
+        "(before - matmuls + matmuls / factor) / before",
+    ),
+)
+check_speedup.slip(
+    "a-total-time-is-its-own",
+    "aten::linear calls aten::addmm. In how many of the times that you add up is that matmul?",
+    swap=("before = sum(e.self_cpu_time_total", "before = sum(e.cpu_time_total"),
+)
