@@ -53,8 +53,8 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 pd.DataFrame({"microseconds": times}).round(1)
 
 # %% [markdown]
-# The answer depends on your machine. Some processors multiply BF16 several times faster than FP32. Others need
-# several times as long, because they convert every value to FP32.
+# The answer depends on your machine. Some processors multiply BF16 several times faster than FP32. On others a
+# 16-bit matmul takes longer, often because torch converts the values to FP32 first.
 
 # %% [markdown]
 # ### Storable, computable, accelerated
@@ -76,16 +76,17 @@ def statements():
 
 # %% [markdown]
 # The T4 stores BF16 and computes with it, but only by converting to FP32 and back. Its Tensor Cores take
-# FP16 and not BF16. `is_bf16_supported()` counts this emulation as support. Call
+# FP16 and not BF16. `is_bf16_supported()` counts a GPU that can create a BF16 tensor. Call
 # `is_bf16_supported(including_emulation=False)` to ask for hardware that takes BF16.
 
 # %% [markdown]
 # - **Storable**: memory can hold the dtype. TF32 is never stored: it is a way to multiply FP32 values that are
 #   rounded to 10 mantissa bits.
 # - **Computable**: torch has an operation for the dtype there, fast or slow.
-# - **Accelerated**: the chip computes with the dtype at least as fast as with FP32.
+# - **Accelerated**: the chip computes with the dtype at least as fast as with FP32. Whether torch uses that hardware is another
+#   question, so measure.
 #
-# On NVIDIA GPUs the **compute capability** decides, a version number that
+# On NVIDIA GPUs this depends mostly on the **compute capability**, a version number that
 # `torch.cuda.get_device_capability()` returns: `(7, 5)` for the T4. Here is what is accelerated, by labkit's rules.
 
 # %%
@@ -101,7 +102,7 @@ pd.DataFrame(rows).T
 # Tensor Cores came with 7.0, BF16 and TF32 with 8.0, FP8 with 8.9, and FP4 with 10.0. FP4 values share
 # a scale in each block of 16 (NVFP4) or 32 (the **MX** formats, which also exist for FP8).
 #
-# The GTX 1660 has no Tensor Cores. Only its ordinary cores accelerate FP16, so training in 16 bits saves memory and
+# The GTX 1660 shares 7.5 with the T4, but has no Tensor Cores. Only its ordinary cores accelerate FP16, so training in 16 bits saves memory and
 # little time.
 #
 # ### Exercise: the recipe
@@ -109,7 +110,7 @@ pd.DataFrame(rows).T
 # *10 minutes, about 6 lines.* Write `recipe()`, which asks `torch.cuda` about the current GPU and chooses how to train.
 #
 # - **Output:** `(dtype, scaler)`: a `torch.dtype` for autocast, and whether to use a `GradScaler`. Choose BF16
-#   where Tensor Cores take it, otherwise FP16 where there are Tensor Cores, otherwise `torch.float32`.
+#   where Tensor Cores take it, otherwise FP16 where there are Tensor Cores, otherwise `torch.float32`, that is, no autocast.
 # - **Also:** where BF16 is accelerated, TF32 is too. Set `torch.backends.cuda.matmul.fp32_precision` to `"tf32"` there, and leave it as it is elsewhere.
 # - **Edge case:** cards with "GTX 16" in `torch.cuda.get_device_name()` have capability 7.5 and no Tensor Cores. (A few
 #   small cards such as the T1000 have none either; the check leaves them out.)
@@ -176,7 +177,7 @@ DeviceCard(detect())
 # **AMD.** A ROCm build of torch also calls its GPUs `cuda`, and sets `torch.version.hip`. Instinct
 # cards have Matrix Cores for FP16 and BF16, from MI300 on also for FP8, and on MI355X for FP4. The rules
 # above do not apply: an MI300X reports capability `(9, 4)`, and `is_bf16_supported()` is always true.
-# Ask `get_device_properties(0).gcnArchName` instead: it is `gfx942`.
+# Ask `get_device_properties(0).gcnArchName` instead: it begins with `gfx942`.
 #
 # **Apple.** GPUs from M1 to M4, the device `mps`, have no matrix units,
 # so 16 bits save memory and bandwidth rather than computing time. From M5 on each GPU core has a
@@ -207,7 +208,7 @@ table = pd.DataFrame({"printed": printed, "achieved": measured})
 table.assign(share=(table.achieved / table.printed).map("{:.0%}".format))
 
 # %% [markdown]
-# Before you divide two peaks, ask which one your code uses today.
+# Before you divide two peaks, ask which format your matmuls use today.
 
 
 # %% predict="tf32-baseline"
@@ -240,7 +241,7 @@ pd.DataFrame(peaks).assign(over_fp32=lambda t: (t.fp16 / t.fp32).round(1))
 # A matmul of an (m, k) and a (k, n) matrix needs 2·m·n·k operations. The device must also read both matrices and write the
 # result. And the host, your Python process, must **launch** a kernel, which takes it several microseconds. Below we assume 5.
 #
-# All three go on at the same time, so in a long queue the longest one decides: the work
+# Computing, moving and launching overlap, so over many matmuls the slowest of the three sets the time: the work
 # is **compute-bound**, **memory-bound** or **overhead-bound**.
 
 
@@ -261,9 +262,9 @@ def bound():
 #
 # *10 minutes, about 6 lines.* Write `least_time(m, n, k, size, peak, bandwidth, launch)` for one of many equal matmuls.
 #
-# - **Input:** the sizes, bytes of a value, FLOP/s, bytes/s, and seconds of a launch (0 is possible). Inputs and result have the
+# - **Input:** the sizes, bytes per value, FLOP/s, bytes/s, and seconds of a launch (0 is possible). Inputs and result have the
 #   same dtype, and each matrix crosses the memory bus once.
-# - **Output:** the longest of the three times in seconds, and its bound: `"compute"`, `"memory"` or `"overhead"`. No two are equal.
+# - **Output:** the longest of the three times in seconds, and its bound: `"compute"`, `"memory"` or `"overhead"`. No two of the times are equal.
 # - **Example:** `least_time(512, 512, 512, 2, 989e12, 3.35e12, 5e-6)` is `(5e-6, "overhead")`.
 
 
@@ -316,7 +317,8 @@ for batch in (1, 64, 344, 345, 4096):
 # by halving the bytes.
 #
 # The widget draws a **roofline**: the reachable speed over the **arithmetic intensity**, the operations for each byte moved. Bandwidth limits the sloping part of a roof, the
-# peak its flat part. A dot below its roof is overhead-bound. At which size does each dot reach the flat part?
+# peak its flat part. Each dot is one n × n matmul on one GPU; a
+# dot below its roof is overhead-bound. Raise n: from which n on does each dot lie on the flat part?
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.hardware_and_benchmarks.widget_roofline import Roofline
@@ -324,6 +326,8 @@ from labkit.labs.hardware_and_benchmarks.widget_roofline import Roofline
 Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]), launch_seconds=5e-6)
 
 # %% [markdown]
+# At n = 1024 the dots of the T4 and the A100 lie on the flat part, and at 2048 that of the H100 too.
+#
 # The next figure is *simulated*: forty matmuls of 0.47 µs, launched one by one, and then as a **CUDA graph**, which
 # replays forty recorded launches with one.
 
@@ -341,7 +345,7 @@ timeline(
 )
 
 # %% [markdown]
-# Gaps in the GPU's lane of a real profiler's timeline mean the same. Remedies: larger batches; `torch.compile(model)`, which fuses
+# Gaps in the GPU's lane of a real profiler's timeline mean that the GPU waits for the host. Remedies: larger batches; `torch.compile(model)`, which fuses
 # elementwise operations into fewer kernels; and
 # `torch.compile(model, mode="reduce-overhead")`, which also uses CUDA graphs. A graph needs fixed
 # shapes, and code that waits for the GPU, such as `loss.item()`, must stay outside.
@@ -505,7 +509,8 @@ print(trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=8))
 
 # %% [markdown]
 # *CPU total* includes the operators that an operator calls. `aten::linear` calls `aten::addmm`, so the same matmul
-# stands in the totals of both. **Self** times count each microsecond once, so their sum is the time of the step. On a GPU
+# stands in the totals of both. **Self** times do not overlap, so their sum is the time spent in operators. Time between operators,
+# such as loading data, is missing. On a GPU
 # read *Self CUDA* (`self_device_time_total`).
 #
 # How much can faster matmuls bring?
@@ -564,7 +569,7 @@ for factor in (2, 8, 1000):
     print(f"matmuls {factor:4} times as fast: the step {whole(trace, factor):.2f} times")
 
 # %% [markdown]
-# Casts cost time too, and so do dimensions that are no multiple of 8, which Tensor Cores handle more slowly.
+# Casts cost time too, and so do dimensions that are not multiples of 8, which Tensor Cores handle more slowly.
 # `count_casts` and `misaligned` find both.
 
 # %%
@@ -578,8 +583,8 @@ with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
 print(casts.describe())
 
 # %% [markdown]
-# "GPU utilisation" only says that *some* kernel ran. **Model FLOPs utilisation** (MFU), the useful FLOP/s over the
-# dense peak, says how well. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
+# "GPU utilisation" is the share of time in which at least one kernel ran. **Model FLOPs utilisation** (MFU), the useful
+# FLOP/s over the dense peak, shows how much of the GPU's arithmetic the model uses. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
 
 # %% [markdown]
 # ### A benchmark
@@ -587,9 +592,9 @@ print(casts.describe())
 # Many comparisons train in FP32, then in FP16, and divide the times. The second run starts on a warm
 # machine: the *same* precision timed twice in this way differed by a factor of 4 when this course measured it on a CPU.
 #
-# `benchmark` trains each mode from the same weights. A **round** is a few steps of every
-# mode, in a shuffled order, and gives one ratio of times. FP32 takes part twice. The ratio of its two times
-# is the **A/A control**, and should be 1.
+# `benchmark` trains each mode from the same weights. A **round** runs a few steps of every
+# mode in shuffled order. For each mode it gives one ratio: its time over FP32's. FP32 runs twice in a round, and the ratio of its two
+# times is the **A/A control**, which should be near 1.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.measuring import benchmark
@@ -612,7 +617,7 @@ report = benchmark(
 report
 
 # %% [markdown]
-# On a CPU the 16 bits are *emulated*, so these times say nothing about a GPU. Read the
+# On a CPU `benchmark` *emulates* a GPU's 16-bit autocast, whatever the CPU itself can do, so these times say nothing about a GPU. Read the
 # control first. Then read the ratio with its interval, and the word that compares it with the **margin**:
 # a difference that would not matter, here 2 %, chosen before the run. The other columns say what the speed costs.
 #
@@ -620,11 +625,12 @@ report
 #
 # *14 minutes, about 12 lines.* Write `verdict(ratios, control, margin, t)`, which turns paired rounds into one word.
 #
-# 1. Take logarithms, so that "half" and "twice" are equally far from 1. For n logarithms with mean $d$ and sample standard deviation $s$, the
+# 1. Take logarithms, so that half and twice are equally far from 0. For n logarithms with mean $d$ and sample standard deviation $s$, the
 #    95 % **confidence interval** of the mean is $d \pm t\, s/\sqrt n$. The factor $t$, from Student's distribution, is given.
-# 2. Compute the control's interval in the same way. If it leaves out 0, equal code differs here: widen the interval of the ratios
+# 2. Compute the control's interval in the same way. If 0 lies outside it, identical runs differ on this machine: widen the interval of the ratios
 #    at both ends by the distance of the control's interval from 0.
-# 3. Compare with ±log(1 + margin). All inside: `"equivalent"`. All below: `"faster"`. All above: `"slower"`. Otherwise: `"inconclusive"`.
+# 3. Let L = log(1 + margin). If the whole interval of the ratios lies between −L and L: `"equivalent"`. Below −L: `"faster"`. Above L: `"slower"`.
+#    Otherwise: `"inconclusive"`.
 #
 # - **Input:** two lists of equally many ratios, new time over old; a margin such as 0.02; t. No end of an interval lies exactly on a limit.
 # - **Example:** the control's interval is 0.01 to 0.03, that of the ratios −0.05 to −0.04. Widened by 0.01 it is −0.06 to −0.03. With margin 0.02: `"faster"`.
@@ -680,7 +686,7 @@ check_verdict(verdict)
 judge = yours(verdict, ours.verdict)
 quiet, drift = [1.01, 0.99, 1.0, 1.01, 0.99], [1.05, 1.04, 1.06, 1.05, 1.05]
 rows = {
-    "certain, and too small to matter": ([0.995, 0.994, 0.996, 0.995, 0.995], quiet),
+    "clear, and too small to matter": ([0.995, 0.994, 0.996, 0.995, 0.995], quiet),
     "not significant, and perhaps large": ([0.8, 1.1, 0.95, 1.2, 0.9], quiet),
     "5 % faster": ([0.95, 0.951, 0.949, 0.95, 0.95], quiet),
     "5 % faster, but the control drifts by 5 %": ([0.95, 0.951, 0.949, 0.95, 0.95], drift),
@@ -689,11 +695,12 @@ for name, (ratios, control) in rows.items():
     print(f"{name}: {judge(ratios, control, 0.02, 2.776)}")
 
 # %% [markdown]
-# The first difference is certain and does not matter. The second is not significant, which does not mean
-# "equal": it may be 20 %. Four times as many rounds halve an interval. They do not cure a bad control.
+# The first difference is statistically clear and does not matter. The second is not significant, which does not mean
+# "equal": it may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. A control may also
+# hold 1 only because it is very wide, so `benchmark` calls it bad unless its interval lies within 5 % of 1.
 #
-# One stalled round widens such an interval very much, so `benchmark` takes its interval
-# from ranks. The figure shows its rounds, intervals and margin.
+# Student's t assumes roughly normal logarithms, and one stalled round widens its interval very much. So `benchmark` takes its
+# interval from ranks (Wilcoxon). The figure shows its rounds, intervals and margin.
 
 # %% tags=["nbval-ignore-output"]
 report.plot()
