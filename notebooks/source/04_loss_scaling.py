@@ -80,8 +80,8 @@ def percent():
 
 # %% [markdown]
 # The loss itself is FP32. The first gradient that must fit in FP16 is the one at the network's output, and `mse_loss`
-# has divided it by 1438 × 64 values, the weight by another 1000. Its largest element is 2.6e-8. In FP16 every value of magnitude
-# at most 2⁻²⁵ (3.0e-8) rounds to 0. Each gradient further back is a matmul with this 0, so it is 0 as well.
+# has divided it by 1438 × 64 values, and the factor 1e-3 divides it by another 1000. Its largest element is 2.6e-8. In FP16 every value of magnitude
+# at most 2⁻²⁵ (3.0e-8) rounds to 0. Every gradient further back is computed from these zeros, so it is 0 as well.
 
 # %% [markdown]
 # The figure follows the backward pass from the loss to the input, with two gradients for each layer: of its output and of
@@ -95,7 +95,6 @@ fp16 = figures.layer_gradients(model, images, weighted_error, autocast=True)
 claim("no gradient of an output reaches 2**-25", all(g.output.abs().max() < 2**-25 for g in fp32))
 fits = [(g.weight.abs() > 2**-25).double().mean() for g in fp32]
 claim("of each weight's gradients, 50 to 75 % would fit FP16", 0.5 < min(fits) < max(fits) < 0.75)
-claim("in the FP16 pass all are 0", not any(g.output.any() or g.weight.any() for g in fp16))
 
 # %% tags=["nbval-ignore-output"]
 figures.backward_picture(fp32, fp16)
@@ -110,8 +109,6 @@ figures.backward_picture(fp32, fp16)
 parameters = torch.autograd.grad(weighted_error(model(images), images), list(model.parameters()))
 parameters = torch.cat([g.flatten() for g in parameters])
 everything = torch.cat([parameters, fp32[0].output.flatten()])
-
-
 weights = torch.cat([g.weight.flatten() for g in fp16])
 
 
@@ -227,7 +224,7 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 #
 # ### Underflow and swamping
 #
-# A gradient that FP16 can store may still be lost. SGD computes `weight - lr * gradient`, and the result is rounded to the weight's format.
+# A gradient can be lost in two places: when it is stored, and when the weight is updated. SGD computes `weight - lr * gradient`, and the result is rounded to the weight's format.
 #
 # - **Underflow**: the gradient is stored as 0, whatever the learning rate. Range helps: a loss scale, or BF16.
 # - **Swamping**: the update is not 0, but less than half the gap at the weight, so the weight does not change. Mantissa bits
@@ -237,7 +234,7 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 #
 # ### Master weights
 #
-# BF16 has almost the range of float32, so almost nothing underflows, but only 8 significant bits, so swamping is worse than in FP16. Here a small
+# BF16 has almost the range of float32, so almost nothing underflows. It has only 8 significant bits, though, so swamping is worse than in FP16. Here a small
 # network learns digits with weights and gradients in BF16, by SGD with lr = 0.003.
 
 # %%
@@ -350,7 +347,7 @@ figures.weights_picture(recorded, live=live, caption=f"{whose(Keeper)} masters, 
 #
 # A loss scale would have repaired none of this: here no gradient was lost.
 #
-# ### The FP32 copy under autocast
+# ### Master weights and autocast
 #
 # Does autocast keep a master copy as well? Look at the dtypes.
 
@@ -363,11 +360,11 @@ same = layer.weight.half().float() == layer.weight
 claim("to FP16 and back: over 99 of 100 weights have changed", same.double().mean() < 0.01)
 
 # %% [markdown]
-# Under autocast the *parameter* is the FP32 weight. The copy is 16-bit: autocast makes it at the first use in a block and drops it when the block
+# No: under autocast the *parameter* itself is the FP32 weight. The copy is 16-bit: autocast makes it at the first use in a block and drops it when the block
 # ends. Only a model that is stored in 16 bits needs masters. Casting such a model back to FP32 does not restore the lost bits.
 #
-# **A stopping point.** You repaired underflow with a scale and swamping with masters. Sitting B builds what moves the
-# scale when the gradients move.
+# **A stopping point.** You repaired underflow with a scale and swamping with masters. Sitting B builds the
+# scaler, which changes the scale when the gradients change.
 
 # %% [markdown]
 # ## Sitting B: the loss scaler
@@ -405,7 +402,8 @@ print(f"best fixed scale: {best:,} of 120,000 steps; dynamic: {chase.steps_held(
 # %% [markdown]
 # No fixed scale holds 90 %: a scale that suits the first frames overflows in every step of frames 21 to 34. When a gradient overflows, **dynamic loss scaling**
 # skips that step and halves S (**backoff**); after 2,000 good steps in a row it doubles
-# S (**growth**). It searches for the largest scale that fits, so at times it goes one doubling too far. A **skipped step** is the price, here 45 of 120,000,
+# S (**growth**). It searches for the largest scale that fits, so at times it goes one doubling too far, and when the gradients jump, as in frame 21, it needs several halvings. Each overflow
+# costs a **skipped step**, here 45 of 120,000,
 # and several in a row are normal at the start.
 #
 # ### Why 2,000 steps
@@ -442,7 +440,7 @@ def percent():
 # 1. After an overflow the scale is multiplied by `backoff`, and the count is 0.
 # 2. A good step raises the count by 1. When the count reaches `interval`, the scale is multiplied by `growth`, and the count is 0.
 # 3. The scale is a float32 number. Multiply Python floats, then round the result with `to_float32`. If growth would make it inf, keep
-#    the scale as it is, but still reset the count to 0. There is no smallest scale.
+#    the scale as it is, but still reset the count to 0. The scale has no lower limit and may become 0.
 #
 # **Example:** interval 2, from (8, 0): good → (8, 1), good → (16, 0), overflow → (8, 0).
 
@@ -482,13 +480,13 @@ for _ in range(200):
 claim(f"200 overflows in a row: {whose(advance)} scale is 0", scale == 0)
 
 # %% [markdown]
-# From 0 the scale cannot grow again, because 2 × 0 = 0. If the scale falls without end, some gradient is NaN at every scale. labkit's `LossScaler(max_skips=20)` stops such a run.
+# From 0 the scale cannot grow again, because 2 × 0 = 0. If the scale falls without end, some gradient is inf or NaN at every scale. labkit's `LossScaler(max_skips=20)` stops such a run.
 #
 # ### What large runs add
 #
 # Megatron-LM's scaler has two more settings. A **minimum scale** stops the fall, but not the NaN: watch the loss as well.
-# **Hysteresis** tolerates a number of overflows before the scale falls, so that one bad batch costs one step and
-# not half the scale until the next growth. Growth refills that number.
+# With **hysteresis** h, the first h − 1 overflows only skip their step. From the next one on, each also lowers the scale, until growth
+# resets the counter to h. So one bad batch costs one step and no halving.
 #
 # With sharded parameters each GPU holds the gradients of its own shard only, so **all ranks must agree on `found_inf`**. Here rank 1 alone finds an inf.
 
@@ -535,7 +533,7 @@ def weights():
 # - **Output:** True if the step was skipped, else False. With SGD, lr 1, weight 1, gradient 8 and scale 16 the weight becomes 0.5.
 # - Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
 # - An FP16 gradient raises a ValueError, as in PyTorch: divided in FP16, it would underflow again. Gradients of the other dtypes are divided.
-# - In a skipped step the gradients may have any value.
+# - After a skipped step `.grad` may hold any values.
 
 
 # %% exercise="scaled-step"
@@ -573,8 +571,8 @@ check_scaled_step(scaled_step)
 # `advance(scale, count, found_inf, interval=...)` is the transition.
 #
 # - An iteration calls `scale` for each loss, `step` once for each optimizer, then `update` once.
-# - An optimizer whose own gradients are finite steps, whatever another one found. Overflows in one iteration lower the scale once.
-# - After `load_state_dict`, a scaler with the same `interval` goes on as the saved one would. The returned dict must not change when the old scaler goes on.
+# - An optimizer takes its step if its own gradients are finite, whatever another one found. Overflows in one iteration lower the scale once.
+# - After `load_state_dict`, a scaler with the same `interval` goes on as the saved one would. The dict that `state_dict()` returned must not change when the old scaler goes on.
 # - **Example:** scale 8, and in an iteration the first of two optimizers overflows. The second one steps, and `update` leads to scale 4, count 0.
 
 # %%
@@ -716,8 +714,7 @@ for k in (16, 34, 40):
 #
 # ### Loss scaling in 2026
 #
-# BF16 needs no scaler. FP16 still does: on GPUs without fast BF16, such as T4 and V100, and where a model must be trained in
-# FP16, for example because it will run in FP16. FP8 and FP4 training replace the scaled loss by a scale for each tensor or block (lab 08).
+# BF16 needs no scaler. FP16 does. It is still used on GPUs without fast BF16, such as T4 and V100, and for models that will run in FP16. FP8 and FP4 training replace the scaled loss by a scale for each tensor or block (lab 08).
 
 # %% [markdown]
 # ### Say it

@@ -110,8 +110,8 @@ class Scaler:
 
 EXPLANATIONS = {
     "zero-gradients": r"""The loss itself is FP32. The first gradient that must fit in FP16 is the one at the network's output, and `mse_loss`
-has divided it by 1438 × 64 values, the weight by another 1000. Its largest element is 2.6e-8. In FP16 every value of magnitude
-at most 2⁻²⁵ (3.0e-8) rounds to 0. Each gradient further back is a matmul with this 0, so it is 0 as well.""",
+has divided it by 1438 × 64 values, and the factor 1e-3 divides it by another 1000. Its largest element is 2.6e-8. In FP16 every value of magnitude
+at most 2⁻²⁵ (3.0e-8) rounds to 0. Every gradient further back is computed from these zeros, so it is 0 as well.""",
     "lost-updates": r"""97 of 100 updates are swamped. Half of BF16's gap is 1/512 to 1/256 of a weight, and the median update here is about 1/14,000 of its
 weight. A smaller learning rate makes updates smaller, so more of them are swamped. With a schedule that lowers the learning rate, the end of
 training suffers most.""",
