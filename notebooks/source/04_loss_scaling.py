@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 4. Build one machine: master weights and loss scaling
 #
-# You see FP16 turn every gradient of a network into 0, repair this with a few lines of AMP, and build the loss scaler behind them.
+# You see a network that does not learn in FP16, repair it with a few lines of AMP, and build the loss scaler behind them.
 #
 # *any laptop · needs: labs 02 and 03, above all half a gap and the range of FP16*
 #
@@ -142,7 +142,7 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 # - **Input:** an FP32 model on the CPU, `loss_fn(outputs, targets)`, optimizer, `GradScaler`, and pairs `(inputs, targets)`,
 #   possibly from a generator. The caller has opened `emulate_gpu()`.
 # - **Output:** one loss per batch as a Python float, *not* scaled: about 9.6e-05 for the first step above.
-# - **Edge cases:** `.grad` may hold old gradients; they must not count. The first scales may be too large, so that steps are skipped.
+# - **Edge cases:** `.grad` may hold old gradients, also before the first step; they must not count. Compute the loss inside the block, as `learn` does. The first scales may be too large, so that steps are skipped.
 
 
 # %% exercise="amp-loop"
@@ -200,7 +200,7 @@ window
 
 # %%
 good = [k for k in range(41) if window.steps_held(scale=2.0**k)]
-claim("2**14 to 2**31 reach the goal, no other power of two", good == list(range(14, 32)))
+print(f"{len(good)} powers of two reach the goal, from 2**{good[0]} to 2**{good[-1]}")
 
 # %% [markdown]
 # Eighteen powers of two work for this step, but gradients change from step to step. An overflow costs you a whole step, while a few
@@ -533,6 +533,7 @@ def weights():
 # - **Output:** True if the step was skipped, else False. With SGD, lr 1, weight 1, gradient 8 and scale 16 the weight becomes 0.5.
 # - Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
 # - An FP16 gradient raises a ValueError, as in PyTorch: divided in FP16, it would underflow again. Gradients of the other dtypes are divided.
+# - Finite gradients step however large they are, even where their sum or norm would be inf.
 # - After a skipped step `.grad` may hold any values.
 
 
@@ -706,7 +707,7 @@ right = gradient(1.0, fp16=False).norm()
 for k in (16, 34, 40):
     skips = not gradient(2.0**k).isfinite().all()
     share = (gradient(2.0**k, saturating_gradients).norm() / right).item()
-    print(f"S = 2**{k}: a GPU skips: {skips!s:5}  saturating: steps with {share:.0%} of the length")
+    print(f"S = 2**{k}: a GPU skips: {skips!s:5}  saturating: a step of {share:.0%} of the right length")
 
 # %% [markdown]
 # At 2⁴⁰ a GPU skips the step. The saturating device takes it with a gradient of 3 % of its true length. On such hardware use the vendor's scaler, which reads

@@ -57,7 +57,7 @@ def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
     mouse.move(x + 20 * unit, y, steps=4)
     mouse.up()
     scale_is(widget, "2**20")
-    widget.get_by_text("In the goal.", exact=True).first.wait_for()
+    widget.get_by_text("Goal reached.", exact=True).first.wait_for()
     assert widget.get_by_role("slider", name="Loss scale").input_value() == "20"
     assert workbench.say("window.k") == "20"
 
