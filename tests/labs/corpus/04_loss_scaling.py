@@ -868,7 +868,7 @@ def scaled_step(optimizer, scale):
 
 
 # %% wrong scaled-step: the quotient stays in a variable
-#    says: and the scale is 1.049e+06
+#    says: is 1.049e+06 times as long as it should be; the scale is 2**20, or 1.049e+06
 @torch.no_grad()
 def scaled_step(optimizer, scale):
     grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]

@@ -17,13 +17,14 @@ NO_FLAG = "{name}: you return {came}; True (skipped) or False is wanted."
 OTHER_FLAG = "{name}: the gradients {are}, and you return {got}. {where}"
 SPOILED = "It is {bad}, in `param_groups[{group}]`."
 OTHER_STEP = "{name}, finite gradients: {key} becomes {got}; with GradScaler {want}. {why}"
-TIMES_AS_LONG = (
-    "The step is {times:.4g} times as long as it should be, and the scale is {scale:.4g}."
+TIMES_AS_LONG = (  # at the scale of `_two_steps`
+    "The step is {times:.4g} times as long as it should be; the scale is 2**20, or 1.049e+06."
 )
 NO_PARAMETERS = "{name}: the optimizer's parameters did not come back."
 NOT_SKIPPED = (
     "{name}, a gradient is inf or NaN: {key} went from {before} to {after}; no bit may change."
 )
+LARGE = "two gradients of 2**127, whose sum and norm are inf in float32"
 SIXTEEN_BIT = "An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted."
 WEIGHT_BECAME = "the weight 1 becomes {got}"
 
@@ -36,15 +37,13 @@ _OPTIMIZERS = {  # how it is made, what spoils the second step, in which of two 
     "fused AdamW": (lambda groups: torch.optim.AdamW(groups, lr=0.1, fused=True), math.inf, 1),
 }  # fmt: skip
 _WIDE = "BF16 and float64 gradients"
-_LARGE = "two gradients of 2**127, whose sum and norm are inf in float32"
-_SCALE = 2.0**20
 
 
 def run_scaled_step(scaled_step, seed):
-    """`scaled_step` with four optimizers, wide gradients and FP16 ones: flags and states."""
+    """`scaled_step` with four optimizers, wide, large and FP16 gradients: flags and states."""
     seen = {name: attempt(_two_steps, scaled_step, name, seed) for name in _OPTIMIZERS}
     seen[_WIDE] = attempt(_wide, scaled_step)
-    seen[_LARGE] = attempt(_large, scaled_step)
+    seen["large gradients"] = attempt(_large, scaled_step)
     seen["FP16 gradients"] = attempt(_sixteen_bit, scaled_step)
     return seen
 
@@ -60,9 +59,9 @@ def _two_steps(step, name, seed):
     for extra in (1.0, bad):
         gradients = [[1e-3, -2e-8, 3.0], [[-0.5], [draw.gauss(0, 1)]]]
         for p, gradient in zip((first, second), gradients, strict=True):
-            p.grad = torch.tensor(gradient) * _SCALE
+            p.grad = torch.tensor(gradient) * 2.0**20
         (first, second)[spoiled].grad[-1] *= extra
-        flags.append(step(optimizer, _SCALE))
+        flags.append(step(optimizer, 2.0**20))
         states.append(_state(optimizer))
     return flags, *states
 
@@ -108,8 +107,8 @@ def check_scaled_step(seen, seed):
         _judge_flags(flags, [False, True], name)
         _judge_step(good, _two_steps(_torch_step, name, seed)[1], name, seed)
         _judge_skip(good, after, name)
-    for name, run in {_WIDE: _wide, _LARGE: _large}.items():
-        flags, good = _fetched(seen[name], name)
+    for key, name, run in (_WIDE, _WIDE, _wide), ("large gradients", LARGE, _large):
+        flags, good = _fetched(seen[key], name)
         _judge_flags(flags, [False], name)
         _judge_step(good, run(_torch_step)[1], name, seed)
     half = seen["FP16 gradients"]
@@ -171,7 +170,7 @@ def _how_long(name, seed, key, got, right):
     times = (went @ wanted / (wanted @ wanted)).item()
     if not abs(times) > 1 or (went - times * wanted).norm() > 1e-3 * went.norm():
         return ""
-    return fill(TIMES_AS_LONG, times=times, scale=_SCALE)
+    return fill(TIMES_AS_LONG, times=times)
 
 
 def _judge_skip(before, after, name):
