@@ -315,6 +315,14 @@ def train_fp16(model, loss_fn, optimizer, scaler, batches):
     return ours.train_fp16(model.half(), loss_fn, optimizer, scaler, batches)
 
 
+# %% wrong amp-loop: no gradients are recorded
+#    says: does not require grad
+#    never: hook
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    with torch.no_grad():
+        return ours.train_fp16(model, loss_fn, optimizer, scaler, batches)
+
+
 # %% wrong amp-loop: a scaler of its own
 #    says: The scaler that you were given still has its first scale
 def train_fp16(model, loss_fn, optimizer, scaler, batches):

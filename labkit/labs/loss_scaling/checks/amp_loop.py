@@ -94,7 +94,8 @@ def run_amp_loop(train_fp16):
 
     def watch(module, inputs, output):
         met.append(str(output.dtype).removeprefix("torch."))
-        output.register_hook(look)
+        if output.requires_grad:
+            output.register_hook(look)
 
     def look(gradient):
         largest.append(_largest([gradient]))
