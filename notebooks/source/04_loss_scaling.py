@@ -707,7 +707,9 @@ right = gradient(1.0, fp16=False).norm()
 for k in (16, 34, 40):
     skips = not gradient(2.0**k).isfinite().all()
     share = (gradient(2.0**k, saturating_gradients).norm() / right).item()
-    print(f"S = 2**{k}: a GPU skips: {skips!s:5}  saturating: a step of {share:.0%} of the right length")
+    print(
+        f"S = 2**{k}: a GPU skips: {skips!s:5}  saturating: a step of {share:.0%} of the right length"
+    )
 
 # %% [markdown]
 # At 2⁴⁰ a GPU skips the step. The saturating device takes it with a gradient of 3 % of its true length. On such hardware use the vendor's scaler, which reads

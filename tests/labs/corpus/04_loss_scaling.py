@@ -93,6 +93,26 @@ def train_fp16(model, loss_fn, optimizer, scaler, batches):
     return losses
 
 
+# %% right amp-loop: the gradients through autograd.grad
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    losses, parameters = [], list(model.parameters())
+    for inputs, targets in batches:
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = loss_fn(model(inputs), targets)
+        for p, g in zip(parameters, torch.autograd.grad(scaler.scale(loss), parameters)):
+            p.grad = g
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    return losses
+
+
+# %% right amp-loop: backward inside the block of each batch
+train_fp16 = changed(
+    "        scaler.scale(loss).backward()", "            scaler.scale(loss).backward()"
+)
+
+
 # %% wrong amp-loop: backward on the loss itself
 #    says: scale
 train_fp16 = changed("scaler.scale(loss).backward()", "loss.backward()")
@@ -100,6 +120,7 @@ train_fp16 = changed("scaler.scale(loss).backward()", "loss.backward()")
 
 # %% wrong amp-loop: scale is called and its result is dropped
 #    says: The weights did not move, and the gradient at the network's output was 0
+#    says: On which loss do you call backward()?
 train_fp16 = changed("scaler.scale(loss).backward()", "scaler.scale(loss)\n        loss.backward()")
 
 
@@ -151,6 +172,7 @@ train_fp16 = changed("scaler.step(optimizer)", "optimizer.step()\n        scaler
 
 # %% wrong amp-loop: zero_grad after backward
 #    says: did not move
+#    says: were all 0: what empties them
 train_fp16 = changed(
     "        optimizer.zero_grad()\n",
     "",
@@ -195,6 +217,116 @@ train_fp16 = changed(
 # %% wrong amp-loop: nothing returned
 #    says: a list of 8 losses is wanted
 train_fp16 = changed("return losses", "return None")
+
+
+# %% wrong amp-loop: zero_grad only at the end of each batch
+#    says: A second epoch began with old gradients in .grad
+train_fp16 = changed(
+    "        optimizer.zero_grad()\n",
+    "",
+    "scaler.update()",
+    "scaler.update()\n        optimizer.zero_grad()",
+)
+
+
+# %% wrong amp-loop: zero_grad once, before the loop
+#    idea: gradients-reset-themselves
+train_fp16 = changed(
+    "    losses = []\n",
+    "    losses = []\n    optimizer.zero_grad()\n",
+    "        optimizer.zero_grad()\n",
+    "",
+)
+
+
+# %% wrong amp-loop: no step
+#    says: `optimizer.step` never ran
+train_fp16 = changed("        scaler.step(optimizer)\n        scaler.update()\n", "")
+
+
+# %% wrong amp-loop: the loss is scaled twice
+#    says: `optimizer.step` never ran
+train_fp16 = changed("scaler.scale(loss)", "scaler.scale(scaler.scale(loss))")
+
+
+# %% wrong amp-loop: one block around all batches
+#    says: The autocast block is open in backward()
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    with torch.autocast("cpu", dtype=torch.float16):
+        losses = []
+        for inputs, targets in batches:
+            optimizer.zero_grad()
+            loss = loss_fn(model(inputs), targets)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            losses.append(loss.item())
+    return losses
+
+
+# %% wrong amp-loop: the optimizer steps itself, and update is called
+#    idea: any-step-unscales
+train_fp16 = changed("scaler.step(optimizer)", "optimizer.step()")
+
+
+# %% wrong amp-loop: both steps, the scaler's first
+#    idea: any-step-unscales
+#    never: scaled gradients
+train_fp16 = changed("scaler.step(optimizer)", "scaler.step(optimizer)\n        optimizer.step()")
+
+
+# %% wrong amp-loop: divided once more by hand
+#    says: The scaler divides them once
+train_fp16 = changed(
+    "        scaler.step(optimizer)",
+    "        for p in model.parameters():\n"
+    "            p.grad /= scaler.get_scale()\n"
+    "        scaler.step(optimizer)",
+)
+
+
+# %% wrong amp-loop: scaled gradients are clipped
+#    says: Which line of yours changes them as well?
+train_fp16 = changed(
+    "        scaler.step(optimizer)",
+    "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "        scaler.step(optimizer)",
+)
+
+
+# %% wrong amp-loop: the loss is divided by the scale
+#    says: `loss` was never scaled
+train_fp16 = changed("loss.item()", "loss.item() / scaler.get_scale()")
+
+
+# %% wrong amp-loop: the scaled loss is divided after update
+#    says: do you divide after it?
+train_fp16 = changed(
+    "scaler.scale(loss).backward()",
+    "loss = scaler.scale(loss)\n        loss.backward()",
+    "loss.item()",
+    "loss.item() / scaler.get_scale()",
+)
+
+
+# %% wrong amp-loop: the model in FP16
+#    says: the model's weights are float16; they stay float32
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    return ours.train_fp16(model.half(), loss_fn, optimizer, scaler, batches)
+
+
+# %% wrong amp-loop: no gradients are recorded
+#    says: does not require grad
+#    never: hook
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    with torch.no_grad():
+        return ours.train_fp16(model, loss_fn, optimizer, scaler, batches)
+
+
+# %% wrong amp-loop: a scaler of its own
+#    says: The scaler that you were given still has its first scale
+def train_fp16(model, loss_fn, optimizer, scaler, batches):
+    return ours.train_fp16(model, loss_fn, optimizer, torch.amp.GradScaler("cpu"), batches)
 
 
 # %% right masters: by index, in place
@@ -292,8 +424,41 @@ class Masters:
 Masters = changed("p.detach().float()", "p.float()")
 
 
+# %% right masters: what BF16 drops is kept, not the weight
+class Masters:
+    def __init__(self, parameters, lr):
+        self.parameters, self.lr = list(parameters), lr
+        self.rests = [torch.zeros_like(p, dtype=torch.float32) for p in self.parameters]
+
+    @torch.no_grad()
+    def step(self):
+        for p, rest in zip(self.parameters, self.rests):
+            if p.grad is not None:
+                whole = p.float() + rest - self.lr * p.grad.float()
+                p.copy_(whole)
+                rest.copy_(whole - p.float())
+
+
+# %% right masters: a torch.optim.Optimizer
+class Masters(torch.optim.Optimizer):
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["master"] = p.detach().float()
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.state[p]["master"].add_(p.grad.float(), alpha=-group["lr"])
+                    p.copy_(self.state[p]["master"])
+
+
 # %% wrong masters: the generator is walked twice
 #    says: from a generator
+#    says: which line reads it a second time?
+#    never: no earlier step
 Masters = changed(
     "for p in self.parameters]", "for p in parameters]", "strict=True", "strict=False"
 )
@@ -403,6 +568,12 @@ class Masters:
                 p -= self.lr * p.grad
 
 
+# %% wrong masters: nothing is copied into the weights
+#    idea: masters-train-the-model
+#    never: no earlier step
+Masters = changed("                p.copy_(master)", "                pass")
+
+
 # %% right transition: numpy's float32
 def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
     if found_inf:
@@ -453,6 +624,24 @@ def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
     State = namedtuple("State", "scale count")
     scale, count = ours.transition(float(scale), int(count), found_inf, growth, backoff, interval)
     return State(torch.tensor(scale), count)
+
+
+# %% right transition: torch's kernel
+def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    new, good = torch.tensor([scale]), torch.tensor([count], dtype=torch.int32)
+    found = torch.tensor([float(found_inf)])
+    torch._amp_update_scale_(new, good, found, growth, backoff, interval)
+    return new.item(), good.item()
+
+
+# %% wrong transition: rounded only to see whether it is finite
+#    idea: scale-is-a-python-float
+def transition(scale, count, found_inf, growth=2.0, backoff=0.5, interval=2000):
+    if found_inf:
+        return scale * backoff, 0
+    if count + 1 < interval:
+        return scale, count + 1
+    return (scale * growth if math.isfinite(to_float32(scale * growth)) else scale), 0
 
 
 # %% wrong transition: growth refused at inf, and the count goes on
@@ -647,6 +836,60 @@ scaled_step = changed(
 )
 
 
+# %% right scaled-step: GradScaler does it
+def scaled_step(optimizer, scale):
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    scaler.scale(torch.zeros(()))
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    return any(found.item() for found in scaler._found_inf_per_device(optimizer).values())
+
+
+# %% wrong scaled-step: the norm decides
+#    says: whose sum and norm are inf in float32: the gradients are all finite
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if any(g.dtype == torch.float16 for g in grads):
+        raise ValueError("FP16")
+    if not all(g.norm().isfinite() for g in grads):
+        return True
+    for g in grads:
+        g.div_(scale)
+    optimizer.step()
+    return False
+
+
+# %% wrong scaled-step: a list of the first group's gradients
+#    says: It is an inf, in `param_groups[1]`
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    grads = [p.grad for p in optimizer.param_groups[0]["params"] if p.grad is not None]
+    if any(g.dtype == torch.float16 for g in grads):
+        raise ValueError("FP16")
+    if not all(g.isfinite().all() for g in grads):
+        return True
+    for g in grads:
+        g.div_(scale)
+    optimizer.step()
+    return False
+
+
+# %% wrong scaled-step: the quotient stays in a variable
+#    says: is 1.049e+06 times as long as it should be; the scale is 2**20, or 1.049e+06
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if any(g.dtype == torch.float16 for g in grads):
+        raise ValueError("FP16")
+    for g in grads:
+        g = g / scale
+        if not g.isfinite().all():
+            return True
+    optimizer.step()
+    return False
+
+
 # %% wrong scaled-step: a ValueError for all but float32
 #    says: BF16 and float64 gradients
 scaled_step = changed("== torch.float16", "!= torch.float32")
@@ -788,6 +1031,15 @@ Scaler = changed(
 )
 
 
+# %% right scaler: tensors are saved
+Scaler = changed(
+    'return {"scale": self.current, "count": self.count}',
+    'return {"both": torch.tensor([self.current, self.count])}',
+    'self.current, self.count = state["scale"], state["count"]',
+    'self.current, self.count = state["both"].tolist()',
+)
+
+
 # %% wrong scaler: update halves by itself and forgets growth
 #    says: so the scale doubles
 Scaler = changed(
@@ -854,6 +1106,16 @@ Scaler = changed("|= unscale_and_step(", "|= not unscale_and_step(")
 # %% wrong scaler: nothing loaded
 #    says: another one loaded what was saved
 Scaler = changed('self.current, self.count = state["scale"], state["count"]', "pass")
+
+
+# %% wrong scaler: loading returns a new scaler
+#    says: nothing was loaded into it
+Scaler = changed(
+    'self.current, self.count = state["scale"], state["count"]',
+    'new = Scaler(state["scale"], self.interval)\n'
+    '        new.count = state["count"]\n'
+    "        return new",
+)
 
 
 # %% wrong scaler: state_dict returns nothing

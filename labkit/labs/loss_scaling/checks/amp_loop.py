@@ -1,11 +1,14 @@
 """Check of lab 04: the loop of FP16 mixed precision training."""
 
+import math
+
 import numpy as np
 import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.engine import attempt, check
+from labkit.labs.engine import Mistake, attempt, check
+from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import (
     Loop,
     brief,
@@ -17,10 +20,16 @@ from labkit.labs.engine.loop_ends import (
     seeded,
 )
 from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure
 from labkit.labs.loss_scaling import solutions
 
 LAB = "04_loss_scaling"
 
+CAST = (
+    "After your loop the model's weights are {got}; they stay float32, and autocast casts copies. "
+    "Which line changed them?"
+)
+RAISED = "{error}; a list of {count} losses is wanted."
 NO_LIST = "You return {got}; a list of {count} losses is wanted, one for each batch."
 OTHER_OUTPUTS = (
     "The outputs of your network are {met}; under FP16 autocast they are float16. Does the forward "
@@ -28,14 +37,39 @@ OTHER_OUTPUTS = (
 )
 OTHER_LOSS = "Loss {place} is {got}; {want} is wanted. {why}"
 THE_SCALE = "That is {scale:g} times as much, which is the scale."
+DIVIDED = (
+    "Is it divided by the scale? `scaler.scale` returns a new tensor: `loss` was never scaled."
+)
+TWICE = (
+    "That is twice as much. The first step overflows, so `update()` halves the scale: do you "
+    "divide after it?"
+)
 SIXTEEN_BITS = "Your losses were computed in FP16. Where does the autocast block end?"
 NOT_FINITE = "The weights end as inf or NaN: a step was taken although its gradients overflowed."
 UNMOVED = (
     "The weights did not move, and the gradient at the network's output was {largest}. The scaler "
-    "starts at 2**42, so that the first steps overflow and later ones fit."
+    "starts at 2**42, so that the first steps overflow and later ones fit. {why}"
+)
+NO_STEP = "`optimizer.step` never ran: the scaler skips it while a gradient holds inf or NaN."
+LOST = "In FP16 that gradient is lost already. On which loss do you call backward()?"
+EMPTIED = (
+    "The gradients that reached `optimizer.step` were all 0: what empties them after backward()?"
+)
+HANDED = (
+    "The first gradients that reached `optimizer.step` went up to {got}; {want} is wanted. The "
+    "scaler divides them once. Which line of yours changes them as well?"
 )
 OTHER_SCALE = "The losses are right, and the scale ends at {got:g}; {want:g} is wanted."
-ELSEWHERE = "The weights went {times:.3g} times as far as they should. {losses}"
+ELSEWHERE = "The weights went {times:.3g} times as far as they should. {losses} {why}"
+GIVEN_SCALER = "The scaler that you were given still has its first scale, 2**42."
+STILL_OPEN = (
+    "The autocast block is open in backward(). Until it ends, autocast reuses its FP16 copies of "
+    "the weights. Which lines belong inside it, for each batch?"
+)
+OLD_GRADIENTS = (
+    "A second epoch began with old gradients in .grad, and the weights went {times:.3g} times as "
+    "far as they should. Which call empties .grad before the first backward()?"
+)
 LOSSES_RIGHT = "The losses are right."
 
 _START = 2.0**42
@@ -48,35 +82,68 @@ def _small_loss(outputs, targets):
 
 
 def run_amp_loop(train_fp16):
-    """Eight batches from a generator. The first scales overflow; old gradients lie in .grad."""
+    """Eight batches, whose first scales overflow, then one of a second epoch.
+
+    Each epoch comes from a generator and finds old gradients in .grad.
+    """
     network = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 1)
     optimizer = torch.optim.SGD(network.parameters(), lr=2.0**20)
     scaler = torch.amp.GradScaler("cpu", init_scale=_START, growth_interval=4)
-    for p in network.parameters():
-        p.grad = torch.full_like(p, 2.0**30)
     met, largest, start = [], [0.0], flat(network)
+    handed, is_open = [], []
 
     def watch(module, inputs, output):
         met.append(str(output.dtype).removeprefix("torch."))
-        output.register_hook(lambda g: largest.append(g.abs().nan_to_num(torch.inf).max().item()))
+        if output.requires_grad:
+            output.register_hook(look)
+
+    def look(gradient):
+        largest.append(_largest([gradient]))
+        is_open.append(torch.is_autocast_enabled("cpu"))
+
+    def epoch(places):
+        for p in network.parameters():
+            p.grad = torch.full_like(p, 2.0**15)
+        batches = (
+            (_CLASSES[y] + seeded(10 + i, 16, 6), y) for i in places for y in [labels(i, 16)]
+        )
+        return attempt(train_fp16, network, _small_loss, optimizer, scaler, batches)
 
     network.register_forward_hook(watch)
-    batches = ((_CLASSES[y] + seeded(10 + i, 16, 6), y) for i in range(8) for y in [labels(i, 16)])
+    optimizer.register_step_pre_hook(
+        lambda *_: handed.append(_largest([p.grad for p in network.parameters()]))
+    )
     with emulate_gpu():
-        losses = attempt(train_fp16, network, _small_loss, optimizer, scaler, batches)
+        losses = epoch(range(8))
+        end = flat(network)
+        scale, count = scaler.get_scale(), scaler.state_dict()["_growth_tracker"]
+        first = list(handed)
+        epoch([8])
     many = isinstance(losses, (np.ndarray, torch.Tensor)) and losses.ndim
     return {
         "losses": losses.tolist() if many else losses,
-        "moved": flat(network) - start,
-        "scale": scaler.get_scale(),
-        "count": scaler.state_dict()["_growth_tracker"],
+        "moved": end - start,
+        "then moved": flat(network) - end,
+        "scale": scale,
+        "count": count,
         "met": sorted(set(met)),
         "largest": max(largest),
+        "handed": first,
+        "open": any(is_open),
+        "weights": sorted({str(p.dtype).removeprefix("torch.") for p in network.parameters()}),
     }
+
+
+def _largest(gradients):
+    """The largest magnitude, inf where one is NaN; 0 where there is no gradient."""
+    found = [g.abs().nan_to_num(torch.inf).max().item() for g in gradients if g is not None]
+    return max(found, default=0.0)
 
 
 def _evidence(got, want):
     losses, moved = got["losses"], got["moved"]
+    if type(losses) is Raised:
+        return fill(RAISED, error=failure(losses), count=len(want["losses"]))
     if not isinstance(losses, (list, tuple)) or len(losses) != len(want["losses"]):
         shown = f"{len(losses)} losses" if isinstance(losses, (list, tuple)) else brief(losses)
         return fill(NO_LIST, got=shown, count=len(want["losses"]))
@@ -89,17 +156,53 @@ def _evidence(got, want):
     if not moved.isfinite().all():
         return NOT_FINITE
     if not moved.any():
-        return fill(UNMOVED, largest=brief(got["largest"]))
+        return fill(UNMOVED, largest=brief(got["largest"]), why=_why_unmoved(got))
     if same_end(moved, want["moved"]):
+        if not same_end(got["then moved"], want["then moved"]):
+            return fill(OLD_GRADIENTS, times=_far(got, want, "then moved"))
         return fill(OTHER_SCALE, got=got["scale"], want=want["scale"])
-    times = (moved.norm() / want["moved"].norm()).item()
-    return fill(ELSEWHERE, times=times, losses="" if other else LOSSES_RIGHT)
+    times = _far(got, want, "moved")
+    losses = "" if other else LOSSES_RIGHT
+    return fill(ELSEWHERE, times=times, losses=losses, why=_why_elsewhere(got))
+
+
+def _far(got, want, key):
+    return (got[key].norm() / want[key].norm()).item()
+
+
+def _why_unmoved(got):
+    """What the optimizer was given, where it moved nothing."""
+    if not got["handed"]:
+        return NO_STEP
+    if not got["largest"]:
+        return LOST
+    if not any(got["handed"]):
+        return EMPTIED
+    return _why_handed(got)
+
+
+def _why_elsewhere(got):
+    """One thing that is certainly other than in the solution."""
+    if got["scale"] == _START:
+        return GIVEN_SCALER
+    return STILL_OPEN if got["open"] else _why_handed(got)
+
+
+def _why_handed(got):
+    right = run_amp_loop(solutions.train_fp16)["handed"]
+    if not got["handed"] or same_end(got["handed"][0], right[0]):
+        return ""
+    return fill(HANDED, got=brief(got["handed"][0]), want=brief(right[0]))
 
 
 def _why(a, b):
     times = _times(a, b)
     if same_end(times, _START):
         return fill(THE_SCALE, scale=_START)
+    if same_end(times, 1 / _START) or same_end(times, 2 / _START):
+        return DIVIDED
+    if same_end(times, 2.0):
+        return TWICE
     return SIXTEEN_BITS if times and 0.5 < times < 2 else ""
 
 
@@ -110,8 +213,15 @@ def _times(a, b):
         return None
 
 
-def _scaled_losses(got, want):
-    """The idea of losses that are larger by the scale, where all else is right."""
+def _reported(got, want):
+    """The idea that something besides the weights shows, None where it could be another."""
+    if type(got["losses"]) is Raised:
+        # update() asserts that scaler.step looked for inf; here the optimizer stepped without it.
+        refused = got["losses"].type_name == "AssertionError" and got["handed"]
+        return "any-step-unscales" if refused else None
+    # The scale fell to where the gradients fit, and each step was skipped nevertheless.
+    if not got["handed"] and got["scale"] < want["scale"] and math.isfinite(got["largest"]):
+        return "gradients-reset-themselves"
     rest = all(same_end(got[key], want[key]) for key in want if key != "losses")
     losses = got["losses"]
     if not rest or not isinstance(losses, (list, tuple)) or not losses:
@@ -123,18 +233,26 @@ def _scaled_losses(got, want):
     )
 
 
+def _end(train_fp16):
+    """What an answer is judged by; the rest of `run_amp_loop` only explains."""
+    end = run_amp_loop(train_fp16)
+    return {key: end[key] for key in end if key not in ("handed", "open")}
+
+
 LOOP = Loop(
-    run_amp_loop,
+    _end,
     solutions.train_fp16,
     _evidence,
     lambda shown: [shown["moved"], shown["met"]],
-    _scaled_losses,
+    _reported,
 )
 
 
 @check(run_amp_loop)
 def check_amp_loop(got):
     """FP16 autocast, a scaled backward pass, step and update, and the losses as they are."""
+    if got["weights"] != ["float32"]:
+        raise Mistake(CAST, got=" and ".join(got["weights"]), search=False)
     LOOP.judge(got, check_amp_loop.known_wrong)
 
 
@@ -155,6 +273,6 @@ check_amp_loop.slip(
 )
 check_amp_loop.slip(
     "any-step-unscales",
-    "The optimizer stepped with scaled gradients. Whose `step` divides them and looks for inf?",
+    "`optimizer.step()` neither divides the gradients nor looks for inf. Whose `step` does both?",
     swap=("scaler.step(optimizer)\n        scaler.update()", "optimizer.step()"),
 )

@@ -21,15 +21,21 @@ IDLE_MOVED = "{name}: a parameter without a gradient went to {idle}."
 ONE_STEP = "It is where the last step alone would leave it: no earlier step was kept."
 OTHER_WAY = "It went the other way: which sign has the update?"
 SO_FAR = "It went {times:.3g} times as far as it should, with lr {lr:exact}."
+ONLY_ONCE = (
+    "With a list of the same parameter your answer is right. A generator can be read only once: "
+    "which line reads it a second time?"
+)
+NOWHERE = "It is where it began, and so are the weights of every other run of this check."
 UNMOVED = "It did not move. Does your loop reach this parameter?"
 
 _WIDENED = "the-model-becomes-the-master"
 _FORTY = "40 random weights and gradients, lr 0.01, after them a parameter without a gradient"
+_GENERATOR = "the same from a generator, as model.parameters() is one"
 _RUNS = {  # weights, the gradient of step i, lr, steps, what is handed over
     "a weight of 1, gradient 1, lr 2**-10": (
         [1.0], lambda i: [1.0], 2.0**-10, 300, lambda idle, weight: [weight]
     ),
-    "the same from a generator, as model.parameters() is one": (
+    _GENERATOR: (
         [1.0], lambda i: [1.0], 2.0**-10, 300, lambda idle, weight: (p for p in [weight])
     ),
     "weights 1 and -2, gradient 1 and -1, lr 0.003, before them a parameter without a gradient": (
@@ -92,7 +98,13 @@ def check_masters(answers, seed):
         off = ~((weight.double() - want).abs() <= slack)
         if off.any():
             i = int(off.nonzero()[0])
-            far = _how_far(weight.double() - start, want - start, lr)
+            why = _how_far(weight.double() - start, want - start, lr)
+            if name == _GENERATOR:
+                why = ONLY_ONCE
+            elif not _any_moved(answers, seed):
+                why = NOWHERE
+            elif torch.equal(weight, last_alone):
+                why = ONE_STEP
             raise Mistake(
                 OTHER_WEIGHT,
                 name=name,
@@ -100,10 +112,19 @@ def check_masters(answers, seed):
                 i=i,
                 got=weight[i],
                 want=want[i],
-                why=ONE_STEP if torch.equal(weight, last_alone) else far,
+                why=why,
             )
         if (idle != 1).any():
             raise Mistake(IDLE_MOVED, name=name, idle=str(idle.tolist()))
+
+
+def _any_moved(answers, seed):
+    """Whether a weight of any run is not where it began, or a run has no weights to show."""
+    for name, (weights, *_) in _runs(seed).items():
+        got = answers[name]
+        if type(got) is Raised or not torch.equal(got[0], torch.tensor(weights).bfloat16()):
+            return True
+    return False
 
 
 def _how_far(went, wanted, lr):

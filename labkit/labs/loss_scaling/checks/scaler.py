@@ -18,6 +18,7 @@ OTHER_SCALER = (
     "{name}: after step {step} {what} is {got:exact}, with GradScaler {want:exact}. {why}"
 )
 LOADED = "The scaler was saved after step {step}, and another one loaded what was saved."
+NOTHING_LOADED = "It still has the scale that it was made with: nothing was loaded into it."
 WENT = "It went {times:g} times as far as it should; the scale was {scale:g}."
 ITS_OVERFLOW = "Its own gradient overflowed, so it stays."
 ITS_STEP = "Its own gradients were finite, so its optimizer steps."
@@ -26,6 +27,7 @@ GOOD_STEP = "This is good step {good} in a row of {interval}, so the scale {then
 
 
 _WHAT = "the scale", "the first weight", "the second weight"
+_AFTER_OVERFLOW = "saved and loaded after an overflow"
 _SCRIPTS = {  # scale, interval, (first, second optimizer overflows) at each step, resumed before
     "flags 1,1,0,0,0,0,1,0,0": (65536.0, 3, [(f, f) for f in (1, 1, 0, 0, 0, 0, 1, 0, 0)], None),
     "only the second of two optimizers overflows": (
@@ -35,7 +37,7 @@ _SCRIPTS = {  # scale, interval, (first, second optimizer overflows) at each ste
         1024.0, 3, [(0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 0)], None
     ),
     "saved and loaded after 2 good steps, interval 3": (512.0, 3, [(0, 0)] * 6, 2),
-    "saved and loaded after an overflow": (512.0, 3, [(0, 0), (1, 1), (0, 0), (0, 0)], 2),
+    _AFTER_OVERFLOW: (512.0, 3, [(0, 0), (1, 1), (0, 0), (0, 0)], 2),
 }  # fmt: skip
 
 
@@ -106,15 +108,20 @@ def check_scaler(answers, seed):
                         what=what,
                         got=mine,
                         want=theirs,
-                        why=" ".join(filter(None, (rule, _loaded(script, i), went))),
+                        why=" ".join(filter(None, (rule, _loaded(script, i, answers), went))),
                     )
 
 
-def _loaded(script, i):
+def _loaded(script, i, answers):
+    """What was saved and loaded before a step, and whether loading does anything."""
     resume = script[3]
     if resume is None or i < resume:
         return ""
-    return fill(LOADED, step=resume)
+    told = fill(LOADED, step=resume)
+    made, _, _, resume = _SCRIPTS[_AFTER_OVERFLOW]
+    rows = answers[_AFTER_OVERFLOW]
+    untouched = type(rows) is not Raised and rows[resume][0] == made
+    return f"{told} {NOTHING_LOADED}" if untouched else told
 
 
 def _weight_went(what, rows, right, i, script):

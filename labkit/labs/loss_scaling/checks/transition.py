@@ -114,13 +114,13 @@ def _transition_idea(before, flag, settings, pair, want, later):
     growth, _, interval = settings
     (scale, count), (new_scale, new_count) = before, pair
     grew, is_due = new_scale > scale, count + 1 == interval
+    if new_count == want[1] and new_scale != want[0] == to_float32(new_scale):
+        return "scale-is-a-python-float"
     if flag:
         kept = new_scale == want[0] and new_count in (count, count + 1)
         return "counter-survives-overflow" if kept and count and new_count else None
     if math.isinf(new_scale):
         return "the-scale-may-become-inf"
-    if new_count == want[1] and new_scale != want[0] == to_float32(new_scale):
-        return "scale-is-a-python-float"
     if grew and not is_due:
         at_once = count == 0 and new_scale == to_float32(scale * growth)
         return "growth-at-each-step" if at_once else None
@@ -161,7 +161,7 @@ check_transition.slip(
 )
 check_transition.slip(
     "scale-is-a-python-float",
-    "Your scale has more bits than a float32 holds. Which rounding follows each multiplication?",
+    "float32 does not hold your scale. Which rounding follows each multiplication?",
     # Both roundings at once: in its own body to_float32 is Python's float.
     swap=("interval=2000", "interval=2000, to_float32=float"),
 )

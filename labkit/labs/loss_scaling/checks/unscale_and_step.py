@@ -14,13 +14,17 @@ LAB = "04_loss_scaling"
 
 RAISED = "{name}: {error}."
 NO_FLAG = "{name}: you return {came}; True (skipped) or False is wanted."
-OTHER_FLAG = "{name}: the gradients {are}, and you return {got}."
+OTHER_FLAG = "{name}: the gradients {are}, and you return {got}. {where}"
+SPOILED = "It is {bad}, in `param_groups[{group}]`."
 OTHER_STEP = "{name}, finite gradients: {key} becomes {got}; with GradScaler {want}. {why}"
-TIMES_AS_LONG = "The step is {times:.4g} times as long as it should be."
+TIMES_AS_LONG = (  # at the scale of `_two_steps`
+    "The step is {times:.4g} times as long as it should be; the scale is 2**20, or 1.049e+06."
+)
 NO_PARAMETERS = "{name}: the optimizer's parameters did not come back."
 NOT_SKIPPED = (
     "{name}, a gradient is inf or NaN: {key} went from {before} to {after}; no bit may change."
 )
+LARGE = "two gradients of 2**127, whose sum and norm are inf in float32"
 SIXTEEN_BIT = "An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted."
 WEIGHT_BECAME = "the weight 1 becomes {got}"
 
@@ -36,9 +40,10 @@ _WIDE = "BF16 and float64 gradients"
 
 
 def run_scaled_step(scaled_step, seed):
-    """`scaled_step` with four optimizers, wide gradients and FP16 ones: flags and states."""
+    """`scaled_step` with four optimizers, wide, large and FP16 gradients: flags and states."""
     seen = {name: attempt(_two_steps, scaled_step, name, seed) for name in _OPTIMIZERS}
     seen[_WIDE] = attempt(_wide, scaled_step)
+    seen["large gradients"] = attempt(_large, scaled_step)
     seen["FP16 gradients"] = attempt(_sixteen_bit, scaled_step)
     return seen
 
@@ -80,6 +85,13 @@ def _wide(step):
     return [step(optimizer, 1024.0)], _state(optimizer)
 
 
+def _large(step):
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.full_like(weight, 2.0**127)
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    return [step(optimizer, 2.0**100)], _state(optimizer)
+
+
 def _sixteen_bit(step):
     weight = torch.nn.Parameter(torch.ones(1).half())
     weight.grad = torch.tensor([1e-3]).half()
@@ -95,9 +107,10 @@ def check_scaled_step(seen, seed):
         _judge_flags(flags, [False, True], name)
         _judge_step(good, _two_steps(_torch_step, name, seed)[1], name, seed)
         _judge_skip(good, after, name)
-    flags, good = _fetched(seen[_WIDE], _WIDE)
-    _judge_flags(flags, [False], _WIDE)
-    _judge_step(good, _wide(_torch_step)[1], _WIDE, seed)
+    for key, name, run in (_WIDE, _WIDE, _wide), ("large gradients", LARGE, _large):
+        flags, good = _fetched(seen[key], name)
+        _judge_flags(flags, [False], name)
+        _judge_step(good, run(_torch_step)[1], name, seed)
     half = seen["FP16 gradients"]
     if type(half) is not Raised or half.type_name != "ValueError":
         raised = type(half) is Raised
@@ -127,7 +140,14 @@ def _judge_flags(flags, wanted, name):
             raise Mistake(NO_FLAG, name=name, came=came(got))
         if bool(got) != want:
             are = "hold an inf or a NaN" if want else "are all finite"
-            raise Mistake(OTHER_FLAG, name=name, are=are, got=bool(got))
+            where = _spoiled(name) if want else ""
+            raise Mistake(OTHER_FLAG, name=name, are=are, got=bool(got), where=where)
+
+
+def _spoiled(name):
+    """Where the second step of an optimizer holds what."""
+    _, bad, group = _OPTIMIZERS[name]
+    return fill(SPOILED, group=group, bad="a NaN" if math.isnan(bad) else "an inf")
 
 
 def _judge_step(good, right, name, seed):
@@ -139,7 +159,7 @@ def _judge_step(good, right, name, seed):
                 key=key,
                 got=_short(good[key]),
                 want=_short(value),
-                why="" if name == _WIDE else _how_long(name, seed, key, good[key], value),
+                why=_how_long(name, seed, key, good[key], value) if name in _OPTIMIZERS else "",
             )
 
 
