@@ -36,6 +36,7 @@ def at_the_start(widget):
 
 def test_each_share_stands_beside_its_name_in_one_row(widget):
     """JupyterLab lays out every list of terms in an output, and this one is no exception."""
+    widget.locator(".gw-shares dd").first.wait_for()
     names = [name.bounding_box() for name in widget.locator(".gw-shares dt").all()]
     shares = [share.bounding_box() for share in widget.locator(".gw-shares dd").all()]
     assert len(names) == len(shares) > 1
@@ -57,7 +58,7 @@ def test_a_drag_of_the_histogram_moves_the_scale(widget, workbench):
     mouse.move(x + 20 * unit, y, steps=4)
     mouse.up()
     scale_is(widget, "2**20")
-    widget.get_by_text("Goal reached.", exact=True).first.wait_for()
+    widget.get_by_text("In the goal.", exact=True).first.wait_for()
     assert widget.get_by_role("slider", name="Loss scale").input_value() == "20"
     assert workbench.say("window.k") == "20"
 

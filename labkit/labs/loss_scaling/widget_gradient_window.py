@@ -107,7 +107,7 @@ class GradientWindow(AskingWidget):
     >>> window = GradientWindow(torch.tensor([1e-9, 1e-3, 0.5]))
     >>> window.k = 12
     >>> window.describe().split(": ")[1]
-    'of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. Goal reached.'
+    'of 3 gradients 0 % are lost, 33.3 % subnormal, 0 % overflowed. In the goal.'
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -250,7 +250,7 @@ def _picture(frame: GradientFrame, k: int) -> dict:
             ["overflowed", _overflowed(frame, k, high)],
         ],
         "holds": frame.holds(k),
-        "verdict": "Goal reached." if frame.holds(k) else "Goal not reached.",
+        "verdict": "In the goal." if frame.holds(k) else "Not in the goal.",
     }
 
 
@@ -260,7 +260,7 @@ def _sentence(frame: GradientFrame, k: int) -> str:
     return (
         f"Loss scale {_power(k)}: of {total} gradients {_percent(lost)} are lost, "
         f"{_percent(low)} subnormal, {_overflowed(frame, k, high)} overflowed. "
-        + ("Goal reached." if frame.holds(k) else "Goal not reached.")
+        + ("In the goal." if frame.holds(k) else "Not in the goal.")
     )
 
 

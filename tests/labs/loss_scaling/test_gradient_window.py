@@ -151,7 +151,7 @@ def test_the_words_say_what_the_picture_shows(run):
     words = widget.describe()
     facts = "2**16 = 65536", "108935", "0.034 %", "15.9 % subnormal", "0 % overflowed"
     assert [fact for fact in facts if fact not in words] == []
-    assert "Goal reached" in words
+    assert "In the goal" in words
     data, _ = widget._repr_mimebundle_()
     assert repr(widget) == data["text/plain"] == widget.describe() == widget.numbers["sentence"]
     for name, share in widget.numbers["shares"]:
