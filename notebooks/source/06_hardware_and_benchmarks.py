@@ -40,7 +40,7 @@ warm_up("06_hardware_and_benchmarks")
 # ### Half the bits, twice the speed?
 #
 # A 16-bit value has half the bytes of an FP32 value. Is a 16-bit matmul twice as fast? Measure it on
-# your machine. `torch.utils.benchmark.Timer` warms up, waits for a GPU, and repeats the statement. By default
+# your machine. `torch.utils.benchmark.Timer` warms up, waits until a GPU has finished its work, and repeats the statement. By default
 # it uses one CPU thread, so the cell passes your number of threads.
 
 # %% tags=["nbval-ignore-output"]
@@ -76,7 +76,7 @@ def statements():
 
 # %% [markdown]
 # The T4 stores BF16 and computes with it, but only by converting to FP32 and back. Its Tensor Cores take
-# FP16 and not BF16. `is_bf16_supported()` counts a GPU that can create a BF16 tensor. Call
+# FP16 and not BF16. `is_bf16_supported()` returns `True` for every GPU on which torch can create a BF16 tensor. Call
 # `is_bf16_supported(including_emulation=False)` to ask for hardware that takes BF16.
 
 # %% [markdown]
@@ -86,7 +86,7 @@ def statements():
 # - **Accelerated**: the chip computes with the dtype at least as fast as with FP32. Whether torch uses that hardware is another
 #   question, so measure.
 #
-# On NVIDIA GPUs this depends mostly on the **compute capability**, a version number that
+# What an NVIDIA GPU accelerates depends mostly on its **compute capability**, a version number that
 # `torch.cuda.get_device_capability()` returns: `(7, 5)` for the T4. Here is what is accelerated, by labkit's rules.
 
 # %%
@@ -102,7 +102,7 @@ pd.DataFrame(rows).T
 # Tensor Cores came with 7.0, BF16 and TF32 with 8.0, FP8 with 8.9, and FP4 with 10.0. FP4 values share
 # a scale in each block of 16 (NVFP4) or 32 (the **MX** formats, which also exist for FP8).
 #
-# The GTX 1660 shares 7.5 with the T4, but has no Tensor Cores. Only its ordinary cores accelerate FP16, so training in 16 bits saves memory and
+# The GTX 1660 shares 7.5 with the T4, but has no Tensor Cores. Only its ordinary cores accelerate FP16, so training in 16 bits saves memory but
 # little time.
 #
 # ### Exercise: the recipe
@@ -177,7 +177,7 @@ DeviceCard(detect())
 # **AMD.** A ROCm build of torch also calls its GPUs `cuda`, and sets `torch.version.hip`. Instinct
 # cards have Matrix Cores for FP16 and BF16, from MI300 on also for FP8, and on MI355X for FP4. The rules
 # above do not apply: an MI300X reports capability `(9, 4)`, and `is_bf16_supported()` is always true.
-# Ask `get_device_properties(0).gcnArchName` instead: it begins with `gfx942`.
+# Ask `get_device_properties(0).gcnArchName` instead; on an MI300X it begins with `gfx942`.
 #
 # **Apple.** GPUs from M1 to M4, the device `mps`, have no matrix units,
 # so 16 bits save memory and bandwidth rather than computing time. From M5 on each GPU core has a
@@ -318,7 +318,7 @@ for batch in (1, 64, 344, 345, 4096):
 #
 # The widget draws a **roofline**: the reachable speed over the **arithmetic intensity**, the operations for each byte moved. Bandwidth limits the sloping part of a roof, the
 # peak its flat part. Each dot is one n × n matmul on one GPU; a
-# dot below its roof is overhead-bound. Raise n: from which n on does each dot lie on the flat part?
+# dot below its roof is overhead-bound. Raise n until every dot lies on the flat part of its roof. Which n does each GPU need?
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.hardware_and_benchmarks.widget_roofline import Roofline
@@ -329,7 +329,7 @@ Roofline(roofs("fp16", devices=["T4", "A100 SXM4 40GB", "H100 SXM5 80GB"]), laun
 # At n = 1024 the dots of the T4 and the A100 lie on the flat part, and at 2048 that of the H100 too.
 #
 # The next figure is *simulated*: forty matmuls of 0.47 µs, launched one by one, and then as a **CUDA graph**, which
-# replays forty recorded launches with one.
+# records the forty kernels once and starts them all with a single launch.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.devices import AsyncDevice
@@ -409,6 +409,7 @@ def milliseconds():
 # - **Input:** `cuda` is `torch.cuda`, or a stand-in with its `Event` and `synchronize`. `work()` launches one kernel.
 #   `repeats` is 1 or more.
 # - **Output:** the median milliseconds of `repeats` calls.
+# - **Example:** the first call takes 500 ms, and the five after it 2, 2, 9, 2 and 2 ms. Then `timed(cuda, work, 5)` is about 2.
 # - **Edge cases:** the device may be busy when you begin; the first call may be slow; one or two of five
 #   calls may be disturbed.
 
@@ -508,8 +509,8 @@ with profiler_log_hidden(), profile() as trace:
 print(trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=8))
 
 # %% [markdown]
-# *CPU total* includes the operators that an operator calls. `aten::linear` calls `aten::addmm`, so the same matmul
-# stands in the totals of both. **Self** times do not overlap, so their sum is the time spent in operators. Time between operators,
+# *CPU total* includes the operators that an operator calls. `aten::linear` calls `aten::addmm`, so the *CPU total* of
+# each includes the same matmul. **Self** times do not overlap, so their sum is the time spent in operators. Time between operators,
 # such as loading data, is missing. On a GPU
 # read *Self CUDA* (`self_device_time_total`).
 #
@@ -583,8 +584,8 @@ with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
 print(casts.describe())
 
 # %% [markdown]
-# "GPU utilisation" is the share of time in which at least one kernel ran. **Model FLOPs utilisation** (MFU), the useful
-# FLOP/s over the dense peak, shows how much of the GPU's arithmetic the model uses. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
+# "GPU utilisation" is the share of time in which at least one kernel ran. **Model FLOPs utilisation** (MFU), the
+# FLOP/s that the model itself needs over the dense peak, shows how much of the GPU's arithmetic the model uses. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
 
 # %% [markdown]
 # ### A benchmark
@@ -593,8 +594,8 @@ print(casts.describe())
 # machine: the *same* precision timed twice in this way differed by a factor of 4 when this course measured it on a CPU.
 #
 # `benchmark` trains each mode from the same weights. A **round** runs a few steps of every
-# mode in shuffled order. For each mode it gives one ratio: its time over FP32's. FP32 runs twice in a round, and the ratio of its two
-# times is the **A/A control**, which should be near 1.
+# mode in shuffled order. For each mode a round gives one ratio: the mode's time over FP32's. FP32 runs a second time in each round, and the ratio of the two
+# FP32 times is the **A/A control**, which should be near 1.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.measuring import benchmark
@@ -696,11 +697,11 @@ for name, (ratios, control) in rows.items():
 
 # %% [markdown]
 # The first difference is statistically clear and does not matter. The second is not significant, which does not mean
-# "equal": it may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. A control may also
-# hold 1 only because it is very wide, so `benchmark` calls it bad unless its interval lies within 5 % of 1.
+# "equal": it may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. The control's interval may also
+# hold 1 only because it is very wide, so `benchmark` calls a control bad unless its interval lies within 5 % of 1.
 #
-# Student's t assumes roughly normal logarithms, and one stalled round widens its interval very much. So `benchmark` takes its
-# interval from ranks (Wilcoxon). The figure shows its rounds, intervals and margin.
+# Student's t assumes roughly normal logarithms, and one stalled round widens Student's interval very much. So `benchmark` computes
+# the interval from ranks (Wilcoxon). The figure shows your benchmark's rounds, intervals and margin.
 
 # %% tags=["nbval-ignore-output"]
 report.plot()
@@ -730,7 +731,7 @@ impact
 # ### Optional: a recording with a bad control
 #
 # `labkit record` measures a machine. The recording that ships with the course comes from a shared server. Equal
-# matmuls differed there by a factor of 2.7, so it supports no verdict.
+# matmuls differed there by a factor of 2.7, so this recording supports no verdict.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.measuring.recordings import recordings
@@ -741,7 +742,7 @@ for recording in recordings():
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+# Interview questions of this lab. If one asks for a spoken answer, say the answer aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

@@ -93,7 +93,7 @@ def verdict(ratios: list[float], control: list[float], margin: float, t: float) 
 
 EXPLANATIONS = {
     "t4-bf16": r"""The T4 stores BF16 and computes with it, but only by converting to FP32 and back. Its Tensor Cores take
-FP16 and not BF16. `is_bf16_supported()` counts a GPU that can create a BF16 tensor. Call
+FP16 and not BF16. `is_bf16_supported()` returns `True` for every GPU on which torch can create a BF16 tensor. Call
 `is_bf16_supported(including_emulation=False)` to ask for hardware that takes BF16.""",
     "tf32-baseline": r"""A factor of 2. The often quoted 16 compares BF16 with FP32 on the ordinary cores. By default torch uses TF32 for
 cuDNN's convolutions and not for matmuls.""",
