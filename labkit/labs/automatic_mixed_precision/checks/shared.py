@@ -6,10 +6,9 @@ from torch import nn
 from labkit.labs.engine.loop_ends import filled, labels, seeded
 from labkit.labs.engine.messages import fill
 
-OUTSIDE = (
-    "outputs of {who} are {met}; under {asked} autocast they are {want}. Which call stands outside "
-    "of the block?"
-)
+OUTSIDE = "outputs of {who} are {met}; under {asked} autocast they are {want}. {question}"
+NOT_IN_BLOCK = "Which call stands outside of the block?"
+OTHER_DTYPE = "Which dtype does your `autocast` get?"
 
 _CLASSES = torch.tensor(
     [[2.0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [0, 0, 0, 2, 0, 0]]
@@ -35,4 +34,6 @@ def names(dtypes):
 def outside(who, met, want="float16"):
     """That outputs of a network are not what autocast gives."""
     asked = {"float16": "FP16", "bfloat16": "BF16"}[want]
-    return fill(OUTSIDE, who=who, met=names(met) or "no dtype", asked=asked, want=want)
+    question = NOT_IN_BLOCK if "torch.float32" in met or not met else OTHER_DTYPE
+    met = names(met) or "no dtype"
+    return fill(OUTSIDE, who=who, met=met, asked=asked, want=want, question=question)
