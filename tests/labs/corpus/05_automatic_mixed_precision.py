@@ -879,7 +879,7 @@ gan_step = changed(
 
 # %% wrong gan-step: the fake is detached once too often
 #    says: No inf checks were recorded
-#    never: One graph was walked twice
+#    never: must not reach G
 gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(fake.detach())\n")
 
 
@@ -998,4 +998,45 @@ gan_step = changed("        d_loss = ", "    d_loss = ", "        g_loss = ", " 
 #    says: 4096 times as much, the scale
 gan_step = changed(
     "d_loss.item(), g_loss.item()", "scaler.scale(d_loss).item(), scaler.scale(g_loss).item()"
+)
+
+
+# %% wrong gan-step: the graph is kept in place of a detach
+#    idea: detach-is-optional
+def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    bce = F.binary_cross_entropy_with_logits
+    for optimizer in (g_optimizer, d_optimizer):
+        optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        fake = generator(noise)
+        real_logits, fake_logits = discriminator(real), discriminator(fake)
+        d_loss = bce(real_logits, torch.ones_like(real_logits))
+        d_loss = d_loss + bce(fake_logits, torch.zeros_like(fake_logits))
+    scaler.scale(d_loss).backward(retain_graph=True)
+    scaler.step(d_optimizer)
+    with torch.autocast(device, dtype=torch.float16):
+        fake_logits = discriminator(fake)
+        g_loss = bce(fake_logits, torch.ones_like(fake_logits))
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return d_loss.item(), g_loss.item()
+
+
+# %% wrong gan-step: neither steps if one overflows
+#    says: the scaler has checked no gradient
+gan_step = changed(
+    "    scaler.step(d_optimizer)\n",
+    "",
+    "    scaler.step(g_optimizer)\n",
+    "    if all(p.grad.isfinite().all() for n in (generator, discriminator) for p in n.parameters()):\n"
+    "        scaler.step(d_optimizer)\n        scaler.step(g_optimizer)\n",
+)
+
+
+# %% wrong clipped-step: it returns before update when a step overflows
+#    says: also after a step that overflows
+clipped_step = changed(
+    "    scaler.step(optimizer)\n",
+    "    if not norm.isfinite():\n        return norm.item()\n    scaler.step(optimizer)\n",
 )

@@ -6,7 +6,7 @@ import torch
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import batch, outside, small_network
+from labkit.labs.automatic_mixed_precision.checks.shared import batch, judge, outside, small_network
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, first_other, flat, same_end
@@ -170,7 +170,7 @@ ACCUMULATE = Loop(
 def check_accumulate(got):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
-    ACCUMULATE.judge(ends, check_accumulate.known_wrong)
+    judge(ACCUMULATE, ends, check_accumulate.known_wrong)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)

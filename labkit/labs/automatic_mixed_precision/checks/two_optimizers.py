@@ -2,10 +2,11 @@
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import outside
+from labkit.labs.automatic_mixed_precision.checks.shared import judge, outside
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end, seeded
@@ -145,7 +146,7 @@ GAN = Loop(
 @check(run_gan_step)
 def check_gan_step(got):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
-    GAN.judge(got, check_gan_step.known_wrong)
+    judge(GAN, got, check_gan_step.known_wrong)
     # Fourteen losses of float32 are all values of FP16 once in 2**182.
     losses = torch.tensor([float(loss) for pair in got["losses"] for loss in pair])
     if torch.equal(losses.half().float(), losses):
@@ -181,11 +182,33 @@ check_gan_step.slip(
     "The scaler checks each optimizer apart. Who need not wait?",
     swap=("scaler.step(d_optimizer)", f"scaler.step(d_optimizer)\n{_STOP_AT_INF_IN_D}"),
 )
+_CUT = "D's loss must not reach G through the fakes. Where is that path cut?"
 check_gan_step.slip(
-    "detach-is-optional",
-    "One graph was walked twice. Which loss must not reach through G, and where is that cut?",
-    swap=("discriminator(fake.detach())", "discriminator(fake)"),
+    "detach-is-optional", _CUT, swap=("discriminator(fake.detach())", "discriminator(fake)")
 )
+
+
+@check_gan_step.wrong("detach-is-optional", _CUT)
+def _(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    """With the `retain_graph=True` that torch's error proposes."""
+    bce = F.binary_cross_entropy_with_logits
+    d_optimizer.zero_grad()
+    g_optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        fake = generator(noise)
+        on_real, on_fake = discriminator(real), discriminator(fake)
+        d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    scaler.scale(d_loss).backward(retain_graph=True)
+    scaler.step(d_optimizer)
+    with torch.autocast(device, dtype=torch.float16):
+        on_fake = discriminator(fake)
+        g_loss = bce(on_fake, torch.ones_like(on_fake))
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return d_loss.item(), g_loss.item()
+
+
 check_gan_step.slip(
     "g-backward-leaves-d-alone",
     "G's loss runs through D, and fills its gradients too. When must they be emptied?",
