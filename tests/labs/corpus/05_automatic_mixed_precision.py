@@ -208,6 +208,21 @@ mini_autocast = changed("self.dtype if func.__name__ in LOW else None", "self.dt
 mini_autocast = changed("torch.float32 if func", "torch.float64 if func")
 
 
+# %% wrong mini-autocast: casts under no_grad
+#    says: Does your cast cut the graph?
+mini_autocast = changed(
+    "return x.to(target) if",
+    "\n            with torch.no_grad():\n                return x.to(target) if",
+)
+
+
+# %% wrong mini-autocast: the function, not its name, looked up in the lists
+#    says: `@` arrives as the name `matmul`
+mini_autocast = changed(
+    "func.__name__ in LOW", "func in LOW", "func.__name__ in WIDE", "func in WIDE"
+)
+
+
 # %% right fit: float(loss), of which torch warns
 fit = changed("loss.item()", "float(loss)")
 
@@ -380,6 +395,28 @@ def fit(model, batches, loss_fn, optimizer, dtype, device):
     return [loss.item() for loss in losses]
 
 
+# %% wrong fit: loud for FP16 alone
+#    says: BF16 was asked for and FP32 came out
+fit = changed(
+    "if output.dtype is not dtype", "if dtype is torch.float16 and output.dtype is not dtype"
+)
+
+
+# %% wrong fit: it looks at the loss's dtype
+#    says: Outputs of the network were bfloat16, as asked
+fit = changed(
+    'if output.dtype is not dtype:\n            warnings.warn(f"asked for {dtype}, computed in {output.dtype}", stacklevel=2)',
+    "if loss.dtype is not dtype:\n            raise RuntimeError(dtype)",
+)
+
+
+# %% wrong fit: the mean loss so far
+#    says: only what you return is not
+fit = changed(
+    "losses.append(loss.item())", "losses.append((sum(losses) + loss.item()) / (len(losses) + 1))"
+)
+
+
 # %% right clipped-step: the norm by hand
 clipped_step = changed(
     "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
@@ -489,10 +526,40 @@ clipped_step = changed("return norm.item()", "return norm.item() ** 2")
 
 
 # %% wrong clipped-step: inf is made 0
-#    says: The gradient norm is inf; you report 2.21
+#    says: The gradient norm is inf; you report 1.268
 clipped_step = changed(
     "    norm = torch",
     "    for p in model.parameters():\n        p.grad.nan_to_num_(0, 0, 0)\n    norm = torch",
+)
+
+
+# %% wrong clipped-step: the norm divided by the scale that update left
+#    says: The gradient norm is 0.4758; you report 0.2379
+clipped_step = changed(
+    "scaler.unscale_(optimizer)\n    ",
+    "",
+    "(model.parameters(), limit)",
+    "(model.parameters(), limit * scaler.get_scale())",
+    "norm.item()",
+    "norm.item() / scaler.get_scale()",
+)
+
+
+# %% wrong clipped-step: the limit is always 1
+#    says: the limit 0.5
+clipped_step = changed("(model.parameters(), limit)", "(model.parameters(), 1.0)")
+
+
+# %% wrong clipped-step: at most the limit is reported
+#    idea: norm-after-clipping
+clipped_step = changed("norm.item()", "min(norm.item(), limit)")
+
+
+# %% wrong clipped-step: the norms of the parameters added up
+#    says: The norm that you report is 2.065
+clipped_step = changed(
+    "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "norm = sum(p.grad.norm() for p in model.parameters())\n    if norm > limit:\n        for p in model.parameters():\n            p.grad.mul_(limit / norm)",
 )
 
 
@@ -617,7 +684,9 @@ accumulate = changed(
 
 # %% wrong accumulate: means divided by the number of micro-batches
 #    idea: mean-of-means
-accumulate = changed('targets.flatten(), reduction="sum") / count', "targets.flatten()) / len(group)")
+accumulate = changed(
+    'targets.flatten(), reduction="sum") / count', "targets.flatten()) / len(group)"
+)
 
 
 # %% wrong accumulate: divided by all positions
@@ -706,6 +775,36 @@ def accumulate(model, batches, k, optimizer, scaler, dtype, device):
     return ours.accumulate(model, batches, len(batches), optimizer, scaler, dtype, device)
 
 
+# %% right accumulate: the NaN of an empty mean made 0
+accumulate = changed(
+    'targets.flatten(), reduction="sum") / count',
+    "targets.flatten()).nan_to_num() * (targets != -100).sum() / count",
+)
+
+
+# %% wrong accumulate: the loss outside of the block, in 16 bits
+#    says: above 65504
+accumulate = changed("                loss = F.cross", "            loss = F.cross")
+
+
+# %% wrong accumulate: means added up
+#    says: 2 times as much; the group has 2 micro-batches
+accumulate = changed('targets.flatten(), reduction="sum") / count', "targets.flatten())")
+
+
+# %% wrong accumulate: autocast without the dtype
+#    says: Which dtype does your `autocast` get?
+#    never: outside of the block
+accumulate = changed("torch.autocast(device, dtype=dtype)", "torch.autocast(device)")
+
+
+# %% wrong accumulate: the right sum, and its share of a micro-batch
+#    says: only what you return is not
+accumulate = changed(
+    "        scaler.update()", "        scaler.update()\n        losses[-1] /= len(group)"
+)
+
+
 # %% right gan-step: a fresh fake for G
 gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(generator(noise))\n")
 
@@ -780,7 +879,7 @@ gan_step = changed(
 
 # %% wrong gan-step: the fake is detached once too often
 #    says: No inf checks were recorded
-#    never: One graph was walked twice
+#    never: must not reach G
 gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(fake.detach())\n")
 
 
@@ -856,3 +955,88 @@ gan_step = changed("return d_loss.item(), g_loss.item()", "return d_loss.item()"
 # %% wrong gan-step: the losses exchanged
 #    says: the loss of D is 0.7003; 1.307
 gan_step = changed("return d_loss.item(), g_loss.item()", "return g_loss.item(), d_loss.item()")
+
+
+# %% right gan-step: gradients emptied at the end, for the next step
+gan_step = changed(
+    "    d_optimizer.zero_grad()\n",
+    "",
+    "    g_optimizer.zero_grad()\n",
+    "",
+    "    scaler.update()\n",
+    "    scaler.update()\n    d_optimizer.zero_grad()\n    g_optimizer.zero_grad()\n",
+)
+
+
+# %% wrong gan-step: D's gradients are never emptied
+#    idea: g-backward-leaves-d-alone
+gan_step = changed("    d_optimizer.zero_grad()\n", "")
+
+
+# %% wrong gan-step: one block around everything
+#    says: D's weights from before D's step
+def gan_step(*arguments):
+    with torch.autocast("cpu", dtype=torch.float16):
+        return ours.gan_step(*arguments)
+
+
+# %% wrong gan-step: BF16
+#    says: Which dtype does your `autocast` get?
+#    never: outside of the block
+gan_step = changed(
+    "torch.float16):\n        fake", "torch.bfloat16):\n        fake",
+    "torch.float16):\n        on_fake", "torch.bfloat16):\n        on_fake",
+)  # fmt: skip
+
+
+# %% wrong gan-step: losses outside of the block, in 16 bits
+#    says: is a value of FP16
+gan_step = changed("        d_loss = ", "    d_loss = ", "        g_loss = ", "    g_loss = ")
+
+
+# %% wrong gan-step: the scaled losses come back
+#    says: 4096 times as much, the scale
+gan_step = changed(
+    "d_loss.item(), g_loss.item()", "scaler.scale(d_loss).item(), scaler.scale(g_loss).item()"
+)
+
+
+# %% wrong gan-step: the graph is kept in place of a detach
+#    idea: detach-is-optional
+def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    bce = F.binary_cross_entropy_with_logits
+    for optimizer in (g_optimizer, d_optimizer):
+        optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        fake = generator(noise)
+        real_logits, fake_logits = discriminator(real), discriminator(fake)
+        d_loss = bce(real_logits, torch.ones_like(real_logits))
+        d_loss = d_loss + bce(fake_logits, torch.zeros_like(fake_logits))
+    scaler.scale(d_loss).backward(retain_graph=True)
+    scaler.step(d_optimizer)
+    with torch.autocast(device, dtype=torch.float16):
+        fake_logits = discriminator(fake)
+        g_loss = bce(fake_logits, torch.ones_like(fake_logits))
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return d_loss.item(), g_loss.item()
+
+
+# %% wrong gan-step: neither steps if one overflows
+#    says: the scaler has checked no gradient
+gan_step = changed(
+    "    scaler.step(d_optimizer)\n",
+    "",
+    "    scaler.step(g_optimizer)\n",
+    "    if all(p.grad.isfinite().all() for n in (generator, discriminator) for p in n.parameters()):\n"
+    "        scaler.step(d_optimizer)\n        scaler.step(g_optimizer)\n",
+)
+
+
+# %% wrong clipped-step: it returns before update when a step overflows
+#    says: also after a step that overflows
+clipped_step = changed(
+    "    scaler.step(optimizer)\n",
+    "    if not norm.isfinite():\n        return norm.item()\n    scaler.step(optimizer)\n",
+)

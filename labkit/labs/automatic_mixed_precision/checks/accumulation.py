@@ -1,10 +1,12 @@
 """Check of lab 05's accumulation: micro-batches end where one large batch ends, token by token."""
 
+import math
+
 import torch
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import batch, outside, small_network
+from labkit.labs.automatic_mixed_precision.checks.shared import batch, judge, outside, small_network
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, first_other, flat, same_end
@@ -16,6 +18,14 @@ GROUP = "{dtype}, micro-batches of {sizes} counted targets: {said}"
 COUNT_OF_LOSSES = "you return {count}; {want} are wanted, one for each step."
 LARGE_BATCH = "loss 0 is {got}; one large batch has {want}. {why}"
 THE_SCALE = "That is {scale:g} times as much, the scale."
+TIMES = (
+    "That is {times} as much; the group has {parts} micro-batches and {counted} counted targets."
+)
+ONLY_REPORTED = "The weights are right, so only what you return is not."
+LOSS_IN_16_BITS = (
+    "The sum of its losses is above 65504, the largest value of FP16. Under autocast cross_entropy "
+    "runs in float32. Where does your block end?"
+)
 NOT_FINITE = "the weights end as inf or NaN, and with a large batch they stay finite."
 OTHER_SKIPS = "Your scale ends at {got:g}, and {want:g} is right: you skipped other steps."
 OFF_LARGE = "the weights end {away:.0%} off the run with large batches. {why}"
@@ -76,7 +86,8 @@ def run_accumulate(accumulate):
             scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE, enabled=live)
             batches, start = [_padded(80 + i, n) for i, n in enumerate(counts)], flat(network)
             if name == "16 16, then 16 16":  # an overflow at first: its inf must not stay
-                batches[0] = 600 * batches[0][0], batches[0][1]
+                # The losses fit FP16, and their sum does not.
+                batches[0] = 6000 * batches[0][0], batches[0][1]
             passes = _Passes()
             network.register_forward_hook(passes.forward)
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, dtype, "cpu")
@@ -111,8 +122,8 @@ def _group_evidence(got, want, name):
         return outside("the network", got[name + " met"], asked)
     other = first_other(losses, want[name])
     if other and other[0] == 0:
-        scaled = same_end(other[1], other[2] * _SCALE)
-        why = fill(THE_SCALE, scale=_SCALE) if scaled else ""
+        right = same_end(moved, wanted)
+        why = _why_loss(name, other[1], other[2], right)
         return fill(LARGE_BATCH, got=brief(other[1]), want=brief(other[2]), why=why)
     if not moved.isfinite().all():
         return NOT_FINITE
@@ -124,6 +135,27 @@ def _group_evidence(got, want, name):
         return fill(NO_LIST, count=len(want[name]))
     place, a, b = other
     return fill(OTHER_LOSS, place=place, got=brief(a), want=brief(b))
+
+
+def _why_loss(name, got, want, weights_right):
+    """What is true of the first loss, and of nothing that the numbers do not say by themselves."""
+    counts, k, dtype = _CASES[name]
+    try:
+        ratio = float(got) / want
+    except (TypeError, ValueError, RuntimeError):
+        return ""
+    if ratio == math.inf and dtype is torch.float16:
+        return LOSS_IN_16_BITS
+    if same_end(ratio, _SCALE) and dtype is torch.float16:
+        return fill(THE_SCALE, scale=_SCALE)
+    sizes = {"parts": k, "counted": sum(counts[:k])}
+    said = [ONLY_REPORTED] if weights_right else []
+    for factor in sizes.values():
+        if same_end(ratio, factor):
+            said.append(fill(TIMES, times=f"{factor} times", **sizes))
+        elif same_end(ratio, 1 / factor):
+            said.append(fill(TIMES, times=f"1/{factor}", **sizes))
+    return " ".join(said)
 
 
 ACCUMULATE = Loop(
@@ -138,7 +170,7 @@ ACCUMULATE = Loop(
 def check_accumulate(got):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
-    ACCUMULATE.judge(ends, check_accumulate.known_wrong)
+    judge(ACCUMULATE, ends, check_accumulate.known_wrong)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)
@@ -158,7 +190,8 @@ check_accumulate.slip(
 )
 check_accumulate.slip(
     "every-group-has-k",
-    "The last group has fewer than k micro-batches. By what do you divide there?",
+    "You averaged the micro-batches' means, and by k where the last group has fewer. Which number "
+    "makes all tokens of a group count the same?",
     swap=(_SHARE, "targets.flatten()) / k"),
 )
 check_accumulate.slip(

@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import batch, names, small_network
-from labkit.labs.engine import Mistake, attempt, check, listening
+from labkit.labs.automatic_mixed_precision.checks.shared import batch, judge, names, small_network
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, listening
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
 from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure
 
 LAB = "05_automatic_mixed_precision"
 
@@ -34,18 +35,21 @@ UNSCALED = (
     "loss. For which dtype is your scaler enabled?"
 )
 STOPPED = "In {name} your loop stopped: {error}."
+RAISED_WITH = "In {name} your loop raised {error}. Outputs of the network were {met}{so}."
 OFF = (
     "In {name} torch warned that CUDA is not available and switched a part of your loop off. Which "
     "call did not get `device`?"
 )
 LOSSES = "Return a list of {count} losses, one for each batch."
 TRAINED = "Asked for {name}, your loop trained on outputs of {met} dtype."
-OTHER_LOSS = "In {name} loss {place} is {got}; the right loop has {want}."
+OTHER_LOSS = "In {name} loss {place} is {got}; the right loop has {want}.{why}"
+UNMOVED = " No step changed the weights. How long does your scaler live?"
+ONLY_REPORTED = " The weights end right, so only what you return is not."
 OTHER_WEIGHTS = "After the run the weights are {got}."
 LOUD = "In {name} all outputs had the dtype that was asked for, and your loop warned."
 ELSEWHERE = "In {name} the losses are right and the weights end elsewhere."
 UNHEARD = (
-    "One of the networks switches autocast off inside, so FP16 was asked for and FP32 came out. "
+    "One of the networks switches autocast off inside, so {name} was asked for and FP32 came out. "
     "Your loop trained it, and neither raised nor warned."
 )
 
@@ -57,9 +61,10 @@ NOT_SKIPPED = (
 )
 OTHER_MOVE = (
     "The gradient norm is {norm} and the limit {limit:g}: {so}, yet the weights moved by "
-    "{moved:.2g} instead of {wanted:.2g}."
+    "{moved:.2g} instead of {wanted:.2g}.{report}"
 )
-SO_NOT_CLIPPED, SO_CLIPPED = "nothing should be clipped", "the step has length 0.1"
+SO_NOT_CLIPPED, SO_CLIPPED = "nothing should be clipped", "the step has length {length:g}"
+REPORTED_TOO = " The norm that you report is {got}."
 OTHER_SCALES = "The scales were {got}; {want} is wanted. Is `update` called?"
 
 # The loop
@@ -119,8 +124,9 @@ def run_fit(fit):
             shown[f"{name} met"] = sorted(set(watch.met))
             shown[f"{name} live"] = watch.largest > 1
             shown[f"{name} weights"] = flat(network) - start
-        end, loud, _ = _fitted(fit, _Unheard(_fit_network()), torch.float16, 1)
-        shown["unheard loud"] = loud or type(end) is Raised
+        for name in ("FP16", "BF16"):
+            end, loud, _ = _fitted(fit, _Unheard(_fit_network()), _DTYPES[name], 1)
+            shown[f"unheard {name} loud"] = loud or type(end) is Raised
     return shown
 
 
@@ -153,11 +159,14 @@ def _fit_evidence(got, want):
         other = first_other(end, want[name])
         if other:
             place, a, b = other
-            return fill(OTHER_LOSS, name=name, place=place, got=brief(a), want=brief(b))
+            weights = got[f"{name} weights"]
+            why = ONLY_REPORTED if same_end(weights, want[f"{name} weights"]) else ""
+            why = UNMOVED if name == "FP16" and not weights.any() else why
+            return fill(OTHER_LOSS, name=name, place=place, got=brief(a), want=brief(b), why=why)
         if got[f"{name} weights"].dtype is not torch.float32:
             return fill(OTHER_WEIGHTS, got=str(got[f"{name} weights"].dtype))
         return fill(LOUD if got[f"{name} loud"] else ELSEWHERE, name=name)
-    return UNHEARD
+    return fill(UNHEARD, name="BF16" if got["unheard FP16 loud"] else "FP16")
 
 
 def _scaled_loss(got, want):
@@ -184,7 +193,14 @@ FIT = Loop(
 @check(run_fit)
 def check_fit(got):
     """One loop for FP32, BF16 and FP16, that says when it computes in another dtype."""
-    FIT.judge(got, check_fit.known_wrong)
+    try:
+        FIT.judge(got, check_fit.known_wrong)
+    except AnswerError as error:
+        name = next(name for name in _DTYPES if type(got[name]) is Raised)
+        met = names(got[f"{name} met"]) or "not computed"
+        so = ", as asked" if got[f"{name} met"] == [str(_DTYPES[name])] else ""
+        text = fill(RAISED_WITH, name=name, error=failure(got[name]), met=met, so=so)
+        raise AnswerError(text) from error
     for name, dtype in _DTYPES.items():
         # Six losses of float32 are all values of 16 bits once in 2**78.
         losses = torch.tensor([float(loss) for loss in got[name]])
@@ -280,21 +296,30 @@ def _(*training):
 
 # Clip
 
-LIMIT = 1.0
-_CLIP_BATCHES = ((60, 1.0), (61, 0.3), (62, 3.0), (63, 9.0), (64, 0.3), (65, 9.0), (66, 3.0))
+_RATE = 0.1
+# Seed, scale and limit of each batch.
+_CLIP_BATCHES = (
+    (60, 1.0, 1.0),
+    (61, 0.3, 1.0),
+    (62, 3.0, 1.0),
+    (63, 9.0, 1.0),
+    (64, 0.3, 1.0),
+    (65, 9.0, 1.0),
+    (66, 3.0, 0.5),
+)
 
 
 def run_clipped_step(clipped_step):
-    """Seven steps on batches of small and large gradients; the first scales overflow."""
+    """Seven steps on batches of small and large gradients; the scale grows, and overflows."""
     network = small_network()
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17, growth_interval=4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17, growth_interval=2)
     shown = {"norms": [], "scales": [], "moved": []}
     with emulate_gpu():
-        for seed, scale in _CLIP_BATCHES:
+        for seed, scale, limit in _CLIP_BATCHES:
             before = flat(network)
             inputs, targets = batch(seed, scale=scale)
-            norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, LIMIT, "cpu")
+            norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, limit, "cpu")
             shown["norms"].append(norm)
             shown["scales"].append(scaler.get_scale())
             shown["moved"].append(flat(network) - before)
@@ -304,23 +329,35 @@ def run_clipped_step(clipped_step):
 def _clip_evidence(got, want):
     for i, norm in enumerate(want["norms"]):
         moved, wanted = got["moved"][i], want["moved"][i]
-        if same_end(moved, wanted) and same_end(got["norms"][i], norm):
+        limit, reported = _CLIP_BATCHES[i][2], got["norms"][i]
+        if same_end(moved, wanted) and same_end(reported, norm):
             continue
-        if type(got["norms"][i]) is Raised:
-            return fill(STEP_RAISED, error=brief(got["norms"][i]))
+        if type(reported) is Raised:
+            return fill(STEP_RAISED, error=brief(reported))
         if same_end(moved, wanted):
-            return fill(OTHER_NORM, norm=brief(norm), got=brief(got["norms"][i]))
+            return fill(OTHER_NORM, norm=brief(norm), got=brief(reported))
         if not math.isfinite(norm):
             return fill(NOT_SKIPPED, norm=brief(norm), moved=moved.norm())
         return fill(
             OTHER_MOVE,
             norm=brief(norm),
-            limit=LIMIT,
-            so=SO_NOT_CLIPPED if norm < LIMIT else SO_CLIPPED,
+            limit=limit,
+            so=SO_NOT_CLIPPED if norm < limit else fill(SO_CLIPPED, length=_RATE * limit),
             moved=moved.norm(),
             wanted=wanted.norm(),
+            report="" if same_end(reported, norm) else fill(REPORTED_TOO, got=brief(reported)),
         )
     return fill(OTHER_SCALES, got=str(got["scales"]), want=str(want["scales"]))
+
+
+def _clipped_norm(got, want):
+    """Whether each finite norm is at most its limit, and right below it."""
+    if not same_end(got["moved"], want["moved"]):
+        return None
+    for reported, norm, (*_, limit) in zip(got["norms"], want["norms"], _CLIP_BATCHES, strict=True):
+        if math.isfinite(norm) and not same_end(reported, min(norm, limit)):
+            return None
+    return "norm-after-clipping"
 
 
 CLIP = Loop(
@@ -328,13 +365,14 @@ CLIP = Loop(
     solutions.clipped_step,
     _clip_evidence,
     lambda shown: shown["moved"],
+    _clipped_norm,
 )
 
 
 @check(run_clipped_step)
 def check_clipped_step(got):
     """A step clipped by its true norm, under a scale that overflows at first."""
-    CLIP.judge(got, check_clipped_step.known_wrong)
+    judge(CLIP, got, check_clipped_step.known_wrong)
 
 
 _CLIP = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"

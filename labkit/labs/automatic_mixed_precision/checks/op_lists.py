@@ -8,7 +8,7 @@ from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import seeded
+from labkit.labs.engine.loop_ends import brief, seeded
 from labkit.labs.engine.messages import came
 from labkit.labs.engine.reading import failure
 
@@ -21,12 +21,14 @@ NOT_LISTED = (
 WEIGHT_CHANGED = "After the block a weight is {got}{rounded}."
 OTHER_VALUES = "{call} gives other values than without it."
 NO_GRADIENT = "A weight has no float32 gradient. Does your cast cut the graph?"
+CUT = "The loss has no path back to the weights: {error}. Does your cast cut the graph?"
 STAYS_NARROW = "After the block the network still computes in 16 bits."
 RAISED = "{call} raised: {error}."
 RAISED_BY = "{call} raised {error}."
 NO_TENSOR = "{call} gives {came}. Do you return what func returns?"
 CASE_DTYPE = "{call} is {got}; torch.autocast gives {want}. {why}"
 KEPT_NARROW = "A name of `WIDE` gets float32, also where 16 bits came."
+NOT_NARROWED = "`@` arrives as the name `matmul`, which is in `LOW`."
 OTHER_BITS = "{call} has the right dtype and other bits than torch.autocast's."
 
 
@@ -123,7 +125,10 @@ def check_mini_autocast(shown, seed):
                     raise Mistake(NOT_LISTED, call=call, came=came(got))
                 if not torch.equal(got, case()):
                     raise Mistake(OTHER_VALUES, call=call)
-    _value(shown["loss"], "loss.backward()")
+    loss = shown["loss"]
+    if type(loss) is Raised and "does not require grad" in loss.message:
+        raise Mistake(CUT, error=brief(loss))
+    _value(loss, "loss.backward()")
     weights = _network().parameters()
     if not all(_fits(g, w) for g, w in zip(shown["gradients"], weights, strict=True)):
         raise Mistake(NO_GRADIENT)
@@ -162,7 +167,7 @@ def _judge_case(text, case, dtype, shown):
             call=call,
             got=name_of(got.dtype),
             want=name_of(want.dtype),
-            why=KEPT_NARROW if keeps else "",
+            why=_why(text, keeps, got, dtype),
             misconception=None if keeps else _idea(text, got, dtype),
             search=not keeps,
         )
@@ -172,6 +177,12 @@ def _judge_case(text, case, dtype, shown):
         late = case().detach().to(want.dtype)
     idea = "casting-the-output-is-enough" if torch.equal(got, late) else None
     raise Mistake(OTHER_BITS, call=call, misconception=idea)
+
+
+def _why(text, keeps, got, dtype):
+    if keeps:
+        return KEPT_NARROW
+    return NOT_NARROWED if text == "x @ w" and got.dtype is torch.float32 else ""
 
 
 def _narrows(shown, dtype):

@@ -2,11 +2,12 @@
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import outside
-from labkit.labs.engine import attempt, check
+from labkit.labs.automatic_mixed_precision.checks.shared import judge, outside
+from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end, seeded
 from labkit.labs.engine.messages import fill
@@ -24,9 +25,19 @@ HOLDS_SCALE = (
 )
 TOO_FAR = "In step {i} {name} moved {times:.2g} times as far as it should."
 AGAINST = "In step {i} {name} went against its way. Which labels does its loss compare with?"
-OFF_ITS_WAY = "In step {i} {name} went {away:.0%} off its way."
+OFF_ITS_WAY = "In step {i} {name} went {away:.0%} off its way.{why}"
+OLD_D = (
+    " G was trained against D's weights from before D's step. Does D step first, and does G's loss "
+    "have an autocast block of its own?"
+)
 GAN_SCALE = "After step {i} the scale is {got:g}; {want:g} is wanted."
-GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted."
+GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted.{why}"
+THE_OTHER = " That is the loss of {name}."
+THE_SCALE = " That is {scale:g} times as much, the scale."
+LOSS_IN_16_BITS = (
+    "Each of your losses, such as {loss}, is a value of FP16, so they were computed in 16 bits. "
+    "Under autocast binary_cross_entropy_with_logits runs in float32. Where does the block end?"
+)
 ENDS_DIFFER = "The ends differ."
 
 _GAN_SCALE = 2.0**12
@@ -88,20 +99,40 @@ def _gan_evidence(got, want):
             away = (moved - wanted).norm() / wanted.norm()
             if away > 50:
                 times = moved.norm() / wanted.norm()
-                scale = want["scales"][i - 1] if i else _GAN_SCALE
+                scale = _scale_before(want, i)
                 return fill(HOLDS_SCALE, i=i, name=name, times=times, scale=scale)
             if (moved - times * wanted).norm() < 0.02 * moved.norm():
                 return fill(TOO_FAR, i=i, name=name, times=times)
             if moved @ wanted < -0.5 * moved.norm() * wanted.norm():
                 return fill(AGAINST, i=i, name=name)
-            return fill(OFF_ITS_WAY, i=i, name=name, away=away)
+            why = OLD_D if name == "G" and same_end(moved, GAN.end(_against_old_d)["G"][i]) else ""
+            return fill(OFF_ITS_WAY, i=i, name=name, away=away, why=why)
         if got["scales"][i] != want["scales"][i]:
             return fill(GAN_SCALE, i=i, got=got["scales"][i], want=want["scales"][i])
         other = first_other(losses, want["losses"][i])
         if other:
             place, a, b = other
-            return fill(GAN_LOSS, i=i, name="DG"[place], got=brief(a), want=brief(b))
+            why = _why_loss(a, place, want, i)
+            return fill(GAN_LOSS, i=i, name="DG"[place], got=brief(a), want=brief(b), why=why)
     return ENDS_DIFFER
+
+
+def _against_old_d(*arguments):
+    # The block's cache keeps 16-bit copies of the weights that D had before its step.
+    with torch.autocast("cpu", dtype=torch.float16):
+        return solutions.gan_step(*arguments)
+
+
+def _why_loss(got, place, want, i):
+    """What a loss is that is not the one wanted."""
+    scale = _scale_before(want, i)
+    if same_end(got, want["losses"][i][1 - place]):
+        return fill(THE_OTHER, name="GD"[place])
+    return fill(THE_SCALE, scale=scale) if same_end(got, want["losses"][i][place] * scale) else ""
+
+
+def _scale_before(want, i):
+    return want["scales"][i - 1] if i else _GAN_SCALE
 
 
 GAN = Loop(
@@ -115,7 +146,11 @@ GAN = Loop(
 @check(run_gan_step)
 def check_gan_step(got):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
-    GAN.judge(got, check_gan_step.known_wrong)
+    judge(GAN, got, check_gan_step.known_wrong)
+    # Fourteen losses of float32 are all values of FP16 once in 2**182.
+    losses = torch.tensor([float(loss) for pair in got["losses"] for loss in pair])
+    if torch.equal(losses.half().float(), losses):
+        raise Mistake(LOSS_IN_16_BITS, loss=losses[0].item())
 
 
 _STOP_AT_INF_IN_D = """\
@@ -147,15 +182,42 @@ check_gan_step.slip(
     "The scaler checks each optimizer apart. Who need not wait?",
     swap=("scaler.step(d_optimizer)", f"scaler.step(d_optimizer)\n{_STOP_AT_INF_IN_D}"),
 )
+_CUT = "D's loss must not reach G through the fakes. Where is that path cut?"
 check_gan_step.slip(
-    "detach-is-optional",
-    "One graph was walked twice. Which loss must not reach through G, and where is that cut?",
-    swap=("discriminator(fake.detach())", "discriminator(fake)"),
+    "detach-is-optional", _CUT, swap=("discriminator(fake.detach())", "discriminator(fake)")
 )
+
+
+@check_gan_step.wrong("detach-is-optional", _CUT)
+def _(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
+    """With the `retain_graph=True` that torch's error proposes."""
+    bce = F.binary_cross_entropy_with_logits
+    d_optimizer.zero_grad()
+    g_optimizer.zero_grad()
+    with torch.autocast(device, dtype=torch.float16):
+        fake = generator(noise)
+        on_real, on_fake = discriminator(real), discriminator(fake)
+        d_loss = bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))
+    scaler.scale(d_loss).backward(retain_graph=True)
+    scaler.step(d_optimizer)
+    with torch.autocast(device, dtype=torch.float16):
+        on_fake = discriminator(fake)
+        g_loss = bce(on_fake, torch.ones_like(on_fake))
+    scaler.scale(g_loss).backward()
+    scaler.step(g_optimizer)
+    scaler.update()
+    return d_loss.item(), g_loss.item()
+
+
 check_gan_step.slip(
     "g-backward-leaves-d-alone",
     "G's loss runs through D, and fills its gradients too. When must they be emptied?",
     swap=(f"    d_optimizer.zero_grad()\n{_D_STEPS}", f"{_D_STEPS}    d_optimizer.zero_grad()\n"),
+)
+check_gan_step.slip(
+    "g-backward-leaves-d-alone",
+    "G's loss runs through D, and fills its gradients too. When must they be emptied?",
+    cut="d_optimizer.zero_grad()",
 )
 check_gan_step.slip(
     "gradients-reset-themselves",
