@@ -141,7 +141,7 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 #
 # - **Input:** an FP32 model on the CPU, `loss_fn(outputs, targets)`, optimizer, `GradScaler`, and pairs `(inputs, targets)`,
 #   possibly from a generator. The caller has opened `emulate_gpu()`.
-# - **Output:** one loss per batch as a Python float, *not* scaled: about 9.6e-05 for the first step above.
+# - **Output:** one loss per batch as a Python float, *not* scaled: about 2.4e-04 for the first step above.
 # - **Edge cases:** `.grad` may hold old gradients, also before the first step; they must not count. Compute the loss inside the block, as `learn` does. The first scales may be too large, so that steps are skipped.
 
 
@@ -360,7 +360,7 @@ same = layer.weight.half().float() == layer.weight
 claim("to FP16 and back: over 99 of 100 weights have changed", same.double().mean() < 0.01)
 
 # %% [markdown]
-# No: under autocast the *parameter* itself is the FP32 weight. The copy is 16-bit: autocast makes it at the first use in a block and drops it when the block
+# No: under autocast the *parameter* itself is the FP32 weight. The copy is 16-bit: autocast makes it at the first use in a block and drops it when the outermost block
 # ends. Only a model that is stored in 16 bits needs masters. Casting such a model back to FP32 does not restore the lost bits.
 #
 # **A stopping point.** You repaired underflow with a scale and swamping with masters. Sitting B builds the
@@ -486,7 +486,7 @@ claim(f"200 overflows in a row: {whose(advance)} scale is 0", scale == 0)
 #
 # Megatron-LM's scaler has two more settings. A **minimum scale** stops the fall, but not the NaN: watch the loss as well.
 # With **hysteresis** h, the first h − 1 overflows only skip their step. From the next one on, each also lowers the scale, until growth
-# resets the counter to h. So one bad batch costs one step and no halving.
+# resets the counter to h. So with h = 2 the first bad batch after a growth costs one step and no halving.
 #
 # With sharded parameters each GPU holds the gradients of its own shard only, so **all ranks must agree on `found_inf`**. Here rank 1 alone finds an inf.
 
@@ -499,8 +499,8 @@ print("each for itself:", alone)
 print("after an all-reduce (max) of found_inf:", agreed)
 
 # %% [markdown]
-# Without agreement rank 0 steps while rank 1 skips, and then they scale by different numbers. FSDP's `ShardedGradScaler` all-reduces the
-# flag. DDP needs no such step, because every rank holds the same averaged gradients.
+# Without agreement rank 0 steps while rank 1 skips, and then they scale by different numbers. FSDP1's `ShardedGradScaler`, or `GradScaler` itself on FSDP2's
+# tensors, all-reduces the flag. DDP needs no such step, because every rank holds the same averaged gradients.
 #
 # ### Unscale and step
 #

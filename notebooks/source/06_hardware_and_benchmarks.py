@@ -175,7 +175,7 @@ DeviceCard(detect())
 
 # %% [markdown]
 # **AMD.** A ROCm build of torch also calls its GPUs `cuda`, and sets `torch.version.hip`. Instinct
-# cards have Matrix Cores for FP16 and BF16, from MI300 on also for FP8, and on MI355X for FP4. The rules
+# cards have Matrix Cores from MI100 on, for FP16 and BF16; from MI300 on also for FP8, and from MI350X on for FP4. The rules
 # above do not apply: an MI300X reports capability `(9, 4)`, and `is_bf16_supported()` is always true.
 # Ask `get_device_properties(0).gcnArchName` instead; on an MI300X it begins with `gfx942`.
 #
@@ -186,7 +186,7 @@ DeviceCard(detect())
 # %% [markdown]
 # ### Peaks: printed and achieved
 #
-# A **peak** is arithmetic: units, times operations that each can start per clock, times clocks per second. An H100 has 528 Tensor
+# A **peak** is arithmetic: units, times operations that each can start per clock, times clocks per second. An H100 SXM5 has 528 Tensor
 # Cores. Each starts 512 FP16 multiply-adds per clock, at 1830 MHz, and a multiply-add counts as two operations:
 
 # %%
@@ -197,7 +197,8 @@ print(f"{2 * 528 * 512 * 1830e6 / 1e12:.1f} TFLOP/s")
 # the one for ordinary weights.
 #
 # Matmuls do not reach 989: power limits the clock under full load, and few shapes
-# fill all units. The next cell compares dense BF16 peaks with the fastest matmuls of a *published* search over shapes.
+# fill all units. The next cell compares dense BF16 peaks with the fastest matmuls of a *published* search over shapes
+# (caches reset between runs).
 
 # %%
 from labkit.devices.roofline import matmul_work, roofs
@@ -510,9 +511,9 @@ print(trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=8))
 
 # %% [markdown]
 # *CPU total* includes the operators that an operator calls. `aten::linear` calls `aten::addmm`, so the *CPU total* of
-# each includes the same matmul. **Self** times do not overlap, so their sum is the time spent in operators. Time between operators,
-# such as loading data, is missing. On a GPU
-# read *Self CUDA* (`self_device_time_total`).
+# each includes the same matmul. **Self** times do not overlap, so their sum is the time spent in operators. Python time between them is
+# missing, unless a row of its own records it, as for `Optimizer.step` or a DataLoader. On a GPU
+# read *Self CUDA* (`self_device_time_total`), where each kernel also has a row of its own: add up the operators or the kernels, not both.
 #
 # How much can faster matmuls bring?
 
@@ -726,7 +727,7 @@ impact = accuracy_impact(("fp32", "bf16"), make=small, seeds=range(3), epochs=2,
 impact
 
 # %% [markdown]
-# With 359 test images, one image is 0.28 points: the measure cannot show less.
+# With 359 test images, one image is 0.28 points: one run cannot show less.
 #
 # ### Optional: a recording with a bad control
 #
