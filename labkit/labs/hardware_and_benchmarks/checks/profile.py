@@ -34,7 +34,7 @@ _SPEEDUPS = {
     "counted twice": (
         "You multiply by the number of calls, but `self_cpu_time_total` is the time of all calls."
     ),
-    "one call": ("You divide by the number of calls, but the step takes the time of all of them."),
+    "one call": "You divide by the number of calls, but the step takes the time of all of them.",
     "no rest": "You leave out the time of the other operators afterwards.",
     "microseconds": "Your answer is the microseconds that are saved.",
     "percent": "Your answer is in percent; 1.5 times as fast is 1.5.",
