@@ -101,17 +101,16 @@ _RECIPES = {
     ("NVIDIA H100 80GB HBM3", (9, 0)): _BF16,
     ("NVIDIA B200", (10, 0)): _BF16_TWO_DIGITS,
 }
-_GPUS = [*_RECIPES]  # what goes beside the answer: no recipes
-_ASKED_BEFORE = "NVIDIA GeForce RTX 2080"  # the program asks for TF32 before recipe() does
+# What goes beside the answer, and the setting before it: no recipes.
+_GPUS = [(*gpu, "tf32" if "RTX 2080" in gpu[0] else "ieee") for gpu in _RECIPES]
 
 
 def run_recipe(recipe):
     """`recipe` on simulated GPUs, with the setting for float32 matmuls that it leaves."""
     found = []
-    for name, capability in _GPUS:
+    for name, capability, before in _GPUS:
         with simulated_gpu(name, capability) as matmul_precision:
-            if name == _ASKED_BEFORE:
-                torch.backends.cuda.matmul.fp32_precision = "tf32"
+            torch.backends.cuda.matmul.fp32_precision = before
             got = attempt(recipe)
             found.append((got, matmul_precision()))
     return found
@@ -120,7 +119,7 @@ def run_recipe(recipe):
 @check(run_recipe)
 def check_recipe(answers):
     """The dtype, the scaler and TF32 of thirteen GPUs, from what torch says of them."""
-    for (name, capability), (got, switch) in zip(_GPUS, answers, strict=True):
+    for (name, capability, before), (got, switch) in zip(_GPUS, answers, strict=True):
         (dtype, scaler), why = _RECIPES[name, capability]
         where = f"On {name}, capability {capability},"
         if isinstance(got, Raised):
@@ -133,10 +132,10 @@ def check_recipe(answers):
             why = _SCALERS[dtype] if chosen == dtype else why
             want = (dtype, scaler)
             raise Mistake(_OTHER_RECIPE, where=where, got=str(found), want=str(want), why=why)
-        want, why = ("tf32", _HAS_TF32) if capability >= (8, 0) else ("ieee", _NO_TF32)
-        if name == _ASKED_BEFORE:
-            want, why = "tf32", _WAS_TF32
+        has_tf32 = capability >= (8, 0)
+        want = "tf32" if has_tf32 else before
         if switch != want:
+            why = _HAS_TF32 if has_tf32 else _WAS_TF32 if before == "tf32" else _NO_TF32
             raise Mistake(_OTHER_SWITCH, where=where, got=f'"{switch}"', want=f'"{want}"', why=why)
 
 

@@ -43,9 +43,6 @@ _ROUNDED = "Your answer is rounded; leave it as it is."
 _NOT_BELOW_1 = "Matmuls become slower here, so the step does too: the answer is below 1."
 _MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
 _CALLERS = ("aten::linear", "aten::matmul")
-# As torch's addmm does where the result must begin as the bias.
-_BIAS = ("aten::addmm", 90.0, [("aten::expand", 4.0, []), ("aten::copy_", 30.0, [])])
-_COPIED_BIAS = [("aten::linear", 5.0, [("aten::t", 3.0, []), _BIAS]), ("aten::relu", 20.0, [])]
 
 
 def _steps(seed):
@@ -53,7 +50,10 @@ def _steps(seed):
     draw = random.Random(seed)
     step = drawn_step(draw.randrange(4, 9), draw.randrange(50, 300))
     drawn = step, draw.randrange(15, 60) / 10
-    return STEPS | {"a matmul that copies its bias": (_COPIED_BIAS, 3.0), "a drawn step": drawn}
+    # The result of torch's addmm begins as a copy of the bias.
+    addmm = "aten::addmm", 90.0, [("aten::expand", 4.0, []), ("aten::copy_", 30.0, [])]
+    copied = [("aten::linear", 5.0, [("aten::t", 3.0, []), addmm]), ("aten::relu", 20.0, [])]
+    return STEPS | {"a matmul that copies its bias": (copied, 3.0), "a drawn step": drawn}
 
 
 def run_speedup(speedup, seed):
