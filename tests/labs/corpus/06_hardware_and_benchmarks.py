@@ -655,7 +655,7 @@ speedup = changed('"aten::bmm"}', '"aten::bmm", "aten::linear", "aten::matmul"}'
 
 
 # %% wrong speedup: without aten::
-#    says: The matmuls take
+#    says: Their keys begin with `aten::`
 speedup = changed('{"aten::mm", "aten::addmm", "aten::bmm"}', '{"mm", "addmm", "bmm"}')
 
 
@@ -1145,3 +1145,46 @@ def verdict(ratios, control, margin, t):
 def verdict(ratios, control, margin, t):
     over = [ratio / same for ratio, same in zip(ratios, control)]
     return ours.verdict(over, [1.0] * len(control), margin, t)
+
+
+# %% wrong recipe: a scaler or None
+#    says: is None; True or False is asked for
+#    never: is there a `return`
+def recipe():
+    dtype, scaler = ours.recipe()
+    return dtype, scaler or None
+
+
+# %% wrong least-time: bytes over the peak, operations over the bandwidth
+#    says: You divide operations by the bandwidth
+least_time = changed("k / peak", "k / tmp", "/ bandwidth", "/ peak", "tmp", "bandwidth")
+
+
+# %% wrong least-time: the roofline alone
+#    idea: a-launch-takes-no-time
+#    says: takes 0.4695 us
+def least_time(m, n, k, size, peak, bandwidth, launch):
+    operations, moved = 2 * m * n * k, size * (m * k + k * n + m * n)
+    speed = min(peak, operations / moved * bandwidth)
+    return operations / speed, "compute" if speed == peak else "memory"
+
+
+# %% wrong speedup: the share
+#    says: the matmuls' share of the time
+speedup = changed("return before / (before - matmuls + matmuls / factor)", "return matmuls / before")
+
+
+# %% wrong verdict: the variance for the deviation
+#    says: The interval of the ratios goes from
+verdict = changed("t * stdev(logs)", "t * stdev(logs) ** 2")
+
+
+# %% wrong verdict: around the median
+#    says: three fast rounds of five
+def verdict(ratios, control, margin, t):
+    def around_median(values):
+        logs = [math.log(value) for value in values]
+        off = statistics.median(logs) - statistics.fmean(logs)
+        return [math.exp(log + off) for log in logs]
+
+    return ours.verdict(around_median(ratios), around_median(control), margin, t)

@@ -26,6 +26,7 @@ LAB = "06_hardware_and_benchmarks"
 
 _CRASHED = "{where} `recipe()` raised {error}."
 _NO_DTYPE = "{where} `recipe()[0]` is {came}; a torch.dtype such as torch.bfloat16 is asked for."
+_NO_SCALER = "{where} `recipe()[1]` is None; True or False is asked for."
 _OTHER_RECIPE = "{where} `recipe()` returns {got}; it should return {want}. {why}"
 _OTHER_SWITCH = (
     "{where} `recipe()` leaves `torch.backends.cuda.matmul.fp32_precision` as {got}; {want} is "
@@ -63,6 +64,7 @@ _KINDS = {
     "values": "You move one byte for each value, but a value has {size} bytes here.",
     "two bytes": "You move two bytes for each value, but a value has {size} here.",
     "bits": "You move 8 times too much: `size` counts bytes, not bits.",
+    "exchanged": "You divide operations by the bandwidth and bytes by the peak: exchange them.",
     "microseconds": "Your time is in microseconds; seconds are asked for.",
 }
 _OTHER_BOUND = (
@@ -127,6 +129,8 @@ def check_recipe(answers):
         chosen, scaled = several(got, 2, call="recipe()")
         if not isinstance(chosen, torch.dtype):
             raise Mistake(_NO_DTYPE, where=where, came=came(chosen))
+        if scaled is None:
+            raise Mistake(_NO_SCALER, where=where)
         found = chosen, truth(scaled, call="recipe()[1]")
         if found != (dtype, scaler):
             why = _SCALERS[dtype] if chosen == dtype else why
@@ -212,6 +216,7 @@ def check_least_time(answers, seed):
         if not near(seconds, longest):
             alone = {"computing": computing, "moving": moving, "launching": launch}
             kind = only_fit(seconds, alone)
+            seconds = alone.get(kind, seconds)  # with no other last digit than the time beside it
             kind = kind or only_fit(seconds, _other_times(inputs, computing, moving))
             other = _OWN_LAUNCH if seconds > longest and not launch else _TIMES_LONGER
             why = fill(_KINDS.get(kind, other), times=seconds / longest, size=size)
@@ -236,6 +241,7 @@ def _other_times(inputs, computing, moving):
         "values": max(computing, moving / size, launch),
         "two bytes": max(computing, 2 * moving / size, launch),
         "bits": max(computing, 8 * moving, launch),
+        "exchanged": max(computing * rate / bandwidth, moving * bandwidth / rate, launch),
         "microseconds": 1e6 * max(computing, moving, launch),
     }
 

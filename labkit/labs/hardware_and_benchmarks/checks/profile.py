@@ -37,9 +37,11 @@ _SPEEDUPS = {
     "one call": "You divide by the number of calls, but the step takes the time of all of them.",
     "no rest": "You leave out the time of the other operators afterwards.",
     "microseconds": "Your answer is the microseconds that are saved.",
+    "share": "Your answer is the matmuls' share of the time.",
     "percent": "Your answer is in percent; 1.5 times as fast is 1.5.",
 }
 _ROUNDED = "Your answer is rounded; leave it as it is."
+_NO_MATMUL = "Your answer is 1, as without matmuls. Their keys begin with `aten::`."
 _NOT_BELOW_1 = "Matmuls become slower here, so the step does too: the answer is below 1."
 _MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
 _CALLERS = ("aten::linear", "aten::matmul")
@@ -98,8 +100,8 @@ def _why(kind, factor):
 
 
 def _other_why(value, want):
-    if value == 1 > want:
-        return _NOT_BELOW_1
+    if value == 1:
+        return _NOT_BELOW_1 if want < 1 else _NO_MATMUL
     return _ROUNDED if value in {round(want, places) for places in range(1, 5)} else ""
 
 
@@ -133,6 +135,7 @@ def _other_speedups(rows, factor, before, matmuls):
         "counted twice": counted(lambda calls: calls),
         "one call": counted(lambda calls: 1 / calls),
         "microseconds": matmuls - matmuls / factor,
+        "share": share,
         "percent": 100 * before / after,
     }
     if matmuls:
