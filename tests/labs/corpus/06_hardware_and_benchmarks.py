@@ -136,7 +136,7 @@ recipe = changed('"GTX 16" not in', '"GTX 1660" not in')
 
 
 # %% wrong recipe: everything with a 16 in its name
-#    says: V100-SXM2-16GB
+#    says: The 16 in its name counts gigabytes
 recipe = changed('"GTX 16" not in', '"16" not in')
 
 
@@ -269,7 +269,7 @@ least_time = changed("max(times", "min(times")
 
 
 # %% wrong least-time: in microseconds
-#    says: Your time is 1e+06 times the longest of the three
+#    says: Your time is in microseconds
 least_time = changed("return times[bound]", "return 1e6 * times[bound]")
 
 
@@ -301,12 +301,12 @@ least_time = changed("(m * k + k * n + m * n)", "k * (m + n)")
 
 
 # %% wrong least-time: the result twice, read and written
-#    says: moving
+#    says: You move the result twice
 least_time = changed("+ m * n)", "+ 2 * m * n)")
 
 
 # %% wrong least-time: two-byte values only
-#    says: Your time is
+#    says: You move two bytes for each value, but a value has 4 here
 least_time = changed("size * (", "2 * (")
 
 
@@ -650,12 +650,12 @@ speedup = changed(', "aten::bmm"}', "}")
 
 
 # %% wrong speedup: what calls the matmuls, too
-#    says: the step takes
+#    says: You also count what calls the matmuls
 speedup = changed('"aten::bmm"}', '"aten::bmm", "aten::linear", "aten::matmul"}')
 
 
 # %% wrong speedup: without aten::
-#    says: The matmuls take
+#    says: Their keys begin with `aten::`
 speedup = changed('{"aten::mm", "aten::addmm", "aten::bmm"}', '{"mm", "addmm", "bmm"}')
 
 
@@ -713,13 +713,13 @@ def speedup(profile, factor):
 
 
 # %% wrong speedup: in percent
-#    says: the step takes
+#    says: in percent
 def speedup(profile, factor):
     return 100 * ours.speedup(profile, factor)
 
 
 # %% wrong speedup: rounded
-#    says: the step takes
+#    says: Your answer is rounded
 def speedup(profile, factor):
     return round(ours.speedup(profile, factor), 2)
 
@@ -870,7 +870,7 @@ def verdict(ratios, control, margin, t):
 
 
 # %% wrong verdict: the control's own interval is subtracted
-#    says: leaves out 1: with that distance on both sides
+#    says: leaves out 1: widened on both sides
 def verdict(ratios, control, margin, t):
     shift = statistics.fmean(map(math.log, control))
     return ours.verdict([r / math.exp(shift) for r in ratios], [0.99, 1.0, 1.01], margin, t)
@@ -916,12 +916,14 @@ verdict = changed("math.log(1 + margin)", "-math.log(1 - margin)")
 # %% wrong verdict: n in the deviation
 #    says: a little too wide
 #    says: crosses an end of the margin
+#    says: divide by n - 1
 verdict = changed("import fmean, stdev", "import fmean, pstdev as stdev")
 
 
 # %% wrong verdict: the root of n - 1
 #    says: just within
 #    says: All of the interval lies inside the margin
+#    says: divide by the root of n
 verdict = changed("len(logs) ** 0.5", "(len(logs) - 1) ** 0.5")
 
 
@@ -931,7 +933,7 @@ verdict = changed("t * stdev(logs) / len(logs) ** 0.5", "t * stdev(logs)")
 
 
 # %% wrong verdict: no t
-#    says: The interval of the ratios goes from
+#    says: an interval without t
 verdict = changed("t * stdev", "stdev")
 
 
@@ -984,7 +986,7 @@ verdict = changed("max(0.0, least, -most)", "abs(least + most) / 2")
 
 
 # %% wrong verdict: a bad control makes everything inconclusive
-#    says: faster than the drift
+#    says: a control that just leaves out 1
 #    says: All of the interval lies below the margin: faster
 verdict = changed(
     "    if -limit < low", '    if away:\n        return "inconclusive"\n    if -limit < low'
@@ -1010,10 +1012,179 @@ timed = changed(
 
 
 # %% wrong speedup: averages of one call
-#    says: the step takes
+#    says: You divide by the number of calls
 def speedup(profile, factor):
     entries = profile.key_averages()
     own = {e.key: e.self_cpu_time_total / e.count for e in entries}
     matmuls = sum(own.get(f"aten::{k}", 0) for k in ("mm", "addmm", "bmm"))
     before = sum(own.values())
     return before / (before - matmuls + matmuls / factor)
+
+
+# %% right recipe: labkit's own rules, and a list
+def recipe():
+    from labkit.devices import Description, device_of
+
+    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    gpu = device_of(Description(name=name, kind="cuda", capability="{}.{}".format(*capability)))
+    if gpu.dtypes["bf16"].accelerated.answer:
+        torch.set_float32_matmul_precision("high")
+        return [torch.bfloat16, False]
+    return [torch.float16, True] if gpu.matrix_units.answer else [torch.float32, False]
+
+
+# %% wrong recipe: the setting is put back to ieee elsewhere
+#    says: The setting was "tf32" before
+def recipe():
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    return ours.recipe()
+
+
+# %% wrong recipe: capabilities as text
+#    says: as text "10.0" comes before "8.0"
+def recipe():
+    capability = "{}.{}".format(*torch.cuda.get_device_capability())
+    if capability >= "8.0":
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        return torch.bfloat16, False
+    has_cores = capability >= "7.0" and "GTX 16" not in torch.cuda.get_device_name()
+    return (torch.float16, True) if has_cores else (torch.float32, False)
+
+
+# %% wrong least-time: a launch of 0 taken for none given
+#    says: A launch takes 0 s here
+least_time = changed('"overhead": launch', '"overhead": launch or 5e-6')
+
+
+# %% wrong timed: torch.cuda in place of the argument
+#    says: Use the argument `cuda`
+def timed(cuda, work, repeats):
+    return ours.timed(torch.cuda, work, repeats)
+
+
+# %% wrong timed: the warm-up among the calls
+#    idea: the-first-run-is-like-the-others
+#    says: The first call, which warms up, is among those
+def timed(cuda, work, repeats):
+    times = []
+    for _ in range(repeats + 1):
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+# %% wrong timed: one start for all ends
+#    says: Your intervals grow from call to call
+def timed(cuda, work, repeats):
+    work()
+    times, start = [], cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(repeats):
+        end = cuda.Event(enable_timing=True)
+        work()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+# %% wrong speedup: the matmuls by their totals
+#    says: also counts what they call
+speedup = changed("matmuls = sum(e.self_cpu_time_total", "matmuls = sum(e.cpu_time_total")
+
+
+# %% wrong speedup: times the number of calls
+#    says: You multiply by the number of calls
+speedup = changed(
+    "before = sum(e.self_cpu_time_total",
+    "before = sum(e.count * e.self_cpu_time_total",
+    "matmuls = sum(e.self_cpu_time_total",
+    "matmuls = sum(e.count * e.self_cpu_time_total",
+)
+
+
+# %% wrong speedup: nothing but matmuls afterwards
+#    says: You leave out the time of the other operators
+speedup = changed("before - matmuls + matmuls / factor", "matmuls / factor or before")
+
+
+# %% wrong speedup: microseconds saved
+#    says: the microseconds that are saved
+speedup = changed(
+    "return before / (before - matmuls + matmuls / factor)", "return matmuls - matmuls / factor"
+)
+
+
+# %% wrong verdict: widened by the far end of the control
+#    says: the distance of its nearer end
+verdict = changed("max(0.0, least, -most)", "0.0 if least < 0 < most else max(-least, most)")
+
+
+# %% wrong verdict: widened by half the width of the control's interval
+#    says: the distance of its nearer end
+verdict = changed("max(0.0, least, -most)", "0.0 if least < 0 < most else (most - least) / 2")
+
+
+# %% wrong verdict: a margin of 2 percent always
+#    says: The margin allows 0.8696 to 1.15
+verdict = changed("math.log(1 + margin)", "math.log(1.02)")
+
+
+# %% wrong verdict: 1.96 for t
+#    says: 1.96 in place of t
+def verdict(ratios, control, margin, t):
+    return ours.verdict(ratios, control, margin, 1.96)
+
+
+# %% wrong verdict: ratios over the control's, round by round
+#    says: widen their interval instead
+def verdict(ratios, control, margin, t):
+    over = [ratio / same for ratio, same in zip(ratios, control)]
+    return ours.verdict(over, [1.0] * len(control), margin, t)
+
+
+# %% wrong recipe: a scaler or None
+#    says: is None; True or False is asked for
+#    never: is there a `return`
+def recipe():
+    dtype, scaler = ours.recipe()
+    return dtype, scaler or None
+
+
+# %% wrong least-time: bytes over the peak, operations over the bandwidth
+#    says: You divide operations by the bandwidth
+least_time = changed("k / peak", "k / tmp", "/ bandwidth", "/ peak", "tmp", "bandwidth")
+
+
+# %% wrong least-time: the roofline alone
+#    idea: a-launch-takes-no-time
+#    says: takes 0.4695 us
+def least_time(m, n, k, size, peak, bandwidth, launch):
+    operations, moved = 2 * m * n * k, size * (m * k + k * n + m * n)
+    speed = min(peak, operations / moved * bandwidth)
+    return operations / speed, "compute" if speed == peak else "memory"
+
+
+# %% wrong speedup: the share
+#    says: the matmuls' share of the time
+speedup = changed("return before / (before - matmuls + matmuls / factor)", "return matmuls / before")
+
+
+# %% wrong verdict: the variance for the deviation
+#    says: The interval of the ratios goes from
+verdict = changed("t * stdev(logs)", "t * stdev(logs) ** 2")
+
+
+# %% wrong verdict: around the median
+#    says: three fast rounds of five
+def verdict(ratios, control, margin, t):
+    def around_median(values):
+        logs = [math.log(value) for value in values]
+        off = statistics.median(logs) - statistics.fmean(logs)
+        return [math.exp(log + off) for log in logs]
+
+    return ours.verdict(around_median(ratios), around_median(control), margin, t)

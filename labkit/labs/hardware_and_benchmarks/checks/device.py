@@ -26,6 +26,7 @@ LAB = "06_hardware_and_benchmarks"
 
 _CRASHED = "{where} `recipe()` raised {error}."
 _NO_DTYPE = "{where} `recipe()[0]` is {came}; a torch.dtype such as torch.bfloat16 is asked for."
+_NO_SCALER = "{where} `recipe()[1]` is None; True or False is asked for."
 _OTHER_RECIPE = "{where} `recipe()` returns {got}; it should return {want}. {why}"
 _OTHER_SWITCH = (
     "{where} `recipe()` leaves `torch.backends.cuda.matmul.fp32_precision` as {got}; {want} is "
@@ -38,12 +39,14 @@ _SCALERS = {
 }
 _HAS_TF32 = "Tensor Cores take TF32 from capability 8.0 on."
 _NO_TF32 = "This GPU has no TF32, so leave the setting as it was."
+_WAS_TF32 = 'The setting was "tf32" before; this GPU has no TF32, so leave it as it was.'
 
 _OTHER_TIME = (
     "`{call}` takes {got} us; computing takes {computing} us, moving {moving} us and launching "
     "{launching} us. {why}"
 )
-_TIMES_LONGER = "Your time is {times:.4g} times the longest of the three."
+_TIMES_LONGER = "Your time is {times:.6g} times the longest of the three."
+_OWN_LAUNCH = "A launch takes 0 s here: keep that time, and put no other in its place."
 _KINDS = {
     "sum": "Your time is the sum of the three, but they overlap.",
     "two": "Your time is the sum of computing and moving, but they overlap.",
@@ -57,8 +60,12 @@ _KINDS = {
         "too, to 0, so count 2 k, as the peak does."
     ),
     "inputs": "You move only the two inputs, but the result crosses the bus too.",
+    "result twice": "You move the result twice; it is written once, and not read.",
     "values": "You move one byte for each value, but a value has {size} bytes here.",
+    "two bytes": "You move two bytes for each value, but a value has {size} here.",
     "bits": "You move 8 times too much: `size` counts bytes, not bits.",
+    "exchanged": "You divide operations by the bandwidth and bytes by the peak: exchange them.",
+    "microseconds": "Your time is in microseconds; seconds are asked for.",
 }
 _OTHER_BOUND = (
     '`{call}` says "{got}"; computing takes {computing} us, moving {moving} us and launching '
@@ -72,10 +79,19 @@ _OLD = (torch.float32, False), "Tensor Cores came with capability 7.0."
 _NO_CORES = (torch.float32, False), "No GTX 16 has Tensor Cores, although its capability is 7.5."
 _FP16 = (torch.float16, True), "Its Tensor Cores take FP16 and not BF16."
 _BF16 = (torch.bfloat16, False), "Its Tensor Cores take BF16."
+_FP16_GIGABYTES = (
+    (torch.float16, True),
+    "Its Tensor Cores take FP16 and not BF16. The 16 in its name counts gigabytes.",
+)
+_BF16_TWO_DIGITS = (
+    (torch.bfloat16, False),
+    'Its Tensor Cores take BF16. (10, 0) comes after (8, 0); as text "10.0" comes before "8.0".',
+)
 _RECIPES = {
     ("NVIDIA GeForce GTX 1080", (6, 1)): _OLD,
-    ("Tesla V100-SXM2-16GB", (7, 0)): _FP16,
+    # Whoever leaves out 7.0 fails at the first, and whoever looks for a 16 at the second.
     ("NVIDIA TITAN V", (7, 0)): _FP16,
+    ("Tesla V100-SXM2-16GB", (7, 0)): _FP16_GIGABYTES,
     ("Tesla T4", (7, 5)): _FP16,
     ("NVIDIA GeForce RTX 2080", (7, 5)): _FP16,
     ("NVIDIA GeForce GTX 1660", (7, 5)): _NO_CORES,
@@ -85,16 +101,18 @@ _RECIPES = {
     ("Orin", (8, 7)): _BF16,
     ("NVIDIA GeForce RTX 4090", (8, 9)): _BF16,
     ("NVIDIA H100 80GB HBM3", (9, 0)): _BF16,
-    ("NVIDIA B200", (10, 0)): _BF16,
+    ("NVIDIA B200", (10, 0)): _BF16_TWO_DIGITS,
 }
-_GPUS = [*_RECIPES]  # what goes beside the answer: no recipes
+# What goes beside the answer, and the setting before it: no recipes.
+_GPUS = [(*gpu, "tf32" if "RTX 2080" in gpu[0] else "ieee") for gpu in _RECIPES]
 
 
 def run_recipe(recipe):
     """`recipe` on simulated GPUs, with the setting for float32 matmuls that it leaves."""
     found = []
-    for name, capability in _GPUS:
+    for name, capability, before in _GPUS:
         with simulated_gpu(name, capability) as matmul_precision:
+            torch.backends.cuda.matmul.fp32_precision = before
             got = attempt(recipe)
             found.append((got, matmul_precision()))
     return found
@@ -103,7 +121,7 @@ def run_recipe(recipe):
 @check(run_recipe)
 def check_recipe(answers):
     """The dtype, the scaler and TF32 of thirteen GPUs, from what torch says of them."""
-    for (name, capability), (got, switch) in zip(_GPUS, answers, strict=True):
+    for (name, capability, before), (got, switch) in zip(_GPUS, answers, strict=True):
         (dtype, scaler), why = _RECIPES[name, capability]
         where = f"On {name}, capability {capability},"
         if isinstance(got, Raised):
@@ -111,14 +129,17 @@ def check_recipe(answers):
         chosen, scaled = several(got, 2, call="recipe()")
         if not isinstance(chosen, torch.dtype):
             raise Mistake(_NO_DTYPE, where=where, came=came(chosen))
+        if scaled is None:
+            raise Mistake(_NO_SCALER, where=where)
         found = chosen, truth(scaled, call="recipe()[1]")
         if found != (dtype, scaler):
             why = _SCALERS[dtype] if chosen == dtype else why
             want = (dtype, scaler)
             raise Mistake(_OTHER_RECIPE, where=where, got=str(found), want=str(want), why=why)
-        want = "tf32" if capability >= (8, 0) else "ieee"
+        has_tf32 = capability >= (8, 0)
+        want = "tf32" if has_tf32 else before
         if switch != want:
-            why = _HAS_TF32 if want == "tf32" else _NO_TF32
+            why = _HAS_TF32 if has_tf32 else _WAS_TF32 if before == "tf32" else _NO_TF32
             raise Mistake(_OTHER_SWITCH, where=where, got=f'"{switch}"', want=f'"{want}"', why=why)
 
 
@@ -195,8 +216,10 @@ def check_least_time(answers, seed):
         if not near(seconds, longest):
             alone = {"computing": computing, "moving": moving, "launching": launch}
             kind = only_fit(seconds, alone)
+            seconds = alone.get(kind, seconds)  # with no other last digit than the time beside it
             kind = kind or only_fit(seconds, _other_times(inputs, computing, moving))
-            why = fill(_KINDS.get(kind, _TIMES_LONGER), times=seconds / longest, size=size)
+            other = _OWN_LAUNCH if seconds > longest and not launch else _TIMES_LONGER
+            why = fill(_KINDS.get(kind, other), times=seconds / longest, size=size)
             raise Mistake(_OTHER_TIME, got=1e6 * seconds, why=why, **said)
         want = max(times, key=times.get)
         if bound != want:
@@ -214,8 +237,12 @@ def _other_times(inputs, computing, moving):
         "one less": max(m * n * (2 * k - 1) / rate, moving, launch),
         "half": max(computing / 2, moving, launch),
         "inputs": max(computing, size * (m * k + k * n) / bandwidth, launch),
+        "result twice": max(computing, moving + size * m * n / bandwidth, launch),
         "values": max(computing, moving / size, launch),
+        "two bytes": max(computing, 2 * moving / size, launch),
         "bits": max(computing, 8 * moving, launch),
+        "exchanged": max(computing * rate / bandwidth, moving * bandwidth / rate, launch),
+        "microseconds": 1e6 * max(computing, moving, launch),
     }
 
 

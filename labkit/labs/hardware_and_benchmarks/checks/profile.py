@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 
 from labkit.labs.engine import Mistake, attempt, check, number
 from labkit.labs.engine.messages import fill
@@ -25,15 +26,36 @@ _SPEEDUPS = {
     ),
     "in the name": "You also count operators that only have mm in their names.",
     "left out": "You leave out the operator {one}.",
+    "callers": "You also count what calls the matmuls, such as aten::linear.",
+    "what they call": (
+        "You take the matmuls' `cpu_time_total`, which also counts what they call, such as "
+        "aten::copy_."
+    ),
+    "counted twice": (
+        "You multiply by the number of calls, but `self_cpu_time_total` is the time of all calls."
+    ),
+    "one call": "You divide by the number of calls, but the step takes the time of all of them.",
+    "no rest": "You leave out the time of the other operators afterwards.",
+    "microseconds": "Your answer is the microseconds that are saved.",
+    "share": "Your answer is the matmuls' share of the time.",
+    "percent": "Your answer is in percent; 1.5 times as fast is 1.5.",
 }
+_ROUNDED = "Your answer is rounded; leave it as it is."
+_NO_MATMUL = "Your answer is 1, as without matmuls. Their keys begin with `aten::`."
+_NOT_BELOW_1 = "Matmuls become slower here, so the step does too: the answer is below 1."
 _MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
+_CALLERS = ("aten::linear", "aten::matmul")
 
 
 def _steps(seed):
-    """The steps above, and one whose times are drawn."""
+    """The steps that are written down, and one whose times are drawn."""
     draw = random.Random(seed)
     step = drawn_step(draw.randrange(4, 9), draw.randrange(50, 300))
-    return STEPS | {"a drawn step": (step, draw.randrange(15, 60) / 10)}
+    drawn = step, draw.randrange(15, 60) / 10
+    # The result of torch's addmm begins as a copy of the bias.
+    addmm = "aten::addmm", 90.0, [("aten::expand", 4.0, []), ("aten::copy_", 30.0, [])]
+    copied = [("aten::linear", 5.0, [("aten::t", 3.0, []), addmm]), ("aten::relu", 20.0, [])]
+    return STEPS | {"a matmul that copies its bias": (copied, 3.0), "a drawn step": drawn}
 
 
 def run_speedup(speedup, seed):
@@ -56,7 +78,8 @@ def check_speedup(answers, seed):
             continue
         kind = only_fit(value, _other_speedups(rows, factor, before, matmuls))
         said = {"matmuls": matmuls, "before": before, "after": after, "want": before / after}
-        said |= {"name": name, "factor": f"{factor:g}", "got": value, "why": _why(kind, factor)}
+        why = _why(kind, factor) or _other_why(value, before / after)
+        said |= {"name": name, "factor": f"{factor:g}", "got": value, "why": why}
         raise Mistake(_OTHER_SPEEDUP, **said)
 
 
@@ -76,6 +99,12 @@ def _why(kind, factor):
     return fill(_SPEEDUPS[kind], factor=factor, one=operator)
 
 
+def _other_why(value, want):
+    if value == 1:
+        return _NOT_BELOW_1 if want < 1 else _NO_MATMUL
+    return _ROUNDED if value in {round(want, places) for places in range(1, 5)} else ""
+
+
 def _other_speedups(rows, factor, before, matmuls):
     """What people compute for a speed-up, wrongly."""
 
@@ -85,6 +114,14 @@ def _other_speedups(rows, factor, before, matmuls):
     share, after = matmuls / before, before - matmuls + matmuls / factor
     total = sum(whole for _, _, whole in rows)
     mm = sum(own for operator, own, _ in rows if "mm" in operator)
+    callers = sum(own for operator, own, _ in rows if operator in _CALLERS)
+    with_called = sum(whole for operator, _, whole in rows if operator in _MATMULS)
+    count = Counter(operator for operator, _, _ in rows)
+
+    def counted(by):
+        times = [(operator in _MATMULS, own * by(count[operator])) for operator, own, _ in rows]
+        return amdahl(sum(own for fast, own in times if fast) / sum(own for _, own in times))
+
     others = {
         "inverse": after / before,
         "after": after,
@@ -93,7 +130,16 @@ def _other_speedups(rows, factor, before, matmuls):
         "multiplied": before / (before - matmuls + matmuls * factor),
         "total": amdahl(matmuls / total),
         "in the name": amdahl(mm / before),
+        "callers": amdahl((matmuls + callers) / before),
+        "what they call": before / (before - with_called + with_called / factor),
+        "counted twice": counted(lambda calls: calls),
+        "one call": counted(lambda calls: 1 / calls),
+        "microseconds": matmuls - matmuls / factor,
+        "share": share,
+        "percent": 100 * before / after,
     }
+    if matmuls:
+        others["no rest"] = before / (matmuls / factor)
     for operator in _MATMULS:
         own = sum(mine for name, mine, _ in rows if name == operator)
         if 0 < own < matmuls:
@@ -119,8 +165,18 @@ check_speedup.slip(
         "(before - matmuls + matmuls / factor) / before",
     ),
 )
-check_speedup.slip(
+_TOTAL = (
     "a-total-time-is-its-own",
     "aten::linear calls aten::addmm. In how many of the times that you add up is that matmul?",
-    swap=("before = sum(e.self_cpu_time_total", "before = sum(e.cpu_time_total"),
 )
+check_speedup.slip(
+    *_TOTAL, swap=("before = sum(e.self_cpu_time_total", "before = sum(e.cpu_time_total")
+)
+
+
+@check_speedup.wrong(*_TOTAL)
+def speedup_of_totals(profile, factor):
+    entries = profile.key_averages()
+    before = sum(e.cpu_time_total for e in entries)
+    matmuls = sum(e.cpu_time_total for e in entries if e.key in _MATMULS)
+    return before / (before - matmuls + matmuls / factor)

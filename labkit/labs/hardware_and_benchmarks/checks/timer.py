@@ -20,11 +20,13 @@ _TIMES = {
     "nothing": "No kernel lies between your two events.",
     "warm-up": "The warm-up of the first call, {warm_up:g} ms, is in it.",
     "mean": "Your time is the mean of the calls.",
+    "half the warm-up": "The first call, which warms up, is among those whose median you take.",
     "trimmed": "Your time is the mean without the largest and the smallest.",
     "all": "Your time is that of all {repeats} calls together.",
     "least": "Your time is the least of the calls.",
     "most": "Your time is the largest of the calls.",
     "two": "Two calls lie between your events.",
+    "growing": "Your intervals grow from call to call: `start` lies before all of them.",
     "backwards": "Your time runs backwards: `start.elapsed_time(end)` is positive.",
     "seconds": "Your time is in seconds; `elapsed_time` and this exercise count milliseconds.",
     "microseconds": "Your time is a thousand times too large; `elapsed_time` is in milliseconds.",
@@ -36,8 +38,10 @@ _SAME_COUNT = (
 )
 _NO_EVENT = (
     "{name}: `{call}` recorded no event of `cuda`. A clock of the host, such as "
-    "`time.perf_counter()`, knows nothing of this device."
+    "`time.perf_counter()`, knows nothing of this device, and `torch.cuda` is another one. Use the "
+    "argument `cuda`."
 )
+_NO_GPU = "{name}: `{call}` raised {error} `torch.cuda` is another device. Use the argument `cuda`."
 
 # In milliseconds from here on.
 _LAUNCH = 0.01
@@ -106,6 +110,9 @@ def check_timed(answers, seed):
             idea = "a-call-that-returned-is-done"
             error = f"{got.type_name}: {got.message}"
             raise Mistake(_NOT_DONE, error=error, misconception=idea, **said)
+        # What torch says of its own events where it is built without CUDA.
+        if isinstance(got, Raised) and "dummy base class Event" in got.message:
+            raise Mistake(_NO_GPU, error=f"{got.type_name}: {got.message}.", **said)
         value = number(got, call=said["call"])
         if not recorded:
             raise Mistake(_NO_EVENT, **said)
@@ -134,10 +141,13 @@ def _time_kind(value, kernel, pending, warm_up, repeats, hiccups):
         "nothing": (0.0, 0.0),
         "mean": (fmean(runs), _LAUNCH),
         "trimmed": (fmean(runs[1:-1] or runs), _LAUNCH),
+        "half the warm-up": (kernel + warm_up / 2, _LAUNCH),
         "all": (sum(runs), _LAUNCH * repeats),
         "least": (runs[0], _LAUNCH),
         "most": (runs[-1], _LAUNCH),
         "two": (2 * kernel, 2 * _LAUNCH),
+        # of the first call, of the first two, and so on: the middle one
+        "growing": (kernel * (repeats + 1) / 2, _LAUNCH * (repeats + 1) / 2),
         "backwards": (-runs[-1] - _LAUNCH, runs[-1] - runs[0] + _LAUNCH),
         "seconds": (kernel / 1e3, _LAUNCH / 1e3 - _GAP),
         "microseconds": (1e3 * kernel, 1e3 * _LAUNCH),
@@ -154,7 +164,11 @@ def _time_kind(value, kernel, pending, warm_up, repeats, hiccups):
 
 def _timer_idea(kinds):
     """The one fault that all wrong times share; None where it could be another."""
-    ideas = {"warm-up": "the-first-run-is-like-the-others", "mean": "the-mean-of-times"}
+    ideas = {
+        "warm-up": "the-first-run-is-like-the-others",
+        "half the warm-up": "the-first-run-is-like-the-others",
+        "mean": "the-mean-of-times",
+    }
     return ideas.get(kinds.pop()) if len(kinds) == 1 else None
 
 
