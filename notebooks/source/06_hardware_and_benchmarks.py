@@ -111,7 +111,7 @@ pd.DataFrame(rows).T
 #
 # - **Output:** `(dtype, scaler)`: a `torch.dtype` for autocast, and whether to use a `GradScaler`. Choose BF16
 #   where Tensor Cores take it, otherwise FP16 where there are Tensor Cores, otherwise `torch.float32`, that is, no autocast.
-# - **Also:** where BF16 is accelerated, TF32 is too. Set `torch.backends.cuda.matmul.fp32_precision` to `"tf32"` there, and leave it as it is elsewhere.
+# - **Also:** where BF16 is accelerated, TF32 is too. Set `torch.backends.cuda.matmul.fp32_precision` to `"tf32"` there, and leave it as you find it elsewhere.
 # - **Edge case:** cards with "GTX 16" in `torch.cuda.get_device_name()` have capability 7.5 and no Tensor Cores. (A few
 #   small cards such as the T1000 have none either; the check leaves them out.)
 # - **Example:** on a T4, `(torch.float16, True)`.
@@ -370,8 +370,8 @@ from labkit.devices import AsyncDevice, BlockingDevice
 # %% [markdown]
 # ### The timer
 #
-# A call that runs on a GPU returns as soon as the work is *queued*. labkit has a simulated device that behaves so, with a
-# clock of its own. What does the usual timer read, in milliseconds?
+# A program reads the clock, calls a matmul that runs on a GPU, and reads the clock again. labkit has a simulated device that behaves
+# like a GPU, with a clock of its own. What does this timer read, in milliseconds?
 
 
 # %% predict="launches"
@@ -384,7 +384,8 @@ def milliseconds():
 
 
 # %% [markdown]
-# The timer reads 0.01 ms, the launch alone. When the program reads the clock again, the matmul is queued and not done.
+# The timer reads 0.01 ms, the launch alone. A call that runs on a GPU returns as soon as the work is *queued*, so when the program reads
+# the clock again, the matmul is not done.
 
 # %% [markdown]
 # CUDA's own stopwatch is a pair of **events**. `event.record()` puts a mark into the GPU's queue. The
@@ -409,7 +410,7 @@ def milliseconds():
 #
 # - **Input:** `cuda` is `torch.cuda`, or a stand-in with its `Event` and `synchronize`. `work()` launches one kernel.
 #   `repeats` is 1 or more.
-# - **Output:** the median milliseconds of `repeats` calls.
+# - **Output:** the median milliseconds of `repeats` calls; for an even number, either middle one or their mean. The stand-in has no clock of the host.
 # - **Example:** the first call takes 500 ms, and the five after it 2, 2, 9, 2 and 2 ms. Then `timed(cuda, work, 5)` is about 2.
 # - **Edge cases:** the device may be busy when you begin; the first call may be slow; one or two of five
 #   calls may be disturbed.
@@ -521,7 +522,14 @@ print(trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=8))
 # %% predict="amdahl"
 @predict(guesses.amdahl)
 def whole_step():
-    return round(1 / (0.3 + 0.7 / 2), 2)
+    seconds = []
+    for faster in (1, 2):
+        gpu = AsyncDevice()
+        gpu.launch("matmuls", seconds=70 / faster)
+        gpu.launch("the rest", seconds=30)
+        gpu.synchronize()
+        seconds.append(gpu.clock())
+    return round(seconds[0] / seconds[1], 2)
 
 
 # %% [markdown]
@@ -535,7 +543,7 @@ def whole_step():
 # `factor` times as fast?
 #
 # - **Input:** a profile as above. `profile.key_averages()` gives entries with `key` and
-#   `self_cpu_time_total` in microseconds. A factor below 1 makes matmuls slower.
+#   `self_cpu_time_total` in microseconds. Take the sum of all self times as the step's time. Do not round. A factor below 1 makes matmuls slower.
 # - **Matmuls** are the operators `aten::mm`, `aten::addmm` and `aten::bmm`. There may be none.
 # - **Example:** 100 µs in `aten::addmm`, 20 in `aten::relu` and 30 in `aten::linear` itself, factor 2: 150 / 100 = 1.5.
 
@@ -571,6 +579,8 @@ for factor in (2, 8, 1000):
     print(f"matmuls {factor:4} times as fast: the step {whole(trace, factor):.2f} times")
 
 # %% [markdown]
+# ### Optional: casts, sizes and utilisation
+#
 # Casts cost time too, and so do dimensions that are not multiples of 8, which Tensor Cores handle more slowly.
 # `count_casts` and `misaligned` find both.
 
@@ -592,7 +602,7 @@ print(casts.describe())
 # ### A benchmark
 #
 # Many comparisons train in FP32, then in FP16, and divide the times. The second run starts on a warm
-# machine: the *same* precision timed twice in this way differed by a factor of 4 when this course measured it on a CPU.
+# machine: even the *same* precision, timed twice in this way, can differ.
 #
 # `benchmark` trains each mode from the same weights. A **round** runs a few steps of every
 # mode in shuffled order. For each mode a round gives one ratio: the mode's time over FP32's. FP32 runs a second time in each round, and the ratio of the two
@@ -625,17 +635,17 @@ report
 #
 # ### Exercise: the verdict
 #
-# *14 minutes, about 12 lines.* Write `verdict(ratios, control, margin, t)`, which turns paired rounds into one word.
+# *16 minutes, about 12 lines.* Write `verdict(ratios, control, margin, t)`, which turns paired rounds into one word.
 #
 # 1. Take logarithms, so that half and twice are equally far from 0. For n logarithms with mean $d$ and sample standard deviation $s$, the
 #    95 % **confidence interval** of the mean is $d \pm t\, s/\sqrt n$. The factor $t$, from Student's distribution, is given.
-# 2. Compute the control's interval in the same way. If 0 lies outside it, identical runs differ on this machine: widen the interval of the ratios
-#    at both ends by the distance of the control's interval from 0.
+# 2. Compute the control's interval in the same way. If 0 lies outside it, identical runs differ on this machine: take the end
+#    of the control's interval that is nearer to 0, and widen the interval of the ratios at both ends by its distance from 0.
 # 3. Let L = log(1 + margin). If the whole interval of the ratios lies between −L and L: `"equivalent"`. Below −L: `"faster"`. Above L: `"slower"`.
 #    Otherwise: `"inconclusive"`.
 #
 # - **Input:** two lists of equally many ratios, new time over old; a margin such as 0.02; t. No end of an interval lies exactly on a limit.
-# - **Example:** the control's interval is 0.01 to 0.03, that of the ratios −0.05 to −0.04. Widened by 0.01 it is −0.06 to −0.03. With margin 0.02: `"faster"`.
+# - **Example:** the control's interval is 0.01 to 0.03, that of the ratios −0.05 to −0.04. (All are logarithms.) Widened by 0.01 it is −0.06 to −0.03. With margin 0.02, L is 0.0198: `"faster"`.
 
 
 # %% exercise="verdict"
@@ -757,7 +767,7 @@ progress_panel()
 
 # %% [markdown]
 # **Sources.** NVIDIA, *CUDA C++ Programming Guide*; whitepapers of A100, H100 and Ada; data/gpus.csv names the source of each peak. S. Bekman, *Machine Learning
-# Engineering*, "Maximum Achievable Matmul FLOPS" (second table). H. He, *Making Deep Learning Go Brrrr*. Launches: *pegainfer (3)*, 4 to 6 µs on an RTX 5070 Ti. T. Zakharko, *GPU Neural
+# Engineering*, "Maximum Achievable Matmul FLOPS" (BF16, v2). H. He, *Making Deep Learning Go Brrrr*. Launches: *pegainfer (3)*, 4 to 6 µs on an RTX 5070 Ti. T. Zakharko, *GPU Neural
 # Accelerators on Apple A19/M5*. *The Llama 3 Herd of Models*, table 4.
 #
 # **Next.** [Lab 16: the interview](16_interview.ipynb). Labs 07 to 15, on memory, FP8, quantization and production, come with
