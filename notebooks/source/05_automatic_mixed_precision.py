@@ -11,7 +11,7 @@
 # - write a loop for FP32, BF16 and FP16, with clipping, accumulation, checkpoints and a guard against bad batches;
 # - see what is wrong with somebody else's loop.
 #
-# There are two sittings. Both train the course's GPT: two transformer blocks, 112,964 parameters, one character at a time.
+# Both sittings train the course's GPT: two transformer blocks, 112,964 parameters, one character at a time.
 
 # %% [markdown]
 # ## Sitting A: turn it on
@@ -88,14 +88,13 @@ pd.DataFrame(rows, columns).T.round(2)
 
 # %% [markdown]
 # Autocast saves no weight memory, because the weights stay FP32. It saves about a third of what forward keeps for
-# backward, because many of those tensors are now 16-bit. Read the step time on a GPU only: on a CPU, BF16 is emulated and
-# slower. A GPU's matrix units multiply 16-bit inputs faster; how much of that reaches a step is the subject of lab 06.
+# backward, because many of those tensors are now 16-bit. Read the step time on a GPU only: a GPU's matrix units multiply
+# 16-bit inputs faster, while on a CPU BF16 is emulated and slower.
 
 # %% [markdown]
 # ### The dtypes of a block
 #
-# What does the one line do? Walk through a step of one transformer block with **next**. It was recorded below autocast, in
-# PyTorch's dispatcher, so each cast is in the picture. Stop at the first diamond, at the `+`, and at the first
+# Walk through a step of one transformer block with **next**. Stop at the first diamond, at the `+`, and at the first
 # weight gradient.
 
 # %% tags=["nbval-ignore-output"]
@@ -111,8 +110,8 @@ DtypeMap({name: record_block(dtype, device) for name, dtype in kinds.items()})
 # - Backward runs in the dtypes of forward. A linear layer's weight gradient is therefore *computed in 16 bits*, and only
 #   then cast to FP32 and stored in `.grad`.
 #
-# The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and
-# the cast to FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each token's
+# FP16 therefore needs a loss scale although `.grad` is FP32. What underflowed in the FP16 matmul is 0, and the cast to
+# FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each token's
 # gradient small. The next cell imitates that with the course's trained GPT and 512 tokens: it divides the loss by 2000.
 
 # %%
@@ -138,8 +137,8 @@ for name, dtype, scale in [("FP16", torch.float16, 1.0), ("FP16, scale 65536", t
 pd.DataFrame(shares, ["weight gradients lost"]).T
 
 # %% [markdown]
-# All of these `.grad` tensors are FP32, and without a scale FP16 still loses a part of them. BF16 has the range of FP32 and
-# needs no scale. BF16 is therefore the default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
+# Without a scale, FP16 loses a part of the gradients. BF16 has the range of FP32 and needs no scale. BF16 is therefore the
+# default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
 
 # %% [markdown]
 # ### Which functions run in 16 bits
@@ -153,8 +152,7 @@ print("FP32 list:  ", *sorted(WIDE))
 
 # %% [markdown]
 # A function on the 16-bit list gets 16-bit inputs, and a function on the FP32 list gets FP32 inputs. A function on no list, such as
-# `+`, `relu` or `mean`, runs with the dtypes it receives, and two different dtypes are **promoted** to the wider one. (A
-# third short list, with `dot` on it, casts its inputs to the widest of them.)
+# `+`, `relu` or `mean`, runs with the dtypes it receives, and two different dtypes are **promoted** to the wider one.
 
 
 # %% predict="six-ops"
@@ -191,8 +189,8 @@ with torch.autocast("cpu", dtype=torch.float16):
 # ### Optional: autocast by hand
 #
 # A `TorchFunctionMode` is called in place of each torch function inside its block. `func` is the function and
-# `func.__name__` its name: `@` arrives as `matmul`, `**` as `pow`. You may change the arguments before you call it. Real
-# autocast works in the **dispatcher**, below Python, and so sees functions inside others too, such as `log_softmax` in `cross_entropy`.
+# `func.__name__` its name: `@` arrives as `matmul`, `**` as `pow`. Real autocast works in the **dispatcher**, below
+# Python, and so sees functions inside others too, such as `log_softmax` in `cross_entropy`.
 #
 # ### Exercise: a small autocast
 #
@@ -277,12 +275,9 @@ with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
 # %% [markdown]
 # ### The weight cache
 #
-# A recurrent cell multiplies by the same weight at every time step, and a shared layer is applied several times. Autocast casts such a
-# weight once and keeps the copy until the block ends: the **weight cache**. (A tied embedding and head do
-# not share the copy, because the embedding is on no list and reads the FP32 weight.)
-#
-# All uses of the copy are uses of one FP16 tensor. Suppose that a weight's nine uses contribute
-# the gradients 2048 and eight times 1, and that backward adds 2048 first.
+# A recurrent cell multiplies by the same weight at every time step. Autocast casts such a weight once and keeps the copy
+# until the block ends: the **weight cache**. Suppose that a weight's nine uses contribute the gradients 2048 and eight
+# times 1, and that backward adds 2048 first.
 
 
 # %%
@@ -402,7 +397,7 @@ amp_loops.check_fit(fit)
 # ```
 # </details>
 #
-# Now the GPT in all three precisions, with your loop (labkit's until yours passes):
+# Now the GPT in all three precisions, with your loop:
 
 # %% tags=["nbval-ignore-output"]
 train_gpt, losses = yours(fit, ours.fit), {}
@@ -421,10 +416,7 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 # device. Without CUDA it warns and switches itself off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
 # and name the device.
 #
-# The same code works with `torch.compile`. Inductor leaves out the rounding between fused 16-bit operators, so compare results with a
-# tolerance.
-#
-# **A stopping point.** You can say which dtype each value of a step has, and your loop trains in three precisions. Sitting B has its own setup.
+# **A stopping point.** Sitting B begins with its own setup cell.
 
 # %% [markdown]
 # ## Sitting B: the rest of the loop
@@ -435,7 +427,7 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 import inspect, math, torch, torch.nn as nn, torch.nn.functional as F
 from labkit.labs.automatic_mixed_precision import predictions as guesses, solutions as ours
 from labkit.labs.automatic_mixed_precision.checks import accumulation, amp_loops, two_optimizers
-from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
+from labkit.labs.automatic_mixed_precision.runs import gpt_batches
 from labkit.labs.engine import predict, whose, yours
 from labkit.emulation import emulate_gpu
 from labkit.training import cross_entropy, train, trained_gpt
@@ -471,8 +463,7 @@ with emulate_gpu(), record_calls() as recorder:
 CallOrder(recorder.calls)
 
 # %% [markdown]
-# For each call, ask what state it finds. `backward` adds to what is in `.grad`, so `zero_grad` must come
-# before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
+# `backward` adds to what is in `.grad`, so `zero_grad` must come before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
 # Clipping compares the gradients' norm with the limit, and after `backward` they are
 # still multiplied by the scale. So `unscale_` must come before it.
 #
@@ -528,8 +519,7 @@ def first():
 # overflowed.
 
 # %% [markdown]
-# Clipping is for gradients that are large but finite. An overflow is the scaler's task: it skips the step. A gradient that underflows is shorter
-# than any limit, so clipping does nothing for it either.
+# Clipping is for gradients that are large but finite. An overflow is the scaler's task: it skips the step.
 #
 # ### Exercise: a clipped step
 #
@@ -573,10 +563,10 @@ amp_loops.check_clipped_step(clipped_step)
 # ### Gradient accumulation
 #
 # **Gradient accumulation** adds up the gradients of k **micro-batches** and then makes one step. Only one micro-batch of activations is in
-# memory at a time. Done right, the weights after each step are those of one large batch.
+# memory at a time.
 #
 # A language model's loss is a mean over *tokens*, and padding is left out: `F.cross_entropy` ignores targets of −100. Suppose that one micro-batch
-# has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers had this bug until 2024.
+# has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight.
 
 # %%
 gpt = trained_gpt().to(device)
@@ -640,8 +630,7 @@ accumulation.check_accumulate(accumulate)
 # </details>
 #
 # Across GPUs, DDP averages the gradients at each backward. So sum the count over all GPUs and multiply each loss by their number, or the
-# mean of the means returns. `no_sync()` around forward and backward of all micro-batches but the last saves communication. FSDP2 has no
-# lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
+# mean of the means returns. FSDP2 has no lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
 
 # %% [markdown]
 # ### Bad batches
@@ -674,7 +663,7 @@ print("no guard:", bf16_steps(False))
 print("guard:   ", bf16_steps(True))
 
 # %% [markdown]
-# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number from the GPU at each step. Count the skipped
+# The guard makes the CPU wait for one number from the GPU at each step. Count the skipped
 # steps, and stop after several in a row: a guard must not hide a broken run.
 
 # %% [markdown]
@@ -716,13 +705,9 @@ print("skips, with the state:", some_steps(model, optimizer, scheduler, resumed,
 print("skips, without it:", some_steps(model, optimizer, scheduler, fresh, 10) > 0)
 
 # %% [markdown]
-# The state also counts the good steps since the scale last changed, so the resumed scale grows when it would have.
-
-# %% [markdown]
 # ### Two optimizers
 #
-# *Optional.* A GAN trains two networks, each with its own optimizer, and one scaler serves both. In one iteration the gradients of the
-# discriminator D overflow, and those of the generator G do not.
+# *Optional.* A GAN trains two networks, a generator G and a discriminator D. Each has its own optimizer, and one scaler serves both.
 
 
 # %% predict="only-d"
@@ -829,7 +814,7 @@ def need_a_change():
 # ### labkit's loop
 #
 # `labkit.training.train` is the loop that the rest of the course uses. For each call on autocast, the scaler, clipping, the optimizer
-# and the schedule, name the section that explains it. `share` is a batch's part of the tokens. It calls `optimizer.step()` itself where `scaler.step` would make the CPU wait once more.
+# and the schedule, name the section that explains it. `share` is a batch's part of the tokens.
 
 # %% tags=["nbval-ignore-output"]
 source = inspect.getsource(train)
@@ -837,29 +822,7 @@ print(source[source.index("        for step, group") :])
 
 # %% [markdown]
 # torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
-# guard, the scaler's checkpoint, and a schedule that waits. Train the GPT once more, with clipping and accumulation:
-
-# %% tags=["nbval-ignore-output"]
-losses = {}
-for precision in ("fp32", "bf16", "fp16"):
-    torch.manual_seed(0)
-    model = SmallGPT(68, 64)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    run = train(model, gpt_batches(30), optimizer=optimizer, precision=precision, device=device,
-                accumulate=2, max_grad_norm=1.0, progress=False)  # fmt: skip
-    losses[precision.upper()] = [record.loss for record in run]
-loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulated on a CPU.")
-
-# %% [markdown]
-# ### Optional: the NaN detective
-#
-# A run fails. You have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
-# first argument than 5 opens another case.
-
-# %% tags=["nbval-ignore-output"]
-from labkit.labs.detective.widget_nan_detective import NanDetective
-
-NanDetective(5, lab="05_automatic_mixed_precision")
+# guard, the scaler's checkpoint, and a schedule that waits.
 
 # %% [markdown]
 # ### Say it
@@ -878,7 +841,7 @@ progress_panel()
 
 # %% [markdown]
 # **Sources.** PyTorch 2.13: `torch.amp` (the lists), *Automatic Mixed Precision examples* (clipping, accumulation, several
-# models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`, `torch/_inductor/config.py`. Micikevicius et al.,
+# models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`. Micikevicius et al.,
 # arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Hugging Face, *Fixing Gradient Accumulation*, 2024. Goodfellow et al.,
 # arXiv:1406.2661 (GAN).
 #
