@@ -11,7 +11,7 @@
 # - write a loop for FP32, BF16 and FP16, with clipping, accumulation, checkpoints and a guard against bad batches;
 # - see what is wrong with somebody else's loop.
 #
-# There are two sittings. Both train the course's GPT: two transformer blocks, 112,964 parameters, one character at a time.
+# Both sittings train the course's GPT: two transformer blocks, 112,964 parameters, one character at a time.
 
 # %% [markdown]
 # ## Sitting A: turn it on
@@ -88,14 +88,13 @@ pd.DataFrame(rows, columns).T.round(2)
 
 # %% [markdown]
 # Autocast saves no weight memory, because the weights stay FP32. It saves about a third of what forward keeps for
-# backward, because many of those tensors are now 16-bit. Read the step time on a GPU only: on a CPU, BF16 is emulated and
-# slower. A GPU's matrix units multiply 16-bit inputs faster; how much of that reaches a step is the subject of lab 06.
+# backward, because many of those tensors are now 16-bit. Read the step time on a GPU only: a GPU's matrix units multiply
+# 16-bit inputs faster, while on a CPU BF16 is emulated and slower.
 
 # %% [markdown]
 # ### The dtypes of a block
 #
-# What does the one line do? Walk through a step of one transformer block with **next**. It was recorded below autocast, in
-# PyTorch's dispatcher, so each cast is in the picture. Stop at the first diamond, at the `+`, and at the first
+# Walk through a step of one transformer block with **next**. Stop at the first diamond, at the `+`, and at the first
 # weight gradient.
 
 # %% tags=["nbval-ignore-output"]
@@ -111,8 +110,8 @@ DtypeMap({name: record_block(dtype, device) for name, dtype in kinds.items()})
 # - Backward runs in the dtypes of forward. A linear layer's weight gradient is therefore *computed in 16 bits*, and only
 #   then cast to FP32 and stored in `.grad`.
 #
-# The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and
-# the cast to FP32 does not bring it back. Large runs average the loss over about a million tokens, which makes each token's
+# The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and the cast to
+# FP32 does not bring it back. Large runs divide the loss by about a million tokens, which makes each token's
 # gradient small. The next cell imitates that with the course's trained GPT and 512 tokens: it divides the loss by 2000.
 
 # %%
@@ -138,8 +137,8 @@ for name, dtype, scale in [("FP16", torch.float16, 1.0), ("FP16, scale 65536", t
 pd.DataFrame(shares, ["weight gradients lost"]).T
 
 # %% [markdown]
-# All of these `.grad` tensors are FP32, and without a scale FP16 still loses a part of them. BF16 has the range of FP32 and
-# needs no scale. BF16 is therefore the default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
+# Without a scale, FP16 loses a part of the gradients. BF16 has the range of FP32 and needs no scale. BF16 is therefore the
+# default of 2026, and FP16 is for GPUs without fast BF16, such as T4 and V100.
 
 # %% [markdown]
 # ### Which functions run in 16 bits
@@ -153,8 +152,7 @@ print("FP32 list:  ", *sorted(WIDE))
 
 # %% [markdown]
 # A function on the 16-bit list gets 16-bit inputs, and a function on the FP32 list gets FP32 inputs. A function on no list, such as
-# `+`, `relu` or `mean`, runs with the dtypes it receives, and two different dtypes are **promoted** to the wider one. (A
-# third short list, with `dot` on it, casts its inputs to the widest of them.)
+# `+`, `relu` or `mean`, runs with the dtypes it receives, and arithmetic such as `+` **promotes** two different dtypes to the wider one.
 
 
 # %% predict="six-ops"
@@ -191,15 +189,15 @@ with torch.autocast("cpu", dtype=torch.float16):
 # ### Optional: autocast by hand
 #
 # A `TorchFunctionMode` is called in place of each torch function inside its block. `func` is the function and
-# `func.__name__` its name: `@` arrives as `matmul`, `**` as `pow`. You may change the arguments before you call it. Real
-# autocast works in the **dispatcher**, below Python, and so sees functions inside others too, such as `log_softmax` in `cross_entropy`.
+# `func.__name__` its name: `@` arrives as `matmul`, `x ** 2` as `pow`. Real autocast works in the **dispatcher**, below
+# Python, and so sees functions inside others too, such as `log_softmax` in `cross_entropy`.
 #
 # ### Exercise: a small autocast
 #
 # *18 minutes, optional, about 8 lines.* A function whose name is in `LOW` gets its arguments cast to
 # `self.dtype`, one whose name is in `WIDE` to float32. All others keep theirs unchanged.
 #
-# - Cast floating-point tensors only, also those passed by keyword. Leave float64 alone.
+# - Cast floating-point tensors only, also those passed by keyword. Leave float64 alone, and tensors inside lists.
 # - Gradients must pass through the casts.
 # - **Example:** inside `mini_autocast(torch.float16)`, `x @ x` of a float32 `x` is float16, and `(x @ x).exp()` is float32.
 
@@ -278,11 +276,8 @@ with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
 # ### The weight cache
 #
 # A recurrent cell multiplies by the same weight at every time step, and a shared layer is applied several times. Autocast casts such a
-# weight once and keeps the copy until the block ends: the **weight cache**. (A tied embedding and head do
-# not share the copy, because the embedding is on no list and reads the FP32 weight.)
-#
-# All uses of the copy are uses of one FP16 tensor. Suppose that a weight's nine uses contribute
-# the gradients 2048 and eight times 1, and that backward adds 2048 first.
+# trainable weight once and keeps the copy until the outermost block ends: the **weight cache**. Suppose that a weight's nine uses contribute the gradients 2048 and eight
+# times 1, and that backward adds 2048 first.
 
 
 # %%
@@ -291,7 +286,7 @@ def gradient(cache_enabled=True):
     with emulate_gpu(), torch.autocast(device, torch.float16, cache_enabled=cache_enabled):
         uses = [torch.full((1, 1), g, device=device) @ w for g in [1.0] * 8 + [2048.0]]
         total = sum(use.float() for use in uses)
-    total.backward()  # visits the last use first: 2048, then eight times 1
+    total.backward()  # visits the last use first
     return w.grad.item()
 
 
@@ -328,7 +323,7 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 # %% [markdown]
 # ### Recipes
 #
-# A **recipe** says which format each kind of tensor has. FP16 with BF16 is not a recipe: they are equally fast on an A100 or H100, and where an FP16
+# A **recipe** says which format each kind of tensor has. FP16 with BF16 is not a recipe: they have the same peak on an A100 or H100, and where an FP16
 # tensor meets a BF16 tensor, promotion gives FP32.
 #
 # | tensor, in a transformer | FP16 AMP | BF16 AMP | FP8 |
@@ -347,7 +342,7 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 #
 # - **Input:** a model with FP32 weights, possibly in evaluation mode (`fit` puts it into training mode); batches `(inputs, targets)`;
 #   `loss_fn(output, targets)`; the optimizer; `dtype`, one of `torch.float32`, `torch.bfloat16`, `torch.float16`; the device.
-# - **Output:** a list with the loss of each batch, not scaled.
+# - **Output:** a list with the loss of each batch, as floats, not scaled. Close the block before `backward`.
 # - **Be loud:** the model ends in a linear layer. If its output is not of `dtype`, autocast is not active: raise an
 #   error, or call `warnings.warn`. Otherwise be silent.
 # - **Example:** w = 1, x = 1, target 0, squared error, SGD with lr 0.25, three times, in FP32 or BF16: losses 1.0, 0.25, 0.0625. In FP16
@@ -402,7 +397,7 @@ amp_loops.check_fit(fit)
 # ```
 # </details>
 #
-# Now the GPT in all three precisions, with your loop (labkit's until yours passes):
+# Now the GPT in all three precisions, with your loop:
 
 # %% tags=["nbval-ignore-output"]
 train_gpt, losses = yours(fit, ours.fit), {}
@@ -421,10 +416,7 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 # device. Without CUDA it warns and switches itself off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
 # and name the device.
 #
-# The same code works with `torch.compile`. Inductor leaves out the rounding between fused 16-bit operators, so compare results with a
-# tolerance.
-#
-# **A stopping point.** You can say which dtype each value of a step has, and your loop trains in three precisions. Sitting B has its own setup.
+# **A stopping point.** Sitting B begins with its own setup cell.
 
 # %% [markdown]
 # ## Sitting B: the rest of the loop
@@ -471,8 +463,7 @@ with emulate_gpu(), record_calls() as recorder:
 CallOrder(recorder.calls)
 
 # %% [markdown]
-# For each call, ask what state it finds. `backward` adds to what is in `.grad`, so `zero_grad` must come
-# before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
+# `backward` adds to what is in `.grad`, so `zero_grad` must come before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
 # Clipping compares the gradients' norm with the limit, and after `backward` they are
 # still multiplied by the scale. So `unscale_` must come before it.
 #
@@ -528,14 +519,15 @@ def first():
 # overflowed.
 
 # %% [markdown]
-# Clipping is for gradients that are large but finite. An overflow is the scaler's task: it skips the step. A gradient that underflows is shorter
-# than any limit, so clipping does nothing for it either.
+# Clipping is for gradients that are large but finite. An overflow is the scaler's task: it skips the step.
 #
 # ### Exercise: a clipped step
 #
 # *5 minutes, about 5 lines.* Make one FP16 step whose gradient norm is clipped to `limit`.
 #
-# - **Output:** the norm of the gradients, unscaled and before clipping, as a float. It is not finite in a step that overflows.
+# - **Input:** `limit` is any positive float.
+# - **Output:** the norm of the gradients, unscaled and before clipping, as a float. It is not finite in a step that overflows; such a step
+#   still calls `step` and `update`.
 # - **Example:** under a scale of 4 and a limit of 1, gradients of norm 0.5 are not clipped, and 0.5 is returned.
 
 
@@ -573,10 +565,11 @@ amp_loops.check_clipped_step(clipped_step)
 # ### Gradient accumulation
 #
 # **Gradient accumulation** adds up the gradients of k **micro-batches** and then makes one step. Only one micro-batch of activations is in
-# memory at a time. Done right, the weights after each step are those of one large batch.
+# memory at a time.
 #
 # A language model's loss is a mean over *tokens*, and padding is left out: `F.cross_entropy` ignores targets of −100. Suppose that one micro-batch
-# has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers had this bug until 2024.
+# has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers
+# had this bug until 2024.
 
 # %%
 gpt = trained_gpt().to(device)
@@ -592,13 +585,13 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 # ### Exercise: accumulate by tokens
 #
 # *12 minutes, about 9 lines.* Train one epoch with one optimizer step for each k micro-batches, and one for what is left. Each step
-# equals that of one large batch: its loss is the mean over all targets of the group that are not −100.
+# equals that of one large batch: its loss is the mean over all targets of the group that are not −100. Forward and loss run under autocast.
 #
 # - **Input:** a model with logits N x T x classes; `batches`, a list of (inputs, targets), targets N x T; `dtype`,
 #   float16 with a live scaler or bfloat16 with one that is off.
 # - **Output:** a list with one loss a step, not scaled.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
-# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none: its mean
+# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none (a group has at least one): its mean
 #   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow: the scaler skips it, and its loss still goes into the list.
 # - **Example:** 3 targets with loss 1 in one micro-batch and 1 with loss 5 in the other: the step's loss is 2.
 
@@ -640,8 +633,7 @@ accumulation.check_accumulate(accumulate)
 # </details>
 #
 # Across GPUs, DDP averages the gradients at each backward. So sum the count over all GPUs and multiply each loss by their number, or the
-# mean of the means returns. `no_sync()` around forward and backward of all micro-batches but the last saves communication. FSDP2 has no
-# lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
+# mean of the means returns. FSDP2 has no lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
 
 # %% [markdown]
 # ### Bad batches
@@ -674,7 +666,7 @@ print("no guard:", bf16_steps(False))
 print("guard:   ", bf16_steps(True))
 
 # %% [markdown]
-# Without the guard, one bad batch destroys the weights. The guard makes the CPU wait for one number from the GPU at each step. Count the skipped
+# The guard makes the CPU wait for one number from the GPU at each step. Count the skipped
 # steps, and stop after several in a row: a guard must not hide a broken run.
 
 # %% [markdown]
@@ -684,7 +676,7 @@ print("guard:   ", bf16_steps(True))
 # scaler skips steps until it fits. A run that resumes without `scaler.state_dict()` starts at 65536 and skips steps again.
 #
 # A skipped step must not advance the learning-rate schedule, or the warm-up ends early. `scaler.step` does not say whether it
-# skipped, but `update` lowers the scale after a skip and only then.
+# skipped, but with one optimizer `update` lowers the scale after a skip and only then.
 
 
 # %%
@@ -716,13 +708,9 @@ print("skips, with the state:", some_steps(model, optimizer, scheduler, resumed,
 print("skips, without it:", some_steps(model, optimizer, scheduler, fresh, 10) > 0)
 
 # %% [markdown]
-# The state also counts the good steps since the scale last changed, so the resumed scale grows when it would have.
-
-# %% [markdown]
 # ### Two optimizers
 #
-# *Optional.* A GAN trains two networks, each with its own optimizer, and one scaler serves both. In one iteration the gradients of the
-# discriminator D overflow, and those of the generator G do not.
+# *Optional.* A GAN trains two networks, a generator G and a discriminator D. Each has its own optimizer, and one scaler serves both.
 
 
 # %% predict="only-d"
@@ -745,11 +733,12 @@ def steps():
 # ### Exercise: a GAN's step
 #
 # *20 minutes, optional, about 14 lines.* First train D: real images should get the label 1 and fakes 0; its loss is the sum of the two means. Then train G against the updated D:
-# it wants the same fakes to be called 1. Both run in FP16.
+# it wants the same fakes to be called 1. Forward and loss of both run under FP16 autocast. Open a new block for G's loss, because a block
+# keeps 16-bit copies of D's old weights.
 #
 # - **Output:** (loss of D, loss of G), as floats. If D's logits are all 0, D's loss is 2 ln 2 = 1.386.
 # - D's loss must not reach G: use `fake.detach()` there. G's loss goes through D and fills D's gradients too.
-# - If only one of the two overflows, the other still makes its step. The two share one scale.
+# - In a step the gradients of one of the two may overflow. The two share one scale.
 
 
 # %% exercise="gan-step"
@@ -829,7 +818,8 @@ def need_a_change():
 # ### labkit's loop
 #
 # `labkit.training.train` is the loop that the rest of the course uses. For each call on autocast, the scaler, clipping, the optimizer
-# and the schedule, name the section that explains it. `share` is a batch's part of the tokens. It calls `optimizer.step()` itself where `scaler.step` would make the CPU wait once more.
+# and the schedule, name the section that explains it. `share` is a batch's part of the tokens. `train` calls
+# `optimizer.step()` itself, because `scaler.step` would make the CPU wait once more.
 
 # %% tags=["nbval-ignore-output"]
 source = inspect.getsource(train)
@@ -878,7 +868,7 @@ progress_panel()
 
 # %% [markdown]
 # **Sources.** PyTorch 2.13: `torch.amp` (the lists), *Automatic Mixed Precision examples* (clipping, accumulation, several
-# models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`, `torch/_inductor/config.py`. Micikevicius et al.,
+# models), `ATen/autocast_mode.h`, `torch/amp/grad_scaler.py`. Micikevicius et al.,
 # arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Hugging Face, *Fixing Gradient Accumulation*, 2024. Goodfellow et al.,
 # arXiv:1406.2661 (GAN).
 #

@@ -99,7 +99,8 @@ FP16 and not BF16. `is_bf16_supported()` returns `True` for every GPU on which t
 cuDNN's convolutions and not for matmuls.""",
     "small-matmul": r"""Computing takes 0.27 µs, moving 0.47 µs, and launching 5 µs. The GPU is idle for nine tenths of the time, and
 narrower values would not change that.""",
-    "launches": r"""The timer reads 0.01 ms, the launch alone. When the program reads the clock again, the matmul is queued and not done.""",
+    "launches": r"""The timer reads 0.01 ms, the launch alone. A call that runs on a GPU returns as soon as the work is *queued*, so when the program reads
+the clock again, the matmul is not done.""",
     "amdahl": r"""The new time is 0.3 + 0.7 / 2 = 0.65 of the old one, and 1 / 0.65 = 1.54. Even matmuls in no time at all would
 make this step only 1 / 0.3 = 3.33 times as fast. This is **Amdahl's law**.""",
 }
