@@ -323,6 +323,16 @@ fit = changed(
 )
 
 
+# %% wrong fit: backward inside of the block
+#    says: your autocast block was still open while backward ran
+fit = changed(
+    "        if output.dtype is not dtype:\n    ",
+    "            if output.dtype is not dtype:\n        ",
+    "        scaler.scale(loss).backward()",
+    "            scaler.scale(loss).backward()",
+)
+
+
 # %% wrong fit: it always warns
 #    says: your loop warned
 fit = changed("if output.dtype is not dtype:", "if True:")
@@ -548,6 +558,11 @@ clipped_step = changed(
 # %% wrong clipped-step: the limit is always 1
 #    says: the limit 0.5
 clipped_step = changed("(model.parameters(), limit)", "(model.parameters(), 1.0)")
+
+
+# %% wrong clipped-step: a limit above 1 counts as 1
+#    says: the limit 2
+clipped_step = changed("(model.parameters(), limit)", "(model.parameters(), min(limit, 1.0))")
 
 
 # %% wrong clipped-step: at most the limit is reported
@@ -992,6 +1007,11 @@ gan_step = changed(
 # %% wrong gan-step: losses outside of the block, in 16 bits
 #    says: is a value of FP16
 gan_step = changed("        d_loss = ", "    d_loss = ", "        g_loss = ", "    g_loss = ")
+
+
+# %% wrong gan-step: the loss of G alone outside of the block, in 16 bits
+#    says: Each of your losses of G
+gan_step = changed("        g_loss = ", "    g_loss = ")
 
 
 # %% wrong gan-step: the scaled losses come back

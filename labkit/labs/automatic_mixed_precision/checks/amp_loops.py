@@ -26,6 +26,10 @@ LOSS_IN_16_BITS = (
     "In {name} each of your losses, such as {loss}, is a value of 16 bits, so the loss was "
     "computed in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
 )
+IN_THE_BLOCK = (
+    "In {name} the losses and the weights are right, and your autocast block was still open while "
+    "backward ran. Which call must come after the block?"
+)
 LIVE = (
     "In {name} the gradient that came back to the network's output is large by the factor of a "
     "loss scale, so your scaler is live. Only FP16 needs one."
@@ -94,13 +98,13 @@ def _fit_network():
 
 
 class _Outputs:
-    """Dtypes of a network's outputs, and the largest gradient that came back to one.
+    """Dtypes of a network's outputs, the largest gradient that came back, and if under autocast.
 
     That of a mean over examples is at most 1 over their number, times the scale if there is one.
     """
 
     def __init__(self):
-        self.met, self.largest = [], 0.0
+        self.met, self.largest, self.inside = [], 0.0, False
 
     def __call__(self, module, inputs, output):
         self.met.append(str(output.dtype))
@@ -109,6 +113,7 @@ class _Outputs:
 
     def came_back(self, gradient):
         self.largest = max(self.largest, gradient.abs().max().item())
+        self.inside |= torch.is_autocast_enabled("cpu")
 
 
 def run_fit(fit):
@@ -123,6 +128,7 @@ def run_fit(fit):
             shown[f"{name} loud"] = loud or type(shown[name]) is Raised
             shown[f"{name} met"] = sorted(set(watch.met))
             shown[f"{name} live"] = watch.largest > 1
+            shown[f"{name} inside"] = watch.inside
             shown[f"{name} weights"] = flat(network) - start
         for name in ("FP16", "BF16"):
             end, loud, _ = _fitted(fit, _Unheard(_fit_network()), _DTYPES[name], 1)
@@ -143,7 +149,7 @@ def _fitted(fit, network, dtype, count):
 def _fit_evidence(got, want):
     for name in _DTYPES:
         end = got[name]
-        parts = ("", " weights", " met", " off", " loud", " live")
+        parts = ("", " weights", " met", " off", " loud", " live", " inside")
         if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
@@ -165,6 +171,8 @@ def _fit_evidence(got, want):
             return fill(OTHER_LOSS, name=name, place=place, got=brief(a), want=brief(b), why=why)
         if got[f"{name} weights"].dtype is not torch.float32:
             return fill(OTHER_WEIGHTS, got=str(got[f"{name} weights"].dtype))
+        if got[f"{name} inside"] and same_end(got[f"{name} weights"], want[f"{name} weights"]):
+            return fill(IN_THE_BLOCK, name=name)
         return fill(LOUD if got[f"{name} loud"] else ELSEWHERE, name=name)
     return fill(UNHEARD, name="BF16" if got["unheard FP16 loud"] else "FP16")
 
@@ -306,11 +314,12 @@ _CLIP_BATCHES = (
     (64, 0.3, 1.0),
     (65, 9.0, 1.0),
     (66, 3.0, 0.5),
+    (67, 3.0, 2.0),
 )
 
 
 def run_clipped_step(clipped_step):
-    """Seven steps on batches of small and large gradients; the scale grows, and overflows."""
+    """Eight steps on batches of small and large gradients; the scale grows, and overflows."""
     network = small_network()
     optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17, growth_interval=2)

@@ -35,7 +35,8 @@ GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted.{why}"
 THE_OTHER = " That is the loss of {name}."
 THE_SCALE = " That is {scale:g} times as much, the scale."
 LOSS_IN_16_BITS = (
-    "Each of your losses, such as {loss}, is a value of FP16, so they were computed in 16 bits. "
+    "Each of your losses of {name}, such as {loss}, is a value of FP16, so they were computed in "
+    "16 bits. "
     "Under autocast binary_cross_entropy_with_logits runs in float32. Where does the block end?"
 )
 ENDS_DIFFER = "The ends differ."
@@ -147,10 +148,11 @@ GAN = Loop(
 def check_gan_step(got):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
     judge(GAN, got, check_gan_step.known_wrong)
-    # Fourteen losses of float32 are all values of FP16 once in 2**182.
-    losses = torch.tensor([float(loss) for pair in got["losses"] for loss in pair])
-    if torch.equal(losses.half().float(), losses):
-        raise Mistake(LOSS_IN_16_BITS, loss=losses[0].item())
+    for place, name in enumerate("DG"):
+        # Seven losses of float32 are all values of FP16 once in 2**91.
+        losses = torch.tensor([float(pair[place]) for pair in got["losses"]])
+        if torch.equal(losses.half().float(), losses):
+            raise Mistake(LOSS_IN_16_BITS, name=name, loss=losses[0].item())
 
 
 _STOP_AT_INF_IN_D = """\
