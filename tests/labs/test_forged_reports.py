@@ -28,7 +28,7 @@ PLACES = 150
 """Of a long report only so many places are tried, spread over it."""
 
 
-EXPLAINS = {"train-amp": {"arrived", "came"}}
+EXPLAINS = {"train-amp": {"arrived", "came"}, "amp-loop": {"handed", "open"}}
 """What of a report only says why an answer is wrong: whether it is, the judge sees elsewhere."""
 
 
