@@ -37,8 +37,11 @@ def at_the_start(widget):
 def test_each_share_stands_beside_its_name_in_one_row(widget):
     """JupyterLab lays out every list of terms in an output, and this one is no exception."""
     widget.locator(".gw-shares dd").first.wait_for()
-    names = [name.bounding_box() for name in widget.locator(".gw-shares dt").all()]
-    shares = [share.bounding_box() for share in widget.locator(".gw-shares dd").all()]
+    # One call measures all: between two calls the page may move.
+    names, shares = widget.locator(".gw-shares").evaluate(
+        "list => ['dt', 'dd'].map(tag => [...list.querySelectorAll(tag)]"
+        ".map(each => each.getBoundingClientRect().toJSON()))"
+    )
     assert len(names) == len(shares) > 1
     assert len({round(place["y"] + place["height"] / 2) for place in names + shares}) == 1
     for name, share in zip(names, shares, strict=True):
