@@ -845,6 +845,48 @@ def scaled_step(optimizer, scale):
     return any(found.item() for found in scaler._found_inf_per_device(optimizer).values())
 
 
+# %% right scaled-step: a difference with itself, multiplied by the inverse
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    ok = torch.tensor(True)
+    for p in (p for g in optimizer.param_groups for p in g["params"] if p.grad is not None):
+        if p.grad.dtype is torch.float16:
+            raise ValueError(p.grad.dtype)
+        p.grad.mul_(1 / scale)
+        ok &= ((p.grad - p.grad) == 0).all()
+    if ok:
+        optimizer.step()
+    return not ok
+
+
+# %% right scaled-step: all gradients in one tensor
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if torch.float16 in {g.dtype for g in grads}:
+        raise ValueError("FP16")
+    torch._foreach_div_(grads, scale)
+    skipped = not torch.cat([g.flatten() for g in grads]).isfinite().all().item()
+    if not skipped:
+        optimizer.step()
+    return skipped
+
+
+# %% wrong scaled-step: the norm of the divided gradients decides
+#    says: whose sum and norm are inf in float32: the gradients are all finite
+@torch.no_grad()
+def scaled_step(optimizer, scale):
+    grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+    if any(g.dtype == torch.float16 for g in grads):
+        raise ValueError("FP16")
+    for g in grads:
+        g.div_(scale)
+    if math.isfinite(sum(g.float().norm() ** 2 for g in grads) ** 0.5):
+        optimizer.step()
+        return False
+    return True
+
+
 # %% wrong scaled-step: the norm decides
 #    says: whose sum and norm are inf in float32: the gradients are all finite
 @torch.no_grad()
@@ -1101,6 +1143,15 @@ Scaler = changed("interval=self.interval)", "interval=1)")
 # %% wrong scaler: the flag is kept turned round
 #    says: so the scale halves, once
 Scaler = changed("|= unscale_and_step(", "|= not unscale_and_step(")
+
+
+# %% wrong scaler: the count is saved and not loaded
+#    idea: resuming-needs-the-scale-alone
+#    says: Which other number must be saved and loaded?
+Scaler = changed(
+    'self.current, self.count = state["scale"], state["count"]',
+    'self.current, self.count = state["scale"], 0',
+)
 
 
 # %% wrong scaler: nothing loaded

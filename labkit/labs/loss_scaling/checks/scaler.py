@@ -152,7 +152,8 @@ def _scaler_rule(what, script, i):
 
 check_scaler.slip(
     "resuming-needs-the-scale-alone",
-    "After loading, the scale is right and grows too late. Which other number must be saved?",
+    "After loading, the scale is right and grows too late. "
+    "Which other number must be saved and loaded?",
     swap=(
         'self.current, self.count = state["scale"], state["count"]',
         'self.current = state["scale"]',
