@@ -58,7 +58,7 @@ _ADAM = (
     [("aten::addcmul_", 30.0, []), ("aten::mul_", 25.0, [])],
 )
 STEPS = {
-    "a linear layer": ([_linear(5.0, 100.0), _backward(6.0, 90.0)], 2.0),
+    "a linear layer": ([_linear(9.0, 100.0), _backward(6.0, 90.0)], 2.0),
     "attention": ([_linear(5.0, 80.0), _ATTENTION, _NORM, _ATTENTION, _backward(6.0, 75.0)], 8.0),
     "a slow loader": ([_LOADER, _linear(4.0, 60.0), _backward(5.0, 55.0), _ADAM], 2.0),
     "no matmul": ([_NORM, _ADAM], 4.0),

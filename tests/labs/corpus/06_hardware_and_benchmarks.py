@@ -3,6 +3,7 @@ import math
 import statistics
 import time
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -1188,3 +1189,35 @@ def verdict(ratios, control, margin, t):
         return [math.exp(log + off) for log in logs]
 
     return ours.verdict(around_median(ratios), around_median(control), margin, t)
+
+
+# %% wrong verdict: the logarithm of the mean ratio
+#    says: take the mean of the logarithms
+def verdict(ratios, control, margin, t):
+    def around_mean(values):
+        off = math.log(statistics.fmean(values)) - statistics.fmean(map(math.log, values))
+        return [value * math.exp(off) for value in values]
+
+    return ours.verdict(around_mean(ratios), around_mean(control), margin, t)
+
+
+# %% wrong timed: one pair of events, read after the loop
+#    says: that of one call
+#    never: largest
+def timed(cuda, work, repeats):
+    work()
+    start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    for _ in range(repeats):
+        start.record()
+        work()
+        end.record()
+    end.synchronize()
+    return statistics.median(start.elapsed_time(end) for _ in range(repeats))
+
+
+# %% wrong speedup: a step of the aten operators alone
+#    says: do not begin with `aten::`
+#    never: averages
+def speedup(profile, factor):
+    entries = [e for e in profile.key_averages() if e.key.startswith("aten::")]
+    return ours.speedup(SimpleNamespace(key_averages=lambda: entries), factor)

@@ -35,6 +35,7 @@ _SPEEDUPS = {
         "You multiply by the number of calls, but `self_cpu_time_total` is the time of all calls."
     ),
     "one call": "You divide by the number of calls, but the step takes the time of all of them.",
+    "aten": "You leave out the rows whose keys do not begin with `aten::`; they take time too.",
     "no rest": "You leave out the time of the other operators afterwards.",
     "microseconds": "Your answer is the microseconds that are saved.",
     "share": "Your answer is the matmuls' share of the time.",
@@ -115,6 +116,7 @@ def _other_speedups(rows, factor, before, matmuls):
     total = sum(whole for _, _, whole in rows)
     mm = sum(own for operator, own, _ in rows if "mm" in operator)
     callers = sum(own for operator, own, _ in rows if operator in _CALLERS)
+    aten = sum(own for operator, own, _ in rows if operator.startswith("aten::"))
     with_called = sum(whole for operator, _, whole in rows if operator in _MATMULS)
     count = Counter(operator for operator, _, _ in rows)
 
@@ -134,6 +136,7 @@ def _other_speedups(rows, factor, before, matmuls):
         "what they call": before / (before - with_called + with_called / factor),
         "counted twice": counted(lambda calls: calls),
         "one call": counted(lambda calls: 1 / calls),
+        "aten": amdahl(matmuls / aten) if aten else 1.0,
         "microseconds": matmuls - matmuls / factor,
         "share": share,
         "percent": 100 * before / after,

@@ -60,6 +60,8 @@ _ROUNDS = {
     "a little too wide": ([1.041, 0.962, 1.042, 0.96, 1.005], _STILL, 0.05),
     # by the root of n - 1 in the error of the mean would not.
     "just within": ([0.963, 1.036, 0.968, 1.036, 0.999], _STILL, 0.047),
+    # Around the logarithm of the mean ratio it would be inconclusive.
+    "as much faster as slower": ([0.7, 1.43, 0.7, 1.43, 1.0], _STILL, 0.6),
     "a wide margin": ([0.8, 1.1, 0.95, 1.2, 0.9], _STILL, 0.35),
 }  # fmt: skip
 # Student's t, 97.5 %: for 2, 3 and 4 degrees of freedom, four digits (any table of it).
@@ -127,7 +129,15 @@ def _rivals(ratios, control, t):
         ),
         "Your answers are those of ratios divided by the control's; widen their interval instead.":
             (quotients, [1.0] * len(control), t),
+        "Your answers are those of the logarithm of a mean; take the mean of the logarithms.":
+            (_around_mean(ratios), _around_mean(control), t),
     }  # fmt: skip
+
+
+def _around_mean(ratios):
+    """Ratios that vary as these do, around the mean of these."""
+    off = fmean(ratios) / math.exp(fmean(math.log(ratio) for ratio in ratios))
+    return [ratio * off for ratio in ratios]
 
 
 def _interval(ratios, t):
