@@ -84,13 +84,19 @@ def _time(timed, kernel, pending, warm_up, repeats, hiccups):
 
     def event(*args, **kwargs):
         made = device.Event(*args, **kwargs)
-        record = made.record
+        record, query = made.record, made.query
 
         def counted():
             count["recorded"] += 1
             record()
 
-        made.record = counted
+        def polled():
+            reached = query()
+            # Asking takes no simulated time: a loop that asks until it is so would never end.
+            made.synchronize()
+            return reached
+
+        made.record, made.query = counted, polled
         return made
 
     def work():
