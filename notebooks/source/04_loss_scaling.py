@@ -137,7 +137,7 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 #
 # ### Exercise: the AMP loop
 #
-# *12 minutes, about 7 lines.* Write `train_fp16`, one epoch with FP16 autocast and the scaler that you are given.
+# *10 minutes, about 7 lines.* Write `train_fp16`, one epoch with FP16 autocast and the scaler that you are given.
 #
 # - **Input:** an FP32 model on the CPU, `loss_fn(outputs, targets)`, optimizer, `GradScaler`, and pairs `(inputs, targets)`,
 #   possibly from a generator. The caller has opened `emulate_gpu()`.
@@ -683,7 +683,7 @@ ScaleTimeline(five_traces())
 # | D | a skip now and then, the loss falls | growth tries a larger scale: healthy |
 # | E | from step 20 on every step is skipped | the loss itself is NaN: one pixel was NaN |
 #
-# ### Hardware that saturates
+# ### Optional: hardware that saturates
 #
 # Some accelerators turn an overflow into the largest finite value, and NaN into 0: Huawei's Atlas training products before the A2 have no other mode. A
 # scaler that looks for inf then never skips and keeps growing. The cell emulates both kinds of hardware in one step.

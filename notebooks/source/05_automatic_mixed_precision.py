@@ -16,7 +16,7 @@
 # %% [markdown]
 # ## Sitting A: turn it on
 #
-# *You are here:* **BF16 in one line** → a block → the lists → an FP32 island → the weight cache → FP16 → *stop* → sitting B
+# *You are here:* **BF16 in one line** → a block → the lists → an FP32 island → the weight cache → FP16 → *stop*
 
 # %%
 import time, torch, torch.nn as nn, torch.nn.functional as F, warnings
@@ -421,7 +421,7 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 # %% [markdown]
 # ## Sitting B: the rest of the loop
 #
-# *You are here:* sitting A → *stop* → **order** → clip → accumulate → bad batches → checkpoints → review → labkit's loop
+# *You are here:* *stop* → **order** → clip → accumulate → bad batches → checkpoints → review → labkit's loop
 
 # %%
 import inspect, math, torch, torch.nn as nn, torch.nn.functional as F
@@ -588,7 +588,7 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 # equals that of one large batch: its loss is the mean over all targets of the group that are not −100. Forward and loss run under autocast.
 #
 # - **Input:** a model with logits N x T x classes; `batches`, a list of (inputs, targets), targets N x T; `dtype`,
-#   float16 with a live scaler or bfloat16 with one that is off.
+#   float16 with an enabled scaler or bfloat16 with a disabled one.
 # - **Output:** a list with one loss a step, not scaled.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
 # - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none (a group has at least one): its mean
@@ -827,7 +827,11 @@ print(source[source.index("        for step, group") :])
 
 # %% [markdown]
 # torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
-# guard, the scaler's checkpoint, and a schedule that waits. Train the GPT once more, with clipping and accumulation:
+# guard, the scaler's checkpoint, and a schedule that waits.
+#
+# ### Optional: the GPT once more
+#
+# Train it in three precisions with labkit's loop, clipping and accumulation.
 
 # %% tags=["nbval-ignore-output"]
 losses = {}

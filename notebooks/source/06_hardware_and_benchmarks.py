@@ -8,16 +8,13 @@
 # After this lab you can:
 #
 # - choose a precision for a GPU from what torch says of it, and predict the least time of a matmul;
-# - time GPU work correctly, and read in a profile how much a faster matmul can bring;
+# - time GPU work correctly, and read in a profile where a step spends its time;
 # - judge from paired rounds whether one training step is faster than another.
-#
-# There are two sittings.
 
 # %% [markdown]
 # ## Sitting A: what a device can do
 #
-# *You are here:* **half the bits** → three questions → recipe → peaks → three bounds → *stop* → timer →
-# profile → benchmark → verdict
+# *You are here:* **half the bits** → three questions → recipe → peaks → three bounds → *stop*
 
 # %%
 import pandas as pd, torch
@@ -40,8 +37,7 @@ warm_up("06_hardware_and_benchmarks")
 # ### Half the bits, twice the speed?
 #
 # A 16-bit value has half the bytes of an FP32 value. Is a 16-bit matmul twice as fast? Measure it on
-# your machine. `torch.utils.benchmark.Timer` warms up, waits until a GPU has finished its work, and repeats the statement. By default
-# it uses one CPU thread, so the cell passes your number of threads.
+# your machine. `torch.utils.benchmark.Timer` warms up, waits until a GPU has finished its work, and repeats the statement.
 
 # %% tags=["nbval-ignore-output"]
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -356,8 +352,7 @@ timeline(
 # %% [markdown]
 # ## Sitting B: the experiment
 #
-# *You are here:* half the bits → three questions → recipe → peaks → three bounds → *stop* → **timer** →
-# profile → benchmark → verdict
+# *You are here:* *stop* → **timer** → profile → benchmark → verdict
 
 # %%
 import math, torch
@@ -485,7 +480,7 @@ print(f"torch.utils.benchmark: {1e3 * timer.blocked_autorange(min_run_time=0.5).
 # ### Where does the time go?
 #
 # Before you change a precision, find out what part of a step it can make faster. A **profile** lists the operators that
-# ran and their times. Here is one training step under `torch.profiler`. (`profiler_log_hidden` drops two log lines of torch 2.13.)
+# ran and their times. Here is one training step under `torch.profiler`.
 
 # %% tags=["nbval-ignore-output"]
 from torch.profiler import profile
@@ -516,7 +511,9 @@ print(trace.key_averages().table(sort_by="self_cpu_time_total", row_limit=8))
 # missing, unless a row of its own records it, as for `Optimizer.step` or a DataLoader. On a GPU
 # read *Self CUDA* (`self_device_time_total`), where each kernel also has a row of its own: add up the operators or the kernels, not both.
 #
-# How much can faster matmuls bring?
+# ### Optional: how much can faster matmuls bring?
+#
+# A profile says how large the share of the matmuls is.
 
 
 # %% predict="amdahl"
@@ -707,12 +704,11 @@ for name, (ratios, control) in rows.items():
     print(f"{name}: {judge(ratios, control, 0.02, 2.776)}")
 
 # %% [markdown]
-# The first difference is statistically clear and does not matter. The second is not significant, which does not mean
-# "equal": it may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. The control's interval may also
-# hold 1 only because it is very wide, so `benchmark` calls a control bad unless its interval lies within 5 % of 1.
+# The first difference is statistically clear and does not matter. The second is not significant, and may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. Nor does a control show
+# much if its interval is very wide: `benchmark` calls it bad unless the interval lies within 5 % of 1.
 #
 # Student's t assumes roughly normal logarithms, and one stalled round widens Student's interval very much. So `benchmark` computes
-# the interval from ranks (Wilcoxon). The figure shows your benchmark's rounds, intervals and margin.
+# the interval from ranks (Wilcoxon).
 
 # %% tags=["nbval-ignore-output"]
 report.plot()
