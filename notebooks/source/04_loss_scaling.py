@@ -33,8 +33,8 @@ warm_up("04_loss_scaling")
 # ### A run that does not learn
 #
 # This autoencoder squeezes an image of 64 pixels into 16 numbers and rebuilds it. Its error is one of several terms of a
-# loss, so it is weighted by 1e-3. `learn` is the usual loop, in FP32 or with FP16 autocast. `emulate_gpu()` makes autocast on
-# a CPU round where CUDA rounds.
+# loss, so it is weighted by 1e-3. `learn` is the usual loop, in FP32 or with FP16 autocast. With `emulate_gpu()`, autocast on
+# a CPU rounds at the same places as on CUDA.
 
 # %%
 from labkit.emulation import emulate_gpu
@@ -85,7 +85,8 @@ def percent():
 
 # %% [markdown]
 # The figure follows the backward pass from the loss to the input, with two gradients for each layer: of its output and of
-# its weight. Compare the upper plot with the dashed line, and then the two bars below.
+# its weight. In the upper plot, compare the gradients with the dashed line at 2⁻²⁵. In the lower plot, compare each gradient's two bars: the zeros after a cast
+# of the FP32 gradient, and the zeros in the FP16 pass.
 
 # %%
 torch.manual_seed(0)
@@ -142,7 +143,7 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 # - **Input:** an FP32 model on the CPU, `loss_fn(outputs, targets)`, optimizer, `GradScaler`, and pairs `(inputs, targets)`,
 #   possibly from a generator. The caller has opened `emulate_gpu()`.
 # - **Output:** one loss per batch as a Python float, *not* scaled: about 2.4e-04 for the first step above.
-# - **Edge cases:** `.grad` may hold old gradients, also before the first step; they must not count. Compute the loss inside the block, as `learn` does. The first scales may be too large, so that steps are skipped.
+# - **Edge cases:** `.grad` may hold old gradients, also before the first step; they must not count. Compute the loss inside the autocast block. The first scales may be too large, so that steps are skipped.
 
 
 # %% exercise="amp-loop"
@@ -173,7 +174,7 @@ check_amp_loop(train_fp16)
 # <details><summary>Hint 2</summary>
 #
 # For a BF16 loop, which needs no scaler: `opt.zero_grad()`, `with torch.autocast(..., dtype=torch.bfloat16): l = f(m(x), y)`,
-# `l.backward()`, `opt.step()`. Two of these calls change and one is added.
+# `l.backward()`, `opt.step()`. The dtype becomes float16, two calls go through the scaler, and one call is added.
 # </details>
 
 # %%
@@ -230,7 +231,7 @@ for x in (1e-2, 1e-4, 1e-6, 1e-8):
 # - **Swamping**: the update is not 0, but less than half the gap at the weight, so the weight does not change. Mantissa bits
 #   help. A loss scale does not, because it is divided out before the update.
 #
-# For a weight of 1 in FP16 the gap below is 2⁻¹¹. With lr = 1, a gradient of 1e-8 underflows; 1e-4 is stored, and 1 - 1e-4 rounds back to 1.
+# In FP16 the gap just below 1 is 2⁻¹¹ (4.9e-4), and half of it is 2.4e-4. For a weight of 1 and lr = 1, a gradient of 1e-8 underflows; 1e-4 is stored, and 1 - 1e-4 rounds back to 1.
 #
 # ### Master weights
 #
@@ -316,7 +317,7 @@ check_masters(Masters)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# For one weight: `m -= lr * w.grad.float()`, then `w....(m)`. Which of the two tensors outlives the step?
+# For one weight: `m -= lr * w.grad.float()`, then `w....(m)`. Where must `m` be stored so that the next `step()` finds it?
 # </details>
 #
 # The figure shows 3,000 steps, recorded with five seeds, and in black the first 150 steps with your class. Compare BF16 weights alone
@@ -342,10 +343,10 @@ figures.weights_picture(recorded, live=live, caption=f"{whose(Keeper)} masters, 
 # | BF16 weights with | extra bytes a parameter | the idea | limit |
 # |---|---|---|---|
 # | float32 masters | 4 | add where the gap is small | the most memory |
-# | Kahan's compensation (lab 03) | 2 | a BF16 number keeps what rounding dropped | the optimizer must write the weight and its compensation |
+# | Kahan's compensation (lab 03) | 2 | a BF16 number keeps what rounding dropped | needs an optimizer that also updates the compensation |
 # | stochastic rounding (lab 03) | 0 | an update of a tenth of the gap moves the weight in one step of ten | adds noise; needs random bits in each step |
 #
-# A loss scale would have repaired none of this: here no gradient was lost.
+# A loss scale would have repaired none of this: here the gradients did not underflow, the updates were swamped.
 #
 # ### Master weights and autocast
 #
@@ -386,7 +387,7 @@ from labkit.training.scaling import LossScale, to_float32
 # the optimizer takes it and less than 0.1 % of the gradients are lost. A step that overflows is skipped.
 #
 # Hold 90 % of the 120,000 steps. First try one fixed scale: set the slider in frame 1 and press *play*. Then press *dynamic* and *play*:
-# the chase begins again at 2¹⁶, where `GradScaler` starts. The scale is halved at each overflow and doubled between two frames.
+# the chase begins again at 2¹⁶, where `GradScaler` starts. The scale is halved at each overflow and doubled after each frame.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.training.data import autoencoder_gradients, digits
@@ -435,7 +436,7 @@ def percent():
 # ### Exercise: the transition
 #
 # *10 minutes, about 8 lines.* Write the rule of `GradScaler.update`, a whiteboard question. `count` is the number of good
-# steps in a row before this step.
+# steps since it was last set to 0.
 #
 # 1. After an overflow the scale is multiplied by `backoff`, and the count is 0.
 # 2. A good step raises the count by 1. When the count reaches `interval`, the scale is multiplied by `growth`, and the count is 0.
@@ -485,8 +486,8 @@ claim(f"200 overflows in a row: {whose(advance)} scale is 0", scale == 0)
 # ### What large runs add
 #
 # Megatron-LM's scaler has two more settings. A **minimum scale** stops the fall, but not the NaN: watch the loss as well.
-# With **hysteresis** h, the first h − 1 overflows only skip their step. From the next one on, each also lowers the scale, until growth
-# resets the counter to h. So with h = 2 the first bad batch after a growth costs one step and no halving.
+# With **hysteresis** h, a counter starts at h and falls by 1 at each overflow. While it is above 0, an overflow only skips its step; after
+# that each overflow also lowers the scale. Growth resets the counter to h. So with h = 2 the first bad batch after a growth costs one step and no halving.
 #
 # With sharded parameters each GPU holds the gradients of its own shard only, so **all ranks must agree on `found_inf`**. Here rank 1 alone finds an inf.
 
@@ -665,8 +666,8 @@ claim("the loss fell to a third", losses[-1] < losses[0] / 3)
 # %% [markdown]
 # ### Reading a trace
 #
-# *Optional.* A log of scale and loss shows most faults. Step through five recorded runs, and say for each what happened before you
-# read the table.
+# *Optional.* A log of scale and loss shows most faults. Step through five recorded runs, and and before you read the table, say
+# for each run what happened.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.loss_scaling.recorded import five_traces
@@ -681,7 +682,7 @@ ScaleTimeline(five_traces())
 # | B | no skip, and the loss stands still | underflow: the scale is 1 |
 # | C | skips at the start, then none | the scale started too high: harmless |
 # | D | a skip now and then, the loss falls | growth tries a larger scale: healthy |
-# | E | from step 20 on every step is skipped | the loss itself is NaN: one pixel was NaN |
+# | E | from step 20 on every step is skipped | the loss itself is NaN: from step 20 on one pixel is NaN |
 #
 # ### Optional: hardware that saturates
 #
@@ -717,12 +718,12 @@ for k in (16, 34, 40):
 #
 # ### Loss scaling in 2026
 #
-# BF16 needs no scaler. FP16 does. It is still used on GPUs without fast BF16, such as T4 and V100, and for models that will run in FP16. FP8 and FP4 training replace the scaled loss by a scale for each tensor or block (lab 08).
+# BF16 needs no scaler. FP16 does. FP16 training is still used on GPUs without fast BF16, such as T4 and V100, and for models that will run in FP16. FP8 and FP4 training replace the scaled loss by a scale for each tensor or block (lab 08).
 
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. Where one asks for speech, say it aloud, sum it up in a line, then tick what you said.
+# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

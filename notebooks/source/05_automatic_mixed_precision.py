@@ -112,7 +112,7 @@ DtypeMap({name: record_block(dtype, device) for name, dtype in kinds.items()})
 #
 # The last point answers a common question: why scale the loss if `.grad` is FP32? What underflowed in the FP16 matmul is 0, and the cast to
 # FP32 does not bring it back. Large runs divide the loss by about a million tokens, which makes each token's
-# gradient small. The next cell imitates that with the course's trained GPT and 512 tokens: it divides the loss by 2000.
+# gradient small. The next cell imitates that with the course's trained GPT: `cross_entropy` divides by its 512 tokens, and the cell by 2000 more.
 
 # %%
 gpt = trained_gpt().to(device)
@@ -249,7 +249,7 @@ amp.check_mini_autocast(mini_autocast)
 # from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
 # The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
-# in FP16. `.float()` alone is enough here, but a matmul inside the island would get FP16 inputs again.
+# in FP16. `.float()` alone is enough here, but without `enabled=False` autocast would cast the inputs of a matmul in this code to FP16 again.
 
 
 # %%
@@ -323,8 +323,8 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 # %% [markdown]
 # ### Recipes
 #
-# A **recipe** says which format each kind of tensor has. FP16 with BF16 is not a recipe: they have the same peak on an A100 or H100, and where an FP16
-# tensor meets a BF16 tensor, promotion gives FP32.
+# A **recipe** says which format each kind of tensor has. Mixing FP16 and BF16 gains nothing: their matmuls have the same peak speed on an A100 or H100, and where an
+# FP16 tensor meets a BF16 tensor, promotion gives FP32.
 #
 # | tensor, in a transformer | FP16 AMP | BF16 AMP | FP8 |
 # |---|---|---|---|
@@ -412,9 +412,9 @@ for name, dtype in {"FP32": torch.float32, "BF16": torch.bfloat16, "FP16": torch
 loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated on a CPU.")
 
 # %% [markdown]
-# All three curves agree. A loop must be loud about the dtype because `torch.cuda.amp`, which many older loops use, takes no
-# device. Without CUDA it warns and switches itself off: the loop then trains in FP32 and hides every scaler bug. Use `torch.amp`
-# and name the device.
+# All three curves agree. Be loud about the dtype, because many older loops use `torch.cuda.amp`, which takes no device. Without CUDA its autocast
+# and its scaler warn and switch themselves off. Whoever overlooks the warning trains in FP32, where no scaler bug can show. Use
+# `torch.amp` and name the device.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -439,7 +439,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # ### The order of the calls
 #
 # This training step is like one that people published. `record_calls` writes down its calls while it trains the GPT, and the widget says at each call what goes
-# wrong. It marks two rows. Repair the loop: insert the missing calls.
+# wrong. The widget marks two rows. Insert the missing calls in the widget.
 
 
 # %%
@@ -465,7 +465,7 @@ CallOrder(recorder.calls)
 # %% [markdown]
 # `backward` adds to what is in `.grad`, so `zero_grad` must come before it. (At the end of the step it works too, but gradients from earlier code then remain for the first step.)
 # Clipping compares the gradients' norm with the limit, and after `backward` they are
-# still multiplied by the scale. So `unscale_` must come before it.
+# still multiplied by the scale. So call `unscale_` between `backward` and clipping.
 #
 # A loop without `zero_grad` raises no error. The next cell shows what happens with an enabled scaler, where every batch has the gradient 1.
 
@@ -591,8 +591,8 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 #   float16 with an enabled scaler or bfloat16 with a disabled one.
 # - **Output:** a list with one loss a step, not scaled.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
-# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and one may have none (a group has at least one): its mean
-#   loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow: the scaler skips it, and its loss still goes into the list.
+# - **Edge cases:** the last group may be short. Micro-batches differ in their number of counted targets, and a micro-batch may have none (a group has
+#   at least one). Its mean loss is 0 / 0, so add up sums instead (`reduction="sum"`). A step may overflow: the scaler skips it, and its loss still goes into the list.
 # - **Example:** 3 targets with loss 1 in one micro-batch and 1 with loss 5 in the other: the step's loss is 2.
 
 
@@ -633,7 +633,8 @@ accumulation.check_accumulate(accumulate)
 # </details>
 #
 # Across GPUs, DDP averages the gradients at each backward. So sum the count over all GPUs and multiply each loss by their number, or the
-# mean of the means returns. FSDP2 has no lists: its `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
+# mean of the means returns. FSDP2's own mixed precision does not use autocast's lists:
+# `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
 
 # %% [markdown]
 # ### Bad batches
@@ -733,7 +734,7 @@ def steps():
 # ### Exercise: a GAN's step
 #
 # *20 minutes, optional, about 14 lines.* First train D: real images should get the label 1 and fakes 0; its loss is the sum of the two means. Then train G against the updated D:
-# it wants the same fakes to be called 1. Forward and loss of both run under FP16 autocast. Open a new block for G's loss, because a block
+# its loss compares D's logits for the same fakes with the label 1. Forward and loss of both run under FP16 autocast. Open a new block for G's loss, because a block
 # keeps 16-bit copies of D's old weights.
 #
 # - **Output:** (loss of D, loss of G), as floats. If D's logits are all 0, D's loss is 2 ln 2 = 1.386.
@@ -826,8 +827,8 @@ source = inspect.getsource(train)
 print(source[source.index("        for step, group") :])
 
 # %% [markdown]
-# torch casts, caches, scales and skips. You must write the order of the calls, clipping after `unscale_`, weights by token, the
-# guard, the scaler's checkpoint, and a schedule that waits.
+# torch casts, caches, scales and skips. You must take care of the order of the calls, clipping after `unscale_`, losses weighted by
+# token, the guard, the scaler's state in the checkpoint, and a schedule that does not advance on skipped steps.
 #
 # ### Optional: the GPT once more
 #
@@ -858,7 +859,7 @@ NanDetective(5, lab="05_automatic_mixed_precision")
 # %% [markdown]
 # ### Say it
 #
-# Where a question asks for speech, say your answer aloud, sum it up in a line, then tick what you said.
+# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

@@ -161,8 +161,8 @@ for name, capability in {"Tesla T4": (7, 5), "NVIDIA H100 80GB HBM3": (9, 0)}.it
         print(f"{name}: {choose()}, fp32_precision {torch.backends.cuda.matmul.fp32_precision}")
 
 # %% [markdown]
-# Now your own machine. `detect()` asks the system and tries each dtype in a child process, which a broken
-# driver may crash. Press an answer in the table to see its evidence.
+# Now your own machine. `detect()` asks the system and tries each dtype in a child process, so that a broken
+# driver crashes only that process. Press an answer in the table to see its evidence.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
@@ -405,7 +405,8 @@ def milliseconds():
 #
 # - **Input:** `cuda` is `torch.cuda`, or a stand-in with its `Event` and `synchronize`. `work()` launches one kernel.
 #   `repeats` is 1 or more.
-# - **Output:** the median milliseconds of `repeats` calls; for an even number, either middle one or their mean. The stand-in has no clock of the host.
+# - **Output:** the median milliseconds of `repeats` calls; for an even number, either middle one or their mean. The stand-in keeps a simulated time, which
+#   a host clock such as `time.perf_counter` cannot see.
 # - **Example:** the first call takes 500 ms, and the five after it 2, 2, 9, 2 and 2 ms. Then `timed(cuda, work, 5)` is about 2.
 # - **Edge cases:** the device may be busy when you begin; the first call may be slow; one or two of five
 #   calls may be disturbed.
@@ -479,7 +480,7 @@ print(f"torch.utils.benchmark: {1e3 * timer.blocked_autorange(min_run_time=0.5).
 # %% [markdown]
 # ### Where does the time go?
 #
-# Before you change a precision, find out what part of a step it can make faster. A **profile** lists the operators that
+# Before you change a precision, find out what part of a step the change can make faster. A **profile** lists the operators that
 # ran and their times. Here is one training step under `torch.profiler`.
 
 # %% tags=["nbval-ignore-output"]
@@ -593,7 +594,7 @@ print(casts.describe())
 
 # %% [markdown]
 # "GPU utilisation" is the share of time in which at least one kernel ran. **Model FLOPs utilisation** (MFU), the
-# FLOP/s that the model itself needs over the dense peak, shows how much of the GPU's arithmetic the model uses. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
+# operations that the model itself needs, per second of training, divided by the dense peak, shows how much of the GPU's arithmetic the model uses. Llama 3 405B reached 38 to 43 % on up to 16,384 H100s (*published*).
 
 # %% [markdown]
 # ### A benchmark
@@ -627,7 +628,7 @@ report
 
 # %% [markdown]
 # On a CPU `benchmark` *emulates* a GPU's 16-bit autocast, whatever the CPU itself can do, so these times say nothing about a GPU. Read the
-# control first. Then read the ratio with its interval, and the word that compares it with the **margin**:
+# control first. Then read the ratio with its interval, and the word that compares the interval with the **margin**:
 # a difference that would not matter, here 2 %, chosen before the run. The other columns say what the speed costs.
 #
 # ### Exercise: the verdict
@@ -733,7 +734,7 @@ impact = accuracy_impact(("fp32", "bf16"), make=small, seeds=range(3), epochs=2,
 impact
 
 # %% [markdown]
-# With 359 test images, one image is 0.28 points: one run cannot show less.
+# With 359 test images, one image is 0.28 points: two runs that differ at all differ by at least that.
 #
 # ### Optional: a recording with a bad control
 #
@@ -749,7 +750,7 @@ for recording in recordings():
 # %% [markdown]
 # ### Say it
 #
-# Interview questions of this lab. If one asks for a spoken answer, say the answer aloud, sum it up in a line, then tick what you said.
+# Interview questions of this lab. If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

@@ -44,7 +44,7 @@ def test_the_axes_read_as_numbers(widget):
     ticks = widget.locator("svg.rl-drawing text").all_text_contents()
     for text in ("0.25", "8192", "100 TFLOP/s", "arithmetic intensity, FLOP a byte"):
         assert text in ticks
-    assert "second-hand" in widget.locator(".rl-note").inner_text()
+    assert "Secondary:" in widget.locator(".rl-note").inner_text()
 
 
 def test_by_mouse_the_dots_move(widget):

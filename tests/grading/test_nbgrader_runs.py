@@ -15,12 +15,8 @@ from labkit.base import paths
 from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, read_secret
 from labkit.grading.nbgrader.exported_course import write_course
-from labkit.labs.number_formats.checks import (
-    _gap_inputs,
-    check_e2m1_value,
-    check_eight_bits,
-    check_ulp,
-)
+from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits, check_ulp
+from labkit.labs.number_formats.checks.gaps import _gap_inputs
 from tests.grading.cut_lab import CUT, EXTRA
 
 LAB, FIRST = "02_number_formats", "00_start_here"

@@ -440,7 +440,7 @@ def logsumexp(x):
     ),
     "the-whole-amp-loop": (
         """
-def fit(model, batches, test, optimizer, dtype, device):
+def fit(model, batches, loss_fn, optimizer, dtype, device):
     scaler = torch.amp.GradScaler(device, enabled=dtype == torch.float16)
     losses = []
     model.train()
@@ -450,18 +450,15 @@ def fit(model, batches, test, optimizer, dtype, device):
             out = model(x)
             if out.dtype != dtype:
                 raise RuntimeError(f"{out.dtype} instead of {dtype}")
-            loss = F.cross_entropy(out, y)
+            loss = loss_fn(out, y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
         losses.append(float(loss.detach()))
-    model.eval()
-    with torch.inference_mode(), torch.autocast(device_type=device, dtype=dtype):
-        accuracy = (model(test[0]).argmax(1) == test[1]).float().mean()
-    return losses, accuracy.item()
+    return losses
 """,
         """
-def fit(model, batches, test, optimizer, dtype, device):
+def fit(model, batches, loss_fn, optimizer, dtype, device):
     fp16 = dtype is torch.float16
     scaler = torch.amp.GradScaler(device) if fp16 else None
     losses = []
@@ -472,7 +469,7 @@ def fit(model, batches, test, optimizer, dtype, device):
         if output.dtype is not dtype:
             warnings.warn("autocast is off")
         with torch.autocast(device, dtype):
-            loss = F.cross_entropy(output, targets)
+            loss = loss_fn(output, targets)
         if fp16:
             scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -482,14 +479,10 @@ def fit(model, batches, test, optimizer, dtype, device):
             optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    model.eval()
-    with torch.no_grad():
-        with torch.autocast(device, dtype):
-            guess = model(test[0]).argmax(dim=-1)
-    return losses, (guess == test[1]).sum().item() / len(test[1])
+    return losses
 """,
         """
-def fit(model, batches, test, optimizer, dtype, device):
+def fit(model, batches, loss_fn, optimizer, dtype, device):
     scaler = torch.amp.GradScaler(device, enabled=dtype is torch.float16)
     amp = torch.autocast(device, dtype=dtype)
     losses = []
@@ -498,7 +491,7 @@ def fit(model, batches, test, optimizer, dtype, device):
         optimizer.zero_grad()
         with amp:
             output = model(inputs)
-            loss = torch.nn.CrossEntropyLoss()(output, targets)
+            loss = loss_fn(output, targets)
         if output.dtype != dtype:
             warnings.warn(f"{output.dtype}")
         scaler.scale(loss).backward()
@@ -506,10 +499,7 @@ def fit(model, batches, test, optimizer, dtype, device):
         scaler.step(optimizer)
         scaler.update()
         losses.append(loss)
-    model.eval()
-    with amp, torch.no_grad():
-        right = [(a == b).item() for a, b in zip(model(test[0]).argmax(1), test[1])]
-    return torch.stack(losses).tolist(), sum(right) / len(right)
+    return torch.stack(losses).tolist()
 """,
     ),
 }
@@ -602,7 +592,7 @@ WRONG = {
         ),
     ),
     "verdict-on-an-ab-test": (
-        ((" / len(differences) ** 0.5", ""), "varies less than one pair"),
+        ((" / len(differences) ** 0.5", ""), "The interval goes from -0.2891 to 0.2491"),
         (("high < margin", "True"), "All of it lies above 0.5: better"),
         (('else "inconclusive"', 'else "no difference"'), "is 'no difference', a str"),
         (
@@ -658,10 +648,9 @@ WRONG = {
     ),
     "the-whole-amp-loop": (
         (("        optimizer.zero_grad()\n", ""), "Which line empties it?"),
-        (("    model.eval()\n", ""), "the test batch's own statistics"),
         (("        scaler.update()\n", ""), "Which call lowers the scale?"),
         (("    model.train()\n", ""), "came to you in eval mode"),
-        (("return losses,", "return sum(losses) / len(losses),"), "A list of 6 losses is wanted"),
+        (("return losses", "return sum(losses) / len(losses)"), "Return a list of 6 losses"),
         (("enabled=dtype is torch.float16", "enabled=True"), "your scaler is live"),
     ),
 }

@@ -379,7 +379,7 @@ def fit_that_raises(model, batches, loss_fn, optimizer, dtype, device):
     return losses.tolist()
 
 
-def fit_in_one_block(model, batches, loss_fn, optimizer, dtype, device):
+def fit_with_the_check_in_the_block(model, batches, loss_fn, optimizer, dtype, device):
     scaler = torch.amp.GradScaler(device, enabled=dtype == torch.half)
     losses = []
     model.train()
@@ -389,8 +389,8 @@ def fit_in_one_block(model, batches, loss_fn, optimizer, dtype, device):
             if output.dtype is not dtype:
                 raise RuntimeError(f"asked for {dtype}, got {output.dtype}")
             loss = F.nll_loss(output.log_softmax(dim=-1), y)
-            optimizer.zero_grad(set_to_none=False)
-            scaler.scale(loss).backward()
+        optimizer.zero_grad(set_to_none=False)
+        scaler.scale(loss).backward()
         if scaler.is_enabled():
             scaler.unscale_(optimizer)
         scaler.step(optimizer)
@@ -556,7 +556,7 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
         (check_mini_autocast, MiniByTreeMap),
         (check_mini_autocast, mini_by_a_function),
         (check_fit, fit_that_raises),
-        (check_fit, fit_in_one_block),
+        (check_fit, fit_with_the_check_in_the_block),
         (check_clipped_step, clip_by_a_scaled_limit),
         (check_clipped_step, clip_by_hand),
         (check_accumulate, accumulate_with_a_counter),

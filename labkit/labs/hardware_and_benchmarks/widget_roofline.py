@@ -103,12 +103,12 @@ class Roofline(AskingWidget):
                     "time": _time(seconds),
                     "rate": _rate(flop / seconds, dtype),
                     "peak": _rate(roof.flops, dtype),
-                    "source": "" if roof.verified else "second-hand",
+                    "source": "" if roof.verified else "secondary",
                 }
             )
         told = "; ".join(
             f"on {row['device']} {row['bound']}-bound, at least {row['time']}"
-            + (f" ({row['source']})" if row["source"] else "")
+            + (f" (peak from a {row['source']} source)" if row["source"] else "")
             for row in rows
         )
         return {
@@ -130,9 +130,7 @@ class Roofline(AskingWidget):
         }
 
 
-_SECOND_HAND = (
-    "second-hand: peak and bandwidth as others quote the vendor; data/gpus.csv names them."
-)
+_SECOND_HAND = "Secondary: peak and bandwidth as others quote the vendor; data/gpus.csv names them."
 
 
 def _time(seconds: float) -> str:

@@ -19,7 +19,7 @@ def test_the_words_say_all_that_is_drawn():
     assert "170.7 FLOP a byte" in said
     # 3 * 2 * 512**2 bytes / 1555e9 and / 320e9
     assert "on A100 memory-bound, at least 1.01 us;" in said
-    assert "on T4 memory-bound, at least 4.92 us (second-hand)." in said
+    assert "on T4 memory-bound, at least 4.92 us (peak from a secondary source)." in said
     widget.size = 4096
     # 2 * 4096**3 / 65e12 = 2.11 ms
     assert "on T4 compute-bound, at least 2.11 ms" in widget.describe()
