@@ -538,7 +538,7 @@ WRONG = {
         (("        end.synchronize()\n", ""), "has not reached the end event yet"),
         (("    work()\n    times", "    times"), "warm-up of the first call, 500 ms"),
         (("return median(times)", "return min(times)"), "is the least of the calls"),
-        (("range(repeats)", "range(10)"), "as often for 1 repeat"),
+        (("range(repeats)", "range(10)"), "as often with 1 repeat"),
     ),
     "verdict-code": (
         (("fmean, stdev", "fmean, pstdev as stdev"), "a little too wide"),
@@ -550,13 +550,13 @@ WRONG = {
         ),
     ),
     "scaler-transition": (
-        (("count + 1 < interval", "count + 1 <= interval"), "good step 3 in a row of 3"),
+        (("count + 1 < interval", "count + 1 <= interval"), "good step 3 of 3 in a row"),
         (
             (
                 "return (grown if math.isfinite(grown) else scale), 0",
                 "return (grown, 0) if math.isfinite(grown) else (scale, count + 1)",
             ),
-            "so it stays, and the count is 0",
+            "so the scale stays, and the count is 0",
         ),
         (("scale * backoff", "scale / growth"), "the scale is multiplied by 0.9"),
         (("to_float32(scale * growth)", "scale * growth"), "Growth would make the scale inf"),
@@ -583,12 +583,12 @@ WRONG = {
                 "                p.copy_(master)",
                 "master -= self.lr * p.grad.float()\n            p.copy_(master)",
             ),
-            "before them a parameter without a gradient: AttributeError",
+            "before them a parameter without a gradient: your class raised AttributeError",
         ),
         (("master -= self", "master += self"), "after 300 steps weight 0 is 1.29688"),
         (
             ("self.lr * p.grad.float()", "(self.lr * p.grad).float()"),
-            "lr * gradient was rounded to BF16 before it met the master",
+            "lr * gradient was rounded to BF16 before it was subtracted",
         ),
     ),
     "verdict-on-an-ab-test": (
@@ -651,6 +651,6 @@ WRONG = {
         (("        scaler.update()\n", ""), "Which call lowers the scale?"),
         (("    model.train()\n", ""), "came to you in eval mode"),
         (("return losses", "return sum(losses) / len(losses)"), "Return a list of 6 losses"),
-        (("enabled=dtype is torch.float16", "enabled=True"), "your scaler is live"),
+        (("enabled=dtype is torch.float16", "enabled=True"), "your scaler is enabled"),
     ),
 }

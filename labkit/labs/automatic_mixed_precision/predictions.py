@@ -86,7 +86,7 @@ six_hunks = TickGuess(
     },
     by_pattern={
         (False,) * 6: (
-            "Some of the six run without an error, and train wrongly.",
+            "Some of the six run without an error but train wrongly.",
             "what-runs-is-right",
         )
     },

@@ -13,13 +13,15 @@ from labkit.labs.engine.codec import Foreign
 
 # What came back
 
-NOT_ATTEMPTED = "Nothing is written yet: fill in its cell, then run that cell."
+NOT_ATTEMPTED = (
+    "The answer is not complete yet: fill in the exercise's cell, run it, and then run the check."
+)
 RETURNS_NONE = "`{call}` returns None: is there a `return` at the end of each path?"
 RAISED = "`{call}` raised {error}."
 IN_LINE = "in your line `{line}`"
 NOT_A_NUMBER = "`{call}` is {came}; one number is asked for."
 A_TRUTH_FOR_A_NUMBER = (
-    "`{call}` is {came}; one number is asked for. True and False are no numbers here."
+    "`{call}` is {came}; one number is asked for. True and False do not count as numbers."
 )
 NOT_A_TRUTH = "`{call}` is {came}; True or False is asked for."
 NOT_SO_MANY = "`{call}` is {came}; {count} values are asked for."
@@ -36,8 +38,8 @@ NO_SENSE = (
     "what the exercise asks for."
 )
 STOPPED = (
-    "Your answer was still running after {seconds} seconds, so the check stopped it{place}. "
-    "Does a loop there never end?"
+    "Your answer was still running after {seconds} seconds, so the check stopped it{place}. Does "
+    "one of your loops never end?"
 )
 
 # Values
@@ -49,30 +51,35 @@ NEAR_VALUE = "`{call}` is {got}; {want} is wanted. {why}"
 # Values of a format: `same_bits` says the value, then one of those below.
 
 SOME_VALUE = "`{call}` is {got:exact}. {why}"
-NAN_STAYS = "NaN stays NaN: does your formula let it through?"
+NAN_STAYS = "An input of NaN stays NaN. Which line of yours makes another value of it?"
 NAN_IS_WRONG = "NaN is not the answer: {at:exact} rounds to {want:exact}."
-SIGN_LOST = "The sign is lost: {at:exact} rounds to {want:exact}. Where does your formula drop it?"
+SIGN_LOST = (
+    "The zero has the wrong sign: {at:exact} rounds to {want:exact}. What does your formula do "
+    "with the sign?"
+)
 OVERFLOW = (
-    "From {cut:exact} on, half a gap above the largest {name} value, the result is inf with the "
-    "sign of the input: {at:exact} rounds to {want:exact}."
+    "An input of magnitude {cut:exact} or more, half a gap above the largest {name} value, rounds "
+    "to inf with the sign of the input: {at:exact} rounds to {want:exact}."
 )
 NO_OVERFLOW = (
-    "The largest {name} value is {largest:exact}, and {at:exact} is nearer to {want:exact} than to "
-    "the next multiple of the gap there. Where does the cut lie?"
+    "{at:exact} rounds to {want:exact}: only a magnitude at least half a gap above "
+    "{largest:exact}, the largest {name} value, rounds to inf. Where does your formula begin to "
+    "return inf?"
 )
-KEEPS_SIGN = "{at:exact} keeps its sign: {want:exact}."
+KEEPS_SIGN = "Rounding keeps the sign: {at:exact} rounds to {want:exact}."
 FLUSHED = (
     "{at:exact} rounds to {want:exact}, which {name} holds as a subnormal. Which line of yours "
     "makes it 0?"
 )
 NO_VALUE = (
-    "That is no {name} value. The neighbours of {at:exact} are {below:exact} and {above:exact}."
+    "{name} does not hold that value. In {name}, {at:exact} rounds down to {below:exact} and up to "
+    "{above:exact}."
 )
 TIE = (
-    "{at:exact} lies midway between {below:exact} and {above:exact}. You went {went}; the even "
-    "mantissa wins: {want:exact}."
+    "{at:exact} lies midway between {below:exact} and {above:exact}. You rounded {went}; a tie "
+    "goes to the even mantissa, {want:exact}."
 )
-FARTHER = "You went {went}, but {at:exact} lies nearer to {want:exact}."
+FARTHER = "You rounded {went}, but {at:exact} lies nearer to {want:exact}."
 OFF_BY_ULPS = "The nearest {name} value is {want:exact}: you are off by {ulps} ulp."
 
 # Around a check

@@ -117,7 +117,7 @@ class NumberGuess(Prediction):
                 written = read_number(guess)
                 small = written.value != 0 and -1 < written.value < 1
                 if self.unit == "%" and written.unit is None and small:
-                    raise UnclearGuess(f"{guess!r} may be a share: add the sign, as in 50 %.")
+                    raise UnclearGuess(f"{guess!r} may be a share: add the % sign, as in 50 %.")
                 guess = same_unit(written, self.unit)
             elif isinstance(guess, bool):
                 raise TypeError

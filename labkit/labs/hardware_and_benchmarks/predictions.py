@@ -72,7 +72,10 @@ amdahl = NumberGuess(
             "Speed-ups do not average by share; times add up: 0.3 + 0.7 / 2.",
             "speed-ups-average",
         ),
-        1.4: ("0.7 times 2 is no time. What remains is 0.3 + 0.7 / 2.", "speed-ups-average"),
+        1.4: (
+            "The matmuls take less time, not more: 0.3 + 0.7 / 2 of the time remains.",
+            "speed-ups-average",
+        ),
         1.35: "0.35 of the time is saved. The speed-up is the old time over the new one: 1 / 0.65.",
         0.65: "That is the time that remains. The speed-up is the old time over it: 1 / 0.65.",
         0.35: "That is the time saved. The speed-up is the old time over the new one: 1 / 0.65.",

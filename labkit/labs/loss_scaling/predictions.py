@@ -11,16 +11,18 @@ zero_gradients = NumberGuess(
     unit="%",
     slack=0.5,  # whole percent are asked for
     by_number={
-        (0, 25): "These are the FP32 zeros. FP16 has a smaller range, so it adds more of them.",
+        (0, 25): (
+            "Some gradients are 0 in FP32 already. FP16 has a smaller range, so it adds more zeros."
+        ),
         (25, 60): (
             "That is about what a cast of the finished FP32 gradients gives. But in the FP16 run "
             "each gradient is computed from the FP16 gradient of the layer behind it."
         ),
         (60, 98): (
-            "Even the largest ones are 0. They are not too small themselves: they are computed "
-            "from a gradient that is."
+            "Even the largest gradients are 0. They are not too small themselves: each is computed "
+            "from the gradient at the network's output, which is too small."
         ),
-        (98, 100): "Nearly: there is no exception.",
+        (98, 100): "Nearly: the largest gradients are 0 too.",
     },
     otherwise="A share lies between 0 and 100 %.",
 )
@@ -45,18 +47,22 @@ doubling = NumberGuess(
     slack=0.5,  # whole percent are asked for
     by_number={
         (0, 0.5): (
-            "The scale doubles after each good step, so it soon overflows again.",
+            "The scale doubles after each good step, so the gradients soon overflow again.",
             "growth-at-each-step",
         ),
-        (0.5, 2): "That holds if the scale grows after 100 good steps. It grows after each one.",
+        (0.5, 2): (
+            "That holds if the scale grows after 100 good steps. This one grows after each."
+        ),
         (32, 34): (
             "One good step doubles the scale and one overflow halves it, so the next step is good "
             "again: a cycle of two steps, not three."
         ),
-        (66, 67): "After one overflow the scale fits again: a cycle of two steps, not three.",
+        (66, 67): (
+            "One overflow halves the scale, and the next step is good. Its cycle has two steps."
+        ),
         100: "After an overflow the scale is halved and fits, so the next step is good.",
     },
-    otherwise="A good step doubles the scale, the overflow after it halves it, and so on.",
+    otherwise="A good step doubles the scale, the next step overflows and halves it, and so on.",
 )
 zeroed_step = ChoiceGuess(
     id="zeroed-step",

@@ -443,7 +443,7 @@ def snap(x):
 
 
 # %% wrong snap: the negative half loses its sign
-#    says: keeps its sign
+#    says: Rounding keeps the sign
 def snap(x):
     return abs(ours.snap(x)) if x == x else x
 

@@ -119,7 +119,7 @@ train_fp16 = changed("scaler.scale(loss).backward()", "loss.backward()")
 
 
 # %% wrong amp-loop: scale is called and its result is dropped
-#    says: The weights did not move, and the gradient at the network's output was 0
+#    says: The weights did not move, and the largest gradient at the network's output was 0
 #    says: On which loss do you call backward()?
 train_fp16 = changed("scaler.scale(loss).backward()", "scaler.scale(loss)\n        loss.backward()")
 
@@ -140,7 +140,7 @@ train_fp16 = changed(", dtype=torch.float16", "")
 
 
 # %% wrong amp-loop: the loss in FP16
-#    says: computed in FP16
+#    says: Where does your block end?
 def train_fp16(model, loss_fn, optimizer, scaler, batches):
     losses = []
     for inputs, targets in batches:
@@ -250,7 +250,7 @@ train_fp16 = changed("scaler.scale(loss)", "scaler.scale(scaler.scale(loss))")
 
 
 # %% wrong amp-loop: one block around all batches
-#    says: The autocast block is open in backward()
+#    says: The autocast block is still open while backward() runs
 def train_fp16(model, loss_fn, optimizer, scaler, batches):
     with torch.autocast("cpu", dtype=torch.float16):
         losses = []
@@ -295,12 +295,12 @@ train_fp16 = changed(
 
 
 # %% wrong amp-loop: the loss is divided by the scale
-#    says: `loss` was never scaled
+#    says: does not change `loss`
 train_fp16 = changed("loss.item()", "loss.item() / scaler.get_scale()")
 
 
 # %% wrong amp-loop: the scaled loss is divided after update
-#    says: do you divide after it?
+#    says: by the scale after `update()`?
 train_fp16 = changed(
     "scaler.scale(loss).backward()",
     "loss = scaler.scale(loss)\n        loss.backward()",
@@ -310,7 +310,7 @@ train_fp16 = changed(
 
 
 # %% wrong amp-loop: the model in FP16
-#    says: the model's weights are float16; they stay float32
+#    says: the model's weights are float16; they must stay float32
 def train_fp16(model, loss_fn, optimizer, scaler, batches):
     return ours.train_fp16(model.half(), loss_fn, optimizer, scaler, batches)
 
@@ -456,7 +456,7 @@ class Masters(torch.optim.Optimizer):
 
 
 # %% wrong masters: the generator is walked twice
-#    says: from a generator
+#    says: in a generator
 #    says: which line reads it a second time?
 #    never: no earlier step
 Masters = changed(
@@ -654,7 +654,7 @@ transition = changed(
 
 
 # %% wrong transition: interval not used
-#    says: This is good step 3 in a row of 3
+#    says: This is good step 3 of 3 in a row
 #    never: before this step is added
 transition = changed("count + 1 < interval", "count + 1 < 2000")
 
@@ -1096,7 +1096,7 @@ Scaler = changed(", interval=self.interval)", ")")
 
 
 # %% wrong scaler: the count is not handed on
-#    says: of 3, so the scale
+#    says: of 3 in a row, so the scale
 Scaler = changed("self.current, self.count, self.found_inf\n", "self.current, 0, self.found_inf\n")
 
 
@@ -1106,7 +1106,7 @@ Scaler = changed("self.found_inf |= unscale", "unscale")
 
 
 # %% wrong scaler: step takes the step again
-#    says: Its own gradient overflowed, so it stays
+#    says: own gradient overflowed, so the weight stays
 Scaler = changed(
     "self.found_inf |= unscale_and_step(optimizer, self.current)",
     "self.found_inf |= unscale_and_step(optimizer, self.current)\n        optimizer.step()",
@@ -1136,7 +1136,7 @@ Scaler = changed(
 
 
 # %% wrong scaler: it grows at each good step
-#    says: of 3, so the scale stays
+#    says: of 3 in a row, so the scale stays
 Scaler = changed("interval=self.interval)", "interval=1)")
 
 

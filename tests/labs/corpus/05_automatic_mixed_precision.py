@@ -189,7 +189,7 @@ mini_autocast = changed(
 
 
 # %% wrong mini-autocast: only float32 is cast
-#    says: also where 16 bits came
+#    says: also where the inputs have 16 bits
 mini_autocast = changed("x.dtype != torch.float64", "x.dtype == torch.float32")
 
 
@@ -357,7 +357,7 @@ fit = changed(", enabled=dtype is torch.float16", "")
 
 
 # %% wrong fit: a live scaler for BF16
-#    says: your scaler is live
+#    says: your scaler is enabled
 fit = changed("enabled=dtype is torch.float16", "enabled=dtype is not torch.float32")
 
 
@@ -421,7 +421,7 @@ fit = changed(
 
 
 # %% wrong fit: the mean loss so far
-#    says: only what you return is not
+#    says: only the losses that you return are wrong
 fit = changed(
     "losses.append(loss.item())", "losses.append((sum(losses) + loss.item()) / (len(losses) + 1))"
 )
@@ -758,7 +758,7 @@ accumulate = changed(
 
 
 # %% wrong accumulate: the scaled loss is reported
-#    says: That is 512 times as much, the scale
+#    says: That is 512 times as much, which is the scale
 accumulate = changed("losses[-1] += loss.item()", "losses[-1] += scaler.scale(loss).item()")
 
 
@@ -814,7 +814,7 @@ accumulate = changed("torch.autocast(device, dtype=dtype)", "torch.autocast(devi
 
 
 # %% wrong accumulate: the right sum, and its share of a micro-batch
-#    says: only what you return is not
+#    says: only the losses that you return are wrong
 accumulate = changed(
     "        scaler.update()", "        scaler.update()\n        losses[-1] /= len(group)"
 )
@@ -909,7 +909,7 @@ gan_step = changed("scaler.scale(d_loss)", "d_loss", "scaler.scale(g_loss)", "g_
 
 
 # %% wrong gan-step: labels exchanged for D
-#    says: In step 0 D went against its way
+#    says: In step 0 D's weights moved in the opposite direction
 gan_step = changed(
     "bce(on_real, torch.ones_like(on_real)) + bce(on_fake, torch.zeros_like(on_fake))",
     "bce(on_real, torch.zeros_like(on_real)) + bce(on_fake, torch.ones_like(on_fake))",
@@ -917,7 +917,7 @@ gan_step = changed(
 
 
 # %% wrong gan-step: G wants its fakes called 0
-#    says: In step 0 G went against its way
+#    says: In step 0 G's weights moved in the opposite direction
 gan_step = changed(
     "g_loss = bce(on_fake, torch.ones_like(on_fake))",
     "g_loss = bce(on_fake, torch.zeros_like(on_fake))",
@@ -1015,7 +1015,7 @@ gan_step = changed("        g_loss = ", "    g_loss = ")
 
 
 # %% wrong gan-step: the scaled losses come back
-#    says: 4096 times as much, the scale
+#    says: 4096 times as much, which is the scale
 gan_step = changed(
     "d_loss.item(), g_loss.item()", "scaler.scale(d_loss).item(), scaler.scale(g_loss).item()"
 )

@@ -415,7 +415,7 @@ def timed(cuda, work, repeats):
 
 
 # %% wrong timed: always five
-#    says: as often for 1 repeat
+#    says: as often with 1 repeat
 timed = changed("range(repeats)", "range(5)")
 
 
@@ -503,6 +503,12 @@ timed = changed("end.synchronize()", "start.synchronize()")
 #    idea: the-first-run-is-like-the-others
 #    says: The warm-up of the first call, 500 ms
 timed = changed("    work()\n    times", "    times")
+
+
+# %% wrong timed: a fifth too long
+#    says: is 2.412 ms; the median call takes 2 ms
+#    never: warm-up
+timed = changed("return median(times)", "return 1.2 * median(times)")
 
 
 # %% wrong timed: both events before the work
@@ -668,7 +674,7 @@ def speedup(profile, factor):
 
 
 # %% wrong speedup: the time after
-#    says: is the time after, not
+#    says: is the step's time afterwards, not
 speedup = changed("return before / (", "return (")
 
 

@@ -70,7 +70,7 @@ def test_an_endless_answer_is_stopped_and_leaves_nothing_behind(endless, soon):
     result = check_end.result(endless)
     assert result.status == "error"
     assert "still running after 0.2 seconds" in result.message
-    assert result.message.endswith("Does a loop there never end?")
+    assert result.message.endswith("Does one of your loops never end?")
     assert state() == before
     assert check_end.result(lambda x: 2 * x).status == "passed"
 

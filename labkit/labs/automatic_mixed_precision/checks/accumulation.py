@@ -14,35 +14,38 @@ from labkit.labs.engine.messages import fill
 
 LAB = "05_automatic_mixed_precision"
 
-GROUP = "{dtype}, micro-batches of {sizes} counted targets: {said}"
+GROUP = "{dtype}, micro-batches with {sizes} counted targets: {said}"
 COUNT_OF_LOSSES = "you return {count}; {want} are wanted, one for each step."
 LARGE_BATCH = "loss 0 is {got}; one large batch has {want}. {why}"
-THE_SCALE = "That is {scale:g} times as much, the scale."
+THE_SCALE = "That is {scale:g} times as much, which is the scale."
 TIMES = (
     "That is {times} as much; the group has {parts} micro-batches and {counted} counted targets."
 )
-ONLY_REPORTED = "The weights are right, so only what you return is not."
+ONLY_REPORTED = "The weights are right, so only the losses that you return are wrong."
 LOSS_IN_16_BITS = (
-    "The sum of its losses is above 65504, the largest value of FP16. Under autocast cross_entropy "
-    "runs in float32. Where does your block end?"
+    "In FP16 a sum of losses above 65504 is inf. Under autocast cross_entropy runs in float32. "
+    "Where does your autocast block end?"
 )
 NOT_FINITE = "the weights end as inf or NaN, and with a large batch they stay finite."
-OTHER_SKIPS = "Your scale ends at {got:g}, and {want:g} is right: you skipped other steps."
-OFF_LARGE = "the weights end {away:.0%} off the run with large batches. {why}"
+OTHER_SKIPS = (
+    "Your scale ends at {got:g}, and {want:g} is right. Is one step made for each group, and does "
+    "`update` follow it?"
+)
+OFF_LARGE = "the weights' movement differs by {away:.0%} from that with large batches. {why}"
 NO_LIST = "a list of {count} losses is wanted."
 OTHER_LOSS = "loss {place} is {got}; {want} is wanted."
 HELD = (
     "You held the forward passes of {held} sequences at once; there is memory for {most}, one "
-    "micro-batch. A pass is let go by its backward. When does each backward run?"
+    "micro-batch. backward() frees what its forward pass holds. When do you call backward()?"
 )
 
 _ROWS, _LENGTH = 4, 4  # sequences of a micro-batch, and positions of each
 _SCALE = 2.0**9  # at which sums over the tokens of a group fit FP16 as means do
 _IGNORED = -100  # what F.cross_entropy leaves out by default
 _CASES = {
-    "16 16, then 16 16": ((16, 16, 16, 16), 2, torch.float16),
-    "16 5 9, then 12 2": ((16, 5, 9, 12, 2), 3, torch.bfloat16),
-    "16 0 3, then 1": ((16, 0, 3, 1), 3, torch.float16),
+    "16 and 16, then 16 and 16": ((16, 16, 16, 16), 2, torch.float16),
+    "16, 5 and 9, then 12 and 2": ((16, 5, 9, 12, 2), 3, torch.bfloat16),
+    "16, 0 and 3, then 1": ((16, 0, 3, 1), 3, torch.float16),
 }
 
 
@@ -85,7 +88,7 @@ def run_accumulate(accumulate):
             live = dtype is torch.float16
             scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE, enabled=live)
             batches, start = [_padded(80 + i, n) for i, n in enumerate(counts)], flat(network)
-            if name == "16 16, then 16 16":  # an overflow at first: its inf must not stay
+            if name == "16 and 16, then 16 and 16":  # an overflow at first: its inf must not stay
                 # The losses fit FP16, and their sum does not.
                 batches[0] = 6000 * batches[0][0], batches[0][1]
             passes = _Passes()
@@ -106,7 +109,7 @@ def _evidence(got, want):
         said = _group_evidence(got, want, name)
         asked = {torch.float16: "FP16", torch.bfloat16: "BF16"}[dtype]
         return fill(GROUP, dtype=asked, sizes=name, said=said)
-    return "The ends differ."
+    return "Your run does not end where the right one ends."
 
 
 def _group_evidence(got, want, name):
@@ -185,28 +188,30 @@ check_accumulate.slip(
 )
 check_accumulate.slip(
     "mean-of-means",
-    "You averaged the micro-batches' means. Should a token of a padded micro-batch count more?",
+    "You averaged the micro-batches' means. Should a token of a padded micro-batch count more than "
+    "a token of a full one?",
     swap=(_SHARE, "targets.flatten()) / len(group)"),
 )
 check_accumulate.slip(
     "every-group-has-k",
-    "You averaged the micro-batches' means, and by k where the last group has fewer. Which number "
-    "makes all tokens of a group count the same?",
+    "You averaged the micro-batches' means, and divided by k although the last group has fewer. By "
+    "which number must you divide for all tokens of a group to count the same?",
     swap=(_SHARE, "targets.flatten()) / k"),
 )
 check_accumulate.slip(
     "padding-counts-as-tokens",
-    "You divide by all positions. Over which of them does cross_entropy sum?",
+    "You divide by the number of all positions. Over which positions does cross_entropy sum?",
     swap=("(targets != -100).sum()", "targets.numel()"),
 )
 check_accumulate.slip(
     "an-empty-mean-is-zero",
-    "One micro-batch has no counted target. What is the mean of no losses, and times 0?",
+    "One micro-batch has no counted target. What is the mean of no losses, and what is that mean "
+    "times 0?",
     swap=(_SHARE, "targets.flatten()) * (targets != -100).sum() / count"),
 )
 check_accumulate.slip(
     "the-tail-may-be-dropped",
-    "The last batches had no step. After which batch must one come, besides every k-th?",
+    "No step followed the last batches. After which batch must a step come, besides every k-th?",
     swap=("range(0, len(batches), k)", "range(0, len(batches) - k + 1, k)"),
 )
 check_accumulate.slip(
@@ -216,7 +221,7 @@ check_accumulate.slip(
 )
 check_accumulate.slip(
     "zero-grad-each-micro-batch",
-    "Only the last micro-batch of a group is left. When are the gradients emptied?",
+    "Only the gradients of a group's last micro-batch are left. When must .grad be emptied?",
     swap=(
         "for inputs, targets in group:",
         "for inputs, targets in group:\n            optimizer.zero_grad()",
@@ -224,7 +229,8 @@ check_accumulate.slip(
 )
 check_accumulate.slip(
     "unscale-each-micro-batch",
-    "`unscale_` belongs once before a step. What would a scaled gradient be added to?",
+    "Call `unscale_` at most once, before the step. To what would the next micro-batch add its "
+    "scaled gradient?",
     swap=(
         "losses[-1] += loss.item()",
         "losses[-1] += loss.item()\n            scaler.unscale_(optimizer)",

@@ -24,21 +24,22 @@ LAB = "05_automatic_mixed_precision"
 
 LOSS_IN_16_BITS = (
     "In {name} each of your losses, such as {loss}, is a value of 16 bits, so the loss was "
-    "computed in 16 bits. Under autocast cross_entropy runs in float32. Where does the block end?"
+    "computed in 16 bits. Under autocast cross_entropy runs in float32. Where does your autocast "
+    "block end?"
 )
 IN_THE_BLOCK = (
-    "In {name} the losses and the weights are right, and your autocast block was still open while "
+    "In {name} the losses and the weights are right, but your autocast block was still open while "
     "backward ran. Which call must come after the block?"
 )
 LIVE = (
     "In {name} the gradient that came back to the network's output is large by the factor of a "
-    "loss scale, so your scaler is live. Only FP16 needs one."
+    "loss scale, so your scaler is enabled. Only FP16 needs a scaler."
 )
 UNSCALED = (
     "In {name} no gradient that came back to the network's output was above 1: your loop scaled no "
     "loss. For which dtype is your scaler enabled?"
 )
-STOPPED = "In {name} your loop stopped: {error}."
+STOPPED = "In {name} your loop raised {error}."
 RAISED_WITH = "In {name} your loop raised {error}. Outputs of the network were {met}{so}."
 OFF = (
     "In {name} torch warned that CUDA is not available and switched a part of your loop off. Which "
@@ -47,14 +48,14 @@ OFF = (
 LOSSES = "Return a list of {count} losses, one for each batch."
 TRAINED = "Asked for {name}, your loop trained on outputs of {met} dtype."
 OTHER_LOSS = "In {name} loss {place} is {got}; the right loop has {want}.{why}"
-UNMOVED = " No step changed the weights. How long does your scaler live?"
-ONLY_REPORTED = " The weights end right, so only what you return is not."
-OTHER_WEIGHTS = "After the run the weights are {got}."
-LOUD = "In {name} all outputs had the dtype that was asked for, and your loop warned."
-ELSEWHERE = "In {name} the losses are right and the weights end elsewhere."
+UNMOVED = " No step changed the weights. Is your scaler made once, or anew for each batch?"
+ONLY_REPORTED = " The weights end right, so only the losses that you return are wrong."
+OTHER_WEIGHTS = "After the run the weights are {got}; they must stay torch.float32."
+LOUD = "In {name} all outputs had the dtype that was asked for, yet your loop warned."
+ELSEWHERE = "In {name} the losses are right, but the weights do not end where they should."
 UNHEARD = (
-    "One of the networks switches autocast off inside, so {name} was asked for and FP32 came out. "
-    "Your loop trained it, and neither raised nor warned."
+    "One of the networks switches autocast off in its forward pass, so {name} was asked for and "
+    "FP32 came out. Your loop trained it, and neither raised nor warned."
 )
 
 STEP_RAISED = "Your step raised: {error}."
@@ -69,7 +70,7 @@ OTHER_MOVE = (
 )
 SO_NOT_CLIPPED, SO_CLIPPED = "nothing should be clipped", "the step has length {length:g}"
 REPORTED_TOO = " The norm that you report is {got}."
-OTHER_SCALES = "The scales were {got}; {want} is wanted. Is `update` called?"
+OTHER_SCALES = "After each step the scale was {got}; {want} is wanted. Is `update` called?"
 
 # The loop
 
@@ -239,7 +240,7 @@ check_fit.slip(
 )
 check_fit.slip(
     "scaled-loss-is-the-loss",
-    "That is the loss times the scale. Which one did you log?",
+    "That is the loss times the scale. Do you want the loss before or after scaling?",
     swap=("scaler.scale(loss).backward()", "loss = scaler.scale(loss)\n        loss.backward()"),
 )
 check_fit.slip(
@@ -269,24 +270,25 @@ check_fit.slip(
 )
 check_fit.slip(
     "cuda-amp-works-everywhere",
-    "Without CUDA torch.cuda.amp switches itself off: float32, and no scaler. Which names take a "
-    "device?",
+    "Without CUDA, torch.cuda.amp switches itself off: your loop ran in float32 without a scaler. "
+    "Which autocast and which GradScaler take a device?",
     # torch.cuda.amp's names are torch.amp's with this device.
     swap=("losses = []", 'losses, device = [], "cuda"'),
 )
 check_fit.slip(
     "asked-is-active",
-    "Which dtype came out of the network, and which was asked for?",
+    "Where does your loop compare the dtype of the outputs with the one that was asked for?",
     cut=_WARNING,
 )
 check_fit.slip(
     "autocast-casts-the-parameters",
-    "Under autocast the optimizer keeps float32 weights. Who changed them?",
+    "Under autocast the optimizer keeps float32 weights. Which line of yours changed them?",
     swap=("model.train()", "model.to(dtype).train()"),
 )
 check_fit.slip(
     "bf16-needs-a-loss-scale",
-    "Which gradients would a loss scale save in BF16? For which dtype is yours enabled?",
+    "Can a gradient underflow in BF16, which has FP32's range? For which dtype is your scaler "
+    "enabled?",
     swap=("GradScaler(device, enabled=dtype is torch.float16)", "GradScaler(device)"),
 )
 
@@ -395,7 +397,7 @@ check_clipped_step.slip(
 )
 check_clipped_step.slip(
     "step-does-not-unscale",
-    "`step` unscales what you had unscaled by hand. Which call tells the scaler that it is done?",
+    "`step` unscales what you had unscaled by hand. Which call tells the scaler that this is done?",
     swap=(
         "scaler.unscale_(optimizer)",
         "for p in model.parameters():\n        p.grad /= scaler.get_scale()",
@@ -403,7 +405,7 @@ check_clipped_step.slip(
 )
 check_clipped_step.slip(
     "unscale-is-idempotent",
-    "`unscale_` divides each time, so it may be called once. Who else calls it, and when not?",
+    "Before each `update` the gradients may be unscaled once. How often do you call `unscale_`?",
     swap=(
         "scaler.unscale_(optimizer)",
         "scaler.unscale_(optimizer)\n    scaler.unscale_(optimizer)",
@@ -411,22 +413,22 @@ check_clipped_step.slip(
 )
 check_clipped_step.slip(
     "the-scale-adjusts-itself",
-    "The scaler waits for the end of the iteration. Which call is that?",
+    "The scaler was never told that the iteration has ended. Which call tells it?",
     cut="scaler.update()",
 )
 check_clipped_step.slip(
     "update-may-be-called-again",
-    "The second `update` has no inf check to go by. How often is it called?",
+    "The first `update` used up the inf checks of this step. How often must a step call `update`?",
     swap=("scaler.update()", "scaler.update()\n    scaler.update()"),
 )
 check_clipped_step.slip(
     "clip-may-come-last",
-    "The step was taken before you clipped. What is a clipped gradient good for afterwards?",
+    "The step was taken before you clipped. Which of the two calls must come first?",
     swap=(f"{_CLIP}\n    scaler.step(optimizer)", f"scaler.step(optimizer)\n    {_CLIP}"),
 )
 check_clipped_step.slip(
     "each-value-or-the-norm",
-    "Clipping each value turns the gradient. Which function keeps its direction?",
+    "Clipping each value changes the gradient's direction. Which function keeps the direction?",
     swap=(
         _CLIP,
         f"norm = {_NORM}\n    torch.nn.utils.clip_grad_value_(model.parameters(), limit)",
@@ -434,7 +436,7 @@ check_clipped_step.slip(
 )
 check_clipped_step.slip(
     "reported-norm-is-true",
-    "That norm still holds the scale. When do you take it?",
+    "That is the norm of the *scaled* gradients. After which call must you compute it?",
     swap=(
         "scaler.unscale_(optimizer)\n    norm =",
         f"norm = {_NORM}\n    scaler.unscale_(optimizer)\n   ",

@@ -19,17 +19,20 @@ NOT_LISTED = (
     "they got."
 )
 WEIGHT_CHANGED = "After the block a weight is {got}{rounded}."
-OTHER_VALUES = "{call} gives other values than without it."
-NO_GRADIENT = "A weight has no float32 gradient. Does your cast cut the graph?"
+OTHER_VALUES = "{call} gives other values than outside of the block."
+NO_GRADIENT = "A weight has no finite float32 gradient. Does your cast cut the graph?"
 CUT = "The loss has no path back to the weights: {error}. Does your cast cut the graph?"
-STAYS_NARROW = "After the block the network still computes in 16 bits."
+STAYS_NARROW = (
+    "After the block the network's outputs are not finite float32 values. What does your block "
+    "leave changed?"
+)
 RAISED = "{call} raised: {error}."
 RAISED_BY = "{call} raised {error}."
-NO_TENSOR = "{call} gives {came}. Do you return what func returns?"
+NO_TENSOR = "{call} gives {came}. Do you return what `func` returns?"
 CASE_DTYPE = "{call} is {got}; torch.autocast gives {want}. {why}"
-KEPT_NARROW = "A name of `WIDE` gets float32, also where 16 bits came."
+KEPT_NARROW = "A function in `WIDE` gets float32 inputs, also where the inputs have 16 bits."
 NOT_NARROWED = "`@` arrives as the name `matmul`, which is in `LOW`."
-OTHER_BITS = "{call} has the right dtype and other bits than torch.autocast's."
+OTHER_BITS = "{call} has the right dtype, but other values than under torch.autocast."
 
 
 def _network():
@@ -111,7 +114,7 @@ def check_mini_autocast(shown, seed):
             raise Mistake(
                 WEIGHT_CHANGED,
                 got=name_of(now.dtype),
-                rounded=", and rounded" if now.dtype is torch.float32 else "",
+                rounded=", with other values than before" if now.dtype is torch.float32 else "",
                 misconception="autocast-casts-the-parameters",
             )
     with emulate_gpu():
@@ -212,7 +215,7 @@ def _value(got, call):
 
 check_mini_autocast.slip(
     "autocast-casts-the-parameters",
-    "You changed the tensor that the optimizer owns. What should only the function get?",
+    "You changed the weight that the optimizer updates. Which tensor should only the function get?",
     swap=(
         "def cast(x):",
         "def cast(x):\n            if target and isinstance(x, torch.nn.Parameter):\n"
@@ -221,8 +224,8 @@ check_mini_autocast.slip(
 )
 check_mini_autocast.slip(
     "autocast-casts-every-op",
-    "Not every function may run in 16 bits. What does your code do with a name of `WIDE`, or of "
-    "no list?",
+    "Not every function may run in 16 bits. What does your code do with a name in `WIDE`, and with "
+    "one in neither set?",
     swap=("torch.float32 if", "self.dtype if"),
 )
 _RUN = """\
@@ -238,12 +241,14 @@ _RUN_WIDE_AND_CAST = """\
 """
 check_mini_autocast.slip(
     "unlisted-ops-run-in-fp32",
-    "A name of no list gets what it gets: 16 bits stay 16 bits. What does your code do with those?",
+    "A function in neither set keeps the dtypes that it gets: 16 bits stay 16 bits. What does your "
+    "code do with such a function?",
     swap=("in LOW else None", "in LOW else torch.float32"),
 )
 check_mini_autocast.slip(
     "casting-the-output-is-enough",
-    "The product saw float32 inputs, and a Tensor Core would not. What must be 16 bits before it?",
+    "Your matmul ran on float32 inputs and only its result was cast. What must be cast to 16 bits "
+    "before the call?",
     swap=(_RUN, _RUN_WIDE_AND_CAST),
 )
 check_mini_autocast.slip(
@@ -253,6 +258,7 @@ check_mini_autocast.slip(
 )
 check_mini_autocast.slip(
     "every-tensor-is-cast",
-    "Labels are integers and float64 was asked for. Which dtypes may your cast touch?",
+    "Integers such as labels, and float64 tensors, keep their dtype. Which dtypes may your cast "
+    "change?",
     swap=("eligible and x.dtype != torch.float64", "isinstance(x, torch.Tensor)"),
 )

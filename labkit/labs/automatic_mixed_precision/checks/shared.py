@@ -8,13 +8,14 @@ from labkit.labs.engine.loop_ends import filled, labels, seeded
 from labkit.labs.engine.messages import fill
 
 OUTSIDE = "outputs of {who} are {met}; under {asked} autocast they are {want}. {question}"
-NOT_IN_BLOCK = "Which call stands outside of the block?"
+NOT_IN_BLOCK = "Which call stands outside of the autocast block?"
 OTHER_DTYPE = "Which dtype does your `autocast` get?"
 
 # What torch's errors mean for a learner's loop, by a part of each.
 SCALER_SAYS = {
     "recorded for this optimizer": (
-        "None of the optimizer's weights had a gradient. Which path leads from the loss to them?"
+        "None of the optimizer's weights had a gradient. Is backward() called before the step, on "
+        "a loss that depends on them?"
     ),
     "recorded prior to update": (
         "Since the last `update`, the scaler has checked no gradient. In which order, and how "

@@ -17,15 +17,24 @@ LAB = "05_automatic_mixed_precision"
 GAN_RAISED = "Step {i} raised: {error}."
 TWO_LOSSES = "Two losses are wanted, that of D and that of G."
 IN_YOUR_STEPS = "In your steps {said}"
-STOOD_STILL = "In step {i} {name} stood still; {name} had no inf."
-HAD_AN_INF = "In step {i} {name} had an inf, and moved by {moved:.2g}."
+STOOD_STILL = (
+    "In step {i} {name}'s weights did not move. In a right run {name}'s gradients are finite "
+    "there, so its optimizer steps."
+)
+HAD_AN_INF = (
+    "In step {i} of a right run {name}'s gradients hold an inf, so its optimizer is skipped. Your "
+    "step moved {name}'s weights by {moved:.2g}."
+)
 HOLDS_SCALE = (
     "In step {i} {name} moved {times:.0f} times as far as it should; the scale was {scale:g}. Does "
     "a gradient still hold the scale when its optimizer steps?"
 )
 TOO_FAR = "In step {i} {name} moved {times:.2g} times as far as it should."
-AGAINST = "In step {i} {name} went against its way. Which labels does its loss compare with?"
-OFF_ITS_WAY = "In step {i} {name} went {away:.0%} off its way.{why}"
+AGAINST = (
+    "In step {i} {name}'s weights moved in the opposite direction. Which labels does the loss of "
+    "{name} compare with?"
+)
+OFF_ITS_WAY = "In step {i} {name}'s movement differs by {away:.0%} from the right one.{why}"
 OLD_D = (
     " G was trained against D's weights from before D's step. Does D step first, and does G's loss "
     "have an autocast block of its own?"
@@ -33,13 +42,13 @@ OLD_D = (
 GAN_SCALE = "After step {i} the scale is {got:g}; {want:g} is wanted."
 GAN_LOSS = "In step {i} the loss of {name} is {got}; {want} is wanted.{why}"
 THE_OTHER = " That is the loss of {name}."
-THE_SCALE = " That is {scale:g} times as much, the scale."
+THE_SCALE = " That is {scale:g} times as much, which is the scale."
 LOSS_IN_16_BITS = (
     "Each of your losses of {name}, such as {loss}, is a value of FP16, so they were computed in "
-    "16 bits. "
-    "Under autocast binary_cross_entropy_with_logits runs in float32. Where does the block end?"
+    "16 bits. Under autocast binary_cross_entropy_with_logits runs in float32. Where does the "
+    "autocast block end?"
 )
-ENDS_DIFFER = "The ends differ."
+ENDS_DIFFER = "Your steps do not end where the right ones end."
 
 _GAN_SCALE = 2.0**12
 
@@ -176,15 +185,16 @@ _BOTH_STEP = (
 
 check_gan_step.slip(
     "one-update-per-optimizer",
-    "The scale belongs to both. After which step has it seen both?",
+    "Both optimizers share one scale. After which optimizer's step may `update` change it?",
     swap=("scaler.step(d_optimizer)", "scaler.step(d_optimizer)\n    scaler.update()"),
 )
 check_gan_step.slip(
     "one-inf-stops-both",
-    "The scaler checks each optimizer apart. Who need not wait?",
+    "The scaler checks each optimizer separately. Which one may step although the other one is "
+    "skipped?",
     swap=("scaler.step(d_optimizer)", f"scaler.step(d_optimizer)\n{_STOP_AT_INF_IN_D}"),
 )
-_CUT = "D's loss must not reach G through the fakes. Where is that path cut?"
+_CUT = "D's loss must send no gradients through the fakes to G. Which call cuts that path?"
 check_gan_step.slip(
     "detach-is-optional", _CUT, swap=("discriminator(fake.detach())", "discriminator(fake)")
 )
@@ -213,27 +223,32 @@ def _(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, d
 
 check_gan_step.slip(
     "g-backward-leaves-d-alone",
-    "G's loss runs through D, and fills its gradients too. When must they be emptied?",
+    "G's loss runs through D, so its backward pass fills D's gradients too. When must D's "
+    "gradients be emptied?",
     swap=(f"    d_optimizer.zero_grad()\n{_D_STEPS}", f"{_D_STEPS}    d_optimizer.zero_grad()\n"),
 )
 check_gan_step.slip(
     "g-backward-leaves-d-alone",
-    "G's loss runs through D, and fills its gradients too. When must they be emptied?",
+    "G's loss runs through D, so its backward pass fills D's gradients too. When must D's "
+    "gradients be emptied?",
     cut="d_optimizer.zero_grad()",
 )
 check_gan_step.slip(
     "gradients-reset-themselves",
-    "G overflowed before, and its inf is still in .grad. Who empties G's gradients?",
+    "G's gradients overflowed in an earlier step, and the inf is still in .grad. Which call "
+    "empties G's gradients?",
     cut="g_optimizer.zero_grad()",
 )
 check_gan_step.slip(
     "one-backward-for-both",
-    "G's loss wants D to be wrong. Which gradients did D step with?",
+    "D stepped with the gradients of both losses, and G's loss is small where D is wrong. Of which "
+    "loss must D use the gradients?",
     swap=(f"{_D_STEPS}{_G_STEPS}", _BOTH_STEP),
 )
 check_gan_step.slip(
     "bce-is-safe-under-autocast",
-    "A 16-bit sigmoid is 1 too soon. Which loss takes logits?",
+    "In 16 bits the sigmoid of a moderate logit already rounds to 1. Which loss takes the logits "
+    "themselves?",
     swap=(
         "F.binary_cross_entropy_with_logits",
         "lambda logits, targets: F.binary_cross_entropy(logits.sigmoid(), targets)",

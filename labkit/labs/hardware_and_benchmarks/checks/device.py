@@ -46,7 +46,7 @@ _OTHER_TIME = (
     "{launching} us. {why}"
 )
 _TIMES_LONGER = "Your time is {times:.6g} times the longest of the three."
-_OWN_LAUNCH = "A launch takes 0 s here: keep that time, and put no other in its place."
+_OWN_LAUNCH = "A launch takes 0 s here. Does your code put another time in its place?"
 _KINDS = {
     "sum": "Your time is the sum of the three, but they overlap.",
     "two": "Your time is the sum of computing and moving, but they overlap.",
@@ -151,17 +151,18 @@ check_recipe.slip(
 )
 check_recipe.slip(
     "capability-7-means-tensor-cores",
-    "The RTX 2080 has the same capability and gets the same from you. What else can you ask?",
+    "The RTX 2080 has the same capability, and your recipe is the same for both. What else does "
+    "torch.cuda say of a card?",
     cut=' and "GTX 16" not in torch.cuda.get_device_name()',
 )
 check_recipe.slip(
     "bf16-needs-a-loss-scale",
-    "What does a loss scale protect from, and does BF16 have that fault?",
+    "What does a loss scale protect small gradients from, and can it happen in BF16?",
     swap=("return torch.bfloat16, False", "return torch.bfloat16, True"),
 )
 check_recipe.slip(
     "fp16-before-bf16",
-    "Both dtypes are accelerated there at the same rate. Which one needs no scaler?",
+    "This GPU runs matmuls in both dtypes at the same rate. Which dtype needs no scaler?",
     swap=("return torch.bfloat16, False", "return torch.float16, True"),
 )
 
@@ -253,8 +254,8 @@ check_least_time.slip(
 )
 check_least_time.slip(
     "computing-and-moving-take-turns",
-    "The device loads the next tile while it multiplies this one, and the host launches ahead. "
-    "How long do things take that go on at the same time?",
+    "The device loads the next tile while it multiplies this one, and the host launches ahead. How "
+    "long do the three take if they go on at the same time?",
     swap=("times[bound], bound", "sum(times.values()), bound"),
 )
 check_least_time.slip(

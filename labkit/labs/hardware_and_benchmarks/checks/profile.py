@@ -13,11 +13,11 @@ LAB = "06_hardware_and_benchmarks"
 
 _OTHER_SPEEDUP = (
     "{name}: `speedup(profile, {factor})` is {got}. The matmuls take {matmuls} of {before} us, so "
-    "the step takes {after} us afterwards: {want}. {why}"
+    "the step takes {after} us afterwards, and the speed-up is {want}. {why}"
 )
 _SPEEDUPS = {
     "inverse": "Your answer is the time after over the time before.",
-    "after": "Your answer is the time after, not how many times faster that is.",
+    "after": "Your answer is the step's time afterwards, not how many times as fast the step is.",
     "saved": "Your answer is the share of the time that is saved.",
     "average": "Your answer averages the factors 1 and {factor:g} by share. Times add up instead.",
     "multiplied": "You multiply the matmuls' time by the factor; twice as fast is half the time.",
@@ -42,7 +42,7 @@ _SPEEDUPS = {
     "percent": "Your answer is in percent; 1.5 times as fast is 1.5.",
 }
 _ROUNDED = "Your answer is rounded; leave it as it is."
-_NO_MATMUL = "Your answer is 1, as without matmuls. Their keys begin with `aten::`."
+_NO_MATMUL = "Your answer is 1, as if the step had no matmuls. Their keys begin with `aten::`."
 _NOT_BELOW_1 = "Matmuls become slower here, so the step does too: the answer is below 1."
 _MATMULS = ("aten::mm", "aten::addmm", "aten::bmm")
 _CALLERS = ("aten::linear", "aten::matmul")
@@ -157,12 +157,12 @@ check_speedup.slip(
 )
 check_speedup.slip(
     "a-fast-part-is-a-fast-whole",
-    "What of the operators that did not become faster?",
+    "How long do the operators take that did not become faster?",
     swap=("before / (before - matmuls + matmuls / factor)", "factor"),
 )
 check_speedup.slip(
     "after-over-before",
-    "Twice as fast is 2: which of the two times is the larger?",
+    "Twice as fast is 2. Which time must be divided by which?",
     swap=(
         "before / (before - matmuls + matmuls / factor)",
         "(before - matmuls + matmuls / factor) / before",

@@ -25,7 +25,7 @@ _TIMES = {
     "all": "Your time is that of all {repeats} calls together.",
     "least": "Your time is the least of the calls.",
     "most": "Your time is the largest of the calls.",
-    "one": "Your time is that of one call, whichever it is; take the middle one of all.",
+    "one": "Your time is that of one call, whichever it is; take the median of all.",
     "two": "Two calls lie between your events.",
     "growing": "Your intervals grow from call to call: `start` lies before all of them.",
     "backwards": "Your time runs backwards: `start.elapsed_time(end)` is positive.",
@@ -34,13 +34,13 @@ _TIMES = {
 }
 _TOO_FEW = "{name}: `{call}` called work() {launched} times; it needs at least {repeats} calls."
 _SAME_COUNT = (
-    "`{call}` called work() {launched} times, and as often for 1 repeat. `repeats` says of how "
-    "many calls the median is."
+    "`{call}` called work() {launched} times, and as often with 1 repeat. `repeats` is the number "
+    "of calls whose median is wanted."
 )
 _NO_EVENT = (
     "{name}: `{call}` recorded no event of `cuda`. A clock of the host, such as "
-    "`time.perf_counter()`, knows nothing of this device, and `torch.cuda` is another one. Use the "
-    "argument `cuda`."
+    "`time.perf_counter()`, does not measure this device, and `torch.cuda` is another device. Use "
+    "the argument `cuda`."
 )
 _NO_GPU = "{name}: `{call}` raised {error} `torch.cuda` is another device. Use the argument `cuda`."
 
@@ -55,9 +55,9 @@ _SCENES = {
     "1 repeat on a device that is still busy for 1 s": (3.0, 1000.0, 0.0, 1, {}),
     "1 repeat of a kernel that warms up in 0.5 s": (2.5, 0.0, 500.0, 1, {}),
     "5 repeats, one of which is disturbed for 0.3 s": (3.5, 0.0, 0.0, 5, {1: 300.0}),
-    "5 repeats, one of which is 1 ms short": (4.0, 0.0, 0.0, 5, {2: -1.0}),
+    "5 repeats, one of which is 1 ms shorter": (4.0, 0.0, 0.0, 5, {2: -1.0}),
     "5 repeats, two of which are disturbed": (3.2, 0.0, 0.0, 5, {2: 300.0, 4: 100.0}),
-    "5 repeats of everything at once": (4.5, 1000.0, 500.0, 5, {4: 300.0}),
+    "5 repeats with a warm-up on a busy device, one disturbed": (4.5, 1000.0, 500.0, 5, {4: 300.0}),
 }
 
 # The largest call is wrong in all of these.
@@ -136,6 +136,8 @@ def check_timed(answers, seed):
         kind = kinds[name]
         if kind == "most" and any(kinds[other] == "right" for other in _SLOWED):
             kind = "one"
+        if kind == "warm-up" and not warm_up:  # longer than one call, for another reason
+            kind = ""
         why = fill(_TIMES.get(kind, ""), warm_up=warm_up, repeats=repeats)
         said = {"name": name, "call": f"timed(cuda, work, {repeats})", "why": why}
         got = number(answers[name][0], call="")
@@ -195,7 +197,7 @@ check_timed.slip(
     "The first call also loads and chooses a kernel. When may the first event be recorded?",
     swap=("work()\n    times", "times"),
 )
-_MEAN = "the-mean-of-times", "One disturbed call moves your result. Which middle would it not move?"
+_MEAN = "the-mean-of-times", "One disturbed call moves your result. Which average would not move?"
 check_timed.slip(*_MEAN, swap=("return median(times)", "return sum(times) / len(times)"))
 
 

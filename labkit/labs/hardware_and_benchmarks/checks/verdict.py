@@ -15,8 +15,8 @@ _OTHER_WORD = (
     "the control from {least} to {most}{widened}. The margin allows {inside} to {outside}. {why}"
 )
 _WIDENED = (
-    ", which leaves out 1: widened on both sides by the distance of its nearer end from 1, the "
-    "first goes from {low} to {high}"
+    ". The control's interval leaves out 1: widened on both sides by the distance of its nearer "
+    "end from 1, the interval of the ratios goes from {low} to {high}"
 )
 _WORDS = {
     "equivalent": "All of the interval lies inside the margin: equivalent.",

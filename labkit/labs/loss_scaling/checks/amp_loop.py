@@ -26,32 +26,42 @@ from labkit.labs.loss_scaling import solutions
 LAB = "04_loss_scaling"
 
 CAST = (
-    "After your loop the model's weights are {got}; they stay float32, and autocast casts copies. "
-    "Which line changed them?"
+    "After your loop the model's weights are {got}; they must stay float32, because autocast casts "
+    "copies of them. Which line changed them?"
 )
-RAISED = "{error}; a list of {count} losses is wanted."
+RAISED = "Your loop raised {error}; a list of {count} losses is wanted."
 NO_LIST = "You return {got}; a list of {count} losses is wanted, one for each batch."
 OTHER_OUTPUTS = (
     "The outputs of your network are {met}; under FP16 autocast they are float16. Does the forward "
-    "pass run inside the block, and with which dtype?"
+    "pass run inside the autocast block, and which dtype does `autocast` get?"
 )
 OTHER_LOSS = "Loss {place} is {got}; {want} is wanted. {why}"
 THE_SCALE = "That is {scale:g} times as much, which is the scale."
 DIVIDED = (
-    "Is it divided by the scale? `scaler.scale` returns a new tensor: `loss` was never scaled."
+    "Do you divide it by the scale? `scaler.scale` returns a new tensor and does not change `loss`."
 )
 TWICE = (
-    "That is twice as much. The first step overflows, so `update()` halves the scale: do you "
-    "divide after it?"
+    "That is twice as much. The first step overflows, so `update()` halves the scale. Do you "
+    "divide the loss by the scale after `update()`?"
 )
-SIXTEEN_BITS = "Your losses were computed in FP16. Where does the autocast block end?"
-NOT_FINITE = "The weights end as inf or NaN: a step was taken although its gradients overflowed."
+SIXTEEN_BITS = (
+    "Inside the autocast block the loss is computed in float32, and outside of it in FP16, the "
+    "dtype of the outputs. Where does your block end?"
+)
+NOT_FINITE = (
+    "The weights end as inf or NaN. `scaler.step` skips a step whose gradients overflowed. Does "
+    "every step of yours go through it?"
+)
 UNMOVED = (
-    "The weights did not move, and the gradient at the network's output was {largest}. The scaler "
-    "starts at 2**42, so that the first steps overflow and later ones fit. {why}"
+    "The weights did not move, and the largest gradient at the network's output was {largest}. The "
+    "scaler starts at 2**42. With this scale the gradients overflow, and after some calls of "
+    "`update()` they fit. {why}"
 )
-NO_STEP = "`optimizer.step` never ran: the scaler skips it while a gradient holds inf or NaN."
-LOST = "In FP16 that gradient is lost already. On which loss do you call backward()?"
+NO_STEP = (
+    "`optimizer.step` never ran. `scaler.step` runs it if no gradient holds inf or NaN. Do you "
+    "call `scaler.step`, and are the gradients ever finite?"
+)
+LOST = "The gradients of the unscaled loss are 0 in FP16. On which loss do you call backward()?"
 EMPTIED = (
     "The gradients that reached `optimizer.step` were all 0: what empties them after backward()?"
 )
@@ -59,12 +69,20 @@ HANDED = (
     "The first gradients that reached `optimizer.step` went up to {got}; {want} is wanted. The "
     "scaler divides them once. Which line of yours changes them as well?"
 )
-OTHER_SCALE = "The losses are right, and the scale ends at {got:g}; {want:g} is wanted."
-ELSEWHERE = "The weights went {times:.3g} times as far as they should. {losses} {why}"
-GIVEN_SCALER = "The scaler that you were given still has its first scale, 2**42."
+OTHER_SCALE = (
+    "The losses are right, and the scale ends at {got:g}; {want:g} is wanted. Is `update()` called "
+    "once for each batch?"
+)
+ELSEWHERE = (
+    "The weights do not end where they should: they moved by {times:.3g} times the right distance. "
+    "{losses} {why}"
+)
+GIVEN_SCALER = (
+    "The scaler that you were given still has its first scale, 2**42. Which scaler do you use?"
+)
 STILL_OPEN = (
-    "The autocast block is open in backward(). Until it ends, autocast reuses its FP16 copies of "
-    "the weights. Which lines belong inside it, for each batch?"
+    "The autocast block is still open while backward() runs. Until the block ends, autocast reuses "
+    "its FP16 copies of the weights. Which lines of an iteration belong inside the block?"
 )
 OLD_GRADIENTS = (
     "A second epoch began with old gradients in .grad, and the weights went {times:.3g} times as "
@@ -263,12 +281,12 @@ check_amp_loop.slip(
 )
 check_amp_loop.slip(
     "scaled-loss-is-the-loss",
-    "You returned the scaled loss. Which of the two do you want to plot?",
+    "You returned the scaled loss. Which loss do you want to plot?",
     swap=("losses.append(loss.item())", "losses.append(scaler.scale(loss).item())"),
 )
 check_amp_loop.slip(
     "the-scale-adjusts-itself",
-    "The first scale overflows in every step. Which call lowers it?",
+    "With the first scale the gradients overflow in every step. Which call lowers the scale?",
     cut="scaler.update()",
 )
 check_amp_loop.slip(

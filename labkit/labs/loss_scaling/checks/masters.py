@@ -10,27 +10,30 @@ from labkit.labs.engine.reading import failure
 
 LAB = "04_loss_scaling"
 
-RAISED = "{name}: {error}."
+RAISED = "{name}: your class raised {error}."
 OTHER_SHAPES = "{name}: after step() the parameters have another shape."
 OTHER_DTYPE = "{name}: after step() the model's weight is {got}; it must stay torch.bfloat16."
 OTHER_WEIGHT = (
     "{name}: after {steps} steps weight {i} is {got:.6g}; exact arithmetic gives {want:.6g}, "
     "within half a BF16 gap. {why}"
 )
-IDLE_MOVED = "{name}: a parameter without a gradient went to {idle}."
+IDLE_MOVED = (
+    "{name}: a parameter without a gradient was [1.0, 1.0] and is {idle} now; step() must not "
+    "change it."
+)
 ONE_STEP = "It is where the last step alone would leave it: no earlier step was kept."
-OTHER_WAY = "It went the other way: which sign has the update?"
+OTHER_WAY = "It moved in the opposite direction. Which sign does the update need?"
 SO_FAR = "It went {times:.3g} times as far as it should, with lr {lr:exact}."
 ONLY_ONCE = (
     "With a list of the same parameter your answer is right. A generator can be read only once: "
     "which line reads it a second time?"
 )
-NOWHERE = "It is where it began, and so are the weights of every other run of this check."
+NOWHERE = "It did not move, and in this check's other runs no weight moved either."
 UNMOVED = "It did not move. Does your loop reach this parameter?"
 
 _WIDENED = "the-model-becomes-the-master"
 _FORTY = "40 random weights and gradients, lr 0.01, after them a parameter without a gradient"
-_GENERATOR = "the same from a generator, as model.parameters() is one"
+_GENERATOR = "the same weight handed over in a generator, like model.parameters()"
 _RUNS = {  # weights, the gradient of step i, lr, steps, what is handed over
     "a weight of 1, gradient 1, lr 2**-10": (
         [1.0], lambda i: [1.0], 2.0**-10, 300, lambda idle, weight: [weight]
@@ -147,7 +150,8 @@ check_masters.slip(
 )
 check_masters.slip(
     "updates-may-be-sixteen-bit",
-    "lr * gradient was rounded to BF16 before it met the master. Where must `.float()` stand?",
+    "lr * gradient was rounded to BF16 before it was subtracted from the master. Where must "
+    "`.float()` stand?",
     swap=("p.grad.float()", "p.grad"),
 )
 check_masters.slip(

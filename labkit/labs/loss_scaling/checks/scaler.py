@@ -13,17 +13,20 @@ from labkit.labs.loss_scaling import solutions
 
 LAB = "04_loss_scaling"
 
-RAISED = "{name}: {error}."
+RAISED = "{name}: the run with your scaler raised {error}."
 OTHER_SCALER = (
     "{name}: after step {step} {what} is {got:exact}, with GradScaler {want:exact}. {why}"
 )
 LOADED = "The scaler was saved after step {step}, and another one loaded what was saved."
-NOTHING_LOADED = "It still has the scale that it was made with: nothing was loaded into it."
+NOTHING_LOADED = (
+    "When the first one is saved after an overflow, the other one still has the scale that it was "
+    "made with: nothing was loaded into it."
+)
 WENT = "It went {times:g} times as far as it should; the scale was {scale:g}."
-ITS_OVERFLOW = "Its own gradient overflowed, so it stays."
-ITS_STEP = "Its own gradients were finite, so its optimizer steps."
+ITS_OVERFLOW = "The weight's own gradient overflowed, so the weight stays as it is."
+ITS_STEP = "The weight's own gradient was finite, so its optimizer steps."
 HALVES = "A gradient overflowed in this step, so the scale halves, once."
-GOOD_STEP = "This is good step {good} in a row of {interval}, so the scale {then}."
+GOOD_STEP = "This is good step {good} of {interval} in a row, so the scale {then}."
 
 
 _WHAT = "the scale", "the first weight", "the second weight"
@@ -163,7 +166,8 @@ check_scaler.slip(
 
 @check_scaler.wrong(
     "saved-state-is-a-copy",
-    "The dict that you returned changed when the old scaler went on. Is `self.__dict__` a copy?",
+    "The dict that you returned changed when the old scaler went on. Does `state_dict` return a "
+    "copy?",
 )
 class _(solutions.Scaler):
     def state_dict(self):
@@ -188,16 +192,18 @@ class _(solutions.Scaler):
 
 check_scaler.slip(
     "the-last-optimizer-decides",
-    "The second optimizer's False replaced the first one's True. How do two flags become one?",
+    "The second optimizer's False replaced the first one's True. How must the two flags be "
+    "combined?",
     swap=("|=", "="),
 )
 check_scaler.slip(
     "an-overflow-is-never-forgiven",
-    "Every step after an overflow counts as an overflow. When must found_inf become False again?",
+    "Every step after an overflow counts as an overflow. When must the flag become False again?",
     cut="self.found_inf = False\n",
 )
 check_scaler.slip(
     "all-optimizers-wait-for-one",
-    "The second optimizer's gradients were finite, so it must step. Does `or` call it at all?",
+    "The second optimizer's gradients were finite, so it must step. Is its step called after the "
+    "first one overflowed? `True or f()` does not call f.",
     swap=("|=", "= self.found_inf or"),
 )

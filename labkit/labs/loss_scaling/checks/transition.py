@@ -18,10 +18,10 @@ OTHER_PAIR = "`{call}` is {got}; GradScaler goes to {want}. {why}"
 OTHER_COUNT = "{name}: {got} pairs came back for {want} flags."
 TURNED = "The scale comes first, then the count."
 AFTER_OVERFLOW = "After an overflow the scale is multiplied by {factor} and the count is 0."
-ONLY_COUNTS = "This is good step {good} in a row of {interval}: only the count changes."
-NO_GROWTH = "Growth would make the scale inf, so it stays, and the count is 0."
+ONLY_COUNTS = "This is good step {good} of {interval} in a row: only the count changes."
+NO_GROWTH = "Growth would make the scale inf, so the scale stays, and the count is 0."
 GROWS = (
-    "This is good step {good} in a row of {interval}: the scale is multiplied by {factor} and the "
+    "This is good step {good} of {interval} in a row: the scale is multiplied by {factor} and the "
     "count is 0."
 )
 FACTOR_ROUNDED = "You rounded {factor} to float32 before multiplying; round the result only."
@@ -161,17 +161,19 @@ check_transition.slip(
 )
 check_transition.slip(
     "scale-is-a-python-float",
-    "float32 does not hold your scale. Which rounding follows each multiplication?",
+    "Your scale is not a float32 value. Which function must round the result of each "
+    "multiplication?",
     # Both roundings at once: in its own body to_float32 is Python's float.
     swap=("interval=2000", "interval=2000, to_float32=float"),
 )
 check_transition.slip(
     "the-scale-may-become-inf",
-    "An infinite scale makes every gradient inf or NaN. What if the grown scale is not finite?",
+    "An infinite scale makes every gradient inf or NaN. Which scale must stay if the grown one is "
+    "not finite?",
     swap=("(grown if math.isfinite(grown) else scale)", "grown"),
 )
 check_transition.slip(
     "growth-comes-one-step-later",
-    "You compare the count without this step. Is this good step one of the `interval`?",
+    "You compare the count without this good step. Does this step count towards `interval`?",
     swap=("count + 1 < interval", "count < interval"),
 )

@@ -12,21 +12,26 @@ from labkit.labs.engine.reading import failure
 
 LAB = "04_loss_scaling"
 
-RAISED = "{name}: {error}."
+RAISED = "{name}: your step raised {error}."
 NO_FLAG = "{name}: you return {came}; True (skipped) or False is wanted."
 OTHER_FLAG = "{name}: the gradients {are}, and you return {got}. {where}"
 SPOILED = "It is {bad}, in `param_groups[{group}]`."
-OTHER_STEP = "{name}, finite gradients: {key} becomes {got}; with GradScaler {want}. {why}"
+OTHER_STEP = (
+    "{name}, finite gradients: {key} becomes {got}; with GradScaler it becomes {want}. {why}"
+)
 TIMES_AS_LONG = (  # at the scale of `_two_steps`
     "The step is {times:.4g} times as long as it should be; the scale is 2**20, or 1.049e+06."
 )
-NO_PARAMETERS = "{name}: the optimizer's parameters did not come back."
+NO_PARAMETERS = (
+    "{name}: after your steps the optimizer no longer holds all of its parameters and moments."
+)
 NOT_SKIPPED = (
     "{name}, a gradient is inf or NaN: {key} went from {before} to {after}; no bit may change."
 )
 LARGE = "two gradients of 2**127, whose sum and norm are inf in float32"
-SIXTEEN_BIT = "An FP16 gradient, 0.001 at scale 65536: {said}; a ValueError is wanted."
-WEIGHT_BECAME = "the weight 1 becomes {got}"
+SIXTEEN_BIT = "With an FP16 gradient of 0.001 and scale 65536 {said}; a ValueError is wanted."
+RAISES = "your step raises {error}"
+WEIGHT_BECAME = "a weight of 1 becomes {got}"
 
 _OPTIMIZERS = {  # how it is made, what spoils the second step, in which of two groups
     "SGD": (lambda groups: torch.optim.SGD(groups, lr=0.5), math.inf, 1),
@@ -116,7 +121,9 @@ def check_scaled_step(seen, seed):
         raised = type(half) is Raised
         raise Mistake(
             SIXTEEN_BIT,
-            said=half.type_name if raised else fill(WEIGHT_BECAME, got=_short(half)),
+            said=fill(RAISES, error=half.type_name)
+            if raised
+            else fill(WEIGHT_BECAME, got=_short(half)),
             misconception=None if raised else "sixteen-bit-gradients-can-be-unscaled",
             search=False,
         )
@@ -196,12 +203,13 @@ check_scaled_step.slip(
 )
 check_scaled_step.slip(
     "first-group-is-all",
-    "The second parameter group was neither divided nor checked. Over what does your loop run?",
+    "The second parameter group was neither divided nor checked. Which groups does your loop run "
+    "over?",
     swap=("optimizer.param_groups", "optimizer.param_groups[:1]"),
 )
 check_scaled_step.slip(
     "only-inf-spoils-a-step",
-    "inf - inf is NaN, so an overflow often arrives as NaN. Which test refuses both?",
+    "inf - inf is NaN, so an overflow often arrives as NaN. Which test finds both?",
     swap=("not p.grad.isfinite().all()", "p.grad.isinf().any()"),
 )
 check_scaled_step.slip(
@@ -232,7 +240,8 @@ check_scaled_step.slip(
 )
 check_scaled_step.slip(
     "sixteen-bit-gradients-can-be-unscaled",
-    "Divided in FP16, 0.001 / 65536 is 0: the gradient underflows again. What should you raise?",
+    "Divided in FP16, 0.001 / 65536 is 0: the gradient underflows again. For which gradients must "
+    "your step raise?",
     cut="""\
 if p.grad.dtype == torch.float16:
                 raise ValueError("FP16 gradients would underflow when they are unscaled")""",
