@@ -29,7 +29,7 @@ def e2m1_value(code):
 
 
 # %% wrong e2m1-value: a truth value for 1
-#    says: True and False are no numbers
+#    says: True and False do not count as numbers
 def e2m1_value(code):
     value = [0.0, 0.5, np.True_, 1.5, 2.0, 3.0, 4.0, 6.0][code & 7]
     return value if code < 8 else -float(value)
@@ -437,7 +437,7 @@ def snap(x):
 
 
 # %% wrong snap: no overflow
-#    says: the result is inf
+#    says: rounds to inf
 def snap(x):
     return changed("value if value <= 65504 else math.inf", "value")(x)
 

@@ -1160,7 +1160,7 @@ Scaler = changed('self.current, self.count = state["scale"], state["count"]', "p
 
 
 # %% wrong scaler: loading returns a new scaler
-#    says: nothing was loaded into it
+#    says: the saved scale was not loaded
 Scaler = changed(
     'self.current, self.count = state["scale"], state["count"]',
     'new = Scaler(state["scale"], self.interval)\n'

@@ -1169,7 +1169,7 @@ least_time = changed("k / peak", "k / tmp", "/ bandwidth", "/ peak", "tmp", "ban
 
 # %% wrong least-time: the roofline alone
 #    idea: a-launch-takes-no-time
-#    says: takes 0.4695 us
+#    says: gives a time of 0.4695 us
 def least_time(m, n, k, size, peak, bandwidth, launch):
     operations, moved = 2 * m * n * k, size * (m * k + k * n + m * n)
     speed = min(peak, operations / moved * bandwidth)

@@ -287,7 +287,7 @@ check_fit.slip(
 )
 check_fit.slip(
     "bf16-needs-a-loss-scale",
-    "Can a gradient underflow in BF16, which has FP32's range? For which dtype is your scaler "
+    "BF16 has FP32's range, so its gradients need no loss scale. For which dtype is your scaler "
     "enabled?",
     swap=("GradScaler(device, enabled=dtype is torch.float16)", "GradScaler(device)"),
 )

@@ -42,8 +42,8 @@ _NO_TF32 = "This GPU has no TF32, so leave the setting as it was."
 _WAS_TF32 = 'The setting was "tf32" before; this GPU has no TF32, so leave it as it was.'
 
 _OTHER_TIME = (
-    "`{call}` takes {got} us; computing takes {computing} us, moving {moving} us and launching "
-    "{launching} us. {why}"
+    "`{call}` gives a time of {got} us; computing takes {computing} us, moving {moving} us and "
+    "launching {launching} us. {why}"
 )
 _TIMES_LONGER = "Your time is {times:.6g} times the longest of the three."
 _OWN_LAUNCH = "A launch takes 0 s here. Does your code put another time in its place?"

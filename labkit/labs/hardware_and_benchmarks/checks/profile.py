@@ -152,7 +152,7 @@ def _other_speedups(rows, factor, before, matmuls):
 
 check_speedup.slip(
     "speed-ups-average",
-    "Times add up, speed-ups do not. How long does the step take afterwards?",
+    "Speed-ups do not average. By what must the time before be divided?",
     swap=("before / (before - matmuls + matmuls / factor)", "1 + matmuls / before * (factor - 1)"),
 )
 check_speedup.slip(

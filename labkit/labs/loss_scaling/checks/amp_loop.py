@@ -54,8 +54,8 @@ NOT_FINITE = (
 )
 UNMOVED = (
     "The weights did not move, and the largest gradient at the network's output was {largest}. The "
-    "scaler starts at 2**42. With this scale the gradients overflow, and after some calls of "
-    "`update()` they fit. {why}"
+    "scaler starts at 2**42. With this scale the gradients overflow, so `update()` must halve it a "
+    "few times. {why}"
 )
 NO_STEP = (
     "`optimizer.step` never ran. `scaler.step` runs it if no gradient holds inf or NaN. Do you "

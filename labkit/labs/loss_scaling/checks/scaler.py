@@ -19,8 +19,8 @@ OTHER_SCALER = (
 )
 LOADED = "The scaler was saved after step {step}, and another one loaded what was saved."
 NOTHING_LOADED = (
-    "When the first one is saved after an overflow, the other one still has the scale that it was "
-    "made with: nothing was loaded into it."
+    "After an overflow the other one still has the scale that it was made with: the saved scale "
+    "was not loaded."
 )
 WENT = "It went {times:g} times as far as it should; the scale was {scale:g}."
 ITS_OVERFLOW = "The weight's own gradient overflowed, so the weight stays as it is."
