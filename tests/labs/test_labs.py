@@ -578,7 +578,7 @@ def test_a_loop_that_warns_of_everything_does_not_pass():
         return fit(*arguments)
 
     message = check_fit.result(fit_that_always_warns).message
-    assert "had the dtype that was asked for, and your loop warned" in message
+    assert "had the dtype that was asked for, yet your loop warned" in message
 
 
 @pytest.mark.parametrize(

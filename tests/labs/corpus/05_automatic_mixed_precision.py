@@ -894,7 +894,7 @@ gan_step = changed(
 
 # %% wrong gan-step: the fake is detached once too often
 #    says: No inf checks were recorded
-#    never: must not reach G
+#    never: through the fakes to G
 gan_step = changed("on_fake = discriminator(fake)\n", "on_fake = discriminator(fake.detach())\n")
 
 

@@ -44,7 +44,7 @@ def test_a_number_may_be_a_tensor_or_array_of_one_element_and_no_truth_value():
         assert number(got, call=CALL) == 2.5
     assert number(10**400, call=CALL) == math.inf
     for got in (True, torch.tensor(True), np.array([True])):
-        assert "True and False are no numbers" in said(number, got)
+        assert "True and False do not count as numbers" in said(number, got)
     assert "is a set; one number is asked for" in said(number, Foreign("a set"))
 
 
