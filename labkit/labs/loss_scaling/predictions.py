@@ -51,14 +51,16 @@ doubling = NumberGuess(
             "growth-at-each-step",
         ),
         (0.5, 2): (
-            "That holds if the scale grows after 100 good steps. This one grows after each."
+            "That holds if the scale grows after 100 good steps. This scale grows after each good "
+            "step."
         ),
         (32, 34): (
             "One good step doubles the scale and one overflow halves it, so the next step is good "
             "again: a cycle of two steps, not three."
         ),
         (66, 67): (
-            "One overflow halves the scale, and the next step is good. Its cycle has two steps."
+            "One overflow halves the scale, and the next step is good: the cycle has two steps, "
+            "not three."
         ),
         100: "After an overflow the scale is halved and fits, so the next step is good.",
     },

@@ -32,12 +32,12 @@ IN_THE_BLOCK = (
     "backward ran. Which call must come after the block?"
 )
 LIVE = (
-    "In {name} the gradient that came back to the network's output is large by the factor of a "
-    "loss scale, so your scaler is enabled. Only FP16 needs a scaler."
+    "In {name} the gradient at the network's output was multiplied by a loss scale, so your scaler "
+    "is enabled. Only FP16 needs a scaler."
 )
 UNSCALED = (
-    "In {name} no gradient that came back to the network's output was above 1: your loop scaled no "
-    "loss. For which dtype is your scaler enabled?"
+    "In {name} no gradient at the network's output was above 1, so your loop scaled no loss. For "
+    "which dtype is your scaler enabled?"
 )
 STOPPED = "In {name} your loop raised {error}."
 RAISED_WITH = "In {name} your loop raised {error}. Outputs of the network were {met}{so}."
