@@ -33,7 +33,7 @@ six_ops = TickGuess(
 used_nine_times = NumberGuess(
     id="used-nine-times",
     lab=LAB,
-    question="A weight's nine gradients are 1, eight times, and 2048. What is `w.grad`?",
+    question="A weight's nine uses give the gradients 2048 and eight times 1. What is `w.grad`?",
     by_number={
         2056: (
             "That is the sum in FP32. The nine uses share one FP16 copy, so autograd adds their "
