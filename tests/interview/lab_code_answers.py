@@ -507,8 +507,8 @@ def fit(model, batches, loss_fn, optimizer, dtype, device):
 WRONG = {
     "byte-ledger-code": (
         (('"adam": 8', '"adam": 12'), "no second copy is kept"),
-        (('"gradients": 4', '"gradients": 2'), "Which dtype has `weight.grad`?"),
-        (('"activations": 2', '"activations": 4'), "Which dtype is that under autocast?"),
+        (('"gradients": 4', '"gradients": 2'), "Which dtype does `weight.grad` have"),
+        (('"activations": 2', '"activations": 4'), "How many bytes does one value take?"),
         (
             (
                 '"weights": 4',
@@ -603,14 +603,14 @@ WRONG = {
     "kahan-in-bf16": (
         (("(t - s) - y", "t - (s - y)"), "and c = -1, so the next y is 2"),
         (("torch.zeros((), dtype=x.dtype)", "torch.zeros(())"), "say `dtype=x.dtype`"),
-        (("for value in x", "for value in x.tolist()"), "left their tensors for Python"),
-        (("value - c", "value"), "That is the plain sum"),
-        (("(t - s) - y", "(t - s) - value"), "What was sent is y"),
+        (("for value in x", "for value in x.tolist()"), "values into Python or numpy"),
+        (("value - c", "value"), "Your sum is the plain sum"),
+        (("(t - s) - y", "(t - s) - value"), "Subtract y instead"),
     ),
     "mixed-matmul": (
         (
             ("a.to(in_dtype).float() @ b.to(in_dtype).float()", "a.to(in_dtype) @ b.to(in_dtype)"),
-            "rounded to in_dtype on its way",
+            "rounded to in_dtype before the last cast",
         ),
         (
             ("not product.isfinite().all().item()", "product.isinf().any().item()"),
@@ -627,11 +627,11 @@ WRONG = {
         (("torch.rand(x.shape)", "torch.rand(())"), "a draw of its own"),
         (("torch.rand(x.shape)", "torch.randn(x.shape)"), "x lies 0.250 of the way"),
         (("spacing(x, BF16)", "2.0**-8"), "the BF16 neighbours are 1 and 1.0078125"),
-        ((".floor()", ".trunc()"), "For positive x your"),
+        ((".floor()", ".trunc()"), "For the positive x before"),
     ),
     "masked-softmax": (
-        (("torch.finfo(scores.dtype).min", "-1e4"), "Here your constant is not below"),
-        (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has -inf only"),
+        (("torch.finfo(scores.dtype).min", "-1e4"), "constant is not far enough below"),
+        (("torch.finfo(scores.dtype).min", "-float('inf')"), "Below -65504 FP16 has only -inf"),
         (("~keep", "keep"), "your hidden positions have 1 of the weight"),
         (("scores.masked", "scores.float().masked"), "has dtype torch.float32"),
         (("dim=-1", "dim=0"), "those of a softmax over axis 0"),
@@ -641,10 +641,10 @@ WRONG = {
             ("top + (x - top).exp().sum().log()", "(x - top).exp().sum().log() - top"),
             "is c added at the end, or subtracted?",
         ),
-        (("x.max()", "x.mean()"), "which x - c is never above 0?"),
+        (("x.max()", "x.mean()"), "which c makes every x - c at most 0?"),
         (("sum().log()", "mean().log()"), "do you take the mean"),
-        (("if not top.isfinite():", "if x.isinf().any():"), "That is the maximum alone"),
-        ((".sum().log()", ".sum()"), "where is the sum's logarithm?"),
+        (("if not top.isfinite():", "if x.isinf().any():"), "Your result is the maximum alone"),
+        ((".sum().log()", ".sum()"), "take the logarithm of that sum"),
     ),
     "the-whole-amp-loop": (
         (("        optimizer.zero_grad()\n", ""), "Which line empties it?"),

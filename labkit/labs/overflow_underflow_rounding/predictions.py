@@ -98,7 +98,7 @@ torch_sum = NumberGuess(
             "apart."
         ),
         10048: "The float32 sum, 10000, is 16 above one BF16 value and 48 below 10048.",
-        "inf": "BF16 reaches 3.4e38.",
+        "inf": "BF16 reaches 3.4e38, so a sum near 10,000 does not overflow.",
     },
     otherwise=(
         "`sum` adds in float32, without any loss here, and rounds once at the end to the nearest "
@@ -124,7 +124,7 @@ remedies = TickGuess(
             "Clipping shrinks gradients that are too large. This gradient is too small."
         ),
         "Against a stalled BF16 sum: round stochastically.": (
-            "It works: each add goes up with the probability that makes the mean right."
+            "It works: each sum is rounded up with the probability that makes the mean right."
         ),
     },
 )

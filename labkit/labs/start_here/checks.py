@@ -27,16 +27,16 @@ check_fp16_bytes.slip(
 )
 check_fp16_bytes.slip(
     "bits-for-bytes",
-    "That is the number of bits. How many bits has a byte?",
+    "Your answer is the number of bits. How many bits are in a byte?",
     swap=("2 * count", "16 * count"),
 )
 check_fp16_bytes.slip(
     "tensors-are-python-floats",
-    "Eight bytes are a Python float, in double precision. What is stored in an FP16 tensor?",
+    "Eight bytes hold one Python float. How many bits does one value of an FP16 tensor have?",
     swap=("2 * count", "8 * count"),
 )
 check_fp16_bytes.slip(
     "one-value-is-a-tensor",
-    "Your answer is the same for every count. Where is `count`?",
+    "Your answer is the same for every count. Where does your formula use `count`?",
     cut=" * count",
 )

@@ -61,7 +61,8 @@ methods = TickGuess(
             "Forward and backward run in 16 bits, and the update runs in FP32: two formats."
         ),
         "Matmuls that take FP8 inputs with a scale for each tensor or block.": (
-            "FP8 is a float: the inputs of matmuls are FP8, outputs and weights wider.",
+            "FP8 is a floating-point format. The inputs of the matmuls are FP8, and their outputs "
+            "and the weights have wider formats.",
             "eight-bits-are-integers",
         ),
         "Convert a trained model to INT8 with some calibration batches (PTQ).": (
@@ -82,7 +83,8 @@ lower_rate = ChoiceGuess(
     ),
     by_choice={
         "more": (
-            "A smaller update is more often below half a gap, and then the sum rounds back.",
+            "A smaller update is more often below half a gap, and then weight plus update is "
+            "rounded back to the weight.",
             "smaller-steps-are-safer",
         ),
         "as many": "The gaps between BF16 values stay the same, and the updates become smaller.",
@@ -106,7 +108,7 @@ peak = NumberGuess(
             "amp-halves-everything",
         ),
         (11.5, 12.5): (
-            "12 bytes are the FP32 weights and moments. The gradients and copies come on top."
+            "12 bytes hold the FP32 weights and moments. The gradients and copies need memory too."
         ),
         (13.5, 14.5): (
             "14 bytes are alive at the end of the forward pass. The gradients come later."
@@ -120,8 +122,8 @@ myths = TickGuess(
     question="Tick the claims that are true.",
     by_item={
         "A step in FP16 needs fewer floating-point operations than in FP32.": (
-            "Two matrices take the same number of operations in every format. A Tensor Core does "
-            "more of them in a second.",
+            "Multiplying two matrices takes the same number of operations in every format. A "
+            "Tensor Core does more of them in a second.",
             "fewer-bits-fewer-flops",
         ),
         "Under autocast, the gradients and Adam's moments take half the bytes.": (

@@ -58,7 +58,7 @@ def ledger(parameters, activations):
 
 
 # %% wrong ledger: bytes of one
-#    says: and so it is for every model
+#    says: the same for every model
 def ledger(parameters, activations):
     return {**BYTES, "activations": 2}
 
@@ -182,7 +182,7 @@ pardon = {"precision": "bf16 "}
 
 
 # %% wrong pardon: eps 0
-#    says: it divides by eps alone
+#    says: Adam divides by eps alone
 #    never: was never 0
 pardon = {"eps": 0.0}
 

@@ -157,7 +157,7 @@ def ulp(x):
 
 
 # %% wrong ulp: subnormals end at 2**-15
-#    says: Yours is right from 2**-14 on
+#    says: Yours is right where |x| is at least 2**-14
 def ulp(x):
     return 2.0**-25 if abs(x) < 2.0**-14 else ours.ulp(x)
 
@@ -404,7 +404,7 @@ def snap(x):
 
 
 # %% wrong snap: inf is not asked for
-#    says: inf and NaN pass through
+#    says: inf and NaN are returned unchanged
 def snap(x):
     gap = spacing(x, FP16)
     value = round(abs(x) / gap) * gap
@@ -412,7 +412,7 @@ def snap(x):
 
 
 # %% wrong snap: only NaN passes
-#    says: inf and NaN pass through
+#    says: inf and NaN are returned unchanged
 def snap(x):
     if x != x:
         return x
@@ -519,14 +519,14 @@ def window(x, dtype):
 
 # %% wrong window: signed errors
 #    says: the survivors' median relative error
-#    never: Divide by what?
+#    never: the median of |cast - x|
 def window(x, dtype):
     return changed(".abs().median()", ".median()")(x, dtype)
 
 
 # %% wrong window: the error in 16 bits
 #    says: A median of 0
-#    never: Divide by what?
+#    never: the median of |cast - x|
 def window(x, dtype):
     x = x[x != 0]
     after = x.to(dtype)
@@ -649,7 +649,7 @@ eight_bits = {"exponent_bits": 7, "mantissa_bits": 0, "bias": 63}
 
 
 # %% wrong eight-bits: a negative bias
-#    says: Which bias puts one over the other
+#    says: Which bias moves the normal values
 eight_bits = {"exponent_bits": 5, "mantissa_bits": 2, "bias": -24}
 
 

@@ -132,7 +132,7 @@ def logsumexp(x):
 
 
 # %% wrong logsumexp: no logarithm
-#    says: That is 12.0 and the sum itself
+#    says: Your result is 12.0 plus the sum of the exponentials
 def logsumexp(x):
     top = x.max()
     return top if not top.isfinite() else top + (x - top).exp().sum()
@@ -166,7 +166,7 @@ def logsumexp(x):
 
 
 # %% wrong logsumexp: Python's max, which passes over a NaN beside -inf
-#    says: NaN in x must come through
+#    says: NaN in x must make the result NaN
 def logsumexp(x):
     top = max(x.tolist())
     if math.isinf(top):
@@ -279,7 +279,7 @@ def masked_softmax(scores, keep):
 
 # %% wrong masked-softmax: keep and hide exchanged
 #    says: hidden positions have 1 of the weight
-#    says: You give weight where keep is False
+#    says: in this row lies where keep is False
 def masked_softmax(scores, keep):
     return scores.masked_fill(keep, torch.finfo(scores.dtype).min).softmax(-1)
 
@@ -323,7 +323,7 @@ def masked_softmax(scores, keep):
 
 # %% wrong masked-softmax: ten below the lowest score
 #    idea: any-negative-number-masks
-#    says: not below the kept scores
+#    says: not far enough below the kept scores
 def masked_softmax(scores, keep):
     return torch.where(keep, scores, scores.min() - 10).softmax(dim=-1)
 
@@ -402,7 +402,7 @@ def unit_rms(x):
 
 # %% wrong unit-rms: no eps, and NaN to 0
 #    says: without an eps
-#    never: below the root
+#    never: under the root
 def unit_rms(x):
     y = x.float()
     return (y / y.square().mean(-1, True).sqrt()).nan_to_num(0.0).half()
@@ -568,7 +568,7 @@ def rescue(a, b, in_dtype, out_dtype):
 
 # %% wrong rescue: never raised
 #    says: the flag is False
-#    never: What did the last cast
+#    never: the last cast made it inf
 def rescue(a, b, in_dtype, out_dtype):
     return (a.to(in_dtype).float() @ b.to(in_dtype).float()).to(out_dtype), False
 
@@ -850,7 +850,7 @@ def kahan(x):
 
 
 # %% wrong kahan: c from value instead of y
-#    says: What was sent is y
+#    says: Subtract y instead
 def kahan(x):
     return changed("(t - s) - y", "(t - s) - value")(x)
 
@@ -871,8 +871,8 @@ def kahan(x):
 
 
 # %% wrong kahan: t - (s + y), which is always 0
-#    says: Is your c -1 there
-#    never: Which of your lines reads
+#    says: Is your c -1 after the first 1
+#    never: Which line of yours uses
 def kahan(x):
     return changed("(t - s) - y", "t - (s + y)")(x)
 
@@ -950,7 +950,7 @@ def kahan(x):
 
 # %% wrong kahan: Neumaier's variant
 #    idea: losses-may-wait-for-the-end
-#    never: What was sent is y
+#    never: Subtract y instead
 def kahan(x):
     s = c = torch.zeros((), dtype=x.dtype)
     for v in x:
@@ -1035,7 +1035,7 @@ def fair_round(x):
 
 # %% wrong fair-round: the distance not in gaps
 #    says: of the way
-#    says: count it in gaps
+#    says: divide it by the gap
 def fair_round(x):
     return changed("(x - below) / gap", "x - below")(x)
 
@@ -1059,7 +1059,7 @@ def fair_round(x):
 
 
 # %% wrong fair-round: it seeds the generator
-#    says: as in the call before
+#    says: as in the first call
 def fair_round(x):
     torch.manual_seed(0)
     gap = spacing(x, BF16)
@@ -1139,7 +1139,7 @@ def welford(stream):
 
 
 # %% wrong welford: a second pass
-#    says: read once
+#    says: read only once
 def welford(stream):
     n, s = 0, 0.0
     for x in stream:

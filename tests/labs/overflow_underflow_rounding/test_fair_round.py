@@ -15,5 +15,5 @@ def one_draw_for_all(x):
 def test_one_draw_for_all_is_not_taken_for_rounding_to_nearest():
     # At seed 1 its draws round every value but those at 7/16 of a gap to nearest.
     result = check_fair_round.result(one_draw_for_all, seed=1)
-    assert "Does each have a draw of its own" in result.message
+    assert "Does each copy have a draw of its own" in result.message
     assert result.misconceptions == ()

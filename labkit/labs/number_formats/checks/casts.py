@@ -15,7 +15,7 @@ A_COUNT = "Yours is the count: a share of the non-zero values is asked for."
 THE_SURVIVORS = "Yours is the share that survives."
 OF_ALL = "Yours is their share of all {count} values: divide by the number of non-zero ones."
 SWAPPED = "Your second value is that share: return lost first, then the error."
-ERROR = "`{call}`: the survivors' median relative error is {want}, yours {got}. {why}"
+ERROR = "`{call}`: the survivors' median relative error is {want}, yours is {got}. {why}"
 NO_ERROR = (
     "A median of 0 has two usual reasons. Either errors of both signs cancel: take the magnitude. "
     "Or x was cast as well before the subtraction: subtract the float32 x."
@@ -23,7 +23,7 @@ NO_ERROR = (
 SIGNED = "Yours is the median of signed errors, in which both signs cancel: take the magnitude."
 THE_MEAN = "Yours is the mean: the median is asked for."
 THE_LARGEST = "Yours is the largest error: the median is asked for."
-OF_THE_CAST = "You divide by the value after the cast: relative to x is asked for."
+OF_THE_CAST = "You divide by the value after the cast: the error relative to x is asked for."
 
 
 # Lost values and rounding error
@@ -171,12 +171,14 @@ def _middle(values: torch.Tensor) -> tuple[float, float]:
 
 check_window.slip(
     "lost-means-below-normal",
-    "You count from 2**-14 down, where subnormals begin. Which of them does the cast make 0?",
+    "You count every value below the smallest normal one, where subnormals begin. Which of them "
+    "does the cast make 0?",
     swap=("(~kept)", "(x.abs() < torch.finfo(dtype).smallest_normal)"),
 )
 check_window.slip(
     "lost-means-below-smallest",
-    "You count below the smallest positive value. To which side does 0.51 times that value round?",
+    "You count every value below the smallest positive one of the format. To which value is 0.51 "
+    "times the smallest positive one rounded?",
     swap=(
         "(~kept)",
         "(x.abs().double() < torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps)",
@@ -184,22 +186,23 @@ check_window.slip(
 )
 check_window.slip(
     "zeros-count-as-lost",
-    "Some inputs are 0 before the cast. They are not lost, and the share is one of the others. "
+    "Some inputs are 0 before the cast. They are not lost, and the share is that of the others. "
     "Where does your formula leave them out?",
     cut="x = x[x != 0]",
 )
 check_window.slip(
     "range-and-rounding-are-one-error",
-    "A lost value has relative error 1: it belongs to the range. Over which values is your median?",
+    "A lost value has a relative error of 1, and the share counts it already. Over which values do "
+    "you take the median?",
     swap=("(after - x)[kept] / x[kept]", "(after - x) / x"),
 )
 check_window.slip(
     "error-is-absolute",
-    "Divide by what? A float format promises a relative error, not a distance.",
+    "Yours is the median of |cast - x|. By what must you divide it to make the error relative?",
     cut=" / x[kept]",
 )
 check_window.slip(
     "fp16-and-bf16-lose-alike",
-    "Both formats gave you the same numbers. Is `dtype` used?",
+    "Your share is that of the other 16-bit format. Does your cast use the argument `dtype`?",
     swap=("x.to(dtype)", "x.to(torch.float16)"),
 )

@@ -111,12 +111,14 @@ check_e2m1_value.slip(
 )
 check_e2m1_value.slip(
     "subnormal-exponent-minus-bias",
-    "Subnormals share the exponent of the smallest normal value, 1 - bias. Which do yours have?",
+    "Subnormals share the exponent of the smallest normal value, 1 - bias. Which exponent do "
+    "yours have?",
     swap=("return sign * fraction", "return sign * fraction / 2"),
 )
 check_e2m1_value.slip(
     "top-exponent-is-always-inf",
-    "E2M1 has no inf: 3 is an exponent like any other. Which branch of yours treats it apart?",
+    "E2M1 has no inf or NaN: exponent field 3 is like any other. Which branch of yours makes an "
+    "exception for it?",
     swap=(
         "    if exponent == 0:",
         "    if exponent == 3:\n"
@@ -126,7 +128,8 @@ check_e2m1_value.slip(
 )
 check_e2m1_value.slip(
     "sign-is-twos-complement",
-    "The top bit only flips the sign. Are codes 8 to 15 counted down from 16 in yours?",
+    "The top bit only flips the sign: code 9 is minus code 1. Does yours read codes 8 to 15 as "
+    "two's complement?",
     swap=(
         "    exponent, fraction",
         "    code = 16 - code if code >> 3 else code\n    exponent, fraction",
@@ -134,7 +137,8 @@ check_e2m1_value.slip(
 )
 check_e2m1_value.slip(
     "sign-bit-left-in-exponent",
-    "The code is negative. After your shift, what stands to the left of the exponent field?",
+    "The sign bit of this code is set. After your shift, which bit is still to the left of the "
+    "exponent field?",
     swap=("fraction = code >> 1 & 0b11", "fraction = code >> 1"),
 )
 check_e2m1_value.slip(
@@ -144,12 +148,12 @@ check_e2m1_value.slip(
 )
 check_e2m1_value.slip(
     "mantissa-bit-is-one",
-    "The mantissa bit stands behind the point of 1.m: what is it worth there?",
+    "The mantissa bit m is the first binary digit after the point of 1.m: what is it worth?",
     swap=("(code & 1) / 2", "code & 1"),
 )
 check_e2m1_value.slip(
     "exponent-has-no-bias",
-    "The field is stored with the bias added. Where does your exponent take it off?",
+    "The field is stored with the bias added. Where does your formula subtract the bias?",
     swap=("(exponent - 1)", "exponent"),
 )
 
@@ -232,7 +236,8 @@ def _code(code, exponent_bits, mantissa_bits, bias, *, call=""):
 
 check_decode.slip(
     "subnormal-exponent-minus-bias",
-    "An exponent field of 0 uses the exponent of field 1. Which does your branch for 0 use?",
+    "Exponent field 0 has the same exponent as field 1. Which exponent does your branch for field "
+    "0 use?",
     swap=("(1 - bias)", "-bias"),
 )
 check_decode.slip(
@@ -247,11 +252,13 @@ check_decode.slip(
 )
 check_decode.slip(
     "sign-bit-left-in-exponent",
-    "The code is negative. After your shift, what stands to the left of the exponent field?",
+    "The sign bit of this code is set. After your shift, which bit is still to the left of the "
+    "exponent field?",
     cut=" & (2**exponent_bits - 1)",
 )
 check_decode.slip(
     "mantissa-is-divided-by-largest",
-    "m bits divide 1.0 to 2.0 into 2**m steps. Into how many steps does your division divide it?",
+    "m mantissa bits divide the interval from 1.0 to 2.0 into 2**m steps. Into how many steps does "
+    "yours divide it?",
     swap=("/ 2**mantissa_bits", "/ (2**mantissa_bits - 1)"),
 )

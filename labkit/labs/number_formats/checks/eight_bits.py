@@ -18,8 +18,8 @@ NO_MANTISSA = (
 )
 FAR_AWAY = (
     "With {e} exponent bits and bias {bias} the normal values lie between 2**{bottom} and "
-    "2**{top}, and the gradients between 2**{low} and 2**{high}. Which bias puts one over the "
-    "other?"
+    "2**{top}, and the gradients between 2**{low} and 2**{high}. Which bias moves the normal "
+    "values to where the gradients are?"
 )
 FOUND = (
     "{overflowed} gradients overflow, {lost:.2%} are lost, the median error of the others is "
@@ -29,7 +29,9 @@ BOTH_ENDS = (
     "Values are lost at both ends, so no bias can help: the range is too narrow. Which width must "
     "grow?"
 )
-TOO_LOW = "The range ends below the largest gradient. To which side does a larger bias move it?"
+TOO_LOW = (
+    "The range ends below the largest gradient. To which side does a larger bias move the range?"
+)
 TOO_NARROW = (
     "The range ends below the largest gradient. With {e} exponent bits it is so narrow that a bias "
     "at which none overflows loses more than 1 %. Which width must grow?"
@@ -103,15 +105,18 @@ check_eight_bits.wrong(
     "How many exponent bits do they need?",
 )({"exponent_bits": 2, "mantissa_bits": 5, "bias": 10})
 check_eight_bits.wrong(
-    "range-is-all-that-counts", "Nothing is lost now. Which bits could buy the error back?"
+    "range-is-all-that-counts",
+    "The range is wide enough, but the error is above 6 %. Which bits make the error smaller?",
 )({"exponent_bits": 6, "mantissa_bits": 1, "bias": 60})
 check_eight_bits.slip(
     "default-bias-fits-all",
-    "The range is wide enough. Where does its upper end lie, and where the largest gradient?",
+    "The range is wide enough, but in the wrong place. How far is its upper end from the largest "
+    "gradient?",
     swap=("bias=38", "bias=15"),
 )
 check_eight_bits.slip(
     "sign-bit-is-free",
-    "Gradients have signs. Who stores them?",
+    "Gradients have signs, and a sign takes one of the eight bits. How many are left for exponent "
+    "and mantissa?",
     swap=("mantissa_bits=2", "mantissa_bits=3"),
 )

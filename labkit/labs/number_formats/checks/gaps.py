@@ -24,7 +24,7 @@ GAP_OF = (
 EVERY_GAP_TIMES = "Every one of your gaps is {times:g} times the right one."
 GAPS_OF_NEGATIVES = "Yours is right for every x >= 0: the sign of x must not matter."
 GAPS_OF_POWERS = "Yours is wrong at powers of two only: the gap *above* x is asked for."
-GAPS_OF_SUBNORMALS = "Yours is right from 2**-14 on and wrong below it."
+GAPS_OF_SUBNORMALS = "Yours is right where |x| is at least 2**-14: look at smaller |x|."
 NEXT_VALUE = "Yours is the next value itself: how far is it from |x|?"
 GAP_OF_ZERO = "Yours is right for every x but 0."
 TRUNCATED_LOG2 = (
@@ -144,7 +144,7 @@ check_ulp.slip(
 )
 check_ulp.slip(
     "ulp-is-constant",
-    "eps is the gap above 1. What is the gap above 2, twice as far out?",
+    "That is eps, the gap above 1. What is the gap above 2?",
     swap=("2.0 ** (max(exponent, -14) - 10)", "2.0**-10"),
 )
 check_ulp.slip(
@@ -165,7 +165,8 @@ check_ulp.slip(
 )
 check_ulp.slip(
     "frexp-starts-at-one",
-    "`math.frexp(1.0)` gives (0.5, 1). What is e for 1.0 when the mantissa starts at 1?",
+    "`math.frexp(1.0)` gives (0.5, 1), as its mantissas start at 0.5. What is the exponent of 1.0 "
+    "if the mantissa starts at 1?",
     swap=("[1] - 1", "[1]"),
 )
 check_ulp.slip(

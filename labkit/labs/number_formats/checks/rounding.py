@@ -12,8 +12,8 @@ from labkit.labs.number_formats.checks.shared import one_idea
 LAB = "02_number_formats"
 
 NO_ROUNDING = (
-    "{raised} inf and NaN pass through: which line of yours answers them before anything is "
-    "divided or rounded?"
+    "{raised} inf and NaN are returned unchanged: which line of yours returns them before anything "
+    "is divided or rounded?"
 )
 
 
@@ -87,37 +87,41 @@ _SNAP_IDEAS = {
 
 check_snap.slip(
     "overflow-starts-at-max",
-    "Your cut is the largest value itself. The gap is 32 there: what is still nearer to 65504?",
+    "Yours gives inf for |x| just above 65504. The gap there is 32: up to which |x| is 65504 still "
+    "the nearest value?",
     swap=("value <= 65504", "abs(x) <= 65504"),
 )
 check_snap.slip(
     "overflow-saturates",
-    "FP16 has an inf, and IEEE 754 rounds to it. What does your last line return there?",
+    "FP16 has an inf, and IEEE 754 rounds to it, but yours stops at 65504. Which line of yours "
+    "must return inf?",
     swap=("math.inf", "65504.0"),
 )
 check_snap.slip(
     "ties-go-up",
-    "Ties go to the even multiple of the gap. What does adding a half do to every tie?",
+    "Ties go to the even multiple of the gap, and yours go away from zero, as with x + 0.5 cut "
+    "off. Which function of Python rounds ties to even?",
     swap=("round(abs(x) / gap)", "math.floor(abs(x) / gap + 0.5)"),
 )
 check_snap.slip(
     "casts-truncate",
-    "`int` and `//` never ask which neighbour is nearer. Which function does?",
+    "Yours cuts off toward zero, as `int` does. Which function rounds to the nearest whole number?",
     swap=("round(abs(x) / gap)", "int(abs(x) / gap)"),
 )
 check_snap.slip(
     "subnormals-become-zero",
-    "FP16 goes on below 2**-14 with a fixed gap of 2**-24. Does yours stop there?",
+    "FP16 also has the multiples of 2**-24 below 2**-14, and yours makes them 0.",
     swap=("    return math", "    value = value if value >= 2.0**-14 else 0.0\n    return math"),
 )
 check_snap.slip(
     "rounding-twice-is-rounding-once",
-    "In float32 it becomes a tie, and torch's cast from float64 goes that way. Who rounds once?",
+    "In float32 this x becomes a tie, so yours rounds twice. torch's cast of a float64 tensor goes "
+    "through float32 too: round the Python float itself, once.",
     swap=("    if not", "    x = torch.tensor(x, dtype=torch.float32).item()\n    if not"),
 )
 check_snap.slip(
     "ulp-is-constant",
-    "Your values are multiples of 2**-10. That is the gap above 1: what is it at 0.1, and at 2049?",
+    "Your results are multiples of 2**-10, the gap above 1. What is the gap at 0.1, and at 2049?",
     swap=("spacing(x, FP16)", "2.0**-10"),
 )
 check_snap.slip(

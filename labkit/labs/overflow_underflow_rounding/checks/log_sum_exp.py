@@ -13,17 +13,25 @@ LAB = "03_overflow_underflow_rounding"
 
 _OTHER_LSE = "`{call}` is {got}; {want} is expected."
 _LSE_KINDS = {
-    "overflowed": "An exponential or their sum overflowed: which x - c is never above 0?",
+    "overflowed": "An exponential or their sum overflowed: which c makes every x - c at most 0?",
     "underflowed": "All exponentials underflowed to 0. Which c makes the largest one exp(0) = 1?",
     "no place": "A -inf in x adds nothing to the sum, as exp(-inf) is 0.",
-    "not added": "That lacks the maximum {top}: c is subtracted from each x and added at the end.",
-    "twice": "That lacks twice the maximum {top}: is c added at the end, or subtracted?",
-    "maximum": "That is the maximum alone: the other terms of the sum count as well.",
-    "no logarithm": "That is {top} and the sum itself: where is the sum's logarithm?",
-    "plain sum": "That is the sum of the shifted exponentials: take its logarithm, and add {top}.",
-    "mean": "That lacks log({n}): do you take the mean of the exponentials, or their sum?",
-    "nan": "A NaN in x must come through: where do you lose it?",
-    "infinite": "The largest x is {top}, which is also the result: where do you lose it?",
+    "not added": (
+        "Your result lacks the maximum {top}: c is subtracted from each x and added at the end."
+    ),
+    "twice": "Your result lacks twice the maximum {top}: is c added at the end, or subtracted?",
+    "maximum": "Your result is the maximum alone: the other terms of the sum count as well.",
+    "no logarithm": (
+        "Your result is {top} plus the sum of the exponentials: take the logarithm of that sum."
+    ),
+    "plain sum": (
+        "Your result is the sum of the shifted exponentials: take its logarithm, and add {top}."
+    ),
+    "mean": "Your result lacks log({n}): do you take the mean of the exponentials, or their sum?",
+    "nan": "A NaN in x must make the result NaN: which step of yours drops it?",
+    "infinite": (
+        "The largest x is {top}, and the result must be {top} too: which step of yours loses it?"
+    ),
 }
 
 
@@ -122,17 +130,19 @@ check_logsumexp.slip(
 )
 check_logsumexp.slip(
     "shift-changes-nothing-to-undo",
-    "You divided the sum by exp(max). Where does your formula put that factor back?",
+    "Subtracting the maximum from each x divides the sum by exp(maximum). Where does your formula "
+    "undo that?",
     cut="top + ",
 )
 check_logsumexp.slip(
     "shift-is-always-defined",
-    "The shift computes inf - inf there, which is NaN. For which maximum is nothing to shift?",
+    "The shift subtracts an infinite maximum from itself, which is NaN. For which maxima must you "
+    "return before the shift?",
     cut="if not top.isfinite():\n        return top",
 )
 check_logsumexp.slip(
     "wider-dtype-replaces-the-shift",
     "A wider dtype only moves the limit: exp overflows float32 above 88.7. "
-    "What is left of [100, 99] for exp once 100 is subtracted?",
+    "Which numbers does exp get if you first subtract 100 from [100, 99]?",
     swap=("top + (x - top).exp()", "x.float().exp()"),
 )

@@ -17,10 +17,13 @@ _CHANGED = (
     "`masked_softmax` changes its argument: after the call `scores` holds other values. Which "
     "operation returns a new tensor?"
 )
-_EXCHANGED = "You give weight where keep is False, and hide where it is True."
+_EXCHANGED = (
+    "All your weight in this row lies where keep is False: either keep is exchanged, or your hidden "
+    "scores are not below the kept ones."
+)
 _OTHER_AXIS = (
-    "Your weights are those of a softmax over axis {axis} of shape {shape}. It runs over the last "
-    "axis: dim=-1."
+    "Your weights are those of a softmax over axis {axis} of shape {shape}. The softmax must run "
+    "over the last axis: dim=-1."
 )
 _HIDDEN_WEIGH = (
     "Scores {scores}, keep {keep}: your hidden positions have {share:.3g} of the weight and should "
@@ -31,18 +34,21 @@ _KEPT_DIFFER = (
 )
 _NOT_FINITE = "Scores {scores}, keep {keep}: your weights are {got}. They must be finite."
 _NO_WEIGHTS = (
-    "Scores {scores}, keep {keep}: your weights are {got}. Weights are 0 to 1 and sum to at most 1."
+    "Scores {scores}, keep {keep}: your weights are {got}. Each must lie "
+    "between 0 and 1, and their sum must be at most 1."
 )
 
-_OTHER_ROW = "The row {row} of `unit_rms(x)` becomes {got}; {want} is expected."
+_OTHER_ROW = "`unit_rms(x)` turns the row {row} into {got}; {want} is expected."
 _NORMS = {
     "all": "You divide by the mean square of the whole tensor: each row has one of its own.",
     "columns": "You divide by the mean squares of columns: which axis runs along a row?",
-    "no root": "That is x divided by the mean square: where is its root?",
-    "sum": "That is x divided by the root of the sum of squares: which is divided by n?",
+    "no root": "Your result is x divided by the mean square: divide by its root.",
+    "sum": (
+        "Your result is x divided by the root of the sum of squares: take the mean of the squares."
+    ),
     "centred": "You subtracted mean(x) from x; the formula does not.",
     "eps": "Your result is that of an eps of {eps:.3g}.",
-    "nothing": "That is 0 / 0: no eps is left in the divisor.",
+    "nothing": "Your result is 0 / 0: no eps is left in the divisor.",
     "no eps": "This row comes out as it does without an eps.",
 }
 
@@ -148,18 +154,20 @@ def _hidden_idea(got, scores, keep):
 _FILLED = "scores.masked_fill(~keep, torch.finfo(scores.dtype).min)"
 check_masked_softmax.slip(
     "mask-constant-overflows",
-    "Below -65504 FP16 has -inf only, and a row of -inf has no maximum to shift by. "
+    "Below -65504 FP16 has only -inf, and the softmax of a row of -inf is NaN. "
     "What is the lowest finite value of the scores' own dtype?",
     swap=(_FILLED, "torch.where(keep, scores, -1e9)"),
 )
 check_masked_softmax.slip(
     "adding-is-replacing",
-    "-40 + finfo.min is below finfo.min, so it is -inf again. What replaces instead of adding?",
+    "-40 + finfo.min is below finfo.min, so it is -inf again. Which call replaces a score instead "
+    "of adding to it?",
     swap=(_FILLED, "(scores + (~keep).half() * torch.finfo(scores.dtype).min)"),
 )
 check_masked_softmax.slip(
     "masked-means-score-zero",
-    "A score of 0, or near 0, still gets an exp of 1 in the sum. Which score gets exp = 0?",
+    "A hidden score of 0, or near 0, still adds exp(0) = 1 to the sum. Which finite score is so "
+    "low that its exp becomes 0?",
     swap=(_FILLED, "(scores * keep)"),
 )
 check_masked_softmax.slip(
@@ -170,7 +178,7 @@ check_masked_softmax.slip(
 )
 check_masked_softmax.slip(
     "any-negative-number-masks",
-    "Here your constant is not below the kept scores. Which finite score is below all others?",
+    "Here your constant is not far enough below the kept scores. Which finite score is the lowest?",
     swap=("torch.finfo(scores.dtype).min", "-100.0"),
 )
 
@@ -275,16 +283,17 @@ check_unit_rms.slip(
 )
 check_unit_rms.slip(
     "upcast-too-late",
-    "300 squared overflows FP16. At which operation must float32 begin?",
+    "300 squared overflows FP16. Which operation must be the first in float32?",
     swap=("x.float().square()", "x.square().float()"),
 )
 check_unit_rms.slip(
     "eps-may-stand-anywhere",
-    "The mean square is near eps here. Is eps added below the root, or after it?",
+    "The mean square of this row is about as small as eps. Do you add eps under the root, or after "
+    "it?",
     swap=("(mean + 1e-8).sqrt()", "(mean.sqrt() + 1e-8)"),
 )
 check_unit_rms.slip(
     "a-larger-eps-costs-nothing",
-    "A larger eps is a value FP16 holds, and it shrinks small rows. Can you keep 1e-8?",
+    "A larger eps shrinks small rows. In which dtype can you keep 1e-8?",
     swap=("mean + 1e-8", "mean + 1e-3"),
 )

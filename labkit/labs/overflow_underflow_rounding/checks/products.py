@@ -12,7 +12,8 @@ LAB = "03_overflow_underflow_rounding"
 
 _OTHER_PRODUCT = "{name}: your product{at} is {got:exact}; {want:exact} is expected{room}."
 _NAN_LOST = (
-    "{name}: your product is {got}, but a NaN or inf among the inputs comes through as {want}."
+    "{name}: your product is {got}, but with this NaN or inf among the rounded inputs it must be "
+    "{want}."
 )
 _FLAG_UP = (
     "{name}: the flag is True, but every element of your product is finite: the largest is {got}."
@@ -143,8 +144,8 @@ def _flag_of(got):
 
 check_rescue.slip(
     "upcast-too-late",
-    "Every element is a 16-bit value: the product was rounded to in_dtype on its way. "
-    "From where to where must it be float32?",
+    "Your elements are 16-bit values: the product was rounded to in_dtype before the last cast. "
+    "Which dtype must it have until then?",
     swap=(".to(out_dtype)", ".to(in_dtype).to(out_dtype)"),
 )
 
@@ -162,23 +163,25 @@ def _(a, b, in_dtype, out_dtype):
 
 check_rescue.slip(
     "inputs-keep-their-bits",
-    "That is the product of the float32 inputs. "
-    "What do 16-bit inputs lose before they are multiplied?",
+    "Your product is that of the float32 inputs. Where must you round them to in_dtype?",
     swap=("a.to(in_dtype).float() @ b.to(in_dtype).float()", "a @ b"),
 )
 check_rescue.slip(
     "sixteen-bits-means-65504",
-    "BF16 reaches 3.4e38. Which test looks at the result itself, without a constant?",
+    "65504 is the limit of FP16; BF16 and float32 reach 3.4e38. Which test looks at the result "
+    "itself, without a constant?",
     swap=("product.isfinite()", "(product.abs() <= 65504)"),
 )
 check_rescue.slip(
     "only-the-sum-can-overflow",
-    "The float32 sum was finite. Is it still finite after the last cast?",
+    "The float32 sum was finite, and the last cast made it inf. Which tensor must the flag look "
+    "at?",
     swap=(".to(out_dtype)\n    return product", "\n    return product.to(out_dtype)"),
 )
 check_rescue.slip(
     "overflow-saturates",
-    "You clamp to the largest value. How would a reader of the result see that it is wrong?",
+    "Your result stops at the largest finite value. How would a reader of it see that the sum does "
+    "not fit?",
     swap=(
         ".to(out_dtype)",
         ".clamp(torch.finfo(out_dtype).min, torch.finfo(out_dtype).max).to(out_dtype)",

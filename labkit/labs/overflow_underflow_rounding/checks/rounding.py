@@ -14,44 +14,51 @@ from labkit.labs.overflow_underflow_rounding.checks.shared import uniform
 LAB = "03_overflow_underflow_rounding"
 
 _STRANGE = "{call}: {got:exact} came out; the BF16 neighbours are {low:exact} and {high:exact}."
-_EXACT_MOVED = "{call}: {got:exact} came out; {low:exact} is a BF16 value already, and stays."
+_EXACT_MOVED = "{call}: {got:exact} came out; {low:exact} is a BF16 value already and must stay."
 _SHARE = (
-    "{call}: {share:.3f} of them became {high:exact}. x lies {part:.3f} of the way from "
-    "{low:exact} to {high:exact}, so {part:.3f} is expected."
+    "{call}: a share of {share:.3f} became {high:exact}. x lies {part:.3f} of the way from "
+    "{low:exact} to {high:exact}, so a share of {part:.3f} is expected."
 )
 _ALL_ALIKE = (
-    "{call}: All 4096 copies became {got:exact}; {part:.3f} of them should become {high:exact}. "
-    "Does each have a draw of its own, and do you compare it with that share?"
+    "{call}: All 4096 copies became {got:exact}; a share of {part:.3f} should become {high:exact}. "
+    "Does each copy have a draw of its own, and do you compare the draw with that share?"
 )
-_NOT_IN_GAPS = "That share is the distance itself: count it in gaps."
+_NOT_IN_GAPS = "Your share is the distance to the lower neighbour itself: divide it by the gap."
 _FROM_NEAREST = (
-    "Where x is nearer to its lower neighbour your shares are right. From which neighbour do you "
+    "Where x was nearer to its lower neighbour, your share was right. From which neighbour do you "
     "measure here, the lower or the nearest?"
 )
 _SAME_DRAWS = (
-    "{call}: each copy went the same way as in the call before. A seed inside the function repeats "
+    "{call}: each copy went the same way as in the first call. A seed inside the function repeats "
     "the draws: leave the seed to the caller."
 )
 _NEGATIVE = (
-    "For positive x your shares are right. Which neighbour of a negative x is away from zero?"
+    "For the positive x before, your shares were right. The lower neighbour of a negative x is the "
+    "one away from zero: do you measure from there?"
 )
 
 _MEAN = "`{call}`: the mean is {got}; {want} is expected."
 _VARIANCE = "`{call}`: the variance is {got}; {want} is expected."
 _EXCHANGED = "`{call}`: you return {got} first, which is the variance; the mean comes first."
-_SINGLE = "The gap of float32 at 1e9 is 64, that of a Python float 1e-7: which dtype holds yours?"
+_SINGLE = (
+    "The gap of float32 at 1e9 is 64, that of a Python float 1e-7: in which dtype do you keep the "
+    "mean?"
+)
 _VARIANCES = {
-    "root": "That is the root of the variance.",
-    "sum": "That is {n} times the right one: what is the sum of squares divided by?",
-    "times": "That is {times:.3g} times the right one, for n = {n}.",
-    "zero": "It is 0. The stream can be read once: in a second loop nothing is left.",
+    "root": "Yours is the root of the variance.",
+    "sum": "Yours is {n} times the right one: what must the sum of squares be divided by?",
+    "times": "Yours is {times:.3g} times the right one, for n = {n}.",
+    "zero": "The stream can be read only once: a second loop over it gets no numbers.",
 }
 
 _NO_HAIR = "hair is {x}; a finite number within the range of BF16 is expected."
-_HAIR = "{x} is {hex}. It becomes {once:exact} both ways. In float32 it is {single}{what}"
+_HAIR = (
+    "{x} is {hex}. It becomes {once:exact} with one rounding and with two. In float32 it is "
+    "{single}{what}"
+)
 _HAIRS = {
     None: ", and BF16 holds it.",
-    "a-tie-is-enough": ": a tie before and after.",
+    "a-tie-is-enough": ": a tie of BF16 before and after.",
     "both-sides-of-a-tie-differ": ": a tie.",
     "float32-rounds-nothing-away": ": no tie.",
     "every-second-rounding-hurts": ": far from a tie.",
@@ -183,12 +190,14 @@ def _share_above(x, got):
 
 check_fair_round.slip(
     "fair-means-half",
-    "A coin ignores how near x lies. With which probability must it go up, so that the mean is x?",
+    "About half of the copies go up, however near x lies to a neighbour. With which probability "
+    "must a copy go up, so that the mean is x?",
     swap=("(x - below) / gap", "0.5 * (x > below)"),
 )
 check_fair_round.slip(
     "nearest-is-fair",
-    "All of them went the same way. Which rounding keeps a small remainder on average?",
+    "Yours rounds to nearest, which loses a small remainder each time. What must you compare with "
+    "a random draw to keep the remainder on average?",
     swap=("torch.rand(x.shape) <", "0.5 <"),
 )
 check_fair_round.slip(
@@ -209,7 +218,7 @@ def _(x):
 
 check_fair_round.slip(
     "ulp-is-constant",
-    "That is no BF16 value. The gap at 1 is 2**-7; what is it at your x?",
+    "Your results are multiples of 2**-7, the gap at 1. What is the gap at this x?",
     swap=("gap = spacing(x, BF16)", "gap = 2.0**-7"),
 )
 
@@ -291,17 +300,19 @@ def _(stream):
 
 check_welford.slip(
     "variance-divides-by-n-minus-1",
-    "That divides by n - 1. The layers of a network divide by n: which does the exercise ask for?",
+    "Yours divides by n - 1. By what does the exercise divide?",
     swap=("squares / n", "squares / max(n - 1, 1)"),
 )
 check_welford.slip(
     "either-mean-will-do",
-    "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    "Multiply the difference of x from the old mean by its difference from the new mean. Which two "
+    "differences does yours multiply?",
     swap=("(x - before) * (x - mean)", "(x - before) ** 2"),
 )
 check_welford.slip(
     "either-mean-will-do",
-    "One of the two differences belongs to the old mean, one to the new. Which do you multiply?",
+    "Multiply the difference of x from the old mean by its difference from the new mean. Which two "
+    "differences does yours multiply?",
     swap=("(x - before) * (x - mean)", "(x - mean) ** 2"),
 )
 
@@ -354,20 +365,23 @@ def _hair_idea(x, through):
 
 check_hair.slip(
     "a-tie-is-enough",
-    "Python's float has 52 mantissa bits and float32 has 23. What can only the first one see?",
+    "Your number is a tie before any cast. A Python float has 52 mantissa bits and float32 has 23: "
+    "which small addend would the first keep and the second lose?",
     cut=" + 2**-30",
 )
 check_hair.slip(
     "float32-rounds-nothing-away",
-    "float32 still sees your hair. How small must it be, beside 1, to vanish there?",
+    "float32 keeps your distance from the tie. How small must the distance be, beside 1, for "
+    "float32 to lose it?",
     swap=("2**-30", "2**-20"),
 )
 check_hair.wrong(
     "every-second-rounding-hurts",
-    "Two roundings agree almost always. Where in a gap must x lie for them to part?",
+    "One rounding and two almost always agree. Where in a gap must x lie for them to differ?",
 )(0.1)
 check_hair.slip(
     "both-sides-of-a-tie-differ",
-    "The tie goes to even, and your hair points there as well. On which side should it lie?",
+    "In float32 your number is a tie and goes to even, which was the nearer value anyway. On which "
+    "side of the tie must your number lie?",
     swap=("+ 2**-30", "- 2**-30"),
 )

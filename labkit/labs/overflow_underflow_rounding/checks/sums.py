@@ -16,11 +16,17 @@ LAB = "03_overflow_underflow_rounding"
 
 _OTHER_SUM = "Your total of {name} is {got:exact}; {want:exact} is expected."
 _FAR_SUM = "Your total of {name} is {got:exact}; {want:exact}, within {slack:.0f}, is expected."
-_STALLED = "A chain of FP16 ones stops at 2048, and you have {chains}. How long may a chain be?"
-_BY = "Your total of {name} is {got:exact}, by `{by}`: only `+` and `-` on {dtype} tensors count."
+_STALLED = (
+    "A running sum of FP16 ones stops at 2048, and your total is {chains} times 2048: no "
+    "running sum may take more ones than that."
+)
+_BY = (
+    "Your total of {name} is {got:exact}, but `{by}` computed it: use only `+` and `-` on {dtype} "
+    "tensors."
+)
 _IN_PYTHON = (
-    "Your total of {name} is {got:exact}, and {reads} values left their tensors for Python or "
-    "numpy, which add in other dtypes. Add {dtype} tensors."
+    "Your total of {name} is {got:exact}, but you read {reads} values into Python or numpy, "
+    "which add in other dtypes. Add {dtype} tensors."
 )
 _WIDE = (
     "Your total of {name} is {got:exact}, and a {wide} tensor took part. A tensor made without a "
@@ -34,19 +40,19 @@ _SMALL_KAHAN = (
     "c = -1, so the next y is 2."
 )
 _FROM_VALUE = (
-    "Your sum of {name} is {got:exact}; the BF16 value nearest to {exact:.7g} is {want:exact}. It "
-    "comes out like that if c is (t - s) minus the next number itself. What was sent is y, that "
-    "number less the old c."
+    "Your sum of {name} is {got:exact}; the BF16 value nearest to {exact:.7g} is {want:exact}. You "
+    "get this sum if c is (t - s) minus the number itself. Subtract y instead: the number minus "
+    "the old c."
 )
 _FIRST_ALONE = "Each of your sums is the first number alone: does your loop end in its first round?"
 _WITHOUT_EFFECT = (
-    "That is the plain sum, though you add or subtract {each} times for each number. Is your c -1 "
-    "there, and does your t add y?"
+    "Your sum is the plain sum, although you add or subtract {each} times for each number. Is your "
+    "c -1 after the first 1, and does your t add y?"
 )
 _UNCOMPENSATED = (
-    "Your sum of {name} is {got:exact}, which is near enough, by {adds} adds and subtractions of "
-    "elements. Compensation takes about four for each of the {n} numbers: which of yours measures "
-    "what an add has lost?"
+    "Your sum of {name} is {got:exact}, which is near enough, but with only {adds} adds and "
+    "subtractions of elements. Compensation takes about four for each of the {n} numbers: which "
+    "line of yours measures what an add has lost?"
 )
 
 
@@ -185,7 +191,8 @@ def _added(values):
 
 @check_total.wrong(
     "adding-never-stalls",
-    "From 2048 on the gap is 2, and a 1 falls back. Which adds have two terms of equal size?",
+    "From 2048 on the gap is 2, so 2048 + 1 is rounded back to 2048. How can you group the adds so "
+    "that both terms have about the same size?",
 )
 def _(x):
     return _added(x)
@@ -193,8 +200,8 @@ def _(x):
 
 @check_total.wrong(
     "sorting-cures-swamping",
-    "All are equal, so sorting changes nothing: the running sum still meets a 1. "
-    "How else could you group the adds?",
+    "The 5000 ones are equal, so sorting changes nothing: each 1 is still added to a long running "
+    "sum. How else could you group the adds?",
 )
 def _(x):
     return _added(x.sort().values)
@@ -202,14 +209,14 @@ def _(x):
 
 check_total.slip(
     "every-length-is-even",
-    "An odd length leaves one number without a partner. Where does yours go?",
+    "An odd length leaves one number without a partner. What does your code do with that number?",
     swap=("torch.cat([x, x.new_zeros(1)])", "x[:-1]"),
 )
 
 
 @check_total.wrong(
     "sum-adds-in-its-dtype",
-    "On a 16-bit tensor it adds in float32 and rounds once. Can you do it with `+` alone?",
+    "`sum` of a 16-bit tensor adds in float32 and rounds once. Can you write it with `+` alone?",
 )
 def _(x):
     return x.sum()
@@ -217,7 +224,7 @@ def _(x):
 
 @check_total.wrong(
     "a-wider-sum-is-the-only-cure",
-    "float32 is one cure. Which order of FP16 adds is another?",
+    "A float32 sum is one remedy. Which order of FP16 adds is another?",
 )
 def _(x):
     return _added(x.float()).half()
@@ -302,18 +309,17 @@ def _kahan_idea(answers, additions):
 
 check_kahan.slip(
     "compensation-is-optional",
-    "That is the plain sum. Which of your lines reads what the last add has lost?",
+    "Your sum is the plain sum. Which line of yours uses what the last add has lost?",
     cut=" - c",
 )
 check_kahan.slip(
     "compensation-has-no-sign",
-    "What is your c after 256 + 1 = 256: -1 or 1? And what does your next y make of the next 1: "
-    "2, or 0?",
+    "After 256 + 1 = 256, is your c -1 or 1? And is your next y 2, as it must be, or 0?",
     swap=("value - c", "value + c"),
 )
 check_kahan.slip(
     "order-of-updates-is-free",
-    "(t - s) is the growth of the sum. Which value does s have when you compute it?",
+    "(t - s) must be the growth of the sum. Which value does s have when you compute c?",
     swap=("c = (t - s) - y\n        s = t", "s = t\n        c = (t - s) - y"),
 )
 
@@ -334,7 +340,8 @@ def _(x):
 
 @check_kahan.wrong(
     "a-wider-sum-is-the-only-cure",
-    "Kahan needs one more BF16 number, and nothing wider. Which two would you carry?",
+    "Kahan summation needs one more BF16 number and no wider dtype. Which two numbers would you "
+    "keep from one add to the next?",
 )
 def _(x):
     return _added(x.float()).bfloat16()
@@ -342,7 +349,7 @@ def _(x):
 
 @check_kahan.wrong(
     "sum-adds-in-its-dtype",
-    "On a 16-bit tensor it adds in float32 and rounds once. Can you do it with BF16 adds?",
+    "`sum` of a 16-bit tensor adds in float32 and rounds once. Can you write it with BF16 adds?",
 )
 def _(x):
     return x.sum()

@@ -8,12 +8,12 @@ from labkit.labs.three_crimes import solutions
 LAB = "01_three_crimes"
 
 FOR_EVERY_MODEL = (
-    "`{call}`: {item} is {got:g} bytes, and so it is for every model. That is the size of one "
-    "entry: how many {counted} are there?"
+    "`{call}`: {item} is {got:g} bytes, and you return the same for every model. Multiply the "
+    "bytes of one value by the number of {counted}."
 )
 OTHER_COUNT = (
-    "`{call}`: {item} is {got:g} bytes; {want} is wanted. Yours grows with the number of {other}: "
-    "{item} is kept for each of the {counted}."
+    "`{call}`: {item} is {got:g} bytes; {want} is wanted. Yours grows with the number of {other}, "
+    "but the bytes of {item} depend on the number of {counted}."
 )
 UNITS = (
     "`{call}`: {item} is {got:g}; {want} is wanted. Your entries are {times:g} times the right "
@@ -131,21 +131,23 @@ check_ledger.slip(
 )
 check_ledger.slip(
     "gradients-follow-the-activations",
-    "Backward passes through the cast to FP32. Which dtype has `weight.grad`?",
+    "In the backward pass, the weight's gradient goes back through the cast from FP32 to 16 bits. "
+    "Which dtype does `weight.grad` have after it?",
     swap=('"gradients": 4', '"gradients": 2'),
 )
 check_ledger.slip(
     "casts-cost-nothing",
-    "Backward needs the 16-bit copies again, so they are kept. How many bytes is one?",
+    "Backward needs the 16-bit copies again, so they are kept. How many bytes does one copy take?",
     swap=('"copies": 2', '"copies": 0'),
 )
 check_ledger.slip(
     "adam-keeps-one-number",
-    "Adam keeps a running mean and a running mean square. How many FP32 numbers is that?",
+    "Adam keeps a running mean and a running mean square. How many FP32 numbers is that for each "
+    "parameter?",
     swap=('"adam": 8', '"adam": 4'),
 )
 check_ledger.slip(
     "activations-stay-fp32",
-    "The output of an op that ran in 16 bits is 16-bit. Which dtype is that under autocast?",
+    "The output of an op that ran in 16 bits is 16-bit too. How many bytes does one value take?",
     swap=('"activations": 2', '"activations": 4'),
 )

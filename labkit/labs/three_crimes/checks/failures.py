@@ -104,19 +104,20 @@ check_first_nonfinite.slip(
 )
 check_first_nonfinite.slip(
     "nan-is-the-only-nonfinite",
-    "`isnan` is False for inf, and inf - inf makes the next NaN. Which function is False for both?",
+    "`isnan` is False for inf, and a later inf - inf is NaN. Which function is False for inf and "
+    "for NaN?",
     swap=("not x.isfinite().all()", "x.isnan().any()"),
 )
 for _sum in ("x.sum()", "x.float().sum()"):
     check_first_nonfinite.slip(
         "finite-terms-finite-sum",
-        "A sum may be inf though each element is finite: 60000 + 60000 in FP16, 3e38 + 3e38 in "
-        "FP32. What can you ask each element?",
+        "A sum can overflow to inf although each element is finite: 60000 + 60000 in FP16, "
+        "3e38 + 3e38 in FP32. Which function tests each element instead of the sum?",
         swap=("x.isfinite().all()", f"{_sum}.isfinite()"),
     )
 check_first_nonfinite.slip(
     "one-finite-element-is-enough",
-    "`isfinite(x).any()` is True when one element is finite. Which word asks all of them?",
+    "`isfinite(x).any()` is True if one element is finite. Which method is True only if all are?",
     swap=(".all()", ".any()"),
 )
 check_first_nonfinite.slip(
@@ -126,12 +127,14 @@ check_first_nonfinite.slip(
 )
 check_first_nonfinite.slip(
     "the-last-nan-is-the-first",
-    "NaN spreads to later tensors, so the last one is not the origin. When may your loop stop?",
+    "Your answer is the last tensor that is not finite. NaN spreads to later tensors, so the "
+    "failure began earlier. At which tensor must your loop stop?",
     swap=("in named_tensors:", "in reversed(list(named_tensors)):"),
 )
 check_first_nonfinite.slip(
     "comparisons-find-nan",
-    "Every comparison with NaN is False. What does `x.abs() > limit` say of one?",
+    "A comparison such as `x.abs() > limit` is False for NaN, so it does not find one. Which "
+    "function tells finite values from inf and NaN?",
     swap=("not x.isfinite().all()", "(x.abs() > 3.4e38).any()"),
 )
 
@@ -209,17 +212,20 @@ check_lost_updates.slip(
 )
 check_lost_updates.slip(
     "ulp-is-relative",
-    "The gap is the same from one power of two to the next. What does the sum itself say?",
+    "Your limit grows with the weight, but the gap is the same from one power of two to the next. "
+    "Can you compare the rounded sum with the weight instead?",
     swap=(_COUNTED, "(update.abs() <= torch.finfo(weight.dtype).eps * weight.abs() / 2)[tried]"),
 )
 check_lost_updates.slip(
     "rounding-twice-is-rounding-once",
-    "You round the update before the sum. In which dtype does the sum take it?",
+    "You round the update before the sum, and then the sum. Which dtype must the update keep, so "
+    "that only the sum is rounded?",
     swap=("(weight + update).to(weight.dtype)", "(weight + update.to(weight.dtype))"),
 )
 check_lost_updates.slip(
     "a-whole-gap-is-needed-to-round",
-    "A sum rounds to the nearest value: more than half a gap is enough. What is stored?",
+    "You count an update of less than a whole gap as lost. But a sum is rounded to the nearest "
+    "value, so more than half a gap is enough. Is the rounded sum equal to the weight?",
     swap=(
         _COUNTED,
         "(update.abs() < torch.finfo(weight.dtype).eps * 2.0 ** (weight.float().abs()"

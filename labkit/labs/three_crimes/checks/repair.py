@@ -18,16 +18,17 @@ NO_PARDON = (
     "pardon is {given}; a dict with one setting and its new value is wanted, such as "
     '{{"eps": 1e-6}}.'
 )
-NO_SETTING = "{setting} stays as it is; choose one setting among {settings}."
+NO_SETTING = "{setting} is no setting that you may change; choose one setting among {settings}."
 NO_PRECISION = 'precision is {came}; a name is wanted, such as "pure_fp16".'
 NO_NUMBER = "{setting} is {came}; a number is wanted, such as 1e-6, with no quotes."
-NO_CHANGE = "{pardon} is what the run has already. What do you change?"
+NO_CHANGE = "{pardon} is what the run has already: choose another value or another setting."
 REFUSED = "The run refuses {pardon}: {why}."
 NOTHING_TO_LEARN = (
     "{pardon} multiplies the loss and every gradient by 0, so the weights cannot learn."
 )
 ZERO_EPS = (
-    "Where Adam's mean square is 0, it divides by eps alone. Your eps is 0, which makes inf or NaN."
+    "Where Adam's mean square is 0, Adam divides by eps alone. Your eps is 0, so the quotient is "
+    "inf or NaN."
 )
 
 
@@ -114,18 +115,20 @@ def _pardon_idea(setting, value):
 
 check_pardon.slip(
     "smaller-steps-are-safer",
-    "Each update was too small to arrive. What does a smaller rate do to it?",
+    "Most updates of run D are lost because they are below half a gap. What does a smaller "
+    "learning rate do to them?",
     swap=('"precision": "bf16"', '"lr": 1e-5'),
 )
 check_pardon.slip(
     "a-faster-run-is-a-repair",
-    "With this rate FP32 ends elsewhere too: you changed the run instead of repairing it. "
-    "Which setting lets small updates add up?",
+    "A larger learning rate makes the updates larger, but the repaired run must keep its small "
+    "ones. Which setting lets small updates add up?",
     swap=('"precision": "bf16"', '"lr": 1e-3'),
 )
 check_pardon.slip(
     "scale-cures-a-stall",
-    "Adam divides by the gradient's size, so the factor cancels. How large is the update then?",
+    "Adam divides by the gradient's own size, so a factor on the loss cancels and the updates stay "
+    "as small as before. Where is such an update lost?",
     swap=('"precision": "bf16"', '"loss_weight": 65536.0'),
 )
 check_pardon.slip(
@@ -135,11 +138,13 @@ check_pardon.slip(
 )
 check_pardon.slip(
     "more-mantissa-bits-are-enough",
-    "FP16 has three more mantissa bits, but its eps is 0, as in run C. Which tensors must be FP32?",
+    "FP16 has three more mantissa bits than BF16, but rounds eps = 1e-8 to 0, as in run C. Which "
+    "tensors must be FP32?",
     swap=('"precision": "bf16"', '"precision": "pure_fp16"'),
 )
 check_pardon.slip(
     "eps-cures-all",
-    "In BF16, Adam's denominator was never 0. Where is D's update lost?",
+    "A larger eps helps where Adam's denominator is 0, and in BF16 it was never 0. In which "
+    "operation is D's update lost?",
     swap=('"precision": "bf16"', '"eps": 1e-4'),
 )

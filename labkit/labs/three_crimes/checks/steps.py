@@ -14,8 +14,9 @@ from labkit.labs.three_crimes.checks.shared import BF16, FP16, FP32, refuse_rais
 LAB = "01_three_crimes"
 
 OTHER_OUTPUT = (
-    "The linear layers returned {got}; under BF16 autocast they return bfloat16. Does the block "
-    "hold the forward pass, with the device of the images and dtype bfloat16?"
+    "The linear layers returned {got}; under BF16 autocast they return bfloat16. Does your "
+    "`with` block name the device of the images and dtype bfloat16, and is the call of the model "
+    "inside it?"
 )
 NO_DTYPE_NAMED = (
     "Your block names no dtype, so it takes the default of the device: bfloat16 on a CPU, but "
@@ -31,33 +32,36 @@ HOLDS_GRAPH = (
     "Step {place} returns a tensor that requires a gradient. It keeps the step's graph alive for "
     "as long as you keep the loss. Return a Python float: `loss.item()`."
 )
-NOT_MOVED = "Step {place} moved no weight. Which two calls follow the loss?"
+NOT_MOVED = (
+    "Step {place} moved no weight. Which two calls must follow the loss, and does anything between "
+    "them empty the gradients?"
+)
 OTHER_MOVE = (
     "Step {place} moved the weights by {got:.3g} (norm of the difference); {want:.3g} is wanted. "
-    "The first step found gradients of an earlier step in `.grad`."
+    "When the first step began, `.grad` still held gradients of an earlier step."
 )
 LOSS_IN_16_BITS = (
     "Each of your losses, such as {loss}, is a BF16 value: the loss was computed in 16 bits, or "
-    "cast to them. Inside the block `cross_entropy` computes in float32. Does your block hold it, "
-    "and do you cast nothing yourself?"
+    "cast to them. Inside the block `cross_entropy` computes in float32: compute the loss there, "
+    "and cast nothing yourself."
 )
 
 REPLACES_OUTPUT = (
-    "{scene}: your hook returns a {kind}, and the layer hands that on instead of its output."
+    "{scene}: your hook returns a {kind}, and the layer passes that on instead of its output."
 )
-NO_REPORT = "{scene}: {came} came back; a dict of {roles} is asked for."
-OTHER_ROLES = "{scene}: your dict has the keys {got}; a dict of {roles} is asked for."
+NO_REPORT = "{scene}: you return {came}; a dict with the keys {roles} is asked for."
+OTHER_ROLES = "{scene}: your dict has the keys {got}; {roles} are asked for."
 NO_ACTIVATION = (
     "{scene}: your dict has no activation. The output exists only while `step()` runs: is your "
     "hook on the layer then, and does it store the dtype?"
 )
 NO_DTYPE = (
-    "{scene}: {role} is {came}; a dtype is wanted, such as torch.float32: what `x.dtype` gives, "
-    "and no text of it."
+    "{scene}: {role} is {came}; a dtype is wanted, such as torch.float32. Store what `x.dtype` "
+    "returns."
 )
 OTHER_DTYPE = "{scene}: you report {role} {got}; it is {want}. Report the dtype of {what}."
-STEPS = "{scene}: `step()` ran {steps} times; the run takes one step."
-HOOKS_LEFT = "{scene}: {hooks} hook is left on the layer."
+STEPS = "{scene}: `step()` ran {steps} times; call it exactly once."
+HOOKS_LEFT = "{scene}: hooks still on the layer after your call: {hooks}."
 
 
 # A step in BF16
@@ -150,12 +154,13 @@ check_bf16_step.slip(
 )
 check_bf16_step.slip(
     "backward-belongs-inside-autocast",
-    "Backward runs each op in the dtype of its forward. Which lines need the block?",
+    "Backward runs each op in the dtype of its forward pass, also outside the block. Which lines "
+    "need the block?",
     swap=("    loss.backward()", "        loss.backward()"),
 )
 check_bf16_step.slip(
     "autocast-belongs-around-backward",
-    "The forward pass ran in float32. Which line calls the model?",
+    "The forward pass ran in float32: the line that calls the model belongs inside the block.",
     swap=(
         "    with torch.autocast(images.device.type, dtype=torch.bfloat16):\n" + _FORWARD,
         "    loss = cross_entropy(model(images), labels)\n"
@@ -165,7 +170,7 @@ check_bf16_step.slip(
 )
 check_bf16_step.slip(
     "half-is-mixed-precision",
-    "Small updates need FP32 weights. Who turned them into 16 bits?",
+    "Small updates need FP32 weights. Which line of yours casts the model?",
     swap=("optimizer.zero_grad()", "optimizer.zero_grad()\n    model.bfloat16()"),
 )
 
@@ -294,7 +299,8 @@ check_witness.slip(
 )
 check_witness.slip(
     "autocast-holds-outside-its-block",
-    "You called the layer after the step, outside autocast. When does the hook see the output?",
+    "The activation that you report has the dtype of the weight, as the output has outside "
+    "autocast. Can your hook read the dtype of the output while `step()` runs?",
     swap=(
         '    seen["parameter"]',
         "    x = layer.weight.new_ones(layer.weight.shape[-1])\n"
@@ -304,17 +310,20 @@ check_witness.slip(
 )
 check_witness.slip(
     "gradients-follow-the-activations",
-    "Backward also passes through the cast from FP32. What is the dtype of `weight.grad`?",
+    "In the backward pass, the weight's gradient goes back through the cast from FP32 to 16 bits. "
+    "What is the dtype of `layer.weight.grad` after it?",
     swap=("layer.weight.grad.dtype", 'seen["activation"]'),
 )
 check_witness.slip(
     "amp-halves-the-optimizer",
-    "Adam makes its moments in the dtype of the parameter. What is in `optimizer.state[weight]`?",
+    "Adam creates its moments in the dtype of the parameter. What is the dtype of "
+    '`optimizer.state[layer.weight]["exp_avg"]`?',
     swap=('optimizer.state[layer.weight]["exp_avg"].dtype', 'seen["activation"]'),
 )
 check_witness.slip(
     "a-hook-removes-itself",
-    "The hook would run in every later forward pass. What does `register_forward_hook` return?",
+    "A hook that stays runs in every later forward pass. `register_forward_hook` returns a handle: "
+    "which of its methods removes the hook?",
     cut="    handle.remove()\n",
 )
 for _returning in (
@@ -323,6 +332,7 @@ for _returning in (
 ):
     check_witness.slip(
         "what-a-hook-returns-is-ignored",
-        "A hook that only reads must return None. What does yours return?",
+        "A hook that only reads the output must return None: let yours store the dtype and return "
+        "nothing.",
         swap=("seen.update(activation=output.dtype)", _returning),
     )
