@@ -165,7 +165,7 @@ def says_float16(layer, optimizer, step):
     [
         (check_witness, twice, "`step()` ran 2 times", ()),
         (check_witness, says_float16, "FP32: you report parameter float16; it is float32", ()),
-        (check_witness, lambda layer, optimizer, step: {"parameter": 1}, "a dict with the keys", ()),
+        (check_witness, lambda layer, optimizer, step: {"parameter": 1}, "has the keys parameter;", ()),
         (check_witness, lambda layer, optimizer, step: step(), "a dict with the keys", ()),
         (check_first_nonfinite, lambda pairs: None, "'hidden' is wanted", ()),
         (check_first_nonfinite, lambda pairs: dict(pairs).get("x", True), "None is wanted", ()),
@@ -221,7 +221,7 @@ def test_a_wrong_answer_without_a_name_is_told_what_came_out(check, wrong, said,
         (check_pardon, {"precision": "int8"}, "int8"),
         (check_ledger, lambda p: p, "`ledger(1, 0)` raised TypeError"),
         (check_first_nonfinite, lambda pairs: pairs[0], "not subscriptable"),
-        (check_witness, lambda layer, optimizer, step: layer, "you return Linear"),
+        (check_witness, lambda layer, optimizer, step: layer, "you return a Linear"),
     ],
 )
 def test_an_answer_that_raises_is_told_why(check, answer, said):

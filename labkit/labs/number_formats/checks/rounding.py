@@ -99,8 +99,8 @@ check_snap.slip(
 )
 check_snap.slip(
     "ties-go-up",
-    "Ties go to the even multiple of the gap, and yours go away from zero, as with x + 0.5 cut "
-    "off. Which function of Python rounds ties to even?",
+    "Ties go to the even multiple of the gap, and yours go away from zero, as `int(x + 0.5)` sends "
+    "them. Which function of Python rounds ties to even?",
     swap=("round(abs(x) / gap)", "math.floor(abs(x) / gap + 0.5)"),
 )
 check_snap.slip(

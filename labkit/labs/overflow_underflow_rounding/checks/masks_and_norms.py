@@ -18,8 +18,8 @@ _CHANGED = (
     "operation returns a new tensor?"
 )
 _EXCHANGED = (
-    "All your weight in this row lies where keep is False: either keep is exchanged, or your hidden "
-    "scores are not below the kept ones."
+    "All your weight in this row lies where keep is False: either keep is exchanged, or your "
+    "hidden scores are not below the kept ones."
 )
 _OTHER_AXIS = (
     "Your weights are those of a softmax over axis {axis} of shape {shape}. The softmax must run "
