@@ -165,7 +165,7 @@ def says_float16(layer, optimizer, step):
     [
         (check_witness, twice, "`step()` ran 2 times", ()),
         (check_witness, says_float16, "FP32: you report parameter float16; it is float32", ()),
-        (check_witness, lambda layer, optimizer, step: {"parameter": 1}, "has the keys parameter;", ()),
+        (check_witness, lambda layer, optimizer, step: {"parameter": 1}, "the keys parameter;", ()),
         (check_witness, lambda layer, optimizer, step: step(), "a dict with the keys", ()),
         (check_first_nonfinite, lambda pairs: None, "'hidden' is wanted", ()),
         (check_first_nonfinite, lambda pairs: dict(pairs).get("x", True), "None is wanted", ()),
