@@ -210,7 +210,8 @@ check_fair_round.slip(
 
 @check_fair_round.wrong(
     "exact-values-move-too",
-    "That value needed no rounding. What is its distance to the neighbour below, in gaps?",
+    "Yours moves values that BF16 holds already, and these must stay. What is the distance of such "
+    "a value to the neighbour below, in gaps?",
 )
 def _(x):
     return (x + spacing(x, BF16) * (2 * torch.rand(x.shape) - 1)).bfloat16().float()
