@@ -37,10 +37,28 @@ def simulated_gpu(name: str, capability: tuple[int, int]) -> Iterator[Callable[[
         # torch makes a BF16 tensor to find out: any GPU can.
         "_check_bf16_tensor_supported": lambda device: True,
     }
+    older, everywhere = _older_settings(), torch.backends.fp32_precision
     with (
         patch.multiple(torch.cuda, **answers),
         patch.object(torch.version, "hip", None),
         fp32_products_pinned("ieee"),
         fp32_products_pinned("ieee", device="cpu"),  # the older settings change both
     ):
-        yield lambda: torch.backends.cuda.matmul.fp32_precision
+        try:
+            yield lambda: torch.backends.cuda.matmul.fp32_precision
+        finally:
+            torch.backends.fp32_precision = everywhere
+            if older:  # before fp32_precision, which they change too
+                torch.set_float32_matmul_precision(older[0])
+                torch.backends.cudnn.allow_tf32 = older[1]
+
+
+def _older_settings() -> tuple[str, bool] | None:
+    """torch's older settings of TF32; None where torch refuses to read them.
+
+    It does so once they contradict ``fp32_precision``.
+    """
+    try:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return None

@@ -14,6 +14,33 @@ from labkit.labs.hardware_and_benchmarks.timeline import timeline
 
 
 @pytest.mark.parametrize(
+    "set_tf32",
+    [
+        lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: torch.set_float32_matmul_precision("high"),
+    ],
+    ids=["fp32_precision", "everywhere", "allow_tf32", "cudnn", "set_float32_matmul_precision"],
+)
+def test_after_a_simulated_gpu_tf32_is_as_before_for_older_code_too(set_tf32):
+    def settings():
+        backends = torch.backends
+        return (
+            *(backends.fp32_precision, backends.cuda.matmul.fp32_precision),
+            *(backends.cudnn.conv.fp32_precision, backends.mkldnn.matmul.fp32_precision),
+            *(backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32),
+            torch.get_float32_matmul_precision(),
+        )
+
+    before = settings()
+    with simulated_gpu("NVIDIA H100 80GB HBM3", (9, 0)):
+        set_tf32()
+    assert settings() == before
+
+
+@pytest.mark.parametrize(
     ("name", "capability"), [("Tesla T4", (7, 5)), ("NVIDIA A100-SXM4-40GB", (8, 0))]
 )
 def test_a_simulated_gpu_answers_torch_s_questions_as_labkit_s_rules_do(name, capability):
