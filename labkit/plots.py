@@ -7,11 +7,20 @@ Each function returns a ``Picture``: the figure, a caption that says how its num
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from labkit.base.pictures import BLUE, COLORS, Picture, new_axes
+from labkit.base.pictures import BLUE, COLORS, GREY, ORANGE, Picture, new_axes
 from labkit.formats import FloatFormat, decode
 from labkit.formats.histograms import RangeReport
 
-__all__ = ["BLUE", "Picture", "gap_staircase", "new_axes", "number_line", "windows"]
+__all__ = [
+    "BLUE",
+    "GREY",
+    "ORANGE",
+    "Picture",
+    "gap_staircase",
+    "new_axes",
+    "number_line",
+    "windows",
+]
 
 _HATCHES = ("", "//", "..", "xx")
 

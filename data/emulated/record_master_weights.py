@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from labkit.emulation import emulate_gpu
+from labkit.formats import BF16, quantize
 from labkit.training.data import digits
 from labkit.training.models import mlp
 
@@ -36,10 +37,7 @@ def with_masters(p, state):
 
 
 def rounded_at_random(p, state):
-    # BF16 is the upper half of float32: a random lower half carries with the right chance.
-    bits = (p.float() - LR * p.grad.float()).view(torch.int32)
-    bits += torch.randint(0, 1 << 16, bits.shape, dtype=torch.int32)
-    p.copy_((bits & ~0xFFFF).view(torch.float32))
+    p.copy_(quantize(p.float() - LR * p.grad.float(), BF16, rounding="stochastic"))
 
 
 def kahan(p, state):

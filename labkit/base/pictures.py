@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-BLUE = "#0072b2"
+BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#888888"
 COLORS = (
     BLUE,
-    "#d55e00",
+    ORANGE,
     "#009e73",
     "#cc79a7",
 )  # Okabe and Ito: told apart by colour-blind eyes

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.ticker import AutoLocator, NullLocator
 
-from labkit.base.pictures import BLUE, Picture, new_axes
+from labkit.base.pictures import BLUE, GREY, Picture, new_axes
 
 
 def readable_bytes(count: float) -> str:
@@ -48,10 +48,10 @@ def intervals(
     """
     figure, axes = new_axes(height=1.1 + 0.6 * len(rows))
     axes.axvspan(*margin, color="#dddddd", lw=0)
-    axes.axvline(none, color="#888888", lw=1)
+    axes.axvline(none, color=GREY, lw=1)
     spoken = []
     for y, (name, (values, low, middle, high, answer)) in enumerate(rows.items()):
-        axes.plot(values, [y + 0.22] * len(values), ".", color="#888888", ms=5)
+        axes.plot(values, [y + 0.22] * len(values), ".", color=GREY, ms=5)
         axes.plot([low, high], [y, y], lw=4, color=BLUE, solid_capstyle="butt")
         axes.plot([middle], [y], "o", color=BLUE, ms=8)
         spoken.append(f"{name}: {middle:.3f}, from {low:.3f} to {high:.3f}, {answer}")

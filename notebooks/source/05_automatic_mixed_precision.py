@@ -677,7 +677,7 @@ print("guard:   ", bf16_steps(True))
 # scaler skips steps until it fits. A run that resumes without `scaler.state_dict()` starts at 65536 and skips steps again.
 #
 # A skipped step must not advance the learning-rate schedule, or the warm-up ends early. `scaler.step` does not say whether it
-# skipped, but with one optimizer `update` lowers the scale after a skip and only then.
+# skipped, but with one optimizer and a scale above 0, `update` lowers the scale after a skip and only then.
 
 
 # %%
@@ -745,7 +745,8 @@ def steps():
 # %% exercise="gan-step"
 def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
     """(loss of D, loss of G) of one step of each, as floats."""
-    # `bce(logits, torch.ones_like(logits))` compares with the label 1.
+    # `bce(logits, torch.ones_like(logits))` compares with the label 1. On probabilities,
+    # `F.binary_cross_entropy` raises under autocast.
     bce = F.binary_cross_entropy_with_logits
     ### BEGIN SOLUTION
     with torch.autocast(device, dtype=torch.float16):

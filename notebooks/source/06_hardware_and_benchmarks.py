@@ -176,7 +176,7 @@ DeviceCard(detect())
 # Ask `get_device_properties(0).gcnArchName` instead; on an MI300X it begins with `gfx942`.
 #
 # **Apple.** GPUs from M1 to M4, the device `mps`, have no matrix units,
-# so 16 bits save memory and bandwidth rather than computing time. From M5 on each GPU core has a
+# so 16 bits save mostly memory and bandwidth and little computing time. From M5 on each GPU core has a
 # matrix unit. Whether torch uses it depends on your versions, so measure.
 
 # %% [markdown]
@@ -220,7 +220,9 @@ def over_tf32():
 # cuDNN's convolutions and not for matmuls.
 
 # %%
-print("matmul:", torch.backends.cuda.matmul.fp32_precision)  # "none": IEEE FP32
+print(
+    "matmul:", torch.backends.cuda.matmul.fp32_precision
+)  # "none", the default, is IEEE FP32, as "ieee" is
 print("convolution:", torch.backends.cudnn.conv.fp32_precision)
 names = ["V100 SXM2", "A100 SXM4 40GB", "H100 SXM5 80GB", "RTX 4090"]
 peaks = {

@@ -99,7 +99,8 @@ def accumulate(model, batches, k, optimizer, scaler, dtype, device) -> list:
 # Exercise: gan-step
 def gan_step(generator, discriminator, real, noise, d_optimizer, g_optimizer, scaler, device):
     """(loss of D, loss of G) of one step of each, as floats."""
-    # `bce(logits, torch.ones_like(logits))` compares with the label 1.
+    # `bce(logits, torch.ones_like(logits))` compares with the label 1. On probabilities,
+    # `F.binary_cross_entropy` raises under autocast.
     bce = F.binary_cross_entropy_with_logits
     with torch.autocast(device, dtype=torch.float16):
         fake = generator(noise)

@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from labkit.devices.async_device import Span
-from labkit.plots import BLUE, Picture, new_axes
-
-_HOST = "#d55e00"
+from labkit.plots import BLUE, ORANGE, Picture, new_axes
 
 
 def timeline(traces: Mapping[str, Sequence[Span]], *, provenance: str) -> Picture:
@@ -20,7 +18,7 @@ def timeline(traces: Mapping[str, Sequence[Span]], *, provenance: str) -> Pictur
     for row, (name, spans) in enumerate(traces.items()):
         host = [(1e6 * s.called, 1e6 * (s.queued - s.called)) for s in spans]
         device = [(1e6 * s.start, 1e6 * (s.end - s.start)) for s in spans]
-        for lane, bars, color in ((0, host, _HOST), (1, device, BLUE)):
+        for lane, bars, color in ((0, host, ORANGE), (1, device, BLUE)):
             y = -(2.4 * row + lane)
             # A white edge parts launches that touch; it would cover a short kernel.
             axes.broken_barh(bars, (y - 0.4, 0.8), fc=color, ec="none" if lane else "white", lw=0.5)

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.loss_scaling.recorded import WeightRuns
-from labkit.plots import BLUE, Picture, new_axes
-
-_GREY, _ORANGE = "#999999", "#d55e00"
+from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +65,14 @@ def backward_picture(fp32: Sequence[LayerGradients], fp16: Sequence[LayerGradien
         low, middle, high = magnitudes.quantile(torch.tensor([0.05, 0.5, 1.0])).tolist()
         sizes.plot([place, place], [low, high], color=BLUE, linewidth=9, solid_capstyle="butt")
         sizes.plot(place, middle, "o", color="white", markersize=4)
-    sizes.axhline(-25, color=_ORANGE, linestyle="--", label="below this line FP16 stores 0")
+    sizes.axhline(-25, color=ORANGE, linestyle="--", label="below this line FP16 stores 0")
     sizes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
     sizes.set_ylabel("float32 gradient\nlog2 of its magnitude")
     alone = [_zeros(gradient.half()) for gradient in true]
     here = [_zeros(gradient) for gradient in computed]
     places = range(len(names))
-    shares.bar([p - 0.2 for p in places], alone, 0.4, color=_GREY, label="float32 value, cast")
-    shares.bar([p + 0.2 for p in places], here, 0.4, color=_ORANGE, label="FP16 backward pass")
+    shares.bar([p - 0.2 for p in places], alone, 0.4, color=GREY, label="float32 value, cast")
+    shares.bar([p + 0.2 for p in places], here, 0.4, color=ORANGE, label="FP16 backward pass")
     shares.set(ylabel="% that are 0", xticks=list(places), xticklabels=names, ylim=(0, 118))
     shares.set_xlabel("from the loss back to the input; a layer's number counts from the input")
     shares.legend(loc="upper center", ncols=2, frameon=False)

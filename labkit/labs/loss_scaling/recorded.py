@@ -8,7 +8,7 @@ from labkit.training import StepRecord
 
 
 def five_traces() -> dict[str, list[StepRecord]]:
-    """The runs of the exercise *five traces* by their letter; see data/emulated."""
+    """The runs of lab 04's section on traces, by their letter; see data/emulated."""
     rows = _read("five_traces.json")["traces"]
     return {
         name: [

@@ -6,11 +6,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from labkit.formats import FloatFormat, spacing
-from labkit.plots import BLUE, Picture
+from labkit.plots import BLUE, ORANGE, Picture
 
 _STYLES = (
     {"color": "black", "ls": "--", "lw": 1.2},
-    {"color": "#d55e00", "lw": 1.8, "drawstyle": "steps-post"},
+    {"color": ORANGE, "lw": 1.8, "drawstyle": "steps-post"},
     {"color": BLUE, "lw": 1.8},
     {"color": "#009e73", "lw": 0.9},
     {"color": "#cc79a7", "lw": 0.9},

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from labkit.labs.automatic_mixed_precision.runs import gpt_batches, loss_curves
+from labkit.measuring.efficiency import work_and_memory
+from labkit.training.models import SmallGPT
 
 
 def test_batches_are_the_same_each_time_and_targets_come_one_character_later():
@@ -21,3 +23,11 @@ def test_the_figure_has_a_line_a_run_and_words_for_its_ends():
     assert "FP32 from 4.00 to 3.00; FP16 from 4.00 to 3.50" in picture.alt
     with pytest.raises(ValueError, match="zip"):
         loss_curves({name: [1.0] for name in "abcd"}, provenance="Computed.")
+
+
+def test_bf16_keeps_about_a_third_less_for_backward_as_the_lab_says():
+    batch = gpt_batches(1)[0]
+    full, half = (
+        work_and_memory(SmallGPT(68, 64), batch, precision=name)[1] for name in ("fp32", "bf16")
+    )
+    assert round(full / 2**20, 2) == 4.43 and round(half / full, 1) == 0.7

@@ -110,6 +110,9 @@ def test_zero_propagates_from_the_output_to_weights_that_would_fit(images):
         assert true.output.abs().max() < 2.0**-25 and not computed.output.any()
         assert (true.weight.abs() > 2.0**-25).double().mean() > 0.5 and not computed.weight.any()
         assert (computed.output.dtype, computed.weight.dtype) == (torch.float16, torch.float32)
+    # As the lab's text says.
+    assert f"{full[0].output.abs().max():.1e}" == "2.6e-08"
+    assert f"{error(model(images), images):.1e}" == "2.4e-04"
 
 
 def test_the_first_updates_are_swamped_as_the_lab_says(images, labels):
