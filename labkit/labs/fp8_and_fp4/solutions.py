@@ -64,17 +64,18 @@ class Delayed:
 
     def __init__(self, largest, length=16, margin=0):
         self.largest, self.margin = largest, margin
-        self.history = [0.0] * length
+        self.history, self.scale = [0.0] * length, 1.0
 
     def cast(self, x, dtype):
         """The codes and the descale of this step; then x's largest magnitude is remembered."""
-        seen = max(self.history)
-        scale = self.largest / seen / 2**self.margin if seen > 0 else 1.0
-        codes = (x * scale).clamp(-self.largest, self.largest).to(dtype)
+        codes = (x * self.scale).clamp(-self.largest, self.largest).to(dtype)
+        descale = 1 / self.scale
         amax = x.abs().max().item()
         if math.isfinite(amax):
             self.history = [*self.history[1:], amax]
-        return codes, 1 / scale
+        if max(self.history) > 0:
+            self.scale = self.largest / max(self.history) / 2**self.margin
+        return codes, descale
 # End
 
 # Exercise: mx-block

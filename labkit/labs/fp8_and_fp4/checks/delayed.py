@@ -6,17 +6,20 @@ import random
 import torch
 
 from labkit.labs.engine import Mistake, attempt, check, number, several, tensor
+from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure
 from labkit.labs.fp8_and_fp4.checks.shared import E4M3, E5M2, close, first, off, values_of
 
 LAB = "08_fp8_and_fp4"
 
-STEP = "{made}, step {step}, after the largest magnitudes {before}: "
+STEP = "{made}, step {step}{before}: "
 OTHER_DESCALE = STEP + "x has {amax} and your descale is {got}; {want} is wanted. {why}"
 OTHER_CODES = (
     STEP + "the descale {descale} is right. x[{i}] is {x}; divided by it and clamped it is "
     "{quotient}, and your code is {got}."
 )
+RAISED_AFTER = STEP + "cast raised {error}. The step before had {last}. {why}"
 OWN = "That is the descale of the next step, which knows this step's {amax}."
 NO_MARGIN = "That is the right one without the margin of {margin}: 2**{margin} times too small."
 LAST = "That is {last} / {largest:exact}: only the last step counts in it."
@@ -62,11 +65,16 @@ def check_delayed(answers, seed):
         scales = _scales(largest, length, margin, steps)
         for i, (got, amax) in enumerate(zip(rows, steps, strict=True)):
             call = f"{made}, step {i + 1}: cast(x, {dtype})"
+            seen = list(steps[max(i - length, 0) : i])
+            before = f" after the magnitudes {seen}" if i else ""
+            said = {"made": made, "step": i + 1, "before": before}
+            if type(got) is Raised and i and not math.isfinite(steps[i - 1]):
+                why, error = fill(POISONED, length=length), failure(got)
+                raise Mistake(RAISED_AFTER, error=error, last=str(steps[i - 1]), why=why, **said)
             codes, descale = several(got, 2, call=call)
             x = _tensor(amax)
             codes = tensor(codes, call=f"{call}[0]", shape=x.shape, dtype=dtype).double()
             descale, want = number(descale, call=f"{call}[1]"), 1 / scales[i]
-            said = {"made": made, "step": i + 1, "before": list(steps[:i])}
             if not close(descale, want):
                 why = _why(descale, scales, i, steps, largest, length, margin)
                 raise Mistake(OTHER_DESCALE, amax=amax, got=descale, want=want, why=why, **said)
