@@ -316,14 +316,23 @@ claim("99 % of the weight gradients are not 0", alive > 0.99 * alive_in_fp32)
 #
 # ### Exercise: delayed scaling
 #
-# *14 minutes, optional, about 7 lines.* Complete `Delayed`, which casts a tensor of one layer step after step. The scale of a step comes from earlier
-# steps only.
+# *14 minutes, optional, about 3 lines change.* This class is like one that people published. Each step's scale must come from the steps *before* it,
+# and it has three faults. Write `Delayed` without them.
 #
-# - **Input:** `largest` is the format's largest value, such as 448.0; `length` is how many steps the history holds; `margin` is a whole number.
-# - `cast(x, dtype)` returns `(codes, descale)` as `to_fp8` does; `descale` is a float. The scale, which multiplies `x`, is
-#   `largest / max(history) / 2**margin`, and 1 while the history holds only zeros. `x * scale` is clamped to ±`largest` before the cast.
-# - After that it stores the largest magnitude of `x` in the history and drops the oldest. A magnitude that is inf or NaN is not stored.
-# - **Example:** with largest 448, length 2 and margin 0, three tensors with largest magnitudes 1, 2 and 4 are cast with scales 1, 448 and 224.
+# ```python
+# def cast(self, x, dtype):
+#     codes = (x * self.scale).clamp(-self.largest, self.largest).to(dtype)
+#     self.history = [*self.history[1:], x.abs().max().item()]
+#     if max(self.history) > 0:
+#         self.scale = self.largest / max(self.history)
+#     return codes, 1 / self.scale
+# ```
+#
+# - **Input:** `largest` is the format's largest value, such as 448.0; `length` is how many magnitudes the history holds; `margin` is a whole number.
+# - **Output:** `(codes, descale)`, both of this step: `codes.float() * descale` is close to `x`, as far as `x` stays below ±`largest` × `descale`. Beyond, codes saturate.
+# - The scale is `largest / max(history) / 2**margin`. It is 1 at first and stays as it was while the history holds only zeros.
+# - A largest magnitude that is inf or NaN is not stored. The codes of inf and NaN are not checked.
+# - **Example:** with largest 448, length 2 and margin 0, tensors with the largest magnitudes 1, 2 and 4 are cast with scales 1, 448 and 224.
 
 
 # %% exercise="delayed"
@@ -332,18 +341,19 @@ class Delayed:
 
     def __init__(self, largest, length=16, margin=0):
         self.largest, self.margin = largest, margin
-        self.history = [0.0] * length
+        self.history, self.scale = [0.0] * length, 1.0
 
     def cast(self, x, dtype):
         """The codes and the descale of this step; then x's largest magnitude is remembered."""
         ### BEGIN SOLUTION
-        seen = max(self.history)
-        scale = self.largest / seen / 2**self.margin if seen > 0 else 1.0
-        codes = (x * scale).clamp(-self.largest, self.largest).to(dtype)
+        codes = (x * self.scale).clamp(-self.largest, self.largest).to(dtype)
+        descale = 1 / self.scale
         amax = x.abs().max().item()
         if math.isfinite(amax):
             self.history = [*self.history[1:], amax]
-        return codes, 1 / scale
+        if max(self.history) > 0:
+            self.scale = self.largest / max(self.history) / 2**self.margin
+        return codes, descale
         ### END SOLUTION
 
 
@@ -664,34 +674,49 @@ for name, cast in copies.items():
 #
 # ### Training, recorded
 #
-# ### Exercise: which layers to convert
+# ### Exercise: choose a recipe
 #
-# *10 minutes, optional, about 5 lines.* Write `in_fp8(module, name)`, the filter that `torchao.float8.convert_to_float8_training` calls for each module of a
-# model.
+# *12 minutes, optional, 6 words.* A linear layer has three matmuls: `y = x @ w.T`, `dX = grad @ w` and `dW = grad.T @ x`. `recipe` says in which format each
+# of their six operands is stored. `quality` casts one real batch of the trained GPT so, and gives the SQNR of the three results in dB. It is not a training
+# run: use it to choose what is worth one.
 #
-# - **Input:** an `nn.Module` and its full name, such as `"blocks.0.mlp.0"`.
-# - **Output:** True if the module is to compute in FP8, else False: it is an `nn.Linear` (or of a subclass), `in_features` and `out_features` are multiples of 16,
-#   and the last part of its name is not `head`.
-# - **Example:** `nn.Linear(64, 68)` named `head` is False for two reasons: 68 is no multiple of 16, and it is the head. `nn.Linear(64, 64)` named `heads.0` is True.
+# - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values.
+# - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW, which the optimizer adds up.
+# - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 
+# %%
+from labkit.labs.fp8_and_fp4.recipes import FORMATS, OPERANDS, bits, quality
+
+print({name: operand.bits for name, operand in FORMATS.items()})
+quality(dict.fromkeys(OPERANDS, "e4m3"))
 
 # %% exercise="recipe"
-def in_fp8(module, name: str) -> bool:
-    """Whether a module computes in FP8."""
-    ### BEGIN SOLUTION
-    if not isinstance(module, torch.nn.Linear) or name.split(".")[-1] == "head":
-        return False
-    return module.in_features % 16 == 0 and module.out_features % 16 == 0
-    ### END SOLUTION
-
+recipe = ...
+### BEGIN SOLUTION
+recipe = {
+    "x": "nvfp4", "w": "nvfp4",
+    "dx_grad": "nvfp4", "dx_w": "nvfp4",
+    "dw_grad": "e4m3", "dw_x": "e4m3",
+}  # fmt: skip
+### END SOLUTION
 
 # %% check="recipe" points=0
-check_recipe(in_fp8)
+check_recipe(recipe)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# `name.split(".")` gives the parts of a name. Which part is the module's own?
+# Which matmul has the highest goal? Give its operands what they need, and see how many bits are left for the other four.
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Try one operand at a time: `quality(recipe | {"dx_grad": "mxfp4"})`. The weaker of two operands decides the result. Which format of 8 bits and which of
+# about 4 loses least?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Four operands share one format of 4.5 bits, and the two of dW share one of 8: (4 × 4.5 + 2 × 8) / 6 = 5.67. Fill in:
+# `recipe = dict.fromkeys(OPERANDS, ...) | dict.fromkeys(("dw_grad", "dw_x"), ...)`.
 # </details>
 #
 # ### What real stacks do

@@ -14,7 +14,7 @@ EXERCISES = {
     "delayed": ("Delayed",),
     "mx-block": ("to_mx",),
     "nvfp4-block": ("to_nvfp4",),
-    "recipe": ("in_fp8",),
+    "recipe": ("recipe",),
 }
 """The names that each exercise asks for."""
 
@@ -64,17 +64,18 @@ class Delayed:
 
     def __init__(self, largest, length=16, margin=0):
         self.largest, self.margin = largest, margin
-        self.history = [0.0] * length
+        self.history, self.scale = [0.0] * length, 1.0
 
     def cast(self, x, dtype):
         """The codes and the descale of this step; then x's largest magnitude is remembered."""
-        seen = max(self.history)
-        scale = self.largest / seen / 2**self.margin if seen > 0 else 1.0
-        codes = (x * scale).clamp(-self.largest, self.largest).to(dtype)
+        codes = (x * self.scale).clamp(-self.largest, self.largest).to(dtype)
+        descale = 1 / self.scale
         amax = x.abs().max().item()
         if math.isfinite(amax):
             self.history = [*self.history[1:], amax]
-        return codes, 1 / scale
+        if max(self.history) > 0:
+            self.scale = self.largest / max(self.history) / 2**self.margin
+        return codes, descale
 # End
 
 # Exercise: mx-block
@@ -104,11 +105,11 @@ def to_nvfp4(x):
 # End
 
 # Exercise: recipe
-def in_fp8(module, name: str) -> bool:
-    """Whether a module computes in FP8."""
-    if not isinstance(module, torch.nn.Linear) or name.split(".")[-1] == "head":
-        return False
-    return module.in_features % 16 == 0 and module.out_features % 16 == 0
+recipe = {
+    "x": "nvfp4", "w": "nvfp4",
+    "dx_grad": "nvfp4", "dx_w": "nvfp4",
+    "dw_grad": "e4m3", "dw_x": "e4m3",
+}  # fmt: skip
 # End
 
 EXPLANATIONS = {
