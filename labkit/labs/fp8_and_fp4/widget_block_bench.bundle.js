@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 c9184f9996e7415ce3e707d09a1cc8628202c69f6ed8a26e598f241540633173
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 3bc275f98b7fa44894249d97e02c18cfafbb522851ec478daafed2848b60d5f9
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -117,8 +117,8 @@ function render({ model, el }) {
   }, () => turn());
   const slider = control("input", { type: "range", class: "bb-slider", min: "1", max: String(VALUES), step: "1" });
   slider.addEventListener("input", () => line.ask({ choose: Number(slider.value) - 1 }));
-  const halve = button("halve", { class: "lk-button" }, () => line.ask({ times: -1 }));
-  const double = button("double", { class: "lk-button" }, () => line.ask({ times: 1 }));
+  const halve = button("halve", { class: "lk-button", "aria-label": "halve the value" }, () => line.ask({ times: -1 }));
+  const double = button("double", { class: "lk-button", "aria-label": "double the value" }, () => line.ask({ times: 1 }));
   const reset = button("put back", { class: "lk-button", "aria-label": "put back all values" }, () => line.ask({ reset: true }));
   function turn() {
     line.ask({ rotated: !line.numbers().rotated });
@@ -190,7 +190,7 @@ function render({ model, el }) {
     node("div", { class: "bb-main" }, drawing, shares),
     reading,
     node("table", { class: "bb-table" }, columns("values", "scale", "largest", "flushed", "clipped"), rows),
-    node("p", { class: "bb-caption" }, "One row of a gradient of the trained GPT, quantised on the CPU: magnitudes on a log axis. Blue is a value, the frame around it what it is stored as. A hollow bar becomes 0, a striped one is clipped. A shaded band is the range that one scale covers: watch which bars leave it when one value grows, and which bands stay where they are."),
+    node("p", { class: "bb-caption" }, "Magnitudes of one row of the matrix on a log axis, quantised on the CPU. The filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. A shaded band is what one scale can reach: watch which bars leave their band when one value grows, and which bands stay where they are. SQNR weighs squares, so an outlier hides what happens to the rest: read the flushed share too. After a rotation, a short line is the value before it."),
     targets,
     voice.element
   );

@@ -36,8 +36,8 @@ function render({ model, el }) {
     "aria-label": "rotate 16 values at a time" }, () => turn());
   const slider = control("input", { type: "range", class: "bb-slider", min: "1", max: String(VALUES), step: "1" });
   slider.addEventListener("input", () => line.ask({ choose: Number(slider.value) - 1 }));
-  const halve = button("halve", { class: "lk-button" }, () => line.ask({ times: -1 }));
-  const double = button("double", { class: "lk-button" }, () => line.ask({ times: 1 }));
+  const halve = button("halve", { class: "lk-button", "aria-label": "halve the value" }, () => line.ask({ times: -1 }));
+  const double = button("double", { class: "lk-button", "aria-label": "double the value" }, () => line.ask({ times: 1 }));
   const reset = button("put back", { class: "lk-button", "aria-label": "put back all values" }, () => line.ask({ reset: true }));
 
   function turn() { line.ask({ rotated: !line.numbers().rotated }); }
@@ -80,10 +80,11 @@ function render({ model, el }) {
     node("div", { class: "bb-main" }, drawing, shares),
     reading,
     node("table", { class: "bb-table" }, columns("values", "scale", "largest", "flushed", "clipped"), rows),
-    node("p", { class: "bb-caption" }, "One row of a gradient of the trained GPT, quantised on the CPU: magnitudes on a "
-      + "log axis. Blue is a value, the frame around it what it is stored as. A hollow bar becomes 0, a striped one is "
-      + "clipped. A shaded band is the range that one scale covers: watch which bars leave it when one value grows, and "
-      + "which bands stay where they are."),
+    node("p", { class: "bb-caption" }, "Magnitudes of one row of the matrix on a log axis, quantised on the CPU. The "
+      + "filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. "
+      + "A shaded band is what one scale can reach: watch which bars leave their band when one value grows, and which "
+      + "bands stay where they are. SQNR weighs squares, so an outlier hides what happens to the rest: read the flushed "
+      + "share too. After a rotation, a short line is the value before it."),
     targets, voice.element);
 
   slider.addEventListener("keydown", (event) => {

@@ -252,7 +252,7 @@ class BlockBench(AskingWidget):
             }
             for b in blocks
         ]
-        setting = f"{self._setting()} Rounding {self.rounding}{self._rotation()}. "
+        setting = f"{self._setting(stored)} Rounding {self.rounding}{self._rotation()}. "
         setting += f"{stored.bits_per_value:.4g} bits a value."
         reading = self._reading(original, row, image, states, blocks, scales)
         targets = self._targets()
@@ -362,18 +362,19 @@ class BlockBench(AskingWidget):
                 "done": len(self.flushing) == len(FLUSHING),
                 "text": flushing + "; ".join(found) + ".",
             },
-            {"done": self.clipping, "text": clipping},
+            {"done": self.clipping, "text": clipping.strip()},
         ]
 
     # ------------------------------------------------------------ words
 
-    def _setting(self) -> str:
+    def _setting(self, stored: ScaledTensor) -> str:
         name, size = self.format_name, self.granularity
         if size == "32":
             mx_name = f"MXFP{FORMATS[name].bits}"
             return f"{mx_name}: {name}, an E8M0 scale for 32 values."
         if size == "16" and name == "E2M1":
-            return "NVFP4: E2M1, an E4M3 scale for 16 values, a float32 scale for the tensor."
+            second = f"a float32 scale ({stored.tensor_scale:.3g}) for the tensor"
+            return f"NVFP4: E2M1, an E4M3 scale for 16 values, {second}."
         owner = {"tensor": f"all {len(self._matrix)} rows", "row": "the row", "16": "16 values"}
         return f"{name}, a float32 scale for {owner[size]}."
 
@@ -395,7 +396,7 @@ class BlockBench(AskingWidget):
                 for draw in range(self._draw + 1)
             ]
             mean = torch.stack(images).double().mean(dim=0)
-            shares.append([f"mean of {len(images)}", _decibels(row, mean)])
+            shares.append([f"mean of draws: {len(images)}", _decibels(row, mean)])
         return shares
 
     def _reading(
