@@ -43,7 +43,8 @@ warm_up("08_fp8_and_fp4")
 # - **Output:** the pair `(codes, descale)`. `codes` has the shape of `x` and the given dtype. `descale` is a float32 tensor with one value, and
 #   `codes.float() * descale` is close to `x`. The largest magnitude in `x` becomes the format's largest value, `torch.finfo(dtype).max`: 448 or 57,344.
 # - **Example:** for `x = [-7, 3.5]` in E4M3, `codes` is [-448, 224] and `descale` is 7/448 = 0.015625.
-# - **Edge cases:** a tensor of zeros gives zeros and any finite positive `descale`. In E4M3, every other tensor, down to a largest magnitude of 1e-35, reaches 448.
+# - **Edge cases:** a tensor of zeros gives zeros and any finite positive `descale`. Every other tensor reaches ±448 or ±57,344: its largest magnitude may be as
+#   small as 1e-35 in E4M3 and 1e-30 in E5M2, and as large as 1e30, and it may belong to a negative value.
 
 
 # %% exercise="to-fp8"
@@ -62,7 +63,16 @@ check_to_fp8(to_fp8)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which single number of `x` decides the scale? Remember that the largest magnitude may belong to a negative value.
+# Which single number of `x` decides the scale, and in which dtype should you divide it?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Suppose a format ends at 6. For `x = [-3, 1]` the largest magnitude is 3. Which number takes 3 to 6 when you divide by it? Which `x` makes that number 0, and
+# what does 0 / 0 give?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `amax = x....amax().float()`, then `descale = torch.where(amax > 0, amax / ..., 1.0)`, then return `(x.float() / descale).to(dtype), descale`.
 # </details>
 #
 # ### How wrong may a scale be?
@@ -142,6 +152,16 @@ check_fp8_matmul(Fp8Matmul)
 #
 # Write each of the three matmuls as `a @ b.T`. Which `a` and which `b` are they?
 # </details>
+# <details><summary>Hint 2</summary>
+#
+# Take 2×3 `x`, 4×3 `w` and 2×4 `g`. `scaled_matmul` adds up the last axis of both operands: 3 in `forward`. Over which axis does `g @ w` add up, and over
+# which does `g.T @ x`? What must be transposed for that axis to be the last, and is the result of `.t()` contiguous?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `grad_x = scaled_matmul(cast(g, ...), cast(w.t().contiguous(), ...))`, and `grad_w` is the `scaled_matmul` of the transposed `g` and the transposed
+# `x`. Return one gradient for each argument of `forward`.
+# </details>
 #
 # ### Delayed scaling
 #
@@ -192,9 +212,18 @@ class Delayed:
 check_delayed(Delayed)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# Which must come first: computing the scale, or storing this step's largest magnitude?
+# Which scale made the codes, and which one does the last line return? What happens to the history if a step overflows?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the published lines with a pencil: at
+# which steps do they differ?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Keep `descale = 1 / self.scale` before anything changes, store the magnitude only `if math.isfinite(...)`, and divide the new scale by `2**...`.
 # </details>
 #
 # ### Narrow accumulators
@@ -220,13 +249,14 @@ from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, ch
 #
 # *14 minutes, optional, about 6 lines.* Write `to_mx(x)`, the MXFP8 cast of the OCP specification.
 #
-# - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row.
+# - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row. It holds only zeros, or its
+#   largest magnitude is between 2**-60 and 2**100.
 # - **Output:** `(codes, scales)`: `codes` of shape (rows, K) in `torch.float8_e4m3fn`, `scales` of shape (rows, K / 32) in
 #   `torch.float8_e8m0fnu`. Values are `codes * scales`.
 # - The floor rule: the scale is 2**(e - 8), where e is the exponent of the block's largest magnitude: 2**e <= amax < 2**(e + 1). 8 is the
 #   exponent of E4M3's largest value, 448. What lies above 448 after the division becomes 448.
 # - **Example:** a block whose largest magnitude is 3.5 has e = 1 and the scale 2**-7. The code of 3.5 is 448; that of 3.9 would be 448 as well.
-# - **Edge cases:** a block of zeros has zeros as its codes and the smallest scale, 2**-127. Exponents are exact: the float32 just below 1024 has e = 9.
+# - **Edge cases:** a block of zeros has zeros as its codes, and any scale but NaN. The exponent is exact: the float32 just below 1024 has e = 9.
 
 
 # %% exercise="mx-block"
@@ -247,9 +277,19 @@ def to_mx(x):
 check_mx_block(to_mx)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# `frexp(3.5)` is (0.875, 2), and the specification's e is 1. What is to be subtracted in all?
+# `torch.frexp(3.5)` gives the exponent 2, and the specification's e is 1. What is to be subtracted in all?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Suppose a block has 2 values and the format ends at 6 = 1.5 × 2². The block [5, 1] has e = 2, so its scale is 2**(2 - 2) = 1 and its codes are 5 and 1
+# rounded. What are the scale and the codes of [7, 1]?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `blocks = x.unflatten(-1, (-1, 32))` has one block in each row of its last axis. Fill in: `exponent = torch.frexp(blocks.abs().amax(-1)).exponent - ...`,
+# then `scales = torch.exp2(exponent.clamp(-127, 127).float())`, then `codes = (blocks / scales[..., None])` clamped to ±... and cast.
 # </details>
 #
 # ### NVFP4: two scales, and FP4 values
@@ -299,6 +339,16 @@ check_nvfp4_block(to_nvfp4)
 # <details><summary>Hint 1</summary>
 #
 # A block's scale is stored in E4M3. Which range of numbers can it hold, and which factor moves your scales into that range?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take two blocks of two values, [6, 3] and [2.6, 0.1], and let block scales be whole numbers up to 4. The tensor scale is 6 / (4 × 6) = 0.25. The first block's
+# scale is 6 / 6 / 0.25 = 4. What is the second's before and after rounding, and by which number do you divide 2.6?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `wanted = blocks.abs().amax(-1) / ... / tensor_scale`, then `block_scales = wanted.clamp(2**-6, 448).to(...)`, then
+# `fp4(blocks / (block_scales.float() * ...)[..., None])`.
 # </details>
 #
 # ### Stochastic rounding of gradients
