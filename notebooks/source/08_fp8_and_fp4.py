@@ -31,8 +31,8 @@ warm_up("08_fp8_and_fp4")
 # %% [markdown]
 # ### What FP8 buys
 #
-# The matrix units of a GPU multiply FP8 faster than BF16, and FP4 faster still where they take it. The table has published dense
-# peaks in TFLOP/s.
+# Matrix units multiply FP8 faster than BF16, and FP4 faster still where they take it. The table shows published dense peaks in
+# TFLOP/s.
 
 # %%
 import pandas as pd
@@ -45,14 +45,13 @@ peaks = {
 pd.DataFrame(peaks, index=gpus).map(lambda peak: "none" if math.isnan(peak) else f"{peak:,.0f}")
 
 # %% [markdown]
-# From BF16 to FP8 the peak doubles, and to FP4 it doubles again. An FP8 operand also takes half the bytes of BF16 in memory and between GPUs. The
-# memory of training shrinks less: master weights (4 bytes a parameter), gradients (4) and Adam's moments (8) stay as they are. Only
-# activations kept for the backward pass, and weights gathered for a matmul, become smaller.
+# The peak doubles from BF16 to FP8, and again to FP4. An FP8 operand also takes half the bytes of BF16, in memory and between GPUs. The memory of training
+# shrinks less. Per parameter, master weights (4 bytes), gradients (4) and Adam's moments (8) stay as they are. Only activations that are kept for
+# the backward pass, and weights that are gathered for a matmul, become smaller.
 #
-# FP8 needs Hopper, Ada or MI300, and MXFP8 and NVFP4 need Blackwell. Nothing in this lab ran on a GPU: formats are exact, sums are the CPU's, and times are not measured.
+# FP8 needs Hopper, Ada, MI300 or later; block formats need Blackwell or MI350. Nothing in this lab ran on a GPU: the formats are exact, and the sums are the CPU's.
 #
-# First, the gain without a problem. The course's small GPT has eight matmuls in its blocks. The cell stores both operands of
-# each in E4M3, and measures bits a character on text that the GPT has not seen.
+# Take the course's trained GPT. The cell stores both operands of the eight matmuls in its blocks in E4M3, and measures bits a character on unseen text.
 
 # %%
 from labkit.formats import E4M3
@@ -62,16 +61,18 @@ from labkit.training.low_bit import Operand, Recipe, convert
 
 train_text, test_text = shakespeare_split()
 scaled_fp8 = Recipe.of(Operand(E4M3, "tensorwise"))
-print(f"FP32: {bits_per_character(trained_gpt(), test_text):.3f} bits a character")
-print(f"E4M3: {bits_per_character(convert(trained_gpt(), scaled_fp8), test_text):.3f}")
+bits_fp32 = bits_per_character(trained_gpt(), test_text)
+bits_fp8 = bits_per_character(convert(trained_gpt(), scaled_fp8), test_text)
+print(f"FP32: {bits_fp32:.2f} bits a character, E4M3: {bits_fp8:.2f}")
+claim("E4M3 costs less than 0.02 bits a character", bits_fp8 < bits_fp32 + 0.02)
 
 # %% [markdown]
-# A quarter of the bytes costs 0.013 bits. `"tensorwise"` is the part that you will write: one scale for each tensor.
+# A quarter of the bytes costs 0.6 % of the loss. `"tensorwise"` stands for the part that you will write: one scale for each tensor.
 #
 # ### A falling loss is not enough
 #
-# Training adds gradients. Here a new GPT takes 40 steps in FP32, then 40 steps with all operands in E4M3 *without* scales. `learn` is the usual loop. It
-# also counts the elements of the blocks' weight gradients that are not 0.
+# Training adds gradients. The cell trains a new GPT for 40 steps in FP32, and again with all operands in E4M3 *without* scales. `learn` is the usual loop. It also
+# computes the share of nonzero elements in the weight gradients of the blocks.
 
 # %%
 from labkit.labs.fp8_and_fp4 import figures
@@ -84,7 +85,7 @@ vocabulary = characters(shakespeare())
 
 def learn(prepare, steps=40):
     torch.manual_seed(0)
-    model, losses, alive = prepare(SmallGPT(vocabulary.size, 64)), [], 0
+    model, losses, nonzero = prepare(SmallGPT(vocabulary.size, 64)), [], []
     weights = [m.weight for m in model.blocks.modules() if isinstance(m, torch.nn.Linear)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     batches = character_batches(train_text, 64, 32, steps=steps, vocabulary=vocabulary)
@@ -94,28 +95,26 @@ def learn(prepare, steps=40):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        alive += sum(int(weight.grad.count_nonzero()) for weight in weights)
-    return losses, alive
+        nonzero += [(weight.grad != 0).double().mean().item() for weight in weights]
+    return losses, sum(nonzero) / len(nonzero)
 
 
-in_fp32, alive_in_fp32 = learn(lambda model: model)
-unscaled, alive_unscaled = learn(lambda model: convert(model, Recipe.of(Operand(E4M3))))
+in_fp32, nonzero_fp32 = learn(lambda model: model)
+unscaled, nonzero_unscaled = learn(lambda model: convert(model, Recipe.of(Operand(E4M3))))
 claim("the loss falls by more than 1 nat in both runs", max(in_fp32[-1], unscaled[-1]) < 3.2)
-print(f"weight gradients in the blocks that were not 0, FP32: {alive_in_fp32:,}")
-print(f"the same, E4M3 without scales: {alive_unscaled}")
+print(f"nonzero weight gradients: FP32 {nonzero_fp32:.0%}, E4M3 without scales {nonzero_unscaled}")
 
 # %% tags=["nbval-ignore-output"]
 figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 
 # %% [markdown]
-# In 40 steps, not one element of these gradients was different from 0. E4M3's smallest value is 2⁻⁹ (0.00195), and magnitudes up to
-# half of it round to 0. The loss is a mean over 2,048 characters, so each character's gradient is smaller than that. The loss falls because embeddings,
-# norms, biases and the head stay in FP32 and learn alone. So look at the share of zeros layer by layer before you trust an FP8 run.
+# Without scales, not one element of these gradients was ever different from 0. E4M3's smallest value is 2⁻⁹ (0.00195), and magnitudes up to
+# half of it round to 0. The loss is a mean over 2,048 characters, so the gradient of each is smaller than that. The loss falls all the same, because
+# embeddings, norms, biases and the head stay in FP32 and learn alone. Before you trust an FP8 run, look at the share of zeros in each layer.
 #
 # ### Float8 tensors in PyTorch
 #
-# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch casts, copies and transposes them, but computes little with
-# them. The cell tries.
+# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch casts, copies and transposes them, but has little arithmetic for them.
 
 # %%
 x = torch.tensor([[0.3, -500.0], [2.0, math.inf]])
@@ -134,11 +133,11 @@ for name, call in calls.items():
         print(f"{name:14}", type(error).__name__, error)
 
 # %% [markdown]
-# There is no sum, and `@` rounds its result to FP8, which is hardly ever what you want. Overflow differs by dtype: this PyTorch's cast saturates in E4M3 (even
-# inf becomes 448) and gives inf in E5M2. Other versions and libraries do otherwise, so labkit's casts ask for `overflow=` in every call.
+# There is no sum, and `@` rounds its result to FP8, which is seldom wanted. This PyTorch's cast saturates in E4M3, where even inf becomes 448, but gives inf in E5M2. Other
+# versions and libraries differ, so labkit's casts ask for `overflow=` in every call.
 #
-# Matmuls of FP8 codes go through `torch.nn.functional.scaled_mm`, which multiplies its result by one number for each operand. Such a number is a **descale**: it
-# multiplies the codes back. Transformer Engine calls its reciprocal the scale, so check which of the two a library wants.
+# `torch.nn.functional.scaled_mm` multiplies FP8 codes, and multiplies the result by a number for each operand. Such a number is a **descale**: codes times descale give
+# the tensor. Transformer Engine's *scale* is the reciprocal, so check which of the two a library takes.
 #
 # ### Exercise: to FP8
 #
@@ -148,7 +147,8 @@ for name, call in calls.items():
 # - **Output:** the pair `(codes, descale)`. `codes` has the shape of `x` and the given dtype. `descale` is a float32 tensor with one value, and
 #   `codes.float() * descale` is close to `x`. The largest magnitude in `x` becomes the format's largest value, `torch.finfo(dtype).max`: 448 or 57,344.
 # - **Example:** for `x = [-7, 3.5]` in E4M3, `codes` is [-448, 224] and `descale` is 7/448 = 0.015625.
-# - **Edge cases:** a tensor of zeros gives zeros and any finite positive `descale`. In E4M3, every other tensor, down to a largest magnitude of 1e-35, reaches 448.
+# - **Edge cases:** a tensor of zeros gives zeros and any finite positive `descale`. Every other tensor reaches ±448 or ±57,344: its largest magnitude may be as
+#   small as 1e-35 in E4M3 and 1e-30 in E5M2, and as large as 1e30, and it may belong to a negative value.
 
 
 # %% exercise="to-fp8"
@@ -167,7 +167,16 @@ check_to_fp8(to_fp8)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which single number of `x` decides the scale? Remember that the largest magnitude may belong to a negative value.
+# Which single number of `x` decides the scale, and in which dtype should you divide it?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Suppose a format ends at 6. For `x = [-3, 1]` the largest magnitude is 3. Which number takes 3 to 6 when you divide by it? Which `x` makes that number 0, and
+# what does 0 / 0 give?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `amax = x....amax().float()`, then `descale = torch.where(amax > 0, amax / ..., 1.0)`, then return `(x.float() / descale).to(dtype), descale`.
 # </details>
 
 # %%
@@ -186,9 +195,8 @@ print(
 # %% [markdown]
 # ### How wrong may a scale be?
 #
-# The tensor is the gradient at one layer of the trained GPT. Its quality after a cast is often given as **SQNR**, the signal-to-quantisation-noise ratio: 10 log₁₀(Σx² / Σerror²)
-# decibels (dB). 6 dB more means half the error. With the right scale E4M3 has 31.5 dB. Now somebody takes a scale that is 100 times too small, so that the largest code is
-# about 4.5 instead of 448.
+# This gradient comes from one layer of the trained GPT. **SQNR**, the signal-to-quantisation-noise ratio, says how well a cast keeps it: 10 log₁₀(Σx² / Σerror²) decibels (dB). 6 dB more means
+# half the error. With the right scale E4M3 has 31.5 dB. Now suppose the scale is 100 times too small, so that the largest code is about 4.5 instead of 448.
 
 
 # %% predict="wrong-scale"
@@ -199,19 +207,19 @@ def db():
 
 
 # %% [markdown]
-# It is 31.5 dB again. A float keeps its relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
-# INT8 has equal steps everywhere, and there a scale that is half as large doubles the error.
+# It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
+# INT8 has equal steps, so a scale that is half as large doubles the error.
 
 # %% tags=["nbval-ignore-output"]
 figures.wrong_scale_picture(gradient)
 
 # %% [markdown]
-# In the other direction the scale is too large, and the largest values clip: at a factor of 4, SQNR falls to 15 dB in every format. So FP8 scales can have **headroom**,
-# a factor of 2 or more below the largest that fits, almost for nothing.
+# To the right the scale is too large and the largest values clip: at a factor of 4 only 15 dB are left, in every format. So leave **headroom**: a scale 2 or 4 times below the largest that fits
+# is almost free.
 #
 # ### The three matmuls of a linear layer
 #
-# A linear layer has three matmuls, and each sums over another axis. With x of shape (N, K) and w of shape (M, K):
+# Let x have the shape (N, K) and w the shape (M, K). Each of the three matmuls sums over another axis:
 #
 # | matmul | computes | sums over |
 # |---|---|---|
@@ -219,9 +227,9 @@ figures.wrong_scale_picture(gradient)
 # | gradient of x | `g @ w` | M, the outputs |
 # | gradient of w | `g.T @ x` | N, the tokens |
 #
-# FP8 kernels on Hopper and Ada need both operands contiguous along the summed axis: the first row-major, the second column-major. `scaled_matmul` therefore takes two row-major matrices and passes the
-# second one as `.t()`, a view that is column-major. A transpose as such moves no bytes, so for the two gradients you must *copy* transposed operands with
-# `.contiguous()`. (Hopper's FP8 units have no other layout; its BF16 units do.)
+# The FP8 units of Hopper and Ada want both operands contiguous along the summed axis. So `scaled_mm` takes a row-major and a column-major matrix. `scaled_matmul` below takes two row-major
+# matrices and passes the second as `.t()`, a view that is column-major. For the two gradients some operands must be transposed first, and `.t()` alone moves no bytes: add `.contiguous()`. On a CPU
+# either layout passes; on a GPU one raises.
 
 # %%
 from torch.nn.functional import ScalingType, scaled_mm
@@ -281,8 +289,18 @@ check_fp8_matmul(Fp8Matmul)
 #
 # Write each of the three matmuls as `a @ b.T`. Which `a` and which `b` are they?
 # </details>
+# <details><summary>Hint 2</summary>
 #
-# Now the run from the beginning again, with your matmul in all eight layers. This class is what torchao's `Float8Linear` does in essence.
+# Take 2×3 `x`, 4×3 `w` and 2×4 `g`. `scaled_matmul` adds up the last axis of both operands: 3 in `forward`. Over which axis does `g @ w` add up, and over
+# which does `g.T @ x`? What must be transposed for that axis to be the last, and is the result of `.t()` contiguous?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `grad_x = scaled_matmul(cast(g, ...), cast(w.t().contiguous(), ...))`, and `grad_w` is the `scaled_matmul` of the transposed `g` and the transposed
+# `x`. Return one gradient for each argument of `forward`.
+# </details>
+#
+# Now the run without scales again, with your matmul in all eight layers. torchao's `Float8Linear` works like the class below.
 
 # %%
 Matmul = yours(Fp8Matmul, ours.Fp8Matmul)
@@ -301,18 +319,19 @@ def in_fp8(model):
     return model
 
 
-with_scales, alive = learn(in_fp8)
+with_scales, nonzero_scaled = learn(in_fp8)
 claim(
     f"{whose(Matmul)} FP8 matmuls stay within 0.03 nats of FP32",
     abs(with_scales[-1] - in_fp32[-1]) < 0.03,
 )
-claim("99 % of the weight gradients are not 0", alive > 0.99 * alive_in_fp32)
+claim("99 % of its weight gradients are not 0", nonzero_scaled > 0.99)
 
 # %% [markdown]
 # ### Delayed scaling
 #
-# *Optional.* `to_fp8` reads the tensor twice, once for the largest magnitude and once for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale
-# from earlier steps and notes the magnitude for later ones. A value above the whole history clips, hence a `margin`, powers of two of headroom, which the figure above showed to be almost free. The history is state: save it in checkpoints, and do not update it during evaluation.
+# *Optional.* `to_fp8` reads the tensor twice, for its largest magnitude and for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale from
+# earlier steps and notes the magnitude for later ones. A value above the whole history clips. A `margin` of 1 or 2 powers of two prevents most of this, and the figure above shows that it is
+# almost free. The history is state: save it in checkpoints, and do not update it in evaluation.
 #
 # ### Exercise: delayed scaling
 #
@@ -361,16 +380,24 @@ class Delayed:
 check_delayed(Delayed)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# Which must come first: computing the scale, or storing this step's largest magnitude?
+# Which scale made the codes, and which one does the last line return? What happens to the history if a step overflows?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the published lines with a pencil: at
+# which steps do they differ?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Keep `descale = 1 / self.scale` before anything changes, store the magnitude only `if math.isfinite(...)`, and divide the new scale by `2**...`.
 # </details>
 #
 # ### Narrow accumulators
 #
-# The sums are narrow too. DeepSeek-V3's report finds that Hopper's FP8 units keep about 14 bits of a running sum, and moves the sum to
-# float32 every 128 products. The figure computes two models with 14 bits, for positive products, which are the worst case. One truncates after each product; the other adds 32 products exactly and then truncates,
-# as one instruction of the hardware may.
+# Sums are narrow too. DeepSeek-V3's report finds that Hopper's FP8 units keep about 14 bits of a running sum, and therefore moves it to float32 every 128 products. The cell
+# computes two models of such a unit, for positive products, the worst case: one truncates after each product, and one adds 32 products exactly before it truncates.
 
 # %%
 intervals = (32, 128, 512, 1024, 4096)
@@ -383,10 +410,10 @@ for name, errors in {"after each product": each, "after 32 products": many}.item
 figures.accumulator_picture(each, many)
 
 # %% [markdown]
-# Promotion repairs both. How often is enough depends on the model: for an error below 0.1 %, the first needs every 128 products and the second every 1,024. The inside of the hardware is not published, so 128 cannot
-# be derived here; it was measured.
+# Moving the sum to float32 (**promotion**) repairs both. For an error below 0.1 %, the first model needs it every 128 products and the second every 1,024. How the hardware adds is not published, so 128 cannot be
+# derived here: DeepSeek measured it.
 #
-# **Stop here** if you like. *You are here:* FP8 with one scale a tensor trains. Sitting B, on smaller blocks and four bits, begins with a cell of its own.
+# **Stop here** if you like. Sitting B, on blocks and four bits, begins with a cell of its own.
 #
 # ## Sitting B: a scale for each block
 #
@@ -468,13 +495,14 @@ pd.DataFrame(rules).T
 #
 # *14 minutes, optional, about 6 lines.* Write `to_mx(x)`, the MXFP8 cast of the OCP specification.
 #
-# - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row.
+# - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row. It holds only zeros, or its
+#   largest magnitude is between 2**-60 and 2**100.
 # - **Output:** `(codes, scales)`: `codes` of shape (rows, K) in `torch.float8_e4m3fn`, `scales` of shape (rows, K / 32) in
 #   `torch.float8_e8m0fnu`. Values are `codes * scales`.
 # - The floor rule: the scale is 2**(e - 8), where e is the exponent of the block's largest magnitude: 2**e <= amax < 2**(e + 1). 8 is the
 #   exponent of E4M3's largest value, 448. What lies above 448 after the division becomes 448.
 # - **Example:** a block whose largest magnitude is 3.5 has e = 1 and the scale 2**-7. The code of 3.5 is 448; that of 3.9 would be 448 as well.
-# - **Edge cases:** a block of zeros has zeros as its codes and the smallest scale, 2**-127. Exponents are exact: the float32 just below 1024 has e = 9.
+# - **Edge cases:** a block of zeros has zeros as its codes, and any scale but NaN. The exponent is exact: the float32 just below 1024 has e = 9.
 
 
 # %% exercise="mx-block"
@@ -495,9 +523,19 @@ def to_mx(x):
 check_mx_block(to_mx)
 
 # %% [markdown]
-# <details><summary>Hint</summary>
+# <details><summary>Hint 1</summary>
 #
-# `frexp(3.5)` is (0.875, 2), and the specification's e is 1. What is to be subtracted in all?
+# `torch.frexp(3.5)` gives the exponent 2, and the specification's e is 1. What is to be subtracted in all?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Suppose a block has 2 values and the format ends at 6 = 1.5 × 2². The block [5, 1] has e = 2, so its scale is 2**(2 - 2) = 1 and its codes are 5 and 1
+# rounded. What are the scale and the codes of [7, 1]?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `blocks = x.unflatten(-1, (-1, 32))` has one block in each row of its last axis. Fill in: `exponent = torch.frexp(blocks.abs().amax(-1)).exponent - ...`,
+# then `scales = torch.exp2(exponent.clamp(-127, 127).float())`, then `codes = (blocks / scales[..., None])` clamped to ±... and cast.
 # </details>
 #
 # ### NVFP4: two scales, and FP4 values
@@ -556,6 +594,16 @@ check_nvfp4_block(to_nvfp4)
 # <details><summary>Hint 1</summary>
 #
 # A block's scale is stored in E4M3. Which range of numbers can it hold, and which factor moves your scales into that range?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take two blocks of two values, [6, 3] and [2.6, 0.1], and let block scales be whole numbers up to 4. The tensor scale is 6 / (4 × 6) = 0.25. The first block's
+# scale is 6 / 6 / 0.25 = 4. What is the second's before and after rounding, and by which number do you divide 2.6?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Fill in: `wanted = blocks.abs().amax(-1) / ... / tensor_scale`, then `block_scales = wanted.clamp(2**-6, 448).to(...)`, then
+# `fp4(blocks / (block_scales.float() * ...)[..., None])`.
 # </details>
 
 # %%

@@ -118,8 +118,9 @@ def check_mx_block(answers, seed):
         amax = blocks.abs().amax(-1)
         full = torch.where(amax > 0, amax, 1.0)
         # A block of zeros may have any scale.
-        want = torch.where(amax > 0, _power(full.frexp().exponent - 9), scales)
-        rules = {rule: (idea, torch.where(amax > 0, _power(k), scales))
+        free = scales.nan_to_num(nan=1.0)
+        want = torch.where(amax > 0, _power(full.frexp().exponent - 9), free)
+        rules = {rule: (idea, torch.where(amax > 0, _power(k), free))
                  for rule, (idea, k) in _mx_rules(blocks, full).items()}  # fmt: skip
         wrong = ~(scales == want)
         _judge_scales(scales, want, wrong, rules, amax, case)
