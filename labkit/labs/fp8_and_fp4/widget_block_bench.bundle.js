@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 3bc275f98b7fa44894249d97e02c18cfafbb522851ec478daafed2848b60d5f9
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 52d6519082296bef9e6effdbadb991a419ad1beb8ba70c3f37f5d118857786e7
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -190,7 +190,7 @@ function render({ model, el }) {
     node("div", { class: "bb-main" }, drawing, shares),
     reading,
     node("table", { class: "bb-table" }, columns("values", "scale", "largest", "flushed", "clipped"), rows),
-    node("p", { class: "bb-caption" }, "Magnitudes of one row of the matrix on a log axis, quantised on the CPU. The filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. A shaded band is what one scale can reach: watch which bars leave their band when one value grows, and which bands stay where they are. SQNR weighs squares, so an outlier hides what happens to the rest: read the flushed share too. After a rotation, a short line is the value before it."),
+    node("p", { class: "bb-caption" }, `${line.numbers().source} Magnitudes on a log axis, quantised on the CPU. The filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. A shaded band is what one scale can reach: watch which bars leave their band when one value grows, and which bands stay where they are. SQNR weighs squares, so an outlier hides what happens to the rest: read the flushed share too. After a rotation, a short line is the value before it.`),
     targets,
     voice.element
   );

@@ -80,8 +80,8 @@ function render({ model, el }) {
     node("div", { class: "bb-main" }, drawing, shares),
     reading,
     node("table", { class: "bb-table" }, columns("values", "scale", "largest", "flushed", "clipped"), rows),
-    node("p", { class: "bb-caption" }, "Magnitudes of one row of the matrix on a log axis, quantised on the CPU. The "
-      + "filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. "
+    node("p", { class: "bb-caption" }, `${line.numbers().source} Magnitudes on a log axis, quantised on the CPU. `
+      + "The filled bar is a value, the frame around it what is read back. A hollow bar becomes 0, a striped one is clipped. "
       + "A shaded band is what one scale can reach: watch which bars leave their band when one value grows, and which "
       + "bands stay where they are. SQNR weighs squares, so an outlier hides what happens to the rest: read the flushed "
       + "share too. After a rotation, a short line is the value before it."),

@@ -111,6 +111,7 @@ class BlockBench(AskingWidget):
         if not 0 <= row < len(matrix) or not matrix[row].any():
             raise ValueError(f"row={row}: pass one of {len(matrix)} rows, and not one of zeros")
         self._matrix, self._row = matrix, row
+        self._source = "a recorded gradient of the trained GPT" if values is None else "a matrix"
         self._doublings = [0] * WIDTH
         self._draw = 0
         self._seen_clipped: tuple[int, float] | None = None
@@ -232,7 +233,8 @@ class BlockBench(AskingWidget):
         fmt = FORMATS[self.format_name]
         windows = [(b.scale * fmt.smallest_subnormal / 2, b.scale * fmt.max) for b in blocks]
         low = math.floor(math.log2(row[row != 0].abs().min())) - 1
-        high = math.ceil(math.log2(max(row.abs().max().item(), *(top for _, top in windows)))) + 1
+        drawn = torch.cat([row, original]).abs().max().item()
+        high = math.ceil(math.log2(max(drawn, *(top for _, top in windows)))) + 1
         low = min(max(low, high - 40), high - 8)
 
         def height(value: float) -> float:
@@ -284,6 +286,7 @@ class BlockBench(AskingWidget):
                 for b, (bottom, top) in zip(blocks, windows, strict=True)
             ],
             "ticks": [[height(2.0**e), f"2**{e}"] for e in range(low, high + 1, every)],
+            "source": f"Row {self._row + 1} of {len(self._matrix)} of {self._source}.",
             "setting": setting,
             "shares": shares,
             "reading": reading,

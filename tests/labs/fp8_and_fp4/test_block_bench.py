@@ -313,6 +313,7 @@ def test_the_words_say_what_the_picture_shows():
         "flushed"
     )
     data, _ = widget._repr_mimebundle_()
+    assert widget.numbers["source"] == "Row 42 of 64 of a recorded gradient of the trained GPT."
     assert repr(widget) == data["text/plain"] == words == widget.numbers["sentence"]
 
 
