@@ -329,9 +329,9 @@ claim("99 % of its weight gradients are not 0", nonzero_scaled > 0.99)
 # %% [markdown]
 # ### Delayed scaling
 #
-# *Optional.* `to_fp8` reads the tensor twice, for its largest magnitude and for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale from
-# earlier steps and notes the magnitude for later ones. A value above the whole history clips. A `margin` of 1 or 2 powers of two prevents most of this, and the figure above shows that it is
-# almost free. The history is state: save it in checkpoints, and do not update it in evaluation.
+# *Optional.* `to_fp8` reads the tensor twice: for its largest magnitude and for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale from
+# earlier steps and notes the magnitude for later ones. A value above the whole history clips, so a `margin` leaves headroom. The history is state: save it
+# in checkpoints, and do not update it in evaluation.
 #
 # ### Exercise: delayed scaling
 #
@@ -428,10 +428,9 @@ from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, ch
 # %% [markdown]
 # ### One outlier in a block
 #
-# A cast scales the largest magnitude to the format's largest value. In E4M3 a value survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, the
-# four-bit format with magnitudes 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0. So one outlier hardly hurts FP8, and
-# empties FP4. **Block scaling** gives a scale to each block of 16 or 32 neighbours along the summed axis, and an outlier then harms its own block only. In the widget, double one value of a real gradient
-# until its neighbours vanish, first with one scale for the tensor, then with blocks.
+# With one scale, the largest magnitude becomes the format's largest value. In E4M3 another value survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, with the magnitudes
+# 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0: one outlier empties the tensor. **Block scaling** gives a scale to each block of 16 or 32 neighbours along
+# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0; then switch from one scale to blocks.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
@@ -439,7 +438,7 @@ from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
 BlockBench()
 
 # %% [markdown]
-# The table casts the gradient of sitting A, whose largest magnitude is 750 times its median. `mx` and `nvfp4` are the two block formats of hardware.
+# The table casts sitting A's gradient. Its largest magnitude is 750 times its median. `mx` and `nvfp4` are the block formats of hardware.
 
 # %%
 import pandas as pd
@@ -466,16 +465,16 @@ columns = ["bits a value", "became 0", "SQNR, dB"]
 pd.DataFrame({name: facts(cast) for name, cast in casts.items()}, index=columns).T
 
 # %% [markdown]
-# In FP4 blocks double the SQNR in dB and halve the zeros. In FP8 they gain nothing here: E4M3 has range enough for this tensor with one scale, and MXFP8 is even worse. The next section says why.
+# In FP4, blocks halve the zeros. In FP8 they gain nothing on this tensor: E4M3 has enough range with one scale, and MXFP8 is even worse. The next section says why.
 #
 # ### MX: a power of two for 32 values
 #
-# The **MX** formats of the Open Compute Project store a power of two, in the 8-bit format E8M0, for each 32 values. Three rules choose it from the block's
-# largest magnitude (amax). Take amax = 3.9 in E4M3:
+# The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three rules choose it from the block's
+# largest magnitude, *amax*. For amax = 3.9 in E4M3:
 #
-# - **floor**, the specification's: 2¹ ≤ 3.9 < 2², and 448 lies in 2⁸ to 2⁹, so the scale is 2¹⁻⁸. 3.9 / 2⁻⁷ is 499 and clips to 448: an error of 10 %.
+# - **floor**, the specification's: 3.9 lies in 2¹ to 2² and 448 in 2⁸ to 2⁹, so the scale is 2⁻⁷. 3.9 / 2⁻⁷ is 499 and clips to 448, an error of 10 %.
 # - **up**: the smallest power of two with which nothing clips, 2⁻⁶.
-# - **even**: floor, after amax is rounded to E4M3's 3 mantissa bits. 3.9 rounds up to 4, so 2⁻⁶ as well.
+# - **even**: floor, after amax is rounded to the format's mantissa bits. 3.9 becomes 4, so the scale is 2⁻⁶.
 
 # %%
 rules = {
@@ -489,7 +488,7 @@ rules = {
 pd.DataFrame(rules).T
 
 # %% [markdown]
-# In MXFP8 clipping costs more than 1 dB, so rounding up is right (arXiv:2506.08027). In MXFP4 rounding up gains nothing: fewer values clip, but more become 0.
+# In MXFP8, clipping costs more than 1 dB, so NVIDIA's recipes round up (arXiv:2506.08027). In MXFP4, rounding up gains nothing: fewer values clip, but more become 0.
 #
 # ### Exercise: an MXFP8 cast
 #
@@ -540,9 +539,8 @@ check_mx_block(to_mx)
 #
 # ### NVFP4: two scales, and FP4 values
 #
-# A power of two can leave a block's largest value anywhere from 4 to 8 on E2M1's scale. **NVFP4** stores the block scale in E4M3, which has three mantissa bits, so the largest
-# value lands near 6; and its blocks have 16 values. But E4M3 holds only 2⁻⁹ to 448. This gradient would need block scales below 2⁻¹², so a second scale, one float32 for
-# the tensor, brings the largest block scale to 448.
+# With a power of two, a block's largest value lands anywhere from 4 to 8 on E2M1's grid. **NVFP4** stores the block scale in E4M3, which has mantissa bits, so it lands near 6; and a block has
+# 16 values. But E4M3 reaches only from 2⁻⁹ to 448, and this gradient needs block scales below 2⁻¹². So a second scale, a float32 number for the tensor, brings the largest block scale to 448.
 
 # %%
 without = nvfp4(gradient, tensor_scale=False, overflow="saturate").dequantize()
@@ -615,8 +613,8 @@ claim(f"{whose(to_four_bits)} codes are those of labkit.formats.nvfp4", same)
 # %% [markdown]
 # ### Stochastic rounding of gradients
 #
-# Rounding to nearest repeats its error: a gradient that is 0 after the cast is 0 at every step, and its weight never moves. **Stochastic rounding** (lab 03) chooses between the two
-# neighbours by chance, so that the mean is right. NVFP4 recipes use it for gradients. Cast to nearest, the gradient had an SQNR of 21.3 dB.
+# A gradient that rounds to 0 does so at every step, and its weight never moves. **Stochastic rounding** (lab 03) chooses between the two neighbours by chance, so that the mean is right. NVFP4 recipes
+# use it for gradients. To nearest, NVFP4 keeps this gradient with 21.3 dB.
 
 
 # %% predict="stochastic-once"
@@ -628,8 +626,8 @@ def db():
 
 
 # %% [markdown]
-# One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. Only the mean of many casts is better: training adds
-# gradients of many steps, and chance errors cancel there. So one batch's SQNR argues against stochastic rounding, and a long run may argue for it.
+# One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
+# steps. So the SQNR of one batch cannot judge stochastic rounding.
 
 
 # %%
@@ -647,13 +645,12 @@ for count in (1, 4, 16):
     print(f"mean of {count:2} stochastic casts: NVFP4 {fours[0]:.1f} dB, MXFP4 {fours[1]:.1f} dB")
 
 # %% [markdown]
-# MXFP4 gains less. Its floor rule clips, and a clipped value is not rounded by chance: the mean keeps this error.
+# MXFP4 gains less: its floor rule clips, and a clipped value is not rounded by chance.
 #
 # ### A rotation before the cast
 #
-# A **random Hadamard transform** (RHT) multiplies groups of 16 values by an orthogonal matrix H of ±1/4 with random signs. An outlier is spread over its group, and the other values
-# are mixed in. Recipes rotate both operands of the weight gradient's matmul along the tokens, where H cancels: (Hg)ᵀ(Hx) = gᵀx. The cell rotates the gradient along the tokens, casts it
-# to FP4 and rotates it back.
+# A **random Hadamard transform** (RHT) multiplies each group of 16 values by an orthogonal matrix H, of ±1/4 with random signs, and so spreads an outlier over its group. NVFP4's recipe
+# rotates both operands of the weight gradient's matmul along the tokens, where H cancels: (Hg)ᵀ(Hx) = gᵀx. The cell rotates the gradient along the tokens, casts it and rotates it back.
 
 # %%
 from labkit.training.low_bit import hadamard
@@ -685,8 +682,8 @@ def gains():
 
 
 # %% [markdown]
-# One scale and MXFP4 gain, and NVFP4 loses 2 to 3 dB. NVFP4's scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up. MXFP4's scale may clip
-# the outlier by a quarter, and rotation spreads that error.
+# One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up.
+# MXFP4 may clip an outlier by a quarter, and rotation spreads that error.
 
 # %%
 for name, cast in fp4_casts.items():
@@ -695,8 +692,8 @@ for name, cast in fp4_casts.items():
 # %% [markdown]
 # ### Two copies of one weight
 #
-# Blocks lie along the summed axis, and this is K in the forward matmul and M in that of x's gradient. So a weight is cast twice, along its rows and along its columns, and the two copies may
-# differ. The backward pass then differentiates another weight than the forward pass used.
+# Blocks lie along the summed axis: K in the forward matmul, M in that for the gradient of x. So a weight is cast twice, along its rows and along its columns. Where the two
+# copies differ, the backward pass differentiates another weight than the forward pass used.
 
 # %%
 from labkit.training import bits_per_character, trained_gpt
@@ -720,12 +717,12 @@ for name, cast in copies.items():
     print(f"{name:26} {differ:4.0%} of the values differ, {sqnr(weight, rows):.1f} dB")
 
 # %% [markdown]
-# Two remedies work. With scales 2ᵏ, E4M3 codes differ by exponent only, so both copies have the same values (unless one is subnormal). In FP4 almost everything is subnormal, so NVFP4 recipes use **square blocks** for weights, at a cost of 1.5 dB.
+# There are two remedies. With scales 2ᵏ, E4M3 codes of both copies have the same mantissa, so the values agree unless one is subnormal. In E2M1 most are, so NVFP4's recipe has **square blocks** for weights, at a cost of 1.5 dB.
 #
 # ### Ten seeds a recipe
 #
-# SQNR judges a cast; only training judges a recipe. A script trained the GPT from scratch with each of twelve recipes and ten seeds, for 300 steps. All recipes of a
-# seed share the start and the text. Lab 06's paired verdict compares bits a character with FP32, against a margin of 0.02 that was named before the runs.
+# SQNR judges a cast; only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed share start and text. Lab 06's paired
+# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.recorded import mechanisms_table
@@ -734,8 +731,8 @@ from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 gaps_picture()
 
 # %% [markdown]
-# The table asks for each published mechanism whether the recipe that has it beats the one that lacks it. *Mechanism visible*: better by the verdict. *Visible only if*: better under the named
-# condition. *Not visible at this scale*: no such difference.
+# The table asks whether the recipe with a published mechanism beats the one without it. *Mechanism visible*: it does, by the verdict. *Visible only if*: it does under the condition named.
+# *Not visible at this scale*: neither.
 
 # %%
 mechanisms_table()
@@ -792,14 +789,13 @@ check_recipe(recipe)
 #
 # | stack | formats and scales |
 # |---|---|
-# | torchao `float8` | stable: E4M3 for all operands, a scale 2ᵏ for each row (`rowwise`), or one a tensor, fastest; MXFP8 and NVFP4 training are prototypes |
-# | TorchTitan | torchao by configuration; `filter_fqns` leaves out `output` and layers too small to become faster |
-# | Transformer Engine | `DelayedScaling` (hybrid, history 1,024, margin 0), `Float8CurrentScaling` (hybrid), `Float8BlockScaling` and `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
-# | DeepSeek-V3 | E4M3 everywhere; blocks of 1 × 128 for activations, 128 × 128 for weights; embedding, head, gates, norms and attention stay wider |
-# | NVIDIA, NVFP4 pretraining | 12 B parameters, 10 trillion tokens: 16 × 16 weights, stochastic rounding of gradients, RHT, some layers in BF16 |
+# | torchao `float8` | E4M3 for all operands with a scale 2ᵏ a row (`rowwise`), or one scale a tensor; MXFP8 and NVFP4 are prototypes |
+# | TorchTitan | torchao by configuration; `filter_fqns` leaves out `output` and small layers |
+# | Transformer Engine | `DelayedScaling` and `Float8CurrentScaling` (hybrid), `Float8BlockScaling`, `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
+# | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and attention stay wider |
+# | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
 #
-# All keep sensitive or small layers out of low precision. If torchao is installed, the cell converts the GPT's layers whose sizes are multiples of 16, the
-# head excepted, and measures it as before (FP32: 2.104). Otherwise it says how to install it.
+# *Hybrid* is E4M3 forward and E5M2 for gradients. All keep the head or small layers wider. If torchao is installed, the cell converts the GPT's layers except the head and measures it (FP32: 2.104). Otherwise it says how to install torchao.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -821,8 +817,8 @@ except ImportError as error:
 # %% [markdown]
 # ### Your GPT
 #
-# A row of the course's ledger: the eight weights of the GPT's blocks in each format, the rest in FP32. The last column is a roofline: the time in which a B200 reads the weights of an 8 B model once,
-# the least for a token at batch 1.
+# Your GPT's row in the course's ledger: the eight weights of its blocks in each format, and everything else in FP32. The last column is a bound: the time in which a B200 reads the weights
+# of an 8 B model, once for each token.
 
 # %%
 from labkit.devices.roofline import roofs
