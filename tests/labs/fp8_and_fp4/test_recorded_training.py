@@ -131,3 +131,22 @@ class TestShown:
         assert len(dots) == len(training_runs())
         low, high = axes.get_xlim()
         assert all(low < x < high for line in dots for x in line.get_xdata())
+
+
+class TestUnscaled:
+    def test_the_loss_falls_while_hardly_a_hidden_weight_learns(self):
+        runs = unscaled_runs()
+        for fp32, e4m3 in zip(runs.fp32, runs.e4m3, strict=True):
+            assert e4m3[0] - e4m3[-1] > 2
+            assert e4m3[-1] - fp32[-1] > 0.2
+        assert min(runs.zero_share) > 0.99
+        assert max(runs.steps_with_gradient) < runs.steps[-1] / 4
+        # Half of E4M3's smallest value, 2**-9, is reached now and then, the value itself never.
+        assert 2.0**-10 < min(runs.largest_gradient)
+        assert max(runs.largest_gradient) < 2.0**-9
+
+    def test_with_scales_every_gradient_arrives(self, record):
+        for arms in record["runs"].values():
+            for name in ("fp32", "fp8_tensorwise"):
+                assert arms[name]["steps_with_gradient"] == 300
+                assert max(arms[name]["zero_share"]) < 0.001
