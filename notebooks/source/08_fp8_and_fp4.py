@@ -871,4 +871,4 @@ progress_panel()
 # section 3.3. NVIDIA, *Pretraining Large Language Models with NVFP4*, arXiv:2509.25149. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, arXiv:2506.08027. Tseng et al., arXiv:2502.20586 (MXFP4, stochastic rounding and RHT).
 # Transformer Engine 2.15, `common.recipe`; torchao 0.18, `torchao.float8`; TorchTitan, `docs/float8.md`. Peaks: data/gpus.csv.
 #
-# **Next.** [Lab 16: the interview](16_interview.ipynb).
+# **Next.** [Lab 09: quantization, and fine-tuning in four bits](09_quantization.ipynb).

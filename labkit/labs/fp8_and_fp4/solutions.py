@@ -113,11 +113,11 @@ recipe = {
 # End
 
 EXPLANATIONS = {
-    "wrong-scale": r"""It is 31.5 dB again. A float keeps its relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
-INT8 has equal steps everywhere, and there a scale that is half as large doubles the error.""",
-    "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. Only the mean of many casts is better: training adds
-gradients of many steps, and chance errors cancel there. So one batch's SQNR argues against stochastic rounding, and a long run may argue for it.""",
-    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses 2 to 3 dB. NVFP4's scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up. MXFP4's scale may clip
-the outlier by a quarter, and rotation spreads that error.""",
+    "wrong-scale": r"""It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
+INT8 has equal steps, so a scale that is half as large doubles the error.""",
+    "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
+steps. So the SQNR of one batch cannot judge stochastic rounding.""",
+    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up.
+MXFP4 may clip an outlier by a quarter, and rotation spreads that error.""",
 }
 """What stands behind each prediction."""
