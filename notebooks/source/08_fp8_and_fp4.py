@@ -203,7 +203,8 @@ print(
 @predict(guesses.wrong_scale)
 def db():
     small = 448 / gradient.abs().max() / 100
-    return sqnr(gradient, (gradient * small).to(torch.float8_e4m3fn).float() / small)
+    stored = (gradient * small).to(torch.float8_e4m3fn).float() / small
+    return round(sqnr(gradient, stored), 1)
 
 
 # %% [markdown]
@@ -622,7 +623,7 @@ claim(f"{whose(to_four_bits)} codes are those of labkit.formats.nvfp4", same)
 def db():
     chance = torch.Generator().manual_seed(0)
     once = nvfp4(gradient, rounding="stochastic", generator=chance, overflow="saturate")
-    return sqnr(gradient, once.dequantize())
+    return round(sqnr(gradient, once.dequantize()), 1)
 
 
 # %% [markdown]
