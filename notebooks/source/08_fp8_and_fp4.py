@@ -133,11 +133,11 @@ for name, call in calls.items():
         print(f"{name:14}", type(error).__name__, error)
 
 # %% [markdown]
-# There is no sum, and `@` rounds its result to FP8, which is seldom wanted. This PyTorch's cast saturates in E4M3, where even inf becomes 448, but gives inf in E5M2. Other
+# There is no sum, and `@` rounds its result to FP8, which is seldom wanted. This PyTorch's cast saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
 # versions and libraries differ, so labkit's casts ask for `overflow=` in every call.
 #
-# `torch.nn.functional.scaled_mm` multiplies FP8 codes, and multiplies the result by a number for each operand. Such a number is a **descale**: codes times descale give
-# the tensor. Transformer Engine's *scale* is the reciprocal, so check which of the two a library takes.
+# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 codes, and then multiplies the result by one **descale** for each. Codes times descale give the tensor.
+# Transformer Engine's *scale* is the reciprocal, so check which of the two a library takes.
 #
 # ### Exercise: to FP8
 #
@@ -178,6 +178,8 @@ check_to_fp8(to_fp8)
 #
 # Fill in: `amax = x....amax().float()`, then `descale = torch.where(amax > 0, amax / ..., 1.0)`, then return `(x.float() / descale).to(dtype), descale`.
 # </details>
+#
+# The cell casts the gradient at the output of one layer of the trained GPT, without a scale and with one.
 
 # %%
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
@@ -186,17 +188,15 @@ cast = yours(to_fp8, ours.to_fp8)
 activation, gradient = layer_tensors()  # 2,048 characters x 64 and x 256
 codes, descale = cast(gradient, torch.float8_e4m3fn)
 plain = gradient.to(torch.float8_e4m3fn).float()
-scale_error = ((codes.float() * descale - gradient).norm() / gradient.norm()).item()
-plain_error = ((plain - gradient).norm() / gradient.norm()).item()
-print(
-    f"relative error of E4M3 without a scale: {plain_error:.2f}, with {whose(cast)}: {scale_error:.3f}"
-)
+for name, stored in {"no scale": plain, f"{whose(cast)} scale": codes.float() * descale}.items():
+    error = (stored - gradient).norm() / gradient.norm()
+    print(f"E4M3, {name}: relative error {error:.3f}")
 
 # %% [markdown]
 # ### How wrong may a scale be?
 #
-# This gradient comes from one layer of the trained GPT. **SQNR**, the signal-to-quantisation-noise ratio, says how well a cast keeps it: 10 log₁₀(Σx² / Σerror²) decibels (dB). 6 dB more means
-# half the error. With the right scale E4M3 has 31.5 dB. Now suppose the scale is 100 times too small, so that the largest code is about 4.5 instead of 448.
+# How well a cast keeps a tensor is often given as **SQNR**, the signal-to-quantisation-noise ratio: 10 log₁₀(Σx² / Σerror²) decibels (dB). 6 dB more means half the error. With the right
+# scale, E4M3 keeps this gradient with 31.5 dB. Suppose that the scale is 100 times too small, so that the largest code is about 4.5 instead of 448.
 
 
 # %% predict="wrong-scale"
@@ -228,11 +228,12 @@ figures.wrong_scale_picture(gradient)
 # | gradient of x | `g @ w` | M, the outputs |
 # | gradient of w | `g.T @ x` | N, the tokens |
 #
-# The FP8 units of Hopper and Ada want both operands contiguous along the summed axis. So `scaled_mm` takes a row-major and a column-major matrix. `scaled_matmul` below takes two row-major
-# matrices and passes the second as `.t()`, a view that is column-major. For the two gradients some operands must be transposed first, and `.t()` alone moves no bytes: add `.contiguous()`. On a CPU
-# either layout passes; on a GPU one raises.
+# The FP8 units of Hopper and Ada want both operands contiguous along the summed axis, so CUDA's `scaled_mm` takes a row-major and a column-major matrix. `scaled_matmul` below takes two row-major
+# matrices and passes the second as `.t()`, a column-major view. For the two gradients some operands must be transposed first, and `.t()` alone moves no bytes: add `.contiguous()`. A CPU takes
+# any layout; `as_on_cuda()` raises CUDA's errors there.
 
 # %%
+from labkit.emulation import as_on_cuda
 from torch.nn.functional import ScalingType, scaled_mm
 
 
@@ -245,6 +246,15 @@ def scaled_matmul(a, b):
     )
 
 
+codes, descale = cast(torch.ones(32, 64), torch.float8_e4m3fn)
+try:
+    with as_on_cuda():
+        scaled_matmul((codes, descale), (codes, descale))
+        scaled_matmul((codes.t(), descale), (codes.t(), descale))
+except RuntimeError as error:
+    print("The second call raises:", error)
+
+
 # %% [markdown]
 # ### Exercise: the FP8 matmul
 #
@@ -252,7 +262,7 @@ def scaled_matmul(a, b):
 #
 # - **Input:** `x` of shape (N, K), `w` of shape (M, K) and, in `backward`, the gradient `g` of shape (N, M): all float32, with N, K and M multiples of 16.
 # - **Output:** `forward` returns `x @ w.T`; `backward` returns the gradients of `x`, `g @ w`, and of `w`, `g.T @ x`. All are float32.
-# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2, each with `cast`. Every matmul goes through `scaled_matmul`.
+# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe of lab 02), each with `cast`. Every matmul goes through `scaled_matmul`.
 # - The check applies CUDA's layout rules: the codes that you pass to `scaled_matmul` are row-major, that is contiguous.
 
 
@@ -328,6 +338,8 @@ claim(
 claim("99 % of its weight gradients are not 0", nonzero_scaled > 0.99)
 
 # %% [markdown]
+# One scale a tensor is enough here: the hidden layers learn, and the loss is FP32's.
+#
 # ### Delayed scaling
 #
 # *Optional.* `to_fp8` reads the tensor twice: for its largest magnitude and for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale from
@@ -397,7 +409,7 @@ check_delayed(Delayed)
 #
 # ### Narrow accumulators
 #
-# Sums are narrow too. DeepSeek-V3's report finds that Hopper's FP8 units keep about 14 bits of a running sum, and therefore moves it to float32 every 128 products. The cell
+# *Optional.* Sums are narrow too. DeepSeek-V3's report finds that Hopper's FP8 units keep about 14 bits of a running sum, and therefore moves it to float32 every 128 products. The cell
 # computes two models of such a unit, for positive products, the worst case: one truncates after each product, and one adds 32 products exactly before it truncates.
 
 # %%
