@@ -423,8 +423,8 @@ for name, errors in {"after each product": each, "after 32 products": many}.item
 figures.accumulator_picture(each, many)
 
 # %% [markdown]
-# Moving the sum to float32 (**promotion**) repairs both. For an error below 0.1 %, the first model needs it every 128 products and the second every 1,024. How the hardware adds is not published, so 128 cannot be
-# derived here: DeepSeek measured it.
+# Moving the sum to float32 (**promotion**) repairs both. For an error below 0.1 %, the first model needs it every 128 products and the second every 1,024. How the hardware adds is not published, so 128
+# cannot be derived here. In DeepSeek's experiments it was the shortest interval that costs little time.
 #
 # **Stop here** if you like. Sitting B, on blocks and four bits, begins with a cell of its own.
 #
