@@ -2,7 +2,8 @@
 
 Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
 machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, ``gpt``, the trained
-model that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``, ``arguments`` and ``interrupts`` are the loop's.
+model that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``,
+``arguments`` and ``interrupts`` are the loop's.
 """
 
 from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt

@@ -26,6 +26,8 @@ def to_fp8(x, dtype):
     return (x.float() / descale).to(dtype), descale
 # End
 
+cast = to_fp8
+
 def scaled_matmul(a, b):
     """a @ b.T in float32, for two pairs (codes, descale) with row-major codes (n, k) and (m, k)."""
     (a_codes, a_descale), (b_codes, b_descale) = a, b
@@ -33,8 +35,6 @@ def scaled_matmul(a, b):
     return scaled_mm(
         a_codes, b_codes.t(), a_descale, one, b_descale, one, output_dtype=torch.float32
     )
-
-cast = to_fp8
 
 # Exercise: fp8-matmul
 class Fp8Matmul(torch.autograd.Function):
@@ -113,8 +113,11 @@ recipe = {
 # End
 
 EXPLANATIONS = {
-    "wrong-scale": r"""Explanation.""",
-    "stochastic-once": r"""Explanation.""",
-    "rotation": r"""Explanation.""",
+    "wrong-scale": r"""It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
+INT8 has equal steps, so a scale that is half as large doubles the error.""",
+    "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
+steps. So the SQNR of one batch cannot judge stochastic rounding.""",
+    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up.
+MXFP4 may clip an outlier by a quarter, and rotation spreads that error.""",
 }
 """What stands behind each prediction."""
