@@ -142,7 +142,7 @@ class TestUnscaled:
         assert min(runs.zero_share) > 0.99
         assert max(runs.steps_with_gradient) < runs.steps[-1] / 4
         # Half of E4M3's smallest value, 2**-9, is reached now and then, the value itself never.
-        assert 2.0**-10 < min(runs.largest_gradient)
+        assert min(runs.largest_gradient) > 2.0**-10
         assert max(runs.largest_gradient) < 2.0**-9
 
     def test_with_scales_every_gradient_arrives(self, record):

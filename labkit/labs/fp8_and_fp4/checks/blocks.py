@@ -29,16 +29,17 @@ NO_SCALAR = "{case}: the tensor scale has shape {shape}; a tensor with one value
 BLOCKS_OF = "{case}: your scales have shape {got}, one for {size} values; a block has {want}."
 IN_ALL = "This holds for all blocks: your scale is {rule}."
 IN_CODES = "All your {what}s are those of {rule}."
-THESE = "{wrong} of {count} scales are wrong."
+THESE = "{wrong} of {count} {what}s are wrong."
 
 
 def _explained(got, rules, wrong, what):
-    """The sentence of the first rule that gives all of ``got``, and the rule's idea."""
-    for rule, (idea, value) in rules.items():
-        if bool((got == value).all()):
-            template = IN_ALL if what == "scale" else IN_CODES
-            return fill(template, rule=rule, what=what), idea
-    return (fill(THESE, wrong=int(wrong.sum()), count=wrong.numel()), None)
+    """The rules that give all of ``got`` as a sentence, and the idea behind the only one."""
+    fit = {rule: idea for rule, (idea, value) in rules.items() if bool((got == value).all())}
+    if not fit:
+        return fill(THESE, wrong=int(wrong.sum()), count=wrong.numel(), what=what), None
+    template = IN_ALL if what == "scale" else IN_CODES
+    (idea, *others) = fit.values()
+    return fill(template, rule=", or ".join(fit), what=what), None if others else idea
 
 
 def _two(got, size, dtypes, shape, call):
@@ -85,7 +86,7 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
         OTHER_CODE,
         case=case, i=at[0], j=at[1] * x.shape[2] + at[2], x=x[at], quotient=quotient[at],
         name=name, want=nearest(quotient, values)[at], what=what, got=codes[at],
-        why=why if idea or why.startswith("All") else "", misconception=idea, search=idea is None,
+        why=why, misconception=idea, search=idea is None,
     )  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
 def _mx_cases(seed):
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(4, 64, generator=generator)
+    drawn[0, 5] = 4.0
     sizes = 2.0 ** torch.randint(-20, 20, (4, 64), generator=generator)
     edges = torch.zeros(4, 64)
     edges[0, 0], edges[0, 33] = -3.5, 2.0
@@ -102,7 +104,7 @@ def _mx_cases(seed):
     edges[2, 1], edges[2, 2], edges[2, 40] = 500.0, 464.0, 1e30
     edges[3, 7], edges[3, 8] = 3.9, -0.003
     return {
-        "to_mx(x) of 4 x 64 normal values": drawn,
+        "to_mx(x) of 4 x 64 values near 1": drawn,
         "to_mx(x) of 4 x 64 values of many sizes": drawn * sizes,
         "to_mx(x) of blocks with one or two values": edges,
     }
@@ -137,6 +139,10 @@ def _power(exponent):
     return torch.exp2(exponent.double().clamp(-127, 127))
 
 
+def _cast_to_e8m0(x):
+    return x.float().to(torch.float8_e8m0fnu).double()
+
+
 def _mx_rules(blocks, amax):
     """Other rules for the exponent of a scale, and their ideas."""
     signed = blocks.amax(-1).clamp(min=2.0**-100)
@@ -147,7 +153,7 @@ def _mx_rules(blocks, amax):
         "2**(ceil(log2(amax)) - 8)": ("mx-scale-rounds-up-by-rule", log2.ceil() - 8),
         "the power of two above amax / 448": (None, share.ceil()),
         "the power of two below amax / 448": (None, share.floor()),
-        "the power of two nearest to amax / 448": (None, share.round()),
+        "amax / 448, cast to E8M0": (None, _cast_to_e8m0(amax / 448).log2()),
         "2**(e - 9)": ("e4m3-reaches-the-next-power", exact - 9),
         "2**(e - 7)": (None, exact - 7),
         "2**e": (None, exact),
@@ -298,6 +304,11 @@ check_nvfp4_block.slip(
     "amax-is-the-maximum",
     "Of which tensor do you take the maximum?",
     swap=("blocks.abs().amax(-1)", "blocks.amax(-1)"),
+)
+check_nvfp4_block.slip(
+    "scale-is-its-inverse",
+    "The scales multiply the values back to x. Which number does yours multiply by?",
+    swap=("block_scales, tensor_scale", "block_scales, 1 / tensor_scale"),
 )
 check_nvfp4_block.slip(
     "all-fp4-blocks-are-alike",

@@ -22,6 +22,7 @@ OTHER_CODES = (
 RAISED_AFTER = STEP + "cast raised {error}. The step before had {last}. {why}"
 OWN = "That is the descale of the next step, which knows this step's {amax}."
 NO_MARGIN = "That is the right one without the margin of {margin}: 2**{margin} times too small."
+POWER = "That is {times:g} times the right one; the margin is {margin}."
 LAST = "That is {last} / {largest:exact}: only the last step counts in it."
 EVER = "That is {most} / {largest:exact}, and {most} has left the history of {length} steps."
 RESET = "The history holds zeros only, so the scale stays as it was."
@@ -105,16 +106,17 @@ def _why(got, scales, i, steps, largest, length, margin):
         return fill(POISONED, length=length)
     if before and not any(before[-length:]):
         return RESET
-    if margin and before and close(got, 1 / scales[i] / 2**margin):
+    times, right = 2**margin / largest, 1 / scales[i]
+    if margin and before and close(got, right / 2**margin):
         return fill(NO_MARGIN, margin=margin)
-    if close(got, 1 / scales[i + 1]):
-        return fill(OWN, amax=steps[i])
-    times = 2**margin / largest
+    if margin and before and math.frexp(abs(got) / right)[0] == 0.5:
+        return fill(POWER, times=got / right, margin=margin)
+    fit = [fill(OWN, amax=steps[i])] if close(got, 1 / scales[i + 1]) else []
     if before and close(got, before[-1] * times):
-        return fill(LAST, last=before[-1], largest=largest)
+        fit.append(fill(LAST, last=before[-1], largest=largest))
     if before and close(got, max(before) * times):
-        return fill(EVER, most=max(before), largest=largest, length=length)
-    return ""
+        fit.append(fill(EVER, most=max(before), largest=largest, length=length))
+    return fit[0] if len(fit) == 1 else ""
 
 
 check_delayed.slip(
