@@ -632,7 +632,7 @@ claim(f"{whose(to_four_bits)} codes are those of labkit.formats.nvfp4", same)
 
 # %% predict="stochastic-once"
 @predict(guesses.stochastic_once)
-def db():
+def once_db():
     chance = torch.Generator().manual_seed(0)
     once = nvfp4(gradient, rounding="stochastic", generator=chance, overflow="saturate")
     return round(sqnr(gradient, once.dequantize()), 1)
@@ -671,17 +671,13 @@ for count in (1, 4, 16):
 # %%
 from labkit.training.low_bit import hadamard
 
-H, by_token = hadamard(16, seed=0), gradient.t().contiguous()
+plain, rotation, by_token = torch.eye(16), hadamard(16, seed=0), gradient.t().contiguous()
 
 
-def rotated_db(cast):
+def db(cast, H):
     turned = (by_token.unflatten(-1, (-1, 16)) @ H.T).flatten(-2)
     back = (cast(turned).dequantize().unflatten(-1, (-1, 16)) @ H).flatten(-2)
     return sqnr(by_token, back)
-
-
-def plain_db(cast):
-    return sqnr(by_token, cast(by_token).dequantize())
 
 
 fp4_casts = {
@@ -694,7 +690,7 @@ fp4_casts = {
 # %% predict="rotation"
 @predict(guesses.rotation)
 def gains():
-    return [rotated_db(cast) > plain_db(cast) for cast in fp4_casts.values()]
+    return [db(cast, rotation) > db(cast, plain) for cast in fp4_casts.values()]
 
 
 # %% [markdown]
@@ -703,7 +699,7 @@ def gains():
 
 # %%
 for name, cast in fp4_casts.items():
-    print(f"{name:10} plain {plain_db(cast):4.1f} dB, rotated {rotated_db(cast):4.1f} dB")
+    print(f"{name:10} plain {db(cast, plain):4.1f} dB, rotated {db(cast, rotation):4.1f} dB")
 
 # %% [markdown]
 # ### Two copies of one weight
@@ -806,6 +802,9 @@ check_recipe(recipe)
 #
 # ### What real stacks do in 2026
 #
+# Recipes choose between three kinds of scales. *Delayed* scales need one pass, but a jump clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms its own block, at the cost of the scales
+# and of transposed copies. Accumulation and master weights stay in FP32 with all three.
+#
 # | stack | formats and scales |
 # |---|---|
 # | torchao `float8` | E4M3 for all operands with a scale 2ᵏ a row (`rowwise`), or one scale a tensor; MXFP8 and NVFP4 are prototypes |
@@ -814,7 +813,8 @@ check_recipe(recipe)
 # | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and attention stay wider |
 # | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
 #
-# *Hybrid* is E4M3 forward and E5M2 for gradients. All keep the head or small layers wider. If torchao is installed, the cell converts the GPT's layers except the head and measures it (FP32: 2.104). Otherwise it says how to install torchao.
+# *Hybrid* is E4M3 forward and E5M2 for gradients. Left out everywhere are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. If torchao is installed, the cell
+# converts the GPT's other layers and measures it (FP32: 2.104). Otherwise it says how to install torchao.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -836,7 +836,7 @@ except ImportError as error:
 # %% [markdown]
 # ### Your GPT
 #
-# Your GPT's row in the course's ledger: the eight weights of its blocks in each format, and everything else in FP32. The last column is a bound: the time in which a B200 reads the weights
+# *Optional.* Your GPT's row in the course's ledger: the eight weights of its blocks in each format, and everything else in FP32. The last column is a bound: the time in which a B200 reads the weights
 # of an 8 B model, once for each token.
 
 # %%
