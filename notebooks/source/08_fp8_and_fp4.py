@@ -764,7 +764,7 @@ mechanisms_table()
 # - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 
 # %%
-from labkit.labs.fp8_and_fp4.recipes import FORMATS, OPERANDS, bits, quality
+from labkit.labs.fp8_and_fp4.recipes import FORMATS, OPERANDS, quality
 
 print({name: operand.bits for name, operand in FORMATS.items()})
 quality(dict.fromkeys(OPERANDS, "e4m3"))

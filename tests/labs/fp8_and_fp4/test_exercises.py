@@ -137,8 +137,8 @@ def test_to_mx_has_the_bits_of_torchao():
 
 def test_the_scales_of_to_mx_are_the_floor_rule_in_fractions():
     x = blocks_of_many_sizes()
-    _, scales = solutions.to_mx(x)
-    for block, scale in zip(x.reshape(-1, 32).tolist(), scales.float().flatten().tolist()):
+    scales = solutions.to_mx(x)[1].float().flatten().tolist()
+    for block, scale in zip(x.reshape(-1, 32).tolist(), scales, strict=True):
         largest = max(abs(Fraction(value)) for value in block)
         if largest:
             assert Fraction(scale) * 2**8 <= largest < Fraction(scale) * 2**9
