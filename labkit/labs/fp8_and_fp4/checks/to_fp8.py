@@ -19,7 +19,10 @@ from labkit.labs.fp8_and_fp4.checks.shared import (
 LAB = "08_fp8_and_fp4"
 
 NO_SCALAR = "`{call}[1]` has shape {shape}; a tensor with one value is asked for."
-NO_FLOAT32 = "`{call}[1]` is {got} in {dtype}; `scaled_mm` takes float32, where {amax} / {top:exact} is {want}."
+NO_FLOAT32 = (
+    "`{call}[1]` is {got} in {dtype}; `scaled_mm` takes float32, in which {amax} / {top:exact} is "
+    "{want}."
+)
 OTHER_DESCALE = "`{call}[1]` is {got}; {amax} / {top:exact} = {want} is wanted. {why}"
 OF_ZEROS = (
     "`{call}`: every x is 0, and the descale is {got}. Any finite positive number is right here. "
