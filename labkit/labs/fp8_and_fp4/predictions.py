@@ -13,7 +13,8 @@ wrong_scale = NumberGuess(
     by_number={
         (-40, 10): (
             "That is what INT8 does: its steps are equal, so a scale that is 100 times too small "
-            "costs 40 dB. A float's steps shrink with the value."
+            "costs 40 dB. A float's steps shrink with the value.",
+            "headroom-costs-bits-in-floats",
         ),
         (10, 24): (
             "Precision is lost only where values become subnormal. E4M3's normal values span 15 "
@@ -61,7 +62,8 @@ rotation = TickGuess(
     by_pattern={
         (True, True, True): (
             "Rotation makes outliers smaller, but NVFP4's block scale stores an outlier almost "
-            "exactly already."
+            "exactly already.",
+            "rotation-always-helps",
         ),
         (False, False, False): (
             "A rotation loses nothing by itself and is undone exactly. It changes what the cast "

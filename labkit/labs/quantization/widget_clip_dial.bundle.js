@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_clip_dial.css widget_clip_dial.js, sha256 1e28cb0b3f1dd3c2e010cf9212ef7861ac50cbcc7c019bfd496796ee3178792c
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_clip_dial.css widget_clip_dial.js, sha256 00c4c121eb893deba367b8e9de9f4eed89ae771c31cbe0c8a0d61e601ed2cd9f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -98,6 +98,16 @@ function render({ model, el }) {
     return slider;
   };
   const sliders = { low: end("low", -last, 0), high: end("high", 1, last) };
+  const nudge = (name, by, sign) => button(
+    sign,
+    { class: "lk-button", "aria-label": `${name} end one step ${by < 0 ? "down" : "up"}` },
+    () => {
+      const slider = sliders[name];
+      slider.value = Number(slider.value) + by;
+      line.ask({ [name]: Number(slider.value) });
+    }
+  );
+  const nudges = (name) => node("div", { class: "lk-buttons" }, nudge(name, -1, "‹"), nudge(name, 1, "›"));
   const bits = control("select", {}, ...BITS.map((value) => node("option", { value }, value)));
   bits.addEventListener("change", () => line.ask({ bits: Number(bits.value) }));
   const symmetric = button("symmetric", { class: "lk-button", "aria-pressed": "false" }, () => mirror());
@@ -143,7 +153,9 @@ function render({ model, el }) {
       "div",
       { class: "lk-controls" },
       labelled("Low end", sliders.low),
+      nudges("low"),
       labelled("High end", sliders.high),
+      nudges("high"),
       labelled("Bits", bits),
       node("div", { class: "lk-buttons" }, symmetric)
     ),
@@ -156,7 +168,7 @@ function render({ model, el }) {
       " about one code of 8 bits, ",
       key("PgUp"),
       key("PgDn"),
-      " many; ",
+      " a tenth of the slider, ",
       key("b"),
       " bits, ",
       key("s"),
@@ -193,12 +205,12 @@ function render({ model, el }) {
       parts.push(clipped ? shape("line", { class: "cd-clipped", x1: middle, x2: middle, y1: FLOOR, y2: FLOOR - tall, "stroke-width": width * INNER }) : shape("rect", { class: "cd-bar", x: x(left), width: width * INNER, y: FLOOR - tall, height: tall }));
     }
     parts.push(shape("line", { class: "cd-axis", x1: x(0), x2: x(1), y1: FLOOR, y2: FLOOR }));
-    for (const at of numbers.grid) parts.push(shape("line", { class: "cd-code", x1: x(at), x2: x(at), y1: FLOOR + 2, y2: FLOOR + 10 }));
+    for (const at of numbers.grid) parts.push(shape("line", { class: "cd-code", x1: x(at), x2: x(at), y1: FLOOR + 2, y2: FLOOR + 9 }));
     parts.push(
-      shape("line", { class: "cd-zero", x1: x(0.5), x2: x(0.5), y1: FLOOR, y2: FLOOR + 17 }),
-      shape("text", { class: "cd-label cd-strong", x: x(0.5) + 5, y: FLOOR + 20 }, numbers.zero)
+      shape("line", { class: "cd-zero", x1: x(0.5), x2: x(0.5), y1: FLOOR, y2: FLOOR + 18 }),
+      shape("text", { class: "cd-label cd-strong", x: x(0.5) + 5, y: FLOOR + 22 }, numbers.zero)
     );
-    for (const [at, text] of numbers.axis) parts.push(shape("text", { class: "cd-label cd-middle", x: x(at), y: FLOOR + 36 }, text));
+    for (const [at, text] of numbers.axis) parts.push(shape("text", { class: "cd-label cd-middle", x: x(at), y: FLOOR + 38 }, text));
     for (const at of numbers.ends) {
       parts.push(
         shape("line", { class: "cd-end", x1: x(at), x2: x(at), y1: TOP, y2: FLOOR }),

@@ -22,6 +22,14 @@ function render({ model, el }) {
     return slider;
   };
   const sliders = { low: end("low", -last, 0), high: end("high", 1, last) };
+  // A mouse is too coarse for single steps.
+  const nudge = (name, by, sign) => button(sign, { class: "lk-button", "aria-label": `${name} end one step ${by < 0 ? "down" : "up"}` },
+    () => {
+      const slider = sliders[name];
+      slider.value = Number(slider.value) + by;
+      line.ask({ [name]: Number(slider.value) });
+    });
+  const nudges = (name) => node("div", { class: "lk-buttons" }, nudge(name, -1, "‹"), nudge(name, 1, "›"));
   const bits = control("select", {}, ...BITS.map((value) => node("option", { value }, value)));
   bits.addEventListener("change", () => line.ask({ bits: Number(bits.value) }));
   const symmetric = button("symmetric", { class: "lk-button", "aria-pressed": "false" }, () => mirror());
@@ -57,10 +65,10 @@ function render({ model, el }) {
 
   const key = (name) => node("kbd", {}, name);
   const root = node("div", { class: "lk cd", role: "group", "aria-label": "ClipDial" },
-    node("div", { class: "lk-controls" }, labelled("Low end", sliders.low), labelled("High end", sliders.high),
-      labelled("Bits", bits), node("div", { class: "lk-buttons" }, symmetric)),
+    node("div", { class: "lk-controls" }, labelled("Low end", sliders.low), nudges("low"),
+      labelled("High end", sliders.high), nudges("high"), labelled("Bits", bits), node("div", { class: "lk-buttons" }, symmetric)),
     node("p", { class: "lk-keys" }, "Drag an end of the range. With the focus on a slider: ", key("←"), key("→"),
-      " about one code of 8 bits, ", key("PgUp"), key("PgDn"), " many; ", key("b"), " bits, ", key("s"), " symmetric."),
+      " about one code of 8 bits, ", key("PgUp"), key("PgDn"), " a tenth of the slider, ", key("b"), " bits, ", key("s"), " symmetric."),
     setting, drawing, verdict,
     node("table", { class: "cd-table" }, columns("squared error", ...COLUMNS), rows),
     node("p", { class: "cd-caption" }, `${line.numbers().source} Heights are logarithms of counts. The marks below the axis `
@@ -91,10 +99,10 @@ function render({ model, el }) {
         : shape("rect", { class: "cd-bar", x: x(left), width: width * INNER, y: FLOOR - tall, height: tall }));
     }
     parts.push(shape("line", { class: "cd-axis", x1: x(0), x2: x(1), y1: FLOOR, y2: FLOOR }));
-    for (const at of numbers.grid) parts.push(shape("line", { class: "cd-code", x1: x(at), x2: x(at), y1: FLOOR + 2, y2: FLOOR + 10 }));
-    parts.push(shape("line", { class: "cd-zero", x1: x(0.5), x2: x(0.5), y1: FLOOR, y2: FLOOR + 17 }),
-      shape("text", { class: "cd-label cd-strong", x: x(0.5) + 5, y: FLOOR + 20 }, numbers.zero));
-    for (const [at, text] of numbers.axis) parts.push(shape("text", { class: "cd-label cd-middle", x: x(at), y: FLOOR + 36 }, text));
+    for (const at of numbers.grid) parts.push(shape("line", { class: "cd-code", x1: x(at), x2: x(at), y1: FLOOR + 2, y2: FLOOR + 9 }));
+    parts.push(shape("line", { class: "cd-zero", x1: x(0.5), x2: x(0.5), y1: FLOOR, y2: FLOOR + 18 }),
+      shape("text", { class: "cd-label cd-strong", x: x(0.5) + 5, y: FLOOR + 22 }, numbers.zero));
+    for (const [at, text] of numbers.axis) parts.push(shape("text", { class: "cd-label cd-middle", x: x(at), y: FLOOR + 38 }, text));
     for (const at of numbers.ends) {
       parts.push(shape("line", { class: "cd-end", x1: x(at), x2: x(at), y1: TOP, y2: FLOOR }),
         shape("path", { class: "cd-handle", d: `M${x(at)} ${TOP + 12}l-6 -10h12z` }));

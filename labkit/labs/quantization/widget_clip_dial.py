@@ -280,7 +280,7 @@ class ClipDial(AskingWidget):
         return bars
 
     def _target(self, bits: int) -> dict:
-        text = f"At {bits} bits, a total at most {CLOSE:.0%} above the best"
+        text = f"At {bits} bits, a total at most {100 * CLOSE:g} % above the best"
         done = bits in self.reached
         if done:
             low, high = self.reached[bits]
