@@ -117,7 +117,7 @@ EXPLANATIONS = {
 INT8 has equal steps, so a scale that is half as large doubles the error.""",
     "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
 steps. So the SQNR of one batch cannot judge stochastic rounding.""",
-    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value almost exactly on 6, so an outlier is stored almost without error, and rotation gives this up.
+    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value near 6, so an outlier is stored with an error of at most 6 %, and rotation gives this up.
 MXFP4 may clip an outlier by a quarter, and rotation spreads that error.""",
 }
 """What stands behind each prediction."""
