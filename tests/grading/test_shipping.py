@@ -105,6 +105,7 @@ BOTH = {
     "lost-updates": "_UPDATES",
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
+    "delayed": "_STEPS",
 }
 
 

@@ -24,7 +24,9 @@ OTHER_CODE = (
     "{case}: the scales are right. In row {i}, x[{j}] is {x}; divided by its scale it is "
     "{quotient}, and the nearest value of {name} is {want}. Your {what} is {got}. {why}"
 )
-OTHER_TENSOR_SCALE = "{case}: the tensor scale is {got}; {amax} / (448 * 6) = {want} is wanted. {why}"
+OTHER_TENSOR_SCALE = (
+    "{case}: the tensor scale is {got}; {amax} / (448 * 6) = {want} is wanted. {why}"
+)
 NO_SCALAR = "{case}: the tensor scale has shape {shape}; a tensor with one value is asked for."
 BLOCKS_OF = "{case}: your scales have shape {got}, one for {size} values; a block has {want}."
 IN_ALL = "This holds for all blocks: your scale is {rule}."
@@ -281,7 +283,7 @@ check_mx_block.slip(
 )
 check_nvfp4_block.slip(
     "block-scales-need-no-tensor-scale",
-    "An E4M3 scale lies between 2**-9 and 448. What happens to a tensor whose values are near 1e-5?",
+    "An E4M3 scale lies between 2**-9 and 448. What becomes of a tensor near 1e-5?",
     swap=("x.abs().amax() / (448 * 6)", "torch.tensor(1.0)"),
 )
 check_nvfp4_block.slip(

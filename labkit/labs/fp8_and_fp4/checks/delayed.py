@@ -156,7 +156,10 @@ check_delayed.slip(
 check_delayed.slip(
     "a-step-of-zeros-resets-the-scale",
     "Zeros say nothing about the tensor's range. Which scale was in use before them?",
-    swap=("        descale = ", "        self.scale = self.scale if any(self.history) else 1.0\n        descale = "),
+    swap=(
+        "        descale = ",
+        "        self.scale = self.scale if any(self.history) else 1.0\n        descale = ",
+    ),
 )
 
 

@@ -28,7 +28,9 @@ ALL_ZERO = (
 TIMES = "All of {name} is {times} times the right value. {factor}"
 TWICE = "This is 1 / (descale of {a} * descale of {b})**2: by what does `scaled_mm` multiply?"
 MISSING = "This is 1 / (descale of {a} * descale of {b})."
-IN_BF16 = "All of {name} is the right value, rounded to BF16. Which argument of `scaled_mm` says so?"
+IN_BF16 = (
+    "All of {name} is the right value, rounded to BF16. Which argument of `scaled_mm` says so?"
+)
 TOO_FEW = (
     "{case}: the values are right, but {seen} FP8 matmuls ran in forward and {seen_back} in "
     "backward; 1 and 2 are asked for."
@@ -80,7 +82,7 @@ def run_fp8_matmul(Fp8Matmul, seed):
 def _both_passes(Fp8Matmul, x, w, g):
     x, w = x.requires_grad_(), w.requires_grad_()
     with as_on_cuda(), _Watch() as watch:
-        y = attempt(Fp8Matmul.apply, x, w)
+        y = attempt(getattr(Fp8Matmul, "apply", Fp8Matmul), x, w)
         seen = watch.calls
         ended = attempt(torch.autograd.backward, y, g) if isinstance(y, torch.Tensor) else None
     return {
@@ -140,7 +142,10 @@ def _judge(key, seen, operands, case):
 def _matmul(key, operands, a_format, b_format):
     """A result from operands in these formats, and by how much float32 arithmetic may differ."""
     a, b = _RESULTS[key][1]
-    (a_low, a_high), (b_low, b_high) = _stored(operands[a], a_format), _stored(operands[b], b_format)
+    (a_low, a_high), (b_low, b_high) = (
+        _stored(operands[a], a_format),
+        _stored(operands[b], b_format),
+    )
     if key != "y":  # g @ w, and g.T @ x
         b_low, b_high = b_low.t(), b_high.t()
     if key == "gw":

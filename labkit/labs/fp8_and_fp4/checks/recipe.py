@@ -82,6 +82,6 @@ check_recipe.slip(
 )
 check_recipe.slip(
     "stochastic-rounding-is-more-precise",
-    "Stochastic rounding is right on average. Is one draw of it nearer to x than the nearest value?",
+    "Stochastic rounding is right on average. Can one draw be nearer to x than the nearest value?",
     swap=('"dx_grad": "nvfp4"', '"dx_grad": "nvfp4_sr"'),
 )

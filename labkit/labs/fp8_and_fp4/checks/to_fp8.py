@@ -20,7 +20,8 @@ LAB = "08_fp8_and_fp4"
 
 NO_SCALAR = "`{call}[1]` has shape {shape}; a tensor with one value is asked for."
 NO_FLOAT32 = (
-    "`{call}[1]` is {got} in {dtype}; `scaled_mm` takes float32, where {amax} / {top:exact} = {want}."
+    "`{call}[1]` is {got} in {dtype}; `scaled_mm` takes float32, in which {amax} / {top:exact} is "
+    "{want}."
 )
 OTHER_DESCALE = "`{call}[1]` is {got}; {amax} / {top:exact} = {want} is wanted. {why}"
 OF_ZEROS = (
@@ -35,7 +36,9 @@ OTHER_CODE = (
 RECIPROCAL = "Yours is {top:exact} / {amax}, the number that multiplies in."
 SIGNED = "{most} is the largest value of x, and {amax} the largest magnitude."
 OTHER_TOP = "You divided by {divisor:exact}; the largest value of {name} is {top:exact}."
-FLOORED = "The largest code is {code}, not {top:exact}: what keeps your descale from being that small?"
+FLOORED = (
+    "The largest code is {code}, not {top:exact}: what keeps your descale from being that small?"
+)
 TIMES = "Yours is {times:.6g} times as large."
 UNSCALED = "Your codes are those of x itself."
 MULTIPLIED = "Your codes are those of x times the descale."
@@ -57,7 +60,9 @@ def _cases(seed):
         "torch.zeros(2, 3)": torch.zeros(2, 3),
     }
     cases = [
-        (f"to_fp8({text}, {dtype})", x, dtype) for text, x in named.items() for dtype in (E4M3, E5M2)
+        (f"to_fp8({text}, {dtype})", x, dtype)
+        for text, x in named.items()
+        for dtype in (E4M3, E5M2)
     ]
     text = "torch.tensor([1e-35, -2e-36])"
     return [*cases, (f"to_fp8({text}, {E4M3})", torch.tensor([1e-35, -2e-36]), E4M3)]
