@@ -574,7 +574,7 @@ def fp4(x):
 # %% [markdown]
 # ### Exercise: NVFP4
 #
-# *18 minutes, about 6 lines.* Write `to_nvfp4(x)`.
+# *16 minutes, about 6 lines.* Write `to_nvfp4(x)`.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 16, without inf and NaN, with at least one value that is not 0. A block is 16 neighbours of one row.
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor
@@ -582,6 +582,7 @@ def fp4(x):
 # - `tensor_scale` is the largest magnitude of `x` divided by 448 × 6, so that the block that holds it has the block scale 448.
 # - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to 2**-6 .. 448, and cast to E4M3. 2**-6 is E4M3's smallest normal value.
 # - Divide the block by the scales as *stored*, not by the unrounded ones, and round with `fp4`.
+# - **Example:** let the largest magnitudes of two blocks be 3 and 0.3. `tensor_scale` is 3 / 2688. The block scales are 448 and 44, the E4M3 value next to 44.8. In the second block 0.1 becomes 2.
 # - **Edge cases:** a block of zeros; tensors whose values are all near 1e-5 or near 1e4.
 
 
