@@ -752,9 +752,8 @@ gaps_picture()
 mechanisms_table()
 
 # %% [markdown]
-# Two mechanisms are plain at this scale: a scale for each tensor, and in four bits a scale for each block. Stochastic rounding and rotation are not visible. This says
-# nothing about 12 B parameters and 10 trillion tokens: small errors in one direction add up over a long run, and large models have larger outliers. A run of
-# 300 steps cannot show either.
+# At this scale one scale a tensor rescues E4M3, blocks matter in four bits, and NVFP4's scales beat MXFP4's. E5M2 for gradients, stochastic rounding and rotation are not visible. None of this confirms or
+# refutes what was claimed of 12 B parameters and 10 trillion tokens: in a long run small errors of one sign add up, and large models have larger outliers. 300 steps of a small GPT show neither.
 #
 # ### Exercise: choose a recipe
 #
