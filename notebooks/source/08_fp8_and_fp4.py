@@ -854,7 +854,7 @@ formats = {
     "BF16": (16, lambda weight: weight.bfloat16().float()),
     "E4M3, one scale": (8, lambda weight: scaled(weight, E4M3, overflow="saturate").dequantize()),
     "MXFP4": (4.25, lambda weight: mx(weight, E2M1, overflow="saturate").dequantize()),
-    f"NVFP4, {whose(to_four_bits)}": (4.5, by_yours),
+    f"NVFP4, {whose(to_four_bits)} `to_nvfp4`": (4.5, by_yours),
 }
 (b200,), ledger = roofs("fp8", devices=["B200 SXM"]), {}
 for name, (bits_a_value, cast) in formats.items():
