@@ -234,14 +234,14 @@ figures.wrong_scale_picture(gradient)
 
 # %%
 from labkit.emulation import as_on_cuda
-from torch.nn.functional import ScalingType, scaled_mm
+from torch.nn import functional as F
 
 
 def scaled_matmul(a, b):
     """a @ b.T in float32, for two pairs (codes, descale) with row-major codes (n, k) and (m, k)."""
     (a_codes, a_descale), (b_codes, b_descale) = a, b
-    one = ScalingType.TensorWise
-    return scaled_mm(
+    one = F.ScalingType.TensorWise
+    return F.scaled_mm(
         a_codes, b_codes.t(), a_descale, one, b_descale, one, output_dtype=torch.float32
     )
 

@@ -4,7 +4,7 @@
 import math
 
 import torch
-from torch.nn.functional import scaled_mm, ScalingType
+from torch.nn import functional as F
 
 from labkit.formats import E2M1, quantize
 
@@ -31,8 +31,8 @@ cast = to_fp8
 def scaled_matmul(a, b):
     """a @ b.T in float32, for two pairs (codes, descale) with row-major codes (n, k) and (m, k)."""
     (a_codes, a_descale), (b_codes, b_descale) = a, b
-    one = ScalingType.TensorWise
-    return scaled_mm(
+    one = F.ScalingType.TensorWise
+    return F.scaled_mm(
         a_codes, b_codes.t(), a_descale, one, b_descale, one, output_dtype=torch.float32
     )
 
