@@ -784,7 +784,7 @@ Delayed = changed("codes = (x * self.scale).clamp(-self.largest, self.largest)",
 
 
 # %% wrong delayed: returns the scale
-#    says: your descale is 448; 0.002232 is wanted
+#    says: your descale is 448; 0.002232 is wanted. That is the scale, which multiplies x.
 class Delayed(ours.Delayed):
     def cast(self, x, dtype):
         codes, descale = super().cast(x, dtype)

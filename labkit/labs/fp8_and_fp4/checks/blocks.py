@@ -17,18 +17,18 @@ from labkit.labs.fp8_and_fp4.checks.shared import (
 LAB = "08_fp8_and_fp4"
 
 OTHER_SCALE = (
-    "{case}: block {j} of row {i} has the largest magnitude {amax:.9g}. Its scale is {got:exact}; "
-    "{want:exact} is wanted. {why}"
+    "With {case}: block {j} of row {i} has the largest magnitude {amax:.9g}. Its scale is "
+    "{got:exact}; {want:exact} is wanted. {why}"
 )
 OTHER_CODE = (
-    "{case}: the scales are right. In row {i}, x[{j}] is {x}; divided by its scale it is "
+    "With {case}: the scales are right. In row {i}, x[{j}] is {x}; divided by its scale it is "
     "{quotient}, and the nearest value of {name} is {want}. Your {what} is {got}. {why}"
 )
 OTHER_TENSOR_SCALE = (
-    "{case}: the tensor scale is {got}; {amax} / (448 * 6) = {want} is wanted. {why}"
+    "With {case}: the tensor scale is {got}; {amax} / (448 * 6) = {want} is wanted. {why}"
 )
-NO_SCALAR = "{case}: the tensor scale has shape {shape}; a tensor with one value is asked for."
-BLOCKS_OF = "{case}: your scales have shape {got}, one for {size} values; a block has {want}."
+NO_SCALAR = "With {case}: the tensor scale has shape {shape}; a tensor with one value is asked for."
+BLOCKS_OF = "`{call}`: your scales have shape {got}, one for {size} values; a block has {want}."
 IN_ALL = "This holds for all blocks: your scale is {rule}."
 IN_CODES = "All your {what}s are those of {rule}."
 THESE = "{wrong} of {count} {what}s are wrong."
@@ -54,7 +54,7 @@ def _two(got, size, dtypes, shape, call):
         each = codes.numel() // max(scales.numel(), 1)
         idea = "all-fp4-blocks-are-alike" if (size, each) == (16, 32) else None
         raise Mistake(
-            BLOCKS_OF, case=call, got=tuple(scales.shape), size=each, want=size, misconception=idea
+            BLOCKS_OF, call=call, got=tuple(scales.shape), size=each, want=size, misconception=idea
         )
     if dtypes[0] is not None:
         tensor(codes, call=f"{call}[0]", dtype=dtypes[0])
@@ -87,7 +87,7 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
     raise Mistake(
         OTHER_CODE,
         case=case, i=at[0], j=at[1] * x.shape[2] + at[2], x=x[at], quotient=quotient[at],
-        name=name, want=nearest(quotient, values)[at], what=what, got=codes[at],
+        name=name, want=nearest(quotient, values)[at], what=what, got=codes[at].item(),
         why=why, misconception=idea, search=idea is None,
     )  # fmt: skip
 
@@ -106,9 +106,9 @@ def _mx_cases(seed):
     edges[2, 1], edges[2, 2], edges[2, 40] = 500.0, 464.0, 1e30
     edges[3, 7], edges[3, 8] = 3.9, -0.003
     return {
-        "to_mx(x) of 4 x 64 values near 1": drawn,
-        "to_mx(x) of 4 x 64 values of many sizes": drawn * sizes,
-        "to_mx(x) of blocks with one or two values": edges,
+        "4 x 64 values near 1": drawn,
+        "4 x 64 values of many sizes": drawn * sizes,
+        "blocks with one or two values": edges,
     }
 
 
@@ -116,8 +116,8 @@ def _mx_cases(seed):
 def check_mx_block(answers, seed):
     """Blocks of 32 with a power of two each, by the floor rule."""
     for got, (case, x) in zip(answers, _mx_cases(seed).items(), strict=True):
-        several(got, 2, call=case)
-        codes, scales = _two(got, 32, (E4M3, torch.float8_e8m0fnu), x.shape, case)
+        several(got, 2, call="to_mx(x)")
+        codes, scales = _two(got, 32, (E4M3, torch.float8_e8m0fnu), x.shape, "to_mx(x)")
         blocks = x.double().unflatten(1, (-1, 32))
         amax = blocks.abs().amax(-1)
         full = torch.where(amax > 0, amax, 1.0)
@@ -176,10 +176,10 @@ def _nvfp4_cases(seed):
     edges[0, 16:20] = torch.tensor([3.0, -2.0, 1.1, 0.7]) * 2.0**-20
     edges[1, 5:9] = torch.tensor([-0.02, 0.003, 0.011, 0.0])
     return {
-        "to_nvfp4(x) of 4 x 64 values near 1": x,
-        "to_nvfp4(x) of 4 x 64 values near 1e-5": x * 1e-5,
-        "to_nvfp4(x) of 4 x 64 values near 1e4": x * 1e4,
-        "to_nvfp4(x) with blocks of zeros and of values below 1e-5": edges,
+        "4 x 64 values near 1": x,
+        "4 x 64 values near 1e-5": x * 1e-5,
+        "4 x 64 values near 1e4": x * 1e4,
+        "blocks of zeros and of values below 1e-5": edges,
     }
 
 
@@ -187,8 +187,8 @@ def _nvfp4_cases(seed):
 def check_nvfp4_block(answers, seed):
     """Blocks of 16 with E4M3 scales, which a tensor scale moves into their range."""
     for got, (case, x) in zip(answers, _nvfp4_cases(seed).items(), strict=True):
-        *two, scale = several(got, 3, call=case)
-        codes, scales = _two(two, 16, (None, E4M3), x.shape, case)
+        *two, scale = several(got, 3, call="to_nvfp4(x)")
+        codes, scales = _two(two, 16, (None, E4M3), x.shape, "to_nvfp4(x)")
         blocks = x.double().unflatten(1, (-1, 16))
         top = _judge_tensor_scale(scale, blocks, case)
         amax = blocks.abs().amax(-1)
@@ -210,10 +210,10 @@ def check_nvfp4_block(answers, seed):
 
 
 def _judge_tensor_scale(scale, blocks, case):
-    made = tensor(scale, call=f"{case}[2]", dtype=torch.float32)
+    made = tensor(scale, call="to_nvfp4(x)[2]", dtype=torch.float32)
     if made.numel() != 1:
         raise Mistake(NO_SCALAR, case=case, shape=tuple(made.shape))
-    got, amax = number(made, call=f"{case}[2]"), blocks.abs().max().item()
+    got, amax = number(made, call="to_nvfp4(x)[2]"), blocks.abs().max().item()
     want = amax / 2688
     if close(got, want):
         return want

@@ -22,6 +22,7 @@ OTHER_CODES = (
 RAISED_AFTER = STEP + "cast raised {error}. The step before had {last}. {why}"
 OWN = "That is the descale of the next step, which knows this step's {amax}."
 NO_MARGIN = "That is the right one without the margin of {margin}: 2**{margin} times too small."
+SCALE = "That is the scale, which multiplies x."
 POWER = "That is {times:g} times the right one; the margin is {margin}."
 LAST = "That is {last} / {largest:exact}: only the last step counts in it."
 EVER = "That is {most} / {largest:exact}, and {most} has left the history of {length} steps."
@@ -111,6 +112,8 @@ def _why(got, scales, i, steps, largest, length, margin):
         return fill(NO_MARGIN, margin=margin)
     if margin and before and math.frexp(abs(got) / right)[0] == 0.5:
         return fill(POWER, times=got / right, margin=margin)
+    if close(got, scales[i]):
+        return SCALE
     fit = [fill(OWN, amax=steps[i])] if close(got, 1 / scales[i + 1]) else []
     if before and close(got, before[-1] * times):
         fit.append(fill(LAST, last=before[-1], largest=largest))

@@ -18,8 +18,8 @@ LAYOUT = "{case}: {pass_name} raised CUDA's error: {error}{line}. On a CPU the s
 NO_GRADIENT = "{case}: backward left no gradient of {what}."
 OTHER = "{case}: {name}[{i}, {j}] is {got}; {want} is wanted. {why}"
 MADE_OF = (
-    "All of {name} is right for {a} in {a_got} and {b} in {b_got}; {a_want} and {b_want} are asked "
-    "for."
+    "All of {name} is right for {a} in {a_got} and {b} in {b_got}; {a_want} and {b_want}, each "
+    "with its scale, are asked for."
 )
 ALL_ZERO = (
     "All of {name} is 0. The largest magnitude of g is {amax}, and E5M2 rounds to 0 what is below "
@@ -134,7 +134,7 @@ def _judge(key, seen, operands, case):
         i, j = first(wrong)
         raise Mistake(
             OTHER,
-            case=case, name=name, i=i, j=j, got=got[i, j], want=want[i, j], why=why,
+            case=case, name=name, i=i, j=j, got=got[i, j].item(), want=want[i, j].item(), why=why,
             misconception=idea, search=idea is None and not why,
         )  # fmt: skip
 
@@ -248,7 +248,8 @@ check_fp8_matmul.slip(
 )
 check_fp8_matmul.slip(
     "layout-is-free",
-    "`t()` swaps the strides and moves no data. Which call writes the transposed codes row by row?",
+    "`t()` swaps the strides and moves no data, and `contiguous()` moves it. Which operand must be "
+    "row-major, and which column-major?",
     swap=("w.t().contiguous()", "w.t()"),
 )
 check_fp8_matmul.slip(
