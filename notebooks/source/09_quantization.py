@@ -154,8 +154,8 @@ from labkit.training import bits_per_character, trained_gpt
 #
 # *16 minutes, about 8 lines.* Write `gptq`, which rounds one column after another and lets the columns to its right make up for the error.
 #
-# - **Input:** `W` float32 (out, in); `X` float32 (N, in), inputs of the layer; `scale` float32 (out, 1); `damp`.
-# - **Output:** float32 (out, in): a code from -7 to 7 times its row's scale. `W` stays as it is.
+# - **Input:** `W` float32 (out, in); `X` float32 (N, in), inputs of the layer; `scale` float32 (out, in), the scale of each weight; `damp`.
+# - **Output:** float32 (out, in): a code from -7 to 7 times its scale. `W` stays as it is.
 
 
 # %%
@@ -173,7 +173,7 @@ def gptq(W, X, scale, damp=0.01):
     H += damp * H.diag().mean() * torch.eye(len(H))
     U = torch.linalg.cholesky(torch.linalg.inv(H), upper=True)
     for j in range(W.shape[1]):
-        Q[:, j] = nearest(W[:, j], scale[:, 0])
+        Q[:, j] = nearest(W[:, j], scale[:, j])
         W[:, j:] -= torch.outer((W[:, j] - Q[:, j]) / U[j, j], U[j, j:])
     return Q
     ### END SOLUTION
