@@ -2,10 +2,11 @@
 
 Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (``quantize``,
 ``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``rounding_kernel`` (the same for large
-tensors, compiled), ``histograms`` (what a format does to a tensor, as a record), ``accumulators``
-(sums of few bits), ``matmul`` (which dtypes a matmul reads, adds in and stores), ``exact`` (formats
-in fractions), ``expressions`` (how questions state numbers) and ``written_numbers`` (numbers as
-people type them). Only names that work on tensors import torch.
+tensors, compiled), ``integers`` (affine integers, their scales and zero points), ``histograms``
+(what a format does to a tensor, as a record), ``accumulators`` (sums of few bits), ``matmul``
+(which dtypes a matmul reads, adds in and stores), ``exact`` (formats in fractions), ``expressions``
+(how questions state numbers) and ``written_numbers`` (numbers as people type them). Only names that
+work on tensors import torch.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +33,13 @@ from labkit.formats.float_formats import (
 )
 
 if TYPE_CHECKING:
+    from labkit.formats.integers import (
+        QuantParams,
+        choose,
+        dequantize_affine,
+        fake_quantize,
+        quantize_affine,
+    )
     from labkit.formats.rounding import ROUNDINGS
     from labkit.formats.tensors import decode, encode, quantize, spacing
 
@@ -54,12 +62,22 @@ __all__ = [
     "SPECIALS",
     "TF32",
     "FloatFormat",
+    "QuantParams",
+    "choose",
     "decode",
+    "dequantize_affine",
     "encode",
+    "fake_quantize",
     "quantize",
+    "quantize_affine",
     "spacing",
 ]
 
 __getattr__ = lazily(
-    __name__, {"rounding": "ROUNDINGS", "tensors": "decode encode quantize spacing"}
+    __name__,
+    {
+        "integers": "QuantParams choose dequantize_affine fake_quantize quantize_affine",
+        "rounding": "ROUNDINGS",
+        "tensors": "decode encode quantize spacing",
+    },
 )
