@@ -253,6 +253,21 @@ def test_the_digit_reader_works_in_integers_only(data, reader):
     assert (integers.dequantized(data.test_images) - want).norm() / want.norm() < 0.03
 
 
+@pytest.mark.parametrize("layers", [[], [nn.ReLU()]])
+def test_a_reader_without_biases_is_as_close_as_its_steps(layers):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 4, bias=False), *layers)
+    static, x = StaticReader(model), torch.rand(20, 8)
+    want = static(x).detach()
+    integers = static.convert()
+    first, last = integers.grids
+    sums = (fake_quantize(x, first) @ model[0].weight.t()).detach()
+    # The weights' rounding: half a step each, times inputs of at most 1.
+    slack = 8 * model[0].weight.abs().max() / 127 / 2 + last.scale
+    assert (integers.dequantized(x) - want).abs().max() <= slack + (sums - model[0](x)).abs().max()
+    assert (last.zero_point == 0) == bool(layers)
+
+
 def test_a_static_reader_without_calibration_is_an_error(reader):
     with pytest.raises(RuntimeError, match="calibration"):
         StaticReader(reader).convert()
