@@ -115,7 +115,7 @@ figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 #
 # ### Float8 tensors in PyTorch
 #
-# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch casts, copies and transposes them, but has little arithmetic for them.
+# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch has little arithmetic for them.
 
 # %%
 x = torch.tensor([[0.3, -500.0], [2.0, math.inf]])
@@ -134,7 +134,7 @@ for name, call in calls.items():
         print(f"{name:14}", type(error).__name__, error)
 
 # %% [markdown]
-# There is no sum, and on a CPU `@` rounds its result to FP8, which is seldom wanted. The cast of torch 2.13 saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
+# There is no sum, and on a CPU `@` rounds its result to FP8. The cast of torch 2.13 saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
 # versions and libraries differ, so labkit's casts require `overflow=`.
 #
 # For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 codes, and then multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
@@ -444,7 +444,7 @@ from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, ch
 #
 # With one scale, the largest magnitude becomes the format's largest value. In E4M3 another value survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, with the magnitudes
 # 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0: one outlier empties the tensor. **Block scaling** gives a scale to each block of 16 or 32 neighbours along
-# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0; then switch from one scale to blocks.
+# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0, with one scale and with blocks.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
@@ -452,7 +452,7 @@ from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
 BlockBench()
 
 # %% [markdown]
-# The table casts sitting A's gradient. Its largest magnitude is 750 times the median magnitude. `mx` and `nvfp4` are the block formats of hardware.
+# The table casts sitting A's gradient, whose largest magnitude is 750 times the median magnitude.
 
 # %%
 import pandas as pd
@@ -475,8 +475,8 @@ def facts(cast):
     return f"{cast.bits_per_value:.2f}", f"{zeros:.0%}", f"{sqnr(gradient, stored):.1f}"
 
 
-columns = ["bits a value", "became 0", "SQNR, dB"]
-pd.DataFrame({name: facts(cast) for name, cast in casts.items()}, index=columns).T
+rows = {name: facts(cast) for name, cast in casts.items()}
+pd.DataFrame(rows, index=["bits a value", "became 0", "SQNR, dB"]).T
 
 # %% [markdown]
 # In FP4, blocks halve the zeros. In FP8 they gain no SQNR on this tensor: with one scale only 4 % become 0, and MXFP8 even loses 2.4 dB. The next section says why.
@@ -561,7 +561,7 @@ without = nvfp4(gradient, tensor_scale=False, overflow="saturate").dequantize()
 print(f"without the tensor's scale: {(without == 0).double().mean():.1%} of the codes are 0")
 
 # %% [markdown]
-# `fp4(x)` rounds float32 values to E2M1, whose magnitudes are 0, 0.5, 1, 1.5, 2, 3, 4 and 6. PyTorch has no arithmetic for this format, so the values
+# `fp4(x)` rounds float32 values to E2M1. PyTorch has no arithmetic for this format, so the values
 # stay in float32. What lies above 6 becomes 6.
 
 # %%
@@ -663,7 +663,7 @@ for count in (1, 4, 16):
 
 
 # %% [markdown]
-# MXFP4 gains less: its floor rule clips, and a clipped value is not rounded by chance.
+# MXFP4 gains less, because a clipped value is not rounded by chance.
 #
 # ### A rotation before the cast
 #
@@ -732,9 +732,9 @@ for name, cast in copies.items():
 #
 # ### Ten seeds a recipe
 #
-# SQNR judges a cast; only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. With one seed, all recipes start from the same weights and read the same text. Lab 06's paired
-# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `tensorwise` is one scale a tensor; `fp8_` is hybrid, `mx` uses the floor rule, `sr` rounds gradients stochastically, `rht` rotates the operands of the weight gradient,
-# and `square` is 16 × 16 blocks of weights.
+# Only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed start from the same weights and read the same text. Lab 06's paired
+# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `tensorwise` is one scale a tensor, `fp8_` is hybrid, `mx` uses the floor rule, `sr` rounds gradients stochastically, `rht` rotates,
+# and `square` has 16 × 16 blocks of weights.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.recorded import mechanisms_table
@@ -743,15 +743,15 @@ from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 gaps_picture()
 
 # %% [markdown]
-# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", so the whole interval lies above the margin. *Visible only if*: it is under the condition named. *Not visible at this scale*: no such advantage was
-# found, which is no proof that there is none.
+# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: so under the condition named. *Not visible at this scale*: no such advantage was
+# found, which does not prove that there is none.
 
 # %%
 mechanisms_table()
 
 # %% [markdown]
-# FINDINGS None of this confirms or refutes what NVIDIA reports for NVFP4 with 12 B parameters and 10 trillion tokens: in a long run small errors of one sign add up, and large models have larger outliers. 300 steps
-# of a small GPT show neither.
+# In these runs one scale a tensor rescues E4M3, and FP8 then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage. This
+# does not refute what NVIDIA reports for NVFP4 with 12 B parameters and 10 trillion tokens: over a long run small errors of one sign add up, and large models have larger outliers. 300 steps of a small GPT show neither.
 #
 # ### Exercise: choose a recipe
 #
@@ -800,19 +800,19 @@ check_recipe(recipe)
 #
 # ### What real stacks do in 2026
 #
-# Recipes choose between three kinds of scales. *Delayed* scales need one pass, but a sudden larger value clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms only its own block, at the cost of the scales
-# and of transposed copies. Master weights stay in FP32 with all three, and matmuls return sums in FP32 or BF16.
+# Scales are of three kinds. *Delayed* scales need one pass, but a sudden larger value clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms only its own block, at the cost of the scales
+# and of transposed copies. With all three, master weights stay in FP32, and matmuls return sums in FP32 or BF16.
 #
 # | stack | formats and scales |
 # |---|---|
 # | torchao `float8` | `rowwise`: E4M3 for all operands, a scale 2ᵏ a row; `tensorwise` (default): one scale a tensor, hybrid; MXFP8 and NVFP4 are prototypes |
-# | TorchTitan | torchao by configuration; `filter_fqns` names layers to leave out, such as `output`; `auto_filter_small_kn` in it leaves out small ones |
+# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `output`, and with `auto_filter_small_kn` small ones |
 # | Transformer Engine | `DelayedScaling` and `Float8CurrentScaling` (hybrid), `Float8BlockScaling`, `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
 # | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and the attention operators stay wider |
 # | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
 #
-# *Hybrid* is E4M3 forward and E5M2 for gradients. Usually left out are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. If torchao is installed, the cell
-# converts all layers of the GPT but the head and measures its bits a character (FP32: 2.104). Otherwise it says how to install torchao.
+# *Hybrid* is E4M3 forward and E5M2 for gradients. Usually left out are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. With torchao, the cell converts all layers of the GPT but the head
+# and measures its bits a character (FP32: 2.104). Without, it says how to install torchao.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
