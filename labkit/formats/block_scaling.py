@@ -157,13 +157,14 @@ def mx(
 
     ``rule`` chooses the power of two from a block's amax; emax is the exponent of ``fmt.max``.
 
-    - ``"floor"``: floor(log2(amax)) - emax, OCP MX 1.0. Values overflow if amax is more than
-      ``fmt.max`` in its last octave: up to 14 % of the largest in E4M3, 33 % in E2M1.
-    - ``"up"``: the smallest at which amax / fmt.max is at most 1, so nothing overflows (RCEIL of
-      cuBLAS and torchao).
+    - ``"floor"``: floor(log2(amax)) - emax, OCP MX 1.0. It takes amax to somewhere from 2**emax
+      to 2**(emax + 1), so values overflow that come to lie past ``fmt.max``: between 448 and 512
+      in E4M3, between 6 and 8 in E2M1.
+    - ``"up"``: amax / fmt.max rounded up to a power of two, so nothing overflows (cuBLAS, and
+      torchao's RCEIL).
     - ``"even"``: as floor, after amax is rounded to the mantissa bits of ``fmt``, ties up.
 
-    Exponents below -127 become -127. Values, errors and the rest as in ``scaled``.
+    Exponents below -127 become -127. ValueError for another rule; the rest as in ``scaled``.
 
     >>> from labkit.formats import E4M3
     >>> x = torch.full((1, 32), 500.0)
@@ -203,7 +204,7 @@ def nvfp4(
     block below 2**-6 / 448 of the largest has codes below 6. ``tensor_scale=False`` leaves the
     block scales alone, which then cover amaxes from 0.09375 to 2688 only. ``square=True`` has
     blocks of 16x16 of the last two axes, so that a weight and its transpose have the same codes.
-    Values, errors and the rest as in ``scaled``.
+    Errors and the rest as in ``scaled``.
 
     >>> q = nvfp4(torch.linspace(-3, 1.5, 16), overflow="saturate")
     >>> q.codes[:4], q.scales, q.bits_per_value
@@ -244,19 +245,21 @@ def _checked(x: Tensor, fmt: FloatFormat, overflow: str, axis: int) -> tuple[Ten
         raise ValueError(f"overflow='nan': {fmt.name} has no NaN; take 'saturate' or 'raise'")
     if not x.numel():
         raise ValueError(f"x has no values: its shape is {tuple(x.shape)}")
-    if not -x.ndim <= axis < max(x.ndim, 1):
+    axes = max(x.ndim, 1)
+    if not -axes <= axis < axes:
         raise ValueError(f"axis={axis}: x has the shape {tuple(x.shape)}")
     x = x.detach().float()
     if overflow == "raise" and not x.isfinite().all():
         strays = x[~x.isfinite()]
         raise ValueError(f"x has {strays.numel()} values that are inf or NaN")
-    return x, axis % max(x.ndim, 1)
+    return x, axis % axes
 
 
 def _sizes(block: Block, axis: int, shape: torch.Size) -> dict[int, int]:
     """How many values of which axes share a scale."""
     sizes = block if isinstance(block, tuple) else (block,)
-    if not all(type(size) is int and size > 0 for size in sizes) or len(sizes) not in (1, 2):
+    wrong = isinstance(block, tuple) and len(block) != 2
+    if wrong or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"block must be an int above 0 or a pair of such, got {block!r}")
     if len(sizes) > len(shape):
         raise ValueError(f"block={block!r}: x has the shape {tuple(shape)}")
@@ -271,8 +274,8 @@ def _block_amax(x: Tensor, block: Block, axis: int) -> Tensor:
         missing = -x.shape[along] % size
         if missing:
             raise ValueError(
-                f"axis {along} of {tuple(x.shape)} is no whole number of blocks of {size}: "
-                f"append {missing} zeros to it, with torch.nn.functional.pad"
+                f"axis {along} of the shape {tuple(x.shape)} does not divide into blocks of "
+                f"{size}: append {missing} zeros along it, with torch.nn.functional.pad"
             )
         amax = amax.unflatten(along, (-1, size)).amax(along + 1)
     return amax

@@ -30,8 +30,8 @@ class AmaxHistory:
 
     Raises ValueError for a length below 1 and a margin below 0.
 
-    Source: Transformer Engine's ``DelayedScaling`` with ``amax_compute_algo="max"``. It notes inf
-    and NaN and keeps its scale until they have left the history; here they are not noted at all.
+    Source: Transformer Engine's ``DelayedScaling`` with ``amax_compute_algo="max"``. It notes an
+    inf and keeps its scale until the inf has left the history; here inf and NaN are not noted.
 
     >>> from labkit.formats import E4M3
     >>> history = AmaxHistory(2).observe(7.0).observe(3.5)
