@@ -157,9 +157,8 @@ class Recipe:
         return {f.name: getattr(self, f.name) for f in fields(self)[:6]}
 
 
-_NVFP4, _MXFP4 = Operand(E2M1, "nvfp4"), Operand(E2M1, "mx")
+_NVFP4 = Operand(E2M1, "nvfp4")
 _NVFP4_SR = Operand(E2M1, "nvfp4", "stochastic")
-_MXFP4_SR = Operand(E2M1, "mx", "stochastic")
 
 RECIPES = {
     "fp32": Recipe.of(Operand(FP32)),
@@ -170,17 +169,14 @@ RECIPES = {
     "e4m3_tensorwise": Recipe.of(Operand(E4M3, "tensorwise")),
     "mxfp8": Recipe.of(Operand(E4M3, "mx")),
     "e2m1_tensorwise": Recipe.of(Operand(E2M1, "tensorwise")),
-    "mxfp4": Recipe.of(_MXFP4),
-    "mxfp4_sr": Recipe.of(_MXFP4, grad=_MXFP4_SR),
-    "mxfp4_sr_rht": Recipe.of(_MXFP4, grad=_MXFP4_SR, rotate_wgrad=True),
+    "mxfp4": Recipe.of(Operand(E2M1, "mx")),
     "nvfp4": Recipe.of(_NVFP4),
     "nvfp4_sr": Recipe.of(_NVFP4, grad=_NVFP4_SR),
     "nvfp4_sr_rht": Recipe.of(_NVFP4, grad=_NVFP4_SR, rotate_wgrad=True),
     "nvfp4_square": Recipe.of(_NVFP4, weight=Operand(E2M1, "nvfp4_square")),
 }
 """Recipes by name. The hybrids have gradients in E5M2, as arXiv:2209.05433; "sr" rounds gradients
-stochastically, "rht" rotates dW, "square" has weights whose two copies agree (arXiv:2509.25149,
-arXiv:2502.20586)."""
+stochastically, "rht" rotates dW, "square" has weights whose two copies agree (arXiv:2509.25149)."""
 
 
 class LowBitLinear(nn.Linear):

@@ -233,8 +233,8 @@ figures.wrong_scale_picture(gradient)
 # any layout, but inside `as_on_cuda()` it raises CUDA's errors.
 
 # %%
+import torch.nn.functional as F
 from labkit.emulation import as_on_cuda
-from torch.nn import functional as F
 
 
 def scaled_matmul(a, b):
@@ -736,7 +736,7 @@ for name, cast in copies.items():
 # ### Ten seeds a recipe
 #
 # SQNR judges a cast; only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed share start and text. Lab 06's paired
-# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand.
+# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `fp8_tensorwise` is hybrid, `sr` rounds gradients stochastically, and `rht` rotates.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.recorded import mechanisms_table

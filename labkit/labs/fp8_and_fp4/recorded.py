@@ -141,12 +141,10 @@ MECHANISMS = (
     Mechanism(
         claim="Stochastic rounding of four-bit gradients trains better",
         pair=("nvfp4_sr", "nvfp4"),
-        only_if=("the scales are powers of two (MXFP4)", ("mxfp4_sr", "mxfp4")),
     ),
     Mechanism(
         claim="A random Hadamard rotation of dW's operands trains better",
         pair=("nvfp4_sr_rht", "nvfp4_sr"),
-        only_if=("the scales are powers of two (MXFP4)", ("mxfp4_sr_rht", "mxfp4_sr")),
     ),
     Mechanism(
         claim="Square blocks of weights, whose two copies agree, train better",

@@ -4,7 +4,7 @@
 import math
 
 import torch
-from torch.nn import functional as F
+import torch.nn.functional as F
 
 from labkit.formats import E2M1, quantize
 
