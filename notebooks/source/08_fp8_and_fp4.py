@@ -46,9 +46,10 @@ pd.DataFrame(peaks, index=gpus).map(lambda peak: "none" if math.isnan(peak) else
 
 # %% [markdown]
 # The peak doubles from BF16 to FP8, and again to FP4. An FP8 operand also takes half the bytes of BF16, in memory and between GPUs. The memory of training
-# shrinks less: per parameter, master weights (4 bytes), gradients (4) and Adam's moments (8) stay as they are. Only kept activations and gathered weights become smaller.
+# shrinks less: per parameter, master weights (4 bytes), gradients (4) and Adam's moments (8) stay as they are. Only kept activations, and weights that FSDP gathers, become smaller.
 #
-# FP8 needs Hopper, Ada, MI300 or later; block formats need Blackwell or MI350. Nothing in this lab ran on a GPU: formats are exact, sums are the CPU's.
+# FP8 needs Hopper, Ada, MI300 or later; matmuls in MX formats need Blackwell or MI350, and those in NVFP4 need Blackwell. This lab runs on the CPU. It rounds to each format exactly as a GPU would, but a GPU
+# may add in another order and precision.
 #
 # The cell stores both operands of the eight matmuls in the trained GPT's blocks in E4M3, and measures bits a character on unseen text.
 
@@ -62,15 +63,15 @@ train_text, test_text = shakespeare_split()
 scaled_fp8 = Recipe.of(Operand(E4M3, "tensorwise"))
 bits_fp32 = bits_per_character(trained_gpt(), test_text)
 bits_fp8 = bits_per_character(convert(trained_gpt(), scaled_fp8), test_text)
-print(f"FP32: {bits_fp32:.2f} bits a character, E4M3: {bits_fp8:.2f}")
+print(f"FP32: {bits_fp32:.3f} bits a character, E4M3: {bits_fp8:.3f}")
 claim("E4M3 costs less than 0.02 bits a character", bits_fp8 < bits_fp32 + 0.02)
 
 # %% [markdown]
-# A quarter of the bytes costs 0.6 % of the loss. `"tensorwise"` stands for the part that you will write: one scale for each tensor.
+# E4M3 takes a quarter of FP32's bytes for these operands, and costs 0.6 % more bits a character. `"tensorwise"` stands for the part that you will write: one scale for each tensor.
 #
 # ### A falling loss is not enough
 #
-# Training adds gradients. The cell trains a new GPT for 40 steps in FP32, and again with all operands in E4M3 *without* scales. `learn` is the usual loop. It also
+# Training also casts gradients, which are far smaller than weights and activations. The cell trains a new GPT for 40 steps in FP32, and again with all operands in E4M3 *without* scales. `learn` is the usual loop. It also
 # computes the share of nonzero elements in the weight gradients of the blocks.
 
 # %%
@@ -108,13 +109,13 @@ claim("in E4M3 without scales, every one is 0 at every step", nonzero_unscaled =
 figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 
 # %% [markdown]
-# Without scales no block ever received a gradient. E4M3's smallest value is 2⁻⁹ (0.00195), and magnitudes up to
-# half of it round to 0. The loss is a mean over 2,048 characters, so the gradient of each is smaller than that. The loss falls all the same, because
-# embeddings, norms, biases and the head stay in FP32 and learn alone. Before you trust an FP8 run, look at the share of zeros in each layer.
+# Without scales, no weight matrix in a block received a gradient. E4M3's smallest positive value is 2⁻⁹ (0.00195), and magnitudes up to half of it round to 0. The loss is a mean over 32 × 64 = 2,048 characters, so
+# each character's gradient is divided by 2¹¹, and here all of them are below 2⁻¹⁰ at the output of every matmul in a block. The loss falls all the same: the head, the embeddings, the final norm and the output biases
+# of the blocks get gradients in FP32 through the residual path. Before you trust an FP8 run, look at the share of zeros in each layer.
 #
 # ### Float8 tensors in PyTorch
 #
-# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch casts, copies and transposes them, but has little arithmetic for them.
+# `torch.float8_e4m3fn` and `torch.float8_e5m2` are dtypes for storage. PyTorch has little arithmetic for them.
 
 # %%
 x = torch.tensor([[0.3, -500.0], [2.0, math.inf]])
@@ -133,11 +134,11 @@ for name, call in calls.items():
         print(f"{name:14}", type(error).__name__, error)
 
 # %% [markdown]
-# There is no sum, and `@` rounds its result to FP8, which is seldom wanted. This PyTorch's cast saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
-# versions and libraries differ, so labkit's casts ask for `overflow=` in every call.
+# There is no sum, and on a CPU `@` rounds its result to FP8. The cast of torch 2.13 saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
+# versions and libraries differ, so labkit's casts require `overflow=`.
 #
-# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 codes, and then multiplies the result by one **descale** for each. Codes times descale give the tensor.
-# Transformer Engine's *scale* is the reciprocal, so check which of the two a library takes.
+# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 codes, and then multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
+# Transformer Engine calls the reciprocal the *scale*, and so does this lab: codes = x × scale, descale = 1 / scale.
 #
 # ### Exercise: to FP8
 #
@@ -209,18 +210,18 @@ def db():
 
 # %% [markdown]
 # It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
-# INT8 has equal steps, so a scale that is half as large doubles the error.
+# INT8 has equal steps, and a scale that is half as large doubles the step.
 
 # %% tags=["nbval-ignore-output"]
 figures.wrong_scale_picture(gradient)
 
 # %% [markdown]
-# To the right the scale is too large and the largest values clip: at a factor of 4 only 15 dB are left, in every format. So leave **headroom**: a scale 2 or 4 times below the largest that fits
-# is almost free.
+# To the right the scale is too large and the largest values clip: at a factor of 4 only 14 to 15 dB are left. `to_fp8` measures each tensor and cannot clip. Where a scale is chosen before the tensor is known, leave
+# **headroom**: a scale 2 or 4 times below the largest that fits is almost free.
 #
 # ### The three matmuls of a linear layer
 #
-# Let x have the shape (N, K) and w the shape (M, K). Each of the three matmuls sums over another axis:
+# Let x have the shape (N, K) and w the shape (M, K). Each of the three matmuls sums over a different axis:
 #
 # | matmul | computes | sums over |
 # |---|---|---|
@@ -249,10 +250,9 @@ def scaled_matmul(a, b):
 codes, descale = cast(torch.ones(32, 64), torch.float8_e4m3fn)
 try:
     with as_on_cuda():
-        scaled_matmul((codes, descale), (codes, descale))
         scaled_matmul((codes.t(), descale), (codes.t(), descale))
 except RuntimeError as error:
-    print("The second call raises:", error)
+    print(error)
 
 
 # %% [markdown]
@@ -262,8 +262,9 @@ except RuntimeError as error:
 #
 # - **Input:** `x` of shape (N, K), `w` of shape (M, K) and, in `backward`, the gradient `g` of shape (N, M): all float32, with N, K and M multiples of 16.
 # - **Output:** `forward` returns `x @ w.T`; `backward` returns the gradients of `x`, `g @ w`, and of `w`, `g.T @ x`. All are float32.
-# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe of lab 02), each with `cast`. Every matmul goes through `scaled_matmul`.
+# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe of lab 02), each with `cast`, which is your `to_fp8`. Every matmul goes through `scaled_matmul`.
 # - The check applies CUDA's layout rules: the codes that you pass to `scaled_matmul` are row-major, that is contiguous.
+# - **Example:** for 16 × 16 matrices, x of ones, w of twos and g of threes, `y` is 32, the gradient of x is 96 and that of w is 48 everywhere.
 
 
 # %% exercise="fp8-matmul"
@@ -311,7 +312,7 @@ check_fp8_matmul(Fp8Matmul)
 # `x`. Return one gradient for each argument of `forward`.
 # </details>
 #
-# Now the run without scales again, with your matmul in all eight layers. torchao's `Float8Linear` works like the class below.
+# Now repeat the 40 steps with your scaled matmul in all eight linear layers of the blocks. torchao's `Float8Linear` works like the class below.
 
 # %%
 Matmul = yours(Fp8Matmul, ours.Fp8Matmul)
@@ -335,15 +336,15 @@ claim(
     f"{whose(Matmul)} FP8 matmuls stay within 0.03 nats of FP32",
     abs(with_scales[-1] - in_fp32[-1]) < 0.03,
 )
-claim("99 % of its weight gradients are not 0", nonzero_scaled > 0.99)
+claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.99)
 
 # %% [markdown]
-# One scale a tensor is enough here: the hidden layers learn, and the loss is FP32's.
+# One scale a tensor is enough here: the layers in the blocks learn, and the last loss is within 0.03 nats of FP32's.
 #
 # ### Delayed scaling
 #
 # *Optional.* `to_fp8` reads the tensor twice: for its largest magnitude and for the cast. **Delayed scaling**, Transformer Engine's first recipe, casts with a scale from
-# earlier steps and notes the magnitude for later ones. A value above the whole history clips, so a `margin` leaves headroom. The history is state: save it
+# earlier steps and records this step's magnitude in the same pass. A value above the whole history clips, so a `margin` leaves headroom. The history is state: save it
 # in checkpoints, and do not update it in evaluation.
 #
 # ### Exercise: delayed scaling
@@ -363,7 +364,7 @@ claim("99 % of its weight gradients are not 0", nonzero_scaled > 0.99)
 # - **Input:** `largest` is the format's largest value, such as 448.0; `length` is how many magnitudes the history holds; `margin` is a whole number.
 # - **Output:** `(codes, descale)`, both of this step: `codes.float() * descale` is close to `x`, as far as `x` stays below ±`largest` × `descale`. Beyond, codes saturate.
 # - The scale is `largest / max(history) / 2**margin`. It is 1 at first and stays as it was while the history holds only zeros.
-# - A largest magnitude that is inf or NaN is not stored. The codes of inf and NaN are not checked.
+# - After a largest magnitude that is inf or NaN, history and scale stay as they are. The codes of inf and NaN are not checked.
 # - **Example:** with largest 448, length 2 and margin 0, tensors with the largest magnitudes 1, 2 and 4 are cast with scales 1, 448 and 224.
 
 
@@ -399,8 +400,8 @@ check_delayed(Delayed)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the published lines with a pencil: at
-# which steps do they differ?
+# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the published lines: which descale do they return at step 1, and what
+# is 1 / scale at step 2?
 # </details>
 # <details><summary>Hint 3</summary>
 #
@@ -409,8 +410,8 @@ check_delayed(Delayed)
 #
 # ### Narrow accumulators
 #
-# *Optional.* Sums are narrow too. DeepSeek-V3's report finds that Hopper's FP8 units keep about 14 bits of a running sum, and therefore moves it to float32 every 128 products. The cell
-# computes two models of such a unit, for positive products, the worst case: one truncates after each product, and one adds 32 products exactly before it truncates.
+# *Optional.* Sums are narrow too. DeepSeek-V3's authors found that Hopper's FP8 units keep about 14 bits of a running sum. Their kernels therefore **promote** the sum: they add it to a float32 sum every 128 products. The cell
+# computes two models of such a unit, for positive products, where every truncation errs in the same direction. One truncates after each product; the other adds 32 products exactly before it truncates.
 
 # %%
 intervals = (32, 128, 512, 1024, 4096)
@@ -423,8 +424,8 @@ for name, errors in {"after each product": each, "after 32 products": many}.item
 figures.accumulator_picture(each, many)
 
 # %% [markdown]
-# Moving the sum to float32 (**promotion**) repairs both. For an error below 0.1 %, the first model needs it every 128 products and the second every 1,024. How the hardware adds is not published, so 128
-# cannot be derived here. In DeepSeek's experiments it was the shortest interval that costs little time.
+# Promotion every 128 products cuts the error about 100-fold in the first model and 24-fold in the second. For an error below 0.1 %, the first needs it every 128 products and the second every 1,024. How the hardware adds is
+# not published, so 128 cannot be derived here. In DeepSeek's experiments it was the shortest interval that costs little time.
 #
 # **Stop here** if you like. Sitting B, on blocks and four bits, begins with a cell of its own.
 #
@@ -443,7 +444,7 @@ from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, ch
 #
 # With one scale, the largest magnitude becomes the format's largest value. In E4M3 another value survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, with the magnitudes
 # 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0: one outlier empties the tensor. **Block scaling** gives a scale to each block of 16 or 32 neighbours along
-# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0; then switch from one scale to blocks.
+# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0, with one scale and with blocks.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
@@ -451,7 +452,7 @@ from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
 BlockBench()
 
 # %% [markdown]
-# The table casts sitting A's gradient. Its largest magnitude is 750 times its median. `mx` and `nvfp4` are the block formats of hardware.
+# The table casts sitting A's gradient, whose largest magnitude is 750 times the median magnitude.
 
 # %%
 import pandas as pd
@@ -474,16 +475,16 @@ def facts(cast):
     return f"{cast.bits_per_value:.2f}", f"{zeros:.0%}", f"{sqnr(gradient, stored):.1f}"
 
 
-columns = ["bits a value", "became 0", "SQNR, dB"]
-pd.DataFrame({name: facts(cast) for name, cast in casts.items()}, index=columns).T
+rows = {name: facts(cast) for name, cast in casts.items()}
+pd.DataFrame(rows, index=["bits a value", "became 0", "SQNR, dB"]).T
 
 # %% [markdown]
-# In FP4, blocks halve the zeros. In FP8 they gain nothing on this tensor: E4M3 has enough range with one scale, and MXFP8 is even worse. The next section says why.
+# In FP4, blocks halve the zeros. In FP8 they gain no SQNR on this tensor: with one scale only 4 % become 0, and MXFP8 even loses 2.4 dB. The next section says why.
 #
 # ### MX: a power of two for 32 values
 #
 # The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three rules choose it from the block's
-# largest magnitude, *amax*. For amax = 3.9 in E4M3:
+# largest magnitude, *amax*, and a library uses one of them. For amax = 3.9 in E4M3:
 #
 # - **floor**, the specification's: 3.9 lies in 2¹ to 2² and 448 in 2⁸ to 2⁹, so the scale is 2⁻⁷. 3.9 / 2⁻⁷ is 499 and clips to 448, an error of 10 %.
 # - **up**: the smallest scale without clipping, 2⁻⁶.
@@ -501,7 +502,7 @@ rules = {
 pd.DataFrame(rules).T
 
 # %% [markdown]
-# In MXFP8, clipping costs more than 1 dB. NVIDIA saw large runs diverge with the floor rule, and rounds up (arXiv:2506.08027). In MXFP4, rounding up gains nothing: fewer values clip, but more become 0.
+# In MXFP8, clipping costs more than 1 dB. NVIDIA reports that pre-training can diverge with the floor rule, and rounds up (arXiv:2506.08027). In MXFP4, rounding up hardly matters: fewer values clip, but more become 0.
 #
 # ### Exercise: an MXFP8 cast
 #
@@ -552,7 +553,7 @@ check_mx_block(to_mx)
 #
 # ### NVFP4: two scales, and FP4 values
 #
-# With a power of two, a block's largest value lands anywhere from 4 to 8 on E2M1's grid. **NVFP4** stores the block scale in E4M3, which has mantissa bits, so it lands near 6; and a block has
+# With the floor rule, a block's largest value is anywhere from 4 to 8 after the division, and E2M1 ends at 6. **NVFP4** stores the block scale in E4M3, whose mantissa bits put the block's largest value near 6; and a block has
 # 16 values. But E4M3 reaches only from 2⁻⁹ to 448, and this gradient needs block scales below 2⁻¹². So a second scale, a float32 number for the tensor, brings the largest block scale to 448.
 
 # %%
@@ -560,7 +561,7 @@ without = nvfp4(gradient, tensor_scale=False, overflow="saturate").dequantize()
 print(f"without the tensor's scale: {(without == 0).double().mean():.1%} of the codes are 0")
 
 # %% [markdown]
-# `fp4(x)` rounds float32 values to E2M1, whose magnitudes are 0, 0.5, 1, 1.5, 2, 3, 4 and 6. PyTorch has no arithmetic for this format, so the values
+# `fp4(x)` rounds float32 values to E2M1. PyTorch has no arithmetic for this format, so the values
 # stay in float32. What lies above 6 becomes 6.
 
 # %%
@@ -580,7 +581,7 @@ def fp4(x):
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor
 #   with one value. `x` is close to values × block scale × tensor scale.
 # - `tensor_scale` is the largest magnitude of `x` divided by 448 × 6, so that the block that holds it has the block scale 448.
-# - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to 2**-6 .. 448, and cast to E4M3. 2**-6 is E4M3's smallest normal value.
+# - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to 2**-6 .. 448, and cast to E4M3. 2**-6 is E4M3's smallest normal value; below it E4M3 loses precision.
 # - Divide the block by the scales as *stored*, not by the unrounded ones, and round with `fp4`.
 # - **Example:** let the largest magnitudes of two blocks be 3 and 0.3. `tensor_scale` is 3 / 2688. The block scales are 448 and 44, the E4M3 value next to 44.8. In the second block 0.1 becomes 2.
 # - **Edge cases:** a block of zeros; tensors whose values are all near 1e-5 or near 1e4.
@@ -627,8 +628,8 @@ claim(f"{whose(to_four_bits)} codes are those of labkit.formats.nvfp4", same)
 # %% [markdown]
 # ### Stochastic rounding of gradients
 #
-# A gradient that rounds to 0 does so at every step, and its weight never moves. **Stochastic rounding** (lab 03) chooses between the two neighbours by chance, so that the mean is right. NVFP4 recipes
-# use it for gradients. To nearest, NVFP4 keeps this gradient with 21.3 dB.
+# Rounded to nearest, every small element of a gradient becomes 0, and however many steps you add up, its contribution is lost. **Stochastic rounding** (lab 03) chooses between the two neighbours by chance, so that the mean is
+# right. NVFP4 recipes use it for gradients. To nearest, NVFP4 keeps this gradient with 21.3 dB.
 
 
 # %% predict="stochastic-once"
@@ -662,12 +663,12 @@ for count in (1, 4, 16):
 
 
 # %% [markdown]
-# MXFP4 gains less: its floor rule clips, and a clipped value is not rounded by chance.
+# MXFP4 gains less, because a clipped value is not rounded by chance.
 #
 # ### A rotation before the cast
 #
-# A **random Hadamard transform** (RHT) multiplies each group of 16 values by an orthogonal matrix H, of ±1/4 with random signs, and so spreads an outlier over its group. NVFP4's recipe
-# rotates both operands of the weight gradient's matmul along the tokens, where H cancels: (Hg)ᵀ(Hx) = gᵀx. The cell rotates the gradient along the tokens, casts it and rotates it back.
+# A **random Hadamard transform** (RHT) multiplies each group of 16 values by a Hadamard matrix H, with orthogonal rows of ±1/4 and random signs for its columns, and so spreads an outlier over its group. NVFP4's recipe
+# rotates both operands of the weight gradient's matmul along the tokens, where H cancels: (Hg)ᵀ(Hx) = gᵀx. The cell rotates the gradient along the tokens, casts it in blocks of tokens and rotates it back.
 
 # %%
 from labkit.training.low_bit import hadamard
@@ -695,8 +696,8 @@ def gains():
 
 
 # %% [markdown]
-# One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value near 6, so an outlier is stored with an error of at most 6 %, and rotation gives this up.
-# MXFP4 may clip an outlier by a quarter, and rotation spreads that error.
+# One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. MXFP4's power of two leaves it to E2M1's coarse steps, with an error of up to a
+# quarter. After the rotation the values are nearly normally distributed, and each format has the SQNR that it has for such values: about 19 and 20 dB.
 
 # %%
 for name, cast in fp4_casts.items():
@@ -706,7 +707,7 @@ for name, cast in fp4_casts.items():
 # ### Two copies of one weight
 #
 # Blocks lie along the summed axis: K in the forward matmul, M in that for the gradient of x. So a weight is cast twice, along its rows and along its columns. Where the two
-# copies differ, the backward pass differentiates another weight than the forward pass used.
+# copies differ, the backward pass multiplies the gradient by another weight than the forward pass multiplied x by.
 
 # %%
 from labkit.training import bits_per_character, trained_gpt
@@ -715,28 +716,25 @@ from labkit.training.data import shakespeare_split
 test_text = shakespeare_split()[1]
 weight = trained_gpt().blocks[1].feed_forward[0].weight.detach()
 copies = {
-    "E4M3, 32, float32 scales": lambda axis: scaled(
-        weight, E4M3, granularity="block", block=32, axis=axis, overflow="saturate"
-    ),
-    "E4M3, 32, scales 2**k": lambda axis: mx(
-        weight, E4M3, rule="up", axis=axis, overflow="saturate"
-    ),
-    "NVFP4, 16": lambda axis: nvfp4(weight, axis=axis, overflow="saturate"),
-    "NVFP4, 16 x 16": lambda axis: nvfp4(weight, square=True, axis=axis, overflow="saturate"),
+    "E4M3, 32, float32 scales": partial(scaled, weight, E4M3, granularity="block", block=32),
+    "E4M3, 32, scales 2**k": partial(mx, weight, E4M3, rule="up"),
+    "NVFP4, 16": partial(nvfp4, weight),
+    "NVFP4, 16 x 16": partial(nvfp4, weight, square=True),
 }
 for name, cast in copies.items():
-    rows, columns = cast(1).dequantize(), cast(0).dequantize()
+    rows, columns = (cast(axis=axis, overflow="saturate").dequantize() for axis in (1, 0))
     differ = (rows != columns).double().mean()
     print(f"{name:26} {differ:4.0%} of the values differ, {sqnr(weight, rows):.1f} dB")
 
 # %% [markdown]
-# There are two remedies. Scales 2ᵏ change only the exponent of a code, so the copies agree unless a value clips or becomes subnormal. NVFP4's scales are no powers of two, so its recipe has **square
+# There are two remedies. In E4M3, scales 2ᵏ change only the exponent of a code, so the copies agree unless a value clips or becomes subnormal. NVFP4's scales are no powers of two, so its recipe has **square
 # blocks** for weights, at a cost of 1.5 dB.
 #
 # ### Ten seeds a recipe
 #
-# SQNR judges a cast; only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed share start and text. Lab 06's paired
-# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `fp8_tensorwise` is hybrid, `sr` rounds gradients stochastically, and `rht` rotates.
+# Only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed start from the same weights and read the same text. Lab 06's paired
+# verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `tensorwise` is one scale a tensor, `fp8_` is hybrid, `mx` uses the floor rule, `sr` rounds gradients stochastically, `rht` rotates,
+# and `square` has 16 × 16 blocks of weights.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.recorded import mechanisms_table
@@ -745,24 +743,24 @@ from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 gaps_picture()
 
 # %% [markdown]
-# The table asks whether the recipe with a published mechanism beats the one without it. *Mechanism visible*: it does, by the verdict. *Visible only if*: it does under the condition named.
-# *Not visible at this scale*: neither.
+# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: so under the condition named. *Not visible at this scale*: no such advantage was
+# found, which does not prove that there is none.
 
 # %%
 mechanisms_table()
 
 # %% [markdown]
-# At this scale one scale a tensor rescues E4M3, blocks matter in four bits, and NVFP4's scales beat MXFP4's. E5M2 for gradients, stochastic rounding and rotation are not visible. None of this confirms or
-# refutes what was claimed of 12 B parameters and 10 trillion tokens: in a long run small errors of one sign add up, and large models have larger outliers. 300 steps of a small GPT show neither.
+# In these runs one scale a tensor rescues E4M3, and FP8 then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage. This
+# does not refute what NVIDIA reports for NVFP4 with 12 B parameters and 10 trillion tokens: over a long run small errors of one sign add up, and large models have larger outliers. 300 steps of a small GPT show neither.
 #
 # ### Exercise: choose a recipe
 #
 # *12 minutes, optional, 6 words.* A linear layer has three matmuls: `y = x @ w.T`, `dX = grad @ w` and `dW = grad.T @ x`. `recipe` says in which format each
-# of their six operands is stored. `quality` casts one real batch of the trained GPT so, and gives the SQNR of the three results in dB. It is not a training
+# of their six operands is stored. `quality(recipe)` stores the operands of one layer of the trained GPT, from one real batch, in these formats, and gives the SQNR of y, dX and dW in dB. It is not a training
 # run: use it to choose what is worth one.
 #
 # - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values.
-# - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW, which the optimizer adds up.
+# - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW. These goals are made up for the exercise.
 # - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 
 # %%
@@ -791,7 +789,7 @@ check_recipe(recipe)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Try one operand at a time: `quality(recipe | {"dx_grad": "mxfp4"})`. The weaker of two operands decides the result. Which format of 8 bits and which of
+# Try one operand at a time: `quality(dict.fromkeys(OPERANDS, "e4m3") | {"dx_grad": "mxfp4"})`. The weaker of two operands decides the result. Which format of 8 bits and which of
 # about 4 loses least?
 # </details>
 # <details><summary>Hint 3</summary>
@@ -802,19 +800,19 @@ check_recipe(recipe)
 #
 # ### What real stacks do in 2026
 #
-# Recipes choose between three kinds of scales. *Delayed* scales need one pass, but a jump clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms its own block, at the cost of the scales
-# and of transposed copies. Accumulation and master weights stay in FP32 with all three.
+# Scales are of three kinds. *Delayed* scales need one pass, but a sudden larger value clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms only its own block, at the cost of the scales
+# and of transposed copies. With all three, master weights stay in FP32, and matmuls return sums in FP32 or BF16.
 #
 # | stack | formats and scales |
 # |---|---|
-# | torchao `float8` | E4M3 for all operands with a scale 2ᵏ a row (`rowwise`), or one scale a tensor; MXFP8 and NVFP4 are prototypes |
-# | TorchTitan | torchao by configuration; `filter_fqns` leaves out `output` and small layers |
+# | torchao `float8` | `rowwise`: E4M3 for all operands, a scale 2ᵏ a row; `tensorwise` (default): one scale a tensor, hybrid; MXFP8 and NVFP4 are prototypes |
+# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `output`, and with `auto_filter_small_kn` small ones |
 # | Transformer Engine | `DelayedScaling` and `Float8CurrentScaling` (hybrid), `Float8BlockScaling`, `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
-# | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and attention stay wider |
+# | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and the attention operators stay wider |
 # | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
 #
-# *Hybrid* is E4M3 forward and E5M2 for gradients. Left out everywhere are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. If torchao is installed, the cell
-# converts the GPT's other layers and measures it (FP32: 2.104). Otherwise it says how to install torchao.
+# *Hybrid* is E4M3 forward and E5M2 for gradients. Usually left out are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. With torchao, the cell converts all layers of the GPT but the head
+# and measures its bits a character (FP32: 2.104). Without, it says how to install torchao.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -836,8 +834,8 @@ except ImportError as error:
 # %% [markdown]
 # ### Your GPT
 #
-# *Optional.* Your GPT's row in the course's ledger: the eight weights of its blocks in each format, and everything else in FP32. The last column is a bound: the time in which a B200 reads the weights
-# of an 8 B model, once for each token.
+# *Optional.* The course's ledger for your GPT: the eight weight matrices of its blocks in each format, and everything else in FP32. The last column is a lower bound for another model: the time in which a B200 reads the weights
+# of 8 B parameters, once for each token.
 
 # %%
 from labkit.devices.roofline import roofs
@@ -854,7 +852,7 @@ formats = {
     "BF16": (16, lambda weight: weight.bfloat16().float()),
     "E4M3, one scale": (8, lambda weight: scaled(weight, E4M3, overflow="saturate").dequantize()),
     "MXFP4": (4.25, lambda weight: mx(weight, E2M1, overflow="saturate").dequantize()),
-    f"NVFP4, {whose(to_four_bits)} `to_nvfp4`": (4.5, by_yours),
+    f"NVFP4, {whose(to_four_bits)} cast": (4.5, by_yours),
 }
 (b200,), ledger = roofs("fp8", devices=["B200 SXM"]), {}
 for name, (bits_a_value, cast) in formats.items():
@@ -863,13 +861,13 @@ for name, (bits_a_value, cast) in formats.items():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = cast(module.weight.data)
             kilobytes += module.weight.numel() * bits_a_value / 8e3
-    quality = bits_per_character(model, test_text)
+    bits = bits_per_character(model, test_text)
     ms = 8e9 * bits_a_value / 8 / b200.bandwidth * 1e3
-    ledger[name] = f"{kilobytes:.0f}", f"{quality:.3f}", f"{ms:.2f}"
+    ledger[name] = f"{kilobytes:.0f}", f"{bits:.3f}", f"{ms:.2f}"
 pd.DataFrame(ledger, index=["kB of weights", "bits a character", "ms a token, 8 B"]).T
 
 # %% [markdown]
-# The GPT was not trained for four bits. Lab 09 rounds such weights better, and fine-tunes what rounding lost.
+# The GPT was not trained for four bits. Lab 09 rounds such weights better, and wins back by fine-tuning what rounding lost.
 #
 # ### Say it
 #

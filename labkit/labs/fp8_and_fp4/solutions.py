@@ -114,10 +114,10 @@ recipe = {
 
 EXPLANATIONS = {
     "wrong-scale": r"""It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
-INT8 has equal steps, so a scale that is half as large doubles the error.""",
+INT8 has equal steps, and a scale that is half as large doubles the step.""",
     "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
 steps. So the SQNR of one batch cannot judge stochastic rounding.""",
-    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. NVFP4's block scale puts a block's largest value near 6, so an outlier is stored with an error of at most 6 %, and rotation gives this up.
-MXFP4 may clip an outlier by a quarter, and rotation spreads that error.""",
+    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. MXFP4's power of two leaves it to E2M1's coarse steps, with an error of up to a
+quarter. After the rotation the values are nearly normally distributed, and each format has the SQNR that it has for such values: about 19 and 20 dB.""",
 }
 """What stands behind each prediction."""
