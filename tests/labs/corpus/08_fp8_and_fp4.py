@@ -465,7 +465,7 @@ class Fp8Matmul(ours.Fp8Matmul):
 
 
 # %% wrong fp8-matmul: E5M2 for x
-#    says: is right for x in E5M2 and w in E4M3; E4M3 and E4M3 are asked for
+#    says: is right for x in E5M2 and w in E4M3; E4M3 and E4M3, each with its scale, are asked for
 class Fp8Matmul(ours.Fp8Matmul):
     @staticmethod
     def forward(ctx, x, w):
