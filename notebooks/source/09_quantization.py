@@ -176,13 +176,12 @@ def product():
 # on x86 processors without VNNI instructions it saturates in between and is wrong.
 
 # %% [markdown]
-# Each code stands for a value, so the zero point must be subtracted before the product. For row i of the weight, with the
-# scale of x and one scale for the row,
+# In a linear layer on codes, x has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. So
 #
-# y = sx × sw[i] × Σ (x − zx) × w + bias.
+# y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. If the bias is stored as an integer multiple of sx × sw[i], it joins that sum. The output gets a grid of its own, so one multiplication by
-# sx × sw[i] / sy leads from the sum to the output's codes. If calibration looked behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output has its own grid, and one multiplication by
+# sx × sw[i] / sy turns the sum into the output's codes. If calibration measured the output behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
@@ -198,6 +197,7 @@ def product():
 # - **Example:** x = [[130, 120]], w = [[2, 1]], bias = [0.3], sx = 0.5, zx = 128, sw = [0.25], lo = -2, hi = 3. The sum is 2 * 2 - 8 = -4, the
 #   bias adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196 and zy = 102.
 # - **Edge case:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer.
+
 
 # %% exercise="integer-linear"
 def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
@@ -237,9 +237,9 @@ check_integer_linear(integer_linear)
 # %% [markdown]
 # ### Integers only: the digit reader
 #
-# The cell trains a digit reader in FP32, records the ranges of its layers on 256 training images, and then runs it with
-# `integer_linear`: the output codes of one layer are the input codes of the next. This is **static** quantization. A **dynamic** one measures lo and hi on each batch
-# instead. Compare both on images that are up to five times brighter than the calibration's.
+# The cell trains a digit reader in FP32, records the ranges of its layers on 256 training images, and runs it in integers: the output codes of one layer are
+# the input codes of the next. These ranges are **static**. **Dynamic** ones are measured on each batch. Compare both on images that are up to five times brighter than those
+# of the calibration.
 
 # %%
 from labkit.training.data import batches, digits
@@ -274,7 +274,11 @@ in_integers = yours(integer_linear, ours.integer_linear)
 @torch.no_grad()
 def read(images, spans):
     grid = choose(*spans[0], bits=8, symmetric=False)
-    x, scale, zero = quantize_affine(images.flatten(1), grid), grid.scale.item(), int(grid.zero_point)
+    x, scale, zero = (
+        quantize_affine(images.flatten(1), grid),
+        grid.scale.item(),
+        int(grid.zero_point),
+    )
     for layer, (lo, hi) in zip(layers, spans[1:]):
         rows = layer.weight.abs().amax(dim=1) / 127
         w = (layer.weight / rows[:, None]).round().to(torch.int8)
@@ -284,24 +288,31 @@ def read(images, spans):
 
 calibrated = ranges(data.train_images[:256])
 answers = read(data.test_images, calibrated)
-print("answers that differ from FP32's:", (answers != reader(data.test_images).argmax(1)).sum().item(), "of 359")
+print(
+    "answers that differ from FP32's:",
+    (answers != reader(data.test_images).argmax(1)).sum().item(),
+    "of 359",
+)
 
 # %% tags=["nbval-ignore-output"]
 print("brightness   FP32   static   dynamic")
 for brightness in (1, 2, 5):
     images = brightness * data.test_images
     found = reader(images).argmax(1), read(images, calibrated), read(images, ranges(images))
-    print(f"{brightness:10}", *(f"{100 * (a == data.test_labels).double().mean():6.1f} %" for a in found))
+    print(
+        f"{brightness:10}",
+        *(f"{100 * (a == data.test_labels).double().mean():6.1f} %" for a in found),
+    )
 
 # %% [markdown]
-# Static integers lose accuracy when the activations outgrow the calibration's range and saturate. Dynamic ranges follow the data, but they cost a pass over
-# each activation, and need the float outputs that they measure. So convolutional networks on small devices are usually static, and matmuls of language models dynamic, with one scale a token.
-# The multiplier sx × sw / sy is stored as an integer and a shift on devices without floats (Jacob et al., section 2.2).
+# With static ranges, activations beyond the calibration's saturate. Dynamic ranges follow the data, but they must be measured on float outputs, in one more pass over
+# each activation. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
+# (A device without floats stores the multiplier sx × sw / sy as an integer and a shift.)
 #
 # ### Training with the rounding
 #
-# At 2 bits, with the codes −1, 0 and 1, rounding after training costs this reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
-# training can adapt. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
+# At 2 bits, with the codes −1, 0 and 1, rounding costs this reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
+# training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
 
 
 # %%
@@ -340,12 +351,13 @@ def accuracy():
 
 
 # %% [markdown]
-# It rises, here from about 270 to 315 of 359, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
-# does not prove that every part of a network learns: look at the parts.
+# It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
+# does not prove that every part of a network learns.
 
 # %% [markdown]
 # The **straight-through estimator** (STE) rounds in the forward pass and treats `round` as the identity in the backward pass: `w + (two_bits(w) - w).detach()` has
 # the value of `two_bits(w)` and the gradient of w.
+
 
 # %%
 def straight_through(w):
@@ -368,6 +380,7 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 # - **Gradient:** that of the output passes unchanged where the code did not have to be clamped, and is 0 elsewhere.
 # - **Example:** with scale 0.1, zero 0 and codes from -8 to 7, 0.26 becomes 0.3 with gradient 1, and 5.0 becomes 0.7 with gradient 0.
 # - **Not tested:** values within half a step of the ends of the grid, where torch's own functions differ.
+
 
 # %% exercise="fake-quant"
 def fake_quant(x, scale, zero, low, high):
@@ -416,8 +429,8 @@ from labkit.training import bits_per_character, trained_gpt
 # %% [markdown]
 # ### Who shares a scale
 #
-# With one scale a matrix, a single large weight makes the steps coarse for all rows. With one scale a row, or a **group** of neighbouring
-# weights of a row, it spoils only its own. The scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight for its scale.
+# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale a row, or one for a **group** of neighbouring
+# weights in a row, it makes them coarse only there. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
 # The cell rounds all eleven matrices to four bits.
 
 # %%
@@ -434,16 +447,16 @@ for group in ("tensor", "row", 32, 16):
     print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
 
 # %% [markdown]
-# FP32 has 2.10. Rows cost almost nothing and remove three quarters of the loss, and smaller groups buy a little more with more bits. 7B models commonly use groups of 128: 4.125 bits a weight.
+# FP32 has 2.10. Rows cost 0.2 bits a weight and remove almost three quarters of the loss. Groups remove more and cost more. Large models commonly use groups of 128, which cost 0.125 bits.
 #
 # ### GPTQ: round one column, correct the others
 #
-# Rounding to nearest treats each weight alone, but the network needs the *output* of the layer. Suppose two inputs are always equal, both weights are 0.4, and the scale is
-# 1. Nearest gives 0 and 0, so the output is 0 instead of 0.8. If you first round one weight to 0 and then move the other to 0.8, it rounds to 1: the output is off by 0.2 only.
+# Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal, both weights are 0.4, and the scale is
+# 1. Nearest gives 0 and 0: the output is 0 for 0.8. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
 #
-# **GPTQ** does this with all columns and real inputs X. After it has rounded a column, it moves the columns to the right so that
-# the squared error of X @ W.T is as small as it can be. This is a least-squares problem for each column, and all of their solutions stand in one
-# Cholesky factor of the inverse of H = XᵀX. That is why the exercise needs no solver.
+# **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it moves the columns to the right so that
+# the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. All their solutions stand in one
+# Cholesky factor of the inverse of H = XᵀX, so no solver is needed.
 #
 # ### Exercise: GPTQ
 #
@@ -460,6 +473,7 @@ for group in ("tensor", "row", 32, 16):
 #   becomes 0.7 - 0.396 and is rounded down: [[1, 0]].
 # - **Edge cases:** an input that is always 0, fewer inputs than columns, and weights beyond seven steps, whose error counts like any
 #   other. The damping makes H invertible in the first two.
+
 
 # %%
 def nearest(w, scale):
@@ -504,9 +518,8 @@ check_gptq(gptq)
 # </details>
 
 # %% [markdown]
-# The inputs X come from calibration: what each layer reads while the GPT sees 8,192 characters of its training text. Take the first layer
-# of the first feed-forward block and compare GPTQ with nearest, by the error of the weights, |Q − W|, and by the error of the
-# outputs, |X (Q − W).T|.
+# X comes from calibration: what each layer reads while the GPT sees 8,192 characters of its training text. In the first feed-forward layer,
+# compare GPTQ with nearest by the error of the weights, |Q − W|, and by the error of the outputs, |X @ (Q − W).T|.
 
 # %%
 from labkit.labs.quantization.weights import layer_inputs, scales_for
@@ -538,8 +551,8 @@ def errors():
 
 
 # %% [markdown]
-# Here the weights' error is 1.4 times nearest's, and the outputs' error 0.73 times. Nearest already has the smallest error that this grid allows for each weight, so every
-# other choice is worse for the weights. GPTQ accepts that, because it minimizes the outputs' error.
+# The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
+# other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.
 
 # %% [markdown]
 # The figure compares both errors with nearest's, which is 1, in the eight layers of the blocks.
@@ -550,8 +563,9 @@ figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, 
 # %% [markdown]
 # ### Your GPT: under 75 kB
 #
-# The parcel: four bits for the eight matrices of the blocks, INT8 with one scale a row for both embeddings and the head, FP16 for scales, biases and
-# norms. The table gives the bytes and the loss of four ways to choose the 4-bit codes.
+# Pack the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
+# norms in FP16. The table compares four ways to choose the 4-bit codes.
+
 
 # %%
 def parcel(method, group):
@@ -581,16 +595,16 @@ claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The limit is reached: 72 kB instead of 452 kB, for 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, and needs 4 kB less.
-# What GPTQ gains depends on the calibration text: with 64 characters instead of 8,192 it is *worse* than nearest.
+# The limit is reached: 72 kB for 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
+# GPTQ depends on the calibration text: if it sees 64 characters instead of 8,192, it is *worse* than nearest (0.16 against 0.11 with one scale a row).
 #
 # ### Outliers, with and without
 #
-# So far activations stayed in floats: **W4A16**, four-bit weights and 16-bit activations. **W8A8** rounds weights and activations to INT8, so that the matmul runs in integers. In large language models this often
-# fails, because a few channels of the activations are tens of times larger than the others (LLM.int8) and take all the codes of a shared scale. **SmoothQuant** divides such channels by a number and multiplies the next weight's columns by it.
+# Only weights were rounded so far (**W4A16**: four-bit weights, 16-bit activations). **W8A8** rounds activations to INT8 too, so that matmuls run in integers. In large language models that can
+# fail: a few channels of the activations are tens of times larger than the others (LLM.int8), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
 #
-# Does this GPT need that? The cell measures W8A8 with one scale for a whole activation: as trained, and after we *plant* outliers. Planting multiplies two channels of each norm before a layer by
-# 30 and divides the layer's columns by 30, which changes nothing in FP32.
+# Does this GPT need that? The cell measures W8A8 on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
+# 30, and the next layer's columns divided by 30, which changes nothing in FP32.
 
 # %%
 from labkit.labs.quantization.weights import plant_outliers
@@ -605,7 +619,9 @@ def pairs(model):
 
 def w8a8(model):
     """Bits a character with INT8 weights (a scale a row) and inputs (a scale a tensor)."""
-    model = with_weights(model, {n: group_quantize(m.weight, bits=8) for n, m in matrices(model).items()})
+    model = with_weights(
+        model, {n: group_quantize(m.weight, bits=8) for n, m in matrices(model).items()}
+    )
     for layer in model.modules():
         if isinstance(layer, torch.nn.Linear):
             layer.register_forward_pre_hook(lambda _, args: (eight_bits(args[0]),))
@@ -625,7 +641,7 @@ for name, model in networks.items():
     print(f"{name:11} FP32 {bits_per_character(model, test):.2f}   W8A8 {w8a8(model):.2f}")
 
 # %% [markdown]
-# As trained, W8A8 costs 0.005 bits: there is nothing to repair. After planting it costs 0.40.
+# As trained, W8A8 costs 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
 #
 # ### Exercise: smooth
 #
@@ -637,6 +653,7 @@ for name, model in networks.items():
 #   linear's output stays what it was. Nothing is returned.
 # - **Example:** a channel with amax 16 whose largest weight is 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
 # - **Edge case:** if amax[j] or the whole column is 0, any positive s[j] is right. All values stay finite.
+
 
 # %% exercise="smooth"
 @torch.no_grad()
@@ -673,8 +690,7 @@ check_smooth(smooth)
 # </details>
 
 # %% [markdown]
-# The cell smooths both networks. The figure shows the largest magnitude of each channel that the first layer reads; compare the two
-# peaks before and after smoothing.
+# The cell smooths both networks. In the figure, compare the two planted peaks before and after smoothing.
 
 # %%
 smoothing, tokens = yours(smooth, ours.smooth), vocabulary.encode(text[:8192]).view(128, 64)
@@ -689,20 +705,20 @@ def smoothed(model):
 
 networks["planted, smoothed"] = smoothed(planted)
 for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
-    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {w8a8(model):.3f}")
+    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {w8a8(model):.2f}")
 
 # %% tags=["nbval-ignore-output"]
 reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
 figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()})
 
 # %% [markdown]
-# On the trained GPT smoothing saves 0.002 bits, which nobody would notice. On the planted one it undoes all of the damage. That is no independent evidence for the method, because we planted exactly
-# what it removes. So look at the channels of *your* model before you add a remedy.
+# On the trained GPT smoothing gains nothing that you would notice. On the planted copy it undoes all of the damage, but that proves little, because we planted exactly
+# what it removes. Look at the channels of *your* model before you add a remedy.
 #
-# ### The KV cache
+# ### Optional: the KV cache
 #
-# A KV cache is rounded too, and for keys the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which the
-# advice presupposes, so here one scale a token is better, until the cell plants one such channel in each head.
+# For the keys of a KV cache the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which per-channel advice
+# presupposes, so one scale a token is better here until the cell plants such a channel in each head.
 
 # %%
 from labkit.labs.quantization.weights import plant_key_outliers
@@ -735,27 +751,21 @@ for name, model in (("as trained", gpt), ("planted", planted)):
 # %% [markdown]
 # ### Fine-tuning in four bits
 #
-# Suppose your users write in capitals. The GPT has seen few, and on such text it needs 7.3 bits a character, more than guessing (log₂ 68 = 6.1). Training all weights with AdamW
-# needs 16 bytes a weight: FP32 weight, gradient and two moments. For a model of 8 billion weights that is 128 GB before any activation.
+# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character; guessing needs log₂ 68 = 6.1. Training all weights with AdamW
+# takes 16 bytes a weight: the weight, its gradient and two moments, all FP32. For 8 billion weights that is 128 GB, activations not counted.
 #
-# **QLoRA** freezes the weights in four bits. Beside each matrix it trains an **adapter**, the product B A of two thin matrices of rank 8, and only the adapter has gradients and moments. The layer computes
-# W x + (alpha / rank) B A x. For a matmul W is **dequantized** to BF16, in which all matmuls run; the adapters themselves stay in FP32, because small updates would be swamped in BF16 (lab 04).
-# No gradient of W is needed, but the gradient of x passes *through* W to the layers before.
-# B starts at 0, so that training starts from the network as it is.
+# **QLoRA** freezes each weight W in four bits and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
+# W x + (alpha / rank) B A x, and only A and B have gradients and moments. Matmuls run in BF16, so W is **dequantized** to BF16 for each of them, while A and B stay in FP32, because BF16 would swamp their small updates (lab 04).
+# W needs no gradient, but the gradient of x passes *through* W to earlier layers. B starts at 0, so training starts from the network as it was.
 
 # %%
-def gigabytes(width, inner, key_value, blocks, embeddings, rank=8):
-    """Weights, gradients and moments of a Llama-like network: all weights, and QLoRA."""
-    shapes = [(width, width)] * 2 + [(width, key_value)] * 2 + [(width, inner)] * 3
-    linear = blocks * sum(a * b for a, b in shapes)
-    adapters = blocks * sum(rank * (a + b) for a, b in shapes)
-    everything = 16 * (linear + embeddings)
-    qlora = (0.5 + 2 / 64) * linear + 2 * embeddings + 16 * adapters  # FP16 scale for 64 weights
-    return everything / 1e9, qlora / 1e9, adapters / linear
-
-
-full, qlora, share = gigabytes(4096, 14336, 1024, 32, 2 * 128_256 * 4096)
-print(f"Llama 3 8B: {full:.0f} GB, or {qlora:.1f} GB with adapters of {share:.1%} of the weights")
+# Llama 3 8B: 32 blocks of query and output, key and value, three feed-forward matrices
+shapes = [(4096, 4096)] * 2 + [(4096, 1024)] * 2 + [(4096, 14336)] * 3
+linear, embeddings = 32 * sum(a * b for a, b in shapes), 2 * 128_256 * 4096
+adapters = 32 * sum(8 * (a + b) for a, b in shapes)
+qlora = (0.5 + 2 / 64) * linear + 2 * embeddings + 16 * adapters  # an FP16 scale for 64 weights
+print(f"all weights: {16 * (linear + embeddings) / 1e9:.0f} GB")
+print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of the weights")
 
 # %% [markdown]
 # ### Exercise: adapters on a 4-bit layer
@@ -772,6 +782,7 @@ print(f"Llama 3 8B: {full:.0f} GB, or {qlora:.1f} GB with adapters of {share:.1%
 # - **Gradients:** reach A, B and x, through the frozen weight too.
 # - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first. With rank 1, alpha 2, A = [[1, 1]] and B = [[0.5]]
 #   they give 3.75.
+
 
 # %% exercise="lora-linear"
 class LoRALinear(torch.nn.Module):
@@ -820,8 +831,8 @@ check_lora_linear(LoRALinear)
 # </details>
 
 # %% [markdown]
-# The cell puts the layer into the GPT in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
-# The figure shows this run in black, and recorded runs of 400 steps. Compare adapters on four bits with adapters on FP32 weights and with training all weights.
+# The cell puts this layer in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
+# The figure shows your run in black over longer recorded runs. Compare adapters on four bits with adapters on FP32 weights, and with training all weights.
 
 # %%
 from labkit.labs.quantization.linear import replace_linears
@@ -849,7 +860,10 @@ for step, (x, y) in enumerate(capitals, start=1):
     adam.step()
     if step % 25 == 0:
         live[step] = bits_per_character(tuned, test.upper())
-claim(f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps", live[0] > 7 and live[50] < 4)
+claim(
+    f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps",
+    live[0] > 7 and live[50] < 4,
+)
 print(f"{sum(p.numel() for p in learning):,} parameters learned, of 112,964")
 
 # %% tags=["nbval-ignore-output"]
@@ -860,8 +874,8 @@ figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} a
 # %% [markdown]
 # TODO what the recording shows.
 #
-# Two limits. With 17 % of the weights, adapters of rank 8 are large for this small GPT: in FP32 they weigh 66 kB and would break the limit of 75 kB; at 8 B parameters it is 0.3 %. And if you merge B A into W, the sum lies on no 4-bit grid:
-# serve the adapter beside W, or round again and measure again. Autograd also keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes it again instead.
+# Three limits. These adapters have 16,384 parameters, a sixth of the matrices: in FP32 they weigh 66 kB and break the weight limit. In an 8 B model rank 8 is 0.3 %. If you merge B A into W, the sum lies on no 4-bit grid, so
+# serve the adapter beside W, or round again and measure again. And here autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.
 #
 # ### Optional: the same with torchao
 #
