@@ -274,25 +274,19 @@ in_integers = yours(integer_linear, ours.integer_linear)
 @torch.no_grad()
 def read(images, spans):
     grid = choose(*spans[0], bits=8, symmetric=False)
-    x, scale, zero = (
-        quantize_affine(images.flatten(1), grid),
-        grid.scale.item(),
-        int(grid.zero_point),
-    )
-    for layer, (lo, hi) in zip(layers, spans[1:]):
+    codes = quantize_affine(images.flatten(1), grid), grid.scale.item(), grid.zero_point.item()
+    for layer, (lo, hi) in zip(layers, spans[1:], strict=True):
         rows = layer.weight.abs().amax(dim=1) / 127
         w = (layer.weight / rows[:, None]).round().to(torch.int8)
-        x, scale, zero = in_integers(x, w, layer.bias, scale, zero, rows, lo, hi)
-    return x.int().argmax(dim=1)  # one scale for all outputs: the largest code is the largest value
+        x, scale, zero = codes
+        codes = in_integers(x, w, layer.bias, scale, zero, rows, lo, hi)
+    return codes[0].int().argmax(dim=1)  # all outputs share a scale: the largest code wins
 
 
 calibrated = ranges(data.train_images[:256])
 answers = read(data.test_images, calibrated)
-print(
-    "answers that differ from FP32's:",
-    (answers != reader(data.test_images).argmax(1)).sum().item(),
-    "of 359",
-)
+differ = (answers != reader(data.test_images).argmax(1)).sum().item()
+claim(f"{whose(in_integers)} integers: at most 3 of 359 answers differ from FP32's", differ <= 3)
 
 # %% tags=["nbval-ignore-output"]
 print("brightness   FP32   static   dynamic")
@@ -542,12 +536,10 @@ def both(name, group="row"):
 @predict(guesses.gptq_weight_error)
 def errors():
     name = "blocks.0.feed_forward.0"
-    W, near, moved = both(name)
-    weights = (moved - W).norm() > (near - W).norm()
-    outputs = (inputs[name] @ (moved - W).T).norm() > (inputs[name] @ (near - W).T).norm()
-    words = {True: "larger", False: "smaller"}
-    pair = words[weights.item()], words[outputs.item()]
-    return f"are {pair[0]} and {pair[1]}" if pair[0] != pair[1] else f"are both {pair[0]}"
+    (W, near, moved), x = both(name), inputs[name]
+    pairs = (moved - W, near - W), ((moved - W) @ x.T, (near - W) @ x.T)
+    weights, outputs = ("larger" if a.norm() > b.norm() else "smaller" for a, b in pairs)
+    return f"weights' {weights}, outputs' {outputs}"
 
 
 # %% [markdown]
@@ -607,38 +599,16 @@ claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", l
 # 30, and the next layer's columns divided by 30, which changes nothing in FP32.
 
 # %%
+from labkit.labs.quantization.activations import norm_pairs, with_w8a8
 from labkit.labs.quantization.weights import plant_outliers
 
-
-def pairs(model):
-    """Each LayerNorm in the blocks, and the linear layer that reads it, by the layer's name."""
-    for i, block in enumerate(model.blocks):
-        yield f"blocks.{i}.qkv", block.attention_norm, block.qkv
-        yield f"blocks.{i}.feed_forward.0", block.feed_forward_norm, block.feed_forward[0]
-
-
-def w8a8(model):
-    """Bits a character with INT8 weights (a scale a row) and inputs (a scale a tensor)."""
-    model = with_weights(
-        model, {n: group_quantize(m.weight, bits=8) for n, m in matrices(model).items()}
-    )
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            layer.register_forward_pre_hook(lambda _, args: (eight_bits(args[0]),))
-    return bits_per_character(model, test)
-
-
-def eight_bits(x):
-    scale = x.abs().max() / 127
-    return (x / scale).round() * scale
-
-
 planted = copy.deepcopy(gpt)
-for _, norm, layer in pairs(planted):
+for _, norm, layer in norm_pairs(planted):
     plant_outliers(norm, layer, channels=[3, 40], factor=30.0)
 networks = {"as trained": gpt, "planted": planted}
 for name, model in networks.items():
-    print(f"{name:11} FP32 {bits_per_character(model, test):.2f}   W8A8 {w8a8(model):.2f}")
+    fp32, int8 = bits_per_character(model, test), bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
 
 # %% [markdown]
 # As trained, W8A8 costs 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
@@ -698,14 +668,15 @@ smoothing, tokens = yours(smooth, ours.smooth), vocabulary.encode(text[:8192]).v
 
 def smoothed(model):
     model, seen = copy.deepcopy(model), layer_inputs(model, [tokens])
-    for name, norm, layer in pairs(model):
+    for name, norm, layer in norm_pairs(model):
         smoothing(norm, layer, seen[name].abs().amax(dim=0))
     return model
 
 
 networks["planted, smoothed"] = smoothed(planted)
 for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
-    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {w8a8(model):.2f}")
+    loss = bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {loss:.2f}")
 
 # %% tags=["nbval-ignore-output"]
 reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
