@@ -2,10 +2,13 @@
 
 Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (``quantize``,
 ``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``rounding_kernel`` (the same for large
-tensors, compiled), ``histograms`` (what a format does to a tensor, as a record), ``accumulators``
-(sums of few bits), ``matmul`` (which dtypes a matmul reads, adds in and stores), ``exact`` (formats
-in fractions), ``expressions`` (how questions state numbers) and ``written_numbers`` (numbers as
-people type them). Only names that work on tensors import torch.
+tensors, compiled), ``integers`` (affine integers, their scales and zero points),
+``block_scaling`` (``scaled``, ``mx``, ``nvfp4``: codes of few bits with the scales that multiply
+them out), ``delayed_scaling`` (a scale from the amax of earlier steps), ``histograms`` (what a
+format does to a tensor, as a record), ``accumulators`` (sums of few bits), ``matmul`` (which dtypes
+a matmul reads, adds in and stores), ``exact`` (formats in fractions), ``expressions`` (how
+questions state numbers) and ``written_numbers`` (numbers as people type them). Only names that work
+on tensors import torch.
 """
 
 from typing import TYPE_CHECKING
@@ -32,6 +35,15 @@ from labkit.formats.float_formats import (
 )
 
 if TYPE_CHECKING:
+    from labkit.formats.block_scaling import ScaledTensor, mx, nvfp4, scaled
+    from labkit.formats.delayed_scaling import AmaxHistory
+    from labkit.formats.integers import (
+        QuantParams,
+        choose,
+        dequantize_affine,
+        fake_quantize,
+        quantize_affine,
+    )
     from labkit.formats.rounding import ROUNDINGS
     from labkit.formats.tensors import decode, encode, quantize, spacing
 
@@ -53,13 +65,30 @@ __all__ = [
     "ROUNDINGS",
     "SPECIALS",
     "TF32",
+    "AmaxHistory",
     "FloatFormat",
+    "QuantParams",
+    "ScaledTensor",
+    "choose",
     "decode",
+    "dequantize_affine",
     "encode",
+    "fake_quantize",
+    "mx",
+    "nvfp4",
     "quantize",
+    "quantize_affine",
+    "scaled",
     "spacing",
 ]
 
 __getattr__ = lazily(
-    __name__, {"rounding": "ROUNDINGS", "tensors": "decode encode quantize spacing"}
+    __name__,
+    {
+        "block_scaling": "ScaledTensor mx nvfp4 scaled",
+        "delayed_scaling": "AmaxHistory",
+        "integers": "QuantParams choose dequantize_affine fake_quantize quantize_affine",
+        "rounding": "ROUNDINGS",
+        "tensors": "decode encode quantize spacing",
+    },
 )
