@@ -617,7 +617,7 @@ for name, model in networks.items():
 #
 # *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
 #
-# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it, with a bias or without; `amax` float32
+# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32
 #   (in), the largest magnitude of each channel that calibration saw; `alpha`, from 0 to 1.
 # - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
 #   linear's output stays what it was. Nothing is returned.
