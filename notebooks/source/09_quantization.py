@@ -114,8 +114,8 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 # ### Where to cut
 #
 # Activations have no fixed largest value, so you record their range on some batches: **calibration**. If the grid covers the
-# farthest value, its steps are wide and all values are *rounded* coarsely. If you cut the range, the steps are finer, but the values beyond are *clipped*.
-# The widget shows the inputs of one layer of the GPT. Move the ends until the total error is within 1 % of the best possible, first at 8 bits, then at 4.
+# farthest value, its steps are wide, and all values are *rounded* coarsely. If you cut the range, the steps are finer, but values beyond it are *clipped*.
+# The widget shows the inputs of one layer of the GPT. Move the ends until the total error is within 1 % of the best one, first at 8 bits, then at 4.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.widget_clip_dial import ClipDial
@@ -124,8 +124,8 @@ dial = ClipDial()
 dial
 
 # %% [markdown]
-# A common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range, by the root mean squared error (RMSE), on the inputs of another
-# layer and on 10,000 normal values and one outlier of 100.
+# A common advice is to cut at the 99.9th percentile. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
+# layer, and on 10,000 normal values with one outlier of 100.
 
 # %%
 from labkit.labs.quantization.calibration import Observer
@@ -152,12 +152,12 @@ for name, x, judged, bits in (
     print()
 
 # %% [markdown]
-# The advice is wrong at 8 bits and right at 4: with few codes finer steps are worth more than the clipped values. For the outlier it depends on what you count. The cut makes 10,000 values 13 times more precise and
-# destroys one. No RMSE says whether the network needs that one value, so the loss decides.
+# For these activations the advice is wrong at 8 bits and right at 4, where finer steps are worth more than the clipped values. With the outlier, the cut makes 10,000 values 13 times more precise and
+# destroys one. The RMSE cannot say whether the network needs that value, so measure the loss.
 #
 # ### Sums of codes
 #
-# In integers, the sum in a matmul is a sum of products of codes. Here are sixteen products of int8 codes.
+# A matmul of codes adds up products of codes. Here are sixteen of them.
 
 # %%
 a = torch.full((16,), 100, dtype=torch.int8)
@@ -180,8 +180,8 @@ def product():
 #
 # y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output has its own grid, and one multiplication by
-# sx × sw[i] / sy turns the sum into the output's codes. If calibration measured the output behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
+# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
@@ -547,12 +547,6 @@ def errors():
 # other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.
 
 # %% [markdown]
-# The figure compares both errors with nearest's, which is 1, in the eight layers of the blocks.
-
-# %% tags=["nbval-ignore-output"]
-figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, inputs)
-
-# %% [markdown]
 # ### Your GPT: under 75 kB
 #
 # Pack the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
@@ -587,9 +581,15 @@ claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The limit is reached: 72 kB for 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
-# GPTQ depends on the calibration text: if it sees 64 characters instead of 8,192, it is *worse* than nearest (0.16 against 0.11 with one scale a row).
+# The limit is reached: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
+# GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (0.16 against 0.11 with one scale a row).
 #
+# The figure shows both errors in each of the eight layers, as multiples of nearest's.
+
+# %% tags=["nbval-ignore-output"]
+figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, inputs)
+
+# %% [markdown]
 # ### Outliers, with and without
 #
 # Only weights were rounded so far (**W4A16**: four-bit weights, 16-bit activations). **W8A8** rounds activations to INT8 too, so that matmuls run in integers. In large language models that can
