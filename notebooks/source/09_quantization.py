@@ -187,15 +187,13 @@ def product():
 #
 # *16 minutes, about 8 lines.* Write `integer_linear`, a linear layer whose input, weight and output are integer codes.
 #
-# - **Input:** `x` uint8 (N, in), where a code c stands for `sx * (c - zx)`; `w` int8 (out, in), where row i stands for `sw[i] * w[i]`;
-#   `sw` float32 (out); `bias` float32 (out); `sx`, `lo` and `hi` floats, `zx` an int. `lo` and `hi` are the smallest and the largest output
-#   that calibration saw.
-# - **The output's grid:** if `lo` is above 0 or `hi` below 0, that end of the range becomes 0. `sy` is `(hi - lo) / 255`, and `zy` the integer nearest to
-#   `-lo / sy`.
-# - **Output:** `(y, sy, zy)`, where `y` is uint8 (N, out). Sum `(x - zx) * w` in int32. Add the bias as an integer, the one nearest to
-#   `bias / (sx * sw)`. Multiply by `sx * sw / sy`, round to the nearest integer, add `zy`, and clamp to 0 to 255.
-# - **Example:** x = [[130, 120]], w = [[2, 1]], bias = [0.3], sx = 0.5, zx = 128, sw = [0.25], lo = -2, hi = 3. The sum is 2 * 2 - 8 = -4, the
-#   bias adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196 and zy = 102.
+# - **Input:** `x` uint8 (N, in) with scale `sx` (float) and zero point `zx` (int); `w` int8 (out, in) with one scale a row, `sw` float32 (out);
+#   `bias` float32 (out); the floats `lo` and `hi`, the smallest and the largest output in the calibration.
+# - **The output's grid:** if `lo` is above 0 or `hi` below 0, this end becomes 0. `sy` is `(hi - lo) / 255`, `zy` the integer nearest to `-lo / sy`.
+# - **Output:** `(y, sy, zy)`, y uint8 (N, out). Sum in int32 and add the integer nearest to `bias / (sx * sw)`. Multiply by `sx * sw / sy`,
+#   round to nearest, add `zy`, and clamp to 0 to 255.
+# - **Example:** x = [[130, 120]], sx = 0.5, zx = 128, w = [[2, 1]], sw = [0.25], bias = [0.3], lo = -2, hi = 3. The sum is 4 - 8, the bias
+#   adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196, zy = 102.
 # - **Edge case:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer.
 
 
@@ -365,15 +363,13 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 # %% [markdown]
 # ### Exercise: fake quantization
 #
-# *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to the grid, returns floats, and lets the gradient through.
+# *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to a grid, returns floats, and lets the gradient through.
 #
-# - **Input:** `x` float32, any shape; `scale`, a float or a tensor that broadcasts over `x`, such as one scale a row; `zero`, `low` and `high`,
-#   ints.
-# - **Output:** float32. The code of a value is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`. The output is
-#   `(code - zero) * scale`.
-# - **Gradient:** that of the output passes unchanged where the code did not have to be clamped, and is 0 elsewhere.
+# - **Input:** `x` float32, any shape; `scale`, a float or a tensor that broadcasts over x, such as one scale a row; ints `zero`, `low`, `high`.
+# - **Output:** float32, `(code - zero) * scale`. The code is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`.
+# - **Gradient:** passes unchanged where the code was not clamped, and is 0 elsewhere.
 # - **Example:** with scale 0.1, zero 0 and codes from -8 to 7, 0.26 becomes 0.3 with gradient 1, and 5.0 becomes 0.7 with gradient 0.
-# - **Not tested:** values within half a step of the ends of the grid, where torch's own functions differ.
+# - **Not tested:** values in the last half step at each end, where torch's own functions differ.
 
 
 # %% exercise="fake-quant"
@@ -454,19 +450,16 @@ for group in ("tensor", "row", 32, 16):
 #
 # ### Exercise: GPTQ
 #
-# *16 minutes, about 8 lines.* Write `gptq`. It rounds the columns of `W` from left to right, and after each column it changes the columns to
-# its right so that they make up for the error as well as they can.
+# *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
 #
-# - **Input:** `W` float32 (out, in); `X` float32 (N, in), inputs of the layer; `scale` float32 (out, in), the scale of each weight; `damp`, a
-#   float.
-# - **Output:** float32 (out, in), each value a code from -7 to 7 times its scale. `nearest` below rounds. The caller's `W` stays as it is.
-# - **H:** `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. U is the upper Cholesky factor of the inverse of H.
-# - **Each column j:** round it. Divide its error, `W[:, j] - Q[:, j]`, by `U[j, j]`. From each column k to its right subtract this times
-#   `U[j, k]`.
-# - **Example:** with W = [[0.6, 0.7]], X = [[1, 1]] and all scales 1, nearest gives [[1, 1]]. The first column is rounded up by 0.4, so the second
-#   becomes 0.7 - 0.396 and is rounded down: [[1, 0]].
-# - **Edge cases:** an input that is always 0, fewer inputs than columns, and weights beyond seven steps, whose error counts like any
-#   other. The damping makes H invertible in the first two.
+# - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
+# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest` below rounds. The caller's `W` stays as it is.
+# - **H** is `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. **U** is the upper Cholesky factor of the inverse of H.
+# - **Column j:** round it, and divide its error `W[:, j] - Q[:, j]` by `U[j, j]`. Subtract this times `U[j, k]` from each column k to the right.
+# - **Example:** W = [[0.6, 0.7]], X = [[1, 1]], scales of 1. Column 0 is rounded up by 0.4, so column 1 becomes 0.7 - 0.396 and
+#   is rounded down: [[1, 0]], where nearest gives [[1, 1]].
+# - **Edge cases:** an input that is always 0 and fewer rows of X than columns, where the damping makes H invertible; weights beyond
+#   seven steps, whose error counts like any other.
 
 
 # %%
@@ -617,12 +610,12 @@ for name, model in networks.items():
 #
 # *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
 #
-# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32
-#   (in), the largest magnitude of each channel that calibration saw; `alpha`, from 0 to 1.
+# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32 (in), the largest
+#   magnitude of each channel in the calibration; `alpha`, from 0 to 1.
 # - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
-#   linear's output stays what it was. Nothing is returned.
-# - **Example:** a channel with amax 16 whose largest weight is 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
-# - **Edge case:** if amax[j] or the whole column is 0, any positive s[j] is right. All values stay finite.
+#   linear's output stays what it was.
+# - **Example:** amax 16, largest weight 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
+# - **Edge case:** where amax or a whole column is 0, any positive s is right.
 
 
 # %% exercise="smooth"
@@ -741,18 +734,17 @@ print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of
 # %% [markdown]
 # ### Exercise: adapters on a 4-bit layer
 #
-# *16 minutes, about 12 lines.* Write `LoRALinear`: a linear layer with a frozen 4-bit weight, and two small float32 matrices that learn.
+# *12 minutes, about 12 lines.* Write `LoRALinear`, a linear layer with a frozen 4-bit weight and two float32 adapters.
 #
-# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one scale for each in / groups neighbouring weights of
-#   a row; `bias` float32 (out); `rank`; `alpha`.
+# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one for each in / groups neighbouring weights of a row;
+#   `bias` float32 (out); `rank`; `alpha`.
 # - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32. Nothing else has a gradient.
-# - **Buffers:** codes, scale and bias, which never change. The layer keeps no float tensor of the weight's size, so `forward` makes the
-#   weight anew in each call.
-# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): the matmul with the weight code * scale, plus the bias, plus
-#   alpha / rank times B A x. Every matmul gets BF16 operands. Multiply x by A first: B @ A would be as large as the weight.
-# - **Gradients:** reach A, B and x, through the frozen weight too.
-# - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first. With rank 1, alpha 2, A = [[1, 1]] and B = [[0.5]]
-#   they give 3.75.
+# - **Buffers:** codes, scale and bias, which never change. No other float tensor of the weight's size is kept: each call makes the weight anew.
+# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): code * scale times x, plus the bias, plus alpha / rank times
+#   B A x. Every matmul gets BF16 operands. Multiply x by A first, because B @ A is as large as the weight.
+# - **Gradients** reach A, B and x, through the frozen weight too.
+# - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first, and 3.75 with rank 1, alpha 2, A = [[1, 1]]
+#   and B = [[0.5]].
 
 
 # %% exercise="lora-linear"
