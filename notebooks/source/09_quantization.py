@@ -133,7 +133,7 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 #
 # Activations have no fixed largest value, so you record their range on some batches: **calibration**. If the grid covers the
 # farthest value, its steps are wide, and all values are *rounded* coarsely. If you cut the range, the steps are finer, but values beyond it are *clipped*.
-# The widget shows the inputs of one layer of the GPT. Move the ends until the total error is within 1 % of the best one, first at 8 bits, then at 4.
+# The widget shows what GELU puts out in one block of the GPT. Move the ends until the total error is within 1 % of the best one, first at 8 bits, then at 4.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.widget_clip_dial import ClipDial
