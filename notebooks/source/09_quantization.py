@@ -10,15 +10,15 @@
 # - run a linear layer in integers, round weights to four bits by GPTQ, and train FP32 adapters on a frozen 4-bit base;
 # - say who shares a scale, what each bit costs, and when a remedy for outliers is worth nothing.
 #
-# ## Sitting A: integers in place of floats
+# ## Sitting A: scales and integers
 #
-# *You are here:* **eight bits** → the affine grid → where to cut → integers only → training with the rounding → *stop*
+# *You are here:* **eight bits** → who shares a scale → where to cut → integers only → outliers → *stop*
 
 # %%
 import copy, torch
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.quantization import predictions as guesses, solutions as ours
-from labkit.labs.quantization.checks import check_fake_quant, check_integer_linear
+from labkit.labs.quantization import figures, predictions as guesses, solutions as ours
+from labkit.labs.quantization.checks import check_fake_quant, check_integer_linear, check_smooth
 from labkit.training import bits_per_character, trained_gpt
 
 # %% [markdown]
@@ -40,7 +40,7 @@ warm_up("09_quantization")
 # %%
 from labkit.training.data import shakespeare_split
 
-test = shakespeare_split()[1]
+text, test = shakespeare_split()
 
 
 def rounded(matrix, bits):
@@ -88,7 +88,25 @@ for bits in (8, 3):
     print(f"INT{bits}: {write(rounded_gpt(bits))}\n")
 
 # %% [markdown]
-# Sitting A computes with codes. Sitting B wins back most of what four bits lose.
+# ### Who shares a scale
+#
+# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale a row, or one for a **group** of neighbouring
+# weights in a row, it makes them coarse only there. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
+# The cell rounds all eleven matrices to four bits.
+
+# %%
+from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
+
+gpt = trained_gpt()
+print("a scale for     bits a weight   bits a character")
+for group in ("tensor", "row", 32, 16):
+    weights = {n: group_quantize(m.weight, bits=4, group=group) for n, m in matrices(gpt).items()}
+    size = sum(w.nbytes for w in weights.values()) * 8 / 111_104
+    loss = bits_per_character(with_weights(gpt, weights), test)
+    print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
+
+# %% [markdown]
+# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the loss; groups remove more and cost more. Large models commonly use groups of 128, at 0.125 bits a weight. What remains, sitting B attacks with better codes.
 #
 # ### The affine grid
 #
@@ -114,8 +132,8 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 # ### Where to cut
 #
 # Activations have no fixed largest value, so you record their range on some batches: **calibration**. If the grid covers the
-# farthest value, its steps are wide and all values are *rounded* coarsely. If you cut the range, the steps are finer, but the values beyond are *clipped*.
-# The widget shows the inputs of one layer of the GPT. Move the ends until the total error is within 1 % of the best possible, first at 8 bits, then at 4.
+# farthest value, its steps are wide, and all values are *rounded* coarsely. If you cut the range, the steps are finer, but values beyond it are *clipped*.
+# The widget shows what GELU puts out in one block of the GPT. Move the ends until the total error is within 1 % of the best one, first at 8 bits, then at 4.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.widget_clip_dial import ClipDial
@@ -124,16 +142,16 @@ dial = ClipDial()
 dial
 
 # %% [markdown]
-# A common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range, by the root mean squared error (RMSE), on the inputs of another
-# layer and on 10,000 normal values and one outlier of 100.
+# A common advice is to cut at the 99.9th percentile. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
+# layer, and on 10,000 normal values with one outlier of 100.
 
 # %%
 from labkit.labs.quantization.calibration import Observer
 from labkit.formats import fake_quantize
 from labkit.labs.quantization.weights import layer_inputs
 
-tokens = vocabulary.encode(shakespeare_split()[0][:8192]).view(128, 64)
-activations = layer_inputs(trained_gpt(), [tokens])["blocks.0.qkv"].flatten()
+tokens = vocabulary.encode(text[:8192]).view(128, 64)
+activations = layer_inputs(gpt, [tokens])["blocks.0.qkv"].flatten()
 normal = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
 spiked = torch.cat([normal, torch.tensor([100.0])])
 print("                         full range   99.9 % cut")
@@ -152,12 +170,12 @@ for name, x, judged, bits in (
     print()
 
 # %% [markdown]
-# The advice is wrong at 8 bits and right at 4: with few codes finer steps are worth more than the clipped values. For the outlier it depends on what you count. The cut makes 10,000 values 13 times more precise and
-# destroys one. No RMSE says whether the network needs that one value, so the loss decides.
+# For these activations the advice is wrong at 8 bits and right at 4, where finer steps are worth more than the clipped values. With the outlier, the cut makes 10,000 values 13 times more precise and
+# destroys one. The RMSE cannot say whether the network needs that value, so measure the loss.
 #
 # ### Sums of codes
 #
-# In integers, the sum in a matmul is a sum of products of codes. Here are sixteen products of int8 codes.
+# A matmul of codes adds up products of codes. Here are sixteen of them.
 
 # %%
 a = torch.full((16,), 100, dtype=torch.int8)
@@ -180,8 +198,8 @@ def product():
 #
 # y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output has its own grid, and one multiplication by
-# sx × sw[i] / sy turns the sum into the output's codes. If calibration measured the output behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
+# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
@@ -301,7 +319,137 @@ for brightness in (1, 2, 5):
 # each activation. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
 # (A device without floats stores the multiplier sx × sw / sy as an integer and a shift.)
 #
-# ### Training with the rounding
+# ### Outliers, with and without
+#
+# Can the GPT compute in integers too? **W8A8** means INT8 weights and INT8 activations. In large language models this can
+# fail: a few channels of the activations are tens of times larger than the others (LLM.int8), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
+#
+# Does this GPT need that? The cell measures W8A8 on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
+# 30, and the next layer's columns divided by 30, which changes nothing in FP32.
+
+# %%
+from labkit.labs.quantization.activations import norm_pairs, with_w8a8
+from labkit.labs.quantization.weights import plant_outliers
+
+planted = copy.deepcopy(gpt)
+for _, norm, layer in norm_pairs(planted):
+    plant_outliers(norm, layer, channels=[3, 40], factor=30.0)
+networks = {"as trained": gpt, "planted": planted}
+for name, model in networks.items():
+    fp32, int8 = bits_per_character(model, test), bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
+
+# %% [markdown]
+# As trained, W8A8 costs 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
+#
+# ### Exercise: smooth
+#
+# *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
+#
+# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32 (in), the largest
+#   magnitude of each channel in the calibration; `alpha`, from 0 to 1.
+# - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
+#   linear's output stays what it was.
+# - **Example:** amax 16, largest weight 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
+# - **Edge case:** where amax or a whole column is 0, any positive s is right.
+
+
+# %% exercise="smooth"
+@torch.no_grad()
+def smooth(norm, linear, amax, alpha=0.5):
+    """SmoothQuant's rescaling, in place."""
+    ### BEGIN SOLUTION
+    columns = linear.weight.abs().amax(dim=0)
+    s = amax**alpha / columns ** (1 - alpha)
+    s[(amax == 0) | (columns == 0)] = 1.0
+    norm.weight /= s
+    norm.bias /= s
+    linear.weight *= s
+    ### END SOLUTION
+
+
+# %% check="smooth" points=0
+check_smooth(smooth)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Channel j of the LayerNorm's output is `gain[j] * normed[j] + bias[j]`. Which three tensors must change so that channel j becomes smaller
+# and the next layer's output stays?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `linear.weight` is (out, in). Over which dimension is the maximum of a column taken, and along which one does a vector of length in
+# broadcast?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `columns = linear.weight.abs().amax(dim=...)`, `s = amax**alpha / columns ** (...)`, then 1 for s where it would be 0 or inf, and
+# three in-place operations.
+# </details>
+
+# %% [markdown]
+# The cell smooths both networks. In the figure, compare the two planted peaks before and after smoothing.
+
+# %%
+smoothing = yours(smooth, ours.smooth)
+
+
+def smoothed(model):
+    model, seen = copy.deepcopy(model), layer_inputs(model, [tokens])
+    for name, norm, layer in norm_pairs(model):
+        smoothing(norm, layer, seen[name].abs().amax(dim=0))
+    return model
+
+
+networks["planted, smoothed"] = smoothed(planted)
+for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
+    loss = bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {loss:.2f}")
+
+# %% tags=["nbval-ignore-output"]
+reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
+figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()})
+
+# %% [markdown]
+# On the trained GPT smoothing gains nothing that you would notice. On the planted copy it undoes all of the damage, but that proves little, because we planted exactly
+# what it removes. Look at the channels of *your* model before you add a remedy.
+#
+# ### Optional: the KV cache
+#
+# For the keys of a KV cache the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which per-channel advice
+# presupposes, so one scale a token is better here until the cell plants such a channel in each head.
+
+# %%
+from labkit.labs.quantization.weights import plant_key_outliers
+
+
+def with_rounded_keys(model, dim):
+    """Bits a character with 3-bit keys; the values along `dim` share a grid."""
+    model = copy.deepcopy(model)
+
+    def hook(layer, args, out):
+        q, k, v = out.chunk(3, dim=-1)
+        k = k.unflatten(-1, (4, 16))  # N x tokens x heads x channels
+        lo, hi = k.amin(dim, keepdim=True), k.amax(dim, keepdim=True)
+        step = (hi - lo) / 7
+        k = ((k - lo) / step).round() * step + lo
+        return torch.cat([q, k.flatten(-2), v], dim=-1)
+
+    for block in model.blocks:
+        block.qkv.register_forward_hook(hook)
+    return bits_per_character(model, test)
+
+
+planted = copy.deepcopy(gpt)
+for block in planted.blocks:
+    plant_key_outliers(block, channel=3, factor=16.0)
+for name, model in (("as trained", gpt), ("planted", planted)):
+    token, channel = (with_rounded_keys(model, dim) for dim in (-1, 1))
+    print(f"{name:11} a scale a token {token:.2f}, a channel {channel:.2f}")
+
+# %% [markdown]
+# ### Optional: training with the rounding
 #
 # At 2 bits, with the codes −1, 0 and 1, rounding costs this reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
 # training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
@@ -402,43 +550,21 @@ check_fake_quant(fake_quant)
 # `passed + (...).detach()`.
 # </details>
 #
-# **A stopping point.** The digit reader runs in integers. Sitting B brings the GPT under its weight limit.
+# **A stopping point.** You chose scales and zero points and computed in integers. Sitting B brings the GPT under its weight limit.
 
 # %% [markdown]
 # ## Sitting B: four bits, and fine-tuning
 #
-# *You are here:* **who shares a scale** → GPTQ → the weight limit → outliers → adapters
+# *You are here:* **GPTQ** → the weight limit → fine-tuning
 
 # %%
-import copy, torch
+import torch
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.quantization import figures, predictions as guesses, solutions as ours
-from labkit.labs.quantization.checks import check_gptq, check_lora_linear, check_smooth
+from labkit.labs.quantization.checks import check_gptq, check_lora_linear
 from labkit.training import bits_per_character, trained_gpt
 
 # %% [markdown]
-# ### Who shares a scale
-#
-# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale a row, or one for a **group** of neighbouring
-# weights in a row, it makes them coarse only there. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
-# The cell rounds all eleven matrices to four bits.
-
-# %%
-from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
-from labkit.training.data import shakespeare_split
-
-text, test = shakespeare_split()
-gpt = trained_gpt()
-print("a scale for     bits a weight   bits a character")
-for group in ("tensor", "row", 32, 16):
-    weights = {n: group_quantize(m.weight, bits=4, group=group) for n, m in matrices(gpt).items()}
-    size = sum(w.nbytes for w in weights.values()) * 8 / 111_104
-    loss = bits_per_character(with_weights(gpt, weights), test)
-    print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
-
-# %% [markdown]
-# FP32 has 2.10. Rows cost 0.2 bits a weight and remove almost three quarters of the loss. Groups remove more and cost more. Large models commonly use groups of 128, which cost 0.125 bits.
-#
 # ### GPTQ: round one column, correct the others
 #
 # Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal, both weights are 0.4, and the scale is
@@ -510,9 +636,9 @@ check_gptq(gptq)
 
 # %%
 from labkit.labs.quantization.weights import layer_inputs, scales_for
-from labkit.training.data import characters, shakespeare
+from labkit.training.data import characters, shakespeare, shakespeare_split
 
-by_gptq = yours(gptq, ours.gptq)
+gpt, (text, test), by_gptq = trained_gpt(), shakespeare_split(), yours(gptq, ours.gptq)
 vocabulary = characters(shakespeare())
 inputs = layer_inputs(gpt, [vocabulary.encode(text[:8192]).view(128, 64)])
 
@@ -540,12 +666,6 @@ def errors():
 # other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.
 
 # %% [markdown]
-# The figure compares both errors with nearest's, which is 1, in the eight layers of the blocks.
-
-# %% tags=["nbval-ignore-output"]
-figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, inputs)
-
-# %% [markdown]
 # ### Your GPT: under 75 kB
 #
 # Pack the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
@@ -553,164 +673,26 @@ figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, 
 
 
 # %%
-def parcel(method, group):
-    """The GPT as it would be packed: a model that computes in FP32, and its bytes."""
-    eight = {n: group_quantize(m.weight, bits=8) for n, m in matrices(gpt).items()}
-    model, size = with_weights(gpt, eight), 2 * 1_860
-    for name, weight in eight.items():
-        size += weight.nbytes
-        if "blocks" in name:
-            scales = scales_for(gpt.get_submodule(name).weight, bits=4, group=group)
-            size += weight.codes.numel() // 2 + 2 * scales.numel() - weight.nbytes
-            W = both(name, group)[1 if method == "nearest" else 2]
-            model.get_submodule(name).weight.data = W
-    for p in model.parameters():
-        if p.ndim == 1:
-            p.data = p.data.half().float()
-    return model, size
+from labkit.labs.quantization.parcel import parcel
 
-
+names = [name for name in inputs if "blocks" in name]
 print("a scale for   codes       bytes   bits a character   above FP32")
 for group in ("row", 32):
-    for method in ("nearest", "GPTQ"):
-        model, size = parcel(method, group)
-        loss = bits_per_character(model, test)
+    for place, method in ((1, "nearest"), (2, "GPTQ")):
+        packed, size = parcel(gpt, {name: both(name, group)[place] for name in names}, group=group)
+        loss = bits_per_character(packed, test)
         print(f"{group!s:14}{method:9}{size:8,}{loss:19.2f}{loss - 2.1044:13.2f}")
 claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The limit is reached: 72 kB for 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
-# GPTQ depends on the calibration text: if it sees 64 characters instead of 8,192, it is *worse* than nearest (0.16 against 0.11 with one scale a row).
+# The limit is reached: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
+# GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (0.16 against 0.11 with one scale a row).
 #
-# ### Outliers, with and without
-#
-# Only weights were rounded so far (**W4A16**: four-bit weights, 16-bit activations). **W8A8** rounds activations to INT8 too, so that matmuls run in integers. In large language models that can
-# fail: a few channels of the activations are tens of times larger than the others (LLM.int8), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
-#
-# Does this GPT need that? The cell measures W8A8 on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
-# 30, and the next layer's columns divided by 30, which changes nothing in FP32.
-
-# %%
-from labkit.labs.quantization.activations import norm_pairs, with_w8a8
-from labkit.labs.quantization.weights import plant_outliers
-
-planted = copy.deepcopy(gpt)
-for _, norm, layer in norm_pairs(planted):
-    plant_outliers(norm, layer, channels=[3, 40], factor=30.0)
-networks = {"as trained": gpt, "planted": planted}
-for name, model in networks.items():
-    fp32, int8 = bits_per_character(model, test), bits_per_character(with_w8a8(model), test)
-    print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
-
-# %% [markdown]
-# As trained, W8A8 costs 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
-#
-# ### Exercise: smooth
-#
-# *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
-#
-# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32 (in), the largest
-#   magnitude of each channel in the calibration; `alpha`, from 0 to 1.
-# - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
-#   linear's output stays what it was.
-# - **Example:** amax 16, largest weight 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
-# - **Edge case:** where amax or a whole column is 0, any positive s is right.
-
-
-# %% exercise="smooth"
-@torch.no_grad()
-def smooth(norm, linear, amax, alpha=0.5):
-    """SmoothQuant's rescaling, in place."""
-    ### BEGIN SOLUTION
-    columns = linear.weight.abs().amax(dim=0)
-    s = amax**alpha / columns ** (1 - alpha)
-    s[(amax == 0) | (columns == 0)] = 1.0
-    norm.weight /= s
-    norm.bias /= s
-    linear.weight *= s
-    ### END SOLUTION
-
-
-# %% check="smooth" points=0
-check_smooth(smooth)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Channel j of the LayerNorm's output is `gain[j] * normed[j] + bias[j]`. Which three tensors must change so that channel j becomes smaller
-# and the next layer's output stays?
-# </details>
-# <details><summary>Hint 2</summary>
-#
-# `linear.weight` is (out, in). Over which dimension is the maximum of a column taken, and along which one does a vector of length in
-# broadcast?
-# </details>
-# <details><summary>Hint 3</summary>
-#
-# `columns = linear.weight.abs().amax(dim=...)`, `s = amax**alpha / columns ** (...)`, then 1 for s where it would be 0 or inf, and
-# three in-place operations.
-# </details>
-
-# %% [markdown]
-# The cell smooths both networks. In the figure, compare the two planted peaks before and after smoothing.
-
-# %%
-smoothing, tokens = yours(smooth, ours.smooth), vocabulary.encode(text[:8192]).view(128, 64)
-
-
-def smoothed(model):
-    model, seen = copy.deepcopy(model), layer_inputs(model, [tokens])
-    for name, norm, layer in norm_pairs(model):
-        smoothing(norm, layer, seen[name].abs().amax(dim=0))
-    return model
-
-
-networks["planted, smoothed"] = smoothed(planted)
-for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
-    loss = bits_per_character(with_w8a8(model), test)
-    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {loss:.2f}")
+# The figure shows both errors in each of the eight layers, as multiples of nearest's.
 
 # %% tags=["nbval-ignore-output"]
-reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
-figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()})
-
-# %% [markdown]
-# On the trained GPT smoothing gains nothing that you would notice. On the planted copy it undoes all of the damage, but that proves little, because we planted exactly
-# what it removes. Look at the channels of *your* model before you add a remedy.
-#
-# ### Optional: the KV cache
-#
-# For the keys of a KV cache the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which per-channel advice
-# presupposes, so one scale a token is better here until the cell plants such a channel in each head.
-
-# %%
-from labkit.labs.quantization.weights import plant_key_outliers
-
-
-def with_rounded_keys(model, dim):
-    """Bits a character with 3-bit keys; the values along `dim` share a grid."""
-    model = copy.deepcopy(model)
-
-    def hook(layer, args, out):
-        q, k, v = out.chunk(3, dim=-1)
-        k = k.unflatten(-1, (4, 16))  # N x tokens x heads x channels
-        lo, hi = k.amin(dim, keepdim=True), k.amax(dim, keepdim=True)
-        step = (hi - lo) / 7
-        k = ((k - lo) / step).round() * step + lo
-        return torch.cat([q, k.flatten(-2), v], dim=-1)
-
-    for block in model.blocks:
-        block.qkv.register_forward_hook(hook)
-    return bits_per_character(model, test)
-
-
-planted = copy.deepcopy(gpt)
-for block in planted.blocks:
-    plant_key_outliers(block, channel=3, factor=16.0)
-for name, model in (("as trained", gpt), ("planted", planted)):
-    token, channel = (with_rounded_keys(model, dim) for dim in (-1, 1))
-    print(f"{name:11} a scale a token {token:.2f}, a channel {channel:.2f}")
+figures.gptq_picture({name: both(name) for name in names}, inputs)
 
 # %% [markdown]
 # ### Fine-tuning in four bits
@@ -816,17 +798,13 @@ tuned = replace_linears(trained_gpt().requires_grad_(False), with_adapters)
 learning = [p for p in tuned.parameters() if p.requires_grad]
 adam = torch.optim.AdamW(learning, lr=3e-3, weight_decay=0.0)
 live = {0: bits_per_character(tuned, test.upper())}
-capitals = character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary)
-for step, (x, y) in enumerate(capitals, start=1):
+for x, y in character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary):
     adam.zero_grad()
     torch.nn.functional.cross_entropy(tuned(x).float().flatten(0, 1), y.flatten()).backward()
     adam.step()
-    if step % 25 == 0:
-        live[step] = bits_per_character(tuned, test.upper())
-claim(
-    f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps",
-    live[0] > 7 and live[50] < 4,
-)
+live[50] = bits_per_character(tuned, test.upper())
+fell = live[0] > 7 and live[50] < 4
+claim(f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps", fell)
 print(f"{sum(p.numel() for p in learning):,} parameters learned, of 112,964")
 
 # %% tags=["nbval-ignore-output"]
@@ -842,14 +820,61 @@ figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} a
 #
 # ### Optional: the same with torchao
 #
-# TODO
-#
+# At work you call a library. torchao's `quantize_` replaces the linear layers of a model in place; a filter leaves the head alone. Its INT4 codes go from −8 to 7, and its scale is the largest magnitude divided by 7.5.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.base.torchao import import_torchao
+
+
+def in_blocks(layer, name):
+    return isinstance(layer, torch.nn.Linear) and "blocks" in name
+
+
+try:
+    ao = import_torchao("torchao.quantization")
+    groups = import_torchao("torchao.quantization.granularity").PerGroup(32)
+except ImportError as missing:
+    print(missing)
+    print("INT4 in groups of 32 costs 0.07 bits a character, INT8 weights and activations 0.001.")
+else:
+    for config in (
+        ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=groups),
+        ao.Int8DynamicActivationInt8WeightConfig(),
+    ):
+        model = trained_gpt()
+        ao.quantize_(model, config, filter_fn=in_blocks)
+        cost = bits_per_character(model, test) - 2.1044
+        print(f"{type(config).__name__}: {cost:.3f} bits a character above FP32")
+
+# %% [markdown]
+# For *static* ranges, PT2E exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs. (`torch.ao.quantization.quantize_dynamic` still runs, but is deprecated.)
+
+# %% tags=["nbval-ignore-output"]
+try:
+    pt2e = import_torchao("torchao.quantization.pt2e.quantize_pt2e")
+    x86 = import_torchao("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+except ImportError as missing:
+    print(missing)
+    print("Static INT8 weights and activations cost 0.001 bits a character.")
+else:
+    tokens = vocabulary.encode(text[:8192]).view(128, 64)
+    any_number = ({0: torch.export.Dim("pieces")},)
+    graph = torch.export.export(trained_gpt(), (tokens,), dynamic_shapes=any_number).module()
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    observed = pt2e.prepare_pt2e(graph, quantizer)
+    observed(tokens)  # calibration
+    converted = pt2e.convert_pt2e(observed)
+    cost = bits_per_character(lambda tokens: converted(tokens), test) - 2.1044
+    print(f"static W8A8 by PT2E: {cost:.3f} bits a character above FP32")
+
+# %% [markdown]
 # ### Quantization in 2026
 #
-# - **One user, decoding:** each token reads all weights, so bytes limit the speed (lab 06). W4A16 by GPTQ or AWQ, which scales important channels before it rounds.
-# - **Many users:** matmuls are compute-bound, so activations must be narrow too: FP8 on Hopper, NVFP4 or MXFP4 on Blackwell (lab 08), INT8 on older GPUs.
-# - **Long contexts:** an FP8 KV cache.
-# - **QAT returns:** Kimi K2 Thinking was trained for INT4 experts with fake quantization and STE; gpt-oss was released in MXFP4.
+# - **Few users:** decoding a token reads all weights, so bytes limit the speed (lab 06). Teams use W4A16, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
+# - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 from Ada and Hopper on, NVFP4 or MXFP4 on Blackwell (lab 08).
+# - **Long contexts:** the KV cache in FP8 halves its bytes.
+# - **Models trained for few bits:** gpt-oss was released in MXFP4. Kimi K2 Thinking used QAT with fake quantization and STE for INT4 weights.
 #
 # ### Say it
 #
