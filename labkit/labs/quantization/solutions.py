@@ -86,8 +86,12 @@ class LoRALinear(torch.nn.Module):
 # End
 
 EXPLANATIONS = {
-    "int8-product": r"""The exact sum is 160,000.""",
-    "without-ste": r"""The weights did not change.""",
-    "gptq-weight-error": r"""The weights' error is larger.""",
+    "int8-product": r"""The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
+A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds the sum of 66,311 products, while float32 is sure to be exact only up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+on x86 processors without VNNI instructions it saturates in between and is wrong.""",
+    "without-ste": r"""It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
+does not prove that every part of a network learns.""",
+    "gptq-weight-error": r"""The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
+other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.""",
 }
 """What stands behind each prediction."""

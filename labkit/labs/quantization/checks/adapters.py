@@ -45,14 +45,14 @@ OTHER_OUTPUT = (
     "{name}: {when}, an output is {got}; {want} is wanted, where the base gives {base} and the "
     "adapters add {added}. {why}"
 )
-TIMES = "Your adapters count {got} times, and alpha / rank is {want}."
+TIMES = "Your adapters count {got:.2g} times, and alpha / rank is {want}."
 NO_GRADIENT = "{name}: {when}, no gradient reaches {what}. Where does your forward cut the graph?"
 OTHER_GRADIENT = (
     "{name}: {when}, the gradient of {what} at {place} is {got}; {want} is wanted. {why}"
 )
 ADAPTERS_ALONE = "That is the adapters' part alone, without the weight's."
 
-_WHEN = "at the start", "with B set to random values"
+_WHEN = "at the start", "with A and B set to random values"
 _STEPS = 20
 _CASES = {  # out, in, groups, shape of x without in, dtype of x, settings
     "groups of 32, rank 8, alpha 16": (48, 64, 2, (5,), torch.float32, {}),
@@ -63,15 +63,16 @@ _CASES = {  # out, in, groups, shape of x without in, dtype of x, settings
 
 
 def _case(name, seed):
-    """codes, scale, bias, x, the gradient of the output, new values of B, and the settings."""
+    """codes, scale, bias, x, the output's gradient, new values of A and B, and the settings."""
     out, width, groups, batch, dtype, settings = _CASES[name]
     draw = torch.Generator().manual_seed(seed)
     codes = torch.randint(-7, 8, (out, width), generator=draw).to(torch.int8)
     scale = (0.02 + 0.1 * torch.rand(out, groups, generator=draw)).half()
     bias, x = torch.randn(out, generator=draw), torch.randn(*batch, width, generator=draw).to(dtype)
     sent = (torch.randint(-8, 9, (*batch, out), generator=draw) / 4).bfloat16()
-    B = torch.randn(out, settings.get("rank", 8), generator=draw) / 2
-    return codes, scale, bias, x, sent, B, settings
+    rank = settings.get("rank", 8)
+    new = [torch.randn(rank, width, generator=draw) / 8, torch.randn(out, rank, generator=draw) / 2]
+    return codes, scale, bias, x, sent, new, settings
 
 
 class _Matmuls(TorchDispatchMode):
@@ -93,7 +94,7 @@ def _name(tensor):
 
 
 def run_lora_linear(LoRALinear, seed):
-    """What each layer holds, a pass at the start, one with another B, and where A goes then."""
+    """What each layer holds, a pass at the start, one with other adapters, and A after steps."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return {name: attempt(_used, LoRALinear, *_case(name, seed)) for name in _CASES}
@@ -102,13 +103,13 @@ def run_lora_linear(LoRALinear, seed):
 def _used(LoRALinear, codes, scale, bias, x, sent, new, settings):
     layer = LoRALinear(codes, scale, bias, **settings)
     trainable = [[key, p] for key, p in layer.named_parameters() if p.requires_grad]
-    shapes = (new.shape[1], codes.shape[1]), new.shape
-    A, B = (next((p for _, p in trainable if p.shape == shape), None) for shape in shapes)
+    A, B = (next((p for _, p in trainable if p.shape == t.shape), None) for t in new)
     used = {"trainable": [f"{key} {tuple(p.shape)}" for key, p in trainable], "passes": []}
     if len(trainable) == 2 and A is not None and B is not None:
         used["passes"].append(_passed(layer, A, B, x, sent))
         with torch.no_grad():
-            B.copy_(new)
+            A.copy_(new[0])
+            B.copy_(new[1])
         used["passes"].append(_passed(layer, A, B, x, sent))
         used["rate"] = rate = _rate(A)
         for _ in range(_STEPS if rate else 0):
@@ -173,12 +174,12 @@ class _Judge:
 
     def __init__(self, name, seed):
         self.name = name
-        self.codes, self.scale, self.bias, x, sent, B, settings = _case(name, seed)
+        self.codes, self.scale, self.bias, x, sent, (A, _), settings = _case(name, seed)
         groups = self.codes.float().unflatten(1, (self.scale.shape[1], -1))
         weight = (groups * self.scale.float()[..., None]).flatten(1)
         self.weight, self.shape = weight.bfloat16().double(), sent.shape
         self.x, self.sent = (t.bfloat16().double().flatten(0, -2) for t in (x, sent))
-        self.rank, self.factor = B.shape[1], settings.get("alpha", 16) / B.shape[1]
+        self.rank, self.factor = len(A), settings.get("alpha", 16) / len(A)
 
     def mistake(self, template, idea=None, **values):
         return Mistake(template, misconception=idea, search=False, name=self.name, **values)
@@ -211,7 +212,7 @@ class _Judge:
             raise self.mistake(NO_BUFFER, "attributes-travel-with-the-module", what=missing[0])
         A, B = used["passes"][1]["weights"]
         if {A.dtype, B.dtype} != {torch.float32}:
-            narrow = {A.dtype, B.dtype} & {torch.bfloat16, torch.float16}
+            narrow = {A.dtype, B.dtype} <= {torch.bfloat16, torch.float32}
             raise self.mistake(
                 SIXTEEN_BITS,
                 "bf16-needs-no-masters" if narrow else None,
@@ -240,7 +241,8 @@ class _Judge:
         for (a, left), (b, right) in one["matmuls"]:
             said = {"left": str(tuple(left)), "right": str(tuple(right))}
             if {a, b} != {"bfloat16"}:
-                idea = "four-bit-weights-compute-in-fp32" if {a, b} == {"float32"} else None
+                whole = {a, b} == {"float32"} and sorted(right) == sorted(self.codes.shape)
+                idea = "four-bit-weights-compute-in-fp32" if whole else None
                 raise self.mistake(
                     OTHER_OPERANDS, idea, dtypes=a if a == b else f"{a}, {b}", **said
                 )
@@ -254,8 +256,8 @@ class _Judge:
             return
         at, why, idea = tuple(off.nonzero()[0].tolist()), "", None
         times = (((y - base) * added).sum() / added.square().sum()).item() if added.any() else 0.0
-        if times and ((y - base - times * added).abs() <= room).all():
-            why = fill(TIMES, got=round(times * self.factor, 2), want=self.factor)
+        if ((y - base - times * added).abs() <= max(1.0, abs(times)) * room).all():
+            why = fill(TIMES, got=round(times * self.factor, 2) + 0.0, want=self.factor)
             idea = "alpha-is-optional" if abs(times * self.factor - 1) < 0.05 else None
         said = {"got": y, "want": base + added, "base": base, "added": added}
         said = {key: value[at].item() for key, value in said.items()}

@@ -1,5 +1,6 @@
 """Check of lab 09: a linear layer whose input, weight and output are integer codes."""
 
+import math
 from fractions import Fraction
 
 import torch
@@ -25,6 +26,7 @@ ONLY_DEEP = (
     "Your codes of the smaller cases are right, and here sums reach 33.7 million. Which dtype "
     "holds your sum?"
 )
+CUT_OFF = "You took the integer below that number, and the nearest one is above it."
 SATURATES = (
     "Your answer calls `torch._int_mm`, and on this processor it gives {got:d} for a sum of "
     "{want:d}: it saturates inside. Use `(x.int() - zx) @ w.int().t()` here."
@@ -73,7 +75,7 @@ def _layers(seed):
             torch.tensor([[130, 120]], dtype=torch.uint8), torch.tensor([[2, 1]], dtype=torch.int8),
             torch.tensor([0.3]), 0.5, 128, torch.tensor([0.25]), -2.0, 3.0,
         ),
-        "64 inputs": (codes(8, 64), weights(16, 64), normal(16), 4 / 255, 64, rows, -10.0, 11.0),
+        "64 inputs": (codes(8, 64), weights(16, 64), normal(16), 4 / 255, 64, rows, -10.5, 11.0),
         "lo = 0.5, hi = 1": (
             codes(4, 8), weights(3, 8), 0.4 + normal(3) / 4, 0.01, 90,
             torch.tensor([0.002, 0.003, 0.001]), 0.5, 1.0,
@@ -142,11 +144,13 @@ def _judge_codes(y, layer, call, why):
         if quotient.denominator > 1 and abs(quotient) > 2**12:
             room += factor  # in float32 such a quotient may go to either neighbour
         right = [_clamped(round(both * factor + r) + zero) for r in (0, room, -room)]
-        if y[row][column] not in right:
+        if (got := y[row][column]) not in right:
+            below = _clamped(math.floor(both * factor) + zero)
             raise Mistake(
                 OTHER_CODE,
-                call=call, row=row, column=column, got=y[row][column], want=right[0], total=total,
-                bias=round(quotient), both=both, value=float(both * factor), zero=zero, why=why,
+                call=call, row=row, column=column, got=got, want=right[0], total=total,
+                bias=round(quotient), both=both, value=float(both * factor), zero=zero,
+                why=CUT_OFF if got == below else why,
             )  # fmt: skip
 
 
