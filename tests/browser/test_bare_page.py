@@ -25,6 +25,7 @@ from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
 from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
+from labkit.labs.quantization.widget_clip_dial import ClipDial
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.interview.small_bank import small_bank
@@ -132,6 +133,7 @@ RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
 BUILT = {
     BlockBench: lambda tmp: BlockBench(),
     CallOrder: lambda tmp: CallOrder(),
+    ClipDial: lambda tmp: ClipDial(),
     DeviceCard: lambda tmp: DeviceCard(detect()),
     DrillCard: lambda tmp: DrillCard(
         DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"
