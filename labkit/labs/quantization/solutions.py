@@ -5,9 +5,9 @@ import torch
 
 EXERCISES = {
     "integer-linear": ("integer_linear",),
+    "smooth": ("smooth",),
     "fake-quant": ("fake_quant",),
     "gptq": ("gptq",),
-    "smooth": ("smooth",),
     "lora-linear": ("LoRALinear",),
 }
 """The names that each exercise asks for."""
@@ -22,6 +22,18 @@ def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
     acc = acc + torch.round(bias / (sx * sw)).int()
     y = torch.round(acc.double() * (sx * sw / sy).double()) + zy
     return y.clamp(0, 255).to(torch.uint8), sy, zy
+# End
+
+# Exercise: smooth
+@torch.no_grad()
+def smooth(norm, linear, amax, alpha=0.5):
+    """SmoothQuant's rescaling, in place."""
+    columns = linear.weight.abs().amax(dim=0)
+    s = amax**alpha / columns ** (1 - alpha)
+    s[(amax == 0) | (columns == 0)] = 1.0
+    norm.weight /= s
+    norm.bias /= s
+    linear.weight *= s
 # End
 
 # Exercise: fake-quant
@@ -50,18 +62,6 @@ def gptq(W, X, scale, damp=0.01):
         error = (W[:, j] - Q[:, j]) / U[j, j]
         W[:, j:] -= torch.outer(error, U[j, j:])
     return Q
-# End
-
-# Exercise: smooth
-@torch.no_grad()
-def smooth(norm, linear, amax, alpha=0.5):
-    """SmoothQuant's rescaling, in place."""
-    columns = linear.weight.abs().amax(dim=0)
-    s = amax**alpha / columns ** (1 - alpha)
-    s[(amax == 0) | (columns == 0)] = 1.0
-    norm.weight /= s
-    norm.bias /= s
-    linear.weight *= s
 # End
 
 # Exercise: lora-linear

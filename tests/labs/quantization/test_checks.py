@@ -12,7 +12,6 @@ from torch import nn
 from labkit.labs.quantization import solutions
 from labkit.labs.quantization.checks import (
     check_fake_quant,
-    check_integer_linear,
     check_lora_linear,
 )
 
