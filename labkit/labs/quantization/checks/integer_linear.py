@@ -150,7 +150,7 @@ def _judge_codes(y, layer, call, why):
                 OTHER_CODE,
                 call=call, row=row, column=column, got=got, want=right[0], total=total,
                 bias=round(quotient), both=both, value=float(both * factor), zero=zero,
-                why=CUT_OFF if got == below else why,
+                why=why or (CUT_OFF if got == below else ""),
             )  # fmt: skip
 
 
