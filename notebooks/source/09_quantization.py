@@ -635,7 +635,7 @@ check_gptq(gptq)
 # compare GPTQ with nearest by the error of the weights, |Q − W|, and by the error of the outputs, |X @ (Q − W).T|.
 
 # %%
-from labkit.labs.quantization.weights import layer_inputs, scales_for
+from labkit.labs.quantization.weights import group_quantize, layer_inputs, scales_for
 from labkit.training.data import characters, shakespeare, shakespeare_split
 
 gpt, (text, test), by_gptq = trained_gpt(), shakespeare_split(), yours(gptq, ours.gptq)
@@ -790,7 +790,9 @@ def with_adapters(name, linear):
     if name == "head":
         return linear
     weight = group_quantize(linear.weight, bits=4)
-    return Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer = Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer.register_forward_hook(lambda _, inputs, y: y.float())  # attention and norms in FP32
+    return layer
 
 
 torch.manual_seed(0)
@@ -800,7 +802,7 @@ adam = torch.optim.AdamW(learning, lr=3e-3, weight_decay=0.0)
 live = {0: bits_per_character(tuned, test.upper())}
 for x, y in character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary):
     adam.zero_grad()
-    torch.nn.functional.cross_entropy(tuned(x).float().flatten(0, 1), y.flatten()).backward()
+    torch.nn.functional.cross_entropy(tuned(x).flatten(0, 1), y.flatten()).backward()
     adam.step()
 live[50] = bits_per_character(tuned, test.upper())
 fell = live[0] > 7 and live[50] < 4
