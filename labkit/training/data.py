@@ -62,6 +62,18 @@ def digits_mlp() -> dict[str, Tensor]:
         return {name: torch.from_numpy(arrays[name]) for name in arrays}
 
 
+def gpt_layers() -> dict[str, Tensor]:
+    """A gradient and an activation of ``trained_gpt()``, recorded in one pass over the test text.
+
+    Returns:
+        "gradient": of the mean loss, with respect to the output of the first block's feed-forward
+        layer; float32, 64 characters x 64 channels. "activation": 4,093 float32 values of what
+        enters the last linear layer of the second block, after GELU.
+    """
+    with np.load(DATA / "tensors" / "gpt_layers.npz") as arrays:
+        return {name: torch.from_numpy(arrays[name]) for name in arrays}
+
+
 def autoencoder_gradients() -> list[tuple[dict[int, int], float]]:
     """The gradients of a float32 run at 60 moments, as counts; see data/emulated.
 

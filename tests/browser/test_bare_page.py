@@ -17,6 +17,7 @@ from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
 from labkit.labs.detective.widget_nan_detective import NanDetective
 from labkit.labs.engine.widget_prediction import PredictionCard
+from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
 from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
 from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
@@ -24,6 +25,7 @@ from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
 from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
+from labkit.labs.quantization.widget_clip_dial import ClipDial
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.interview.small_bank import small_bank
@@ -129,7 +131,9 @@ def bare_page(chromium, widget):
 
 RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
 BUILT = {
+    BlockBench: lambda tmp: BlockBench(),
     CallOrder: lambda tmp: CallOrder(),
+    ClipDial: lambda tmp: ClipDial(),
     DeviceCard: lambda tmp: DeviceCard(detect()),
     DrillCard: lambda tmp: DrillCard(
         DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"
@@ -208,6 +212,36 @@ def test_a_widget_looks_the_same_beside_all_others(name, chromium, tmp_path, mon
             if widget is not type(bare.widget):
                 bare.page.add_style_tag(content=str(widget._css))
         assert bare.page.evaluate(CHANGED, alone) == []
+
+
+# Text that its element, or the drawing that it stands in, cuts off.
+CUT = """() => {
+  const cut = [];
+  for (const element of document.querySelectorAll(".lk, .lk *")) {
+    if (element.closest(".lk-spoken") || !element.textContent.trim()) continue;
+    const style = getComputedStyle(element);
+    const hides = !["visible", "auto", "scroll"].includes(style.overflowX);
+    const root = element.closest(".lk").getBoundingClientRect();
+    const box = element.getBoundingClientRect();
+    if (hides && element.scrollWidth > element.clientWidth + 1) cut.push(element.textContent);
+    if (box.width && (box.right > root.right + 1 || box.left < root.left - 1))
+      cut.push(element.textContent);
+  }
+  for (const text of document.querySelectorAll(".lk svg text")) {
+    const box = text.getBoundingClientRect(), drawing = text.closest("svg").getBoundingClientRect();
+    if (box.left < drawing.left - 1 || box.right > drawing.right + 1
+        || box.top < drawing.top - 1 || box.bottom > drawing.bottom + 1) cut.push(text.textContent);
+  }
+  return cut;
+}"""
+
+
+@pytest.mark.parametrize("widget", WIDGETS, ids=lambda widget: widget.__name__)
+def test_no_text_is_cut_in_a_narrow_column(widget, chromium, tmp_path, monkeypatch):
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    with bare_page(chromium, BUILT[widget](tmp_path)) as bare:
+        bare.page.set_viewport_size({"width": 600, "height": 900})
+        assert bare.page.evaluate(CUT) == []
 
 
 def test_a_late_answer_is_ignored(chromium):

@@ -103,6 +103,9 @@ BOTH = {
     "ledger": "_MODELS",
     "pardon": "_lower",
     "lost-updates": "_UPDATES",
+    "integer-linear": "_DEEP",
+    "smooth": "_CASES seeded",
+    "lora-linear": "_CASES",
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
 }

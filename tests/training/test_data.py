@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from labkit.base.paths import DATA
+from labkit.training import trained_gpt
 from labkit.training.data import (
     Vocabulary,
     batches,
     character_batches,
     characters,
     digits,
+    gpt_layers,
     shakespeare,
+    shakespeare_split,
 )
 
 NUMBERED = torch.arange(10)
@@ -51,6 +55,28 @@ def test_a_fifth_of_each_digit_is_for_testing():
 def test_the_split_follows_from_the_seed():
     assert torch.equal(digits(1).test_images, digits(1).test_images)
     assert not torch.equal(digits(1).test_images, digits(2).test_images)
+
+
+def test_the_recorded_gradient_and_activation_are_the_trained_gpts():
+    model, recorded = trained_gpt(), gpt_layers()
+    tokens = characters(shakespeare()).encode(shakespeare_split()[1][: 16 * 64 + 1])
+    first, second = model.blocks
+    # What is added behind a layer has the gradient of that layer's output.
+    added = torch.zeros(16, 64, 64, requires_grad=True)
+    middle = first(model.token(tokens[:-1].view(16, 64)) + model.position.weight) + added
+    logits = model.head(model.norm(second(middle)))
+    F.cross_entropy(logits.flatten(0, 1), tokens[1:]).backward()
+    gradient = added.grad[0]
+    # Sums in another order differ by some 2**-24 of the largest term.
+    assert (recorded["gradient"] - gradient).abs().max() < 1e-4 * gradient.abs().max()
+
+    linear = second.feed_forward[0]
+    with torch.no_grad():
+        attended = middle + second.attention(second.attention_norm(middle))
+        entered = F.gelu(linear(second.feed_forward_norm(attended))).flatten()
+    places = torch.linspace(0, entered.numel() - 1, 4093).long()
+    assert (recorded["activation"] - entered[places]).abs().max() < 1e-4
+    assert len(set((places % 256).tolist())) == 256  # of all channels
 
 
 def test_data_draws_nothing_from_the_programs_random_numbers():

@@ -42,16 +42,17 @@ gptq_weight_error = ChoiceGuess(
     id="gptq-weight-error",
     lab=LAB,
     question=(
-        "Compared with rounding to nearest, GPTQ's error of the weights and error of the outputs"
+        "With GPTQ instead of nearest, do the errors of the weights and of the outputs become "
+        "larger or smaller?"
     ),
     by_choice={
-        "are both smaller": (
+        "weights' smaller, outputs' smaller": (
             "Rounding to nearest has the smallest possible error in each weight, so no other "
             "choice of codes on the same grid can be closer.",
             "nearest-weights-best-output",
         ),
-        "are larger and smaller": "",
-        "are smaller and larger": (
+        "weights' larger, outputs' smaller": "",
+        "weights' smaller, outputs' larger": (
             "The other way round: GPTQ gives up some accuracy of the weights for the outputs."
         ),
     },
