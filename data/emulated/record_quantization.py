@@ -347,18 +347,15 @@ def trained(model):
 
 
 ARMS = {
-    "capitals": {
-        "all weights, FP32": lambda: (trained_gpt(), 1e-3),
-        "adapters on FP32": adapters(on_float32),
-        "adapters on 4 bits": adapters(on_codes(4)),
-        "BF16 adapters on 4 bits": adapters(on_codes(4), torch.bfloat16),
-    },
-    "same text": {
-        "adapters on FP32": adapters(on_float32),
-        "adapters on 4 bits": adapters(on_codes(4)),
-        "adapters on 3 bits": adapters(on_codes(3)),
-    },
+    ("capitals", "all weights, FP32"): lambda: (trained_gpt(), 1e-3),
+    ("capitals", "adapters on FP32"): adapters(on_float32),
+    ("capitals", "adapters on 4 bits"): adapters(on_codes(4)),
+    ("same text", "adapters on FP32"): adapters(on_float32),
+    ("same text", "adapters on 4 bits"): adapters(on_codes(4)),
+    ("same text", "adapters on 3 bits"): adapters(on_codes(3)),
+    ("capitals", "BF16 adapters on 4 bits"): adapters(on_codes(4), torch.bfloat16),
 }
+"""By task and arm, in the order in which they are recorded."""
 
 
 def fine_tuned(task, prepare, seed):
@@ -417,13 +414,11 @@ def main():
             record[name] = measure()
             store(record)
     runs = record.setdefault("fine_tuning", {})
-    for seed in SEEDS:
-        for task, arms in ARMS.items():
-            for arm, prepare in arms.items():
-                done = runs.setdefault(task, {}).setdefault(arm, [])
-                if len(done) <= seed:
-                    done.append(fine_tuned(task, prepare, seed))
-                    store(record)
+    for (task, arm), prepare in ARMS.items():
+        done = runs.setdefault(task, {}).setdefault(arm, [])
+        while len(done) < len(SEEDS):
+            done.append(fine_tuned(task, prepare, len(done)))
+            store(record)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ def examine() -> Report:
             _labs(),
             _log(),
             *_machine(),
+            *_int8_products(torch),
             _accelerator(torch, devices),
             *(
                 Finding(name="devices", found=trouble, status="note", mend=_DRIVER)
@@ -313,6 +314,26 @@ def _machine() -> list[Finding]:
         Finding(name="16- and 8-bit features", found=said),
         Finding(name="cores", found=str(_cores())),
         Finding(name="memory", found=_gib(cpu.memory)),
+    ]
+
+
+def _int8_products(torch: ModuleType | None) -> list[Finding]:
+    """Whether lab 09's fast integer matmul is exact here; the lab does without it."""
+    if torch is None:
+        return []
+    from labkit.devices.int8_products import int8_products_are_exact  # it imports torch
+
+    name, wanted = "int8 matmul", "torch._int_mm exact"
+    if int8_products_are_exact():
+        return [Finding(name=name, found="exact", wanted=wanted)]
+    return [
+        Finding(
+            name=name,
+            found="saturates (a processor without VNNI)",
+            wanted=wanted,
+            status="note",
+            mend="Nothing to install: labkit adds int8 products in int32 here, as lab 09 does",
+        )
     ]
 
 

@@ -12,7 +12,7 @@
 #
 # ## Sitting A: scales and integers
 #
-# *You are here:* **eight bits** → who shares a scale → where to cut → integers only → outliers → *stop*
+# *You are here:* **eight bits** → which weights share a scale → where to cut → integers only → outliers → *stop*
 
 # %%
 import copy, torch
@@ -33,7 +33,7 @@ warm_up("09_quantization")
 # ### Eight bits cost almost nothing
 #
 # A device has 75 kB for your GPT, and in FP32 the GPT takes 452 kB. To **quantize** a matrix, divide it by a **scale** s and
-# round to integers, its **codes**. The network then computes with code × s. For codes from −127 to 127, s is the
+# round to integers, its **codes**. The network then computes with code × s, so s is the *step* from one value to the next. For codes from −127 to 127, s is the
 # largest magnitude in the matrix divided by 127. The cell does this to all eleven matrices, biases and norms excepted, and measures bits a character on text
 # that the GPT was not trained on.
 
@@ -59,14 +59,14 @@ def rounded_gpt(bits):
     return model
 
 
-print(f"FP32: 451,856 bytes, {bits_per_character(trained_gpt(), test):.2f} bits a character")
+print(f"FP32: 451,856 bytes, {bits_per_character(trained_gpt(), test):.3f} bits a character")
 for bits in (8, 4, 3):
     size = 111_104 * bits // 8 + 4 * (11 + 1_860)  # codes; FP32 scales, biases and norms
     loss = bits_per_character(rounded_gpt(bits), test)
-    print(f"INT{bits}: {size:7,} bytes, {loss:.2f} bits a character")
+    print(f"INT{bits}: {size:7,} bytes, {loss:.3f} bits a character")
 
 # %% [markdown]
-# INT8 is 3.8 times smaller and costs 0.002 bits a character. INT4 would fit the device, but costs 0.6 bits. At INT3 the
+# INT8 is 3.8 times smaller and costs 0.002 bits a character. INT4 would fit the device, but costs 0.6 bits a character. At INT3 the
 # text falls apart, as the next cell shows.
 
 # %% tags=["nbval-ignore-output"]
@@ -88,10 +88,10 @@ for bits in (8, 3):
     print(f"INT{bits}: {write(rounded_gpt(bits))}\n")
 
 # %% [markdown]
-# ### Who shares a scale
+# ### Which weights share a scale
 #
-# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale a row, or one for a **group** of neighbouring
-# weights in a row, it makes them coarse only there. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
+# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale for each row, or for each **group** of neighbouring
+# weights in a row, a large weight makes the steps coarse only in its own row or group. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
 # The cell rounds all eleven matrices to four bits.
 
 # %%
@@ -106,7 +106,8 @@ for group in ("tensor", "row", 32, 16):
     print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
 
 # %% [markdown]
-# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the loss; groups remove more and cost more. Large models commonly use groups of 128, at 0.125 bits a weight. What remains, sitting B attacks with better codes.
+# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the increase over FP32 (from 0.62 to 0.17 bits a character). Groups remove more of it and cost more. Large models commonly use groups of 128, at 0.125 bits a weight. Sitting B
+# reduces the remaining increase by choosing better codes.
 #
 # ### The affine grid
 #
@@ -133,7 +134,7 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 #
 # Activations have no fixed largest value, so you record their range on some batches: **calibration**. If the grid covers the
 # farthest value, its steps are wide, and all values are *rounded* coarsely. If you cut the range, the steps are finer, but values beyond it are *clipped*.
-# The widget shows what GELU puts out in one block of the GPT. Move the ends until the total error is within 1 % of the best one, first at 8 bits, then at 4.
+# The widget shows what GELU puts out in one block of the GPT. Move the ends until the total error is at most 1 % above the smallest possible one, first at 8 bits, then at 4.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.widget_clip_dial import ClipDial
@@ -142,8 +143,8 @@ dial = ClipDial()
 dial
 
 # %% [markdown]
-# A common advice is to cut at the 99.9th percentile. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
-# layer, and on 10,000 normal values with one outlier of 100.
+# Common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
+# layer, and on 10,000 normal values with one outlier of 100. Its last row chooses the cut on all 10,001 values and judges the 10,000 alone.
 
 # %%
 from labkit.labs.quantization.calibration import Observer
@@ -190,16 +191,16 @@ def product():
 
 # %% [markdown]
 # The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
-# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds the sum of 66,311 products, while float32 is sure to be exact only up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
-# on x86 processors without VNNI instructions it saturates in between and is wrong.
+# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+# on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.
 
 # %% [markdown]
-# In a linear layer on codes, x has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. So
+# In a linear layer on codes, the input has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. With the codes x and w, and y[i] as a real number,
 #
 # y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. Stored as an integer multiple of sx × sw[i], the bias joins it. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
-# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. The bias is rounded to an integer multiple of sx × sw[i], so that it can be added to this sum as an integer. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
+# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked at the output after a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
@@ -212,7 +213,8 @@ def product():
 #   round to nearest, add `zy`, and clamp to 0 to 255.
 # - **Example:** x = [[130, 120]], sx = 0.5, zx = 128, w = [[2, 1]], sw = [0.25], bias = [0.3], lo = -2, hi = 3. The sum is 4 - 8, the bias
 #   adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196, zy = 102.
-# - **Edge case:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer.
+# - **Edge cases:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer, so keep it in int32 and multiply in
+#   float64. `lo` and `hi` are never both 0.
 
 
 # %% exercise="integer-linear"
@@ -275,7 +277,7 @@ layers = [layer for layer in reader if isinstance(layer, torch.nn.Linear)]
 
 @torch.no_grad()
 def ranges(images):
-    """lo and hi of the images and of each layer's output, behind its ReLU."""
+    """lo and hi of the images and of each layer's output, after its ReLU."""
     x = images.flatten(1)
     found = [x.aminmax()]
     for layer in layers:
@@ -315,16 +317,16 @@ for brightness in (1, 2, 5):
     )
 
 # %% [markdown]
-# With static ranges, activations beyond the calibration's saturate. Dynamic ranges follow the data, but they must be measured on float outputs, in one more pass over
-# each activation. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
+# With static ranges, activations beyond the calibrated range saturate. Dynamic ranges follow the data, but a range is known only when all outputs are computed, so they stay in a wider format until one more pass has measured
+# them. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
 # (A device without floats stores the multiplier sx × sw / sy as an integer and a shift.)
 #
 # ### Outliers, with and without
 #
 # Can the GPT compute in integers too? **W8A8** means INT8 weights and INT8 activations. In large language models this can
-# fail: a few channels of the activations are tens of times larger than the others (LLM.int8), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
+# fail: a few channels of the activations are tens of times larger than the others (Dettmers et al., LLM.int8()), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
 #
-# Does this GPT need that? The cell measures W8A8 on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
+# Does this GPT need that? The cell measures W8A8, with one scale for each row of a weight and one for each whole activation, on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
 # 30, and the next layer's columns divided by 30, which changes nothing in FP32.
 
 # %%
@@ -340,7 +342,7 @@ for name, model in networks.items():
     print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
 
 # %% [markdown]
-# As trained, W8A8 costs 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
+# As trained, W8A8 costs less than 0.01 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
 #
 # ### Exercise: smooth
 #
@@ -417,8 +419,8 @@ figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()
 #
 # ### Optional: the KV cache
 #
-# For the keys of a KV cache the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which per-channel advice
-# presupposes, so one scale a token is better here until the cell plants such a channel in each head.
+# A **KV cache** keeps the keys and values of earlier tokens. The cell rounds the keys to 3 bits. Common advice, one scale a channel for keys (KIVI), assumes that a few key channels are outliers. This network has no outlier channels in its keys, so one
+# scale a token is better. Then the cell plants one such channel in each head, which changes nothing in FP32, and one scale a channel is better.
 
 # %%
 from labkit.labs.quantization.weights import plant_key_outliers
@@ -451,7 +453,7 @@ for name, model in (("as trained", gpt), ("planted", planted)):
 # %% [markdown]
 # ### Optional: training with the rounding
 #
-# At 2 bits, with the codes −1, 0 and 1, rounding costs this reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
+# At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
 # training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
 
 
@@ -517,7 +519,7 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 # - **Output:** float32, `(code - zero) * scale`. The code is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`.
 # - **Gradient:** passes unchanged where the code was not clamped, and is 0 elsewhere.
 # - **Example:** with scale 0.1, zero 0 and codes from -8 to 7, 0.26 becomes 0.3 with gradient 1, and 5.0 becomes 0.7 with gradient 0.
-# - **Not tested:** values in the last half step at each end, where torch's own functions differ.
+# - **Not tested:** values up to half a step beyond an end. Their code is not clamped, but a program that clamps x itself stops their gradient.
 
 
 # %% exercise="fake-quant"
@@ -550,12 +552,12 @@ check_fake_quant(fake_quant)
 # `passed + (...).detach()`.
 # </details>
 #
-# **A stopping point.** You chose scales and zero points and computed in integers. Sitting B brings the GPT under its weight limit.
+# **A stopping point.** You chose scales and zero points and computed in integers. Sitting B brings the GPT under 75 kB.
 
 # %% [markdown]
 # ## Sitting B: four bits, and fine-tuning
 #
-# *You are here:* **GPTQ** → the weight limit → fine-tuning
+# *You are here:* **GPTQ** → under 75 kB → fine-tuning
 
 # %%
 import torch
@@ -568,21 +570,22 @@ from labkit.training import bits_per_character, trained_gpt
 # ### GPTQ: round one column, correct the others
 #
 # Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal, both weights are 0.4, and the scale is
-# 1. Nearest gives 0 and 0: the output is 0 for 0.8. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
+# 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
 #
-# **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it moves the columns to the right so that
-# the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. All their solutions stand in one
-# Cholesky factor of the inverse of H = XᵀX, so no solver is needed.
+# **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it changes the columns that are not yet rounded so that
+# the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. One Cholesky factor
+# of the inverse of H = XᵀX contains the solutions for all columns, so no solver is needed.
 #
 # ### Exercise: GPTQ
 #
 # *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
 #
 # - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
-# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest` below rounds. The caller's `W` stays as it is.
-# - **H** is `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. **U** is the upper Cholesky factor of the inverse of H.
-# - **Column j:** round it, and divide its error `W[:, j] - Q[:, j]` by `U[j, j]`. Subtract this times `U[j, k]` from each column k to the right.
-# - **Example:** W = [[0.6, 0.7]], X = [[1, 1]], scales of 1. Column 0 is rounded up by 0.4, so column 1 becomes 0.7 - 0.396 and
+# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest` below rounds. Work on a copy: the caller's `W` stays as it is.
+# - **H** is `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. **U** is upper triangular,
+#   with `U.T @ U` = the inverse of H: `torch.linalg.cholesky(..., upper=True)`.
+# - **Column j** of the copy: round it as it is now, after the earlier corrections, and divide its error `W[:, j] - Q[:, j]` by `U[j, j]`. Subtract this times `U[j, k]` from each column k to the right.
+# - **Example:** W = [[0.6, 0.7]], X = [[1, 1]], scales of 1, damp 0.01. Column 0 is rounded up by 0.4, so column 1 becomes 0.7 - 0.396 and
 #   is rounded down: [[1, 0]], where nearest gives [[1, 1]].
 # - **Edge cases:** an input that is always 0 and fewer rows of X than columns, where the damping makes H invertible; weights beyond
 #   seven steps, whose error counts like any other.
@@ -631,11 +634,11 @@ check_gptq(gptq)
 # </details>
 
 # %% [markdown]
-# X comes from calibration: what each layer reads while the GPT sees 8,192 characters of its training text. In the first feed-forward layer,
+# X is what each layer reads while the GPT sees 8,192 characters of its training text. In the first feed-forward layer,
 # compare GPTQ with nearest by the error of the weights, |Q − W|, and by the error of the outputs, |X @ (Q − W).T|.
 
 # %%
-from labkit.labs.quantization.weights import layer_inputs, scales_for
+from labkit.labs.quantization.weights import group_quantize, layer_inputs, scales_for
 from labkit.training.data import characters, shakespeare, shakespeare_split
 
 gpt, (text, test), by_gptq = trained_gpt(), shakespeare_split(), yours(gptq, ours.gptq)
@@ -663,12 +666,12 @@ def errors():
 
 # %% [markdown]
 # The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
-# other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.
+# other choice is worse for the weights. GPTQ accepts this, because it aims at a small error of the outputs.
 
 # %% [markdown]
 # ### Your GPT: under 75 kB
 #
-# Pack the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
+# The cell packs the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
 # norms in FP16. The table compares four ways to choose the 4-bit codes.
 
 
@@ -686,7 +689,7 @@ claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The limit is reached: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
+# The GPT now fits: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
 # GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (0.16 against 0.11 with one scale a row).
 #
 # The figure shows both errors in each of the eight layers, as multiples of nearest's.
@@ -697,11 +700,11 @@ figures.gptq_picture({name: both(name) for name in names}, inputs)
 # %% [markdown]
 # ### Fine-tuning in four bits
 #
-# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character; guessing needs log₂ 68 = 6.1. Training all weights with AdamW
+# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character. Guessing evenly among the 68 characters of its vocabulary needs log₂ 68 = 6.1, so the GPT is worse than a guess. Training all weights with AdamW
 # takes 16 bytes a weight: the weight, its gradient and two moments, all FP32. For 8 billion weights that is 128 GB, activations not counted.
 #
-# **QLoRA** freezes each weight W in four bits and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
-# W x + (alpha / rank) B A x, and only A and B have gradients and moments. Matmuls run in BF16, so W is **dequantized** to BF16 for each of them, while A and B stay in FP32, because BF16 would swamp their small updates (lab 04).
+# **QLoRA** freezes each weight W in four bits (NF4 in the paper, INT4 here) and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
+# W x + (alpha / rank) B A x, where alpha is a constant that you choose, and only A and B have gradients and moments. Matmuls run in BF16, so W is **dequantized** to BF16 for each of them. Here A and B are stored in FP32 and cast for each matmul, because in BF16 their small updates would be rounded away (lab 04).
 # W needs no gradient, but the gradient of x passes *through* W to earlier layers. B starts at 0, so training starts from the network as it was.
 
 # %%
@@ -716,12 +719,13 @@ print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of
 # %% [markdown]
 # ### Exercise: adapters on a 4-bit layer
 #
-# *12 minutes, about 12 lines.* Write `LoRALinear`, a linear layer with a frozen 4-bit weight and two float32 adapters.
+# *12 minutes, about 12 lines.* Write `LoRALinear`, a linear layer with a frozen 4-bit weight and one adapter, the float32 matrices A and B.
 #
 # - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one for each in / groups neighbouring weights of a row;
 #   `bias` float32 (out); `rank`; `alpha`.
-# - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32. Nothing else has a gradient.
-# - **Buffers:** codes, scale and bias, which never change. No other float tensor of the weight's size is kept: each call makes the weight anew.
+# - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32; A's values are about 1 / sqrt(in). The layer has no other parameters.
+# - **Buffers:** codes, scale and bias, which never change. The module stores no float tensor of the weight's size: each call dequantizes the
+#   weight again. (The codes are not packed here: they take a byte each.)
 # - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): code * scale times x, plus the bias, plus alpha / rank times
 #   B A x. Every matmul gets BF16 operands. Multiply x by A first, because B @ A is as large as the weight.
 # - **Gradients** reach A, B and x, through the frozen weight too.
@@ -731,7 +735,7 @@ print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of
 
 # %% exercise="lora-linear"
 class LoRALinear(torch.nn.Module):
-    """A frozen 4-bit linear layer with float32 adapters."""
+    """A frozen 4-bit linear layer with a float32 adapter."""
 
     def __init__(self, codes, scale, bias, rank=8, alpha=16):
         super().__init__()
@@ -777,7 +781,7 @@ check_lora_linear(LoRALinear)
 
 # %% [markdown]
 # The cell puts this layer in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
-# The figure shows your run in black over longer recorded runs. Compare adapters on four bits with adapters on FP32 weights, and with training all weights.
+# The figure shows your run in black. Compare the recorded runs: adapters on four bits, adapters on FP32, and all weights.
 
 # %%
 from labkit.labs.quantization.linear import replace_linears
@@ -790,7 +794,9 @@ def with_adapters(name, linear):
     if name == "head":
         return linear
     weight = group_quantize(linear.weight, bits=4)
-    return Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer = Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer.register_forward_hook(lambda _, inputs, y: y.float())  # attention and norms in FP32
+    return layer
 
 
 torch.manual_seed(0)
@@ -800,12 +806,12 @@ adam = torch.optim.AdamW(learning, lr=3e-3, weight_decay=0.0)
 live = {0: bits_per_character(tuned, test.upper())}
 for x, y in character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary):
     adam.zero_grad()
-    torch.nn.functional.cross_entropy(tuned(x).float().flatten(0, 1), y.flatten()).backward()
+    torch.nn.functional.cross_entropy(tuned(x).flatten(0, 1), y.flatten()).backward()
     adam.step()
 live[50] = bits_per_character(tuned, test.upper())
 fell = live[0] > 7 and live[50] < 4
 claim(f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps", fell)
-print(f"{sum(p.numel() for p in learning):,} parameters learned, of 112,964")
+print(f"{sum(p.numel() for p in learning):,} parameters learned, beside 112,964 frozen ones")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.recorded import fine_tuning
@@ -813,14 +819,14 @@ from labkit.labs.quantization.recorded import fine_tuning
 figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} adapters")
 
 # %% [markdown]
-# All weights end at 2.4 bits, adapters on FP32 at 2.6. Four bits under the adapters cost 0.02 bits more, although they cost 0.1 on the text that the GPT knew. The adapters, with a sixth of the parameters, cost 0.2.
+# Training all weights ends at 2.4 bits a character, and adapters with a seventh of the parameters at 2.6. A 4-bit base costs the adapters 0.02 bits more. Before, the same rounding cost 0.1 on ordinary text.
 #
-# Three limits. In FP32 these adapters weigh 66 kB and break the weight limit. In an 8 B model rank 8 is 0.3 %. If you merge B A into W, the sum lies on no 4-bit grid, so
-# serve the adapter beside W, or round again and measure again. And here autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.
+# Three limits. First, these adapters weigh 66 kB in FP32, too much for this device; in the 8 B model rank 8 is only 0.3 % of the weights. Second, if you merge B A into W, the sum lies on no 4-bit grid, so
+# serve the adapter beside W, or round again and measure again. Third, autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.
 #
 # ### Optional: the same with torchao
 #
-# At work you call a library. torchao's `quantize_` replaces the linear layers of a model in place; a filter leaves the head alone. Its INT4 codes go from −8 to 7, and its scale is the largest magnitude divided by 7.5.
+# At work you call a library. torchao's `quantize_` replaces the weights of a model's linear layers, in place, by quantized tensors; the filter leaves the head alone. torchao's INT4 codes go from −8 to 7, and its scale is the largest magnitude divided by 7.5.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -847,7 +853,7 @@ else:
         print(f"{type(config).__name__}: {cost:.3f} bits a character above FP32")
 
 # %% [markdown]
-# For *static* ranges, PT2E exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs. (`torch.ao.quantization.quantize_dynamic` still runs, but is deprecated.)
+# For *static* ranges, PT2E (PyTorch 2 Export quantization) exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs. (`torch.ao.quantization.quantize_dynamic` still runs, but is deprecated.)
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -871,10 +877,10 @@ else:
 # %% [markdown]
 # ### Quantization in 2026
 #
-# - **Few users:** decoding a token reads all weights, so bytes limit the speed (lab 06). Teams use W4A16, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
+# - **Few users:** decoding a token reads all weights, so bytes limit the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
 # - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 from Ada and Hopper on, NVFP4 or MXFP4 on Blackwell (lab 08).
-# - **Long contexts:** the KV cache in FP8 halves its bytes.
-# - **Models trained for few bits:** gpt-oss was released in MXFP4. Kimi K2 Thinking used QAT with fake quantization and STE for INT4 weights.
+# - **Long contexts:** storing the KV cache in FP8 instead of BF16 halves its bytes.
+# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was fine-tuned with INT4 rounding of its MoE weights in the forward pass (QAT, with the gradient passed straight through the rounding).
 #
 # ### Say it
 #

@@ -15,7 +15,7 @@ import pytest
 from labkit.base import paths
 from labkit.course import doctor
 from labkit.course.doctor import Finding, Report, examine
-from labkit.devices import Description, Device, Fact, Support
+from labkit.devices import Description, Device, Fact, Support, int8_products
 from labkit.devices.probe import Findings
 
 TOP = Path(doctor.__file__).parents[2]
@@ -74,6 +74,15 @@ def test_the_environment_that_runs_these_tests_runs_the_course(labs):
     assert [f for f in report.findings if f.status == "problem"] == []
     assert report.runs
     assert str(report).startswith("The course will run on this machine.\n")
+
+
+@pytest.mark.parametrize("exact, status", [(True, "ok"), (False, "note")])
+def test_int8_products_that_saturate_are_a_note(labs, monkeypatch, exact, status):
+    monkeypatch.setattr(int8_products, "int8_products_are_exact", lambda: exact)
+    report = examine()
+    assert found("int8 matmul", report).status == status
+    assert report.runs
+    assert ("saturates" in str(report)) == (not exact)
 
 
 def test_every_required_package_is_looked_at():

@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from labkit.base.torchao import import_torchao
 from labkit.formats import (
     QuantParams,
     choose,
@@ -216,6 +217,36 @@ def test_fake_quantize_computes_sixteen_bit_inputs_in_float32(dtype):
     if dtype is torch.bfloat16:
         narrow = (x.detach() / grid.scale).round() + grid.zero_point
         assert (narrow.float() != quantize_affine(x, grid).float()).float().mean() > 0.05
+
+
+# torchao's
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("per", ["tensor", "row", "group"])
+def test_grids_and_codes_are_those_of_torchao(per, symmetric, bits):
+    torchao = import_torchao("torchao.quantization.quant_primitives")
+    w = torch.randn(6, 64, generator=torch.Generator().manual_seed(bits)) + 0.3
+    block = {"tensor": (6, 64), "row": (1, 64), "group": (1, 32)}[per]
+    parts = {"tensor": w, "row": w, "group": w.unflatten(1, (-1, 32))}[per]
+    lo, hi = {
+        "tensor": lambda: parts.aminmax(),
+        "row": lambda: parts.aminmax(dim=1),
+        "group": lambda: parts.aminmax(dim=2),
+    }[per]()
+    axis = {"tensor": None, "row": 0, "group": (0, 1)}[per]
+    grid = choose(lo, hi, bits=bits, symmetric=symmetric, axis=axis)
+    kind = torchao.MappingType.SYMMETRIC if symmetric else torchao.MappingType.ASYMMETRIC
+    scale, zero = torchao.choose_qparams_affine(
+        w, kind, block, torch.int32, grid.low, grid.high, zero_point_dtype=torch.int32
+    )
+    assert torch.allclose(grid.scale.flatten(), scale.flatten(), rtol=2**-22)
+    assert torch.equal(grid.zero_point.flatten(), zero.flatten())
+    theirs = torchao.quantize_affine(w, block, scale, zero, torch.int32, grid.low, grid.high)
+    assert torch.equal(quantize_affine(parts, grid).int().view_as(w), theirs)
+    back = torchao.dequantize_affine(theirs, block, scale, zero, torch.int32, grid.low, grid.high)
+    assert torch.allclose(fake_quantize(parts, grid).view_as(w), back, rtol=2**-21)
 
 
 # Who shares a scale

@@ -161,7 +161,7 @@ class QuantLinear(nn.Linear):
         grid = self.weight_grid
         codes = quantize_affine(self.weight, grid)
         bias = None if self.bias is None else self.bias.detach()
-        return IntegerLinear(codes, grid.scale, bias, self.inputs.freeze())
+        return IntegerLinear(codes, grid.scale, bias, self.inputs.grid)
 
 
 def quant_layers(model: nn.Module) -> list[QuantLinear]:
@@ -267,8 +267,9 @@ class IntegerReader(nn.Module):
         for i, (linear, grid) in enumerate(zip(linears, grids, strict=False)):
             rows = choose(*linear.weight.aminmax(dim=1), bits=8, symmetric=True, axis=0)
             scale = grid.scale * rows.scale  # of the sums, so of the bias
+            bias = 0 * scale if linear.bias is None else linear.bias.detach()
             self.register_buffer(f"weight{i}", quantize_affine(linear.weight, rows))
-            self.register_buffer(f"bias{i}", (linear.bias.detach() / scale).round().int())
+            self.register_buffer(f"bias{i}", (bias / scale).round().int())
             self.register_buffer(f"scale{i}", scale)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -27,7 +27,10 @@ int8_product = NumberGuess(
 without_ste = ChoiceGuess(
     id="without-ste",
     lab=LAB,
-    question="Weights at 2 bits, rounded without STE. After 5 epochs the accuracy on the test is",
+    question=(
+        "The weights are rounded to 2 bits with plain `round`, whose gradient is 0. After 5 epochs "
+        "the test accuracy is"
+    ),
     by_choice={
         "unchanged": (
             "You are right about the weights: not one bit of them changed. The biases are not "

@@ -66,7 +66,7 @@ def gptq(W, X, scale, damp=0.01):
 
 # Exercise: lora-linear
 class LoRALinear(torch.nn.Module):
-    """A frozen 4-bit linear layer with float32 adapters."""
+    """A frozen 4-bit linear layer with a float32 adapter."""
 
     def __init__(self, codes, scale, bias, rank=8, alpha=16):
         super().__init__()
@@ -87,11 +87,11 @@ class LoRALinear(torch.nn.Module):
 
 EXPLANATIONS = {
     "int8-product": r"""The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
-A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds the sum of 66,311 products, while float32 is sure to be exact only up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
-on x86 processors without VNNI instructions it saturates in between and is wrong.""",
+A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.""",
     "without-ste": r"""It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
 does not prove that every part of a network learns.""",
     "gptq-weight-error": r"""The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
-other choice is worse for the weights. GPTQ accepts this, because it minimizes the outputs' error.""",
+other choice is worse for the weights. GPTQ accepts this, because it aims at a small error of the outputs.""",
 }
 """What stands behind each prediction."""

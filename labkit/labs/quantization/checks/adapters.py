@@ -1,4 +1,4 @@
-"""Check of lab 09: a frozen 4-bit linear layer with float32 adapters."""
+"""Check of lab 09: a frozen 4-bit linear layer with a float32 adapter."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -156,7 +156,7 @@ def _held(layer):
 
 @check(run_lora_linear)
 def check_lora_linear(seen, seed):
-    """A frozen 4-bit weight, BF16 matmuls, and two float32 adapters that learn."""
+    """A frozen 4-bit weight, BF16 matmuls, and a float32 adapter that learns."""
     for name, used in ((name, seen[name]) for name in _CASES):
         if type(used) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(used))
