@@ -71,8 +71,8 @@ claim("E4M3 costs less than 0.02 bits a character", bits_fp8 < bits_fp32 + 0.02)
 #
 # ### A falling loss is not enough
 #
-# Training also casts gradients, which are far smaller than weights and activations. The cell trains a new GPT for 40 steps in FP32, and again with all operands in E4M3 *without* scales. `learn` is the usual loop. It also
-# computes the share of nonzero elements in the weight gradients of the blocks.
+# Training also casts gradients, which are far smaller than weights and activations. The cell trains a new GPT for 40 steps in FP32, and again with all operands in E4M3 *without* scales. `learn` is the usual loop, and
+# counts nonzero elements in the weight gradients of the blocks.
 
 # %%
 from labkit.labs.fp8_and_fp4 import figures
@@ -110,7 +110,7 @@ figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 
 # %% [markdown]
 # Without scales, no weight matrix in a block received a gradient. E4M3's smallest positive value is 2⁻⁹ (0.00195), and magnitudes up to half of it round to 0. The loss is a mean over 32 × 64 = 2,048 characters, so
-# each character's gradient is divided by 2¹¹, and here all of them are below 2⁻¹⁰ at the output of every matmul in a block. The loss falls all the same: the head, the embeddings, the final norm and the output biases
+# each character's gradient is divided by 2¹¹, and here all of them are below 2⁻¹⁰ at the output of every matmul in a block. The loss falls because the head, the embeddings, the final norm and the output biases
 # of the blocks get gradients in FP32 through the residual path. Before you trust an FP8 run, look at the share of zeros in each layer.
 #
 # ### Float8 tensors in PyTorch
@@ -743,8 +743,8 @@ from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 gaps_picture()
 
 # %% [markdown]
-# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: so under the condition named. *Not visible at this scale*: no such advantage was
-# found, which does not prove that there is none.
+# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: so under the condition named. *Not visible at this scale*: neither,
+# which does not prove that there is no advantage.
 
 # %%
 mechanisms_table()
@@ -801,7 +801,7 @@ check_recipe(recipe)
 # ### What real stacks do in 2026
 #
 # Scales are of three kinds. *Delayed* scales need one pass, but a sudden larger value clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms only its own block, at the cost of the scales
-# and of transposed copies. With all three, master weights stay in FP32, and matmuls return sums in FP32 or BF16.
+# and of transposed copies. With all three, master weights stay in FP32.
 #
 # | stack | formats and scales |
 # |---|---|
@@ -818,15 +818,12 @@ check_recipe(recipe)
 from labkit.base.torchao import import_torchao
 
 
-def in_float8(module, name):
-    sizes = module.in_features, module.out_features
-    return name != "head" and all(size % 16 == 0 for size in sizes)
-
-
 try:
     float8, model = import_torchao("torchao.float8"), trained_gpt()
     config = float8.Float8LinearConfig.from_recipe_name("rowwise")
-    float8.convert_to_float8_training(model, module_filter_fn=in_float8, config=config)
+    float8.convert_to_float8_training(
+        model, module_filter_fn=lambda module, name: name != "head", config=config
+    )
     print(f"torchao, rowwise E4M3: {bits_per_character(model, test_text):.3f} bits a character")
 except ImportError as error:
     print(error)
