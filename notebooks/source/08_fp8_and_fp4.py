@@ -700,8 +700,8 @@ def gains():
 # quarter. After the rotation the values are nearly normally distributed, and each format has the SQNR that it has for such values: about 19 and 20 dB.
 
 # %%
-for name, cast in fp4_casts.items():
-    print(f"{name:10} plain {db(cast, plain):4.1f} dB, rotated {db(cast, rotation):4.1f} dB")
+for name, by in fp4_casts.items():
+    print(f"{name:10} plain {db(by, plain):4.1f} dB, rotated {db(by, rotation):4.1f} dB")
 
 # %% [markdown]
 # ### Two copies of one weight
@@ -721,8 +721,8 @@ copies = {
     "NVFP4, 16": partial(nvfp4, weight),
     "NVFP4, 16 x 16": partial(nvfp4, weight, square=True),
 }
-for name, cast in copies.items():
-    rows, columns = (cast(axis=axis, overflow="saturate").dequantize() for axis in (1, 0))
+for name, copied in copies.items():
+    rows, columns = (copied(axis=axis, overflow="saturate").dequantize() for axis in (1, 0))
     differ = (rows != columns).double().mean()
     print(f"{name:26} {differ:4.0%} of the values differ, {sqnr(weight, rows):.1f} dB")
 
@@ -852,11 +852,11 @@ formats = {
     f"NVFP4, {whose(to_four_bits)} cast": (4.5, by_yours),
 }
 (b200,), ledger = roofs("fp8", devices=["B200 SXM"]), {}
-for name, (bits_a_value, cast) in formats.items():
+for name, (bits_a_value, store) in formats.items():
     model, kilobytes = trained_gpt(), 0.0
     for module in model.blocks.modules():
         if isinstance(module, torch.nn.Linear):
-            module.weight.data = cast(module.weight.data)
+            module.weight.data = store(module.weight.data)
             kilobytes += module.weight.numel() * bits_a_value / 8e3
     bits = bits_per_character(model, test_text)
     ms = 8e9 * bits_a_value / 8 / b200.bandwidth * 1e3
