@@ -289,12 +289,7 @@ class BlockBench(AskingWidget):
         if self.rotated:
             return
         changed = [i for i, k in enumerate(self._doublings) if k]
-        if (
-            self.format_name in FLUSHING
-            and self.rounding == "nearest"
-            and len(changed) == 1
-            and self._doublings[changed[0]] > 0
-        ):
+        if self.format_name in FLUSHING and self.rounding == "nearest" and len(changed) == 1:
             self._judge_flushing(shown, changed[0])
         chosen = (self.place, shown.row[self.place].item())
         clipped = shown.states[self.place] == "clipped"

@@ -244,6 +244,8 @@ def test_stochastic_rounding_costs_once_and_pays_in_the_mean():
     )
     assert one < without < mean
     assert said["SQNR"] != first
+    widget.place = 9  # looking elsewhere draws nothing
+    assert shares(widget) == said
     widget.reset()
     widget.draw()
     assert shares(widget)["SQNR"] == first, "draws follow from their number"
