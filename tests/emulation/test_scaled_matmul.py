@@ -88,7 +88,7 @@ class TestAsOnCuda:
         a, b = torch.ones(32, 16).to(E4M3), torch.ones(48, 40).to(E4M3).t()
         with (
             as_on_cuda(),
-            pytest.raises(RuntimeError, match=r"both dimensions of mat2 .*\[40, 48\]"),
+            pytest.raises(RuntimeError, match=r"of mat2 .*\[40, 48\]"),
         ):
             by_v2(a, b)
 
