@@ -1,8 +1,9 @@
 """Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
 Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
-machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, and ``gpt``, the trained
-model that several labs start from. ``batches``, ``arguments`` and ``interrupts`` are the loop's.
+machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, ``gpt``, the trained
+model that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``,
+``arguments`` and ``interrupts`` are the loop's.
 """
 
 from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt

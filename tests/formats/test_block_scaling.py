@@ -147,6 +147,14 @@ def test_nvfp4_has_the_bits_of_torchao(size, tensor_scale):
     spread = torch.exp(3 * torch.randn(64, 1, generator=generator))
     x = torch.randn(64, 128, generator=generator) * spread
     x = torch.cat([x, hard_blocks().clamp(-1e3, 1e3)]) * size
+    # Ties between codes, where it shows whether one divides by a scale or by its reciprocal.
+    first = nvfp4(x, overflow="saturate", tensor_scale=tensor_scale)
+    ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5]).repeat(2)
+    factor = first.scales.float() * (first.tensor_scale if tensor_scale else 1)
+    tied = x.unflatten(-1, (-1, 16)).clone()
+    tied[..., 1:15] = factor[..., None] * ties
+    where = tied.abs().amax(-1, keepdim=True) == x.unflatten(-1, (-1, 16)).abs().amax(-1, True)
+    x = torch.cat([x, torch.where(where, tied, 0).flatten(-2)])
     per_tensor = nv.per_tensor_amax_to_scale(x.abs().amax()) if tensor_scale else None
     want = nv.NVFP4Tensor.to_nvfp4(x, per_tensor_scale=per_tensor)
     q = nvfp4(x, overflow="saturate", tensor_scale=tensor_scale)
@@ -156,6 +164,28 @@ def test_nvfp4_has_the_bits_of_torchao(size, tensor_scale):
     assert torch.equal(q.codes, values)
     assert torch.equal(torch.signbit(q.codes), torch.signbit(values))
     assert torch.equal(q.dequantize(), want.dequantize(torch.float32))
+    if not tensor_scale:
+        block = {"granularity": "block", "block": 16, "scale_format": E4M3}
+        assert torch.equal(scaled(x, E2M1, overflow="saturate", **block).codes, values)
+
+
+def test_nvfp4_of_a_tensor_whose_reciprocal_scales_overflow():
+    """There torchao multiplies by inf: it divides 1 by a tensor scale of about 2**-128."""
+    nv = import_torchao("torchao.prototype.mx_formats.nvfp4_tensor")
+    x = torch.randn(1, 64, generator=torch.Generator().manual_seed(9)) * 1e-35
+    x[0, 16:32] *= 2.0**-14
+    x[0, 32:48] = 0
+    q = nvfp4(x, overflow="raise")
+    want = nv.NVFP4Tensor.to_nvfp4(x, per_tensor_scale=nv.per_tensor_amax_to_scale(x.abs().amax()))
+    assert torch.all(same_bytes(q.scales, want.scale))
+    # Both scale what float64 scales by so much, to the precision of float32's subnormal scales.
+    large = nvfp4(x * 2.0**100, overflow="raise")
+    assert torch.equal(q.codes, large.codes) and not torch.equal(
+        q.dequantize(), want.dequantize(torch.float32)
+    )
+    smallest = torch.zeros(1, 32)
+    smallest[0, 0], smallest[0, 16] = 6 * 2.0**-149, 2.0**-149
+    assert nvfp4(smallest, overflow="raise").codes[0, 0] == 6
 
 
 # gfloat

@@ -108,6 +108,7 @@ BOTH = {
     "lora-linear": "_CASES",
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
+    "delayed": "_STEPS",
 }
 
 

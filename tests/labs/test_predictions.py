@@ -13,9 +13,10 @@ from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.roofline import matmul_work
 from labkit.emulation import emulate_gpu
-from labkit.formats import BF16, E5M2, FP16, TF32, quantize
+from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.predictions import explanation_of, split
+from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 from labkit.training.data import digits_mlp
 from labkit.training.models import HandmadeGPT
 from labkit.training.scaling import LossScale
@@ -169,6 +170,17 @@ def test_numbers_of_labs_05_and_06():
     assert (flop, moved) == (2 * 512**3, 3 * 512**2 * 2) and round(flop / moved) == 171
     assert round(989 / 3.35) == 295
     assert round(1 / 0.65, 2) == 1.54 and 0.45 < 0.3 / 0.65 < 0.5
+
+
+def test_numbers_of_lab_08():
+    _, gradient = layer_tensors()
+    right = 57344 / gradient.abs().max()
+    for scale in (right, right / 100):
+        stored = (gradient * scale).to(torch.float8_e5m2).float() / scale
+        assert f"{sqnr(gradient, stored):.1f}" == "25.6"
+    assert 20 * math.log10(100) == 40  # dB of equal steps that are 100 times as large
+    assert f"{sqnr(gradient, nvfp4(gradient, overflow='saturate').dequantize()):.1f}" == "21.3"
+    assert math.log2(448 / E4M3.smallest_normal) < 15 and math.log2(100) < 7
 
 
 @pytest.mark.parametrize(("cached", "summed"), [(True, 2048), (False, 2056)])

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 52d6519082296bef9e6effdbadb991a419ad1beb8ba70c3f37f5d118857786e7
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_block_bench.css widget_block_bench.js, sha256 51a2a8eeca39cdd544d6dcf5719f5c0de1fbc4762319301ee7e5da3b59e4578f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -97,7 +97,7 @@ function render({ model, el }) {
       for (const step of ["move", "times"]) {
         if (step in last && step in wish) return { [step]: last[step] + wish[step] };
       }
-      return "choose" in last && "choose" in wish ? wish : null;
+      return "place" in last && "place" in wish ? wish : null;
     }
   });
   const voice = announcer();
@@ -106,7 +106,7 @@ function render({ model, el }) {
     element.addEventListener("change", () => line.ask({ [name]: element.value }));
     return element;
   };
-  const format = box("format", FORMATS.map((name) => [name, name]));
+  const format = box("format_name", FORMATS.map((name) => [name, name]));
   const granularity = box("granularity", GRANULARITIES);
   const rounding = box("rounding", [["nearest", "nearest"], ["stochastic", "stochastic"]]);
   const again = button("draw again", { class: "lk-button" }, () => line.ask({ draw: true }));
@@ -116,7 +116,7 @@ function render({ model, el }) {
     "aria-label": "rotate 16 values at a time"
   }, () => turn());
   const slider = control("input", { type: "range", class: "bb-slider", min: "1", max: String(VALUES), step: "1" });
-  slider.addEventListener("input", () => line.ask({ choose: Number(slider.value) - 1 }));
+  slider.addEventListener("input", () => line.ask({ place: Number(slider.value) - 1 }));
   const halve = button("halve", { class: "lk-button", "aria-label": "halve the value" }, () => line.ask({ times: -1 }));
   const double = button("double", { class: "lk-button", "aria-label": "double the value" }, () => line.ask({ times: 1 }));
   const reset = button("put back", { class: "lk-button", "aria-label": "put back all values" }, () => line.ask({ reset: true }));
@@ -132,7 +132,7 @@ function render({ model, el }) {
   drawing.addEventListener("pointerdown", (event) => {
     const across = drawing.getBoundingClientRect();
     const at = Math.floor(((event.clientX - across.left) / across.width * WIDTH - LEFT) / UNIT);
-    line.ask({ choose: Math.min(Math.max(at, 0), VALUES - 1) });
+    line.ask({ place: Math.min(Math.max(at, 0), VALUES - 1) });
     grip = { y: event.clientY, done: 0 };
     drawing.setPointerCapture(event.pointerId);
   });
@@ -259,7 +259,7 @@ function render({ model, el }) {
   function accept(numbers) {
     if (!line.waits()) {
       slider.value = numbers.place + 1;
-      format.value = numbers.format;
+      format.value = numbers.format_name;
       granularity.value = numbers.granularity;
       rounding.value = numbers.rounding;
     }

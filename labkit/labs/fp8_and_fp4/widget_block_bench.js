@@ -18,7 +18,7 @@ function render({ model, el }) {
       for (const step of ["move", "times"]) {
         if (step in last && step in wish) return { [step]: last[step] + wish[step] };
       }
-      return "choose" in last && "choose" in wish ? wish : null;
+      return "place" in last && "place" in wish ? wish : null;
     },
   });
   const voice = announcer();
@@ -28,14 +28,14 @@ function render({ model, el }) {
     element.addEventListener("change", () => line.ask({ [name]: element.value }));
     return element;
   };
-  const format = box("format", FORMATS.map((name) => [name, name]));
+  const format = box("format_name", FORMATS.map((name) => [name, name]));
   const granularity = box("granularity", GRANULARITIES);
   const rounding = box("rounding", [["nearest", "nearest"], ["stochastic", "stochastic"]]);
   const again = button("draw again", { class: "lk-button" }, () => line.ask({ draw: true }));
   const rotate = button("rotate 16", { class: "lk-button", "aria-pressed": "false",
     "aria-label": "rotate 16 values at a time" }, () => turn());
   const slider = control("input", { type: "range", class: "bb-slider", min: "1", max: String(VALUES), step: "1" });
-  slider.addEventListener("input", () => line.ask({ choose: Number(slider.value) - 1 }));
+  slider.addEventListener("input", () => line.ask({ place: Number(slider.value) - 1 }));
   const halve = button("halve", { class: "lk-button", "aria-label": "halve the value" }, () => line.ask({ times: -1 }));
   const double = button("double", { class: "lk-button", "aria-label": "double the value" }, () => line.ask({ times: 1 }));
   const reset = button("put back", { class: "lk-button", "aria-label": "put back all values" }, () => line.ask({ reset: true }));
@@ -51,7 +51,7 @@ function render({ model, el }) {
   drawing.addEventListener("pointerdown", (event) => {
     const across = drawing.getBoundingClientRect();
     const at = Math.floor(((event.clientX - across.left) / across.width * WIDTH - LEFT) / UNIT);
-    line.ask({ choose: Math.min(Math.max(at, 0), VALUES - 1) });
+    line.ask({ place: Math.min(Math.max(at, 0), VALUES - 1) });
     grip = { y: event.clientY, done: 0 };
     drawing.setPointerCapture(event.pointerId);
   });
@@ -139,7 +139,7 @@ function render({ model, el }) {
   function accept(numbers) {
     if (!line.waits()) {
       slider.value = numbers.place + 1;
-      format.value = numbers.format;
+      format.value = numbers.format_name;
       granularity.value = numbers.granularity;
       rounding.value = numbers.rounding;
     }

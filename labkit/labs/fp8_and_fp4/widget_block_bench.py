@@ -48,8 +48,10 @@ The largest is stored as the format's largest value, and half of the smallest on
 is exact where scales are float32; rounded scales move it by at most a factor of two.
 """
 
+_SETTINGS = ("place", "format_name", "granularity", "rounding", "rotated")
 _ROTATED = 16  # values that a rotation mixes
-_STATES = {"kept": "", "flushed": "becomes 0", "clipped": "clipped", "zero": "is 0"}
+_STATES = {"kept": "", "flushed": " (becomes 0)", "clipped": " (clipped)", "zero": ""}
+_EXPONENTS = range(-100, 90)  # of values that stay finite and above 0 when they are doubled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,25 @@ class _Block:
     scale: float  # all scales multiplied
     code: str  # what is stored
     amax: float  # of all values that share the scale
+
+    def __contains__(self, place: int) -> bool:
+        return self.begin <= place < self.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shown:
+    """The row and what became of it."""
+
+    original: Tensor  # before a rotation
+    row: Tensor
+    matrix: Tensor  # whose row it is
+    stored: ScaledTensor
+    image: Tensor
+    blocks: list[_Block]
+    states: list[str]  # of _STATES
+
+    def block(self, place: int) -> _Block:
+        return next(block for block in self.blocks if place in block)
 
 
 class BlockBench(AskingWidget):
@@ -108,6 +129,9 @@ class BlockBench(AskingWidget):
             raise ValueError(f"values of shape {tuple(matrix.shape)}: pass rows of {WIDTH} values")
         if not matrix.isfinite().all():
             raise ValueError("values hold inf or NaN, which no bar can show")
+        exponents = torch.frexp(matrix[matrix != 0]).exponent
+        if any(exponent not in _EXPONENTS for exponent in exponents.unique().tolist()):
+            raise ValueError("values are too large or too small: stay within 2**-100 and 2**88")
         if not 0 <= row < len(matrix) or not matrix[row].any():
             raise ValueError(f"row={row}: pass one of {len(matrix)} rows, and not one of zeros")
         self._matrix, self._row = matrix, row
@@ -137,33 +161,27 @@ class BlockBench(AskingWidget):
         self._draw = 0
         self._show()
 
-    @traitlets.observe("place", "format_name", "granularity", "rounding", "rotated")
+    @traitlets.observe(*_SETTINGS)
     def _set(self, change: dict) -> None:
         if change["name"] != "place":
             self._draw = 0
         self._show()
 
     def _do(self, asked: dict) -> None:
-        """Do what the page asks: {seq, choose}, {seq, move}, {seq, times}, {seq, format}, ..."""
-        match asked:
-            case {"choose": place}:
-                self.place = place
-            case {"move": by}:
-                self.place = min(max(self.place + by, 0), WIDTH - 1)
-            case {"times": times}:
-                self.double(times)
-            case {"format": name}:
-                self.format_name = name
-            case {"granularity": name}:
-                self.granularity = name
-            case {"rounding": name}:
-                self.rounding = name
-            case {"rotated": rotated}:
-                self.rotated = rotated
-            case {"draw": True}:
-                self.draw()
-            case _:
-                self.reset()
+        """Do what the page asks: {seq, move}, {seq, times}, {seq, draw}, {seq, reset} or settings.
+
+        Settings come by the names of their traits.
+        """
+        if "move" in asked:
+            self.place = min(max(self.place + asked["move"], 0), WIDTH - 1)
+        elif "times" in asked:
+            self.double(asked["times"])
+        elif "draw" in asked:
+            self.draw()
+        elif "reset" in asked:
+            self.reset()
+        for name in asked.keys() & set(_SETTINGS):
+            setattr(self, name, asked[name])
 
     # ------------------------------------------------------------ what is computed
 
@@ -206,18 +224,7 @@ class BlockBench(AskingWidget):
             for i, scale in enumerate(scales)
         ]
 
-    def _states(self, row: Tensor, image: Tensor, scales: Tensor) -> list[str]:
-        # A format without a largest value says what would have rounded beyond it.
-        fmt = FORMATS[self.format_name]
-        endless = FloatFormat("endless", exponent_bits=8, mantissa_bits=fmt.mantissa_bits)
-        clipped = quantize((row / scales).abs(), endless) > fmt.max
-        flushed = image == 0
-        return [
-            "zero" if x == 0 else "clipped" if c else "flushed" if f else "kept"
-            for x, c, f in zip(row.tolist(), clipped.tolist(), flushed.tolist(), strict=True)
-        ]
-
-    def _numbers(self) -> dict:
+    def _shown(self) -> _Shown:
         matrix = self._values()
         original = matrix[self._row]
         if self.rotated:
@@ -226,66 +233,46 @@ class BlockBench(AskingWidget):
         stored = self._quantised(matrix, draw=self._draw)
         image = stored.dequantize()[self._row]
         blocks = self._blocks(matrix, stored)
+        # A format without a largest value says what would have rounded beyond it.
+        fmt = stored.fmt
+        endless = FloatFormat("endless", exponent_bits=8, mantissa_bits=fmt.mantissa_bits)
         scales = torch.cat([torch.full((b.end - b.begin,), b.scale) for b in blocks])
-        states = self._states(row, image, scales)
-        self._judge(row, image, states, blocks)
-
-        fmt = FORMATS[self.format_name]
-        windows = [(b.scale * fmt.smallest_subnormal / 2, b.scale * fmt.max) for b in blocks]
-        low = math.floor(math.log2(row[row != 0].abs().min())) - 1
-        drawn = torch.cat([row, original]).abs().max().item()
-        high = math.ceil(math.log2(max(drawn, *(top for _, top in windows)))) + 1
-        low = min(max(low, high - 40), high - 8)
-
-        def height(value: float) -> float:
-            """How high a magnitude stands, from 0 to 1."""
-            power = math.log2(abs(value)) if value else low
-            return min(max((power - low) / (high - low), 0.0), 1.0)
-
-        every = math.ceil((high - low) / 8)
-        shares = self._shares(row, image, states, matrix)
-        table = [
-            {
-                "values": f"{b.begin + 1} to {b.end}",
-                "scale": b.code,
-                "largest": f"{b.amax:.3g}",
-                "flushed": str(states[b.begin : b.end].count("flushed")),
-                "clipped": str(states[b.begin : b.end].count("clipped")),
-            }
-            for b in blocks
+        clipped = quantize((row / scales).abs(), endless) > fmt.max
+        states = [
+            "zero" if x == 0 else "clipped" if beyond else "flushed" if y == 0 else "kept"
+            for x, y, beyond in zip(row.tolist(), image.tolist(), clipped.tolist(), strict=True)
         ]
-        setting = f"{self._setting(stored)} Rounding {self.rounding}{self._rotation()}. "
-        setting += f"{stored.bits_per_value:.4g} bits a value."
-        reading = self._reading(original, row, image, states, blocks, scales)
-        targets = self._targets()
-        return {
-            "place": self.place,
-            "format": self.format_name,
-            "granularity": self.granularity,
-            "rounding": self.rounding,
-            "rotated": self.rotated,
-            "bars": [
-                {
-                    "height": height(x),
-                    "image": height(y) if y else None,
-                    "before": height(before) if self.rotated else None,
-                    "state": state,
-                }
-                for x, y, before, state in zip(
-                    row.tolist(), image.tolist(), original.tolist(), states, strict=True
-                )
-            ],
-            "blocks": [
-                {
-                    "begin": b.begin,
-                    "end": b.end,
-                    "low": height(bottom),
-                    "high": height(top),
-                    "code": f"scale {b.code}",
-                }
-                for b, (bottom, top) in zip(blocks, windows, strict=True)
-            ],
-            "ticks": [[height(2.0**e), f"2**{e}"] for e in range(low, high + 1, every)],
+        return _Shown(
+            original=original,
+            row=row,
+            matrix=matrix,
+            stored=stored,
+            image=image,
+            blocks=blocks,
+            states=states,
+        )
+
+    def _numbers(self) -> dict:
+        shown = self._shown()
+        self._judge(shown)
+        setting, shares, reading = self._setting(shown), self._shares(shown), self._reading(shown)
+        table, targets = _table(shown), self._targets()
+        told = [
+            setting,
+            _said(shares),
+            *(
+                f"Values {row['values']}: scale {row['scale']}, largest {row['largest']}, "
+                f"{row['flushed']} flushed, {row['clipped']} clipped."
+                for row in table
+            ),
+            reading,
+            *(
+                f"Goal {i}{', reached' * target['done']}: {target['text']}"
+                for i, target in enumerate(targets, start=1)
+            ),
+        ]
+        return _picture(shown, rotated=self.rotated) | {
+            **{name: getattr(self, name) for name in _SETTINGS},
             "source": f"Row {self._row + 1} of {len(self._matrix)} of {self._source}.",
             "setting": setting,
             "shares": shares,
@@ -293,54 +280,32 @@ class BlockBench(AskingWidget):
             "rows": table,
             "targets": targets,
             "spoken": f"{reading} {_said(shares)}",
-            "sentence": "\n".join(
-                [
-                    setting,
-                    _said(shares),
-                    *(
-                        f"Values {t['values']}: scale {t['scale']}, largest {t['largest']}, "
-                        f"{t['flushed']} flushed, {t['clipped']} clipped."
-                        for t in table
-                    ),
-                    reading,
-                    *(
-                        f"Goal {i}{', reached' * target['done']}: {target['text']}"
-                        for i, target in enumerate(targets, start=1)
-                    ),
-                ]
-            ),
+            "sentence": "\n".join(told),
         }
 
     # ------------------------------------------------------------ the goals
 
-    def _judge(self, row: Tensor, image: Tensor, states: list[str], blocks: list[_Block]) -> None:
+    def _judge(self, shown: _Shown) -> None:
         if self.rotated:
             return
         changed = [i for i, k in enumerate(self._doublings) if k]
-        if len(changed) == 1 and self._doublings[changed[0]] > 0 and self.rounding == "nearest":
-            self._judge_flushing(changed[0], row, states, blocks)
-        if self.format_name == "E2M1":
-            chosen = (self.place, row[self.place].item())
-            if self.granularity == "32" and states[self.place] == "clipped":
+        if self.format_name in FLUSHING and self.rounding == "nearest" and len(changed) == 1:
+            self._judge_flushing(shown, changed[0])
+        chosen = (self.place, shown.row[self.place].item())
+        clipped = shown.states[self.place] == "clipped"
+        match self.format_name, self.granularity:
+            case "E2M1", "32" if clipped:
                 self._seen_clipped = chosen
-            elif (
-                self.granularity == "16"
-                and states[self.place] != "clipped"
-                and self._seen_clipped == chosen
-            ):
+            case "E2M1", "16" if not clipped and chosen == self._seen_clipped:
                 self.set_trait("clipping", True)
 
-    def _judge_flushing(
-        self, outlier: int, row: Tensor, states: list[str], blocks: list[_Block]
-    ) -> None:
-        if self.format_name not in FLUSHING:
-            return
+    def _judge_flushing(self, shown: _Shown, outlier: int) -> None:
         before = self._quantised(self._matrix).dequantize()[self._row]
-        (block,) = (b for b in blocks if b.begin <= outlier < b.end)
         for other in (outlier - 1, outlier + 1):
-            inside = block.begin <= other < block.end
-            if inside and states[other] == "flushed" and before[other] != 0:
-                ratio = abs(row[outlier].item() / row[other].item())
+            if other not in shown.block(outlier):
+                continue
+            if shown.states[other] == "flushed" and before[other] != 0:
+                ratio = abs(shown.row[outlier].item() / shown.row[other].item())
                 best = min(ratio, self.flushing.get(self.format_name, math.inf))
                 self.set_trait("flushing", self.flushing | {self.format_name: best})
 
@@ -370,65 +335,117 @@ class BlockBench(AskingWidget):
 
     # ------------------------------------------------------------ words
 
-    def _setting(self, stored: ScaledTensor) -> str:
+    def _setting(self, shown: _Shown) -> str:
         name, size = self.format_name, self.granularity
         if size == "32":
-            mx_name = f"MXFP{FORMATS[name].bits}"
-            return f"{mx_name}: {name}, an E8M0 scale for 32 values."
-        if size == "16" and name == "E2M1":
-            second = f"a float32 scale ({stored.tensor_scale:.3g}) for the tensor"
-            return f"NVFP4: E2M1, an E4M3 scale for 16 values, {second}."
-        owner = {"tensor": f"all {len(self._matrix)} rows", "row": "the row", "16": "16 values"}
-        return f"{name}, a float32 scale for {owner[size]}."
+            told = f"MXFP{shown.stored.fmt.bits}: {name}, an E8M0 scale for 32 values."
+        elif shown.stored.tensor_scale is not None:
+            second = f"a float32 scale ({shown.stored.tensor_scale:.3g}) for the tensor"
+            told = f"NVFP4: {name}, an E4M3 scale for 16 values, {second}."
+        else:
+            rows = f"all {len(self._matrix)} rows"
+            owner = {"tensor": rows, "row": "the row", "16": "16 values"}[size]
+            told = f"{name}, a float32 scale for {owner}."
+        rotation = f", rotated {_ROTATED} at a time" if self.rotated else ""
+        bits = f"{shown.stored.bits_per_value:.4g} bits a value."
+        return f"{told} Rounding {self.rounding}{rotation}. {bits}"
 
-    def _rotation(self) -> str:
-        return f", rotated {_ROTATED} at a time" if self.rotated else ""
-
-    def _shares(
-        self, row: Tensor, image: Tensor, states: list[str], matrix: Tensor
-    ) -> list[list[str]]:
-        flushed, clipped = states.count("flushed"), states.count("clipped")
-        shares = [
-            ["SQNR", _decibels(row, image)],
-            ["flushed", f"{100 * flushed / WIDTH:.3g} % ({flushed})"],
-            ["clipped", f"{100 * clipped / WIDTH:.3g} % ({clipped})"],
-        ]
+    def _shares(self, shown: _Shown) -> list[list[str]]:
+        shares = [["SQNR", _decibels(shown.row, shown.image)]]
+        for state in ("flushed", "clipped"):
+            count = shown.states.count(state)
+            shares.append([state, f"{100 * count / WIDTH:.3g} % ({count})"])
         if self.rounding == "stochastic":
             images = [
-                self._quantised(matrix, draw=draw).dequantize()[self._row]
+                self._quantised(shown.matrix, draw=draw).dequantize()[self._row]
                 for draw in range(self._draw + 1)
             ]
             mean = torch.stack(images).double().mean(dim=0)
-            shares.append([f"mean of draws: {len(images)}", _decibels(row, mean)])
+            shares.append([f"mean of draws: {len(images)}", _decibels(shown.row, mean)])
         return shares
 
-    def _reading(
-        self,
-        original: Tensor,
-        row: Tensor,
-        image: Tensor,
-        states: list[str],
-        blocks: list[_Block],
-        scales: Tensor,
-    ) -> str:
-        at = self.place
-        (block,) = (b for b in blocks if b.begin <= at < b.end)
-        x, y, scale = row[at].item(), image[at].item(), scales[at].item()
-        state = _STATES[states[at]]
-        told = [
-            f"Value {at + 1}: {_scientific(x)}" + (", rotated" if self.rotated else ""),
-            f"divided by its scale {x / scale:.4g}, stored {y / scale:.4g}",
-            f"read back {_scientific(y)}" + (f" ({state})" if state else ""),
-        ]
-        words = ", ".join(told) + "."
+    def _reading(self, shown: _Shown) -> str:
+        at, block = self.place, shown.block(self.place)
+        x, y = shown.row[at].item(), shown.image[at].item()
+        rotated = ", rotated" if self.rotated else ""
+        words = (
+            f"Value {at + 1}: {_scientific(x)}{rotated}, divided by its scale "
+            f"{x / block.scale:.4g}, stored {y / block.scale:.4g}, read back {_scientific(y)}"
+            f"{_STATES[shown.states[at]]}."
+        )
         if x and abs(x) < block.amax:
             words += f" The largest with its scale is {_times(block.amax / abs(x))} as large."
         elif x:
             words += " It is the largest with its scale."
         k = self._doublings[at]
         if k:
-            words += f" Recorded as {_scientific(original[at].item() * 2.0**-k)}."
+            words += f" Recorded as {_scientific(shown.original[at].item() * 2.0**-k)}."
         return words
+
+
+def _picture(shown: _Shown, *, rotated: bool) -> dict:
+    """Bars, bands and ticks, by their heights from 0 to 1 on a log axis."""
+    fmt = shown.stored.fmt
+    # What a scale reaches: from half of the smallest value, which rounds to 0. A block of zeros has
+    # a scale that says nothing.
+    bands = [
+        (b.scale * fmt.smallest_subnormal / 2, b.scale * fmt.max) if b.amax else (0.0, 0.0)
+        for b in shown.blocks
+    ]
+    drawn = torch.cat([shown.row, shown.original]).abs()
+    high = math.ceil(math.log2(max(drawn.max().item(), *(top for _, top in bands)))) + 1
+    low = math.floor(math.log2(drawn[drawn != 0].min())) - 1
+    low = min(max(low, high - 40), high - 8)
+
+    def height(value: float) -> float:
+        power = math.log2(abs(value)) if value else low
+        return min(max((power - low) / (high - low), 0.0), 1.0)
+
+    values = zip(
+        shown.row.tolist(),
+        shown.image.tolist(),
+        shown.original.tolist(),
+        shown.states,
+        strict=True,
+    )
+    return {
+        "bars": [
+            {
+                "height": height(x),
+                "image": height(y) if y else None,
+                "before": height(before) if rotated else None,
+                "state": state,
+            }
+            for x, y, before, state in values
+        ],
+        "blocks": [
+            {
+                "begin": b.begin,
+                "end": b.end,
+                "low": height(bottom),
+                "high": height(top),
+                "code": f"scale {b.code}",
+            }
+            for b, (bottom, top) in zip(shown.blocks, bands, strict=True)
+        ],
+        "ticks": [
+            [height(2.0**e), f"2**{e}"] for e in range(low, high + 1, math.ceil((high - low) / 8))
+        ],
+    }
+
+
+def _table(shown: _Shown) -> list[dict[str, str]]:
+    """What is said of each block."""
+    return [
+        {
+            "values": f"{b.begin + 1} to {b.end}",
+            "scale": b.code,
+            "largest": f"{b.amax:.3g}",
+            "flushed": str(shown.states[b.begin : b.end].count("flushed")),
+            "clipped": str(shown.states[b.begin : b.end].count("clipped")),
+        }
+        for b in shown.blocks
+    ]
 
 
 def _rotate(matrix: Tensor) -> Tensor:

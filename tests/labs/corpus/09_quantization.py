@@ -1157,6 +1157,27 @@ LoRALinear = changed(
 )
 
 
+# %% wrong lora-linear: B times A by einsum
+#    idea: adapters-are-merged-first
+LoRALinear = changed(
+    "(x @ self.A.bfloat16().T @ self.B.bfloat16().T)",
+    '(x @ torch.einsum("or,ri->io", self.B.bfloat16(), self.A.bfloat16()))',
+)
+
+
+# %% wrong lora-linear: computed in float32, by einsum
+#    idea: four-bit-weights-compute-in-fp32
+LoRALinear = changed(
+    "torch.nn.functional.linear(x, weight.bfloat16(), self.bias.bfloat16())",
+    '(torch.einsum("...i,oi->...o", x.float(), weight) + self.bias).bfloat16()',
+)
+
+
+# %% wrong lora-linear: NaN
+#    says: an output is nan
+LoRALinear = changed("self.factor * (x", "torch.nan * (x")
+
+
 # %% wrong lora-linear: merged into the weight, then one matmul
 #    idea: adapters-are-merged-first
 #    says: makes a matrix of the weight's size

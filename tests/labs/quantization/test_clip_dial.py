@@ -134,8 +134,9 @@ def test_symmetric_ends_move_together():
     assert widget.low == -widget.high == -round(3.0 / STEP) * STEP
     widget.low = -2.0
     assert widget.high == -widget.low == round(2.0 / STEP) * STEP
-    widget.low = 0
-    assert (widget.low, widget.high) == (-STEP, STEP)
+    for _ in range(2):
+        widget.low = 0
+        assert (widget.low, widget.high) == (-STEP, STEP)
     assert widget.numbers["setting"].startswith("8 bits, symmetric: codes -127 to 127")
 
 

@@ -241,12 +241,12 @@ class _Judge:
         for (a, left), (b, right) in one["matmuls"]:
             said = {"left": str(tuple(left)), "right": str(tuple(right))}
             if {a, b} != {"bfloat16"}:
-                whole = {a, b} == {"float32"} and sorted(right) == sorted(self.codes.shape)
+                whole = {a, b} == {"float32"} and sorted(right[-2:]) == sorted(self.codes.shape)
                 idea = "four-bit-weights-compute-in-fp32" if whole else None
                 raise self.mistake(
                     OTHER_OPERANDS, idea, dtypes=a if a == b else f"{a}, {b}", **said
                 )
-            if sorted([left[0], right[-1]]) == sorted(self.codes.shape):
+            if sorted([left[-2], right[-1]]) == sorted(self.codes.shape):
                 shape = str(tuple(self.codes.shape))
                 raise self.mistake(AS_LARGE, "adapters-are-merged-first", shape=shape, **said)
         base, room, added = self._output(*one["weights"])
