@@ -87,6 +87,7 @@ def test_int8_operands_of_a_matmul_wrap():
 
 SATURATING = """
 import torch
+from labkit.devices.int8_products import int8_products_are_exact
 from labkit.labs.quantization.linear import integer_linear
 x = torch.full((16, 64), 127, dtype=torch.int8)
 print(int8_products_are_exact(), torch._int_mm(x, x.t().contiguous())[0, 0].item())
