@@ -569,8 +569,8 @@ from labkit.training import bits_per_character, trained_gpt
 # %% [markdown]
 # ### GPTQ: round one column, correct the others
 #
-# Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal, both weights are 0.4, and the scale is
-# 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
+# Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal,
+# both weights are 0.4, and the scale is 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
 #
 # **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it changes the columns that are not yet rounded so that
 # the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. One Cholesky factor
