@@ -314,10 +314,6 @@ def digit_rows():
 AT = (0, 25, 50, 100, 150, 200, 250, 300, 350, 400)
 
 
-def in_blocks(model, make):
-    return replace_linears(model, make, skip=("head",))
-
-
 def on_float32(_, linear):
     """The same adapters and the same BF16 matmuls on weights that are not rounded to codes."""
     ones = torch.ones(linear.out_features, 1)
@@ -332,12 +328,10 @@ def on_codes(bits):
     return make
 
 
-def adapters(make, dtype=torch.float32):
+def adapters(make):
     def prepare():
-        model = in_blocks(trained_gpt().requires_grad_(False), make)
-        for parameter in trained(model):
-            parameter.data = parameter.data.to(dtype)
-        return model, 3e-3
+        gpt = trained_gpt().requires_grad_(False)
+        return replace_linears(gpt, make, skip=("head",)), 3e-3
 
     return prepare
 
@@ -353,7 +347,6 @@ ARMS = {
     ("same text", "adapters on FP32"): adapters(on_float32),
     ("same text", "adapters on 4 bits"): adapters(on_codes(4)),
     ("same text", "adapters on 3 bits"): adapters(on_codes(3)),
-    ("capitals", "BF16 adapters on 4 bits"): adapters(on_codes(4), torch.bfloat16),
 }
 """By task and arm, in the order in which they are recorded."""
 

@@ -31,8 +31,7 @@ warm_up("08_fp8_and_fp4")
 # %% [markdown]
 # ### What FP8 buys
 #
-# Matrix units multiply FP8 faster than BF16, and FP4 faster still where they take it. The table shows published dense peaks in
-# TFLOP/s.
+# FP8 makes matmuls faster. The table shows the published dense peaks of matrix units, in TFLOP/s.
 
 # %%
 import pandas as pd
@@ -484,7 +483,7 @@ pd.DataFrame(rows, index=["bits a value", "became 0", "SQNR, dB"]).T
 # ### MX: a power of two for 32 values
 #
 # The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three rules choose it from the block's
-# largest magnitude, *amax*, and a library uses one of them. For amax = 3.9 in E4M3:
+# largest magnitude, *amax*. For amax = 3.9 in E4M3:
 #
 # - **floor**, the specification's: 3.9 lies in 2¹ to 2² and 448 in 2⁸ to 2⁹, so the scale is 2⁻⁷. 3.9 / 2⁻⁷ is 499 and clips to 448, an error of 10 %.
 # - **up**: the smallest scale without clipping, 2⁻⁶.
@@ -881,8 +880,7 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Micikevicius et al., *FP8 Formats for Deep Learning*, arXiv:2209.05433. OCP, *Microscaling Formats (MX) v1.0*, and arXiv:2310.10537. DeepSeek-AI, *DeepSeek-V3*, arXiv:2412.19437,
-# section 3.3. NVIDIA, *Pretraining Large Language Models with NVFP4*, arXiv:2509.25149. Mishra et al., *Recipes for Pre-training LLMs with MXFP8*, arXiv:2506.08027. Tseng et al., arXiv:2502.20586 (MXFP4, stochastic rounding and RHT).
-# Transformer Engine 2.15, `common.recipe`; torchao 0.18, `torchao.float8`; TorchTitan, `docs/float8.md`. Peaks: data/gpus.csv.
+# **Sources.** Micikevicius et al., arXiv:2209.05433 (FP8). OCP, *Microscaling Formats (MX) v1.0*. DeepSeek-AI, arXiv:2412.19437, section 3.3. NVIDIA, arXiv:2509.25149 (NVFP4). Mishra et al.,
+# arXiv:2506.08027 (MXFP8). Tseng et al., arXiv:2502.20586 (MXFP4 with stochastic rounding and RHT). Transformer Engine 2.15, `common.recipe`. torchao 0.18, `torchao.float8`. TorchTitan, `docs/float8.md`. Peaks: data/gpus.csv.
 #
 # **Next.** [Lab 09: quantization, and fine-tuning in four bits](09_quantization.ipynb).

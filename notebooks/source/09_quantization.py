@@ -10,15 +10,15 @@
 # - run a linear layer in integers, round weights to four bits by GPTQ, and train FP32 adapters on a frozen 4-bit base;
 # - say who shares a scale, what each bit costs, and when a remedy for outliers is worth nothing.
 #
-# ## Sitting A: integers in place of floats
+# ## Sitting A: scales and integers
 #
-# *You are here:* **eight bits** → the affine grid → where to cut → integers only → training with the rounding → *stop*
+# *You are here:* **eight bits** → which weights share a scale → where to cut → integers only → outliers → *stop*
 
 # %%
 import copy, torch
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.quantization import predictions as guesses, solutions as ours
-from labkit.labs.quantization.checks import check_fake_quant, check_integer_linear
+from labkit.labs.quantization import figures, predictions as guesses, solutions as ours
+from labkit.labs.quantization.checks import check_fake_quant, check_integer_linear, check_smooth
 from labkit.training import bits_per_character, trained_gpt
 
 # %% [markdown]
@@ -33,14 +33,14 @@ warm_up("09_quantization")
 # ### Eight bits cost almost nothing
 #
 # A device has 75 kB for your GPT, and in FP32 the GPT takes 452 kB. To **quantize** a matrix, divide it by a **scale** s and
-# round to integers, its **codes**. The network then computes with code × s. For codes from −127 to 127, s is the
+# round to integers, its **codes**. The network then computes with code × s, so s is the *step* from one value to the next. For codes from −127 to 127, s is the
 # largest magnitude in the matrix divided by 127. The cell does this to all eleven matrices, biases and norms excepted, and measures bits a character on text
 # that the GPT was not trained on.
 
 # %%
 from labkit.training.data import shakespeare_split
 
-test = shakespeare_split()[1]
+text, test = shakespeare_split()
 
 
 def rounded(matrix, bits):
@@ -59,14 +59,14 @@ def rounded_gpt(bits):
     return model
 
 
-print(f"FP32: 451,856 bytes, {bits_per_character(trained_gpt(), test):.2f} bits a character")
+print(f"FP32: 451,856 bytes, {bits_per_character(trained_gpt(), test):.3f} bits a character")
 for bits in (8, 4, 3):
     size = 111_104 * bits // 8 + 4 * (11 + 1_860)  # codes; FP32 scales, biases and norms
     loss = bits_per_character(rounded_gpt(bits), test)
-    print(f"INT{bits}: {size:7,} bytes, {loss:.2f} bits a character")
+    print(f"INT{bits}: {size:7,} bytes, {loss:.3f} bits a character")
 
 # %% [markdown]
-# INT8 is 3.8 times smaller and costs 0.002 bits a character. INT4 would fit the device, but costs 0.6 bits. At INT3 the
+# INT8 is 3.8 times smaller and costs 0.002 bits a character. INT4 would fit the device, but costs 0.6 bits a character. At INT3 the
 # text falls apart, as the next cell shows.
 
 # %% tags=["nbval-ignore-output"]
@@ -88,7 +88,26 @@ for bits in (8, 3):
     print(f"INT{bits}: {write(rounded_gpt(bits))}\n")
 
 # %% [markdown]
-# Sitting A computes with codes. Sitting B wins back most of what four bits lose.
+# ### Which weights share a scale
+#
+# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale for each row, or for each **group** of neighbouring
+# weights in a row, a large weight makes the steps coarse only in its own row or group. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
+# The cell rounds all eleven matrices to four bits.
+
+# %%
+from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
+
+gpt = trained_gpt()
+print("a scale for     bits a weight   bits a character")
+for group in ("tensor", "row", 32, 16):
+    weights = {n: group_quantize(m.weight, bits=4, group=group) for n, m in matrices(gpt).items()}
+    size = sum(w.nbytes for w in weights.values()) * 8 / 111_104
+    loss = bits_per_character(with_weights(gpt, weights), test)
+    print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
+
+# %% [markdown]
+# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the increase over FP32 (from 0.62 to 0.17 bits a character). Groups remove more of it and cost more. Large models commonly use groups of 128, at 0.125 bits a weight. Sitting B
+# reduces the remaining increase by choosing better codes.
 #
 # ### The affine grid
 #
@@ -114,8 +133,8 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 # ### Where to cut
 #
 # Activations have no fixed largest value, so you record their range on some batches: **calibration**. If the grid covers the
-# farthest value, its steps are wide and all values are *rounded* coarsely. If you cut the range, the steps are finer, but the values beyond are *clipped*.
-# The widget shows the inputs of one layer of the GPT. Move the ends until the total error is within 1 % of the best possible, first at 8 bits, then at 4.
+# farthest value, its steps are wide, and all values are *rounded* coarsely. If you cut the range, the steps are finer, but values beyond it are *clipped*.
+# The widget shows what GELU puts out in one block of the GPT. Move the ends until the total error is at most 1 % above the smallest possible one, first at 8 bits, then at 4.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.widget_clip_dial import ClipDial
@@ -124,16 +143,16 @@ dial = ClipDial()
 dial
 
 # %% [markdown]
-# A common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range, by the root mean squared error (RMSE), on the inputs of another
-# layer and on 10,000 normal values and one outlier of 100.
+# Common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
+# layer, and on 10,000 normal values with one outlier of 100. Its last row chooses the cut on all 10,001 values and judges the 10,000 alone.
 
 # %%
 from labkit.labs.quantization.calibration import Observer
 from labkit.formats import fake_quantize
 from labkit.labs.quantization.weights import layer_inputs
 
-tokens = vocabulary.encode(shakespeare_split()[0][:8192]).view(128, 64)
-activations = layer_inputs(trained_gpt(), [tokens])["blocks.0.qkv"].flatten()
+tokens = vocabulary.encode(text[:8192]).view(128, 64)
+activations = layer_inputs(gpt, [tokens])["blocks.0.qkv"].flatten()
 normal = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
 spiked = torch.cat([normal, torch.tensor([100.0])])
 print("                         full range   99.9 % cut")
@@ -152,12 +171,12 @@ for name, x, judged, bits in (
     print()
 
 # %% [markdown]
-# The advice is wrong at 8 bits and right at 4: with few codes finer steps are worth more than the clipped values. For the outlier it depends on what you count. The cut makes 10,000 values 13 times more precise and
-# destroys one. No RMSE says whether the network needs that one value, so the loss decides.
+# For these activations the advice is wrong at 8 bits and right at 4, where finer steps are worth more than the clipped values. With the outlier, the cut makes 10,000 values 13 times more precise and
+# destroys one. The RMSE cannot say whether the network needs that value, so measure the loss.
 #
 # ### Sums of codes
 #
-# In integers, the sum in a matmul is a sum of products of codes. Here are sixteen products of int8 codes.
+# A matmul of codes adds up products of codes. Here are sixteen of them.
 
 # %%
 a = torch.full((16,), 100, dtype=torch.int8)
@@ -172,32 +191,31 @@ def product():
 
 # %% [markdown]
 # The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
-# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds the sum of 66,311 products, while float32 is sure to be exact only up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
-# on x86 processors without VNNI instructions it saturates in between and is wrong.
+# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+# on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.
 
 # %% [markdown]
-# Each code stands for a value, so the zero point must be subtracted before the product. For row i of the weight, with the
-# scale of x and one scale for the row,
+# In a linear layer on codes, the input has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. With the codes x and w, and y[i] as a real number,
 #
-# y = sx × sw[i] × Σ (x − zx) × w + bias.
+# y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. If the bias is stored as an integer multiple of sx × sw[i], it joins that sum. The output gets a grid of its own, so one multiplication by
-# sx × sw[i] / sy leads from the sum to the output's codes. If calibration looked behind a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. The bias is rounded to an integer multiple of sx × sw[i], so that it can be added to this sum as an integer. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
+# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked at the output after a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
 # *16 minutes, about 8 lines.* Write `integer_linear`, a linear layer whose input, weight and output are integer codes.
 #
-# - **Input:** `x` uint8 (N, in), where a code c stands for `sx * (c - zx)`; `w` int8 (out, in), where row i stands for `sw[i] * w[i]`;
-#   `sw` float32 (out); `bias` float32 (out); `sx`, `lo` and `hi` floats, `zx` an int. `lo` and `hi` are the smallest and the largest output
-#   that calibration saw.
-# - **The output's grid:** if `lo` is above 0 or `hi` below 0, that end of the range becomes 0. `sy` is `(hi - lo) / 255`, and `zy` the integer nearest to
-#   `-lo / sy`.
-# - **Output:** `(y, sy, zy)`, where `y` is uint8 (N, out). Sum `(x - zx) * w` in int32. Add the bias as an integer, the one nearest to
-#   `bias / (sx * sw)`. Multiply by `sx * sw / sy`, round to the nearest integer, add `zy`, and clamp to 0 to 255.
-# - **Example:** x = [[130, 120]], w = [[2, 1]], bias = [0.3], sx = 0.5, zx = 128, sw = [0.25], lo = -2, hi = 3. The sum is 2 * 2 - 8 = -4, the
-#   bias adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196 and zy = 102.
-# - **Edge case:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer.
+# - **Input:** `x` uint8 (N, in) with scale `sx` (float) and zero point `zx` (int); `w` int8 (out, in) with one scale a row, `sw` float32 (out);
+#   `bias` float32 (out); the floats `lo` and `hi`, the smallest and the largest output in the calibration.
+# - **The output's grid:** if `lo` is above 0 or `hi` below 0, this end becomes 0. `sy` is `(hi - lo) / 255`, `zy` the integer nearest to `-lo / sy`.
+# - **Output:** `(y, sy, zy)`, y uint8 (N, out). Sum in int32 and add the integer nearest to `bias / (sx * sw)`. Multiply by `sx * sw / sy`,
+#   round to nearest, add `zy`, and clamp to 0 to 255.
+# - **Example:** x = [[130, 120]], sx = 0.5, zx = 128, w = [[2, 1]], sw = [0.25], bias = [0.3], lo = -2, hi = 3. The sum is 4 - 8, the bias
+#   adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196, zy = 102.
+# - **Edge cases:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer, so keep it in int32 and multiply in
+#   float64. `lo` and `hi` are never both 0.
+
 
 # %% exercise="integer-linear"
 def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
@@ -237,9 +255,9 @@ check_integer_linear(integer_linear)
 # %% [markdown]
 # ### Integers only: the digit reader
 #
-# The cell trains a digit reader in FP32, records the ranges of its layers on 256 training images, and then runs it with
-# `integer_linear`: the output codes of one layer are the input codes of the next. This is **static** quantization. A **dynamic** one measures lo and hi on each batch
-# instead. Compare both on images that are up to five times brighter than the calibration's.
+# The cell trains a digit reader in FP32, records the ranges of its layers on 256 training images, and runs it in integers: the output codes of one layer are
+# the input codes of the next. These ranges are **static**. **Dynamic** ones are measured on each batch. Compare both on images that are up to five times brighter than those
+# of the calibration.
 
 # %%
 from labkit.training.data import batches, digits
@@ -259,7 +277,7 @@ layers = [layer for layer in reader if isinstance(layer, torch.nn.Linear)]
 
 @torch.no_grad()
 def ranges(images):
-    """lo and hi of the images and of each layer's output, behind its ReLU."""
+    """lo and hi of the images and of each layer's output, after its ReLU."""
     x = images.flatten(1)
     found = [x.aminmax()]
     for layer in layers:
@@ -274,34 +292,169 @@ in_integers = yours(integer_linear, ours.integer_linear)
 @torch.no_grad()
 def read(images, spans):
     grid = choose(*spans[0], bits=8, symmetric=False)
-    x, scale, zero = quantize_affine(images.flatten(1), grid), grid.scale.item(), int(grid.zero_point)
-    for layer, (lo, hi) in zip(layers, spans[1:]):
+    codes = quantize_affine(images.flatten(1), grid), grid.scale.item(), grid.zero_point.item()
+    for layer, (lo, hi) in zip(layers, spans[1:], strict=True):
         rows = layer.weight.abs().amax(dim=1) / 127
         w = (layer.weight / rows[:, None]).round().to(torch.int8)
-        x, scale, zero = in_integers(x, w, layer.bias, scale, zero, rows, lo, hi)
-    return x.int().argmax(dim=1)  # one scale for all outputs: the largest code is the largest value
+        x, scale, zero = codes
+        codes = in_integers(x, w, layer.bias, scale, zero, rows, lo, hi)
+    return codes[0].int().argmax(dim=1)  # all outputs share a scale: the largest code wins
 
 
 calibrated = ranges(data.train_images[:256])
 answers = read(data.test_images, calibrated)
-print("answers that differ from FP32's:", (answers != reader(data.test_images).argmax(1)).sum().item(), "of 359")
+differ = (answers != reader(data.test_images).argmax(1)).sum().item()
+claim(f"{whose(in_integers)} integers: at most 3 of 359 answers differ from FP32's", differ <= 3)
 
 # %% tags=["nbval-ignore-output"]
 print("brightness   FP32   static   dynamic")
 for brightness in (1, 2, 5):
     images = brightness * data.test_images
     found = reader(images).argmax(1), read(images, calibrated), read(images, ranges(images))
-    print(f"{brightness:10}", *(f"{100 * (a == data.test_labels).double().mean():6.1f} %" for a in found))
+    print(
+        f"{brightness:10}",
+        *(f"{100 * (a == data.test_labels).double().mean():6.1f} %" for a in found),
+    )
 
 # %% [markdown]
-# Static integers lose accuracy when the activations outgrow the calibration's range and saturate. Dynamic ranges follow the data, but they cost a pass over
-# each activation, and need the float outputs that they measure. So convolutional networks on small devices are usually static, and matmuls of language models dynamic, with one scale a token.
-# The multiplier sx × sw / sy is stored as an integer and a shift on devices without floats (Jacob et al., section 2.2).
+# With static ranges, activations beyond the calibrated range saturate. Dynamic ranges follow the data, but a range is known only when all outputs are computed, so they stay in a wider format until one more pass has measured
+# them. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
+# (A device without floats stores the multiplier sx × sw / sy as an integer and a shift.)
 #
-# ### Training with the rounding
+# ### Outliers, with and without
 #
-# At 2 bits, with the codes −1, 0 and 1, rounding after training costs this reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
-# training can adapt. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
+# Can the GPT compute in integers too? **W8A8** means INT8 weights and INT8 activations. In large language models this can
+# fail: a few channels of the activations are tens of times larger than the others (Dettmers et al., LLM.int8()), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
+#
+# Does this GPT need that? The cell measures W8A8, with one scale for each row of a weight and one for each whole activation, on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
+# 30, and the next layer's columns divided by 30, which changes nothing in FP32.
+
+# %%
+from labkit.labs.quantization.activations import norm_pairs, with_w8a8
+from labkit.labs.quantization.weights import plant_outliers
+
+planted = copy.deepcopy(gpt)
+for _, norm, layer in norm_pairs(planted):
+    plant_outliers(norm, layer, channels=[3, 40], factor=30.0)
+networks = {"as trained": gpt, "planted": planted}
+for name, model in networks.items():
+    fp32, int8 = bits_per_character(model, test), bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
+
+# %% [markdown]
+# As trained, W8A8 costs less than 0.01 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
+#
+# ### Exercise: smooth
+#
+# *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
+#
+# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it; `amax` float32 (in), the largest
+#   magnitude of each channel in the calibration; `alpha`, from 0 to 1.
+# - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
+#   linear's output stays what it was.
+# - **Example:** amax 16, largest weight 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
+# - **Edge case:** where amax or a whole column is 0, any positive s is right.
+
+
+# %% exercise="smooth"
+@torch.no_grad()
+def smooth(norm, linear, amax, alpha=0.5):
+    """SmoothQuant's rescaling, in place."""
+    ### BEGIN SOLUTION
+    columns = linear.weight.abs().amax(dim=0)
+    s = amax**alpha / columns ** (1 - alpha)
+    s[(amax == 0) | (columns == 0)] = 1.0
+    norm.weight /= s
+    norm.bias /= s
+    linear.weight *= s
+    ### END SOLUTION
+
+
+# %% check="smooth" points=0
+check_smooth(smooth)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Channel j of the LayerNorm's output is `gain[j] * normed[j] + bias[j]`. Which three tensors must change so that channel j becomes smaller
+# and the next layer's output stays?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `linear.weight` is (out, in). Over which dimension is the maximum of a column taken, and along which one does a vector of length in
+# broadcast?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `columns = linear.weight.abs().amax(dim=...)`, `s = amax**alpha / columns ** (...)`, then 1 for s where it would be 0 or inf, and
+# three in-place operations.
+# </details>
+
+# %% [markdown]
+# The cell smooths both networks. In the figure, compare the two planted peaks before and after smoothing.
+
+# %%
+smoothing = yours(smooth, ours.smooth)
+
+
+def smoothed(model):
+    model, seen = copy.deepcopy(model), layer_inputs(model, [tokens])
+    for name, norm, layer in norm_pairs(model):
+        smoothing(norm, layer, seen[name].abs().amax(dim=0))
+    return model
+
+
+networks["planted, smoothed"] = smoothed(planted)
+for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
+    loss = bits_per_character(with_w8a8(model), test)
+    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {loss:.2f}")
+
+# %% tags=["nbval-ignore-output"]
+reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
+figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()})
+
+# %% [markdown]
+# On the trained GPT smoothing gains nothing that you would notice. On the planted copy it undoes all of the damage, but that proves little, because we planted exactly
+# what it removes. Look at the channels of *your* model before you add a remedy.
+#
+# ### Optional: the KV cache
+#
+# A **KV cache** keeps the keys and values of earlier tokens. The cell rounds the keys to 3 bits. Common advice, one scale a channel for keys (KIVI), assumes that a few key channels are outliers. This network has no outlier channels in its keys, so one
+# scale a token is better. Then the cell plants one such channel in each head, which changes nothing in FP32, and one scale a channel is better.
+
+# %%
+from labkit.labs.quantization.weights import plant_key_outliers
+
+
+def with_rounded_keys(model, dim):
+    """Bits a character with 3-bit keys; the values along `dim` share a grid."""
+    model = copy.deepcopy(model)
+
+    def hook(layer, args, out):
+        q, k, v = out.chunk(3, dim=-1)
+        k = k.unflatten(-1, (4, 16))  # N x tokens x heads x channels
+        lo, hi = k.amin(dim, keepdim=True), k.amax(dim, keepdim=True)
+        step = (hi - lo) / 7
+        k = ((k - lo) / step).round() * step + lo
+        return torch.cat([q, k.flatten(-2), v], dim=-1)
+
+    for block in model.blocks:
+        block.qkv.register_forward_hook(hook)
+    return bits_per_character(model, test)
+
+
+planted = copy.deepcopy(gpt)
+for block in planted.blocks:
+    plant_key_outliers(block, channel=3, factor=16.0)
+for name, model in (("as trained", gpt), ("planted", planted)):
+    token, channel = (with_rounded_keys(model, dim) for dim in (-1, 1))
+    print(f"{name:11} a scale a token {token:.2f}, a channel {channel:.2f}")
+
+# %% [markdown]
+# ### Optional: training with the rounding
+#
+# At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
+# training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
 
 
 # %%
@@ -340,12 +493,13 @@ def accuracy():
 
 
 # %% [markdown]
-# It rises, here from about 270 to 315 of 359, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
-# does not prove that every part of a network learns: look at the parts.
+# It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
+# does not prove that every part of a network learns.
 
 # %% [markdown]
 # The **straight-through estimator** (STE) rounds in the forward pass and treats `round` as the identity in the backward pass: `w + (two_bits(w) - w).detach()` has
 # the value of `two_bits(w)` and the gradient of w.
+
 
 # %%
 def straight_through(w):
@@ -359,15 +513,14 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 # %% [markdown]
 # ### Exercise: fake quantization
 #
-# *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to the grid, returns floats, and lets the gradient through.
+# *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to a grid, returns floats, and lets the gradient through.
 #
-# - **Input:** `x` float32, any shape; `scale`, a float or a tensor that broadcasts over `x`, such as one scale a row; `zero`, `low` and `high`,
-#   ints.
-# - **Output:** float32. The code of a value is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`. The output is
-#   `(code - zero) * scale`.
-# - **Gradient:** that of the output passes unchanged where the code did not have to be clamped, and is 0 elsewhere.
+# - **Input:** `x` float32, any shape; `scale`, a float or a tensor that broadcasts over x, such as one scale a row; ints `zero`, `low`, `high`.
+# - **Output:** float32, `(code - zero) * scale`. The code is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`.
+# - **Gradient:** passes unchanged where the code was not clamped, and is 0 elsewhere.
 # - **Example:** with scale 0.1, zero 0 and codes from -8 to 7, 0.26 becomes 0.3 with gradient 1, and 5.0 becomes 0.7 with gradient 0.
-# - **Not tested:** values within half a step of the ends of the grid, where torch's own functions differ.
+# - **Not tested:** values up to half a step beyond an end. Their code is not clamped, but a program that clamps x itself stops their gradient.
+
 
 # %% exercise="fake-quant"
 def fake_quant(x, scale, zero, low, high):
@@ -399,67 +552,44 @@ check_fake_quant(fake_quant)
 # `passed + (...).detach()`.
 # </details>
 #
-# **A stopping point.** The digit reader runs in integers. Sitting B brings the GPT under its weight limit.
+# **A stopping point.** You chose scales and zero points and computed in integers. Sitting B brings the GPT under 75 kB.
 
 # %% [markdown]
 # ## Sitting B: four bits, and fine-tuning
 #
-# *You are here:* **who shares a scale** → GPTQ → the weight limit → outliers → adapters
+# *You are here:* **GPTQ** → under 75 kB → fine-tuning
 
 # %%
-import copy, torch
+import torch
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.quantization import figures, predictions as guesses, solutions as ours
-from labkit.labs.quantization.checks import check_gptq, check_lora_linear, check_smooth
+from labkit.labs.quantization.checks import check_gptq, check_lora_linear
 from labkit.training import bits_per_character, trained_gpt
 
 # %% [markdown]
-# ### Who shares a scale
-#
-# With one scale a matrix, a single large weight makes the steps coarse for all rows. With one scale a row, or a **group** of neighbouring
-# weights of a row, it spoils only its own. The scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight for its scale.
-# The cell rounds all eleven matrices to four bits.
-
-# %%
-from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
-from labkit.training.data import shakespeare_split
-
-text, test = shakespeare_split()
-gpt = trained_gpt()
-print("a scale for     bits a weight   bits a character")
-for group in ("tensor", "row", 32, 16):
-    weights = {n: group_quantize(m.weight, bits=4, group=group) for n, m in matrices(gpt).items()}
-    size = sum(w.nbytes for w in weights.values()) * 8 / 111_104
-    loss = bits_per_character(with_weights(gpt, weights), test)
-    print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
-
-# %% [markdown]
-# FP32 has 2.10. Rows cost almost nothing and remove three quarters of the loss, and smaller groups buy a little more with more bits. 7B models commonly use groups of 128: 4.125 bits a weight.
-#
 # ### GPTQ: round one column, correct the others
 #
-# Rounding to nearest treats each weight alone, but the network needs the *output* of the layer. Suppose two inputs are always equal, both weights are 0.4, and the scale is
-# 1. Nearest gives 0 and 0, so the output is 0 instead of 0.8. If you first round one weight to 0 and then move the other to 0.8, it rounds to 1: the output is off by 0.2 only.
+# Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal, both weights are 0.4, and the scale is
+# 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
 #
-# **GPTQ** does this with all columns and real inputs X. After it has rounded a column, it moves the columns to the right so that
-# the squared error of X @ W.T is as small as it can be. This is a least-squares problem for each column, and all of their solutions stand in one
-# Cholesky factor of the inverse of H = XᵀX. That is why the exercise needs no solver.
+# **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it changes the columns that are not yet rounded so that
+# the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. One Cholesky factor
+# of the inverse of H = XᵀX contains the solutions for all columns, so no solver is needed.
 #
 # ### Exercise: GPTQ
 #
-# *16 minutes, about 8 lines.* Write `gptq`. It rounds the columns of `W` from left to right, and after each column it changes the columns to
-# its right so that they make up for the error as well as they can.
+# *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
 #
-# - **Input:** `W` float32 (out, in); `X` float32 (N, in), inputs of the layer; `scale` float32 (out, in), the scale of each weight; `damp`, a
-#   float.
-# - **Output:** float32 (out, in), each value a code from -7 to 7 times its scale. `nearest` below rounds. The caller's `W` stays as it is.
-# - **H:** `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. U is the upper Cholesky factor of the inverse of H.
-# - **Each column j:** round it. Divide its error, `W[:, j] - Q[:, j]`, by `U[j, j]`. From each column k to its right subtract this times
-#   `U[j, k]`.
-# - **Example:** with W = [[0.6, 0.7]], X = [[1, 1]] and all scales 1, nearest gives [[1, 1]]. The first column is rounded up by 0.4, so the second
-#   becomes 0.7 - 0.396 and is rounded down: [[1, 0]].
-# - **Edge cases:** an input that is always 0, fewer inputs than columns, and weights beyond seven steps, whose error counts like any
-#   other. The damping makes H invertible in the first two.
+# - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
+# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest` below rounds. Work on a copy: the caller's `W` stays as it is.
+# - **H** is `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. **U** is upper triangular,
+#   with `U.T @ U` = the inverse of H: `torch.linalg.cholesky(..., upper=True)`.
+# - **Column j** of the copy: round it as it is now, after the earlier corrections, and divide its error `W[:, j] - Q[:, j]` by `U[j, j]`. Subtract this times `U[j, k]` from each column k to the right.
+# - **Example:** W = [[0.6, 0.7]], X = [[1, 1]], scales of 1, damp 0.01. Column 0 is rounded up by 0.4, so column 1 becomes 0.7 - 0.396 and
+#   is rounded down: [[1, 0]], where nearest gives [[1, 1]].
+# - **Edge cases:** an input that is always 0 and fewer rows of X than columns, where the damping makes H invertible; weights beyond
+#   seven steps, whose error counts like any other.
+
 
 # %%
 def nearest(w, scale):
@@ -504,15 +634,14 @@ check_gptq(gptq)
 # </details>
 
 # %% [markdown]
-# The inputs X come from calibration: what each layer reads while the GPT sees 8,192 characters of its training text. Take the first layer
-# of the first feed-forward block and compare GPTQ with nearest, by the error of the weights, |Q − W|, and by the error of the
-# outputs, |X (Q − W).T|.
+# X is what each layer reads while the GPT sees 8,192 characters of its training text. In the first feed-forward layer,
+# compare GPTQ with nearest by the error of the weights, |Q − W|, and by the error of the outputs, |X @ (Q − W).T|.
 
 # %%
-from labkit.labs.quantization.weights import layer_inputs, scales_for
-from labkit.training.data import characters, shakespeare
+from labkit.labs.quantization.weights import group_quantize, layer_inputs, scales_for
+from labkit.training.data import characters, shakespeare, shakespeare_split
 
-by_gptq = yours(gptq, ours.gptq)
+gpt, (text, test), by_gptq = trained_gpt(), shakespeare_split(), yours(gptq, ours.gptq)
 vocabulary = characters(shakespeare())
 inputs = layer_inputs(gpt, [vocabulary.encode(text[:8192]).view(128, 64)])
 
@@ -529,253 +658,84 @@ def both(name, group="row"):
 @predict(guesses.gptq_weight_error)
 def errors():
     name = "blocks.0.feed_forward.0"
-    W, near, moved = both(name)
-    weights = (moved - W).norm() > (near - W).norm()
-    outputs = (inputs[name] @ (moved - W).T).norm() > (inputs[name] @ (near - W).T).norm()
-    words = {True: "larger", False: "smaller"}
-    pair = words[weights.item()], words[outputs.item()]
-    return f"are {pair[0]} and {pair[1]}" if pair[0] != pair[1] else f"are both {pair[0]}"
+    (W, near, moved), x = both(name), inputs[name]
+    pairs = (moved - W, near - W), ((moved - W) @ x.T, (near - W) @ x.T)
+    weights, outputs = ("larger" if a.norm() > b.norm() else "smaller" for a, b in pairs)
+    return f"weights' {weights}, outputs' {outputs}"
 
 
 # %% [markdown]
-# Here the weights' error is 1.4 times nearest's, and the outputs' error 0.73 times. Nearest already has the smallest error that this grid allows for each weight, so every
-# other choice is worse for the weights. GPTQ accepts that, because it minimizes the outputs' error.
-
-# %% [markdown]
-# The figure compares both errors with nearest's, which is 1, in the eight layers of the blocks.
-
-# %% tags=["nbval-ignore-output"]
-figures.gptq_picture({name: both(name) for name in inputs if "blocks" in name}, inputs)
+# The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
+# other choice is worse for the weights. GPTQ accepts this, because it aims at a small error of the outputs.
 
 # %% [markdown]
 # ### Your GPT: under 75 kB
 #
-# The parcel: four bits for the eight matrices of the blocks, INT8 with one scale a row for both embeddings and the head, FP16 for scales, biases and
-# norms. The table gives the bytes and the loss of four ways to choose the 4-bit codes.
+# The cell packs the eight matrices of the blocks in four bits, both embeddings and the head in INT8 with one scale a row, and scales, biases and
+# norms in FP16. The table compares four ways to choose the 4-bit codes.
+
 
 # %%
-def parcel(method, group):
-    """The GPT as it would be packed: a model that computes in FP32, and its bytes."""
-    eight = {n: group_quantize(m.weight, bits=8) for n, m in matrices(gpt).items()}
-    model, size = with_weights(gpt, eight), 2 * 1_860
-    for name, weight in eight.items():
-        size += weight.nbytes
-        if "blocks" in name:
-            scales = scales_for(gpt.get_submodule(name).weight, bits=4, group=group)
-            size += weight.codes.numel() // 2 + 2 * scales.numel() - weight.nbytes
-            W = both(name, group)[1 if method == "nearest" else 2]
-            model.get_submodule(name).weight.data = W
-    for p in model.parameters():
-        if p.ndim == 1:
-            p.data = p.data.half().float()
-    return model, size
+from labkit.labs.quantization.parcel import parcel
 
-
+names = [name for name in inputs if "blocks" in name]
 print("a scale for   codes       bytes   bits a character   above FP32")
 for group in ("row", 32):
-    for method in ("nearest", "GPTQ"):
-        model, size = parcel(method, group)
-        loss = bits_per_character(model, test)
+    for place, method in ((1, "nearest"), (2, "GPTQ")):
+        packed, size = parcel(gpt, {name: both(name, group)[place] for name in names}, group=group)
+        loss = bits_per_character(packed, test)
         print(f"{group!s:14}{method:9}{size:8,}{loss:19.2f}{loss - 2.1044:13.2f}")
 claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The limit is reached: 72 kB instead of 452 kB, for 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, and needs 4 kB less.
-# What GPTQ gains depends on the calibration text: with 64 characters instead of 8,192 it is *worse* than nearest.
+# The GPT now fits: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
+# GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (0.16 against 0.11 with one scale a row).
 #
-# ### Outliers, with and without
-#
-# So far activations stayed in floats: **W4A16**, four-bit weights and 16-bit activations. **W8A8** rounds weights and activations to INT8, so that the matmul runs in integers. In large language models this often
-# fails, because a few channels of the activations are tens of times larger than the others (LLM.int8) and take all the codes of a shared scale. **SmoothQuant** divides such channels by a number and multiplies the next weight's columns by it.
-#
-# Does this GPT need that? The cell measures W8A8 with one scale for a whole activation: as trained, and after we *plant* outliers. Planting multiplies two channels of each norm before a layer by
-# 30 and divides the layer's columns by 30, which changes nothing in FP32.
-
-# %%
-from labkit.labs.quantization.weights import plant_outliers
-
-
-def pairs(model):
-    """Each LayerNorm in the blocks, and the linear layer that reads it, by the layer's name."""
-    for i, block in enumerate(model.blocks):
-        yield f"blocks.{i}.qkv", block.attention_norm, block.qkv
-        yield f"blocks.{i}.feed_forward.0", block.feed_forward_norm, block.feed_forward[0]
-
-
-def w8a8(model):
-    """Bits a character with INT8 weights (a scale a row) and inputs (a scale a tensor)."""
-    model = with_weights(model, {n: group_quantize(m.weight, bits=8) for n, m in matrices(model).items()})
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Linear):
-            layer.register_forward_pre_hook(lambda _, args: (eight_bits(args[0]),))
-    return bits_per_character(model, test)
-
-
-def eight_bits(x):
-    scale = x.abs().max() / 127
-    return (x / scale).round() * scale
-
-
-planted = copy.deepcopy(gpt)
-for _, norm, layer in pairs(planted):
-    plant_outliers(norm, layer, channels=[3, 40], factor=30.0)
-networks = {"as trained": gpt, "planted": planted}
-for name, model in networks.items():
-    print(f"{name:11} FP32 {bits_per_character(model, test):.2f}   W8A8 {w8a8(model):.2f}")
-
-# %% [markdown]
-# As trained, W8A8 costs 0.005 bits: there is nothing to repair. After planting it costs 0.40.
-#
-# ### Exercise: smooth
-#
-# *8 minutes, optional, about 6 lines.* Write `smooth`, which moves the size of a LayerNorm's output channels into the next layer's weight.
-#
-# - **Input:** `norm`, an `nn.LayerNorm` with gain and bias; `linear`, the `nn.Linear` that reads it, with a bias or without; `amax` float32
-#   (in), the largest magnitude of each channel that calibration saw; `alpha`, from 0 to 1.
-# - **Effect, in place:** channel j of norm's output is divided by s[j] = amax[j] ** alpha / (largest |weight| of column j) ** (1 - alpha), and
-#   linear's output stays what it was. Nothing is returned.
-# - **Example:** a channel with amax 16 whose largest weight is 1/4, alpha 0.5: s is 4 / 0.5 = 8, and both maxima become 2.
-# - **Edge case:** if amax[j] or the whole column is 0, any positive s[j] is right. All values stay finite.
-
-# %% exercise="smooth"
-@torch.no_grad()
-def smooth(norm, linear, amax, alpha=0.5):
-    """SmoothQuant's rescaling, in place."""
-    ### BEGIN SOLUTION
-    columns = linear.weight.abs().amax(dim=0)
-    s = amax**alpha / columns ** (1 - alpha)
-    s[(amax == 0) | (columns == 0)] = 1.0
-    norm.weight /= s
-    norm.bias /= s
-    linear.weight *= s
-    ### END SOLUTION
-
-
-# %% check="smooth" points=0
-check_smooth(smooth)
-
-# %% [markdown]
-# <details><summary>Hint 1</summary>
-#
-# Channel j of the LayerNorm's output is `gain[j] * normed[j] + bias[j]`. Which three tensors must change so that channel j becomes smaller
-# and the next layer's output stays?
-# </details>
-# <details><summary>Hint 2</summary>
-#
-# `linear.weight` is (out, in). Over which dimension is the maximum of a column taken, and along which one does a vector of length in
-# broadcast?
-# </details>
-# <details><summary>Hint 3</summary>
-#
-# `columns = linear.weight.abs().amax(dim=...)`, `s = amax**alpha / columns ** (...)`, then 1 for s where it would be 0 or inf, and
-# three in-place operations.
-# </details>
-
-# %% [markdown]
-# The cell smooths both networks. The figure shows the largest magnitude of each channel that the first layer reads; compare the two
-# peaks before and after smoothing.
-
-# %%
-smoothing, tokens = yours(smooth, ours.smooth), vocabulary.encode(text[:8192]).view(128, 64)
-
-
-def smoothed(model):
-    model, seen = copy.deepcopy(model), layer_inputs(model, [tokens])
-    for name, norm, layer in pairs(model):
-        smoothing(norm, layer, seen[name].abs().amax(dim=0))
-    return model
-
-
-networks["planted, smoothed"] = smoothed(planted)
-for name, model in (("as trained", smoothed(gpt)), ("planted", networks["planted, smoothed"])):
-    print(f"{name:11} smoothed by {whose(smoothing)} function: W8A8 {w8a8(model):.3f}")
+# The figure shows both errors in each of the eight layers, as multiples of nearest's.
 
 # %% tags=["nbval-ignore-output"]
-reads = {name: layer_inputs(model, [tokens])["blocks.0.qkv"] for name, model in networks.items()}
-figures.channels_picture({name: x.abs().amax(dim=0) for name, x in reads.items()})
-
-# %% [markdown]
-# On the trained GPT smoothing saves 0.002 bits, which nobody would notice. On the planted one it undoes all of the damage. That is no independent evidence for the method, because we planted exactly
-# what it removes. So look at the channels of *your* model before you add a remedy.
-#
-# ### The KV cache
-#
-# A KV cache is rounded too, and for keys the common advice is one scale a channel (KIVI). This network has no outlier channels in its keys, which the
-# advice presupposes, so here one scale a token is better, until the cell plants one such channel in each head.
-
-# %%
-from labkit.labs.quantization.weights import plant_key_outliers
-
-
-def with_rounded_keys(model, dim):
-    """Bits a character with 3-bit keys; the values along `dim` share a grid."""
-    model = copy.deepcopy(model)
-
-    def hook(layer, args, out):
-        q, k, v = out.chunk(3, dim=-1)
-        k = k.unflatten(-1, (4, 16))  # N x tokens x heads x channels
-        lo, hi = k.amin(dim, keepdim=True), k.amax(dim, keepdim=True)
-        step = (hi - lo) / 7
-        k = ((k - lo) / step).round() * step + lo
-        return torch.cat([q, k.flatten(-2), v], dim=-1)
-
-    for block in model.blocks:
-        block.qkv.register_forward_hook(hook)
-    return bits_per_character(model, test)
-
-
-planted = copy.deepcopy(gpt)
-for block in planted.blocks:
-    plant_key_outliers(block, channel=3, factor=16.0)
-for name, model in (("as trained", gpt), ("planted", planted)):
-    token, channel = (with_rounded_keys(model, dim) for dim in (-1, 1))
-    print(f"{name:11} a scale a token {token:.2f}, a channel {channel:.2f}")
+figures.gptq_picture({name: both(name) for name in names}, inputs)
 
 # %% [markdown]
 # ### Fine-tuning in four bits
 #
-# Suppose your users write in capitals. The GPT has seen few, and on such text it needs 7.3 bits a character, more than guessing (log₂ 68 = 6.1). Training all weights with AdamW
-# needs 16 bytes a weight: FP32 weight, gradient and two moments. For a model of 8 billion weights that is 128 GB before any activation.
+# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character. Guessing evenly among the 68 characters of its vocabulary needs log₂ 68 = 6.1, so the GPT is worse than a guess. Training all weights with AdamW
+# takes 16 bytes a weight: the weight, its gradient and two moments, all FP32. For 8 billion weights that is 128 GB, activations not counted.
 #
-# **QLoRA** freezes the weights in four bits. Beside each matrix it trains an **adapter**, the product B A of two thin matrices of rank 8, and only the adapter has gradients and moments. The layer computes
-# W x + (alpha / rank) B A x. For a matmul W is **dequantized** to BF16, in which all matmuls run; the adapters themselves stay in FP32, because small updates would be swamped in BF16 (lab 04).
-# No gradient of W is needed, but the gradient of x passes *through* W to the layers before.
-# B starts at 0, so that training starts from the network as it is.
+# **QLoRA** freezes each weight W in four bits (NF4 in the paper, INT4 here) and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
+# W x + (alpha / rank) B A x, where alpha is a constant that you choose, and only A and B have gradients and moments. Matmuls run in BF16, so W is **dequantized** to BF16 for each of them. Here A and B are stored in FP32 and cast for each matmul, because in BF16 their small updates would be rounded away (lab 04).
+# W needs no gradient, but the gradient of x passes *through* W to earlier layers. B starts at 0, so training starts from the network as it was.
 
 # %%
-def gigabytes(width, inner, key_value, blocks, embeddings, rank=8):
-    """Weights, gradients and moments of a Llama-like network: all weights, and QLoRA."""
-    shapes = [(width, width)] * 2 + [(width, key_value)] * 2 + [(width, inner)] * 3
-    linear = blocks * sum(a * b for a, b in shapes)
-    adapters = blocks * sum(rank * (a + b) for a, b in shapes)
-    everything = 16 * (linear + embeddings)
-    qlora = (0.5 + 2 / 64) * linear + 2 * embeddings + 16 * adapters  # FP16 scale for 64 weights
-    return everything / 1e9, qlora / 1e9, adapters / linear
-
-
-full, qlora, share = gigabytes(4096, 14336, 1024, 32, 2 * 128_256 * 4096)
-print(f"Llama 3 8B: {full:.0f} GB, or {qlora:.1f} GB with adapters of {share:.1%} of the weights")
+# Llama 3 8B: 32 blocks of query and output, key and value, three feed-forward matrices
+shapes = [(4096, 4096)] * 2 + [(4096, 1024)] * 2 + [(4096, 14336)] * 3
+linear, embeddings = 32 * sum(a * b for a, b in shapes), 2 * 128_256 * 4096
+adapters = 32 * sum(8 * (a + b) for a, b in shapes)
+qlora = (0.5 + 2 / 64) * linear + 2 * embeddings + 16 * adapters  # an FP16 scale for 64 weights
+print(f"all weights: {16 * (linear + embeddings) / 1e9:.0f} GB")
+print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of the weights")
 
 # %% [markdown]
 # ### Exercise: adapters on a 4-bit layer
 #
-# *16 minutes, about 12 lines.* Write `LoRALinear`: a linear layer with a frozen 4-bit weight, and two small float32 matrices that learn.
+# *12 minutes, about 12 lines.* Write `LoRALinear`, a linear layer with a frozen 4-bit weight and one adapter, the float32 matrices A and B.
 #
-# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one scale for each in / groups neighbouring weights of
-#   a row; `bias` float32 (out); `rank`; `alpha`.
-# - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32. Nothing else has a gradient.
-# - **Buffers:** codes, scale and bias, which never change. The layer keeps no float tensor of the weight's size, so `forward` makes the
-#   weight anew in each call.
-# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): the matmul with the weight code * scale, plus the bias, plus
-#   alpha / rank times B A x. Every matmul gets BF16 operands. Multiply x by A first: B @ A would be as large as the weight.
-# - **Gradients:** reach A, B and x, through the frozen weight too.
-# - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first. With rank 1, alpha 2, A = [[1, 1]] and B = [[0.5]]
-#   they give 3.75.
+# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one for each in / groups neighbouring weights of a row;
+#   `bias` float32 (out); `rank`; `alpha`.
+# - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32; A's values are about 1 / sqrt(in). The layer has no other parameters.
+# - **Buffers:** codes, scale and bias, which never change. The module stores no float tensor of the weight's size: each call dequantizes the
+#   weight again. (The codes are not packed here: they take a byte each.)
+# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): code * scale times x, plus the bias, plus alpha / rank times
+#   B A x. Every matmul gets BF16 operands. Multiply x by A first, because B @ A is as large as the weight.
+# - **Gradients** reach A, B and x, through the frozen weight too.
+# - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first, and 3.75 with rank 1, alpha 2, A = [[1, 1]]
+#   and B = [[0.5]].
+
 
 # %% exercise="lora-linear"
 class LoRALinear(torch.nn.Module):
-    """A frozen 4-bit linear layer with float32 adapters."""
+    """A frozen 4-bit linear layer with a float32 adapter."""
 
     def __init__(self, codes, scale, bias, rank=8, alpha=16):
         super().__init__()
@@ -820,8 +780,8 @@ check_lora_linear(LoRALinear)
 # </details>
 
 # %% [markdown]
-# The cell puts the layer into the GPT in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
-# The figure shows this run in black, and recorded runs of 400 steps. Compare adapters on four bits with adapters on FP32 weights and with training all weights.
+# The cell puts this layer in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
+# The figure shows your run in black. Compare the recorded runs: adapters on four bits, adapters on FP32, and all weights.
 
 # %%
 from labkit.labs.quantization.linear import replace_linears
@@ -834,7 +794,9 @@ def with_adapters(name, linear):
     if name == "head":
         return linear
     weight = group_quantize(linear.weight, bits=4)
-    return Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer = Layer(weight.codes, weight.scales, linear.bias.detach())
+    layer.register_forward_hook(lambda _, inputs, y: y.float())  # attention and norms in FP32
+    return layer
 
 
 torch.manual_seed(0)
@@ -842,15 +804,14 @@ tuned = replace_linears(trained_gpt().requires_grad_(False), with_adapters)
 learning = [p for p in tuned.parameters() if p.requires_grad]
 adam = torch.optim.AdamW(learning, lr=3e-3, weight_decay=0.0)
 live = {0: bits_per_character(tuned, test.upper())}
-capitals = character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary)
-for step, (x, y) in enumerate(capitals, start=1):
+for x, y in character_batches(text.upper(), 64, 16, steps=50, vocabulary=vocabulary):
     adam.zero_grad()
-    torch.nn.functional.cross_entropy(tuned(x).float().flatten(0, 1), y.flatten()).backward()
+    torch.nn.functional.cross_entropy(tuned(x).flatten(0, 1), y.flatten()).backward()
     adam.step()
-    if step % 25 == 0:
-        live[step] = bits_per_character(tuned, test.upper())
-claim(f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps", live[0] > 7 and live[50] < 4)
-print(f"{sum(p.numel() for p in learning):,} parameters learned, of 112,964")
+live[50] = bits_per_character(tuned, test.upper())
+fell = live[0] > 7 and live[50] < 4
+claim(f"{whose(Layer)} adapters: above 7 bits before, below 4 after 50 steps", fell)
+print(f"{sum(p.numel() for p in learning):,} parameters learned, beside 112,964 frozen ones")
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.recorded import fine_tuning
@@ -858,21 +819,68 @@ from labkit.labs.quantization.recorded import fine_tuning
 figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} adapters")
 
 # %% [markdown]
-# TODO what the recording shows.
+# Training all weights ends at 2.4 bits a character, and adapters with a seventh of the parameters at 2.6. A 4-bit base costs the adapters 0.02 bits more. Before, the same rounding cost 0.1 on ordinary text.
 #
-# Two limits. With 17 % of the weights, adapters of rank 8 are large for this small GPT: in FP32 they weigh 66 kB and would break the limit of 75 kB; at 8 B parameters it is 0.3 %. And if you merge B A into W, the sum lies on no 4-bit grid:
-# serve the adapter beside W, or round again and measure again. Autograd also keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes it again instead.
+# Three limits. First, these adapters weigh 66 kB in FP32, too much for this device; in the 8 B model rank 8 is only 0.3 % of the weights. Second, if you merge B A into W, the sum lies on no 4-bit grid, so
+# serve the adapter beside W, or round again and measure again. Third, autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.
 #
 # ### Optional: the same with torchao
 #
-# TODO
-#
+# At work you call a library. torchao's `quantize_` replaces the weights of a model's linear layers, in place, by quantized tensors; the filter leaves the head alone. torchao's INT4 codes go from −8 to 7, and its scale is the largest magnitude divided by 7.5.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.base.torchao import import_torchao
+
+
+def in_blocks(layer, name):
+    return isinstance(layer, torch.nn.Linear) and "blocks" in name
+
+
+try:
+    ao = import_torchao("torchao.quantization")
+    groups = import_torchao("torchao.quantization.granularity").PerGroup(32)
+except ImportError as missing:
+    print(missing)
+    print("INT4 in groups of 32 costs 0.07 bits a character, INT8 weights and activations 0.001.")
+else:
+    for config in (
+        ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=groups),
+        ao.Int8DynamicActivationInt8WeightConfig(),
+    ):
+        model = trained_gpt()
+        ao.quantize_(model, config, filter_fn=in_blocks)
+        cost = bits_per_character(model, test) - 2.1044
+        print(f"{type(config).__name__}: {cost:.3f} bits a character above FP32")
+
+# %% [markdown]
+# For *static* ranges, PT2E (PyTorch 2 Export quantization) exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs. (`torch.ao.quantization.quantize_dynamic` still runs, but is deprecated.)
+
+# %% tags=["nbval-ignore-output"]
+try:
+    pt2e = import_torchao("torchao.quantization.pt2e.quantize_pt2e")
+    x86 = import_torchao("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+except ImportError as missing:
+    print(missing)
+    print("Static INT8 weights and activations cost 0.001 bits a character.")
+else:
+    tokens = vocabulary.encode(text[:8192]).view(128, 64)
+    any_number = ({0: torch.export.Dim("pieces")},)
+    graph = torch.export.export(trained_gpt(), (tokens,), dynamic_shapes=any_number).module()
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    observed = pt2e.prepare_pt2e(graph, quantizer)
+    observed(tokens)  # calibration
+    converted = pt2e.convert_pt2e(observed)
+    cost = bits_per_character(lambda tokens: converted(tokens), test) - 2.1044
+    print(f"static W8A8 by PT2E: {cost:.3f} bits a character above FP32")
+
+# %% [markdown]
 # ### Quantization in 2026
 #
-# - **One user, decoding:** each token reads all weights, so bytes limit the speed (lab 06). W4A16 by GPTQ or AWQ, which scales important channels before it rounds.
-# - **Many users:** matmuls are compute-bound, so activations must be narrow too: FP8 on Hopper, NVFP4 or MXFP4 on Blackwell (lab 08), INT8 on older GPUs.
-# - **Long contexts:** an FP8 KV cache.
-# - **QAT returns:** Kimi K2 Thinking was trained for INT4 experts with fake quantization and STE; gpt-oss was released in MXFP4.
+# - **Few users:** decoding a token reads all weights, so bytes limit the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
+# - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 from Ada and Hopper on, NVFP4 or MXFP4 on Blackwell (lab 08).
+# - **Long contexts:** storing the KV cache in FP8 instead of BF16 halves its bytes.
+# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was fine-tuned with INT4 rounding of its MoE weights in the forward pass (QAT, with the gradient passed straight through the rounding).
 #
 # ### Say it
 #

@@ -19,6 +19,7 @@ LABS = [
     "05_automatic_mixed_precision",
     "06_hardware_and_benchmarks",
     "08_fp8_and_fp4",
+    "09_quantization",
     "16_interview",
 ]
 

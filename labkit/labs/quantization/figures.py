@@ -38,7 +38,8 @@ def gptq_picture(
     )
     return Picture(
         figure,
-        "Computed: with GPTQ the weights' error grows in each layer and the outputs' error shrinks.",
+        "Computed: in each layer GPTQ has the larger error of the weights and the smaller one of "
+        "the outputs.",
         f"GPTQ's error as a multiple of nearest's at 4 bits. {words}.",
     )
 

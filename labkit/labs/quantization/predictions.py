@@ -27,7 +27,10 @@ int8_product = NumberGuess(
 without_ste = ChoiceGuess(
     id="without-ste",
     lab=LAB,
-    question="Weights at 2 bits, rounded without STE. After 5 epochs the accuracy on the test is",
+    question=(
+        "The weights are rounded to 2 bits with plain `round`, whose gradient is 0. After 5 epochs "
+        "the test accuracy is"
+    ),
     by_choice={
         "unchanged": (
             "You are right about the weights: not one bit of them changed. The biases are not "
@@ -42,16 +45,17 @@ gptq_weight_error = ChoiceGuess(
     id="gptq-weight-error",
     lab=LAB,
     question=(
-        "Compared with rounding to nearest, GPTQ's error of the weights and error of the outputs"
+        "With GPTQ instead of nearest, do the errors of the weights and of the outputs become "
+        "larger or smaller?"
     ),
     by_choice={
-        "are both smaller": (
+        "weights' smaller, outputs' smaller": (
             "Rounding to nearest has the smallest possible error in each weight, so no other "
             "choice of codes on the same grid can be closer.",
             "nearest-weights-best-output",
         ),
-        "are larger and smaller": "",
-        "are smaller and larger": (
+        "weights' larger, outputs' smaller": "",
+        "weights' smaller, outputs' larger": (
             "The other way round: GPTQ gives up some accuracy of the weights for the outputs."
         ),
     },
