@@ -31,8 +31,7 @@ warm_up("08_fp8_and_fp4")
 # %% [markdown]
 # ### What FP8 buys
 #
-# Matrix units multiply FP8 faster than BF16, and FP4 faster still where they take it. The table shows published dense peaks in
-# TFLOP/s.
+# FP8 makes matmuls faster. The table shows the published dense peaks of matrix units, in TFLOP/s.
 
 # %%
 import pandas as pd
