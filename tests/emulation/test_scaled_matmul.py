@@ -84,6 +84,14 @@ class TestAsOnCuda:
             answers.add(pair[0] and pair[0][1].split(",")[0][:30])
         assert len(answers) == 5  # taken, and four kinds of refusal: no rule is untried
 
+    def test_each_size_counts_where_shapes_do_not_fit_too(self):
+        a, b = torch.ones(32, 16).to(E4M3), torch.ones(48, 40).to(E4M3).t()
+        with (
+            as_on_cuda(),
+            pytest.raises(RuntimeError, match=r"of mat2 .*\[40, 48\]"),
+        ):
+            by_v2(a, b)
+
     @pytest.mark.parametrize("call", [by_v1, by_v2])
     def test_e5m2_with_e5m2(self, call):
         a, b = torch.ones(16, 32), torch.ones(48, 32).t()

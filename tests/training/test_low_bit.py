@@ -149,6 +149,11 @@ class TestOperands:
             layer(x).backward(torch.full((TOKENS, OUT), value))
             assert bool(layer.weight.grad.any()) is survives, (value, name)
 
+    @pytest.mark.parametrize(("format", "largest"), [(E4M3, 448.0), (E5M2, 57344.0), (E2M1, 6.0)])
+    def test_unscaled_overflow_saturates(self, format, largest):
+        cast = Operand(format).cast(torch.tensor([[1e5, -1e6, 1.0]]), 1)
+        assert cast.tolist() == [[largest, -largest, 1.0]]
+
     def test_the_two_copies_of_a_weight(self):
         """Blocks run along the summed axis, so w has other scales forward than for dX."""
         _, w, _ = tensors()
@@ -229,6 +234,12 @@ class TestRandomness:
         # 16 more additions an operand; a rotation makes sums of magnitudes at most 16 times larger.
         bound = 16 * (TOKENS + 32) * 2.0**-24 * (grad.double().abs().T @ x.double().abs())
         assert ((plain[2] - rotated[2]).double().abs() <= bound).all()
+
+    def test_the_signs_of_a_rotation_follow_the_seed(self):
+        recipe = replace(RECIPES["nvfp4"], rotate_wgrad=True)
+        first, again, other = (three_results(replace(recipe, seed=seed))[2] for seed in (1, 1, 2))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
 
     def test_rotation_spreads_outliers_before_the_cast(self):
         """One gradient of a hundred is 30 times larger, and sets the scale of all others."""
