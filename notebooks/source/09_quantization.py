@@ -819,7 +819,7 @@ from labkit.labs.quantization.recorded import fine_tuning
 figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} adapters")
 
 # %% [markdown]
-# Training all weights ends at 2.4 bits a character, and adapters with a seventh of the parameters at 2.6. A 4-bit base costs the adapters 0.02 bits more. Before, the same rounding cost 0.1 on ordinary text.
+# Training all weights ends at 2.4 bits a character, and adapters with a seventh of the parameters at 2.6. A 4-bit base costs the adapters 0.01 bits more. Before, the same rounding cost 0.1 on ordinary text.
 #
 # Three limits. First, these adapters weigh 66 kB in FP32, too much for this device; in the 8 B model rank 8 is only 0.3 % of the weights. Second, if you merge B A into W, the sum lies on no 4-bit grid, so
 # serve the adapter beside W, or round again and measure again. Third, autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.

@@ -28,7 +28,7 @@ def gptq_picture(
     axes.bar([p - 0.2 for p in places], weights, 0.4, color=GREY, label="error of the weights")
     axes.bar([p + 0.2 for p in places], outputs, 0.4, color=BLUE, label="error of the outputs")
     axes.axhline(1, color=ORANGE, linestyle="--", label="rounding to nearest")
-    names = [name.removeprefix("blocks.").replace(".", "\n", 1) for name in layers]
+    names = [name.removeprefix("blocks.").replace(".", "\n") for name in layers]
     axes.set_xticks(list(places), names, fontsize=8)
     axes.set(ylabel="GPTQ's error / nearest's", ylim=(0, 2.1))
     axes.legend(loc="upper center", ncols=3, fontsize=8, frameon=False)
@@ -54,7 +54,7 @@ def channels_picture(networks: Mapping[str, Tensor]) -> Picture:
         ratio = (largest.max() / largest.median()).item()
         words.append(f"{name}: the largest channel is {ratio:.1f} times the median one")
     axes.set(yscale="log", xlabel="channel", ylabel="largest magnitude")
-    axes.legend(ncols=3, fontsize=8, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.36, 1), fontsize=8, frameon=False)
     return Picture(
         figure,
         "Computed: the inputs of the first layer, on 8,192 characters.",

@@ -1,9 +1,12 @@
 """Numbers that lab 09's text states and no cell of it prints."""
 
+from statistics import mean
+
 import pytest
 import torch
 
 from labkit.labs.quantization.activations import norm_pairs, with_w8a8
+from labkit.labs.quantization.recorded import fine_tuning
 from labkit.labs.quantization.weights import (
     gptq,
     group_quantize,
@@ -80,3 +83,11 @@ def test_w8a8_costs_little_as_trained_and_much_with_planted_outliers(gpt):
 def test_capitals_are_worse_than_guessing(gpt):
     assert round(bits_per_character(gpt, TEST.upper()), 1) == 7.3
     assert torch.tensor(68.0).log2().item() == pytest.approx(6.1, abs=0.02)
+
+
+def test_what_the_recorded_fine_tuning_ends_at():
+    ends = {name: mean(seed[-1] for seed in run.bits) for name, run in fine_tuning().items()}
+    everything, on_fp32, on_4_bits = ends.values()
+    assert round(everything, 1) == 2.4
+    assert round(on_fp32, 1) == 2.6
+    assert round(on_4_bits - on_fp32, 2) == 0.01
