@@ -258,7 +258,7 @@ from labkit.interview.widget_drill_card import diagnostic, drill, mock_interview
 # ### Three plans
 #
 # **Friday.** The interview is days away. Run the cell, do its first line, run it again, until nothing is left: a
-# diagnostic, five topics, two mocks, 100 minutes. Its topics are those of the **core 40**, the questions that are asked
+# diagnostic, five topics, two mocks, less than two hours. Its topics are those of the **core 40**, the questions that are asked
 # most: first where you missed most, then what you were never asked.
 
 # %% tags=["nbval-ignore-output"]

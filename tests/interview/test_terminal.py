@@ -173,7 +173,7 @@ def test_a_plan_of_which_nothing_is_left_says_so(capsys, monkeypatch):
 def test_the_diagnostic(capsys, monkeypatch, command):
     monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
     assert main(command.split()) == 0
-    assert "--- 1/12 " in capsys.readouterr().out
+    assert "--- 1/16 " in capsys.readouterr().out
     assert [review.mode for review in interview.reviews()] == ["diagnostic"]
 
 
