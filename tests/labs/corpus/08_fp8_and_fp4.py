@@ -223,6 +223,33 @@ def to_fp8(x, dtype):
     return (x.float() / descale).to(dtype), descale
 
 
+# %% wrong to-fp8: no scale at all
+#    says: A descale of 1 casts x as it is: the largest code is 6, not 448.
+def to_fp8(x, dtype):
+    return x.to(dtype), torch.tensor(1.0)
+
+
+# %% wrong to-fp8: a power of two
+#    says: The largest code is 384, not 448
+def to_fp8(x, dtype):
+    descale = ours.to_fp8(x, dtype)[1].log2().ceil().exp2()
+    return (x.float() / descale).to(dtype), descale
+
+
+# %% wrong to-fp8: headroom
+#    says: Yours is 2 times as large. The largest code is 224, not 448
+def to_fp8(x, dtype):
+    descale = 2 * ours.to_fp8(x, dtype)[1]
+    return (x.float() / descale).to(dtype), descale
+
+
+# %% wrong to-fp8: divided in FP16
+#    says: so is x / descale in float32. In which dtype do you divide?
+def to_fp8(x, dtype):
+    descale = ours.to_fp8(x, dtype)[1]
+    return (x.half() / descale.half()).to(dtype), descale
+
+
 # %% right fp8-matmul: codes are kept and transposed
 class Fp8Matmul(torch.autograd.Function):
     @staticmethod
@@ -588,6 +615,46 @@ class Fp8Matmul(ours.Fp8Matmul):
         return scaled_matmul(x, w)
 
 
+# %% wrong fp8-matmul: reshape for a transpose
+#    says: All of the gradient of x is right for `reshape` in place of a transpose.
+class Fp8Matmul(ours.Fp8Matmul):
+    @staticmethod
+    def backward(ctx, g):
+        x, w = (cast(t.reshape(t.shape[::-1]), E4M3) for t in ctx.saved_tensors)
+        return scaled_matmul(cast(g, E5M2), w), scaled_matmul(
+            cast(g.reshape(g.shape[::-1]), E5M2), x
+        )
+
+
+# %% wrong fp8-matmul: view for a transpose, in the gradient of w
+#    says: All of the gradient of w is right for `reshape` in place of a transpose.
+class Fp8Matmul(ours.Fp8Matmul):
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        gw = scaled_matmul(cast(g.view(-1, len(g)), E5M2), cast(x.view(-1, len(x)), E4M3))
+        return scaled_matmul(cast(g, E5M2), cast(w.t().contiguous(), E4M3)), gw
+
+
+# %% wrong fp8-matmul: w with the descale of x
+#    says: This is the descale of x over that of w
+class Fp8Matmul(ours.Fp8Matmul):
+    @staticmethod
+    def backward(ctx, g):
+        (x, s), (w, t) = (cast(t.t().contiguous(), E4M3) for t in ctx.saved_tensors)
+        gw = scaled_matmul(cast(g.t().contiguous(), E5M2), (x, t))
+        return scaled_matmul(cast(g, E5M2), (w, s)), gw
+
+
+# %% wrong fp8-matmul: the mean over the tokens
+#    says: This is 1 / 32. The gradient of w is a sum
+class Fp8Matmul(ours.Fp8Matmul):
+    @staticmethod
+    def backward(ctx, g):
+        gx, gw = ours.Fp8Matmul.backward(ctx, g)
+        return gx, gw / len(g)
+
+
 # %% right delayed: the history is a deque
 class Delayed:
     def __init__(self, largest, length=16, margin=0):
@@ -714,8 +781,55 @@ class Delayed(ours.Delayed):
 
 
 # %% wrong delayed: the margin the wrong way round
-#    says: That is 0.25 times the right one; the margin is 1.
+#    says: the margin is 1. Your scale is multiplied by 2**margin.
 Delayed = changed("/ 2**self.margin", "* 2**self.margin")
+
+
+# %% wrong delayed: one more than the margin
+#    says: Your margin of 2 divides the scale by 3; 2**2 is 4.
+Delayed = changed("/ 2**self.margin", "/ (1 + self.margin)")
+
+
+# %% wrong delayed: an overflow is remembered as 0
+#    says: That is the descale without 64: inf pushed it out of the history.
+#    never: is stored stays in the history
+Delayed = changed(
+    "        if math.isfinite(amax):\n            self.history",
+    "        amax = amax if math.isfinite(amax) else 0.0\n        self.history",
+)
+
+
+# %% wrong delayed: an overflow empties the history
+#    says: a history that holds only what came after inf
+#    never: is stored stays in the history
+class Delayed(ours.Delayed):
+    def cast(self, x, dtype):
+        result = super().cast(x, dtype)
+        if not x.isfinite().all():
+            self.history = [0.0] * len(self.history)
+        return result
+
+
+# %% wrong delayed: an overflow halves the scale, as in loss scaling
+#    says: the descale of that step is right again, and yours is 2 times as large
+#    never: is stored stays in the history
+class Delayed(ours.Delayed):
+    def cast(self, x, dtype):
+        result = super().cast(x, dtype)
+        if not x.isfinite().all():
+            self.scale /= 2
+        return result
+
+
+# %% wrong delayed: inf in a history of tensors
+#    says: An inf or a NaN that is stored stays in the history
+class Delayed(ours.Delayed):
+    def cast(self, x, dtype):
+        scale = torch.as_tensor(self.scale)
+        self.history = [*self.history[1:], x.abs().max()]
+        if max(self.history) > 0:
+            self.scale = self.largest / max(self.history) / 2**self.margin
+        return (x * scale).clamp(-self.largest, self.largest).to(dtype), 1 / scale
 
 
 # %% wrong delayed: the margin is a factor
@@ -772,7 +886,7 @@ class Delayed(ours.Delayed):
 
 
 # %% wrong delayed: a smaller window
-#    says: your descale is
+#    says: With it 8 would clip, which is among the last 3 magnitudes.
 class Delayed(ours.Delayed):
     def __init__(self, largest, length=16, margin=0):
         super().__init__(largest, length - 1, margin)
@@ -814,7 +928,7 @@ class Delayed(ours.Delayed):
 
 
 # %% wrong delayed: the largest value
-#    says: your descale is
+#    says: That is right for the largest value of each x
 Delayed = changed("x.abs().max()", "x.max()")
 
 
@@ -985,12 +1099,45 @@ def to_mx(x):
 
 
 # %% wrong mx-block: NaN for zeros
-#    says: Your code is nan
+#    says: holds only zeros, and a code of yours there is NaN
 def to_mx(x):
     blocks = x.unflatten(-1, (-1, 32))
     amax = blocks.abs().amax(-1)
     scales = torch.where(amax > 0, torch.exp2((amax.frexp().exponent - 9).float()), 0.0)
     return (blocks / scales[..., None]).clamp(-448, 448).to(E4M3).flatten(-2), scales.to(E8M0)
+
+
+# %% wrong mx-block: one scale for all blocks
+#    says: your scale is that of the largest magnitude of x, not of the block
+to_mx = changed("blocks.abs().amax(-1)", "blocks.abs().amax().expand(blocks.shape[:-1])")
+
+
+# %% wrong mx-block: the nearest power of two
+#    says: your scale is the power of two nearest to amax, times 2**-8
+def to_mx(x):
+    blocks = x.unflatten(-1, (-1, 32))
+    nearest = blocks.abs().amax(-1).double().clamp(min=2.0**-100).log2().round()
+    scales = torch.exp2(nearest - 8).float()
+    codes = (blocks / scales[..., None]).clamp(-448, 448)
+    return codes.to(E4M3).flatten(-2), scales.to(E8M0)
+
+
+# %% wrong mx-block: the even rule
+#    says: your scale is that of the even rule
+def to_mx(x):
+    blocks = x.unflatten(-1, (-1, 32))
+    mantissa, exponent = blocks.abs().amax(-1).frexp()
+    exponent += (mantissa * 16).round() == 16
+    scales = torch.exp2(exponent.float() - 9)
+    codes = (blocks / scales[..., None]).clamp(-448, 448)
+    return codes.to(E4M3).flatten(-2), scales.to(E8M0)
+
+
+# %% wrong mx-block: scales keep the axis of a block
+#    says: has shape (4, 2, 1); (4, 2) is asked for
+def to_mx(x):
+    codes, scales = ours.to_mx(x)
+    return codes, scales[..., None]
 
 
 # %% wrong mx-block: multiplied back
@@ -1140,13 +1287,30 @@ to_nvfp4 = changed("wanted.clamp(2**-6, 448)", "wanted.log2().floor().exp2().cla
 
 
 # %% wrong nvfp4-block: E4M3's smallest subnormal
-#    says: Its scale is 0.001953125; 0.015625 is wanted.
+#    says: your scale is kept at 2**-9 or above, not at 2**-6 or above
 to_nvfp4 = changed("2**-6, 448", "2**-9, 448")
 
 
 # %% wrong nvfp4-block: no lower end
 #    idea: block-scales-cannot-underflow
 to_nvfp4 = changed(".clamp(2**-6, 448)", "")
+
+
+# %% wrong nvfp4-block: only zeros are caught
+#    says: your scale is 1 for a block of zeros, and elsewhere not kept at 2**-6 or above
+to_nvfp4 = changed("wanted.clamp(2**-6, 448)", "torch.where(wanted > 0, wanted, 1.0)")
+
+
+# %% wrong nvfp4-block: amax / 448 for a block
+#    says: your scale is amax / 448 / tensor scale
+to_nvfp4 = changed("blocks.abs().amax(-1) / 6", "blocks.abs().amax(-1) / 448")
+
+
+# %% wrong nvfp4-block: multiplied back
+#    says: All your values are multiplied by the scales already.
+def to_nvfp4(x):
+    values, scales, top = ours.to_nvfp4(x)
+    return values * (scales.float() * top).repeat_interleave(16, 1), scales, top
 
 
 # %% wrong nvfp4-block: blocks of 32
@@ -1271,8 +1435,23 @@ recipe = ours.recipe | {"dw_grad": "e5m2", "dx_grad": "nvfp4"}
 
 
 # %% wrong recipe: MXFP8 for the gradient
-#    says: dW is too low: its operands are dw_grad in mxfp8 and dw_x in e4m3.
+#    says: dW is too low: its operands are dw_grad in mxfp8 and dw_x in e4m3. With dw_grad in e4m3 it would be
 recipe = ours.recipe | {"dw_grad": "mxfp8", "x": "mxfp4"}
+
+
+# %% wrong recipe: MX for all
+#    says: dX is too low: its operands are dx_grad in mxfp4 and dx_w in mxfp4. dW is too low
+recipe = dict.fromkeys(ours.recipe, "mxfp4") | {"dw_grad": "mxfp8", "dw_x": "mxfp8"}
+
+
+# %% wrong recipe: MXFP8 for dW
+#    says: With dw_grad in e4m3 it would be 28.4 dB.
+recipe = ours.recipe | {"dw_grad": "mxfp8", "dw_x": "mxfp8"}
+
+
+# %% wrong recipe: one scale in E2M1 but for dW
+#    says: dX is too low: its operands are dx_grad in e2m1 and dx_w in e2m1.
+recipe = dict.fromkeys(ours.recipe, "e2m1") | {"dw_grad": "e4m3", "dw_x": "e4m3"}
 
 
 # %% wrong recipe: MXFP4 for the gradient

@@ -7,6 +7,7 @@ from labkit.labs.engine.messages import fill
 from labkit.labs.fp8_and_fp4.checks.shared import (
     E2M1_VALUES,
     E4M3,
+    SLACK,
     close,
     first,
     nearest,
@@ -29,6 +30,14 @@ OTHER_TENSOR_SCALE = (
 )
 NO_SCALAR = "With {case}: the tensor scale has shape {shape}; a tensor with one value is asked for."
 BLOCKS_OF = "`{call}`: your scales have shape {got}, one for {size} values; a block has {want}."
+OF_ZEROS = (
+    "With {case}: block {j} of row {i} holds only zeros, and a {what} of yours there is NaN. "
+    "0 / 0 is NaN: by what do you divide a block of zeros?"
+)
+MULTIPLIED_BACK = (
+    "All your {what}s are multiplied by the scales already. Who reads them multiplies once more: "
+    "which step is one too many?"
+)
 IN_ALL = "This holds for all blocks: your scale is {rule}."
 IN_CODES = "All your {what}s are those of {rule}."
 THESE = "{wrong} of {count} {what}s are wrong."
@@ -50,7 +59,7 @@ def _two(got, size, dtypes, shape, call):
     codes = tensor(codes, call=f"{call}[0]", shape=shape)
     scales = tensor(scales, call=f"{call}[1]")
     rows, columns = shape
-    if tuple(scales.shape) != (rows, columns // size):
+    if scales.numel() * size != codes.numel():
         each = codes.numel() // max(scales.numel(), 1)
         idea = "all-fp4-blocks-are-alike" if (size, each) == (16, 32) else None
         raise Mistake(
@@ -58,7 +67,7 @@ def _two(got, size, dtypes, shape, call):
         )
     if dtypes[0] is not None:
         tensor(codes, call=f"{call}[0]", dtype=dtypes[0])
-    tensor(scales, call=f"{call}[1]", dtype=dtypes[1])
+    tensor(scales, call=f"{call}[1]", shape=(rows, columns // size), dtype=dtypes[1])
     return codes.float().double(), scales.float().double()
 
 
@@ -81,9 +90,14 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
     if not wrong.any():
         return
     what = "code" if name == "E4M3" else "value"
+    at = first(wrong)
+    if codes[at].isnan() and not x[at[:2]].any():
+        raise Mistake(OF_ZEROS, case=case, i=at[0], j=at[1], what=what)
     images = {rule: (idea, nearest(y, values)) for rule, (idea, y) in rules.items()}
     why, idea = _explained(codes, images, wrong, what)
-    at = first(wrong)
+    back = nearest(quotient, values) * scale[..., None]
+    if bool(((codes - back).abs() <= SLACK * back.abs()).all()):
+        why = fill(MULTIPLIED_BACK, what=what)
     raise Mistake(
         OTHER_CODE,
         case=case, i=at[0], j=at[1] * x.shape[2] + at[2], x=x[at], quotient=quotient[at],
@@ -150,6 +164,9 @@ def _mx_rules(blocks, amax):
     signed = blocks.amax(-1).clamp(min=2.0**-100)
     log2 = amax.float().log2().double()
     exact, share = amax.frexp().exponent - 1, (amax / 448).log2()
+    # To the nearest of 16 mantissas; 1.9375, a tie, becomes 2.
+    even = exact + (amax.frexp().mantissa >= 1 - 2.0**-5)
+    everywhere = blocks.abs().amax().frexp().exponent - 9
     return {
         "2**(floor(log2(amax)) - 8) with a float32 logarithm": ("log2-is-exact", log2.floor() - 8),
         "2**(ceil(log2(amax)) - 8)": ("mx-scale-rounds-up-by-rule", log2.ceil() - 8),
@@ -159,6 +176,11 @@ def _mx_rules(blocks, amax):
         "2**(e - 9)": ("e4m3-reaches-the-next-power", exact - 9),
         "2**(e - 7)": (None, exact - 7),
         "2**e": (None, exact),
+        "that of the even rule": (None, even - 8),
+        "the power of two nearest to amax, times 2**-8": (None, amax.log2().round() - 8),
+        "that of the largest magnitude of x, not of the block": (
+            None, everywhere.expand_as(exact),
+        ),
         "that of the largest value, not of the largest magnitude": (
             "amax-is-the-maximum", signed.frexp().exponent - 9,
         ),
@@ -239,7 +261,12 @@ def _nvfp4_rules(blocks, amax, top):
     alike, least = "mxfp4-is-nvfp4", 2.0**-6
     return {
         "not kept at 2**-6 or above": ("block-scales-cannot-underflow", share, 0.0),
+        "kept at 2**-9 or above, not at 2**-6 or above": (None, share, 2.0**-9),
+        "1 for a block of zeros, and elsewhere not kept at 2**-6 or above": (
+            None, torch.where(amax > 0, share, 1.0), 0.0,
+        ),
         "amax / tensor scale": (None, amax / top, least),
+        "amax / 448 / tensor scale": (None, amax / 448 / top, least),
         "amax / 6": (None, amax / 6, least),
         "a power of two": (alike, torch.exp2(power.ceil()), least),
         "a power of two, rounded down": (alike, torch.exp2(power.floor()), least),

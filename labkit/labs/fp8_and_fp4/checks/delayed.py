@@ -24,12 +24,34 @@ OWN = "That is the descale of the next step, which knows this step's {amax}."
 NO_MARGIN = "That is the right one without the margin of {margin}: 2**{margin} times too small."
 SCALE = "That is the scale, which multiplies x."
 POWER = "That is {times:g} times the right one; the margin is {margin}."
+MULTIPLIED = POWER + " Your scale is multiplied by 2**margin. Which way does headroom move a scale?"
+DIVIDED = "Your margin of {margin} divides the scale by {by:g}; 2**{margin} is {want}."
 LAST = "That is {last} / {largest:exact}: only the last step counts in it."
 EVER = "That is {most} / {largest:exact}, and {most} has left the history of {length} steps."
+CLIPS = "With it {most} would clip, which is among the last {length} magnitudes."
+SIGNED = (
+    "That is right for the largest value of each x; its largest magnitude is negative here, and 4 "
+    "times as large. Of which tensor do you take the maximum?"
+)
 RESET = "The history holds zeros only, so the scale stays as it was."
 POISONED = "An inf or a NaN that is stored stays in the history for {length} steps."
+UNCHANGED = (
+    "The step before had {last}, after which history and scale stay as they are: the descale of "
+    "that step is right again, and yours is {times:.4g} times as large."
+)
+PUSHED_OUT = (
+    "That is the descale without {most}: {last} pushed it out of the history. After {last} the "
+    "history stays as it is."
+)
+FORGOTTEN = (
+    "That is the descale of a history that holds only what came after {last}. The magnitudes from "
+    "before {last} stay in it."
+)
 
-_STEPS = (1.0, 2.0, 8.0, 0.5, 0.5, 0.5, 0.0, math.inf, 4.0, 0.0, 0.0, 0.0, 0.0, math.nan, 64.0, 1.0)
+_STEPS = (
+    1.0, 2.0, 8.0, 0.5, 0.5, 0.5, 0.0, math.inf, 4.0, 0.0, 0.0, 0.0, 0.0, math.nan, 64.0, 1.0,
+    0.25, math.inf, 0.125, 0.125,
+)  # fmt: skip
 
 
 def _cases(seed):
@@ -103,15 +125,26 @@ def _scales(largest, length, margin, steps):
 def _why(got, scales, i, steps, largest, length, margin):
     """What the descale of a step is instead."""
     before = [amax for amax in steps[:i] if math.isfinite(amax)]
-    if before and len(before) < i and not math.isfinite(sum(steps[max(i - length, 0) : i])):
+    if before and not math.isfinite(steps[i - 1]):
+        return _after_overflow(got, scales[i], before, steps[i - 1], largest, length, margin)
+    window = steps[max(i - length, 0) : i]
+    if before and not math.isfinite(sum(window)):
+        gone = max(j for j, amax in enumerate(window) if not math.isfinite(amax))
+        if close(got, max(window[gone + 1 :]) * 2**margin / largest):
+            return fill(FORGOTTEN, last=str(window[gone]))
         return fill(POISONED, length=length)
     if before and not any(before[-length:]):
         return RESET
     times, right = 2**margin / largest, 1 / scales[i]
     if margin and before and close(got, right / 2**margin):
         return fill(NO_MARGIN, margin=margin)
+    if margin and before and close(got, right / 4**margin):
+        return fill(MULTIPLIED, times=got / right, margin=margin)
     if margin and before and math.frexp(abs(got) / right)[0] == 0.5:
         return fill(POWER, times=got / right, margin=margin)
+    by = got / right * 2**margin
+    if margin > 1 and before and round(by) > 1 and close(by, round(by)):
+        return fill(DIVIDED, margin=margin, by=by, want=2**margin)
     if close(got, scales[i]):
         return SCALE
     fit = [fill(OWN, amax=steps[i])] if close(got, 1 / scales[i + 1]) else []
@@ -119,7 +152,23 @@ def _why(got, scales, i, steps, largest, length, margin):
         fit.append(fill(LAST, last=before[-1], largest=largest))
     if before and close(got, max(before) * times):
         fit.append(fill(EVER, most=max(before), largest=largest, length=length))
-    return fit[0] if len(fit) == 1 else ""
+    if len(fit) == 1:
+        return fit[0]
+    if not margin and before and close(got, right / 4):
+        return SIGNED
+    clips = before and 0 < got * largest < max(before[-length:])
+    return fill(CLIPS, most=max(before[-length:]), length=length) if clips else ""
+
+
+def _after_overflow(got, scale, before, last, largest, length, margin):
+    """What the descale of a step is whose step before had inf or NaN."""
+    if not math.isfinite(got) or not got:
+        return fill(POISONED, length=length)
+    window, last = before[-length:], str(last)
+    kept = max(window[1:], default=0)
+    if kept < max(window) and close(got, kept * 2**margin / largest):
+        return fill(PUSHED_OUT, last=last, most=max(window))
+    return fill(UNCHANGED, last=last, times=got * scale)
 
 
 check_delayed.slip(

@@ -28,6 +28,15 @@ ALL_ZERO = (
 TIMES = "All of {name} is {times} times the right value. {factor}"
 TWICE = "This is 1 / (descale of {a} * descale of {b})**2: by what does `scaled_mm` multiply?"
 MISSING = "This is 1 / (descale of {a} * descale of {b})."
+OTHER_DESCALE = (
+    "This is the descale of {other} over that of {instead}: where do the codes of {instead} get "
+    "the descale of {other}?"
+)
+MEAN = "This is 1 / {tokens}. The gradient of w is a sum over the {tokens} rows of x, not a mean."
+RESHAPED = (
+    "All of {name} is right for `reshape` in place of a transpose. `reshape` keeps the values in "
+    "their order and puts them into other rows. Which call swaps rows and columns?"
+)
 IN_BF16 = (
     "All of {name} is the right value, rounded to BF16. Which argument of `scaled_mm` says so?"
 )
@@ -139,7 +148,7 @@ def _judge(key, seen, operands, case):
         )  # fmt: skip
 
 
-def _matmul(key, operands, a_format, b_format):
+def _matmul(key, operands, a_format, b_format, turn=torch.t):
     """A result from operands in these formats, and by how much float32 arithmetic may differ."""
     a, b = _RESULTS[key][1]
     (a_low, a_high), (b_low, b_high) = (
@@ -147,9 +156,9 @@ def _matmul(key, operands, a_format, b_format):
         _stored(operands[b], b_format),
     )
     if key != "y":  # g @ w, and g.T @ x
-        b_low, b_high = b_low.t(), b_high.t()
+        b_low, b_high = turn(b_low), turn(b_high)
     if key == "gw":
-        a_low, a_high = a_low.t(), a_high.t()
+        a_low, a_high = turn(a_low), turn(a_high)
     want = a_low @ b_low.t()
     # K + 4 roundings of 2**-24 for K <= 64, doubled; codes beside a tie may go either way.
     room = 2.0**-17 * (a_low.abs() @ b_low.abs().t())
@@ -195,15 +204,36 @@ def _why(key, got, operands):
     want, room = _matmul(key, operands, _WANTED[a], _WANTED[b])
     if bool(((got - want).abs() <= room + 2.0**-8 * want.abs()).all()):
         return fill(IN_BF16, name=name), "fp8-matmul-returns-float32"
+    if key != "y":
+        other, its_room = _matmul(key, operands, _WANTED[a], _WANTED[b], _reshaped)
+        if bool(((got - other).abs() <= its_room).all()):
+            return fill(RESHAPED, name=name), None
     times = ((got * want).sum() / (want * want).sum()).item()
     if times == times and (got - times * want).norm() <= 1e-4 * abs(times) * want.norm():
-        once = 1 / (_descale(operands[a], _WANTED[a]) * _descale(operands[b], _WANTED[b])).item()
-        factor, idea = "", None
-        if abs(times / once - 1) < 1e-3:
-            factor = fill(MISSING, a=a, b=b)
-        elif abs(times / once**2 - 1) < 1e-3:
-            factor, idea = fill(TWICE, a=a, b=b), "scale-is-its-inverse"
+        factor, idea = _factor(key, times, operands)
         return fill(TIMES, name=name, times=times, factor=factor), idea
+    return "", None
+
+
+def _reshaped(t):
+    return t.reshape(t.shape[::-1])
+
+
+def _factor(key, times, operands):
+    """Where a factor in all of a result comes from, and the idea behind it."""
+    a, b = _RESULTS[key][1]
+    descale = {name: _descale(t, _WANTED[name]).item() for name, t in operands.items()}
+    once, tokens = 1 / (descale[a] * descale[b]), len(operands["x"])
+    if abs(times / once - 1) < 1e-3:
+        return fill(MISSING, a=a, b=b), None
+    if abs(times / once**2 - 1) < 1e-3:
+        return fill(TWICE, a=a, b=b), "scale-is-its-inverse"
+    if key == "gw" and abs(times * tokens - 1) < 1e-3:
+        return fill(MEAN, tokens=tokens), None
+    for instead in a, b:
+        for other in operands:
+            if abs(times / (descale[other] / descale[instead]) - 1) < 1e-3:
+                return fill(OTHER_DESCALE, other=other, instead=instead), None
     return "", None
 
 

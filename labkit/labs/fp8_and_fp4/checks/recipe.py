@@ -24,7 +24,9 @@ SWAPPED = "With {operand} in {other} it would be {better:.1f} dB."
 LIMIT = 5.7
 GOALS = {"y": 17.0, "dX": 17.0, "dW": 28.0}
 
-_IDEAS = {  # what a format is replaced by, and the idea if that alone reaches the goal
+_BETTER = {  # what a format is replaced by, and the idea if that alone reaches the goal
+    "mxfp8": ("e4m3", None),
+    "e2m1": ("nvfp4", None),
     "e5m2": ("e4m3", "scaled-gradients-need-e5m2"),
     "mxfp4": ("nvfp4", "mxfp4-is-nvfp4"),
     "nvfp4_sr": ("nvfp4", "stochastic-rounding-is-more-precise"),
@@ -45,7 +47,8 @@ def check_recipe(recipe):
     missed = [name for name, goal in GOALS.items() if not found[name] >= goal]
     if spent <= LIMIT and not missed:
         return
-    why, idea = _why(recipe, missed[0]) if missed else (TOO_MANY, None)
+    reasons = [_why(recipe, name) for name in missed] or [(TOO_MANY, None)]
+    why, idea = " ".join(said for said, _ in reasons), next((i for _, i in reasons if i), None)
     if set(recipe.values()) in ({"nvfp4"}, {"e4m3"}):
         idea = "all-matmuls-need-one-format"
     goals = ", ".join(f"{goal:g}" for goal in GOALS.values())
@@ -59,8 +62,8 @@ def _why(recipe, name):
     a, b = MATMULS[name]
     said = fill(TOO_LOW, name=name, a=a, a_format=recipe[a], b=b, b_format=recipe[b])
     for operand in (a, b):
-        other, idea = _IDEAS.get(recipe[operand], ("", None))
-        if idea and (better := matmul_quality(name, recipe | {operand: other})) >= GOALS[name]:
+        other, idea = _BETTER.get(recipe[operand], ("", None))
+        if other and (better := matmul_quality(name, recipe | {operand: other})) >= GOALS[name]:
             return f"{said} {fill(SWAPPED, operand=operand, other=other, better=better)}", idea
     return said, None
 

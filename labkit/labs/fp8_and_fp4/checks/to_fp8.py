@@ -39,10 +39,15 @@ OTHER_TOP = "You divided by {divisor:exact}; the largest value of {name} is {top
 FLOORED = (
     "The largest code is {code}, not {top:exact}: what keeps your descale from being that small?"
 )
+AS_IT_IS = "A descale of 1 casts x as it is: the largest code is {code}, not {top:exact}."
 TIMES = "Yours is {times:.6g} times as large."
+TOO_LOW = TIMES + " The largest code is {code}, not {top:exact}: what makes your scale too small?"
 UNSCALED = "Your codes are those of x itself."
 MULTIPLIED = "Your codes are those of x times the descale."
 TO_ONE = "Your codes are those of x / {amax}: the largest magnitude became 1, not {top:exact}."
+NARROW = (
+    "x and the descale are finite, and so is x / descale in float32. In which dtype do you divide?"
+)
 
 _NAMES = {E4M3: "E4M3", E5M2: "E5M2"}
 
@@ -126,15 +131,21 @@ def _why_descale(x, name, codes, got, top):
             idea = "one-max-for-both-fp8" if (name, divisor) == ("E5M2", 448) else None
             idea = "scale-to-one" if divisor == 1 else idea
             return fill(OTHER_TOP, divisor=divisor, name=name, top=top), idea
-    largest = codes.abs().max().item()
+    largest, times = codes.abs().max().item(), got / (amax / top)
+    if got == 1 and largest < top:
+        return fill(AS_IT_IS, code=largest, top=top), None
     if got > amax / top and largest < top / 2:
         return fill(FLOORED, code=largest, top=top), None
-    return fill(TIMES, times=got / (amax / top)), None
+    if got > amax / top and largest < top:
+        return fill(TOO_LOW, times=times, code=largest, top=top), None
+    return fill(TIMES, times=times), None
 
 
 def _why_codes(x, codes, descale, values):
     """Of what else all codes would be right."""
     amax, top = x.abs().max().item(), values[-1].item()
+    if codes.isnan().any():
+        return NARROW
     others = {UNSCALED: x, MULTIPLIED: x * descale, TO_ONE: x / amax}
     for said, y in others.items():
         if not off(codes, y, values).any():
