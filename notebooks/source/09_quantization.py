@@ -213,8 +213,8 @@ def product():
 #   round to nearest, add `zy`, and clamp to 0 to 255.
 # - **Example:** x = [[130, 120]], sx = 0.5, zx = 128, w = [[2, 1]], sw = [0.25], bias = [0.3], lo = -2, hi = 3. The sum is 4 - 8, the bias
 #   adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196, zy = 102.
-# - **Edge cases:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer, so keep it in int32 and multiply in
-#   float64. `lo` and `hi` are never both 0.
+# - **Edge cases:** with 1,040 inputs a sum can pass 2²⁵, where float32 holds only every fourth integer, so keep it in int32. The
+#   multiplication may then be in float32 or in float64. `lo` and `hi` are never both 0.
 
 
 # %% exercise="integer-linear"

@@ -102,7 +102,7 @@ integer_linear = changed("(x.int() - zx) @ w.int().t()", "x.int() @ w.int().t()"
 
 
 # %% wrong integer-linear: the zero point subtracted in uint8
-#    says: the sum of (x - zx) * w is
+#    says: x - zx stays in uint8
 integer_linear = changed("(x.int() - zx)", "(x - zx).int()")
 
 
@@ -120,6 +120,7 @@ integer_linear = changed("(x.int() - zx)", "(x.view(torch.int8).int() - zx)")
 
 # %% wrong integer-linear: dequantized to floats, quantized again
 #    idea: integer-layers-add-a-float-bias
+#    says: divided by sx * sw and not rounded
 def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
     lo, hi = min(lo, 0.0), max(hi, 0.0)
     sy = (hi - lo) / 255
@@ -149,7 +150,7 @@ integer_linear = changed("bias / (sx * sw)", "bias / sw")
 
 
 # %% wrong integer-linear: the bias unscaled
-#    says: and the bias adds 2
+#    says: rounded without being divided by sx * sw
 integer_linear = changed("bias / (sx * sw)", "bias")
 
 
@@ -194,7 +195,7 @@ def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
 
 
 # %% wrong integer-linear: zy forgotten
-#    says: zy adds 102
+#    says: if zy is not added
 integer_linear = changed(".double()) + zy", ".double())")
 
 
@@ -264,6 +265,21 @@ integer_linear = changed("round(-lo / sy)", "int(-lo // sy)")
 # %% wrong integer-linear: the zero point moved by 128
 #    says: 102 is wanted, the integer nearest to -lo / sy
 integer_linear = changed("round(-lo / sy)", "round(-lo / sy) - 128")
+
+
+# %% wrong integer-linear: the difference cast to int8, the product wide
+#    says: x - zx is cast to int8
+integer_linear = changed("(x.int() - zx)", "(x.int() - zx).to(torch.int8).int()")
+
+
+# %% wrong integer-linear: a float bias in float32
+#    says: divided by sx * sw and not rounded
+def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
+    lo, hi = min(lo, 0.0), max(hi, 0.0)
+    sy = (hi - lo) / 255
+    zy = round(-lo / sy)
+    y = F.linear((x.float() - zx) * sx, w.float() * sw[:, None], bias)
+    return (torch.round(y / sy) + zy).clamp(0, 255).to(torch.uint8), sy, zy
 
 
 # %% right fake-quant: an autograd.Function
@@ -367,6 +383,7 @@ fake_quant = changed("(codes >= low) & (codes <= high)", "(x >= low) & (x <= hig
 # %% wrong fake-quant: not clamped
 #    idea: codes-clamp-themselves
 #    says: 5 becomes 5
+#    says: if no code is clamped
 fake_quant = changed("codes.clamp(low, high)", "codes")
 
 
@@ -376,7 +393,7 @@ fake_quant = changed("(codes.clamp(low, high) - zero) * scale", "codes.clamp(low
 
 
 # %% wrong fake-quant: the zero point left out of the clamp
-#    says: with codes 0 to 255, zero 90
+#    says: clamped before zero is added
 def fake_quant(x, scale, zero, low, high):
     codes = (x / scale).round().clamp(low, high)
     passed = x * ((x / scale).round() == codes)
@@ -389,7 +406,7 @@ fake_quant = changed("round() + zero", "round() - zero", "high) - zero)", "high)
 
 
 # %% wrong fake-quant: the gradient divided by the scale
-#    says: The gradient of the output at x =
+#    says: All your gradients are 1 / scale times
 def fake_quant(x, scale, zero, low, high):
     v = x / scale + zero
     codes = v.round().clamp(low, high)
@@ -403,7 +420,7 @@ fake_quant = changed("x * inside", "x * ~inside")
 
 
 # %% wrong fake-quant: floor
-#    says: 0.26 becomes 0.2
+#    says: x / scale is rounded down
 fake_quant = changed("(x / scale).round()", "(x / scale).floor()")
 
 
@@ -423,6 +440,16 @@ def fake_quant(x, scale, zero, low, high):
 #    says: returns None
 def fake_quant(x, scale, zero, low, high):
     ours.fake_quant(x, scale, zero, low, high)
+
+
+# %% wrong fake-quant: detach around the other term
+#    says: Your output is x itself
+fake_quant = changed("passed + (rounded - passed).detach()", "rounded + (x - rounded).detach()")
+
+
+# %% wrong fake-quant: no gradient at the ends
+#    says: An end of the grid is a code like the others
+fake_quant = changed("(codes >= low) & (codes <= high)", "(codes > low) & (codes < high)")
 
 
 # %% right gptq: the published order, errors of a whole block at once
@@ -554,7 +581,7 @@ gptq = changed("torch.linalg.inv(H)", "H")
 
 
 # %% wrong gptq: the lower factor
-#    says: what rounding each weight by itself gives
+#    says: In a lower factor it is the other way round
 gptq = changed(", upper=True", "")
 
 
@@ -671,6 +698,27 @@ def gptq(W, X, scale, damp=0.01):
     return Q
 
 
+# %% wrong gptq: a column of U in place of the row
+#    says: column j holds zeros
+gptq = changed("U[j, j:])", "U[j:, j])")
+
+
+# %% wrong gptq: the error of the caller's column
+#    says: the error of a column is that of the caller's W
+gptq = changed("W, Q = W.clone()", "given, W, Q = W, W.clone()", "(W[:, j] - Q", "(given[:, j] - Q")
+
+
+# %% wrong gptq: the row of U as far as the next column
+#    says: if a column corrects the next one alone
+gptq = changed("W[:, j:] -= torch.outer(error, U[j, j:])",
+               "W[:, j : j + 2] -= torch.outer(error, U[j, j : j + 2])")
+
+
+# %% wrong gptq: clipped before the first column
+#    says: clipped to seven steps before the first column
+gptq = changed("W.clone()", "W.clamp(-7 * scale, 7 * scale)")
+
+
 # %% right smooth: with .data and a clamp as in the paper's code
 def smooth(norm, linear, amax, alpha=0.5):
     w = linear.weight.abs().max(dim=0).values.clamp(min=1e-5)
@@ -773,7 +821,7 @@ smooth = changed("linear.weight *= s", "linear.weight *= s[:, None]")
 
 
 # %% wrong smooth: linear's bias too
-#    says: linear's output moved
+#    says: Your smooth changed linear's bias
 smooth = changed("linear.weight *= s", "linear.weight *= s\n    linear.bias *= s.mean()")
 
 
@@ -798,7 +846,7 @@ smooth = changed("columns ** (1 - alpha)", "columns**alpha")
 
 
 # %% wrong smooth: the exponents exchanged
-#    says: alpha 0.8: linear's output stays
+#    says: exponents alpha and 1 - alpha exchanged
 smooth = changed("amax**alpha / columns ** (1 - alpha)", "amax ** (1 - alpha) / columns**alpha")
 
 
@@ -808,7 +856,7 @@ smooth = changed("alpha / columns", "alpha * columns")
 
 
 # %% wrong smooth: always alpha 0.5
-#    says: alpha 0.8: linear's output stays
+#    says: if alpha is always 0.5
 smooth = changed("amax**alpha / columns ** (1 - alpha)", "(amax / columns).sqrt()")
 
 
@@ -823,7 +871,7 @@ smooth = changed("    s[(amax == 0) | (columns == 0)] = 1.0\n", "")
 
 
 # %% wrong smooth: nothing happens
-#    says: linear's output stays
+#    says: norm and linear hold what they held before
 def smooth(norm, linear, amax, alpha=0.5):
     norm = nn.LayerNorm(len(amax))
 
@@ -833,6 +881,24 @@ def smooth(norm, linear, amax, alpha=0.5):
 def smooth(norm, linear, amax, alpha=0.5):
     s = amax**alpha / linear.weight.abs().amax(dim=0) ** (1 - alpha)
     norm.weight /= s
+
+
+# %% wrong smooth: only large channels are moved
+#    says: Your s is never below 1
+smooth = changed("columns ** (1 - alpha)", "columns ** (1 - alpha)\n    s = s.clamp(min=1.0)")
+
+
+# %% wrong smooth: one s for all channels
+#    says: Your s is the same in all channels
+smooth = changed("linear.weight.abs().amax(dim=0)", "linear.weight.abs().max() + 0 * amax\n    amax = amax.max() + 0 * amax")
+
+
+# %% wrong smooth: the largest weight with its sign, where it is positive
+#    says: taken with its sign
+smooth = changed(
+    "linear.weight.abs().amax(dim=0)",
+    "linear.weight.amax(dim=0).clamp(min=0)",
+)
 
 
 # %% right lora-linear: adapters as nn.Linear, weight by view
@@ -995,7 +1061,8 @@ LoRALinear = changed(
 
 
 # %% wrong lora-linear: A zeros and B random
-#    idea: adapters-start-random
+#    says: at the start A is 0 and B is random
+#    never: differs from the base's
 LoRALinear = changed(
     "torch.randn(rank, codes.shape[1]) / codes.shape[1] ** 0.5",
     "torch.zeros(rank, codes.shape[1])",
@@ -1025,7 +1092,7 @@ LoRALinear = changed("alpha / rank", "alpha / rank**0.5")
 
 
 # %% wrong lora-linear: the scaling on the base too
-#    says: an output is
+#    says: if the base is multiplied by alpha / rank too
 LoRALinear = changed("return base + self.factor * (x", "return self.factor * (base + x")
 
 
@@ -1253,7 +1320,7 @@ LoRALinear = changed(
 
 # %% wrong lora-linear: the scales of groups by turns
 #    says: groups of 32
-#    says: at the start, an output is
+#    says: alternate from code to code
 LoRALinear = changed(".repeat_interleave(group, dim=1)", ".repeat(1, group)")
 
 
@@ -1265,7 +1332,7 @@ LoRALinear = changed(
 
 
 # %% wrong lora-linear: no bias
-#    says: at the start, an output is
+#    says: if the bias is not added
 LoRALinear = changed(", self.bias.bfloat16())", ")")
 
 
@@ -1284,3 +1351,20 @@ LoRALinear = changed(
 # %% wrong lora-linear: no super().__init__()
 #    says: raised AttributeError
 LoRALinear = changed("        super().__init__()\n", "")
+
+
+# %% right lora-linear: A of the size that GPT-2's weights start with
+LoRALinear = changed(
+    "torch.randn(rank, codes.shape[1]) / codes.shape[1] ** 0.5",
+    "0.02 * torch.randn(rank, codes.shape[1])",
+)
+
+
+# %% wrong lora-linear: A of size 1
+#    says: the root mean square of A is 1
+LoRALinear = changed(" / codes.shape[1] ** 0.5", "")
+
+
+# %% wrong lora-linear: the factor on the bias too
+#    says: if the bias is multiplied by alpha / rank too
+LoRALinear = changed("self.bias.bfloat16())", "self.factor * self.bias.bfloat16())")

@@ -32,6 +32,14 @@ B_IS_NOT_ZERO = (
     "{name}: at the start B holds {got}, so the new layer's output differs from the base's by "
     "{off:.2g} of its size."
 )
+EXCHANGED = (
+    "{name}: at the start A is 0 and B is random. The output is the base's, as it must be, and the "
+    "exercise asks for the other way round: A random and B 0."
+)
+OTHER_SIZE = (
+    "{name}: at the start the root mean square of A is {got:.2g}; about 1 / sqrt(in) = {want:.2g} "
+    "is wanted. The size of A x must not depend on the number of inputs."
+)
 LESS_THAN_RANDOM = "{name}: at the start A has rank {got:d}; random rows have rank {want:d}."
 OTHER_OPERANDS = (
     "{name}: a matmul of {left} by {right} gets {dtypes}; BF16 operands are wanted. Which one is "
@@ -49,6 +57,13 @@ TIMES = "Your adapters count {got:.2g} times, and alpha / rank is {want}."
 NO_GRADIENT = "{name}: {when}, no gradient reaches {what}. Where does your forward cut the graph?"
 OTHER_GRADIENT = (
     "{name}: {when}, the gradient of {what} at {place} is {got}; {want} is wanted. {why}"
+)
+NO_BIAS = "Your output comes out if the bias is not added."
+TIMES_BIAS = "Your output comes out if the bias is multiplied by alpha / rank too."
+TIMES_BASE = "Your output comes out if the base is multiplied by alpha / rank too."
+IN_TURNS = (
+    "Your output comes out if the scales of a row alternate from code to code. Each belongs to "
+    "{size} neighbouring codes."
 )
 ADAPTERS_ALONE = "That is the adapters' part alone, without the weight's."
 
@@ -177,6 +192,7 @@ class _Judge:
         self.codes, self.scale, self.bias, x, sent, (A, _), settings = _case(name, seed)
         groups = self.codes.float().unflatten(1, (self.scale.shape[1], -1))
         weight = (groups * self.scale.float()[..., None]).flatten(1)
+        self.size = groups.shape[2]
         self.weight, self.shape = weight.bfloat16().double(), sent.shape
         self.x, self.sent = (t.bfloat16().double().flatten(0, -2) for t in (x, sent))
         self.rank, self.factor = len(A), settings.get("alpha", 16) / len(A)
@@ -224,8 +240,10 @@ class _Judge:
             )
 
     def start(self, used):
-        """B is zeros and A is not."""
+        """B is zeros, and A random values of about the right size."""
         A, B = (w.double() for w in used["passes"][0]["weights"])
+        if B.any() and not A.any():
+            raise self.mistake(EXCHANGED)
         if B.any():
             base, _, added = self._output(A, B)
             off = (added.norm() / base.norm()).item()
@@ -233,6 +251,11 @@ class _Judge:
         if (got := int(torch.linalg.matrix_rank(A))) < self.rank:
             idea = None if A.any() else "zeros-learn-like-any-start"
             raise self.mistake(LESS_THAN_RANDOM, idea, got=got, want=self.rank)
+        size, want = A.square().mean().sqrt().item(), A.shape[1] ** -0.5
+        # torch's initialisations lie between 0.57 (kaiming_uniform_, a = sqrt(5)) and 1.4 times it,
+        # 0.02 of GPT-2 is a tenth of it for 24 inputs, and 1 is 4.9 times it.
+        if not want / 16 <= size <= 4 * want:
+            raise self.mistake(OTHER_SIZE, got=size, want=want)
 
     def output(self, one, when):
         """BF16 operands, no product of the weight's size, and the right values in BF16."""
@@ -259,6 +282,9 @@ class _Judge:
         if ((y - base - times * added).abs() <= max(1.0, abs(times)) * room).all():
             why = fill(TIMES, got=round(times * self.factor, 2) + 0.0, want=self.factor)
             idea = "alpha-is-optional" if abs(times * self.factor - 1) < 0.05 else None
+        for reason, other in self._other_bases(base).items():
+            if ((y - other - added).abs() <= room).all():
+                why = fill(reason, size=self.size)
         said = {"got": y, "want": base + added, "base": base, "added": added}
         said = {key: value[at].item() for key, value in said.items()}
         raise self.mistake(OTHER_OUTPUT, idea, when=when, why=why, **said)
@@ -293,6 +319,18 @@ class _Judge:
         # its scaling, the sum.
         size = x.abs() @ self.weight.abs().T + self.bias.double().abs()
         return base, 2.0**-7 * (size + self.factor * (x.abs() @ A.abs().T @ B.abs().T)), added
+
+    def _other_bases(self, base):
+        """What each mistake makes of the base, by its sentence."""
+        groups = self.scale.shape[1]
+        turns = self.codes.double() * self.scale.double().repeat(1, self.size)
+        bias = self.bias.double()
+        others = {
+            NO_BIAS: base - bias,
+            TIMES_BIAS: base + (self.factor - 1) * bias,
+            TIMES_BASE: self.factor * base,
+        }
+        return others | ({IN_TURNS: self.x @ turns.T + bias} if groups > 1 else {})
 
     def _grads(self, A, B, base=1.0):
         """The right gradients and their room, by name."""

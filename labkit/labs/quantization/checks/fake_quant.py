@@ -11,6 +11,13 @@ LAB = "09_quantization"
 OTHER_VALUE = (
     "{call}: {x} becomes {got}; {want} is wanted, code {code:d} of {low:d} to {high:d}. {why}"
 )
+UNROUNDED = (
+    "Your output is x itself. In a + (b - a).detach() the value is that of b, and the gradient is "
+    "that of a."
+)
+UNCLAMPED = "Your values come out if no code is clamped."
+DOWN = "Your values come out if x / scale is rounded down."
+CLAMPED_FIRST = "Your values come out if the code is clamped before zero is added."
 A_CODE = "Your {got} is the code itself."
 NO_GRADIENT = (
     "{call}: the values are right, and no gradient reaches x: its grad is None. Which of your "
@@ -23,8 +30,10 @@ ALL_ZERO = (
 OTHER_GRADIENT = (
     "{call}: the values are right. The gradient of the output at x = {x} is {sent}, and {got} "
     "reaches x; {want} is wanted. The code there is {code:d} before it is clamped to {low:d} to "
-    "{high:d}."
+    "{high:d}. {why}"
 )
+AT_AN_END = "An end of the grid is a code like the others, and this one was not clamped."
+PER_STEP = "All your gradients are 1 / scale times the right ones."
 
 _ROW_SCALES = torch.tensor([[0.1], [0.025], [3.0]])
 
@@ -97,7 +106,8 @@ def check_fake_quant(seen, seed):
         if off.any():
             at = tuple(off.nonzero()[0].tolist())
             got, code = out[at].item(), int(codes[at].clamp(low, high))
-            why = fill(A_CODE, got=got) if got in (code, code - zero) else ""
+            why = _explained(x, scale, zero, low, high, out.detach())
+            why = fill(A_CODE, got=got) if got in (code, code - zero) else why
             said |= {"x": x[at].item(), "want": value[at].item(), "got": got}
             raise Mistake(OTHER_VALUE, code=code, why=why, **said)
         if type(grad) is Raised or grad is None:
@@ -108,7 +118,24 @@ def check_fake_quant(seen, seed):
         if off.any():
             at = tuple(off.nonzero()[0].tolist())
             said |= {"x": x[at].item(), "want": gradient[at].item(), "got": grad[at].item()}
-            raise Mistake(OTHER_GRADIENT, sent=sent[at].item(), code=int(codes[at]), **said)
+            code = int(codes[at])
+            ended = code in (low, high) and not said["got"]
+            steps = ((grad * scale - gradient).abs() <= 8 * 2.0**-24 * sent).all()
+            why = AT_AN_END if ended else PER_STEP if steps else ""
+            raise Mistake(OTHER_GRADIENT, sent=sent[at].item(), code=code, why=why, **said)
+
+
+def _explained(x, scale, zero, low, high, out):
+    """The sentence of the mistake that gives all these values, or ""."""
+    ratio = x / scale
+    near = ratio.round()
+    others = {
+        UNROUNDED: x,
+        UNCLAMPED: near * scale,
+        DOWN: ((ratio.floor() + zero).clamp(low, high) - zero) * scale,
+        CLAMPED_FIRST: near.clamp(low, high) * scale,
+    }
+    return next((why for why, other in others.items() if torch.allclose(out, other)), "")
 
 
 check_fake_quant.slip(

@@ -21,7 +21,9 @@ OFF_GRID = (
 A_CODE = "All values of your Q are integers from -7 to 7: by what must a code be multiplied?"
 PLAIN = (
     "In every case your Q is what rounding each weight by itself gives. Does the error of a column "
-    "change what you round next?"
+    "change what you round next? If your loop does subtract something, print it: in an upper "
+    "factor, row j holds the corrections of the columns to the right, and column j holds zeros "
+    "there. In a lower factor it is the other way round."
 )
 FIRST_COLUMN = (
     "{name}: Q[{row}, 0] has the code {got:d}; {want:d} is wanted. W[{row}, 0] is {weight} steps, "
@@ -30,7 +32,16 @@ FIRST_COLUMN = (
 OTHER_CODE = (
     "{name}: Q[{row}, {column}] has the code {got:d}; {want:d} is wanted. W[{row}, {column}] is "
     "{weight} steps. To make up for the columns before, which are right, it must become {value} "
-    "steps before it is rounded."
+    "steps before it is rounded. {why}"
+)
+CALLERS_ERROR = (
+    "Your codes come out if the error of a column is that of the caller's W. Its error is what "
+    "rounding changed in the column as it was just before."
+)
+NEIGHBOUR_ALONE = "Your codes come out if a column corrects the next one alone."
+CLIPPED_FIRST = (
+    "Your codes come out if W is clipped to seven steps before the first column. What is clipped "
+    "is an error too."
 )
 
 # In steps: the inverse of H in float32 may decide a value near a tie otherwise than float64. At
@@ -148,6 +159,7 @@ def _judge_codes(name, codes, problem):
         if off.max() <= _ROOM:
             continue
         row = int(off.argmax())
+        said = {"why": _explained(codes, problem)} if column else {}
         raise Mistake(
             OTHER_CODE if column else FIRST_COLUMN,
             name=name,
@@ -157,7 +169,31 @@ def _judge_codes(name, codes, problem):
             want=int(value[row].round().clamp(-7, 7)),
             weight=(W / scale)[row, column].item(),
             value=value[row].item(),
+            **said,
         )
+
+
+def _explained(codes, problem):
+    """The sentence of the mistake that gives all these codes, or ""."""
+    A, W, scale = problem
+    U = torch.linalg.cholesky(torch.linalg.inv(A.T @ A), upper=True)
+    beside = U.triu() - U.triu(2)
+    others = {
+        CALLERS_ERROR: _columns(W, scale, U, given=W),
+        NEIGHBOUR_ALONE: _columns(W, scale, beside),
+        CLIPPED_FIRST: _columns(W.clamp(-7 * scale, 7 * scale), scale, U),
+    }
+    return next((why for why, other in others.items() if torch.equal(codes, other)), "")
+
+
+def _columns(W, scale, U, given=None):
+    """Codes column by column, with errors of W as it is now or of the given one."""
+    W, codes = W.clone(), torch.zeros_like(W)
+    for j in range(W.shape[1]):
+        codes[:, j] = (W[:, j] / scale[:, j]).round().clamp(-7, 7)
+        error = (W if given is None else given)[:, j] - codes[:, j] * scale[:, j]
+        W[:, j:] -= torch.outer(error / U[j, j], U[j, j:])
+    return codes
 
 
 check_gptq.slip(

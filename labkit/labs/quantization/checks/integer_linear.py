@@ -26,6 +26,11 @@ ONLY_DEEP = (
     "Your codes of the smaller cases are right, and here sums reach 33.7 million. Which dtype "
     "holds your sum?"
 )
+WRAPPED = "Your codes come out if x - zx stays in uint8, where 120 - 128 is 248."
+CUT_TO_INT8 = "Your codes come out if x - zx is cast to int8, where 255 - 64 is -65."
+BIAS_AS_IT_IS = "Your codes come out if the bias is rounded without being divided by sx * sw."
+FLOAT_BIAS = "Your codes come out if the bias is divided by sx * sw and not rounded."
+NO_ZERO = "Your codes come out if zy is not added."
 CUT_OFF = "You took the integer below that number, and the nearest one is above it."
 SATURATES = (
     "Your answer calls `torch._int_mm`, and on this processor it gives {got:d} for a sum of "
@@ -104,13 +109,14 @@ def check_integer_linear(found, seed):
     """A linear layer in integers: the output's grid, 32-bit sums, one rescaling, clamped codes."""
     seen, called, full = found
     saturates = fill(SATURATES, got=full, want=_SUM) if called and full != _SUM else ""
+    why = saturates or _explained(seen, seed)
     for name, layer in _layers(seed).items():
         call = f"integer_linear with {name}"
         y, sy, zy = several(seen[name], 3, call=call)
         _judge_grid(number(sy, call=f"{call}: sy"), number(zy, call=f"{call}: zy"), layer, call)
         shape = len(layer[0]), len(layer[1])
         y = tensor(y, call=f"{call}: y", shape=shape, dtype=torch.uint8).tolist()
-        _judge_codes(y, layer, call, saturates or (ONLY_DEEP if name == _DEEP else ""))
+        _judge_codes(y, layer, call, why or (ONLY_DEEP if name == _DEEP else ""))
 
 
 def _grid(layer):
@@ -118,6 +124,40 @@ def _grid(layer):
     low, high = min(Fraction(layer[-2]), 0), max(Fraction(layer[-1]), 0)
     sy = (high - low) / 255
     return low, high, sy, -low / sy
+
+
+def _explained(seen, seed):
+    """The sentence of the mistake that gives the codes of all calls but the deep one, or ""."""
+    layers = {name: layer for name, layer in _layers(seed).items() if name != _DEEP}
+    if any(type(seen[name]) is not tuple or len(seen[name]) != 3 for name in layers):
+        return ""
+    made = {name: seen[name][0] for name in layers}
+    if not all(isinstance(y, torch.Tensor) for y in made.values()):
+        return ""
+    others = {name: _other_codes(layer) for name, layer in layers.items()}
+    for why in (WRAPPED, CUT_TO_INT8, BIAS_AS_IT_IS, FLOAT_BIAS, NO_ZERO):
+        if all(torch.equal(made[name], others[name][why]) for name in layers):
+            return why
+    return ""
+
+
+def _other_codes(layer):
+    """The codes that each mistake makes of a layer, by its sentence."""
+    x, w, bias, sx, zx, sw, *_ = layer
+    _, _, sy, exact = _grid(layer)
+    unit, w, bias = sx * sw.double(), w.double().T, bias.double()
+    total, whole = (x.double() - zx) @ w, torch.round(bias / unit)
+
+    def codes(total, zero):
+        return (torch.round(total * (unit / float(sy))) + zero).clamp(0, 255).to(torch.uint8)
+
+    return {
+        WRAPPED: codes((x - zx).double() @ w + whole, round(exact)),
+        CUT_TO_INT8: codes((x.int() - zx).to(torch.int8).double() @ w + whole, round(exact)),
+        BIAS_AS_IT_IS: codes(total + bias.round(), round(exact)),
+        FLOAT_BIAS: codes(total + bias / unit, round(exact)),
+        NO_ZERO: codes(total + whole, 0),
+    }
 
 
 def _judge_grid(sy, zy, layer, call):

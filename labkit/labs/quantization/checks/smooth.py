@@ -16,11 +16,21 @@ MOVED = (
     "{name}: linear's output moved by {moved:.2g} of its size; it must stay what it was. Channel "
     "{channel:d} of norm's output was {before} for one input, and is {after} now."
 )
+OTHER_BIAS = (
+    "{name}: linear's output moved by {moved:.2g} of its size; it must stay what it was. Your "
+    "smooth changed linear's bias, which is added after the matmul: s has no part in it."
+)
 OTHER_SIZE = (
     "{name}: linear's output stays, and channel {channel:d} of norm's output now reaches {got}; "
     "{want} is wanted. amax is {amax} there, the largest |weight| of the column {column}, and so "
-    "s is {s}."
+    "s is {s}. {why}"
 )
+UNCHANGED = "norm and linear hold what they held before. Which of your lines writes into them?"
+EXCHANGED = "Your s has the exponents alpha and 1 - alpha exchanged."
+ALWAYS_HALF = "Your s comes out if alpha is always 0.5."
+WITH_SIGN = "Your s comes out if the largest weight of a column is taken with its sign."
+ONE_FOR_ALL = "Your s is the same in all channels; each channel has an s of its own."
+AT_LEAST_1 = "Your s is never below 1. Here it must be, which makes a small channel larger."
 
 _CASES = {  # channels, outputs, alpha, whether a channel and a column are 0
     "16 channels to 8 outputs": (16, 8, 0.5, False),
@@ -30,13 +40,15 @@ _CASES = {  # channels, outputs, alpha, whether a channel and a column are 0
 
 
 def _layers(name, seed):
-    """A LayerNorm, whose channel 3 is forty times as large, the linear layer, and amax."""
+    """A LayerNorm with a large channel 3 and a small channel 7, the linear layer, and amax."""
     width, out, _, dead = _CASES[name]
     norm, linear = nn.LayerNorm(width), nn.Linear(width, out)
     with torch.no_grad():
         norm.weight.copy_(1 + 0.3 * seeded(seed, width))
         norm.weight[3] = 40.0
         norm.bias.copy_(seeded(seed + 100, width))
+        norm.weight[7] /= 100  # here s is below 1
+        norm.bias[7] /= 100
         linear.weight.copy_(seeded(seed + 200, out, width) / width**0.5)
         linear.bias.copy_(seeded(seed + 300, out))
         if dead:
@@ -72,10 +84,13 @@ def check_smooth(seen, seed):
         norm, linear, amax = _layers(name, seed)
         columns, amax = linear.weight.detach().abs().amax(dim=0).double(), amax.double()
         normed = F.layer_norm(_inputs(width, seed).double(), (width,), eps=norm.eps)
-        old, want = _outputs(_state(norm, linear), normed)
+        given = _state(norm, linear)
+        old, want = _outputs(given, normed)
         new, got = _outputs(seen[name], normed)
         moved = ((got - want).norm() / want.norm()).item()
         if not moved <= 1e-6:  # each parameter is rounded twice, to 2**-24 of itself
+            if not torch.equal(seen[name][3], given[3]):
+                raise Mistake(OTHER_BIAS, name=name, moved=moved)
             far = (new - old).norm(dim=0).nan_to_num(torch.inf)
             at = int(far.argmax())
             before, after = old[0, at].item(), new[0, at].item()
@@ -88,7 +103,26 @@ def check_smooth(seen, seed):
             shown = {"got": got, "want": want, "amax": amax, "column": columns, "s": s}
             at = int(off.nonzero()[0])
             shown = {key: value[at].item() for key, value in shown.items()}
-            raise Mistake(OTHER_SIZE, name=name, channel=at, **shown)
+            same = all(map(torch.equal, seen[name], given))
+            signed = linear.weight.detach().amax(dim=0).double()
+            live = (amax > 0) & (columns > 0)
+            each = (t[live] for t in (amax / got, s, amax, columns, signed))
+            why = UNCHANGED if same else _explained(alpha, *each)
+            raise Mistake(OTHER_SIZE, name=name, channel=at, why=why, **shown)
+
+
+def _explained(alpha, got, s, amax, columns, signed):
+    """The sentence of the mistake that gives this s in all channels, or ""."""
+    if torch.allclose(got, got[0].expand_as(got), rtol=1e-5):
+        return ONE_FOR_ALL
+    positive = signed > 0  # with a negative one no power is defined
+    others = {
+        EXCHANGED: amax ** (1 - alpha) / columns**alpha,
+        ALWAYS_HALF: (amax / columns).sqrt(),
+        WITH_SIGN: torch.where(positive, amax**alpha / signed ** (1 - alpha), got),
+        AT_LEAST_1: s.clamp(min=1),
+    }
+    return next((why for why, other in others.items() if torch.allclose(got, other, rtol=1e-5)), "")
 
 
 def _outputs(state, normed):
