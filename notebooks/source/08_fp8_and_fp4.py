@@ -348,8 +348,8 @@ claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.
 #
 # ### Exercise: delayed scaling
 #
-# *14 minutes, optional, about 3 lines change.* This class is like one that people published. Each step's scale must come from the steps *before* it,
-# and it has three faults. Write `Delayed` without them.
+# *14 minutes, optional, about 3 lines change.* Each step's scale must come from the steps *before* it.
+# The method below has three faults. Write `Delayed` without them.
 #
 # ```python
 # def cast(self, x, dtype):
@@ -758,7 +758,8 @@ mechanisms_table()
 # of their six operands is stored. `quality(recipe)` stores the operands of one layer of the trained GPT, from one real batch, in these formats, and gives the SQNR of y, dX and dW in dB. It is not a training
 # run: use it to choose what is worth one.
 #
-# - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values.
+# - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values:
+#   `e4m3`, `e5m2` and `e2m1` have one scale a tensor, `mxfp8` and `mxfp4` use the floor rule, and `nvfp4_sr` is NVFP4 with stochastic rounding.
 # - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW. These goals are made up for the exercise.
 # - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 

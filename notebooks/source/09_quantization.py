@@ -209,7 +209,7 @@ def product():
 # - **Input:** `x` uint8 (N, in) with scale `sx` (float) and zero point `zx` (int); `w` int8 (out, in) with one scale a row, `sw` float32 (out);
 #   `bias` float32 (out); the floats `lo` and `hi`, the smallest and the largest output in the calibration.
 # - **The output's grid:** if `lo` is above 0 or `hi` below 0, this end becomes 0. `sy` is `(hi - lo) / 255`, `zy` the integer nearest to `-lo / sy`.
-# - **Output:** `(y, sy, zy)`, y uint8 (N, out). Sum in int32 and add the integer nearest to `bias / (sx * sw)`. Multiply by `sx * sw / sy`,
+# - **Output:** `(y, sy, zy)`: y uint8 (N, out), sy a float, zy an int. Sum in int32 and add the integer nearest to `bias / (sx * sw)`. Multiply by `sx * sw / sy`,
 #   round to nearest, add `zy`, and clamp to 0 to 255.
 # - **Example:** x = [[130, 120]], sx = 0.5, zx = 128, w = [[2, 1]], sw = [0.25], bias = [0.3], lo = -2, hi = 3. The sum is 4 - 8, the bias
 #   adds 2, and -2 * 0.125 / sy is -12.75. So y = [[89]], sy = 0.0196, zy = 102.
@@ -454,7 +454,7 @@ for name, model in (("as trained", gpt), ("planted", planted)):
 # ### Optional: training with the rounding
 #
 # At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
-# training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train five epochs all the same.
+# training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train for five epochs nevertheless.
 
 
 # %%
@@ -540,7 +540,7 @@ check_fake_quant(fake_quant)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# What is the derivative of `round`? Which values of `x` may still move the output a little, seen from afar?
+# What is the derivative of `round`? Which values of `x` may still move the output, if you ignore the single steps?
 # </details>
 # <details><summary>Hint 2</summary>
 #
@@ -723,7 +723,7 @@ print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of
 #
 # - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one for each in / groups neighbouring weights of a row;
 #   `bias` float32 (out); `rank`; `alpha`.
-# - **Parameters:** `A` (rank, in), random, and `B` (out, rank), zeros, both float32; A's values are about 1 / sqrt(in). The layer has no other parameters.
+# - **Parameters:** `A` (rank, in), random with a root mean square of about 1 / sqrt(in), and `B` (out, rank), zeros, both float32. The layer has no other parameters.
 # - **Buffers:** codes, scale and bias, which never change. The module stores no float tensor of the weight's size: each call dequantizes the
 #   weight again. (The codes are not packed here: they take a byte each.)
 # - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): code * scale times x, plus the bias, plus alpha / rank times
