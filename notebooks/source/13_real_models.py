@@ -12,13 +12,13 @@
 #
 # ## Sitting A: the parts of a model
 #
-# *You are here:* **positions** → ResNet → BERT → *stop*
+# *You are here:* **positions** → batch norm → padding → three networks in 16 bits → *stop*
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F
 from labkit.emulation import emulate_gpu
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import predictions as guesses, solutions as ours
+from labkit.labs.real_models import figures, predictions as guesses, solutions as ours
 from labkit.labs.real_models.checks import check_pooled, check_rotary
 
 # %% [markdown]
@@ -31,6 +31,53 @@ warm_up("13_real_models")
 
 # %% [markdown]
 # ### A picture that autocast wipes out
+#
+# A small network learns to paint a digit: from the row and the column of a pixel it computes the gray value. Image generators number their pixels like this,
+# and here the numbers begin at 65,536. As in a transformer, each number first becomes the cosines and sines of several angles. The cell trains the network in FP32
+# and then paints twice: in FP32, and under BF16 autocast.
+
+# %%
+from labkit.training.data import digits
+
+digit = F.interpolate(digits().train_images[:1], size=24, mode="bicubic").clamp(0, 1)[0, 0]
+places = 65_536 + torch.cartesian_prod(torch.arange(24), torch.arange(24))  # (row, column)
+
+
+def waves(places):
+    """cos and sin of eight angles for the row, and of eight for the column."""
+    inverse = 100.0 ** (-torch.arange(0, 16, 2).float() / 16)
+    angles = (places.float()[:, :, None] @ inverse[None]).flatten(1)
+    return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+torch.manual_seed(0)
+painter = nn.Sequential(
+    nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 1)
+)
+adam = torch.optim.Adam(painter.parameters(), lr=1e-2)
+for _ in range(200):
+    adam.zero_grad()
+    F.mse_loss(painter(waves(places)).view(24, 24), digit).backward()
+    adam.step()
+
+
+@torch.no_grad()
+def paint(waves, bf16=True):
+    with emulate_gpu(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        return painter(waves(places)).float().view(24, 24)
+
+
+pictures = {"FP32": paint(waves, bf16=False), "BF16 autocast": paint(waves)}
+
+# %% tags=["nbval-ignore-output"]
+figures.pictures_picture(pictures)
+
+# %% [markdown]
+# Under autocast all pixels have the same gray. The network is not to blame: autocast casts the inputs of `@` to BF16, whatever dtype they have, so the two calls of `.float()` protect nothing. Between 65,536 and 131,072 neighbouring BF16 numbers are 512
+# apart, so all 24 rows and columns become 65,536. This happened in a published image generator in 2026 (diffusers #13920).
+#
+# Language models number their tokens from 0, but their contexts are long.
+
 
 # %% predict="positions-left"
 @predict(guesses.positions_left)
@@ -39,7 +86,17 @@ def positions():
 
 
 # %% [markdown]
-# BF16 has 8 significant bits.
+# BF16 has 8 significant bits, so all integers up to 256 remain: 257 numbers with 0. From 256 to 512 it holds every second integer, from 512 to 1024 every
+# fourth: 128 in each of the four intervals up to 4096. 257 + 4 × 128 = 769.
+
+# %% [markdown]
+# ### Rotary positions
+#
+# Most language models use **rotary position embedding** (RoPE). Attention rotates each pair of numbers of a query or a key at position p by the angle p × f. Pair i has its own **inverse frequency** f = base^(−2i / width), from 1 radian a position down to about 1 / base.
+# The dot product of two rotated vectors then depends on the *distance* of their positions. An error of 1 in p is an error of 1 radian in pair 0, so the angle needs FP32. Only its cosine and sine may be cast.
+#
+# In published code BF16 got into the angles in three ways. Autocast casts the inputs of `@` and `einsum`, but not those of `*`. `model.to(torch.bfloat16)` casts every float **buffer**, and many models keep the inverse frequencies in a buffer:
+# `.float()` in `forward` comes too late. And `positions.to(x.dtype)` makes 256 and 257 equal.
 
 # %% [markdown]
 # ### Exercise: rotary positions
@@ -70,10 +127,63 @@ class Rotary(nn.Module):
 check_rotary(Rotary)
 
 # %% [markdown]
-# ### ResNet: batch norm and the order of the bytes
+# Paint once more under BF16 autocast, now with the angles of `Rotary`.
+
+# %%
+rotary = yours(Rotary, ours.Rotary)(16, base=100.0)
+
+
+def rotary_waves(places):
+    (cos_row, sin_row), (cos_column, sin_column) = (rotary(place) for place in places.T)
+    return torch.cat([cos_row, cos_column, sin_row, sin_column], dim=1)
+
+
+repaired = paint(rotary_waves)
+claim(f"{whose(rotary)} angles bring the digit back", F.mse_loss(repaired, digit).item() < 1e-3)
 
 # %% [markdown]
-# ### BERT: padding
+# ### Batch norm: statistics that training never reads
+#
+# A ResNet (an image network whose blocks add to their input) normalizes each channel by **batch norm**: in training with the mean and the variance of the batch, in `eval` mode with **running statistics**, which are buffers. The cell looks at one batch norm under FP16 autocast,
+# and then at one in a model that somebody cast by `.half()`, on activations with a standard deviation of 300.
+
+# %%
+from labkit.training.models import SmallResNet
+
+resnet = SmallResNet()
+norm = resnet.blocks[0].body[1]
+norm.register_forward_hook(lambda _, args, out: print("reads", args[0].dtype, "gives", out.dtype))
+with emulate_gpu(), torch.autocast("cpu", dtype=torch.float16):
+    resnet(digits().train_images[:64])
+print("running variance:", norm.running_var.dtype)
+
+activations = 1000 + 300 * torch.randn(16, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    layer, x = nn.BatchNorm2d(4).to(dtype), activations.to(dtype)
+    for _ in range(50):
+        trained = layer(x)
+    layer.eval()
+    spread = [round(out.float().std().item(), 1) for out in (trained, layer(x))]
+    print(f"{dtype}: mean {layer.running_mean.float().mean().item():.0f},", *spread)
+
+# %% [markdown]
+# Under autocast the output has the dtype of the input, but weights and statistics stay FP32, so there is nothing to repair. After `.half()` training looks healthy: the batch's own statistics are computed in FP32. But 300² = 90,000 is inf in the FP16 buffer, and in `eval` mode
+# every output is a constant. In BF16 the running mean stops short of 1000, because a tenth of the remaining difference is less than half a gap (lab 04). So evaluate a 16-bit copy before you ship it.
+#
+# Tensor Cores read an image fastest when the channels of a pixel lie side by side. `model.to(memory_format=torch.channels_last)`, and the same for the images, changes the order in memory and no value or shape.
+#
+# ### Padding: who must know the mask
+#
+# A BERT-style classifier reads a whole text at once. Texts of a batch differ in length, so a **tokenizer** turns words into numbers and fills short texts with **padding**. A **mask** says which tokens are real. The classifier below guesses from which of three plays a speech comes.
+# Two places must use the mask: attention, and the mean over tokens before the last layer. The cell removes it from each and counts the answers that change.
+
+# %%
+# (the classifier comes here)
+
+# %% [markdown]
+# (what the output showed)
+#
+# The mask itself depends on the format. Many files fill masked scores with −1e9, which is −inf in FP16. In a row without a real token, all scores are then −inf and softmax gives NaN (lab 03). `F.scaled_dot_product_attention` takes the bool mask and is safe.
 
 # %% [markdown]
 # ### Exercise: the mean over real tokens
@@ -96,32 +206,101 @@ check_pooled(pooled)
 # %% [markdown]
 # ### Optional: a GAN in 16 bits
 #
-# **A stopping point.**
+# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
+
+# %%
+# (the GAN comes here)
+
+# %% [markdown]
+# (what the figure showed) An average with decay 0.999 adds a thousandth of the difference at each step, less than half of BF16's gap. So keep averages in FP32.
+
+# %% [markdown]
+# ### Do they train in 16 bits?
+#
+# The table shows recorded runs of the three networks, ten seeds each, beside FP32 from the same seed and batches.
+
+# %%
+# (the recorded table comes here)
+
+# %% [markdown]
+# (verdict) These networks are tiny and their data easy, so the table shows that the mechanisms above do no harm under autocast. It does not show that a large model needs nothing more.
+#
+# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
 
 # %% [markdown]
 # ## Sitting B: the run
 #
-# *You are here:* **attention** → the step of a language model → Muon beside AdamW → the library
+# *You are here:* **attention** → the step of a language model → Muon beside AdamW
 
 # %%
-import copy, torch, torch.nn as nn, torch.nn.functional as F
+import torch, torch.nn as nn, torch.nn.functional as F
 from labkit.emulation import emulate_gpu
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import predictions as guesses, solutions as ours
-from labkit.labs.real_models import checks
-from labkit.training import trained_gpt
+from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
+from labkit.measuring.efficiency import work_and_memory
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
+from labkit.training.models import SmallGPT
 
 # %% [markdown]
 # ### Attention scores that grow
+#
+# A **score** is the dot product of a query and a key, divided by the root of their length. Nothing bounds it. The cell trains a small GPT in FP16 with a learning rate of 0.1, about 30 times too large, so that the scores grow within 150 steps instead of 150,000. Its attention is written out, as in many model files. The second run uses **QK-norm**:
+# each query and key is divided by its root mean square, so a score is at most the root of their length, √32 = 5.7 here.
+
+# %%
+# (two runs)
+
+# %% [markdown]
+# Without QK-norm a score passes 65,504, and the loss is NaN. Is FP16 to blame? The figure shows recorded runs, ten seeds each, in FP32 too.
+
+# %% tags=["nbval-ignore-output"]
+# (figure)
+
+# %% [markdown]
+# In FP32 the run without QK-norm does not crash, but it ends worse than with it, and its scores grow as well. FP16 makes the growth fatal, but does not cause it. The growth belongs to the learning rate, and QK-norm cures it in both formats.
+#
+# What does a large score cost when nothing overflows? *Eager* attention computes `(q @ k.mT).softmax(-1) @ v`, and under autocast each matmul returns 16 bits. *Fused* attention (`F.scaled_dot_product_attention`, FlashAttention) keeps scores and softmax in FP32, and rounds the weights and the output.
+
+
+# %%
+def attention_errors(gain):
+    """Relative errors of eager and fused attention in BF16, when the scores are `gain` times larger."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 4, 64, 64, generator=generator) for _ in range(3))
+    q, k, v = (gain**0.5 * q).bfloat16(), (gain**0.5 * k).bfloat16(), v.bfloat16()
+    exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    with emulate_gpu(), torch.autocast("cpu", dtype=torch.bfloat16):
+        eager = (q @ k.mT / 8).softmax(-1) @ v
+        fused = F.scaled_dot_product_attention(q, k, v)
+    return [((found - exact).norm() / exact.norm()).item() for found in (eager, fused)]
+
+
+print(f"scores up to 4: eager {attention_errors(1)[0]:.1%}, fused {attention_errors(1)[1]:.1%}")
+
 
 # %% predict="scores-grow"
 @predict(guesses.scores_grow)
 def error():
-    return "falls"
+    before, after = attention_errors(1)[1], attention_errors(64)[1]
+    return "falls" if after < before / 1.5 else "rises" if after > 1.5 * before else "stays"
 
 
 # %% [markdown]
-# Explanation.
+# The error of fused attention falls to a third, and that of eager attention rises to about ten times as much. Large scores put nearly all weight of a row on one token, and fused attention then copies this token's value almost exactly. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
+# and a score that is off by 0.5 changes a weight by a factor of up to e^0.5 = 1.6.
+
+# %% [markdown]
+# Turn the score gain in the widget, and find the least that keeps the error of eager attention below 0.5 %.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.real_models.widget_crash_rig import CrashRig
+
+rig = CrashRig()
+rig
+
+# %% [markdown]
+# Prefer fused attention. If you change a model's attention, norm queries and keys before the scores. A **soft cap**, cap × tanh(score / cap), bounds scores too, but after an overflow it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
@@ -162,6 +341,29 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 checks.check_head_loss(head_loss)
 
 # %% [markdown]
+# ### The step of a language model
+#
+# One step of a GPT combines what lab 05 built apart: autocast, micro-batches, clipping, the scaler and a learning-rate schedule. This step is modelled on published ones. Read it as a reviewer before you go on.
+
+
+# %%
+def published_step(model, group, optimizer, scheduler, scaler, limit, device):
+    optimizer.zero_grad()
+    for tokens, targets in group:
+        with torch.autocast(device, dtype=torch.float16):
+            loss = cross_entropy(model(tokens), targets) / len(group)
+        scaler.scale(loss).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), limit)
+    scaler.step(optimizer)
+    scaler.update()
+    scheduler.step()
+
+
+# %% [markdown]
+# - `cross_entropy` is a mean over the real tokens of one micro-batch. The mean of these means gives a token in a short micro-batch more weight, and a micro-batch without real tokens is 0 / 0. Weighting by *sequences* does not help: they differ in length too.
+# - The clip sees gradients that are still multiplied by the scale. A clip also hides a wrong divisor: while it acts, the gradient has the length `limit`, whatever the loss was divided by.
+# - The schedule moves in skipped steps too. A scaler starts with skips, so the warm-up ends too early. Only a scale that *fell* in `update` means a skip: after enough good steps it grows.
+#
 # ### Exercise: one step of a language model
 #
 # *18 minutes, about 14 lines.* Write `language_step`: one FP16 step over a list of (tokens, targets), whose loss is the mean over all targets that are not -100, clipped to `limit`, with a schedule that moves only with the optimizer; return the loss.
@@ -195,16 +397,147 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device) -> 
 checks.check_language_step(language_step)
 
 # %% [markdown]
+# The cell trains a fresh GPT with this step, from a scale that is too large. The loss must fall below what the frequencies of the characters alone give.
+
+# %%
+text, test = shakespeare_split()
+vocabulary = characters(shakespeare())
+counts = torch.bincount(vocabulary.encode(text)).double()
+shares = counts[counts > 0] / counts.sum()
+entropy = -(shares * shares.log()).sum().item()
+
+batches = list(character_batches(text, 64, 8, steps=80, vocabulary=vocabulary))
+torch.manual_seed(0)
+gpt, scaler = SmallGPT(68, 64), torch.amp.GradScaler("cpu", init_scale=2.0**24)
+adamw = torch.optim.AdamW(gpt.parameters(), lr=3e-3)
+warm_up_steps = torch.optim.lr_scheduler.LinearLR(adamw, 0.1, total_iters=10)
+step, losses = yours(language_step, ours.language_step), []
+with emulate_gpu():
+    for i in range(0, 80, 2):
+        group = batches[i : i + 2]
+        losses.append(step(gpt, group, adamw, warm_up_steps, scaler, 1.0, "cpu"))
+claim(f"{whose(step)} step ends below {entropy:.2f} nats", sum(losses[-5:]) / 5 < entropy)
+
+# %% [markdown]
+# ### Activation checkpointing
+#
+# The memory of a step is mostly activations that forward keeps for backward. **Activation checkpointing** keeps only the input of each block and runs its forward once more in backward. Does the second forward round as the first did?
+
+# %%
+from functools import partial
+from torch.utils.checkpoint import checkpoint
+
+
+def one_gradient(recompute):
+    """All gradients of one FP16 step, and the bytes that forward kept."""
+    gpt = trained_gpt()
+    if recompute:
+        for block in gpt.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    with emulate_gpu():
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = cross_entropy(gpt(batches[0][0]), batches[0][1])
+        loss.backward()  # runs the blocks once more, so the emulation must still be on
+    return [p.grad for p in gpt.parameters()], work_and_memory(gpt, batches[0], precision="fp16")
+
+
+(kept, (flop, stored)), (again, (more_flop, less)) = one_gradient(False), one_gradient(True)
+print("the same bits:", all(torch.equal(a, b) for a, b in zip(kept, again, strict=True)))
+print(f"bytes kept: 1/{stored / less:.1f}, FLOP: x {more_flop / flop:.2f}")
+
+# %% [markdown]
+# The gradients are equal to the last bit, because torch restores autocast's state for the second forward. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
+#
 # ### Muon beside AdamW
+#
+# AdamW looks at each weight alone. **Muon** looks at a matrix: it makes all singular values of the momentum matrix about 1 (by five Newton–Schulz iterations, in BF16), so that the step is equally long in each direction. `torch.optim.Muon` takes matrices only. Embeddings, head, biases and norms go to AdamW, so such a run has two optimizers and, in FP16, one scaler.
+#
+# Both updates are normalized. What happens if the gradients are never divided by the loss scale?
+
+
+# %%
+OPTIMIZERS = {
+    "SGD": lambda w: torch.optim.SGD([w], lr=0.02),
+    "AdamW": lambda w: torch.optim.AdamW([w], lr=0.02),
+    "Muon": lambda w: torch.optim.Muon([w], lr=0.02, weight_decay=0.0),
+}
+
+
+def distance(name, scales):
+    """How far scaled gradients lead from the right weights, relative to the way to them."""
+
+    def run(scales):
+        torch.manual_seed(0)
+        w = nn.Parameter(0.1 * torch.randn(8, 8))
+        start, optimizer = w.detach().clone(), OPTIMIZERS[name](w)
+        for scale in scales:
+            x, noise = torch.randn(2, 4, 8)
+            optimizer.zero_grad()
+            (scale * (x @ w - x - noise).square().mean()).backward()
+            optimizer.step()
+        return w.detach(), start
+
+    (scaled, _), (right, start) = run(scales), run([1.0] * len(scales))
+    return ((scaled - right).norm() / (right - start).norm()).item()
+
 
 # %% predict="muon-unscaled"
 @predict(guesses.muon_unscaled)
 def farther():
-    return "AdamW"
+    far = [name for name in OPTIMIZERS if distance(name, [1024.0] * 5) > 0.01]
+    return " and ".join(far)
 
 
 # %% [markdown]
-# Explanation.
+# Only SGD. Muon's weights do not differ in a single bit, and AdamW's by about a millionth, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
+
+# %% [markdown]
+# In a real run the scale changes. The cell lets it fall from 2¹⁶ to 2¹¹, as after five skips, and looks at the two normalized updates again.
+
+# %%
+falling = [2.0 ** (16 - min(i, 5)) for i in range(12)]
+for name in ("AdamW", "Muon"):
+    off = distance(name, falling)
+    print(f"{name}: more than 20 % off: {off > 0.2}")
+
+# %% [markdown]
+# The momentum mixes gradients of several scales: old ones count up to 32 times too much. So divide by the scale before any optimizer steps. Normalizing does not make loss scaling unnecessary either. Muon lifts the weakest directions of a gradient to full length, and in FP16 these underflow first.
+#
+# One problem remains. `scaler.step` decides for each optimizer alone. The cell starts with a scale of 2²¹, at which some gradients of the trained GPT overflow and others do not.
+
+# %%
+def optimizers(gpt):
+    """Muon for the matrices of the blocks, AdamW for everything else."""
+    matrices = [p for p in gpt.blocks.parameters() if p.ndim == 2]
+    rest = [p for p in gpt.parameters() if all(p is not m for m in matrices)]
+    return torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=3e-3)
+
+
+def moved(step):
+    """Which optimizer's weights move in a step from the scale 2**21."""
+    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=2.0**21)
+    muon, adamw = optimizers(gpt)
+    before = [p.detach().clone() for p in (gpt.blocks[0].qkv.weight, gpt.head.weight)]
+    with emulate_gpu():
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = cross_entropy(gpt(batches[0][0]), batches[0][1])
+        step(gpt, loss, muon, adamw, scaler, 1.0)
+    after = gpt.blocks[0].qkv.weight, gpt.head.weight
+    return [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
+
+
+def each_alone(gpt, loss, muon, adamw, scaler, limit):
+    scaler.scale(loss).backward()
+    scaler.step(muon)
+    scaler.step(adamw)
+    scaler.update()
+
+
+print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
+
+# %% [markdown]
+# Half a step: the blocks moved, and the head did not. For the GAN of lab 05 this was right, because its two networks have two losses. Here both halves belong to *one* gradient of one loss. The norm for the clip belongs to all gradients too.
+# After `unscale_` this norm tells everything: it is finite only if every gradient is.
 
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
@@ -235,7 +568,44 @@ def joint_step(model, loss, muon, adamw, scaler, limit) -> bool:
 checks.check_joint_step(joint_step)
 
 # %% [markdown]
-# ### Optional: the same with transformers
+# Repeat the step from the scale 2²¹, then train a fresh GPT.
+
+# %%
+both = yours(joint_step, ours.joint_step)
+claim(f"with {whose(both)} step neither half moves", moved(both) == [False, False])
+
+torch.manual_seed(0)
+gpt, scaler = SmallGPT(68, 64), torch.amp.GradScaler("cpu")
+muon, adamw = optimizers(gpt)
+with emulate_gpu():
+    for tokens, targets in batches[:40]:
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = cross_entropy(gpt(tokens), targets)
+        both(gpt, loss, muon, adamw, scaler, 1.0)
+claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
+
+# %% [markdown]
+# ### Optional: a checkpoint in transformers
+#
+# Most public checkpoints are stored in BF16. The cell saves a tiny Llama in BF16, loads it in two ways, and trains four steps under BF16 autocast with a learning rate of 1e-5. Compare how many weights move.
+
+# %% tags=["nbval-ignore-output"]
+# (transformers)
+
+# %% [markdown]
+# transformers 5 loads a checkpoint in the dtype in which it was saved. Autocast, or the Trainer's `bf16=True`, adds no master weights: most updates are rounded away (lab 04). Load with `dtype=torch.float32` if you want to train. For inference BF16 is right.
+#
+# ### What stays in FP32
+#
+# | in a 16-bit run | why |
+# |---|---|
+# | positions and angles | an error of 1 is 1 radian |
+# | running statistics, moving averages, master weights | small updates are rounded away |
+# | scores and softmax, norms inside, the loss | `exp` and squares overflow, sums lose terms |
+# | counts of tokens, sums over tokens | BF16 counts to 256 |
+# | the residual stream, under autocast | each block adds little to it |
+#
+# Everything else that is large is a matmul's input, and that is what 16 bits are for.
 
 # %% [markdown]
 # ### Say it
@@ -253,6 +623,7 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.**
+# **Sources.** diffusers #13920 (positions); transformers #25681, #29285 (inverse frequencies in BF16), #34191 (accumulation). Su et al., *RoFormer*, arXiv:2104.09864. Wang et al., *When precision meets position*, arXiv:2411.13476. Ioffe and Szegedy, arXiv:1502.03167 (batch norm). Henry et al., arXiv:2010.04245 (QK-norm).
+# Wortsman et al., *Small-scale proxies*, arXiv:2309.14322. Dao, *FlashAttention-2*, arXiv:2307.08691. Jordan, *Muon*, 2024. Liu et al., *Muon is scalable*, arXiv:2502.16982. PyTorch 2.13, `torch/optim/_muon.py`, `torch/amp/grad_scaler.py`, `torch/utils/checkpoint.py`.
 #
 # **Next.** [Lab 08: FP8 and FP4](08_fp8_and_fp4.ipynb).
