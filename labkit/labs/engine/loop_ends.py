@@ -28,6 +28,25 @@ from labkit.labs.engine.slips import Slip
 # or more, so the limit stands between the two.
 NEAR = 2.0**-6
 
+# What torch's errors mean for a learner's loop, by a part of each.
+SCALER_SAYS = {
+    "recorded for this optimizer": (
+        "None of the optimizer's weights had a gradient. Is backward() called before the step, on "
+        "a loss that depends on them?"
+    ),
+    "recorded prior to update": (
+        "Since the last `update`, the scaler has checked no gradient. In which order, and how "
+        "often in an iteration, do `step` and `update` come?"
+    ),
+    "being called after step": (
+        "Since the last `update`, `scaler.step` had been called already. With which call does an "
+        "iteration end?"
+    ),
+    "unscale_() has already been called": (
+        "`update` must come before the next `unscale_`, also after a step that overflows."
+    ),
+}
+
 _Network = TypeVar("_Network", bound=nn.Module)
 
 
@@ -53,6 +72,29 @@ def labels(seed: int, count: int, classes: int = 4) -> Tensor:
 def flat(network: nn.Module) -> Tensor:
     """All weights in one vector, as they are now."""
     return parameters_to_vector(network.parameters()).detach().clone()
+
+
+class HeldPasses:
+    """Counts sequences whose forward pass is held for a backward, and the most at once.
+
+    ``met`` holds the dtypes of the network's outputs, sorted.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.held = self.most = 0
+        self.met: list[str] = []
+        network.register_forward_hook(self._forward)
+
+    def _forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.met = sorted({*self.met, str(output.dtype)})
+        count = len(args[0])
+        self.most = max(self.most, self.held + count)
+        if isinstance(output, Tensor) and output.requires_grad:
+            self.held += count
+            output.register_hook(lambda gradient: self._backward(count))
+
+    def _backward(self, count: int) -> None:
+        self.held -= count
 
 
 @dataclass(frozen=True)
@@ -101,7 +143,9 @@ class Loop:
         if named is None and self.reported:
             named = self.reported(got, want)
         if named is None and (failed := next(_failures(got), None)):
-            raise AnswerError(f"{failure(failed)}.")
+            said = f"{failure(failed)}."
+            means = next((means for part, means in SCALER_SAYS.items() if part in said), "")
+            raise AnswerError(f"{said} {means}".rstrip())
         raise Mistake(self.evidence(got, want), misconception=named, search=False)
 
 

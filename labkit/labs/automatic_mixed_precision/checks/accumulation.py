@@ -6,10 +6,10 @@ import torch
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import batch, judge, outside, small_network
+from labkit.labs.automatic_mixed_precision.checks.shared import batch, outside, small_network
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.loop_ends import Loop, brief, first_other, flat, same_end
+from labkit.labs.engine.loop_ends import HeldPasses, Loop, brief, first_other, flat, same_end
 from labkit.labs.engine.messages import fill
 
 LAB = "05_automatic_mixed_precision"
@@ -56,28 +56,6 @@ def _padded(seed, counted):
     return inputs.unflatten(0, (_ROWS, _LENGTH)), targets.unflatten(0, (_ROWS, _LENGTH))
 
 
-class _Passes:
-    """Counts sequences whose forward pass is held for a backward, and the most at once.
-
-    ``met`` holds the dtypes of the outputs.
-    """
-
-    def __init__(self):
-        self.held = self.most = 0
-        self.met = set()
-
-    def forward(self, module, args, output):
-        self.met.add(str(output.dtype))
-        count = len(args[0])
-        self.most = max(self.most, self.held + count)
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            self.held += count
-            output.register_hook(lambda gradient: self.backward(count))
-
-    def backward(self, count):
-        self.held -= count
-
-
 def run_accumulate(accumulate):
     """`accumulate` on even groups, on padded ones in BF16, and with a micro-batch of padding."""
     shown = {}
@@ -91,12 +69,11 @@ def run_accumulate(accumulate):
             if name == "16 and 16, then 16 and 16":  # an overflow at first: its inf must not stay
                 # The losses fit FP16, and their sum does not.
                 batches[0] = 6000 * batches[0][0], batches[0][1]
-            passes = _Passes()
-            network.register_forward_hook(passes.forward)
+            passes = HeldPasses(network)
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, dtype, "cpu")
             shown[name] = losses
             shown[name + " at once"] = passes.most
-            shown[name + " met"] = sorted(passes.met)
+            shown[name + " met"] = passes.met
             shown[name + " scale"] = scaler.get_scale()
             shown[name + " moved"] = flat(network) - start
     return shown
@@ -173,7 +150,7 @@ ACCUMULATE = Loop(
 def check_accumulate(got):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
-    judge(ACCUMULATE, ends, check_accumulate.known_wrong)
+    ACCUMULATE.judge(ends, check_accumulate.known_wrong)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import batch, judge, names, small_network
+from labkit.labs.automatic_mixed_precision.checks.shared import batch, names, small_network
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, listening
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end
@@ -383,7 +383,7 @@ CLIP = Loop(
 @check(run_clipped_step)
 def check_clipped_step(got):
     """A step clipped by its true norm, under a scale that overflows at first."""
-    judge(CLIP, got, check_clipped_step.known_wrong)
+    CLIP.judge(got, check_clipped_step.known_wrong)
 
 
 _CLIP = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"

@@ -3,32 +3,12 @@
 import torch
 from torch import nn
 
-from labkit.labs.engine import AnswerError
 from labkit.labs.engine.loop_ends import filled, labels, seeded
 from labkit.labs.engine.messages import fill
 
 OUTSIDE = "outputs of {who} are {met}; under {asked} autocast they are {want}. {question}"
 NOT_IN_BLOCK = "Which call stands outside of the autocast block?"
 OTHER_DTYPE = "Which dtype does your `autocast` get?"
-
-# What torch's errors mean for a learner's loop, by a part of each.
-SCALER_SAYS = {
-    "recorded for this optimizer": (
-        "None of the optimizer's weights had a gradient. Is backward() called before the step, on "
-        "a loss that depends on them?"
-    ),
-    "recorded prior to update": (
-        "Since the last `update`, the scaler has checked no gradient. In which order, and how "
-        "often in an iteration, do `step` and `update` come?"
-    ),
-    "being called after step": (
-        "Since the last `update`, `scaler.step` had been called already. With which call does an "
-        "iteration end?"
-    ),
-    "unscale_() has already been called": (
-        "`update` must come before the next `unscale_`, also after a step that overflows."
-    ),
-}
 
 _CLASSES = torch.tensor(
     [[2.0, 0, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [0, 0, 0, 2, 0, 0]]
@@ -57,13 +37,3 @@ def outside(who, met, want="float16"):
     question = NOT_IN_BLOCK if "torch.float32" in met or not met else OTHER_DTYPE
     met = names(met) or "no dtype"
     return fill(OUTSIDE, who=who, met=met, asked=asked, want=want, question=question)
-
-
-def judge(loop, got, known_wrong):
-    """``loop.judge``, which says after the scaler's errors what they mean."""
-    try:
-        loop.judge(got, known_wrong)
-    except AnswerError as error:
-        said = str(error)
-        means = next((means for part, means in SCALER_SAYS.items() if part in said), None)
-        raise AnswerError(f"{said} {means}" if means else said) from error

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
-from labkit.labs.automatic_mixed_precision.checks.shared import judge, outside
+from labkit.labs.automatic_mixed_precision.checks.shared import outside
 from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import Loop, brief, filled, first_other, flat, same_end, seeded
@@ -156,7 +156,7 @@ GAN = Loop(
 @check(run_gan_step)
 def check_gan_step(got):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
-    judge(GAN, got, check_gan_step.known_wrong)
+    GAN.judge(got, check_gan_step.known_wrong)
     for place, name in enumerate("DG"):
         # Seven losses of float32 are all values of FP16 once in 2**91.
         losses = torch.tensor([float(pair[place]) for pair in got["losses"]])
