@@ -287,7 +287,10 @@ def test_the_words_say_what_the_picture_shows():
     assert words.startswith("attention in BF16, largest score before repairs 256. Repairs: none.")
     for name in ("drawn", "verdict", "reading", "asked"):
         assert numbers[name] in words
-    assert "Farthest off is value 16: 0.27 for 0.3" in words
+    got = run("attention", 8, "BF16")
+    place = (got.computed - got.exact).abs().argmax().item()
+    assert f"value {place + 1}: {got.computed[place]:.3g} for {got.exact[place]:.3g}" in words
+    assert "value 6: inf for" in rig("mean", format_name="FP16", level=11).describe()
     assert "BF16 has a gap of 2" in words
     data, _ = widget._repr_mimebundle_()
     assert repr(widget) == data["text/plain"] == words == numbers["sentence"]
