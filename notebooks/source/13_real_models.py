@@ -12,14 +12,13 @@
 #
 # ## Sitting A: the parts of a model
 #
-# *You are here:* **positions** → batch norm → padding → three networks in 16 bits → *stop*
+# *You are here:* **positions** → batch norm → padding → attention → *stop*
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F
 from labkit.emulation import emulate_gpu
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import figures, predictions as guesses, solutions as ours
-from labkit.labs.real_models.checks import check_pooled, check_rotary
+from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -124,7 +123,7 @@ class Rotary(nn.Module):
 
 
 # %% check="rotary" points=3
-check_rotary(Rotary)
+checks.check_rotary(Rotary)
 
 # %% [markdown]
 # Paint once more under BF16 autocast, now with the angles of `Rotary`.
@@ -198,9 +197,12 @@ with torch.no_grad():
         "the mean": bert.head(card_mean(hidden, everything)),
         "attention": bert.head(card_mean(unmasked, test.mask)),
     }.items():
-        found = logits.argmax(1)
-        share = (found == test.labels).double().mean()
-        print(f"no mask in {place}: {(found != right).double().mean():.0%} changed, {share:.0%} right")
+        answers = logits.argmax(1)
+        changed, share = (
+            (answers != right).double().mean(),
+            (answers == test.labels).double().mean(),
+        )
+        print(f"no mask in {place}: {changed:.0%} changed, {share:.0%} right")
 print(f"both masks: {trained.accuracy:.0%} right")
 
 # %% [markdown]
@@ -224,50 +226,7 @@ def pooled(hidden, mask):
 
 
 # %% check="pooled" points=0
-check_pooled(pooled)
-
-# %% [markdown]
-# ### Optional: a GAN in 16 bits
-#
-# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
-
-# %% tags=["nbval-ignore-output"]
-from labkit.labs.real_models.gan import ring, ring_run
-
-run = ring_run(precision="fp16", seed=0)
-print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
-figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
-
-# %% [markdown]
-# The GAN trains in FP16: it finds all eight blobs, and D finds it harder and harder to tell the points apart. The FP32 average finds them too. The BF16 average hardly moves: with decay 0.995 it goes half a percent of the way in each step, and the gap of BF16 is 0.4 to 0.8 % of a number. So keep averages in FP32.
-
-# %% [markdown]
-# ### Do they train in 16 bits?
-#
-# The table shows recorded runs of the three networks, ten seeds each, beside FP32 from the same seed and batches.
-
-# %%
-# (the recorded table comes here)
-
-# %% [markdown]
-# These networks are tiny and their data easy, so the table shows that the mechanisms above do no harm under autocast. It does not show that a large model needs nothing more.
-#
-# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
-
-# %% [markdown]
-# ## Sitting B: the run
-#
-# *You are here:* **attention** → the step of a language model → Muon beside AdamW
-
-# %%
-import torch, torch.nn as nn, torch.nn.functional as F
-from labkit.emulation import emulate_gpu
-from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
-from labkit.measuring.efficiency import work_and_memory
-from labkit.training import cross_entropy, trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
-from labkit.training.models import SmallGPT
+checks.check_pooled(pooled)
 
 # %% [markdown]
 # ### Attention scores that grow
@@ -376,6 +335,24 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 checks.check_head_loss(head_loss)
 
 # %% [markdown]
+# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
+
+# %% [markdown]
+# ## Sitting B: the run
+#
+# *You are here:* **the step of a language model** → Muon beside AdamW → do they train?
+
+# %%
+import torch, torch.nn as nn, torch.nn.functional as F
+from labkit.emulation import emulate_gpu
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
+from labkit.measuring.efficiency import work_and_memory
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
+from labkit.training.models import SmallGPT
+
+# %% [markdown]
 # ### The step of a language model
 #
 # One step of a GPT combines what lab 05 built apart: autocast, micro-batches, clipping, the scaler and a learning-rate schedule. This step is modelled on published ones. Read it as a reviewer before you go on.
@@ -454,7 +431,7 @@ with emulate_gpu():
 claim(f"{whose(step)} step ends below {entropy:.2f} nats", sum(losses[-5:]) / 5 < entropy)
 
 # %% [markdown]
-# ### Activation checkpointing
+# ### Optional: activation checkpointing
 #
 # The memory of a step is mostly activations that forward keeps for backward. **Activation checkpointing** keeps only the input of each block and runs its forward once more in backward. Does the second forward round as the first did?
 
@@ -482,7 +459,8 @@ print(f"bytes kept: 1/{stored / less:.1f}, FLOP: x {more_flop / flop:.2f}")
 
 # %% [markdown]
 # The gradients are equal to the last bit, because torch restores autocast's state for the second forward. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
-#
+
+# %% [markdown]
 # ### Muon beside AdamW
 #
 # AdamW looks at each weight alone. **Muon** looks at a matrix: it makes all singular values of the momentum matrix about 1 (by five Newton–Schulz iterations, in BF16), so that the step is equally long in each direction. `torch.optim.Muon` takes matrices only. Embeddings, head, biases and norms go to AdamW, so such a run has two optimizers and, in FP16, one scaler.
@@ -539,6 +517,7 @@ for name in ("AdamW", "Muon"):
 # The momentum mixes gradients of several scales: old ones count up to 32 times too much. So divide by the scale before any optimizer steps. Normalizing does not make loss scaling unnecessary either. Muon lifts the weakest directions of a gradient to full length, and in FP16 these underflow first.
 #
 # One problem remains. `scaler.step` decides for each optimizer alone. The cell starts with a scale of 2²⁰, at which two biases' gradients of the trained GPT overflow and those of the matrices do not.
+
 
 # %%
 def optimizers(gpt):
@@ -618,6 +597,32 @@ with emulate_gpu():
             loss = cross_entropy(gpt(tokens), targets)
         both(gpt, loss, muon, adamw, scaler, 1.0)
 claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
+
+# %% [markdown]
+# ### Optional: a GAN in 16 bits
+#
+# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.real_models.gan import ring, ring_run
+
+run = ring_run(precision="fp16", seed=0)
+print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
+figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
+
+# %% [markdown]
+# The GAN trains in FP16: it finds all eight blobs, and D finds it harder and harder to tell the points apart. The FP32 average finds them too. The BF16 average hardly moves: with decay 0.995 it goes half a percent of the way in each step, and the gap of BF16 is 0.4 to 0.8 % of a number. So keep averages in FP32.
+
+# %% [markdown]
+# ### Do they train in 16 bits?
+#
+# The table shows recorded runs of the three networks, ten seeds each, beside FP32 from the same seed and batches.
+
+# %%
+# (the recorded table comes here)
+
+# %% [markdown]
+# These networks are tiny and their data easy, so the table shows that the mechanisms above do no harm under autocast. It does not show that a large model needs nothing more.
 
 # %% [markdown]
 # ### Optional: a checkpoint in transformers
