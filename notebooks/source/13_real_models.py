@@ -12,14 +12,13 @@
 #
 # ## Sitting A: the parts of a model
 #
-# *You are here:* **positions** → batch norm → padding → three networks in 16 bits → *stop*
+# *You are here:* **positions** → batch norm → padding → attention → *stop*
 
 # %%
 import torch, torch.nn as nn, torch.nn.functional as F
 from labkit.emulation import emulate_gpu
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import figures, predictions as guesses, solutions as ours
-from labkit.labs.real_models.checks import check_pooled, check_rotary
+from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -124,7 +123,7 @@ class Rotary(nn.Module):
 
 
 # %% check="rotary" points=3
-check_rotary(Rotary)
+checks.check_rotary(Rotary)
 
 # %% [markdown]
 # Paint once more under BF16 autocast, now with the angles of `Rotary`.
@@ -177,11 +176,37 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 # A BERT-style classifier reads a whole text at once. Texts of a batch differ in length, so a **tokenizer** turns words into numbers and fills short texts with **padding**. A **mask** says which tokens are real. The classifier below guesses from which of three plays a speech comes.
 # Two places must use the mask: attention, and the mean over tokens before the last layer. The cell removes it from each and counts the answers that change.
 
-# %%
-# (the classifier comes here)
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.real_models.text import trained_classifier
+
+
+def card_mean(hidden, mask):
+    """The mean over real tokens, as it stands on many model cards."""
+    mask = mask[..., None].to(hidden.dtype)
+    return (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+
+
+trained = trained_classifier(seed=0, pool=card_mean)
+bert, test = trained.model, trained.test
+everything = torch.ones_like(test.mask)
+with torch.no_grad():
+    hidden, unmasked = (bert.hidden(test.tokens, mask) for mask in (test.mask, everything))
+    right = bert.head(card_mean(hidden, test.mask)).argmax(1)
+    print(f"padding: {(~test.mask).double().mean():.0%} of the tokens")
+    for place, logits in {
+        "the mean": bert.head(card_mean(hidden, everything)),
+        "attention": bert.head(card_mean(unmasked, test.mask)),
+    }.items():
+        answers = logits.argmax(1)
+        changed, share = (
+            (answers != right).double().mean(),
+            (answers == test.labels).double().mean(),
+        )
+        print(f"no mask in {place}: {changed:.0%} changed, {share:.0%} right")
+print(f"both masks: {trained.accuracy:.0%} right")
 
 # %% [markdown]
-# (what the output showed)
+# Without the mask in attention about half of the answers change. Without the mask in the mean only 3 % do, and nobody would notice from the accuracy. Test the mask itself: add padding to a text, and the output must stay the same.
 #
 # The mask itself depends on the format. Many files fill masked scores with −1e9, which is −inf in FP16. In a row without a real token, all scores are then −inf and softmax gives NaN (lab 03). `F.scaled_dot_product_attention` takes the bool mask and is safe.
 
@@ -201,46 +226,7 @@ def pooled(hidden, mask):
 
 
 # %% check="pooled" points=0
-check_pooled(pooled)
-
-# %% [markdown]
-# ### Optional: a GAN in 16 bits
-#
-# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
-
-# %%
-# (the GAN comes here)
-
-# %% [markdown]
-# (what the figure showed) An average with decay 0.999 adds a thousandth of the difference at each step, less than half of BF16's gap. So keep averages in FP32.
-
-# %% [markdown]
-# ### Do they train in 16 bits?
-#
-# The table shows recorded runs of the three networks, ten seeds each, beside FP32 from the same seed and batches.
-
-# %%
-# (the recorded table comes here)
-
-# %% [markdown]
-# (verdict) These networks are tiny and their data easy, so the table shows that the mechanisms above do no harm under autocast. It does not show that a large model needs nothing more.
-#
-# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
-
-# %% [markdown]
-# ## Sitting B: the run
-#
-# *You are here:* **attention** → the step of a language model → Muon beside AdamW
-
-# %%
-import torch, torch.nn as nn, torch.nn.functional as F
-from labkit.emulation import emulate_gpu
-from labkit.labs.engine import claim, predict, whose, yours
-from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
-from labkit.measuring.efficiency import work_and_memory
-from labkit.training import cross_entropy, trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
-from labkit.training.models import SmallGPT
+checks.check_pooled(pooled)
 
 # %% [markdown]
 # ### Attention scores that grow
@@ -248,14 +234,22 @@ from labkit.training.models import SmallGPT
 # A **score** is the dot product of a query and a key, divided by the root of their length. Nothing bounds it. The cell trains a small GPT in FP16 with a learning rate of 0.1, about 30 times too large, so that the scores grow within 150 steps instead of 150,000. Its attention is written out, as in many model files. The second run uses **QK-norm**:
 # each query and key is divided by its root mean square, so a score is at most the root of their length, √32 = 5.7 here.
 
-# %%
-# (two runs)
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.real_models.attention import crash_run, small_gpt
+
+live = {}
+for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
+    live[name] = crash_run(small_gpt(qk_norm=qk_norm, seed=0), precision="fp16", seed=0)
+    print(f"{name}: largest score {live[name].largest_score:,.1f}", end=", ")
+    print("NaN" if live[name].died else f"loss {live[name].final_loss:.2f} nats")
 
 # %% [markdown]
-# Without QK-norm a score passes 65,504, and the loss is NaN. Is FP16 to blame? The figure shows recorded runs, ten seeds each, in FP32 too.
+# Without QK-norm the dot product of a query and a key passes 65,504, and the loss is NaN. Is FP16 to blame? The figure shows recorded runs, ten seeds each, in FP32 too.
 
 # %% tags=["nbval-ignore-output"]
-# (figure)
+from labkit.labs.real_models.recorded import crash_runs
+
+figures.crash_picture(crash_runs(), live=live)
 
 # %% [markdown]
 # In FP32 the run without QK-norm does not crash, but it ends worse than with it, and its scores grow as well. FP16 makes the growth fatal, but does not cause it. The growth belongs to the learning rate, and QK-norm cures it in both formats.
@@ -341,6 +335,24 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 checks.check_head_loss(head_loss)
 
 # %% [markdown]
+# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
+
+# %% [markdown]
+# ## Sitting B: the run
+#
+# *You are here:* **the step of a language model** → Muon beside AdamW → do they train?
+
+# %%
+import torch, torch.nn as nn, torch.nn.functional as F
+from labkit.emulation import emulate_gpu
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.real_models import checks, figures, predictions as guesses, solutions as ours
+from labkit.measuring.efficiency import work_and_memory
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
+from labkit.training.models import SmallGPT
+
+# %% [markdown]
 # ### The step of a language model
 #
 # One step of a GPT combines what lab 05 built apart: autocast, micro-batches, clipping, the scaler and a learning-rate schedule. This step is modelled on published ones. Read it as a reviewer before you go on.
@@ -419,7 +431,7 @@ with emulate_gpu():
 claim(f"{whose(step)} step ends below {entropy:.2f} nats", sum(losses[-5:]) / 5 < entropy)
 
 # %% [markdown]
-# ### Activation checkpointing
+# ### Optional: activation checkpointing
 #
 # The memory of a step is mostly activations that forward keeps for backward. **Activation checkpointing** keeps only the input of each block and runs its forward once more in backward. Does the second forward round as the first did?
 
@@ -447,7 +459,8 @@ print(f"bytes kept: 1/{stored / less:.1f}, FLOP: x {more_flop / flop:.2f}")
 
 # %% [markdown]
 # The gradients are equal to the last bit, because torch restores autocast's state for the second forward. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
-#
+
+# %% [markdown]
 # ### Muon beside AdamW
 #
 # AdamW looks at each weight alone. **Muon** looks at a matrix: it makes all singular values of the momentum matrix about 1 (by five Newton–Schulz iterations, in BF16), so that the step is equally long in each direction. `torch.optim.Muon` takes matrices only. Embeddings, head, biases and norms go to AdamW, so such a run has two optimizers and, in FP16, one scaler.
@@ -503,7 +516,8 @@ for name in ("AdamW", "Muon"):
 # %% [markdown]
 # The momentum mixes gradients of several scales: old ones count up to 32 times too much. So divide by the scale before any optimizer steps. Normalizing does not make loss scaling unnecessary either. Muon lifts the weakest directions of a gradient to full length, and in FP16 these underflow first.
 #
-# One problem remains. `scaler.step` decides for each optimizer alone. The cell starts with a scale of 2²¹, at which some gradients of the trained GPT overflow and others do not.
+# One problem remains. `scaler.step` decides for each optimizer alone. The cell starts with a scale of 2²⁰, at which two biases' gradients of the trained GPT overflow and those of the matrices do not.
+
 
 # %%
 def optimizers(gpt):
@@ -514,13 +528,13 @@ def optimizers(gpt):
 
 
 def moved(step):
-    """Which optimizer's weights move in a step from the scale 2**21."""
-    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=2.0**21)
+    """Which optimizer's weights move in a step from the scale 2**20."""
+    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=2.0**20)
     muon, adamw = optimizers(gpt)
     before = [p.detach().clone() for p in (gpt.blocks[0].qkv.weight, gpt.head.weight)]
     with emulate_gpu():
         with torch.autocast("cpu", dtype=torch.float16):
-            loss = cross_entropy(gpt(batches[0][0]), batches[0][1])
+            loss = cross_entropy(gpt(batches[2][0]), batches[2][1])
         step(gpt, loss, muon, adamw, scaler, 1.0)
     after = gpt.blocks[0].qkv.weight, gpt.head.weight
     return [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
@@ -568,7 +582,7 @@ def joint_step(model, loss, muon, adamw, scaler, limit) -> bool:
 checks.check_joint_step(joint_step)
 
 # %% [markdown]
-# Repeat the step from the scale 2²¹, then train a fresh GPT.
+# Repeat the step from the scale 2²⁰, then train a fresh GPT.
 
 # %%
 both = yours(joint_step, ours.joint_step)
@@ -585,12 +599,47 @@ with emulate_gpu():
 claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
 
 # %% [markdown]
-# ### Optional: a checkpoint in transformers
+# ### Optional: a GAN in 16 bits
 #
-# Most public checkpoints are stored in BF16. The cell saves a tiny Llama in BF16, loads it in two ways, and trains four steps under BF16 autocast with a learning rate of 1e-5. Compare how many weights move.
+# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
 
 # %% tags=["nbval-ignore-output"]
-# (transformers)
+from labkit.labs.real_models.gan import ring, ring_run
+
+run = ring_run(precision="fp16", seed=0)
+print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
+figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
+
+# %% [markdown]
+# The GAN trains in FP16: it finds all eight blobs, and D finds it harder and harder to tell the points apart. The FP32 average finds them too. The BF16 average hardly moves: with decay 0.995 it goes half a percent of the way in each step, and the gap of BF16 is 0.4 to 0.8 % of a number. So keep averages in FP32.
+
+# %% [markdown]
+# ### Do they train in 16 bits?
+#
+# The table shows recorded runs of the three networks, ten seeds each, beside FP32 from the same seed and batches.
+
+# %%
+# (the recorded table comes here)
+
+# %% [markdown]
+# These networks are tiny and their data easy, so the table shows that the mechanisms above do no harm under autocast. It does not show that a large model needs nothing more.
+
+# %% [markdown]
+# ### Optional: a checkpoint in transformers
+#
+# Most public checkpoints are stored in BF16. The cell saves a tiny GPT-2 in BF16, loads it in two ways, and trains four steps under BF16 autocast with a learning rate of 1e-5. Compare how many weights move.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.real_models.library import loaded_run
+
+try:
+    runs = {"by default": loaded_run(), "dtype=torch.float32": loaded_run(torch.float32)}
+except ImportError as missing:
+    print(missing)
+    print("By default 21 % of the weights move, with dtype=torch.float32 all of them.")
+else:
+    for asked, run in runs.items():
+        print(f"{asked}: {run.parameters} weights, {run.moved:.0%} of them moved")
 
 # %% [markdown]
 # transformers 5 loads a checkpoint in the dtype in which it was saved. Autocast, or the Trainer's `bf16=True`, adds no master weights: most updates are rounded away (lab 04). Load with `dtype=torch.float32` if you want to train. For inference BF16 is right.

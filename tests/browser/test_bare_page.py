@@ -26,6 +26,7 @@ from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
 from labkit.labs.quantization.widget_clip_dial import ClipDial
+from labkit.labs.real_models.widget_crash_rig import CrashRig
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.interview.small_bank import small_bank
@@ -134,6 +135,7 @@ BUILT = {
     BlockBench: lambda tmp: BlockBench(),
     CallOrder: lambda tmp: CallOrder(),
     ClipDial: lambda tmp: ClipDial(),
+    CrashRig: lambda tmp: CrashRig(),
     DeviceCard: lambda tmp: DeviceCard(detect()),
     DrillCard: lambda tmp: DrillCard(
         DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 21a3721c3ab64ebb30c1a6467831b42b4fd8c39322495a0e4816757a1d8e9b16
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 8e6ca6c62f79d9fdfc74742a2d3cd7978c0c7f3b1cd364c00e85f1a17e0b2798
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -116,6 +116,7 @@ function render({ model, el }) {
   const verdict = node("p", { class: "cr-verdict" });
   const reading = node("p", {});
   const rows = node("tbody");
+  const asked = node("p", { class: "cr-title" });
   const targets = node("ul", { class: "cr-targets" });
   const key = (name) => node("kbd", {}, name);
   const root = node(
@@ -148,7 +149,7 @@ function render({ model, el }) {
     reading,
     node("table", { class: "cr-table" }, columns("tried", ...COLUMNS), rows),
     node("p", { class: "cr-caption" }, "Emulated on the CPU. A frame is the value in float64, the filled bar what was computed; float64 has QK-norm and the cap too, where they are on. The mark on the error's axis is the limit. Below are a gap of the format and what must stay apart, on one scale: where the gap is longer, neighbours become equal. The column passes is the sum of p (1 - p) times the slope of the cap: near 0, the softmax or the cap lets no gradient through. The mean runs without autocast, as in a model after .half(); the other parts run under autocast."),
-    node("p", { class: "cr-title" }, "Goals: an error of 0.5 % or less, at least 0.1 passes, and no repair that could be left out"),
+    asked,
     targets,
     voice.element
   );
@@ -221,7 +222,7 @@ function render({ model, el }) {
     value.textContent = numbers.value;
     slider.setAttribute("aria-valuetext", numbers.value);
     switches(numbers);
-    values.textContent = `Drawn: ${numbers.values}.`;
+    values.textContent = numbers.drawn;
     drawing.replaceChildren(...bars(numbers), ...gauge(numbers.error), ...scale(numbers.scale));
     drawing.setAttribute("aria-label", numbers.sentence);
     verdict.textContent = numbers.verdict;
@@ -233,6 +234,7 @@ function render({ model, el }) {
       node("th", { scope: "row" }, row.setting),
       ...COLUMNS.map((name) => node("td", {}, row[name]))
     )));
+    asked.textContent = numbers.asked;
     targets.replaceChildren(...numbers.targets.map((target) => node("li", { "data-done": String(target.done) }, node("b", {}, target.done ? "Reached: " : "Goal: "), target.text)));
     voice.say(numbers.spoken);
   }

@@ -38,6 +38,7 @@ function render({ model, el }) {
   const verdict = node("p", { class: "cr-verdict" });
   const reading = node("p", {});
   const rows = node("tbody");
+  const asked = node("p", { class: "cr-title" });
   const targets = node("ul", { class: "cr-targets" });
 
   const key = (name) => node("kbd", {}, name);
@@ -54,8 +55,7 @@ function render({ model, el }) {
       + "the format and what must stay apart, on one scale: where the gap is longer, neighbours become equal. "
       + "The column passes is the sum of p (1 - p) times the slope of the cap: near 0, the softmax or the cap lets no gradient through. "
       + "The mean runs without autocast, as in a model after .half(); the other parts run under autocast."),
-    node("p", { class: "cr-title" }, "Goals: an error of 0.5 % or less, at least 0.1 passes, and no repair that could be left out"),
-    targets, voice.element);
+    asked, targets, voice.element);
 
   root.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.tagName === "SELECT") return;
@@ -130,7 +130,7 @@ function render({ model, el }) {
     value.textContent = numbers.value;
     slider.setAttribute("aria-valuetext", numbers.value);
     switches(numbers);
-    values.textContent = `Drawn: ${numbers.values}.`;
+    values.textContent = numbers.drawn;
     drawing.replaceChildren(...bars(numbers), ...gauge(numbers.error), ...scale(numbers.scale));
     drawing.setAttribute("aria-label", numbers.sentence);
     verdict.textContent = numbers.verdict;
@@ -138,6 +138,7 @@ function render({ model, el }) {
     reading.textContent = numbers.reading;
     rows.replaceChildren(...numbers.rows.map((row) => node("tr", {},
       node("th", { scope: "row" }, row.setting), ...COLUMNS.map((name) => node("td", {}, row[name])))));
+    asked.textContent = numbers.asked;
     targets.replaceChildren(...numbers.targets.map((target) =>
       node("li", { "data-done": String(target.done) }, node("b", {}, target.done ? "Reached: " : "Goal: "), target.text)));
     voice.say(numbers.spoken);

@@ -371,9 +371,13 @@ class CrashRig(AskingWidget):
 
     def _do(self, asked: dict) -> None:
         """Do what the page asks: {seq, part}, {seq, level}, {seq, format_name}, {seq, repair}."""
-        for name in asked.keys() & {"part", "level", "format_name"}:
+        for name in asked.keys() & {"part", "format_name"}:
             setattr(self, name, asked[name])
-        if "repair" in asked:
+        # What was asked before the page drew the new part may be the old one's.
+        part = PARTS[self.part]
+        if "level" in asked:
+            self.level = min(max(asked["level"], part.levels[0]), part.levels[-1])
+        if asked.get("repair") in part.repairs:
             self._switch(asked["repair"])
 
     def _switch(self, repair: str) -> None:
@@ -419,8 +423,14 @@ class CrashRig(AskingWidget):
             f"Repairs: {self._named()}."
         )
         verdict, reading, targets = _verdict(run), self._reading(run), self._targets()
+        drawn = f"Drawn: {part.values}. {_farthest(run)}"
+        asked = (
+            f"An error of {_percent(LIMIT)} or less, at least {PASSING:g} passes where there is a "
+            "softmax, and no repair that could be left out:"
+        )
         told = [
             setting,
+            drawn,
             verdict,
             reading,
             *(
@@ -428,6 +438,7 @@ class CrashRig(AskingWidget):
                 f"{row['error']}{', passes ' * bool(row['passes'])}{row['passes']}."
                 for row in rows
             ),
+            asked,
             *(f"Goal{', reached' * target['done']}: {target['text']}" for target in targets),
         ]
         return {
@@ -440,7 +451,7 @@ class CrashRig(AskingWidget):
             "repairs": [
                 [name, title, name in self.repairs] for name, title in part.repairs.items()
             ],
-            "values": part.values,
+            "drawn": drawn,
             "bars": _bars(run),
             "signed": part.signed,
             "error": {
@@ -456,6 +467,7 @@ class CrashRig(AskingWidget):
             "holds": run.holds,
             "reading": reading,
             "rows": rows,
+            "asked": asked,
             "targets": targets,
             "spoken": f"{part.dial} {self._value()}. {verdict}",
             "sentence": "\n".join(told),
@@ -523,6 +535,17 @@ def _verdict(run: Run) -> str:
     return words
 
 
+def _farthest(run: Run) -> str:
+    """The value that is farthest from its exact one, or the first that is inf or NaN."""
+    place = int((run.computed - run.exact).abs().nan_to_num(math.inf, math.inf).argmax())
+    computed, exact = run.computed[place].item(), run.exact[place].item()
+    return f"Farthest off is value {place + 1}: {_word(computed)} for {exact:.3g}."
+
+
+def _word(x: float) -> str:
+    return "NaN" if math.isnan(x) else f"{x:.3g}"
+
+
 def _bars(run: Run) -> list[dict]:
     """Each value as heights from -1 to 1; a computed value that is not finite has its name."""
     finite = run.computed[run.computed.isfinite()]
@@ -531,7 +554,7 @@ def _bars(run: Run) -> list[dict]:
         {
             "exact": exact / top,
             "computed": computed / top if math.isfinite(computed) else None,
-            "word": "" if math.isfinite(computed) else str(computed).replace("nan", "NaN"),
+            "word": "" if math.isfinite(computed) else _word(computed),
         }
         for exact, computed in zip(run.exact.tolist(), run.computed.tolist(), strict=True)
     ]
