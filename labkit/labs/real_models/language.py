@@ -1,0 +1,223 @@
+"""A GPT trained as GPT-2 is: checks, accumulation, clipping, a schedule, activation checkpointing.
+
+``labkit.training.train`` does the steps. This module refuses tokens that the model cannot take,
+drops activations of the forward pass that can be computed again, and adds up what a run needs.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import cast
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.checkpoint import checkpoint as recomputed
+
+from labkit.base.transformers import import_transformers
+from labkit.measuring import work_and_memory
+from labkit.training import TrainingRun, train
+from labkit.training.batches import IGNORED, Batch
+from labkit.training.models import SmallGPT
+
+
+class GPT2(nn.Module):
+    """transformers' GPT-2 from a local configuration, with random weights and SmallGPT's interface.
+
+    Takes tokens, int64, N x T with T at most ``context``, and gives logits, N x T x vocabulary. All
+    dropout rates are 0. Its head is the embedding of the tokens, transposed.
+
+    Attributes:
+        token: the embedding of the tokens. blocks: a ModuleList.
+
+    Raises:
+        ImportError: transformers is not installed.
+        ValueError: the heads do not divide the width.
+    """
+
+    def __init__(
+        self, vocabulary: int, context: int, width: int = 64, blocks: int = 2, heads: int = 4
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise ValueError(f"{heads} heads cannot share a width of {width}; make it a multiple")
+        library = import_transformers("transformers.models.gpt2.modeling_gpt2")
+        self.context = context
+        self.model = library.GPT2LMHeadModel(
+            library.GPT2Config(
+                vocab_size=vocabulary, n_positions=context, n_embd=width, n_layer=blocks,
+                n_head=heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                bos_token_id=None, eos_token_id=None,
+            )
+        )  # fmt: skip
+
+    @property
+    def token(self) -> nn.Embedding:
+        return self.model.transformer.wte
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        return self.model.transformer.h
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model(input_ids=tokens, use_cache=False).logits
+
+
+def train_language(
+    model: SmallGPT | GPT2,
+    batches: Iterable[Batch],
+    *,
+    optimizer: Optimizer,
+    precision: str = "bf16",
+    epochs: int = 1,
+    schedule: LRScheduler | None = None,
+    max_grad_norm: float | None = 1.0,
+    accumulate: int = 1,
+    checkpoint: bool = False,
+    device: str | torch.device = "cpu",
+    progress: bool = False,
+) -> TrainingRun:
+    """Train a language model in place; a record of each step, as from ``labkit.training.train``.
+
+    The loss of a step is the mean over all real targets of its batches, so ``accumulate`` batches
+    make the same step as one batch of all their rows, up to rounding.
+
+    Args:
+        batches: (tokens, targets), int64, N x T each; -100 in the targets marks what is no target.
+        accumulate: batches to a step.
+        checkpoint: keep only the input of each block for backward, and run the block again there.
+
+    Raises:
+        ValueError: a token or a target that is not in the vocabulary, more tokens than the context
+            holds, a step without a real target; else as ``train``.
+    """
+    with checkpointed(model.blocks) if checkpoint else ExitStack():
+        return train(
+            model,
+            _Checked(model, batches, accumulate),
+            optimizer=optimizer,
+            precision=precision,
+            epochs=epochs,
+            schedule=schedule,
+            max_grad_norm=max_grad_norm,
+            accumulate=accumulate,
+            device=device,
+            progress=progress,
+        )
+
+
+@contextmanager
+def checkpointed(blocks: Iterable[nn.Module]) -> Iterator[None]:
+    """Activation checkpointing inside the block: each module keeps its input for backward alone.
+
+    What the module computed is dropped after its forward pass, and computed again in backward from
+    the same input, random state and autocast settings.
+    """
+    blocks = list(blocks)
+    for block in blocks:
+        block.forward = partial(recomputed, block.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward  # the class's own method is seen again
+
+
+def unigram_entropy(text: str) -> float:
+    """The entropy of the characters' frequencies in nats: the loss of one who knows only these."""
+    shares = [count / len(text) for count in Counter(text).values()]
+    return -sum(share * math.log(share) for share in shares)
+
+
+def training_bytes(
+    model: SmallGPT | GPT2, batch: Batch, *, precision: str = "bf16", checkpoint: bool = False
+) -> dict[str, int]:
+    """The bytes that a step with AdamW holds, by kind: 16 a parameter, and the activations.
+
+    Weights, gradients and both moments are float32, as under autocast. "activations" are what
+    autograd keeps from forward to backward, measured on this batch, 16-bit copies of weights among
+    them. With ``checkpoint`` they are what is kept, and one block's share of the rest: backward
+    holds one block at a time.
+    """
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    _, activations = work_and_memory(model, batch, precision=precision)
+    if checkpoint:
+        with checkpointed(model.blocks):
+            _, kept = work_and_memory(model, batch, precision=precision)
+        activations = kept + (activations - kept) // len(model.blocks)
+    model.zero_grad()
+    return {
+        "weights": 4 * parameters,
+        "gradients": 4 * parameters,
+        "moments": 8 * parameters,
+        "activations": activations,
+    }
+
+
+def zero_table(held: dict[str, int], ranks: int) -> pd.DataFrame:
+    """What each of ``ranks`` devices holds of ``training_bytes`` under ZeRO's stages 0 to 3.
+
+    Stage 1 divides the moments, stage 2 the gradients too, stage 3 the weights too. Activations are
+    each device's own.
+
+    Source: Rajbhandari et al. 2020, arXiv:1910.02054, with torch autocast's float32 weights and
+    gradients in place of 16-bit ones beside masters: both make 16 bytes a parameter.
+    """
+    if ranks < 1:
+        raise ValueError(f"{ranks} devices hold nothing; pass 1 or more")
+    divided = ((), ("moments",), ("moments", "gradients"), ("moments", "gradients", "weights"))
+    rows = [
+        {kind: size / ranks if kind in kinds else size for kind, size in held.items()}
+        for kinds in divided
+    ]
+    table = pd.DataFrame(rows, index=pd.Index(range(4), name="ZeRO stage"))
+    return table.assign(total=table.sum(axis=1)).map(math.ceil)
+
+
+class _Checked:
+    """The batches, each refused unless the model can take it, and each step with a target."""
+
+    def __init__(self, model: SmallGPT | GPT2, batches: Iterable[Batch], accumulate: int) -> None:
+        self.vocabulary, self.context = model.token.num_embeddings, model.context
+        self.batches, self.accumulate = batches, accumulate
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self.batches))
+
+    def __iter__(self) -> Iterator[Batch]:
+        targets_of_step, in_step = 0, 0
+        for tokens, targets in self.batches:
+            real = targets[targets != IGNORED]
+            self._check(tokens, "token")
+            self._check(real, "target")
+            if tokens.ndim != 2 or tokens.shape[1] > self.context:
+                raise ValueError(
+                    f"tokens of shape {' x '.join(map(str, tokens.shape))}: the model takes N x T "
+                    f"with T up to {self.context}. Cut them, or build a longer context"
+                )
+            targets_of_step, in_step = targets_of_step + len(real), in_step + 1
+            if in_step == self.accumulate:
+                _refuse_empty(targets_of_step)
+                targets_of_step, in_step = 0, 0
+            yield tokens, targets
+        if in_step:
+            _refuse_empty(targets_of_step)
+
+    def _check(self, numbers: Tensor, name: str) -> None:
+        wrong = numbers[(numbers < 0) | (numbers >= self.vocabulary)]
+        if len(wrong):
+            raise ValueError(
+                f"{name} {wrong[0].item()} is not one of the model's {self.vocabulary}, which are "
+                f"0 to {self.vocabulary - 1}"
+            )
+
+
+def _refuse_empty(targets: int) -> None:
+    if not targets:
+        raise ValueError(
+            f"all targets of a step are {IGNORED}, so it has no loss: leave out batches of padding"
+        )
