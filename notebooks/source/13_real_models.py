@@ -102,7 +102,12 @@ def positions():
 # %% [markdown]
 # ### Exercise: rotary positions
 #
-# *14 minutes, about 5 lines.* Write `Rotary`, whose forward turns positions (int64, T) into cos and sin of the angles (each float32, T x width/2).
+# *14 minutes, about 5 lines.* Write `Rotary`, a module that turns positions into cosines and sines.
+#
+# - **Input:** an even `width`, and `base`. `forward` gets T positions, int64, from 0 to 131,071 in any order.
+# - **Output:** `(cos, sin)`, each float32, T x width/2. Column i is for the angle position × base^(−2i / width).
+# - **Example:** the angles of `Rotary(4)(torch.tensor([1, 300]))` are [[1, 0.01], [300, 3]].
+# - **Edge cases:** both keep the precision of float32 inside BF16 and FP16 autocast, and after `.to(torch.bfloat16)` or `.half()` of the module.
 
 
 # %% exercise="rotary"
@@ -126,6 +131,21 @@ class Rotary(nn.Module):
 
 # %% check="rotary" points=3
 checks.check_rotary(Rotary)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Print `(a @ b).dtype` and `(a * b).dtype` of two float32 tensors inside autocast. What does `.to(torch.bfloat16)` convert: Python floats, attributes, buffers, parameters?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take width 4 and the positions 0, 1 and 257. The inverse frequencies are 1 and 0.01. Where would 257 become 256, and 0.01 become 0.01001?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `__init__` keeps `self.width` and `self.base`, two Python numbers. In `forward`: `even = torch.arange(0, self.width, 2, dtype=..., device=...)`,
+# `inverse = self.base ** (...)`, then `angles = positions.float()[:, None] ... inverse`.
+# </details>
 
 # %% [markdown]
 # Paint once more under BF16 autocast, now with the angles of `Rotary`.
@@ -216,7 +236,12 @@ print(f"both masks: {trained.accuracy:.0%} right")
 # %% [markdown]
 # ### Exercise: the mean over real tokens
 #
-# *8 minutes, optional, about 3 lines.* Write `pooled(hidden, mask)`: the mean of each row's real tokens, N x width float32, from hidden (N x T x width, 16 bits) and mask (N x T, bool).
+# *8 minutes, optional, about 3 lines.* Write `pooled`, the mean of each row's real tokens.
+#
+# - **Input:** `hidden`, N x T x width in BF16 or FP16; `mask`, N x T bool, True at the real tokens. They may stand anywhere in a row.
+# - **Output:** N x width, with the dtype and the precision of float32.
+# - **Example:** the numbers 1, 3 and 100 with the mask True, True, False: 2.
+# - **Edge cases:** a row of more than 256 tokens, a sum above 65504, a row without real tokens (its mean is 0), NaN in the padding. The call stands inside autocast or outside.
 
 
 # %% exercise="pooled"
@@ -230,6 +255,20 @@ def pooled(hidden, mask):
 
 # %% check="pooled" points=0
 checks.check_pooled(pooled)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Sum, count and quotient: which of the three is in 16 bits? What is NaN × 0?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take one row of 2,049 tokens of value 40 in FP16, and one row without real tokens.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `kept = hidden.float().masked_fill(..., 0)`, then `kept.sum(dim=1) / mask.sum(...).clamp(min=...)`.
+# </details>
 
 # %% [markdown]
 # ### Attention scores that grow
@@ -302,7 +341,13 @@ rig
 # %% [markdown]
 # ### Exercise: attention with QK-norm
 #
-# *8 minutes, optional, about 4 lines.* Write `attend(q, k, v, q_gain, k_gain)`: RMS norm of q and k over each head (times their gains), then fused causal attention.
+# *8 minutes, optional, about 4 lines.* Write `attend`, causal attention with QK-norm.
+#
+# - **Input:** `q`, `k`, `v`, each N x heads x T x width in BF16 or FP16, inside autocast; `q_gain` and `k_gain`, float32 (width).
+# - **Output:** N x heads x T x width. Divide each query and key by the square root of (1e-6 + the mean of its width squares), multiply by its gain, and attend with
+#   scores divided by sqrt(width).
+# - **Example:** before the gain, the query [3, 4] becomes [3, 4] / sqrt(12.5), about [0.85, 1.13].
+# - **Edge cases:** queries of 300, and a query of zeros.
 
 
 # %% exercise="attend"
@@ -319,9 +364,29 @@ def attend(q, k, v, q_gain, k_gain):
 checks.check_attend(attend)
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which dtype has `x * x` for an FP16 x inside the block? What do you divide a query of zeros by?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `F.rms_norm(x, normalized_shape, weight, eps)`: for a head of width 2, what is `normalized_shape`?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `q = F.rms_norm(q.float(), q.shape[...], ..., eps=...)`, the same for k, then `F.scaled_dot_product_attention` with both in `v.dtype`.
+# </details>
+
+# %% [markdown]
 # ### Exercise: the loss of a capped head
 #
-# *8 minutes, optional, about 5 lines.* Write `head_loss(logits, targets, cap, z)`: with capped = cap * tanh(logits / cap), the mean cross-entropy over targets that are not -100, plus z times the mean of (log Z)**2 over the same rows.
+# *8 minutes, optional, about 5 lines.* Write `head_loss`, the loss of a head with a soft cap and a **z-loss**, which keeps log Z near 0.
+#
+# - **Input:** `logits`, M x V in BF16, FP16 or FP32; `targets`, M int64, −100 where a row has none.
+# - **Output:** a scalar tensor. With capped = cap × tanh(logits / cap) and Z the sum of exp(capped) over a row: the mean cross-entropy of `capped`
+#   plus z × the mean of (log Z)². Both means are over the rows with a target, in float32, and gradients reach the logits.
+# - **Example:** logits [[0, 0]], target 0, z = 0.1: log 2 + 0.1 × (log 2)² = 0.741.
+# - **Edge cases:** logits around 200, also with cap = 100. The call stands inside autocast or outside.
 
 
 # %% exercise="head-loss"
@@ -336,6 +401,20 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 
 # %% check="head-loss" points=0
 checks.check_head_loss(head_loss)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Is `tanh` on a list of autocast? Over which rows is the mean of (log Z)² taken?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take two rows with V = 2, one of them with the target −100. Which rows does `F.cross_entropy` leave out, and which does `logsumexp`?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `capped = cap * torch.tanh(... / cap)`, `log_z = capped.logsumexp(dim=-1)[...]`, then `F.cross_entropy(capped, targets) + z * ...`.
+# </details>
 
 # %% [markdown]
 # **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
@@ -381,7 +460,14 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 #
 # ### Exercise: one step of a language model
 #
-# *18 minutes, about 14 lines.* Write `language_step`: one FP16 step over a list of (tokens, targets), whose loss is the mean over all targets that are not -100, clipped to `limit`, with a schedule that moves only with the optimizer; return the loss.
+# *18 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
+#
+# - **Input:** `group`, a list of (tokens, targets), each N x T. −100 is no target. Rows and targets differ in number. The scaler is enabled.
+# - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`.
+# - **Schedule:** `scheduler.step()` follows a step that was taken, never a skipped one.
+# - **Memory:** run each micro-batch's backward before the next one's forward.
+# - **Example:** 3 targets of loss 1 in one micro-batch and 1 of loss 5 in the next: 2.
+# - **Edge cases:** a micro-batch without targets; an overflow (return the loss all the same); a scale that grows after a good step.
 
 
 # %% exercise="language-step"
@@ -410,6 +496,21 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device) -> 
 
 # %% check="language-step" points=3
 checks.check_language_step(language_step)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# The loss is a mean over how many targets, and when do you know this number? What does the scale do when a step was skipped, and what when it was taken?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Two micro-batches have 1 and 3 targets with the losses 5 and 1, 1, 1. `5 / 4 + 3 / 4` is 2. What is divided by 4 here?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `count = sum(... for _, targets in group)`; for each micro-batch the forward, `F.cross_entropy(..., reduction="sum") / count`, and backward of the scaled loss. Then
+# unscale, clip, step, `before = scaler.get_scale()`, update, and `if scaler.get_scale() ... before: scheduler.step()`.
+# </details>
 
 # %% [markdown]
 # The cell trains a fresh GPT, from a scale that is too large, in micro-batches of which the second has 32 tokens of padding in each row. The loss must fall below the entropy of single characters.
@@ -559,7 +660,13 @@ print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
 #
-# *14 minutes, about 9 lines.* Write `joint_step`: backward of `loss` through the scaler, all gradients clipped together to `limit`, then both optimizers step or neither; return whether they stepped.
+# *14 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
+#
+# - **Input:** `loss`, not scaled; `muon`, which has some matrices of `model`, and `adamw`, which has all other parameters (in the check sometimes an SGD). `.grad` may
+#   hold old gradients.
+# - **Output:** True if both stepped, False if neither did. Clip *all* gradients together to the norm `limit`.
+# - **Example:** Muon's gradients have norm 3, AdamW's 4, the limit is 1: all are divided by 5.
+# - **Edge cases:** if any gradient overflows, no weight moves and the scale halves. The loss may be finite all the same. The scale may also grow.
 
 
 # %% exercise="joint-step"
@@ -583,6 +690,21 @@ def joint_step(model, loss, muon, adamw, scaler, limit) -> bool:
 
 # %% check="joint-step" points=3
 checks.check_joint_step(joint_step)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# After `unscale_`, what is the norm of all gradients if one of them is inf? What does `unscale_` note for `update`?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take two scalar parameters, one for each optimizer, and one gradient of inf. Which calls must run, and which must not?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Empty both gradients, backward of the scaled loss, `unscale_` for both, `norm = nn.utils.clip_grad_norm_(model.parameters(), ...)`,
+# `if norm....: ` step both; `update` after the `if`, in either case.
+# </details>
 
 # %% [markdown]
 # Repeat the step from the scale 2²⁰, then train a fresh GPT.

@@ -164,7 +164,9 @@ def _others(logits, targets, cap, z, dtype):
         low = cap * torch.tanh(logits.to(dtype) / cap)
         low_z = low.double().logsumexp(dim=-1)[kept].square().mean()
         how = f"tanh and the cap are computed in {name_of(dtype)}", "unlisted-ops-run-in-fp32"
-        others[how] = F.cross_entropy(low.double(), targets) + z * low_z
+        # Of 16-bit logits, CUDA's cross_entropy rounds the log-softmax to 16 bits too.
+        log_p = low.float().log_softmax(dim=-1).to(dtype).double()
+        others[how] = F.nll_loss(log_p, targets) + z * low_z
     return {how: other.item() for how, other in others.items()}
 
 
