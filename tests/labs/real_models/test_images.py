@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from labkit.labs.real_models.images import batch_norm_dtypes, image_model, train_images
-from labkit.measuring import verdict
 from labkit.training import evaluate
 from labkit.training.data import batches, digits
 from labkit.training.models import SmallCNN, SmallResNet
@@ -34,7 +33,7 @@ def test_models_come_by_name_and_an_unknown_name_shows_the_list():
     resnet = image_model("resnet", channels=3, classes=5)
     assert type(resnet) is SmallResNet
     assert resnet(torch.zeros(2, 3, 32, 32)).shape == (2, 5)
-    with pytest.raises(ValueError, match="'resnet50'.*'cnn', 'resnet'"):
+    with pytest.raises(ValueError, match=r"'resnet50'.*'cnn', 'resnet'"):
         image_model("resnet50")
 
 
@@ -48,9 +47,6 @@ def test_batch_norm_takes_and_gives_16_bits_and_keeps_float32(data, precision):
     kept = dtypes[["weight", "running_mean", "running_var"]]
     assert set(kept.to_numpy().flat) == {"float32"}
     assert model.training and not model.blocks[0].body[1]._forward_hooks
-    assert all(
-        (b == b.new_tensor(b.ndim and 0)).all() for b in [model.blocks[0].body[1].running_mean]
-    )
 
 
 def test_statistics_stay_float32_and_move_in_a_run_in_fp16(data):
@@ -122,4 +118,3 @@ def test_fp16_reads_digits_as_well_as_float32(data):
     }
     assert min(found.values()) > 0.93
     assert found["fp16"] > found["fp32"] - 0.04
-    assert verdict([0.0, 0.0], 0.02).answer == "equivalent"

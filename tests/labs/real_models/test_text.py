@@ -135,24 +135,26 @@ def test_the_mask_s_number_is_the_least_of_the_scores_dtype(monkeypatch):
     assert seen == [(torch.float32, torch.finfo(torch.float32).min)]
 
 
-@pytest.mark.parametrize("dtype", [None, *SIXTEEN])
-def test_layer_norm_and_softmax_compute_in_float32_under_autocast(trained, dtype):
-    seen = {}
-    hooks = [
-        module.register_forward_hook(lambda _, x, y, name=name: seen.update({name: y.dtype}))
-        for name, module in trained.model.named_modules()
-        if isinstance(module, torch.nn.LayerNorm | torch.nn.Linear)
-    ]
-    with emulate_gpu(), torch.no_grad():
-        enabled = dtype is not None
-        with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=enabled):
-            trained.model(trained.test.tokens[:4])
-            assert torch.ones(2, 2).to(dtype).softmax(dim=-1).dtype is torch.float32 or not dtype
-    for hook in hooks:
-        hook.remove()
+@pytest.mark.parametrize("dtype", SIXTEEN)
+def test_layer_norm_and_softmax_compute_in_float32_under_autocast(trained, monkeypatch, dtype):
+    seen, softmaxes = {}, []
+    whole = torch.Tensor.softmax
+
+    def watched(scores, dim):
+        softmaxes.append((scores.dtype, whole(scores, dim).dtype))
+        return whole(scores, dim)
+
+    monkeypatch.setattr(torch.Tensor, "softmax", watched)
+    model = TextClassifier(trained.tokenizer.size, attend=eager_attention)
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.LayerNorm | torch.nn.Linear):
+            module.register_forward_hook(lambda _, x, y, name=name: seen.update({name: y.dtype}))
+    with emulate_gpu(), torch.no_grad(), torch.autocast("cpu", dtype=dtype):
+        model(trained.test.tokens[:4])
     norms = {name for name in seen if name.endswith("norm")}
     assert len(norms) == 5 and {seen[name] for name in norms} == {torch.float32}
-    assert {seen[name] for name in seen.keys() - norms} == {dtype or torch.float32}
+    assert {seen[name] for name in seen.keys() - norms} == {dtype}
+    assert softmaxes == [(torch.float32, torch.float32)] * 2
 
 
 @pytest.mark.parametrize("attend", [eager_attention, fused_attention])
