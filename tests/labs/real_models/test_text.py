@@ -10,12 +10,12 @@ from labkit.labs.real_models.text import (
     PAD,
     START,
     UNKNOWN,
-    SpeechBatches,
     TextClassifier,
     WordTokenizer,
     collate,
     eager_attention,
     fused_attention,
+    speech_batches,
     speeches,
     trained_classifier,
 )
@@ -81,7 +81,7 @@ def test_texts_without_their_labels_are_refused():
 
 def test_each_text_comes_once_an_epoch_and_in_another_order():
     texts = [chr(97 + i) for i in range(7)]
-    loader = SpeechBatches(texts, torch.arange(7) % 3, WordTokenizer(tuple(texts)), 3, seed=1)
+    loader = speech_batches(texts, torch.arange(7) % 3, WordTokenizer(tuple(texts)), 3, seed=1)
     epochs = [[row for batch in loader for row in batch["tokens"][:, 1].tolist()] for _ in (0, 1)]
     assert len(loader) == 3
     assert [sorted(epoch) for epoch in epochs] == [list(range(3, 10))] * 2
