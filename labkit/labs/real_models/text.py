@@ -158,7 +158,7 @@ def speech_batches(
     *,
     seed: int = 0,
 ) -> DataLoader:
-    """Padded batches by name for ``train``, each text once an epoch, in another order each epoch."""
+    """Padded batches for ``train``, each text once an epoch, in another order each epoch."""
 
     def padded(rows: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
         these, their_labels = zip(*rows, strict=True)
@@ -181,7 +181,8 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     The mask's number is the least of the scores' own dtype. With -inf a row without a real token
     would be 0 / 0; with the least number it is the mean of all values.
     """
-    scores = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+    # Divided before the matmul, whose 16-bit result is the first that can overflow.
+    scores = (q / math.sqrt(q.shape[-1]) @ k.mT).float()
     scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1).to(v.dtype) @ v
 

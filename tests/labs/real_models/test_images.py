@@ -78,7 +78,7 @@ def test_channels_last_reaches_the_convolutions_and_changes_no_result(data):
     assert all(x.is_contiguous(**last) and not x.is_contiguous() for pair in seen for x in pair)
     assert block.body[0].weight.is_contiguous(**last)
     for one, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.allclose(one, other, atol=1e-4)
+        assert torch.allclose(one, other, atol=1e-3)  # sums in another order, three steps
 
 
 def test_images_of_several_channels_are_put_in_order():
