@@ -14,8 +14,8 @@ from torch import Tensor
 
 from labkit.training.data import Vocabulary, character_batches, characters, shakespeare
 from labkit.training.loop import cross_entropy
-from labkit.training.precision import active, precision_named
 from labkit.training.models import Block, SmallGPT
+from labkit.training.precision import active, precision_named
 
 
 class EagerBlock(Block):

@@ -156,9 +156,7 @@ class MovingAverage:
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Go ``1 - decay`` of the way to the model's parameters."""
-        for average, parameter in zip(
-            self.model.parameters(), model.parameters(), strict=True
-        ):
+        for average, parameter in zip(self.model.parameters(), model.parameters(), strict=True):
             average.lerp_(parameter.to(average.dtype), 1 - self.decay)
         for kept, buffer in zip(self.model.buffers(), model.buffers(), strict=True):
             kept.copy_(buffer)
