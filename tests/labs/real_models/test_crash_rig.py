@@ -10,15 +10,8 @@ import pytest
 import torch
 from traitlets import TraitError
 
-from labkit.labs.real_models.widget_crash_rig import (
-    LIMIT,
-    PARTS,
-    CrashRig,
-    Run,
-    _head,
-    _query_and_keys,
-    _tokens,
-)
+from labkit.labs.real_models.parts import LIMIT, PARTS, Run, _head, _query_and_keys, _tokens
+from labkit.labs.real_models.widget_crash_rig import CrashRig
 
 NUMPY = {"BF16": ml_dtypes.bfloat16, "FP16": np.float16}
 TORCH = {"BF16": torch.bfloat16, "FP16": torch.float16}
