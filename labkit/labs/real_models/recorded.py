@@ -5,7 +5,10 @@ data/emulated/real_models.json says with what and when; record_real_models.py be
 
 import json
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
+
+import pandas as pd
 
 from labkit.base.paths import DATA
 from labkit.labs.real_models.attention import CrashRun
@@ -53,14 +56,14 @@ class RingRecord:
     std: tuple[float, float]
 
 
-def crash_runs() -> dict[str, tuple[CrashRun, ...]]:
-    """Runs of ``crash_run`` by arm, one a seed.
+def crash_runs(seed: int = 0) -> dict[str, CrashRun]:
+    """The runs of ``crash_run`` from one of ten seeds, by arm.
 
     Arms: "fp16", "fp16 QK-norm", "fp32", "fp32 QK-norm" at a learning rate of 0.1, and "fp16 at
     0.03" without QK-norm.
     """
     return {
-        arm: tuple(CrashRun(**run | {"losses": tuple(run["losses"])}) for run in runs)
+        arm: CrashRun(**runs[seed] | {"losses": tuple(runs[seed]["losses"])})
         for arm, runs in _record()["crash"].items()
     }
 
@@ -73,6 +76,28 @@ def accuracies(data: str) -> Accuracies:
         control=tuple(record["control"]),
         samples=record["samples"],
     )
+
+
+def precision_table() -> pd.DataFrame:
+    """Means over ten seeds by precision, and lab 06's verdict on each beside FP32.
+
+    Rows: the accuracies of the ResNet and of the text classifier; of the GAN how many of the eight
+    blobs the generator's float32 average finds, which has no verdict.
+    """
+    names = {"digits": "ResNet: digits read", "speeches": "classifier: speeches told"}
+    rows = {}
+    for data, name in names.items():
+        found = accuracies(data)
+        rows[name] = {
+            precision: f"{fmean(each):.3f}"
+            + (f", {found.verdict(precision).answer}" if precision != "fp32" else "")
+            for precision, each in found.by_precision.items()
+        }
+    rows["GAN: blobs found, of 8"] = {
+        precision: f"{fmean(run.blobs['float32'] for run in runs):.1f}"
+        for precision, runs in ring_runs().items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def changed_without_mask() -> tuple[float, ...]:

@@ -1,5 +1,8 @@
 """transformers trains what it loads, and it loads a BF16 checkpoint as BF16."""
 
+import sys
+
+import pytest
 import torch
 
 from labkit.base.transformers import import_transformers
@@ -47,3 +50,10 @@ def test_gpt2_is_built_from_its_configuration_alone():
         later[:, 20:] = 0
         assert logits.shape == (2, 32, 68)
         assert torch.allclose(model(later)[:, :20], logits[:, :20], atol=1e-5)
+
+
+def test_without_transformers_one_hears_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    for call in (loaded_run, lambda: GPT2(68, 32)):
+        with pytest.raises(ImportError, match="pip install transformers"):
+            call()
