@@ -106,9 +106,7 @@ class CrashRig(AskingWidget):
         level, format_name = PARTS[self.part].goal
         if self.level < level or self.format_name != format_name or not run.holds:
             return
-        if self.part not in self.reached and not any(
-            self._run(self.repairs - {repair}).holds for repair in self.repairs
-        ):
+        if not any(self._run(self.repairs - {repair}).holds for repair in self.repairs):
             self.set_trait("reached", self.reached | {self.part: self._named()})
 
     def _named(self) -> str:
