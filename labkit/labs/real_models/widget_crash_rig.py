@@ -36,7 +36,7 @@ class CrashRig(AskingWidget):
     >>> rig = CrashRig()
     >>> rig.level, rig.repairs = 12, {"fused"}
     >>> print(rig.describe().splitlines()[0])
-    attention in BF16, largest score before repairs 4,096. Repairs: fused.
+    attention in BF16, largest score before repairs 4,096. Repairs: fused attention.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -136,8 +136,8 @@ class CrashRig(AskingWidget):
         verdict, reading, targets = _verdict(run), self._reading(run), self._targets()
         drawn = f"Drawn: {part.values}. {_farthest(run)}"
         asked = (
-            f"An error of {_percent(LIMIT)} or less, at least {PASSING:g} passes where there is a "
-            "softmax, and no repair that could be left out:"
+            f"Reach each setting with an error of at most {_percent(LIMIT)}, a gradient that passes "
+            f"the softmax ({PASSING:g} or more), and no repair that could be left out:"
         )
         told = [
             setting,
