@@ -136,8 +136,8 @@ class CrashRig(AskingWidget):
         verdict, reading, targets = _verdict(run), self._reading(run), self._targets()
         drawn = f"Drawn: {part.values}. {_farthest(run)}"
         asked = (
-            f"Reach each setting with an error of at most {_percent(LIMIT)}, a gradient that passes "
-            f"the softmax ({PASSING:g} or more), and no repair that could be left out:"
+            f"Reach each setting with an error of at most {_percent(LIMIT)}, a gradient that "
+            f"passes the softmax ({PASSING:g} or more), and no repair that could be left out:"
         )
         told = [
             setting,
