@@ -47,8 +47,8 @@ pd.DataFrame(peaks, index=gpus).map(lambda peak: "none" if math.isnan(peak) else
 # The peak doubles from BF16 to FP8, and again to FP4. An FP8 operand also takes half the bytes of a BF16 operand, in memory and between GPUs. Training
 # memory shrinks less: master weights, gradients and Adam's moments keep their 16 bytes a parameter.
 #
-# FP8 needs Hopper, Ada, MI300 or later; matmuls in MX formats need Blackwell or MI350, and those in NVFP4 need Blackwell. This lab runs on the CPU. It rounds to each format exactly as an NVIDIA GPU would, but a GPU
-# may add in another order and precision.
+# Among NVIDIA's and AMD's GPUs, FP8 needs Hopper, Ada, MI300 or later; matmuls in MX formats need Blackwell, MI350 or later, and those in NVFP4 need Blackwell or later. This lab runs on the CPU. It rounds to each format as an NVIDIA GPU does, but a GPU's
+# kernel may scale, and add, in another order and precision.
 #
 # The cell rounds both operands, input and weight, of the eight linear layers in the trained GPT's blocks to E4M3, and measures bits a character on unseen text.
 
@@ -135,9 +135,9 @@ for name, call in calls.items():
 
 # %% [markdown]
 # `+` and `sum` are missing, and on a CPU `@` rounds its result to FP8. In torch 2.13 a value that is too large saturates in E4M3, where even inf becomes 448, and becomes inf in E5M2. Other
-# versions and libraries differ, so labkit's casts require `overflow=`.
+# versions and libraries differ, so labkit's scaled casts require `overflow=`.
 #
-# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 values, called *codes* here, and then multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
+# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 values, called *codes* here, and, with one scale a tensor, multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
 # Transformer Engine calls the reciprocal the *scale*, and so does this lab: codes = x × scale, descale = 1 / scale.
 #
 # ### Exercise: to FP8
@@ -183,9 +183,11 @@ check_to_fp8(to_fp8)
 # The cell casts the gradient at the output of one layer of the trained GPT, without a scale and with one.
 
 # %%
+cast = yours(to_fp8, ours.to_fp8)
+
+# %%
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 
-cast = yours(to_fp8, ours.to_fp8)
 activation, gradient = layer_tensors()  # 2,048 characters x 64 and x 256
 codes, descale = cast(gradient, torch.float8_e4m3fn)
 plain = gradient.to(torch.float8_e4m3fn).float()
@@ -231,11 +233,10 @@ figures.wrong_scale_picture(gradient)
 #
 # The FP8 units of Hopper and Ada want both operands contiguous along the summed axis, so CUDA's `scaled_mm` takes a row-major and a column-major matrix. `scaled_matmul` below takes two row-major
 # matrices and passes the second as `.t()`, a column-major view. For the gradients some operands must be transposed first. `.t()` alone moves no bytes: add `.contiguous()`. A CPU takes
-# any layout, but inside `as_on_cuda()` it raises CUDA's errors.
+# any layout, but inside `as_on_cuda()` it refuses what CUDA refuses.
 
 # %%
 import torch.nn.functional as F
-from labkit.emulation import as_on_cuda
 
 
 def scaled_matmul(a, b):
@@ -246,6 +247,9 @@ def scaled_matmul(a, b):
         a_codes, b_codes.t(), a_descale, one, b_descale, one, output_dtype=torch.float32
     )
 
+
+# %%
+from labkit.emulation import as_on_cuda
 
 codes, descale = cast(torch.ones(32, 64), torch.float8_e4m3fn)
 try:
@@ -262,7 +266,7 @@ except RuntimeError as error:
 #
 # - **Input:** `x` of shape (N, K), `w` of shape (M, K) and, in `backward`, the gradient `g` of shape (N, M): all float32, with N, K and M multiples of 16.
 # - **Output:** `forward` returns `x @ w.T`; `backward` returns the gradients of `x`, `g @ w`, and of `w`, `g.T @ x`. All are float32.
-# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe of lab 02), each with `cast`, which is your `to_fp8`. Every matmul goes through `scaled_matmul`.
+# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe), each with `cast`, which is your `to_fp8`. Every matmul goes through `scaled_matmul`.
 # - The check applies CUDA's layout rules: the codes that you pass to `scaled_matmul` are row-major, that is contiguous.
 # - **Example:** for 16 × 16 matrices, x of ones, w of twos and g of threes, `y` is 32, the gradient of x is 96 and that of w is 48 everywhere.
 
@@ -425,8 +429,8 @@ for name, errors in {"after each product": each, "after 32 products": many}.item
 figures.accumulator_picture(each, many)
 
 # %% [markdown]
-# Promotion every 128 products cuts the error about 100-fold in the first model and 24-fold in the second. How the hardware adds is
-# not published, so 128 cannot be derived here. In DeepSeek's experiments it was the shortest interval that costs little time.
+# Promotion every 128 products cuts the error about 100-fold in the first model and 24-fold in the second. NVIDIA does not say how
+# the units add, and DeepSeek's description leaves open whether the running sum is cut with the products, which decides between the two curves. So 128 cannot be derived here; in DeepSeek's experiments it was the shortest interval that costs little time.
 #
 # **Stop here** if you like. Sitting B, on blocks and four bits, begins with a cell of its own.
 #
@@ -436,6 +440,7 @@ figures.accumulator_picture(each, many)
 
 # %%
 import torch
+from labkit.formats import E2M1, E4M3, mx, nvfp4, quantize, scaled
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.fp8_and_fp4 import predictions as guesses, solutions as ours
 from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, check_recipe
@@ -457,7 +462,6 @@ BlockBench()
 
 # %%
 import pandas as pd
-from labkit.formats import E2M1, E4M3, mx, nvfp4, scaled
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 
 activation, gradient = layer_tensors()
@@ -484,7 +488,7 @@ pd.DataFrame(rows, index=["bits a value", "became 0", "SQNR, dB"]).T
 #
 # ### MX: a power of two for 32 values
 #
-# The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three rules choose it from the block's
+# The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three common rules choose it from the block's
 # largest magnitude, *amax*. For amax = 3.9 in E4M3:
 #
 # - **floor**, the specification's: 3.9 lies in 2¹ to 2² and 448 in 2⁸ to 2⁹, so the scale is 2⁻⁷. 3.9 / 2⁻⁷ is 499 and clips to 448, an error of 10 %.
@@ -564,10 +568,8 @@ print(f"without the tensor's scale: {(without == 0).double().mean():.1%} of the 
 # %% [markdown]
 # `fp4(x)` rounds float32 values to E2M1. The values stay in float32; magnitudes above 6 become ±6.
 
+
 # %%
-from labkit.formats import E2M1, quantize
-
-
 def fp4(x):
     return quantize(x, E2M1, saturate=True)
 
@@ -750,7 +752,7 @@ gaps_picture()
 mechanisms_table()
 
 # %% [markdown]
-# In these runs one scale a tensor rescues E4M3, and FP8 then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage.
+# In these runs one scale a tensor rescues E4M3, and FP8 with one scale then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage.
 # Without scales, E5M2 gradients end even higher than E4M3's; this lab does not explain why. None of this
 # refutes NVIDIA's NVFP4 run (12 B parameters, 10 trillion tokens): small errors of one sign add up over a long run, and large models have larger outliers.
 #
@@ -808,7 +810,7 @@ check_recipe(recipe)
 # | stack | formats and scales |
 # |---|---|
 # | torchao `float8` | `rowwise`: E4M3 for all operands, a scale 2ᵏ a row; `tensorwise` (default): one scale a tensor, hybrid; MXFP8 and NVFP4 are prototypes |
-# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `output`, and with `auto_filter_small_kn` small ones |
+# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `lm_head`, and with `auto_filter_small_kn` small ones |
 # | Transformer Engine | `DelayedScaling` and `Float8CurrentScaling` (hybrid), `Float8BlockScaling`, `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
 # | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and the attention operators stay wider |
 # | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
@@ -864,7 +866,7 @@ for name, (bits_a_value, store) in formats.items():
 pd.DataFrame(ledger, index=["kB of weights", "bits a character", "ms a token, 8 B"]).T
 
 # %% [markdown]
-# The GPT was not trained for four bits. Lab 09 rounds such weights better, and wins back by fine-tuning what rounding lost.
+# The GPT was not trained for four bits. Lab 09 rounds such weights better, and trains adapters on a four-bit base.
 #
 # ### Say it
 #
@@ -881,7 +883,7 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Micikevicius et al., arXiv:2209.05433 (FP8). OCP, *Microscaling Formats (MX) v1.0*. DeepSeek-AI, arXiv:2412.19437, section 3.3. NVIDIA, arXiv:2509.25149 (NVFP4). Mishra et al.,
+# **Sources.** Micikevicius et al., arXiv:2209.05433 (FP8). OCP, *Microscaling Formats (MX) v1.0*. DeepSeek-AI, arXiv:2412.19437, sections 3.3 and 3.5.2. NVIDIA, arXiv:2509.25149 (NVFP4). Mishra et al.,
 # arXiv:2506.08027 (MXFP8). Tseng et al., arXiv:2502.20586 (MXFP4 with stochastic rounding and RHT). Transformer Engine 2.15, `common.recipe`. torchao 0.18, `torchao.float8`. TorchTitan, `docs/float8.md`. Peaks: data/gpus.csv.
 #
 # **Next.** [Lab 09: quantization, and fine-tuning in four bits](09_quantization.ipynb).

@@ -190,7 +190,7 @@ def product():
 
 # %% [markdown]
 # The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
-# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+# A product of a uint8 code and an int8 code from −127 to 127 is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
 # on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.
 
 # %% [markdown]
@@ -321,8 +321,8 @@ for brightness in (1, 2, 5):
 #
 # ### Outliers, with and without
 #
-# **W8A8** means INT8 weights and INT8 activations. In large language models this can
-# fail: a few channels of the activations are tens of times larger than the others (Dettmers et al., LLM.int8()), and a shared scale leaves few codes to the rest. **SmoothQuant** divides each such channel by a number and multiplies the matching column of the next weight by the same number.
+# **W8A8** means 8-bit weights and activations, here INT8. In large language models this can
+# fail: a few channels of the activations are 20 to 100 times larger than most others (LLM.int8(), SmoothQuant), and a shared scale leaves few codes to the rest. **SmoothQuant** divides each such channel by a number and multiplies the matching column of the next weight by the same number.
 #
 # The cell measures W8A8, with one scale for each row of a weight and one for each activation tensor, measured on each batch, on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
 # 30, and the next layer's columns divided by 30, which changes nothing in FP32.
@@ -340,7 +340,7 @@ for name, model in networks.items():
     print(f"{name:11} FP32 {fp32:.3f}   W8A8 {int8:.3f} bits a character")
 
 # %% [markdown]
-# As trained, W8A8 costs about 0.001 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
+# As trained, W8A8 costs about 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
 #
 # ### Exercise: smooth
 #
@@ -491,7 +491,7 @@ def accuracy():
 
 
 # %% [markdown]
-# It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
+# It rises, here from about 270 to 320 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
 # does not prove that every part of a network learns.
 
 # %% [markdown]
@@ -877,10 +877,10 @@ else:
 # %% [markdown]
 # ### Quantization in 2026
 #
-# - **Few users:** decoding a token reads all weights, so memory bandwidth limits the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
+# - **Few users:** decoding a token reads every weight that it uses, so memory bandwidth limits the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
 # - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 since Ada and Hopper, NVFP4 or MXFP4 on Blackwell (lab 08).
 # - **Long contexts:** storing the KV cache in FP8 instead of BF16 halves its bytes.
-# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was fine-tuned with its MoE weights rounded to INT4 in the forward pass (QAT).
+# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was post-trained with its MoE weights rounded to INT4 in the forward pass (QAT).
 #
 # ### Say it
 #

@@ -81,7 +81,7 @@ def poorer(value, *, any_numbers: bool) -> Iterator[object]:
         return
     elif type(value) is float and math.isfinite(value):
         yield math.nan
-    elif isinstance(value, torch.Tensor) and value.is_floating_point() and value.isfinite().any():
+    elif isinstance(value, torch.Tensor) and value.is_floating_point() and value.float().isfinite().any():
         yield torch.full_like(value.float(), math.nan).to(value.dtype)
 
 
