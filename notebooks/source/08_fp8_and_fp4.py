@@ -142,7 +142,7 @@ for name, call in calls.items():
 #
 # ### Exercise: to FP8
 #
-# *8 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale.
+# *7 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale.
 #
 # - **Input:** `x`, a float32 or bfloat16 tensor of any shape without inf and NaN; `dtype` is `torch.float8_e4m3fn` or `torch.float8_e5m2`.
 # - **Output:** the pair `(codes, descale)`. `codes` has the shape of `x` and the given dtype. `descale` is a float32 tensor with one value, and
@@ -262,7 +262,7 @@ except RuntimeError as error:
 # %% [markdown]
 # ### Exercise: the FP8 matmul
 #
-# *20 minutes, about 8 lines.* Write `Fp8Matmul`, an `autograd.Function` for `x @ w.T` whose three matmuls run in FP8 with one scale a tensor.
+# *18 minutes, about 8 lines.* Write `Fp8Matmul`, an `autograd.Function` for `x @ w.T` whose three matmuls run in FP8 with one scale a tensor.
 #
 # - **Input:** `x` of shape (N, K), `w` of shape (M, K) and, in `backward`, the gradient `g` of shape (N, M): all float32, with N, K and M multiples of 16.
 # - **Output:** `forward` returns `x @ w.T`; `backward` returns the gradients of `x`, `g @ w`, and of `w`, `g.T @ x`. All are float32.
@@ -577,7 +577,7 @@ def fp4(x):
 # %% [markdown]
 # ### Exercise: NVFP4
 #
-# *16 minutes, about 6 lines.* Write `to_nvfp4(x)`.
+# *14 minutes, about 6 lines.* Write `to_nvfp4(x)`.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 16, without inf and NaN, with at least one value that is not 0. A block is 16 neighbours of one row.
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor
@@ -763,7 +763,7 @@ mechanisms_table()
 # shows which recipes are worth training.
 #
 # - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values:
-#   `e4m3`, `e5m2` and `e2m1` have one scale a tensor, `mxfp8` and `mxfp4` use the floor rule, and `nvfp4_sr` is NVFP4 with stochastic rounding.
+#   `e4m3`, `e5m2` and `e2m1` have one scale a tensor, `mxfp8` and `mxfp4` use the floor rule, `nvfp4` rounds to nearest, and `nvfp4_sr` stochastically.
 # - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW. These goals are made up for the exercise.
 # - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 
