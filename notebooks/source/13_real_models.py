@@ -291,14 +291,8 @@ for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.recorded import crash_runs
 
-recorded = {arm: runs for arm, runs in crash_runs().items() if "0.03" not in arm}
-for arm, runs in recorded.items():
-    died, score = sum(run.died is not None for run in runs), max(run.largest_score for run in runs)
-    print(f"{arm:13} NaN in {died:2} of {len(runs)} runs, largest score {score:,.0f}")
-figures.crash_picture(
-    {arm: runs[0] for arm, runs in recorded.items()},
-    live={name: run.losses for name, run in live.items()},
-)
+recorded = {arm: run for arm, run in crash_runs().items() if "0.03" not in arm}
+figures.crash_picture(recorded, live={name: run.losses for name, run in live.items()})
 
 # %% [markdown]
 # In FP32 nothing overflows, but the scores grow as well, and the run without QK-norm ends worse. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
@@ -467,7 +461,7 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 #
 # ### Exercise: one step of a language model
 #
-# *18 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
+# *16 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
 #
 # - **Input:** `group`, a list of (tokens, targets), each N x T. −100 is no target. Rows and targets differ in number. The scaler is enabled.
 # - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`.
@@ -668,7 +662,7 @@ print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
 #
-# *14 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
+# *12 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
 #
 # - **Input:** `loss`, not scaled; `muon`, which has some matrices of `model`, and `adamw`, which has all other parameters (in the check sometimes an SGD). `.grad` may
 #   hold old gradients.
@@ -749,17 +743,12 @@ figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
 # %% [markdown]
 # ### Do they train in 16 bits?
 #
-# Recorded runs of the ResNet on digits and of the classifier on speeches: the test accuracy in FP32, and what FP16 and BF16 change, with lab 06's verdict on pairs with the same seed.
+# The table holds means of ten recorded runs, and lab 06's verdict on pairs with the same seed.
 
 # %%
-from labkit.labs.real_models.recorded import accuracies
+from labkit.labs.real_models.recorded import precision_table
 
-for data in ("digits", "speeches"):
-    found = accuracies(data)
-    mean = sum(found.by_precision["fp32"]) / len(found.by_precision["fp32"])
-    print(f"{data}: FP32 {mean:.1%}")
-    for precision in ("fp16", "bf16"):
-        print(f"  {precision}: {found.verdict(precision).describe()}")
+precision_table()
 
 # %% [markdown]
 # These networks are tiny and their data easy. The runs show that autocast does no harm *here*, with every repair of this lab in place, and not that a large model needs nothing more.
