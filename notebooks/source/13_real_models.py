@@ -74,7 +74,7 @@ figures.pictures_picture(pictures)
 # Under autocast all pixels have the same gray, although the code calls `.float()` twice. The reason is the `@`: autocast casts its inputs to BF16, whatever dtype they have. From 65,536 on, neighbouring BF16 numbers are 512
 # apart, so all 24 rows and columns become 65,536. In June 2026 that image generator painted flat pictures for this reason (diffusers #13920).
 #
-# Language models number their tokens from 0. How much does BF16 keep of 4,096 positions?
+# Language models number their tokens from 0. How many of 4,096 positions does BF16 keep apart?
 
 
 # %% predict="positions-left"
@@ -190,7 +190,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 
 # %% [markdown]
 # Autocast leaves weights and statistics in FP32, so there is nothing to repair. After `.half()` *training* looks healthy, because the statistics of a batch are computed in FP32. But the variance, 90,000, is inf in an FP16 buffer, so in `eval` mode
-# every output is a constant. In BF16 the running mean stops at 958 instead of 992: the next updates are less than half a gap (lab 04). Evaluate a 16-bit copy before you ship it.
+# every output is a constant. In BF16 the running mean stays short of FP32's, because small updates are rounded away (lab 04). So evaluate a 16-bit copy before you ship it.
 #
 # Tensor Cores read images fastest if the channels of a pixel lie side by side. `model.to(memory_format=torch.channels_last)`, and the same for the images, changes the order in memory, but no shape and no value.
 #
@@ -221,17 +221,14 @@ with torch.no_grad():
         "attention": bert.head(card_mean(unmasked, test.mask)),
     }.items():
         answers = logits.argmax(1)
-        changed, share = (
-            (answers != right).double().mean(),
-            (answers == test.labels).double().mean(),
-        )
-        print(f"no mask in {place}: {changed:.0%} changed, {share:.0%} right")
+        changed, hits = (answers != right).double(), (answers == test.labels).double()
+        print(f"no mask in {place}: {changed.mean():.0%} changed, {hits.mean():.0%} right")
 print(f"both masks: {trained.accuracy:.0%} right")
 
 # %% [markdown]
 # Without the mask in attention about half of the answers change. Without it in the mean only 3 % do, which the accuracy does not reveal. So test the mask itself: add padding to a text, and its output must stay the same.
 #
-# The mask has a format too. Many files fill masked scores with −1e9, which FP16 holds as −inf. A row without a real token then has only −inf, and softmax gives NaN (lab 03). Use a bool mask with `F.scaled_dot_product_attention`, or `torch.finfo(scores.dtype).min`.
+# The mask has a format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
 
 # %% [markdown]
 # ### Exercise: the mean over real tokens
@@ -337,7 +334,7 @@ rig = CrashRig()
 rig
 
 # %% [markdown]
-# You need two. Fused attention removes the rounding, but if one token has all the weight, no gradient passes through the softmax, in FP64 neither. QK-norm keeps the scores small, but does not make eager attention more exact. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
+# You need two. Fused attention removes the rounding, but if one token has all the weight, no gradient passes through the softmax, not even in FP64. QK-norm keeps the scores small, but does not make eager attention more exact. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
@@ -455,7 +452,7 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 
 
 # %% [markdown]
-# - Each loss is a mean over the real tokens of *one* micro-batch. The mean of these means gives a token in a short micro-batch more weight, and a micro-batch of padding alone has the mean 0 / 0. To weight by sequences does not help, because they differ in length too.
+# - Each loss is a mean over the real tokens of *one* micro-batch. The mean of these means gives a token in a short micro-batch more weight, and a micro-batch of padding alone has the mean 0 / 0. Weighting by sequences does not help, because they differ in length too.
 # - The clip sees gradients that are still multiplied by the scale. It also hides a wrong divisor: a gradient above the limit gets the same length, whatever the loss was divided by.
 # - The schedule moves in skipped steps too. A scaler often begins with skips, so the warm-up ends too early. Only a scale that *falls* in `update` means a skip: after many good steps it grows.
 #
@@ -526,13 +523,13 @@ batches = list(character_batches(text, 64, 8, steps=80, vocabulary=vocabulary))
 torch.manual_seed(0)
 gpt, scaler = SmallGPT(68, 64), torch.amp.GradScaler("cpu", init_scale=2.0**24)
 adamw = torch.optim.AdamW(gpt.parameters(), lr=3e-3)
-warm_up_steps = torch.optim.lr_scheduler.LinearLR(adamw, 0.1, total_iters=10)
+schedule = torch.optim.lr_scheduler.LinearLR(adamw, 0.1, total_iters=10)
 step, losses = yours(language_step, ours.language_step), []
 with emulate_gpu():
     for first, (tokens, targets) in zip(batches[::2], batches[1::2], strict=True):
         targets[:, 32:] = -100
         group = [first, (tokens, targets)]
-        losses.append(step(gpt, group, adamw, warm_up_steps, scaler, 1.0, "cpu"))
+        losses.append(step(gpt, group, adamw, schedule, scaler, 1.0, "cpu"))
 claim(f"{whose(step)} step ends below {entropy:.2f} nats", sum(losses[-5:]) / 5 < entropy)
 
 # %% [markdown]
@@ -621,7 +618,7 @@ for name in ("AdamW", "Muon"):
     print(f"{name}: more than 20 % off: {off > 0.2}")
 
 # %% [markdown]
-# Now both are wrong: the momentum mixes gradients of several scales, and old ones count up to 32 times too much. So divide by the scale before any optimizer steps. And do not leave loss scaling out: Muon brings the weakest directions of a gradient to full length, and these underflow first.
+# Both end far away: the momentum mixes gradients of several scales, and old ones count up to 32 times too much. So divide by the scale before any optimizer steps. And do not leave loss scaling out: Muon brings the weakest directions of a gradient to full length, and these underflow first.
 #
 # One problem remains: `scaler.step` decides for each optimizer alone. The cell begins at a scale of 2²⁰, where the gradients of two biases overflow in the trained GPT and those of the matrices do not.
 
@@ -760,15 +757,15 @@ precision_table()
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.library import loaded_run
+from labkit.labs.real_models.recorded import loaded_runs
 
 try:
-    runs = {"by default": loaded_run(), "dtype=torch.float32": loaded_run(torch.float32)}
+    runs = {"default": loaded_run(), "float32": loaded_run(torch.float32)}
 except ImportError as missing:
-    print(missing)
-    print("By default 21 % of the weights move, with dtype=torch.float32 all of them.")
-else:
-    for asked, run in runs.items():
-        print(f"{asked}: {run.parameters} weights, {run.moved:.0%} of them moved")
+    print(f"{missing}\nRecorded:")
+    runs = {asked: five[0] for asked, five in loaded_runs().items()}
+for asked, run in runs.items():
+    print(f"asked for {asked}: {run.parameters} weights, {run.moved:.0%} of them moved")
 
 # %% [markdown]
 # transformers 5 loads a checkpoint in the dtype in which it was saved. Autocast (also the Trainer's `bf16=True`) adds no master weights, so most updates are rounded away (lab 04). To train, load with `dtype=torch.float32`. For inference BF16 is right.
