@@ -115,7 +115,8 @@ def checkpointed(blocks: Iterable[nn.Module]) -> Iterator[None]:
     """Activation checkpointing inside the block: each module keeps its input for backward alone.
 
     What the module computed is dropped after its forward pass, and computed again in backward from
-    the same input, random state and autocast settings.
+    the same input, random state and autocast settings. Call backward inside ``emulate_gpu()`` too:
+    the emulation is not among the settings that torch restores.
     """
     blocks = list(blocks)
     for block in blocks:

@@ -7,13 +7,14 @@ stays bool and is applied to float32 scores: -1e9, which many model files add, i
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from labkit.training import evaluate, train
 from labkit.training.data import shakespeare
@@ -149,25 +150,24 @@ def collate(
     return PaddedBatch(tokens, tokens != PAD, labels, cut)
 
 
-class SpeechBatches:
+def speech_batches(
+    texts: Sequence[str],
+    labels: Tensor,
+    tokenizer: WordTokenizer,
+    batch_size: int = 32,
+    *,
+    seed: int = 0,
+) -> DataLoader:
     """Padded batches for ``train``, each text once an epoch, in another order each epoch."""
 
-    def __init__(
-        self, texts: Sequence[str], labels: Tensor, tokenizer: WordTokenizer, batch_size: int = 32,
-        *, seed: int = 0,
-    ) -> None:  # fmt: skip
-        self.texts, self.labels, self.tokenizer = texts, labels, tokenizer
-        self.batch_size, self.generator = batch_size, torch.Generator().manual_seed(seed)
+    def padded(rows: list[tuple[str, Tensor]]) -> dict[str, Tensor]:
+        these, their_labels = zip(*rows, strict=True)
+        return collate(these, torch.stack(their_labels), tokenizer).named()
 
-    def __len__(self) -> int:
-        return math.ceil(len(self.texts) / self.batch_size)
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for places in torch.randperm(len(self.texts), generator=self.generator).split(
-            self.batch_size
-        ):
-            texts = [self.texts[place] for place in places.tolist()]
-            yield collate(texts, self.labels[places], self.tokenizer).named()
+    return DataLoader(
+        list(zip(texts, labels, strict=True)), batch_size, shuffle=True, collate_fn=padded,
+        generator=torch.Generator().manual_seed(seed),
+    )  # fmt: skip
 
 
 def first_token(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -181,7 +181,8 @@ def eager_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     The mask's number is the least of the scores' own dtype. With -inf a row without a real token
     would be 0 / 0; with the least number it is the mean of all values.
     """
-    scores = (q @ k.mT).float() / math.sqrt(q.shape[-1])
+    # Divided before the matmul, whose 16-bit result is the first that can overflow.
+    scores = (q / math.sqrt(q.shape[-1]) @ k.mT).float()
     scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
     return scores.softmax(dim=-1).to(v.dtype) @ v
 
@@ -311,7 +312,7 @@ def trained_classifier(
     model = TextClassifier(tokenizer.size, pool=pool)
     run = train(
         model,
-        SpeechBatches(split.train_texts, split.train_labels, tokenizer, seed=seed),
+        speech_batches(split.train_texts, split.train_labels, tokenizer, seed=seed),
         optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3),
         precision=precision,
         epochs=epochs,

@@ -1,0 +1,170 @@
+"""Record what lab 13 says about real models in 16 bits.
+
+    nice -n 5 python data/emulated/record_real_models.py
+
+Crash: a character GPT of two blocks with eager attention, AdamW at 0.1 (and FP16 at 0.03), 150
+steps or until a loss is not finite, ten seeds. Accuracies: ten seeds, trained from the same weights
+on the same batches in each precision; a ResNet on the digits, four epochs of AdamW at 3e-3, and a
+text classifier on the speeches, two epochs of AdamW at 1e-3; the control is FP32 from weights that
+were rounded once to BF16. Without the mask: predictions of trained classifiers on test speeches,
+padded to 33 tokens, five seeds. Ring: a GAN on eight blobs, 600 steps, ten seeds. Loaded: four
+steps on a GPT-2 that transformers loaded from a BF16 checkpoint, five seeds.
+
+A part that the file holds is not computed again: delete it from the file to record it anew.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+
+import torch
+
+from labkit.base.files import replace_file
+from labkit.base.transformers import import_transformers
+from labkit.devices.probe import processor
+from labkit.labs.real_models.attention import crash_run, small_gpt
+from labkit.labs.real_models.gan import blobs_found, ring_run
+from labkit.labs.real_models.images import image_model
+from labkit.labs.real_models.library import loaded_run
+from labkit.labs.real_models.text import (
+    TextClassifier,
+    WordTokenizer,
+    collate,
+    speeches,
+    trained_classifier,
+)
+from labkit.measuring import accuracy_impact
+from labkit.training.data import digits
+
+FILE = Path(__file__).with_name("real_models.json")
+SEEDS = range(10)
+PRECISIONS = ("fp32", "fp16", "bf16")
+
+torch.set_num_threads(1)
+
+
+def crash(precision, qk_norm, lr=0.1):
+    def one(seed):
+        model = small_gpt(qk_norm=qk_norm, seed=seed)
+        run = asdict(crash_run(model, precision=precision, seed=seed, lr=lr))
+        losses = [round(loss, 3) for loss in run["losses"]]
+        return run | {"losses": losses, "largest_score": float(f"{run['largest_score']:.4g}")}
+
+    return [one(seed) for seed in SEEDS]
+
+
+def impact(make, train_data, test_data, epochs, batch_size):
+    found = accuracy_impact(
+        PRECISIONS, make=make, train_data=train_data, test_data=test_data, epochs=epochs,
+        batch_size=batch_size, seeds=SEEDS, progress=False,
+    )  # fmt: skip
+    return {
+        "by_precision": {name: rounded(each) for name, each in found.accuracies.items()},
+        "control": rounded(found.control.differences),
+        "samples": len(test_data[1]),
+    }
+
+
+def resnets():
+    data = digits()
+
+    def make():
+        model = image_model("resnet")
+        return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+    train_data = (data.train_images, data.train_labels)
+    return impact(make, train_data, (data.test_images, data.test_labels), 4, 64)
+
+
+def classifiers():
+    split = speeches()
+    tokenizer = WordTokenizer.of(split.train_texts)
+
+    def make():
+        model = TextClassifier(tokenizer.size)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    train_data, test_data = (
+        (batch.tokens, batch.labels)
+        for batch in (
+            collate(split.train_texts, split.train_labels, tokenizer),
+            collate(split.test_texts, split.test_labels, tokenizer),
+        )
+    )
+    return impact(make, train_data, test_data, 2, 32)
+
+
+@torch.no_grad()
+def changed_without_mask(seed):
+    trained = trained_classifier(seed)
+    tokens = trained.test.tokens
+    right = trained.model(tokens).argmax(dim=1)
+    without = trained.model(tokens, torch.ones_like(trained.test.mask)).argmax(dim=1)
+    return (right != without).float().mean().item()
+
+
+def ring(precision):
+    def one(seed):
+        run = ring_run(precision=precision, seed=seed)
+        kept = run.samples["float32"]
+        return {
+            "accuracy": rounded(run.accuracy),
+            "blobs": {name: blobs_found(points) for name, points in run.samples.items()},
+            "mean": rounded(kept.mean(dim=0).tolist()),
+            "std": rounded(kept.std(dim=0).tolist()),
+        }
+
+    return [one(seed) for seed in SEEDS]
+
+
+def loaded(dtype):
+    runs = [asdict(loaded_run(dtype, seed=seed)) for seed in range(5)]
+    return [run | {"moved": round(run["moved"], 4)} for run in runs]
+
+
+def rounded(numbers):
+    return [round(number, 4) for number in numbers]
+
+
+PARTS: dict[tuple[str, ...], Callable] = {
+    ("crash", "fp16"): lambda: crash("fp16", False),
+    ("crash", "fp16 QK-norm"): lambda: crash("fp16", True),
+    ("crash", "fp32"): lambda: crash("fp32", False),
+    ("crash", "fp32 QK-norm"): lambda: crash("fp32", True),
+    ("crash", "fp16 at 0.03"): lambda: crash("fp16", False, lr=0.03),
+    ("loaded", "default"): lambda: loaded(None),
+    ("loaded", "float32"): lambda: loaded(torch.float32),
+    ("changed_without_mask",): lambda: rounded(map(changed_without_mask, range(5))),
+    ("accuracies", "digits"): resnets,
+    ("accuracies", "speeches"): classifiers,
+    **{("ring", name): lambda precision=name: ring(precision) for name in PRECISIONS},
+}
+
+
+def about():
+    return {
+        "what": " ".join(__doc__.split("\n\n")[2].split()),
+        "device": f"CPU, {processor().name}, one thread, emulated by labkit",
+        "torch": torch.__version__,
+        "transformers": import_transformers().__version__,
+        "date": date.today().isoformat(),
+        "by": "data/emulated/record_real_models.py",
+    }
+
+
+def main():
+    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    for (*folder, name), make in PARTS.items():
+        part = record
+        for key in folder:
+            part = part.setdefault(key, {})
+        if name not in part:
+            part[name] = make()
+            print(*folder, name, flush=True)
+            replace_file(FILE, json.dumps(record | about(), separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The figures of lab 13: pictures drawn by a network, runs at a high learning rate, a ring."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from labkit.base.pictures import COLORS
+from labkit.labs.real_models.attention import CrashRun
+from labkit.labs.real_models.gan import BLOBS, blobs_found
+from labkit.plots import BLUE, GREY, Picture, new_axes
+
+_LAST = 10  # losses whose mean is said of a run's end
+
+
+def pictures_picture(pictures: Mapping[str, Tensor]) -> Picture:
+    """Pictures side by side on one gray scale, below each the standard deviation of its pixels.
+
+    Args:
+        pictures: title -> height x width, from 0 (black) to 1 (white).
+    """
+    figure = Figure(figsize=(8, 8 / len(pictures) + 0.6), layout="constrained")
+    panels = figure.subplots(1, len(pictures), squeeze=False)[0]
+    words = []
+    for axes, (title, pixels) in zip(panels, pictures.items(), strict=True):
+        spread = f"standard deviation {round(pixels.double().std().item(), 4):.2g}"
+        axes.imshow(pixels.float(), cmap="gray", vmin=0, vmax=1)
+        axes.set(title=title, xlabel=spread, xticks=[], yticks=[])
+        words.append(f"{title}: {spread}")
+    return Picture(
+        figure,
+        "Emulated here, on one gray scale from 0 to 1. Where the standard deviation is 0, every "
+        "pixel is the same.",
+        f"The pictures that a network draws from positions. {'; '.join(words)}.",
+    )
+
+
+def crash_picture(
+    runs: Mapping[str, CrashRun], *, live: Mapping[str, Sequence[float]] | None = None
+) -> Picture:
+    """Losses over steps, a line a run; a cross where a run became NaN.
+
+    Args:
+        runs: name -> a recorded run.
+        live: name -> losses of a run of the notebook, drawn in black.
+    """
+    figure, axes = new_axes(height=3.4)
+    words = []
+    for (name, run), color, style in zip(
+        runs.items(), COLORS, ("-", "-", "--", "--"), strict=False
+    ):
+        axes.plot(run.losses, color=color, linestyle=style, label=name)
+        if run.died is not None:
+            axes.plot(run.died - 1, run.losses[-1], "x", color=color, markersize=11, mew=3)
+        words.append(f"{name}: {_ending(run.losses, died=run.died)}")
+    for name, losses in (live or {}).items():
+        axes.plot(losses, color="black", linewidth=2.5, label=name)
+        words.append(f"{name}: {_ending(losses, died=None)}")
+    axes.set(xlabel="step", ylabel="loss, nats a character")
+    axes.legend(fontsize=8, frameon=False)
+    own = " Black: computed here." * bool(live)
+    return Picture(
+        figure,
+        f"Recorded, FP16 emulated on a CPU. A cross is the last loss before NaN.{own}",
+        f"Losses of a small GPT at a high learning rate. {'; '.join(words)}.",
+    )
+
+
+def _ending(losses: Sequence[float], *, died: int | None) -> str:
+    if died is not None:
+        return f"inf or NaN at step {died}"
+    last = losses[-_LAST:]
+    return f"loss {sum(last) / len(last):.2f} after {len(losses)} steps"
+
+
+def ring_picture(samples: Mapping[str, Tensor], data: Tensor) -> Picture:
+    """A generator's samples over the data's eight blobs, a panel each.
+
+    Args:
+        samples: title -> N x 2.
+        data: N x 2, gray in every panel.
+    """
+    figure = Figure(figsize=(8, 8 / len(samples) + 0.6), layout="constrained")
+    panels = figure.subplots(1, len(samples), sharex=True, sharey=True, squeeze=False)[0]
+    words = []
+    for axes, (title, points) in zip(panels, samples.items(), strict=True):
+        found = f"{blobs_found(points)} of {BLOBS} blobs"
+        axes.scatter(*data.float().T, s=4, color=GREY, alpha=0.5)
+        axes.scatter(*points.float().T, s=2, color=BLUE, alpha=0.5)
+        axes.set(title=title, xlabel=found, aspect="equal", xticks=[], yticks=[])
+        words.append(f"{title}: {found}")
+    return Picture(
+        figure,
+        "Gray: the data. Blue: samples of the generator, trained with FP16 or BF16 emulated.",
+        f"Samples of a GAN on a ring of eight blobs. {'; '.join(words)}.",
+    )
