@@ -221,7 +221,7 @@ Rotary = changed("positions.float()", "torch.arange(len(positions)).float()")
 
 
 # %% wrong rotary: the results in the dtype of autocast
-#    says: only the results were rounded
+#    says: cos is bfloat16; float32 is wanted. The angles are right
 Rotary = changed(
     "return angles.cos(), angles.sin()",
     "dtype = torch.get_autocast_dtype('cpu') if torch.is_autocast_enabled('cpu') else torch.float32\n"
@@ -1303,3 +1303,115 @@ language_step = changed(
     "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.step(optimizer)\n",
     "    scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
 )
+
+
+# %% wrong language-step: the loss outside of the block
+#    says: the loss was computed in 16 bits
+def language_step(model, group, optimizer, scheduler, scaler, limit, device):
+    count = sum((targets != -100).sum() for _, targets in group)
+    optimizer.zero_grad()
+    mean = 0.0
+    for tokens, targets in group:
+        with torch.autocast(device, dtype=torch.float16):
+            logits = model(tokens).flatten(0, 1)
+        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
+        scaler.scale(loss).backward()
+        mean += loss.item()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), limit)
+    scaler.step(optimizer)
+    before = scaler.get_scale()
+    scaler.update()
+    if scaler.get_scale() >= before:
+        scheduler.step()
+    return mean
+
+
+# %% right language-step: scaled gradients, clipped to the scaled limit
+def language_step(model, group, optimizer, scheduler, scaler, limit, device):
+    count = sum((targets != -100).sum() for _, targets in group)
+    optimizer.zero_grad()
+    mean = 0.0
+    for tokens, targets in group:
+        with torch.autocast(device, dtype=torch.float16):
+            logits = model(tokens).flatten(0, 1)
+            loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
+        scaler.scale(loss).backward()
+        mean += loss.item()
+    nn.utils.clip_grad_norm_(model.parameters(), limit * scaler.get_scale())
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    if scaler.get_scale() >= before:
+        scheduler.step()
+    return mean
+
+
+# %% right attend: torch's own norm of 16-bit queries
+def attend(q, k, v, q_gain, k_gain):
+    q = F.rms_norm(q, q.shape[-1:], q_gain.to(q.dtype), eps=1e-6)
+    k = F.rms_norm(k, k.shape[-1:], k_gain.to(k.dtype), eps=1e-6)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+# %% right rotary: logspace
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        self.inverse = torch.logspace(0, -(width - 2) / width, width // 2, base=base)
+
+    def forward(self, positions):
+        angles = torch.einsum("i,j->ij", positions.double(), self.inverse.double())
+        return angles.cos().float(), angles.sin().float()
+
+
+# %% wrong rotary: float64 comes back
+#    says: cos is float64; float32 is wanted
+Rotary = changed("positions.float()", "positions.double()")
+
+
+# %% wrong rotary: an FP16 block of its own
+#    idea: upcast-too-late
+#    says: rounded to float16
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        self.inverse = [base ** (-2 * i / width) for i in range(width // 2)]
+
+    def forward(self, positions):
+        inverse = torch.tensor(self.inverse)
+        with torch.autocast("cpu", dtype=torch.float16):
+            angles = torch.mm(positions.float()[:, None], inverse[None])
+        return angles.float().cos(), angles.float().sin()
+
+
+# %% wrong pooled: the mask as a bias
+#    says: row 0, channel 0 is -inf
+#    never: 65504
+def pooled(hidden, mask):
+    hidden = hidden.float() + (~mask)[..., None] * torch.finfo(torch.float32).min
+    return hidden.mean(1)
+
+
+# %% wrong pooled: the empty row is NaN on purpose
+#    idea: an-empty-mean-is-zero
+def pooled(hidden, mask):
+    kept = hidden.float().masked_fill(~mask[..., None], 0)
+    return kept.sum(1) / mask.sum(1)[:, None]
+
+
+# %% wrong pooled: rows summed in FP16, counted in float32
+#    says: row 0
+def pooled(hidden, mask):
+    total = (hidden.double() * mask[..., None]).nan_to_num().sum(1).to(hidden.dtype).float()
+    return total / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+# %% wrong head-loss: targets of -100 read as classes
+#    says: raised
+head_loss = changed("F.cross_entropy(capped, targets)", "F.nll_loss(capped.log_softmax(-1), targets, ignore_index=-1)")
+
+
+# %% wrong head-loss: the sum over rows
+#    says: is wanted: a cross-entropy of
+head_loss = changed("F.cross_entropy(capped, targets)", 'F.cross_entropy(capped, targets, reduction="sum")')
