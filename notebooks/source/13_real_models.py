@@ -321,7 +321,7 @@ def error():
 
 
 # %% [markdown]
-# The error of fused attention falls to a third, and that of eager attention rises to four times as much or more. When scores grow, one token gets nearly all weight of a row. Weights of 1 and 0 are exact in BF16, so fused attention has hardly anything to round. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
+# The error of fused attention falls to a third, and that of eager attention rises to more than four times as much. When scores grow, one token gets nearly all weight of a row. Weights of 1 and 0 are exact in BF16, so fused attention has hardly anything to round. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
 # and a score that is off by 0.5 changes a weight by a factor of 1.6.
 
 # %% [markdown]
