@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 13. Real models: ResNet, BERT, GPT, GAN: a crash-test series
+# # 13. Real models (ResNet, BERT, GPT, GAN): a crash-test series
 #
 # You run four architectures in 16 bits until something breaks, and write the lines of today's model files that prevent it.
 #
@@ -226,7 +226,7 @@ with torch.no_grad():
 print(f"both masks: {trained.accuracy:.0%} right")
 
 # %% [markdown]
-# Without the mask in attention about half of the answers change. Without it in the mean only 3 % do, which the accuracy does not reveal. So test the mask itself: add padding to a text, and its output must stay the same.
+# Without the mask in attention many answers change, and fewer are right. Without it in the mean only a few percent change, and the accuracy hardly shows it. So test the mask itself: add padding to a text, and its output must stay the same.
 #
 # The mask has a format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
 
