@@ -162,6 +162,9 @@ def rotary_waves(places):
 repaired = paint(rotary_waves)
 claim(f"{whose(rotary)} angles bring the digit back", F.mse_loss(repaired, digit).item() < 1e-3)
 
+# %% tags=["nbval-ignore-output"]
+figures.pictures_picture(pictures | {f"BF16 autocast, {whose(rotary)} angles": repaired})
+
 # %% [markdown]
 # ### Batch norm: statistics that training never reads
 #
@@ -276,20 +279,18 @@ checks.check_pooled(pooled)
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.attention import crash_run, small_gpt
 
-live = {}
 for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
-    live[name] = crash_run(small_gpt(qk_norm=qk_norm, seed=0), precision="fp16", seed=0)
-    print(f"{name}: largest score {live[name].largest_score:,.1f}", end=", ")
-    print("NaN" if live[name].died else f"loss {live[name].final_loss:.2f} nats")
+    run = crash_run(small_gpt(qk_norm=qk_norm, seed=0), precision="fp16", seed=0)
+    end = f"NaN in step {run.died}" if run.died else f"loss {run.final_loss:.2f} nats"
+    print(f"{name}: largest score {run.largest_score:,.1f}, {end}")
 
 # %% [markdown]
-# Without QK-norm the dot product of a query and a key passes 65,504, and the loss becomes NaN. Is FP16 to blame? The figure adds recorded runs in FP32.
+# Without QK-norm the dot product of a query and a key passes 65,504, and the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.recorded import crash_runs
 
-recorded = {arm: run for arm, run in crash_runs().items() if "0.03" not in arm}
-figures.crash_picture(recorded, live={name: run.losses for name, run in live.items()})
+figures.crash_picture({arm: run for arm, run in crash_runs().items() if "0.03" not in arm})
 
 # %% [markdown]
 # In FP32 nothing overflows, but the scores grow as well, and the run without QK-norm ends worse. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
@@ -725,17 +726,19 @@ claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
 # %% [markdown]
 # ### Optional: a GAN in 16 bits
 #
-# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
+# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. Image generators often ship a **moving average** of the generator's weights. The figure shows points of the generator itself and of two averages, kept in FP32 and in BF16.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.gan import ring, ring_run
 
 run = ring_run(precision="fp16", seed=0)
 print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
-figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
+names = {"raw": "the generator", "float32": "FP32 average", "bfloat16": "BF16 average"}
+samples = {names[kind]: points for kind, points in run.samples.items()}
+figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
-# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows G. The BF16 average hardly moves: with decay 0.995 a step goes half a percent of the way, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
+# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows the generator. The BF16 average hardly moves: with decay 0.995 a step goes half a percent of the way, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
 
 # %% [markdown]
 # ### Do they train in 16 bits?
