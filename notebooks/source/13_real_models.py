@@ -335,7 +335,7 @@ rig = CrashRig()
 rig
 
 # %% [markdown]
-# You need two. Fused attention removes the rounding, but if one token has all the weight, no gradient passes through the softmax, not even in FP64. QK-norm keeps the scores small, but does not make eager attention more exact. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
+# You need two. Without QK-norm one token has all the weight, and no gradient passes through the softmax, not even in FP64. With QK-norm other tokens count again, and so does the rounding of eager scores. Fused attention removes it, as does an FP32 matmul, which is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
