@@ -1,5 +1,5 @@
 # %% [markdown]
-# # 13. Real models: ResNet, BERT, GPT, GAN: a crash-test series
+# # 13. Real models (ResNet, BERT, GPT, GAN): a crash-test series
 #
 # You run four architectures in 16 bits until something breaks, and write the lines of today's model files that prevent it.
 #
@@ -162,6 +162,9 @@ def rotary_waves(places):
 repaired = paint(rotary_waves)
 claim(f"{whose(rotary)} angles bring the digit back", F.mse_loss(repaired, digit).item() < 1e-3)
 
+# %% tags=["nbval-ignore-output"]
+figures.pictures_picture(pictures | {f"BF16 autocast, {whose(rotary)} angles": repaired})
+
 # %% [markdown]
 # ### Batch norm: statistics that training never reads
 #
@@ -226,7 +229,7 @@ with torch.no_grad():
 print(f"both masks: {trained.accuracy:.0%} right")
 
 # %% [markdown]
-# Without the mask in attention about half of the answers change. Without it in the mean only 3 % do, which the accuracy does not reveal. So test the mask itself: add padding to a text, and its output must stay the same.
+# Without the mask in attention many answers change, and fewer are right. Without it in the mean only a few percent change, and the accuracy hardly shows it. So test the mask itself: add padding to a text, and its output must stay the same.
 #
 # The mask has a format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
 
@@ -276,20 +279,18 @@ checks.check_pooled(pooled)
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.attention import crash_run, small_gpt
 
-live = {}
 for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
-    live[name] = crash_run(small_gpt(qk_norm=qk_norm, seed=0), precision="fp16", seed=0)
-    print(f"{name}: largest score {live[name].largest_score:,.1f}", end=", ")
-    print("NaN" if live[name].died else f"loss {live[name].final_loss:.2f} nats")
+    run = crash_run(small_gpt(qk_norm=qk_norm, seed=0), precision="fp16", seed=0)
+    end = f"NaN in step {run.died}" if run.died else f"loss {run.final_loss:.2f} nats"
+    print(f"{name}: largest score {run.largest_score:,.1f}, {end}")
 
 # %% [markdown]
-# Without QK-norm the dot product of a query and a key passes 65,504, and the loss becomes NaN. Is FP16 to blame? The figure adds recorded runs in FP32.
+# Without QK-norm the dot product of a query and a key passes 65,504, and the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.recorded import crash_runs
 
-recorded = {arm: run for arm, run in crash_runs().items() if "0.03" not in arm}
-figures.crash_picture(recorded, live={name: run.losses for name, run in live.items()})
+figures.crash_picture({arm: run for arm, run in crash_runs().items() if "0.03" not in arm})
 
 # %% [markdown]
 # In FP32 nothing overflows, but the scores grow as well, and the run without QK-norm ends worse. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
@@ -321,7 +322,7 @@ def error():
 
 
 # %% [markdown]
-# The error of fused attention falls to a third, and that of eager attention rises to four times as much or more. When scores grow, one token gets nearly all weight of a row. Weights of 1 and 0 are exact in BF16, so fused attention has hardly anything to round. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
+# The error of fused attention falls to a third, and that of eager attention rises to more than four times as much. When scores grow, one token gets nearly all weight of a row. Weights of 1 and 0 are exact in BF16, so fused attention has hardly anything to round. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
 # and a score that is off by 0.5 changes a weight by a factor of 1.6.
 
 # %% [markdown]
@@ -334,7 +335,7 @@ rig = CrashRig()
 rig
 
 # %% [markdown]
-# You need two. Fused attention removes the rounding, but if one token has all the weight, no gradient passes through the softmax, not even in FP64. QK-norm keeps the scores small, but does not make eager attention more exact. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
+# You need two. Without QK-norm one token has all the weight, and no gradient passes through the softmax, not even in FP64. With QK-norm other tokens count again, and so does the rounding of eager scores. Fused attention removes it, as does an FP32 matmul, which is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
@@ -725,17 +726,19 @@ claim("after 40 steps the loss is below 3 nats", loss.item() < 3)
 # %% [markdown]
 # ### Optional: a GAN in 16 bits
 #
-# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. The second picture shows a **moving average** of the generator's weights, which image generators usually ship, kept in FP32 and in BF16.
+# A GAN has two networks, two optimizers and one scaler (lab 05). The cell trains one on points in eight blobs. Image generators often ship a **moving average** of the generator's weights. The figure shows points of the generator itself and of two averages, kept in FP32 and in BF16.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.gan import ring, ring_run
 
 run = ring_run(precision="fp16", seed=0)
 print("D is right about {:.0%} of the points at best, {:.0%} at the end".format(*run.accuracy))
-figures.ring_picture(run.samples, ring(500, torch.Generator().manual_seed(1)))
+names = {"raw": "the generator", "float32": "FP32 average", "bfloat16": "BF16 average"}
+samples = {names[kind]: points for kind, points in run.samples.items()}
+figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
-# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows G. The BF16 average hardly moves: with decay 0.995 a step goes half a percent of the way, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
+# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows the generator. The BF16 average hardly moves: with decay 0.995 a step goes half a percent of the way, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
 
 # %% [markdown]
 # ### Do they train in 16 bits?
