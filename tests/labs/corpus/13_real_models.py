@@ -1241,7 +1241,7 @@ joint_step = changed("muon.zero_grad()\n    ", "")
 
 
 # %% wrong joint-step: the loss decides
-#    idea: a-finite-loss-has-finite-gradients
+#    says: Muon stayed, and AdamW's weights moved
 joint_step = changed(
     "finite = bool(norm.isfinite())\n    if finite:\n        scaler.step(muon)\n        scaler.step(adamw)",
     "finite = bool(loss.isfinite())\n    scaler.step(muon)\n    scaler.step(adamw)",
@@ -1415,3 +1415,88 @@ head_loss = changed("F.cross_entropy(capped, targets)", "F.nll_loss(capped.log_s
 # %% wrong head-loss: the sum over rows
 #    says: is wanted: a cross-entropy of
 head_loss = changed("F.cross_entropy(capped, targets)", 'F.cross_entropy(capped, targets, reduction="sum")')
+
+
+# %% wrong joint-step: AdamW's gradients are never emptied
+#    idea: gradients-reset-themselves
+joint_step = changed("    adamw.zero_grad()\n", "")
+
+
+# %% wrong joint-step: a step only where nothing is clipped
+#    says: SGD, a limit of 0.02, step 0: all gradients are finite
+joint_step = changed("finite = bool(norm.isfinite())", "finite = bool(norm <= limit)")
+
+
+# %% wrong joint-step: only NaN is looked for
+#    says: Muon stayed, and AdamW's weights moved
+joint_step = changed("norm.isfinite()", "not norm.isnan()")
+
+
+# %% wrong joint-step: the clip before unscale_
+#    idea: clip-before-unscale
+joint_step = changed(
+    "    scaler.unscale_(muon)\n    scaler.unscale_(adamw)\n    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
+    "    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.unscale_(muon)\n    scaler.unscale_(adamw)\n",
+)
+
+
+# %% wrong joint-step: update first
+#    says: With which call does an iteration end?
+joint_step = changed("    if finite:", "    scaler.update()\n    if finite:", "    scaler.update()\n    return", "    return")
+
+
+# %% wrong joint-step: the scaled loss is scaled by hand
+#    says: afterwards the scale is
+def joint_step(model, loss, muon, adamw, scaler, limit):
+    muon.zero_grad()
+    adamw.zero_grad()
+    scale = scaler.get_scale()
+    (loss * scale).backward()
+    for p in model.parameters():
+        p.grad /= scale
+    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
+    if norm.isfinite():
+        muon.step()
+        adamw.step()
+    return bool(norm.isfinite())
+
+
+# %% wrong joint-step: backward of the unscaled loss
+#    says: The scaler has scaled no loss yet
+joint_step = changed("scaler.scale(loss).backward()", "loss.backward()")
+
+
+# %% wrong language-step: the schedule before the step
+#    says: no limit: in step 0
+language_step = changed(
+    "    scaler.step(optimizer)\n", "    scheduler.step()\n    scaler.step(optimizer)\n",
+    "if scaler.get_scale() >= before:\n        scheduler.step()", "pass",
+)
+
+
+# %% wrong language-step: the schedule waits for a finite loss
+#    idea: scheduler-waits-for-the-scaler
+language_step = changed("if scaler.get_scale() >= before", "if mean < float('inf')")
+
+
+# %% wrong language-step: the number of rows in all, times the length
+#    idea: padding-counts-as-tokens
+language_step = changed("count = sum((targets != -100).sum() for _, targets in group)", "count = sum(targets.shape[0] * targets.shape[1] for _, targets in group)")
+
+
+# %% wrong language-step: the optimizer's own step after unscale_
+#    says: an overflow in step 0
+language_step = changed("    scaler.step(optimizer)\n", "    optimizer.step()\n")
+
+
+# %% wrong language-step: the clip for each micro-batch
+#    says: a limit of 0.1
+language_step = changed(
+    "mean += loss.item()", "mean += loss.item()\n        nn.utils.clip_grad_norm_(model.parameters(), limit * scaler.get_scale())",
+    "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n", "",
+)
+
+
+# %% wrong language-step: the learning rate set by hand
+#    says: the learning rate is
+language_step = changed("scheduler.step()", "optimizer.param_groups[0]['lr'] *= 0.9")
