@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 8. The mechanisms of FP8 and FP4 training: a replication study
 #
-# You rebuild FP8 and FP4 training from PyTorch's own calls, and see which published mechanisms are visible on one small GPT.
+# You rebuild FP8 and FP4 training from PyTorch's own calls, and see which published mechanisms make a difference on one small GPT.
 #
 # *any laptop · needs: labs 02 (formats), 03 (stochastic rounding) and 04 (scales)*
 #
@@ -12,7 +12,7 @@
 #
 # ## Sitting A: FP8, one scale for a tensor
 #
-# *You are here:* **why FP8** → scales → three matmuls → accumulators → *stop*
+# *You are here:* **why FP8** → scales → three matmuls → *stop* (optional: delayed scaling, accumulators)
 
 # %%
 import math, torch
@@ -44,13 +44,13 @@ peaks = {
 pd.DataFrame(peaks, index=gpus).map(lambda peak: "none" if math.isnan(peak) else f"{peak:,.0f}")
 
 # %% [markdown]
-# The peak doubles from BF16 to FP8, and again to FP4. An FP8 operand also takes half the bytes of BF16, in memory and between GPUs. The memory of training
-# shrinks less: per parameter, master weights (4 bytes), gradients (4) and Adam's moments (8) stay as they are. Only kept activations, and weights that FSDP gathers, become smaller.
+# The peak doubles from BF16 to FP8, and again to FP4. An FP8 operand also takes half the bytes of a BF16 operand, in memory and between GPUs. Training
+# memory shrinks less: master weights, gradients and Adam's moments keep their 16 bytes a parameter.
 #
-# FP8 needs Hopper, Ada, MI300 or later; matmuls in MX formats need Blackwell or MI350, and those in NVFP4 need Blackwell. This lab runs on the CPU. It rounds to each format exactly as a GPU would, but a GPU
-# may add in another order and precision.
+# Among NVIDIA's and AMD's GPUs, FP8 needs Hopper, Ada, MI300 or later; matmuls in MX formats need Blackwell, MI350 or later, and those in NVFP4 need Blackwell or later. This lab runs on the CPU. It rounds to each format as an NVIDIA GPU does, but a GPU's
+# kernel may scale, and add, in another order and precision.
 #
-# The cell stores both operands of the eight matmuls in the trained GPT's blocks in E4M3, and measures bits a character on unseen text.
+# The cell rounds both operands, input and weight, of the eight linear layers in the trained GPT's blocks to E4M3, and measures bits a character on unseen text.
 
 # %%
 from labkit.formats import E4M3
@@ -109,8 +109,9 @@ figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 
 # %% [markdown]
 # Without scales, no weight matrix in a block received a gradient. E4M3's smallest positive value is 2⁻⁹ (0.00195), and magnitudes up to half of it round to 0. The loss is a mean over 32 × 64 = 2,048 characters, so
-# each character's gradient is divided by 2¹¹, and here all of them are below 2⁻¹⁰ at the output of every matmul in a block. The loss falls because the head, the embeddings, the final norm and the output biases
-# of the blocks get gradients in FP32 through the residual path. Before you trust an FP8 run, look at the share of zeros in each layer.
+# each character's gradient is divided by 2¹¹, and in this run every
+# element of the gradient at the output of every linear layer in a block is below 2⁻¹⁰ (0.00098). The loss falls because the head, the embeddings, the final norm and the output biases
+# of the blocks get gradients in FP32 through the residual path. Before you trust an FP8 run, look at the share of zeros in each layer's weight gradient.
 #
 # ### Float8 tensors in PyTorch
 #
@@ -133,15 +134,15 @@ for name, call in calls.items():
         print(f"{name:14}", type(error).__name__, error)
 
 # %% [markdown]
-# There is no sum, and on a CPU `@` rounds its result to FP8. The cast of torch 2.13 saturates in E4M3, where even inf becomes 448, and gives inf in E5M2. Other
-# versions and libraries differ, so labkit's casts require `overflow=`.
+# `+` and `sum` are missing, and on a CPU `@` rounds its result to FP8. In torch 2.13 a value that is too large saturates in E4M3, where even inf becomes 448, and becomes inf in E5M2. Other
+# versions and libraries differ, so labkit's scaled casts require `overflow=`.
 #
-# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 codes, and then multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
+# For matmuls there is `torch.nn.functional.scaled_mm`. It multiplies two matrices of FP8 values, called *codes* here, and, with one scale a tensor, multiplies the result by two numbers, one **descale** for each matrix: a matrix is its codes times its descale.
 # Transformer Engine calls the reciprocal the *scale*, and so does this lab: codes = x × scale, descale = 1 / scale.
 #
 # ### Exercise: to FP8
 #
-# *8 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale.
+# *7 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale.
 #
 # - **Input:** `x`, a float32 or bfloat16 tensor of any shape without inf and NaN; `dtype` is `torch.float8_e4m3fn` or `torch.float8_e5m2`.
 # - **Output:** the pair `(codes, descale)`. `codes` has the shape of `x` and the given dtype. `descale` is a float32 tensor with one value, and
@@ -182,9 +183,11 @@ check_to_fp8(to_fp8)
 # The cell casts the gradient at the output of one layer of the trained GPT, without a scale and with one.
 
 # %%
+cast = yours(to_fp8, ours.to_fp8)
+
+# %%
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 
-cast = yours(to_fp8, ours.to_fp8)
 activation, gradient = layer_tensors()  # 2,048 characters x 64 and x 256
 codes, descale = cast(gradient, torch.float8_e4m3fn)
 plain = gradient.to(torch.float8_e4m3fn).float()
@@ -208,19 +211,19 @@ def db():
 
 
 # %% [markdown]
-# It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
+# It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values that carry much of Σx² become subnormal.
 # INT8 has equal steps, and a scale that is half as large doubles the step.
 
 # %% tags=["nbval-ignore-output"]
 figures.wrong_scale_picture(gradient)
 
 # %% [markdown]
-# To the right the scale is too large and the largest values clip: at a factor of 4 only 14 to 15 dB are left. `to_fp8` measures each tensor and cannot clip. Where a scale is chosen before the tensor is known, leave
-# **headroom**: a scale 2 or 4 times below the largest that fits is almost free.
+# Right of the figure's line the scale is too large and the largest values clip: at a factor of 4 only 14 to 15 dB are left. `to_fp8` measures each tensor and cannot clip. Where a scale is chosen before the tensor is known, leave
+# **headroom**: in FP8, a scale 2 or 4 times smaller than the largest that fits costs almost nothing.
 #
 # ### The three matmuls of a linear layer
 #
-# Let x have the shape (N, K) and w the shape (M, K). Each of the three matmuls sums over a different axis:
+# Let x have the shape (N, K), w the shape (M, K) and g, the gradient of the output, (N, M). Each of the three matmuls sums over a different axis:
 #
 # | matmul | computes | sums over |
 # |---|---|---|
@@ -230,11 +233,10 @@ figures.wrong_scale_picture(gradient)
 #
 # The FP8 units of Hopper and Ada want both operands contiguous along the summed axis, so CUDA's `scaled_mm` takes a row-major and a column-major matrix. `scaled_matmul` below takes two row-major
 # matrices and passes the second as `.t()`, a column-major view. For the gradients some operands must be transposed first. `.t()` alone moves no bytes: add `.contiguous()`. A CPU takes
-# any layout, but inside `as_on_cuda()` it raises CUDA's errors.
+# any layout, but inside `as_on_cuda()` it refuses what CUDA refuses.
 
 # %%
 import torch.nn.functional as F
-from labkit.emulation import as_on_cuda
 
 
 def scaled_matmul(a, b):
@@ -245,6 +247,9 @@ def scaled_matmul(a, b):
         a_codes, b_codes.t(), a_descale, one, b_descale, one, output_dtype=torch.float32
     )
 
+
+# %%
+from labkit.emulation import as_on_cuda
 
 codes, descale = cast(torch.ones(32, 64), torch.float8_e4m3fn)
 try:
@@ -257,11 +262,11 @@ except RuntimeError as error:
 # %% [markdown]
 # ### Exercise: the FP8 matmul
 #
-# *20 minutes, about 8 lines.* Write `Fp8Matmul`, an `autograd.Function` for `x @ w.T` whose three matmuls run in FP8 with one scale a tensor.
+# *18 minutes, about 8 lines.* Write `Fp8Matmul`, an `autograd.Function` for `x @ w.T` whose three matmuls run in FP8 with one scale a tensor.
 #
 # - **Input:** `x` of shape (N, K), `w` of shape (M, K) and, in `backward`, the gradient `g` of shape (N, M): all float32, with N, K and M multiples of 16.
 # - **Output:** `forward` returns `x @ w.T`; `backward` returns the gradients of `x`, `g @ w`, and of `w`, `g.T @ x`. All are float32.
-# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe of lab 02), each with `cast`, which is your `to_fp8`. Every matmul goes through `scaled_matmul`.
+# - `x` and `w` are cast to E4M3, and `g` is cast to E5M2 (the *hybrid* recipe), each with `cast`, which is your `to_fp8`. Every matmul goes through `scaled_matmul`.
 # - The check applies CUDA's layout rules: the codes that you pass to `scaled_matmul` are row-major, that is contiguous.
 # - **Example:** for 16 × 16 matrices, x of ones, w of twos and g of threes, `y` is 32, the gradient of x is 96 and that of w is 48 everywhere.
 
@@ -338,7 +343,7 @@ claim(
 claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.99)
 
 # %% [markdown]
-# One scale a tensor is enough here: the layers in the blocks learn, and the last loss is within 0.03 nats of FP32's.
+# One scale a tensor is enough here: the layers in the blocks learn.
 #
 # ### Delayed scaling
 #
@@ -361,6 +366,7 @@ claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.
 # ```
 #
 # - **Input:** `largest` is the format's largest value, such as 448.0; `length` is how many magnitudes the history holds; `margin` is a whole number.
+#   `cast` takes a float32 tensor `x` and an FP8 dtype.
 # - **Output:** `(codes, descale)`, both of this step: `codes.float() * descale` is close to `x`, as far as `x` stays below ±`largest` × `descale`. Beyond, codes saturate.
 # - The scale is `largest / max(history) / 2**margin`. It is 1 at first and stays as it was while the history holds only zeros.
 # - After a largest magnitude that is inf or NaN, history and scale stay as they are. The codes of inf and NaN are not checked.
@@ -399,7 +405,7 @@ check_delayed(Delayed)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the published lines: which descale do they return at step 1, and what
+# Take `largest` 4, length 2, margin 1 and the magnitudes 1, inf, 2. The scales are 1, 2, 2, and 1 after that. Follow the lines of the statement: which descale do they return at step 1, and what
 # is 1 / scale at step 2?
 # </details>
 # <details><summary>Hint 3</summary>
@@ -410,7 +416,7 @@ check_delayed(Delayed)
 # ### Narrow accumulators
 #
 # *Optional.* Sums are narrow too. DeepSeek-V3's authors found that Hopper's FP8 units keep about 14 bits of a running sum. Their kernels therefore **promote** the sum: they add it to a float32 sum every 128 products. The cell
-# computes two models of such a unit, for positive products, where every truncation errs in the same direction. One truncates after each product; the other adds 32 products exactly before it truncates.
+# computes the relative error of a sum of positive products, where every truncation errs in the same direction, for two models of such a unit. One truncates after each product; the other adds 32 products exactly before it truncates.
 
 # %%
 intervals = (32, 128, 512, 1024, 4096)
@@ -423,17 +429,18 @@ for name, errors in {"after each product": each, "after 32 products": many}.item
 figures.accumulator_picture(each, many)
 
 # %% [markdown]
-# Promotion every 128 products cuts the error about 100-fold in the first model and 24-fold in the second. For an error below 0.1 %, the first needs it every 128 products and the second every 1,024. How the hardware adds is
-# not published, so 128 cannot be derived here. In DeepSeek's experiments it was the shortest interval that costs little time.
+# Promotion every 128 products cuts the error about 100-fold in the first model and 24-fold in the second. NVIDIA does not say how
+# the units add, and DeepSeek's description leaves open whether the running sum is cut with the products, which decides between the two curves. So 128 cannot be derived here; in DeepSeek's experiments it was the shortest interval that costs little time.
 #
 # **Stop here** if you like. Sitting B, on blocks and four bits, begins with a cell of its own.
 #
 # ## Sitting B: a scale for each block
 #
-# *You are here:* why FP8 → scales → three matmuls → accumulators → *stop* → **blocks** → four bits → a recipe
+# *You are here:* why FP8 → scales → three matmuls → *stop* → **blocks** → four bits → a recipe
 
 # %%
 import torch
+from labkit.formats import E2M1, E4M3, mx, nvfp4, quantize, scaled
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.fp8_and_fp4 import predictions as guesses, solutions as ours
 from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, check_recipe
@@ -441,9 +448,9 @@ from labkit.labs.fp8_and_fp4.checks import check_mx_block, check_nvfp4_block, ch
 # %% [markdown]
 # ### One outlier in a block
 #
-# With one scale, the largest magnitude becomes the format's largest value. In E4M3 another value survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, with the magnitudes
-# 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0: one outlier empties the tensor. **Block scaling** gives a scale to each block of 16 or 32 neighbours along
-# the summed axis, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0, with one scale and with blocks.
+# With one scale, in E4M3, another value than the largest survives unless it is 458,752 times (2¹⁸·⁸) smaller. In E2M1, with the magnitudes
+# 0, 0.5, 1, 1.5, 2, 3, 4 and 6, everything that is 24 times smaller becomes 0: one outlier empties the tensor. **Block scaling** gives a scale to each block of neighbours along
+# the summed axis, 32 in MXFP8 and MXFP4 and 16 in NVFP4, so an outlier harms only its own block. In the widget, double one value of a real gradient until its neighbours become 0, with one scale and with blocks.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
@@ -451,11 +458,10 @@ from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
 BlockBench()
 
 # %% [markdown]
-# The table casts sitting A's gradient, whose largest magnitude is 750 times the median magnitude.
+# In sitting A's gradient, the largest magnitude is 750 times the median. The table casts it.
 
 # %%
 import pandas as pd
-from labkit.formats import E2M1, E4M3, mx, nvfp4, scaled
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
 
 activation, gradient = layer_tensors()
@@ -478,11 +484,11 @@ rows = {name: facts(cast) for name, cast in casts.items()}
 pd.DataFrame(rows, index=["bits a value", "became 0", "SQNR, dB"]).T
 
 # %% [markdown]
-# In FP4, blocks halve the zeros. In FP8 they gain no SQNR on this tensor: with one scale only 4 % become 0, and MXFP8 even loses 2.4 dB. The next section says why.
+# In FP4, blocks halve the zeros. In FP8 they gain no SQNR on this tensor: with one scale only 4 % become 0, and MXFP8 even loses 2.4 dB.
 #
 # ### MX: a power of two for 32 values
 #
-# The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three rules choose it from the block's
+# The **MX** formats of the Open Compute Project store a power of two (in E8M0, an 8-bit exponent) for each 32 values. Three common rules choose it from the block's
 # largest magnitude, *amax*. For amax = 3.9 in E4M3:
 #
 # - **floor**, the specification's: 3.9 lies in 2¹ to 2² and 448 in 2⁸ to 2⁹, so the scale is 2⁻⁷. 3.9 / 2⁻⁷ is 499 and clips to 448, an error of 10 %.
@@ -501,7 +507,7 @@ rules = {
 pd.DataFrame(rules).T
 
 # %% [markdown]
-# In MXFP8, clipping costs more than 1 dB. NVIDIA reports that pre-training can diverge with the floor rule, and rounds up (arXiv:2506.08027). In MXFP4, rounding up hardly matters: fewer values clip, but more become 0.
+# In MXFP8, the floor rule, which the first table used, clips and costs 1.3 and 2.4 dB. Rounded up, MXFP8 equals one scale on this gradient. NVIDIA reports that pre-training can diverge with the floor rule, and rounds up (arXiv:2506.08027). In MXFP4, rounding up hardly matters: fewer values clip, but more become 0.
 #
 # ### Exercise: an MXFP8 cast
 #
@@ -512,7 +518,7 @@ pd.DataFrame(rules).T
 # - **Output:** `(codes, scales)`: `codes` of shape (rows, K) in `torch.float8_e4m3fn`, `scales` of shape (rows, K / 32) in
 #   `torch.float8_e8m0fnu`. Values are `codes * scales`.
 # - The floor rule: the scale is 2**(e - 8), where e is the exponent of the block's largest magnitude: 2**e <= amax < 2**(e + 1). 8 is the
-#   exponent of E4M3's largest value, 448. What lies above 448 after the division becomes 448.
+#   exponent of E4M3's largest value, 448. A code is the value divided by its block's scale, clamped to ±448 and cast to E4M3.
 # - **Example:** a block whose largest magnitude is 3.5 has e = 1 and the scale 2**-7. The code of 3.5 is 448; that of 3.9 would be 448 as well.
 # - **Edge cases:** a block of zeros has zeros as its codes, and any scale but NaN. The exponent is exact: the float32 just below 1024 has e = 9.
 
@@ -553,20 +559,17 @@ check_mx_block(to_mx)
 # ### NVFP4: two scales, and FP4 values
 #
 # With the floor rule, a block's largest value is anywhere from 4 to 8 after the division, and E2M1 ends at 6. **NVFP4** stores the block scale in E4M3, whose mantissa bits put the block's largest value near 6; and a block has
-# 16 values. But E4M3 reaches only from 2⁻⁹ to 448, and this gradient needs block scales below 2⁻¹². So a second scale, a float32 number for the tensor, brings the largest block scale to 448.
+# 16 values. But E4M3 reaches only from 2⁻⁹ to 448, and sitting A's gradient needs block scales below 2⁻¹². So a second scale, a float32 number for the tensor, brings the largest block scale to 448.
 
 # %%
 without = nvfp4(gradient, tensor_scale=False, overflow="saturate").dequantize()
 print(f"without the tensor's scale: {(without == 0).double().mean():.1%} of the codes are 0")
 
 # %% [markdown]
-# `fp4(x)` rounds float32 values to E2M1. PyTorch has no arithmetic for this format, so the values
-# stay in float32. What lies above 6 becomes 6.
+# `fp4(x)` rounds float32 values to E2M1. The values stay in float32; magnitudes above 6 become ±6.
+
 
 # %%
-from labkit.formats import E2M1, quantize
-
-
 def fp4(x):
     return quantize(x, E2M1, saturate=True)
 
@@ -574,7 +577,7 @@ def fp4(x):
 # %% [markdown]
 # ### Exercise: NVFP4
 #
-# *16 minutes, about 6 lines.* Write `to_nvfp4(x)`.
+# *14 minutes, about 6 lines.* Write `to_nvfp4(x)`.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 16, without inf and NaN, with at least one value that is not 0. A block is 16 neighbours of one row.
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor
@@ -582,8 +585,8 @@ def fp4(x):
 # - `tensor_scale` is the largest magnitude of `x` divided by 448 × 6, so that the block that holds it has the block scale 448.
 # - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to 2**-6 .. 448, and cast to E4M3. 2**-6 is E4M3's smallest normal value; below it E4M3 loses precision.
 # - Divide the block by the scales as *stored*, not by the unrounded ones, and round with `fp4`.
-# - **Example:** let the largest magnitudes of two blocks be 3 and 0.3. `tensor_scale` is 3 / 2688. The block scales are 448 and 44, the E4M3 value next to 44.8. In the second block 0.1 becomes 2.
-# - **Edge cases:** a block of zeros; tensors whose values are all near 1e-5 or near 1e4.
+# - **Example:** let the largest magnitudes of two blocks be 3 and 0.3. `tensor_scale` is 3 / 2688. The block scales are 448 and 44, the E4M3 value nearest to 44.8. In the second block 0.1 becomes 2.
+# - **Edge cases:** a block of zeros has the block scale 2**-6 and values 0. Tensors whose values are all near 1e-5 or near 1e4 need no special case.
 
 
 # %% exercise="nvfp4-block"
@@ -627,7 +630,7 @@ claim(f"{whose(to_four_bits)} codes are those of labkit.formats.nvfp4", same)
 # %% [markdown]
 # ### Stochastic rounding of gradients
 #
-# Rounded to nearest, every small element of a gradient becomes 0, and however many steps you add up, its contribution is lost. **Stochastic rounding** (lab 03) chooses between the two neighbours by chance, so that the mean is
+# Rounded to nearest, a small element of a gradient becomes 0, and its contribution is lost. **Stochastic rounding** (lab 03) chooses between the two neighbours by chance, so that the mean is
 # right. NVFP4 recipes use it for gradients. To nearest, NVFP4 keeps this gradient with 21.3 dB.
 
 
@@ -662,7 +665,7 @@ for count in (1, 4, 16):
 
 
 # %% [markdown]
-# MXFP4 gains less, because a clipped value is not rounded by chance.
+# MXFP4 gains less, because a clipped value always becomes ±6, so the mean of many casts keeps its error.
 #
 # ### A rotation before the cast
 #
@@ -695,8 +698,8 @@ def gains():
 
 
 # %% [markdown]
-# One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. MXFP4's power of two leaves it to E2M1's coarse steps, with an error of up to a
-# quarter. After the rotation the values are nearly normally distributed, and each format has the SQNR that it has for such values: about 19 and 20 dB.
+# One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. With MXFP4's power of two it lies
+# between 4 and 8, where rounding errs by up to 20 % and clipping by up to 25 %. After the rotation the values are nearly normally distributed, and MXFP4 and NVFP4 have the SQNR that they have for such values: about 19 and 20 dB.
 
 # %%
 for name, by in fp4_casts.items():
@@ -706,7 +709,7 @@ for name, by in fp4_casts.items():
 # ### Two copies of one weight
 #
 # Blocks lie along the summed axis: K in the forward matmul, M in that for the gradient of x. So a weight is cast twice, along its rows and along its columns. Where the two
-# copies differ, the backward pass multiplies the gradient by another weight than the forward pass multiplied x by.
+# copies differ, the forward and backward passes use different weights.
 
 # %%
 from labkit.training import bits_per_character, trained_gpt
@@ -726,12 +729,12 @@ for name, copied in copies.items():
     print(f"{name:26} {differ:4.0%} of the values differ, {sqnr(weight, rows):.1f} dB")
 
 # %% [markdown]
-# There are two remedies. In E4M3, scales 2ᵏ change only the exponent of a code, so the copies agree unless a value clips or becomes subnormal. NVFP4's scales are no powers of two, so its recipe has **square
-# blocks** for weights, at a cost of 1.5 dB.
+# There are two remedies. One is scales that are powers of two: in E4M3 they change only the exponent of a code, so the copies agree unless a value clips or becomes subnormal. NVFP4's scales are not powers of two,
+# so its recipe has **square blocks** for weights, 16 × 16, at a cost of 1.5 dB.
 #
 # ### Ten seeds a recipe
 #
-# Only training judges a recipe. For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed start from the same weights and read the same text. Lab 06's paired
+# For the figure, the GPT was trained from scratch with each recipe and ten seeds, for 300 steps. All recipes of a seed start from the same weights and read the same text. Lab 06's paired
 # verdict compares their bits a character with FP32's, against a margin of 0.02 that was named beforehand. `tensorwise` is one scale a tensor, `fp8_` is hybrid, `mx` uses the floor rule, `sr` rounds gradients stochastically, `rht` rotates,
 # and `square` has 16 × 16 blocks of weights.
 
@@ -742,24 +745,25 @@ from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 gaps_picture()
 
 # %% [markdown]
-# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: so under the condition named. *Not visible at this scale*: neither,
+# The table compares the recipe that has a published mechanism with the one that lacks it. *Mechanism visible*: the verdict is "better", the whole interval above the margin. *Visible only if*: better, but only under the condition that the row names. *Not visible at this scale*: neither of these,
 # which does not prove that there is no advantage.
 
 # %%
 mechanisms_table()
 
 # %% [markdown]
-# In these runs one scale a tensor rescues E4M3, and FP8 then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage. This
-# does not refute what NVIDIA reports for NVFP4 with 12 B parameters and 10 trillion tokens: over a long run small errors of one sign add up, and large models have larger outliers. 300 steps of a small GPT show neither.
+# In these runs one scale a tensor rescues E4M3, and FP8 with one scale then ends within the margin of FP32. In four bits, blocks help, and NVFP4's scales beat MXFP4's. Blocks in FP8, E5M2 for gradients, stochastic rounding, rotation and square blocks show no advantage.
+# Without scales, E5M2 gradients end even higher than E4M3's; this lab does not explain why. None of this
+# refutes NVIDIA's NVFP4 run (12 B parameters, 10 trillion tokens): small errors of one sign add up over a long run, and large models have larger outliers.
 #
 # ### Exercise: choose a recipe
 #
 # *12 minutes, optional, 6 words.* A linear layer has three matmuls: `y = x @ w.T`, `dX = grad @ w` and `dW = grad.T @ x`. `recipe` says in which format each
-# of their six operands is stored. `quality(recipe)` stores the operands of one layer of the trained GPT, from one real batch, in these formats, and gives the SQNR of y, dX and dW in dB. It is not a training
-# run: use it to choose what is worth one.
+# of their six operands is stored. `quality(recipe)` stores the operands of one layer of the trained GPT, from one real batch, in these formats, and gives the SQNR of y, dX and dW in dB. It does not train; it
+# shows which recipes are worth training.
 #
 # - **Input:** none. **Output:** a dict with the keys `x`, `w`, `dx_grad`, `dx_w`, `dw_grad` and `dw_x`, and names of `FORMATS` as values:
-#   `e4m3`, `e5m2` and `e2m1` have one scale a tensor, `mxfp8` and `mxfp4` use the floor rule, and `nvfp4_sr` is NVFP4 with stochastic rounding.
+#   `e4m3`, `e5m2` and `e2m1` have one scale a tensor, `mxfp8` and `mxfp4` use the floor rule, `nvfp4` rounds to nearest, and `nvfp4_sr` stochastically.
 # - **Goals:** at most 5.7 bits an operand on average, 17 dB or more for y and for dX, and 28 dB or more for dW. These goals are made up for the exercise.
 # - **Example:** all six in `"e4m3"` gives 31.1, 28.2 and 29.1 dB, and takes 8 bits.
 
@@ -800,19 +804,18 @@ check_recipe(recipe)
 #
 # ### What real stacks do in 2026
 #
-# Scales are of three kinds. *Delayed* scales need one pass, but a sudden larger value clips silently. *Current* scales are exact and need a second pass. With *block* scales an outlier harms only its own block, at the cost of the scales
-# and of transposed copies. With all three, master weights stay in FP32.
+# Scales are of three kinds. *Delayed* scales come from earlier steps: they need one pass, but a sudden larger value clips silently. *Current* scales, such as those of `to_fp8`, fit the tensor and need a second pass. With *block* scales an outlier harms only its own block, at the cost of more scales
+# and of a second cast along the other axis. With all three, master weights stay in FP32.
 #
 # | stack | formats and scales |
 # |---|---|
 # | torchao `float8` | `rowwise`: E4M3 for all operands, a scale 2ᵏ a row; `tensorwise` (default): one scale a tensor, hybrid; MXFP8 and NVFP4 are prototypes |
-# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `output`, and with `auto_filter_small_kn` small ones |
+# | TorchTitan | torchao by configuration; `filter_fqns` leaves out named layers such as `lm_head`, and with `auto_filter_small_kn` small ones |
 # | Transformer Engine | `DelayedScaling` and `Float8CurrentScaling` (hybrid), `Float8BlockScaling`, `MXFP8BlockScaling` (E4M3), `NVFP4BlockScaling` |
 # | DeepSeek-V3 | E4M3 only; 1 × 128 blocks of activations, 128 × 128 of weights; embedding, head, gates, norms and the attention operators stay wider |
 # | NVIDIA's NVFP4 run | 12 B parameters, 10 trillion tokens: 16 × 16 blocks of weights, stochastic rounding, RHT, some layers wider |
 #
-# *Hybrid* is E4M3 forward and E5M2 for gradients. Usually left out are the head, and layers too small to repay the casts or with sizes that are no multiples of 16. With torchao, the cell converts all layers of the GPT but the head
-# and measures its bits a character (FP32: 2.104). Without, it says how to install torchao.
+# Stacks usually leave out the head, small layers that do not repay the casts, and layers whose sizes are not multiples of 16. The cell converts all layers of the GPT but the head with torchao (FP32: 2.104).
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -831,8 +834,7 @@ except ImportError as error:
 # %% [markdown]
 # ### Your GPT
 #
-# *Optional.* The course's ledger for your GPT: the eight weight matrices of its blocks in each format, and everything else in FP32. The last column is a lower bound for another model: the time in which a B200 reads the weights
-# of 8 B parameters, once for each token.
+# *Optional.* The table stores your GPT's block weights in each format. The last column is a lower bound on the time that a token of an 8 B model takes: a B200 reads all weights once for each token.
 
 # %%
 from labkit.devices.roofline import roofs
@@ -864,7 +866,7 @@ for name, (bits_a_value, store) in formats.items():
 pd.DataFrame(ledger, index=["kB of weights", "bits a character", "ms a token, 8 B"]).T
 
 # %% [markdown]
-# The GPT was not trained for four bits. Lab 09 rounds such weights better, and wins back by fine-tuning what rounding lost.
+# The GPT was not trained for four bits. Lab 09 rounds such weights better, and trains adapters on a four-bit base.
 #
 # ### Say it
 #
@@ -881,7 +883,7 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Micikevicius et al., arXiv:2209.05433 (FP8). OCP, *Microscaling Formats (MX) v1.0*. DeepSeek-AI, arXiv:2412.19437, section 3.3. NVIDIA, arXiv:2509.25149 (NVFP4). Mishra et al.,
+# **Sources.** Micikevicius et al., arXiv:2209.05433 (FP8). OCP, *Microscaling Formats (MX) v1.0*. DeepSeek-AI, arXiv:2412.19437, sections 3.3 and 3.5.2. NVIDIA, arXiv:2509.25149 (NVFP4). Mishra et al.,
 # arXiv:2506.08027 (MXFP8). Tseng et al., arXiv:2502.20586 (MXFP4 with stochastic rounding and RHT). Transformer Engine 2.15, `common.recipe`. torchao 0.18, `torchao.float8`. TorchTitan, `docs/float8.md`. Peaks: data/gpus.csv.
 #
 # **Next.** [Lab 09: quantization, and fine-tuning in four bits](09_quantization.ipynb).

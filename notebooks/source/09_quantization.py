@@ -8,7 +8,7 @@
 # After this lab you can:
 #
 # - run a linear layer in integers, round weights to four bits by GPTQ, and train FP32 adapters on a frozen 4-bit base;
-# - say who shares a scale, what each bit costs, and when a remedy for outliers is worth nothing.
+# - say which weights share a scale, what each bit costs, and when a remedy for outliers is worth nothing.
 #
 # ## Sitting A: scales and integers
 #
@@ -90,8 +90,8 @@ for bits in (8, 3):
 # %% [markdown]
 # ### Which weights share a scale
 #
-# With one scale for a matrix, a single large weight makes the steps coarse for all others. With one scale for each row, or for each **group** of neighbouring
-# weights in a row, a large weight makes the steps coarse only in its own row or group. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
+# One large weight makes the steps of its whole matrix coarse. With one scale for each row, or for each **group** of neighbouring
+# weights in a row, it does so only there. But the scales must be stored too, here in FP16: a group of 32 pays 16/32 = 0.5 bits a weight.
 # The cell rounds all eleven matrices to four bits.
 
 # %%
@@ -106,14 +106,13 @@ for group in ("tensor", "row", 32, 16):
     print(f"{group!s:15}{size:14.2f}{loss:19.2f}")
 
 # %% [markdown]
-# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the increase over FP32 (from 0.62 to 0.17 bits a character). Groups remove more of it and cost more. Large models commonly use groups of 128, at 0.125 bits a weight. Sitting B
-# reduces the remaining increase by choosing better codes.
+# FP32 has 2.10. One scale a row costs 0.2 bits a weight and removes almost three quarters of the increase over FP32 (from 0.62 to 0.17 bits a character). Large models commonly use groups of 128, at 0.125 bits a weight.
 #
 # ### The affine grid
 #
-# Weights lie on both sides of 0. Activations often do not: after a ReLU none is negative, so a symmetric grid wastes half its
-# codes. An **affine** grid moves the codes: value = (code − z) × s, with an integer **zero point** z. For values from −1
-# to 3 and codes from 0 to 255 there are 255 steps, so s = 4/255 (about 0.0157), and z = round(1/s) = 64.
+# Weights lie on both sides of 0. Activations often do not: after a ReLU none is negative, so the grid used so far, symmetric around 0, wastes half its
+# codes. An **affine** grid moves the codes: value = (code − z) × s, where the integer **zero point** z is the code of 0.0. For values from −1
+# to 3 and codes from 0 to 255 there are 255 steps, so s = 4/255 (about 0.0157), and z = round(−lo / s) = round(1/s) = 64.
 
 # %%
 from labkit.formats import choose, dequantize_affine, quantize_affine
@@ -127,7 +126,7 @@ print("values again", [round(v, 3) for v in dequantize_affine(codes, grid).tolis
 
 # %% [markdown]
 # A value beyond the range saturates: 5 becomes about 3. Zero is exact, because z is an integer. That matters, because padding and
-# ReLU produce many zeros, and if each had the same small error, a sum would add them all up. For the same reason a range without 0 is first
+# ReLU produce many zeros, and if each had the same small error, a sum would add up all these errors. For the same reason a range without 0 is first
 # widened until it contains 0: from 0.5 … 1 to 0 … 1.
 #
 # ### Where to cut
@@ -144,7 +143,7 @@ dial
 
 # %% [markdown]
 # Common advice is to cut at the 99.9th percentile of the magnitudes. The cell compares this cut with the full range by the root mean squared error (RMSE), on the inputs of another
-# layer, and on 10,000 normal values with one outlier of 100. Its last row chooses the cut on all 10,001 values and judges the 10,000 alone.
+# layer, and on 10,000 values from N(0, 1) and one outlier of 100. Its last row chooses the cut on all 10,001 values and judges the 10,000 alone.
 
 # %%
 from labkit.labs.quantization.calibration import Observer
@@ -171,12 +170,12 @@ for name, x, judged, bits in (
     print()
 
 # %% [markdown]
-# For these activations the advice is wrong at 8 bits and right at 4, where finer steps are worth more than the clipped values. With the outlier, the cut makes 10,000 values 13 times more precise and
-# destroys one. The RMSE cannot say whether the network needs that value, so measure the loss.
+# For these activations the advice is wrong at 8 bits and right at 4, where finer steps are worth more than the clipped values. With the outlier, the cut divides the RMSE of the 10,000 by 13 and
+# turns 100 into about 3.4. The RMSE cannot say whether the network needs that value, so measure the loss.
 #
 # ### Sums of codes
 #
-# A matmul of codes adds up products of codes. Here are sixteen of them.
+# A matmul of codes adds up products of codes.
 
 # %%
 a = torch.full((16,), 100, dtype=torch.int8)
@@ -191,16 +190,16 @@ def product():
 
 # %% [markdown]
 # The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
-# A product of a uint8 and an int8 code is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
+# A product of a uint8 code and an int8 code from −127 to 127 is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
 # on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.
 
 # %% [markdown]
-# In a linear layer on codes, the input has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. With the codes x and w, and y[i] as a real number,
+# In a linear layer on codes, the input has one scale sx and a zero point zx, and row i of the weight has a scale sw[i] and no zero point. Let x be the input's codes, w the codes of row i, and y[i] the real output:
 #
 # y[i] = sx × sw[i] × Σ (x − zx) × w + bias[i].
 #
-# The sum is an integer. The bias is rounded to an integer multiple of sx × sw[i], so that it can be added to this sum as an integer. The output gets its own grid, sy and zy, from the range lo to hi that calibration saw. One multiplication by
-# sx × sw[i] / sy turns the sum into the output's codes. If calibration looked at the output after a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
+# The sum is an integer. The bias is rounded to an integer multiple of sx × sw[i], so that it can be added to this sum as an integer. Multiplied by sx × sw[i] / sy, rounded, and
+# with zy added, the sum becomes a code on the output's own grid, sy and zy. If calibration looked at the output after a ReLU, lo and zy are 0, and clamping the codes at 0 *is* the ReLU.
 #
 # ### Exercise: a linear layer in integers
 #
@@ -317,16 +316,15 @@ for brightness in (1, 2, 5):
     )
 
 # %% [markdown]
-# With static ranges, activations beyond the calibrated range saturate. Dynamic ranges follow the data, but a range is known only when all outputs are computed, so they stay in a wider format until one more pass has measured
-# them. So networks on small integer devices are usually static, and language models on GPUs usually dynamic, with one scale a token.
-# (A device without floats stores the multiplier sx × sw / sy as an integer and a shift.)
+# With static ranges, activations beyond the calibrated range saturate. Dynamic ranges follow the data, but a range is known only when all outputs are computed, so the outputs stay in a wider format until one more pass has measured
+# them. Small integer devices usually use static ranges, and language models on GPUs dynamic ones, with one scale a token.
 #
 # ### Outliers, with and without
 #
-# Can the GPT compute in integers too? **W8A8** means INT8 weights and INT8 activations. In large language models this can
-# fail: a few channels of the activations are tens of times larger than the others (Dettmers et al., LLM.int8()), and a shared scale leaves few codes to the rest. **SmoothQuant** divides such channels by a number and multiplies the columns of the next weight by it.
+# **W8A8** means 8-bit weights and activations, here INT8. In large language models this can
+# fail: a few channels of the activations are 20 to 100 times larger than most others (LLM.int8(), SmoothQuant), and a shared scale leaves few codes to the rest. **SmoothQuant** divides each such channel by a number and multiplies the matching column of the next weight by the same number.
 #
-# Does this GPT need that? The cell measures W8A8, with one scale for each row of a weight and one for each whole activation, on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
+# The cell measures W8A8, with one scale for each row of a weight and one for each activation tensor, measured on each batch, on the GPT as trained, and on a copy in which we *plant* outliers: two channels of each norm are multiplied by
 # 30, and the next layer's columns divided by 30, which changes nothing in FP32.
 
 # %%
@@ -339,10 +337,10 @@ for _, norm, layer in norm_pairs(planted):
 networks = {"as trained": gpt, "planted": planted}
 for name, model in networks.items():
     fp32, int8 = bits_per_character(model, test), bits_per_character(with_w8a8(model), test)
-    print(f"{name:11} FP32 {fp32:.2f}   W8A8 {int8:.2f} bits a character")
+    print(f"{name:11} FP32 {fp32:.3f}   W8A8 {int8:.3f} bits a character")
 
 # %% [markdown]
-# As trained, W8A8 costs less than 0.01 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
+# As trained, W8A8 costs about 0.005 bits a character, so there is nothing to repair. With planted outliers it costs 0.4.
 #
 # ### Exercise: smooth
 #
@@ -454,7 +452,7 @@ for name, model in (("as trained", gpt), ("planted", planted)):
 # ### Optional: training with the rounding
 #
 # At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
-# training can adapt to it. But the derivative of `round` is 0, so no gradient arrives at the weights. Train for five epochs nevertheless.
+# training can adapt to the rounding. But the derivative of `round` is 0, so no gradient arrives at the weights.
 
 
 # %%
@@ -493,7 +491,7 @@ def accuracy():
 
 
 # %% [markdown]
-# It rises, here from about 270 to 315 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A falling loss
+# It rises, here from about 270 to 320 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
 # does not prove that every part of a network learns.
 
 # %% [markdown]
@@ -515,11 +513,11 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 #
 # *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to a grid, returns floats, and lets the gradient through.
 #
-# - **Input:** `x` float32, any shape; `scale`, a float or a tensor that broadcasts over x, such as one scale a row; ints `zero`, `low`, `high`.
+# - **Input:** `x` float32, any shape, finite; `scale`, a float or a tensor that broadcasts over x, such as one scale a row; ints `zero`, `low`, `high`.
 # - **Output:** float32, `(code - zero) * scale`. The code is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`.
 # - **Gradient:** passes unchanged where the code was not clamped, and is 0 elsewhere.
 # - **Example:** with scale 0.1, zero 0 and codes from -8 to 7, 0.26 becomes 0.3 with gradient 1, and 5.0 becomes 0.7 with gradient 0.
-# - **Not tested:** values up to half a step beyond an end. Their code is not clamped, but a program that clamps x itself stops their gradient.
+# - **Not tested:** values up to half a step beyond an end of the range. Their code is not clamped, but a program that clamps x itself stops their gradient.
 
 
 # %% exercise="fake-quant"
@@ -552,7 +550,7 @@ check_fake_quant(fake_quant)
 # `passed + (...).detach()`.
 # </details>
 #
-# **A stopping point.** You chose scales and zero points and computed in integers. Sitting B brings the GPT under 75 kB.
+# **A stopping point.** Sitting B brings the GPT under 75 kB.
 
 # %% [markdown]
 # ## Sitting B: four bits, and fine-tuning
@@ -570,25 +568,26 @@ from labkit.training import bits_per_character, trained_gpt
 # ### GPTQ: round one column, correct the others
 #
 # Rounding to nearest treats each weight alone, but the next layer sees only the *output*. Suppose two inputs are always equal,
-# both weights are 0.4, and the scale is 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. Instead, round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2.
+# both weights are 0.4, and the scale is 1. Nearest gives 0 and 0: the output is 0 instead of 0.8 times the input. A better way: round the first weight to 0, add its lost 0.4 to the second, and round that: 0.8 becomes 1. Now the output is off by 0.2 times the input.
 #
 # **GPTQ** does this with all columns and with recorded inputs X. After each rounded column it changes the columns that are not yet rounded so that
-# the squared error of X @ W.T becomes as small as it can. This is a least-squares problem after each column. One Cholesky factor
-# of the inverse of H = XᵀX contains the solutions for all columns, so no solver is needed.
+# the squared error of X @ W.T becomes as small as possible. Each correction is a least-squares problem, and one Cholesky factor
+# of the inverse of H = XᵀX solves them all.
 #
 # ### Exercise: GPTQ
 #
 # *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
 #
 # - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
-# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest` below rounds. Work on a copy: the caller's `W` stays as it is.
+# - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest`, given below, rounds. The caller's `W` stays as it is.
 # - **H** is `X.T @ X`, with `damp` times the mean of its diagonal added to the diagonal. **U** is upper triangular,
 #   with `U.T @ U` = the inverse of H: `torch.linalg.cholesky(..., upper=True)`.
-# - **Column j** of the copy: round it as it is now, after the earlier corrections, and divide its error `W[:, j] - Q[:, j]` by `U[j, j]`. Subtract this times `U[j, k]` from each column k to the right.
+# - **Column j** of a copy of `W`: round it as it is now, after the earlier corrections; the result is `Q[:, j]`, a column of the output. Divide the
+#   error `W[:, j] - Q[:, j]` by `U[j, j]`, and subtract the quotient times `U[j, k]` from each column k to the right.
 # - **Example:** W = [[0.6, 0.7]], X = [[1, 1]], scales of 1, damp 0.01. Column 0 is rounded up by 0.4, so column 1 becomes 0.7 - 0.396 and
 #   is rounded down: [[1, 0]], where nearest gives [[1, 1]].
-# - **Edge cases:** an input that is always 0 and fewer rows of X than columns, where the damping makes H invertible; weights beyond
-#   seven steps, whose error counts like any other.
+# - **Edge cases:** if an input is always 0, or X has fewer rows than columns, the damping makes H invertible. A weight beyond
+#   seven steps is clamped, and its error counts like any other.
 
 
 # %%
@@ -665,7 +664,7 @@ def errors():
 
 
 # %% [markdown]
-# The weights' error is 1.4 times that of nearest, and the outputs' error 0.73 times. Nearest has the smallest error that the grid allows for each weight, so any
+# The weights' error is 1.4 times that of nearest, and the outputs' error is 0.73 times that of nearest. Nearest has the smallest error that the grid allows for each weight, so any
 # other choice is worse for the weights. GPTQ accepts this, because it aims at a small error of the outputs.
 
 # %% [markdown]
@@ -689,10 +688,10 @@ claim("the parcel of GPTQ in groups of 32 weighs at most 75 kB", size <= 75_000)
 claim(f"with {whose(by_gptq)} codes it loses less than 0.06 bits a character", loss < 2.1044 + 0.06)
 
 # %% [markdown]
-# The GPT now fits: 72 kB instead of 452 kB, at a cost of 0.05 bits a character. GPTQ with one scale a row is as good as nearest with groups of 32, in 4 kB less.
-# GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (0.16 against 0.11 with one scale a row).
+# The GPT now fits: 72 kB instead of 452 kB, at a cost of 0.05 bits a character.
+# GPTQ depends on its calibration: with 64 characters instead of 8,192 it is *worse* than nearest (with one scale a row it costs 0.16 bits a character, nearest 0.11).
 #
-# The figure shows both errors in each of the eight layers, as multiples of nearest's.
+# The figure shows GPTQ's errors of the weights and of the outputs in each of the eight layers, as multiples of nearest's.
 
 # %% tags=["nbval-ignore-output"]
 figures.gptq_picture({name: both(name) for name in names}, inputs)
@@ -700,12 +699,14 @@ figures.gptq_picture({name: both(name) for name in names}, inputs)
 # %% [markdown]
 # ### Fine-tuning in four bits
 #
-# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character. Guessing evenly among the 68 characters of its vocabulary needs log₂ 68 = 6.1, so the GPT is worse than a guess. Training all weights with AdamW
-# takes 16 bytes a weight: the weight, its gradient and two moments, all FP32. For 8 billion weights that is 128 GB, activations not counted.
+# Suppose your users write in capitals. On such text the GPT needs 7.3 bits a character, more than guessing evenly among its 68 characters (log₂ 68 = 6.1). Training all weights with AdamW
+# takes 16 bytes a weight: the weight, its gradient and two moments, all FP32.
 #
-# **QLoRA** freezes each weight W in four bits (NF4 in the paper, INT4 here) and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
+# **QLoRA** freezes each weight matrix W in four bits (NF4 in the paper, INT4 here) and trains an **adapter** beside it: a product B A of two thin matrices, of rank 8 for example. The layer computes
 # W x + (alpha / rank) B A x, where alpha is a constant that you choose, and only A and B have gradients and moments. Matmuls run in BF16, so W is **dequantized** to BF16 for each of them. Here A and B are stored in FP32 and cast for each matmul, because in BF16 their small updates would be rounded away (lab 04).
-# W needs no gradient, but the gradient of x passes *through* W to earlier layers. B starts at 0, so training starts from the network as it was.
+# W needs no gradient, but the gradient of x passes *through* W to earlier layers. B starts at 0, so training starts from the rounded network.
+#
+# The cell compares both for Llama 3 8B, activations not counted.
 
 # %%
 # Llama 3 8B: 32 blocks of query and output, key and value, three feed-forward matrices
@@ -721,12 +722,11 @@ print(f"QLoRA: {qlora / 1e9:.1f} GB, with adapters of {adapters / linear:.1%} of
 #
 # *12 minutes, about 12 lines.* Write `LoRALinear`, a linear layer with a frozen 4-bit weight and one adapter, the float32 matrices A and B.
 #
-# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups), one for each in / groups neighbouring weights of a row;
+# - **`__init__`:** `codes` int8 (out, in), from -7 to 7; `scale` float16 (out, groups): each group of in / groups neighbouring weights in a row shares a scale;
 #   `bias` float32 (out); `rank`; `alpha`.
-# - **Parameters:** `A` (rank, in), random with a root mean square of about 1 / sqrt(in), and `B` (out, rank), zeros, both float32. The layer has no other parameters.
-# - **Buffers:** codes, scale and bias, which never change. The module stores no float tensor of the weight's size: each call dequantizes the
-#   weight again. (The codes are not packed here: they take a byte each.)
-# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): code * scale times x, plus the bias, plus alpha / rank times
+# - **Parameters:** only `A` (rank, in), random with a root mean square of about 1 / sqrt(in), and `B` (out, rank), zeros, both float32.
+# - **Buffers:** codes, scale and bias. The module stores no float tensor of the weight's size: each call dequantizes the weight again.
+# - **`forward(x)`:** from x (..., in) of any float dtype to BF16 (..., out): (code * scale) times x, plus the bias, plus alpha / rank times
 #   B A x. Every matmul gets BF16 operands. Multiply x by A first, because B @ A is as large as the weight.
 # - **Gradients** reach A, B and x, through the frozen weight too.
 # - **Example:** codes [[2, -1]], scale [[0.5]], bias [0.25] and x = [1, 3] give -0.25 at first, and 3.75 with rank 1, alpha 2, A = [[1, 1]]
@@ -764,7 +764,7 @@ check_lora_linear(LoRALinear)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# What must an optimizer find in `layer.parameters()`, and what must a checkpoint hold besides? Which of the two adapters makes the layer
+# What must an optimizer find in `layer.parameters()`, and what must a checkpoint hold besides? Which of A and B makes the layer
 # equal to its base at the start, and why may the other one not be zero too?
 # </details>
 # <details><summary>Hint 2</summary>
@@ -781,7 +781,7 @@ check_lora_linear(LoRALinear)
 
 # %% [markdown]
 # The cell puts this layer in place of the eight matrices, rounded to nearest with one scale a row, and trains 50 steps on capitals.
-# The figure shows your run in black. Compare the recorded runs: adapters on four bits, adapters on FP32, and all weights.
+# Your 50 steps are black in the figure. Compare the three recorded runs.
 
 # %%
 from labkit.labs.quantization.linear import replace_linears
@@ -819,14 +819,14 @@ from labkit.labs.quantization.recorded import fine_tuning
 figures.fine_tuning_picture(fine_tuning(), live=live, caption=f"{whose(Layer)} adapters")
 
 # %% [markdown]
-# Training all weights ends at 2.4 bits a character, and adapters with a seventh of the parameters at 2.6. A 4-bit base costs the adapters 0.01 bits more. Before, the same rounding cost 0.1 on ordinary text.
+# Training all weights ends at 2.44 bits a character, and adapters with a seventh of the parameters at 2.64. On a 4-bit base the adapters end only 0.01 bits a character higher.
 #
-# Three limits. First, these adapters weigh 66 kB in FP32, too much for this device; in the 8 B model rank 8 is only 0.3 % of the weights. Second, if you merge B A into W, the sum lies on no 4-bit grid, so
-# serve the adapter beside W, or round again and measure again. Third, autograd keeps each BF16 copy of W until the backward pass; bitsandbytes dequantizes W once more instead.
+# Three limits. First, these adapters add 66 kB in FP32, too much for this device. Second, if you merge B A into W, the sum lies on no 4-bit grid, so
+# serve the adapter beside W, or round again and measure again. Third, in this layer autograd keeps each BF16 copy of W until the backward pass, so training needs a BF16 model's memory after all; bitsandbytes dequantizes W again in the backward pass instead.
 #
-# ### Optional: the same with torchao
+# ### Optional: quantize with torchao
 #
-# At work you call a library. torchao's `quantize_` replaces the weights of a model's linear layers, in place, by quantized tensors; the filter leaves the head alone. torchao's INT4 codes go from −8 to 7, and its scale is the largest magnitude divided by 7.5.
+# torchao's `quantize_` replaces the weights of a model's linear layers, in place, by quantized tensors; the filter leaves the head alone. The cell measures INT4 weights in groups of 32, then W8A8 with dynamic ranges.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.base.torchao import import_torchao
@@ -853,7 +853,7 @@ else:
         print(f"{type(config).__name__}: {cost:.3f} bits a character above FP32")
 
 # %% [markdown]
-# For *static* ranges, PT2E (PyTorch 2 Export quantization) exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs. (`torch.ao.quantization.quantize_dynamic` still runs, but is deprecated.)
+# For *static* ranges, PT2E (PyTorch 2 Export quantization) exports the model as a graph, puts observers into it, calibrates them and converts the graph for a backend, here x86 CPUs.
 
 # %% tags=["nbval-ignore-output"]
 try:
@@ -877,10 +877,10 @@ else:
 # %% [markdown]
 # ### Quantization in 2026
 #
-# - **Few users:** decoding a token reads all weights, so bytes limit the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
-# - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 from Ada and Hopper on, NVFP4 or MXFP4 on Blackwell (lab 08).
+# - **Few users:** decoding a token reads every weight that it uses, so memory bandwidth limits the speed (lab 06). Teams use **W4A16**, 4-bit weights and 16-bit activations, by GPTQ or by AWQ, which scales the channels that matter most before it rounds.
+# - **Many users:** with large batches matmuls are compute-bound, so activations must be narrow too: INT8 on older GPUs, FP8 since Ada and Hopper, NVFP4 or MXFP4 on Blackwell (lab 08).
 # - **Long contexts:** storing the KV cache in FP8 instead of BF16 halves its bytes.
-# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was fine-tuned with INT4 rounding of its MoE weights in the forward pass (QAT, with the gradient passed straight through the rounding).
+# - **Models trained for few bits:** gpt-oss was released with its MoE weights in MXFP4. Kimi K2 Thinking was post-trained with its MoE weights rounded to INT4 in the forward pass (QAT).
 #
 # ### Say it
 #
@@ -901,4 +901,4 @@ progress_panel()
 # *QLoRA*, arXiv:2305.14314. Xiao et al., *SmoothQuant*, arXiv:2211.10438. Lin et al., *AWQ*, arXiv:2306.00978. Liu et al., *KIVI*, arXiv:2402.02750. Hu et al., *LoRA*, arXiv:2106.09685. vLLM and LLM Compressor documentation, *Choosing the right
 # compression scheme*, *Quantized KV cache*. OpenAI, *gpt-oss model card*, arXiv:2508.10925. S. Liu (Moonshot AI), *Quantization is not a compromise*, 2025.
 #
-# **Next.** [Lab 16: the interview](16_interview.ipynb). Labs 07 and 10 to 15 come with later releases.
+# **Next.** [Lab 16: the interview](16_interview.ipynb).

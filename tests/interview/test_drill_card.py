@@ -165,9 +165,9 @@ def test_a_lab_opens_with_short_questions_of_earlier_labs_and_says_what_they_tak
     card.answer("?")
     card.next()
     assert "introduction" not in card.numbers, "once"
-    assert "10 minutes" in diagnostic(language="en").numbers["introduction"]
+    assert "14 minutes" in diagnostic(language="en").numbers["introduction"]
     assert 3 <= say_it("06_hardware_and_benchmarks").sitting.length <= 6
-    assert diagnostic().sitting.length == 12
+    assert diagnostic().sitting.length == 16
 
 
 @pytest.fixture

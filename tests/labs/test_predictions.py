@@ -13,7 +13,7 @@ from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.devices.roofline import matmul_work
 from labkit.emulation import emulate_gpu
-from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize
+from labkit.formats import BF16, E4M3, E5M2, FP16, TF32, nvfp4, quantize, spacing
 from labkit.labs.engine import ChoiceGuess, NumberGuess, Prediction, TickGuess
 from labkit.labs.engine.predictions import explanation_of, split
 from labkit.labs.fp8_and_fp4.tensors import layer_tensors, sqnr
@@ -181,6 +181,13 @@ def test_numbers_of_lab_08():
     assert 20 * math.log10(100) == 40  # dB of equal steps that are 100 times as large
     assert f"{sqnr(gradient, nvfp4(gradient, overflow='saturate').dequantize()):.1f}" == "21.3"
     assert math.log2(448 / E4M3.smallest_normal) < 15 and math.log2(100) < 7
+
+
+def test_numbers_of_lab_13():
+    kept = {n: torch.arange(n).bfloat16().unique().numel() for n in (257, 512, 2048, 4096)}
+    assert kept == {257: 257, 512: 257 + 128, 2048: 641, 4096: 257 + 4 * 128}
+    assert quantize(4095.0, BF16) == 4096 and spacing(256.0, BF16) == 2
+    assert spacing(200.0, BF16) == 1 and round(math.exp(0.5), 1) == 1.6
 
 
 @pytest.mark.parametrize(("cached", "summed"), [(True, 2048), (False, 2056)])

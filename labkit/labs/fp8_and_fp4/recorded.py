@@ -130,7 +130,7 @@ MECHANISMS = (
         pair=("fp8_tensorwise", "e4m3_tensorwise"),
     ),
     Mechanism(
-        claim="A scale for each block trains better than one a tensor",
+        claim="Block scales train better than one a tensor",
         pair=("mxfp8", "e4m3_tensorwise"),
         only_if=("the values have four bits", ("nvfp4", "e2m1_tensorwise")),
     ),
@@ -139,15 +139,15 @@ MECHANISMS = (
         pair=("nvfp4", "mxfp4"),
     ),
     Mechanism(
-        claim="Stochastic rounding of four-bit gradients trains better",
+        claim="Stochastic rounding of gradients trains better",
         pair=("nvfp4_sr", "nvfp4"),
     ),
     Mechanism(
-        claim="A random Hadamard rotation of dW's operands trains better",
+        claim="A Hadamard rotation for dW trains better",
         pair=("nvfp4_sr_rht", "nvfp4_sr"),
     ),
     Mechanism(
-        claim="Square blocks of weights, whose two copies agree, train better",
+        claim="Square blocks of weights train better",
         pair=("nvfp4_square", "nvfp4"),
     ),
 )

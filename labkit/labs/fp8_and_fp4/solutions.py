@@ -113,11 +113,11 @@ recipe = {
 # End
 
 EXPLANATIONS = {
-    "wrong-scale": r"""It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values become subnormal.
+    "wrong-scale": r"""It is 31.5 dB again. A float has the same relative precision at every exponent, so a smaller scale costs nothing until values that carry much of Σx² become subnormal.
 INT8 has equal steps, and a scale that is half as large doubles the step.""",
     "stochastic-once": r"""One stochastic cast has 17.6 dB, because it often takes the neighbour that is further away. The mean of many casts is better, and an optimizer adds the gradients of many
 steps. So the SQNR of one batch cannot judge stochastic rounding.""",
-    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. MXFP4's power of two leaves it to E2M1's coarse steps, with an error of up to a
-quarter. After the rotation the values are nearly normally distributed, and each format has the SQNR that it has for such values: about 19 and 20 dB.""",
+    "rotation": r"""One scale and MXFP4 gain, and NVFP4 loses. Outliers hold most of this gradient's energy. NVFP4's scale puts an outlier near 6 and stores it with an error of at most 6 %. With MXFP4's power of two it lies
+between 4 and 8, where rounding errs by up to 20 % and clipping by up to 25 %. After the rotation the values are nearly normally distributed, and MXFP4 and NVFP4 have the SQNR that they have for such values: about 19 and 20 dB.""",
 }
 """What stands behind each prediction."""

@@ -242,7 +242,7 @@ PARTS = {
         start=2,
         repairs={
             "qk_norm": "QK-norm",
-            "fused": "fused",
+            "fused": "fused attention",
             "cap": "soft cap at 50",
             "before": "float32 matmul",
         },

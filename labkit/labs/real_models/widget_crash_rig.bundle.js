@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 8e6ca6c62f79d9fdfc74742a2d3cd7978c0c7f3b1cd364c00e85f1a17e0b2798
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 576fa61f9cfe15f06dcb8c1d9302c81b88ce9483d8355d40e4aba6db30eec2f0
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -148,7 +148,7 @@ function render({ model, el }) {
     verdict,
     reading,
     node("table", { class: "cr-table" }, columns("tried", ...COLUMNS), rows),
-    node("p", { class: "cr-caption" }, "Emulated on the CPU. A frame is the value in float64, the filled bar what was computed; float64 has QK-norm and the cap too, where they are on. The mark on the error's axis is the limit. Below are a gap of the format and what must stay apart, on one scale: where the gap is longer, neighbours become equal. The column passes is the sum of p (1 - p) times the slope of the cap: near 0, the softmax or the cap lets no gradient through. The mean runs without autocast, as in a model after .half(); the other parts run under autocast."),
+    node("p", { class: "cr-caption" }, "Emulated on the CPU. A frame is the value in float64, the filled bar what was computed; float64 has QK-norm and the cap too, where they are on. Around a float32 matmul autocast is off. Fused attention (scaled_dot_product_attention) has no soft cap, so one turns the other off. The mark on the error's axis is the limit. Below are a gap of the format and what must stay apart, on one scale: where the gap is longer, neighbours become equal. The column passes is the sum of p (1 - p) times the slope of the cap: near 0, the softmax or the cap lets no gradient through. The mean runs without autocast, as in a model after .half(); the other parts run under autocast."),
     asked,
     targets,
     voice.element

@@ -51,7 +51,8 @@ function render({ model, el }) {
     values, drawing, verdict, reading,
     node("table", { class: "cr-table" }, columns("tried", ...COLUMNS), rows),
     node("p", { class: "cr-caption" }, "Emulated on the CPU. A frame is the value in float64, the filled bar what was computed; "
-      + "float64 has QK-norm and the cap too, where they are on. The mark on the error's axis is the limit. Below are a gap of "
+      + "float64 has QK-norm and the cap too, where they are on. Around a float32 matmul autocast is off. Fused attention "
+      + "(scaled_dot_product_attention) has no soft cap, so one turns the other off. The mark on the error's axis is the limit. Below are a gap of "
       + "the format and what must stay apart, on one scale: where the gap is longer, neighbours become equal. "
       + "The column passes is the sum of p (1 - p) times the slope of the cap: near 0, the softmax or the cap lets no gradient through. "
       + "The mean runs without autocast, as in a model after .half(); the other parts run under autocast."),

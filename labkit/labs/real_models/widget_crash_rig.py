@@ -36,7 +36,7 @@ class CrashRig(AskingWidget):
     >>> rig = CrashRig()
     >>> rig.level, rig.repairs = 12, {"fused"}
     >>> print(rig.describe().splitlines()[0])
-    attention in BF16, largest score before repairs 4,096. Repairs: fused.
+    attention in BF16, largest score before repairs 4,096. Repairs: fused attention.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -106,9 +106,7 @@ class CrashRig(AskingWidget):
         level, format_name = PARTS[self.part].goal
         if self.level < level or self.format_name != format_name or not run.holds:
             return
-        if self.part not in self.reached and not any(
-            self._run(self.repairs - {repair}).holds for repair in self.repairs
-        ):
+        if not any(self._run(self.repairs - {repair}).holds for repair in self.repairs):
             self.set_trait("reached", self.reached | {self.part: self._named()})
 
     def _named(self) -> str:
@@ -138,8 +136,8 @@ class CrashRig(AskingWidget):
         verdict, reading, targets = _verdict(run), self._reading(run), self._targets()
         drawn = f"Drawn: {part.values}. {_farthest(run)}"
         asked = (
-            f"An error of {_percent(LIMIT)} or less, at least {PASSING:g} passes where there is a "
-            "softmax, and no repair that could be left out:"
+            f"Reach each setting with an error of at most {_percent(LIMIT)}, a gradient that "
+            f"passes the softmax ({PASSING:g} or more), and no repair that could be left out:"
         )
         told = [
             setting,

@@ -937,6 +937,11 @@ Delayed = changed("x.abs().max()", "x.max()")
 Delayed = changed(".clamp(-self.largest, self.largest).to(dtype)", ".clamp(-self.largest, self.largest)")
 
 
+# %% wrong delayed: zeros are not remembered
+#    says: right for the last 3 magnitudes that are not 0
+Delayed = changed("if math.isfinite(amax):", "if math.isfinite(amax) and amax > 0:")
+
+
 # %% right mx-block: exponents by ldexp, blocks by reshape
 def to_mx(x):
     rows, width = x.shape
@@ -1341,6 +1346,14 @@ to_nvfp4 = changed("/ 6 / tensor_scale", "/ 6")
 # %% wrong nvfp4-block: rounded to integers
 #    says: the nearest value of E2M1 is
 to_nvfp4 = changed("values = fp4(", "values = torch.round(")
+
+
+# %% wrong nvfp4-block: clamped, and not rounded
+#    says: which call rounds to its values?
+def to_nvfp4(x):
+    _, scales, top = ours.to_nvfp4(x)
+    quotient = x / (scales.float().repeat_interleave(16, 1) * top)
+    return quotient.clamp(-6, 6), scales, top
 
 
 # %% wrong nvfp4-block: the values themselves

@@ -258,8 +258,9 @@ integer_linear = changed("round(-lo / sy)", "-lo / sy")
 
 
 # %% wrong integer-linear: the zero point cut off
-#    says: the integer nearest to -lo / sy =
-integer_linear = changed("round(-lo / sy)", "int(-lo // sy)")
+#    says: the integer nearest to -lo / sy = 124.8
+#    says: You took the integer below that number
+integer_linear = changed("round(-lo / sy)", "int(-lo / sy)")
 
 
 # %% wrong integer-linear: the zero point moved by 128
@@ -608,6 +609,7 @@ gptq = changed("X.T @ X", "W.T @ W")
 
 # %% wrong gptq: no damping
 #    idea: any-h-has-an-inverse
+#    says: if X has fewer rows than columns
 gptq = changed("H = H + damp * H.diag().mean() * torch.eye(len(H))", "pass")
 
 

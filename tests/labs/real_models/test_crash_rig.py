@@ -211,6 +211,13 @@ def test_a_goal_is_reached_by_the_fewest_repairs_and_by_no_more(part):
 
 
 def test_a_goal_asks_for_its_format_and_its_level():
+    goals = {name: (2 ** part.goal[0] + part.more, part.goal[1]) for name, part in PARTS.items()}
+    assert goals == {
+        "attention": (4096, "BF16"),
+        "angles": (65537, "BF16"),
+        "logits": (256, "BF16"),
+        "mean": (4097, "FP16"),
+    }
     assert not rig("logits", format_name="FP16", level=8, repairs={"before"}).reached
     widget = rig("logits", level=7, repairs={"before"})
     assert not widget.reached
@@ -325,6 +332,8 @@ def test_gap_and_difference_share_a_scale():
     assert scale["apart"] == pytest.approx(run("attention", 8, "BF16").apart / 2)
     scale = rig(level=8, repairs={"fused"}).numbers["scale"]
     assert scale["apart"] == 1 and "float32" in scale["gap_text"]
+    scale = rig("angles", level=9).numbers["scale"]  # BF16 has a gap of 4 at 513 rad
+    assert scale["gap"] == pytest.approx(4 / (2 * math.pi))
 
 
 def test_the_table_keeps_the_last_settings_of_a_part():

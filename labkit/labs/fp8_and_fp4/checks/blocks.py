@@ -40,6 +40,7 @@ MULTIPLIED_BACK = (
 )
 IN_ALL = "This holds for all blocks: your scale is {rule}."
 IN_CODES = "All your {what}s are those of {rule}."
+NOT_ROUNDED = "{name} has no such value: which call rounds to its values?"
 THESE = "{wrong} of {count} {what}s are wrong."
 
 
@@ -98,6 +99,8 @@ def _judge_codes(codes, x, scale, values, name, rules, case):
     back = nearest(quotient, values) * scale[..., None]
     if bool(((codes - back).abs() <= SLACK * back.abs()).all()):
         why = fill(MULTIPLIED_BACK, what=what)
+    elif codes[at].isfinite() and codes[at].abs() not in values:
+        why = fill(NOT_ROUNDED, name=name)
     raise Mistake(
         OTHER_CODE,
         case=case, i=at[0], j=at[1] * x.shape[2] + at[2], x=x[at], quotient=quotient[at],

@@ -34,6 +34,10 @@ SIGNED = (
     "times as large. Of which tensor do you take the maximum?"
 )
 RESET = "The history holds zeros only, so the scale stays as it was."
+SKIPPED = (
+    "That is right for the last {length} magnitudes that are not 0. A step of zeros has a place in "
+    "the history, too. Does yours store it?"
+)
 POISONED = "An inf or a NaN that is stored stays in the history for {length} steps."
 UNCHANGED = (
     "The step before had {last}, after which history and scale stay as they are: the descale of "
@@ -50,7 +54,7 @@ FORGOTTEN = (
 
 _STEPS = (
     1.0, 2.0, 8.0, 0.5, 0.5, 0.5, 0.0, math.inf, 4.0, 0.0, 0.0, 0.0, 0.0, math.nan, 64.0, 1.0,
-    0.25, math.inf, 0.125, 0.125,
+    0.25, math.inf, 0.125, 0.125, 0.0, 0.125,
 )  # fmt: skip
 
 
@@ -152,6 +156,9 @@ def _why(got, scales, i, steps, largest, length, margin):
         fit.append(fill(LAST, last=before[-1], largest=largest))
     if before and close(got, max(before) * times):
         fit.append(fill(EVER, most=max(before), largest=largest, length=length))
+    others = [amax for amax in before if amax][-length:]
+    if 0 in before[-length:] and close(got, max(others) * times):
+        fit.append(fill(SKIPPED, length=length))
     if len(fit) == 1:
         return fit[0]
     if not margin and before and close(got, right / 4):

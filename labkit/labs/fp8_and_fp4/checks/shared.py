@@ -30,9 +30,10 @@ def nearest(x, values):
 
 
 def off(got, x, values):
-    """Where ``got`` is not the nearest value to ``x``, which is known to ``SLACK`` only."""
+    """Where ``got`` is not the nearest of ``values`` to ``x``, which is known to ``SLACK`` only."""
     least = (nearest(x, values) - x).abs()
-    return ~((got.double() - x).abs() <= least + SLACK * x.abs())
+    near = (got.double() - x).abs() <= least + SLACK * x.abs()
+    return ~(near & torch.isin(got.double().abs(), values))
 
 
 def first(where):

@@ -45,6 +45,7 @@ OTHER_OPERANDS = (
     "{name}: a matmul of {left} by {right} gets {dtypes}; BF16 operands are wanted. Which one is "
     "not cast?"
 )
+NO_MATMUL = "{name}: your forward pass calls no matmul. Matmuls of BF16 operands are wanted."
 AS_LARGE = (
     "{name}: a matmul of {left} by {right} makes a matrix of the weight's size, {shape}, in each "
     "call."
@@ -169,6 +170,14 @@ def _held(layer):
     return held
 
 
+def _among(tensor, kept):
+    """Whether one of the tensors kept, flat, holds these values, to BF16's precision."""
+    wanted = tensor.double().flatten()
+    return any(
+        t.shape == wanted.shape and torch.allclose(t, wanted, rtol=2.0**-8, atol=0) for t in kept
+    )
+
+
 @check(run_lora_linear)
 def check_lora_linear(seen, seed):
     """A frozen 4-bit weight, BF16 matmuls, and a float32 adapter that learns."""
@@ -203,6 +212,10 @@ class _Judge:
     def holdings(self, used):
         """Two float32 parameters, the frozen tensors in buffers, and no copy of the weight."""
         out, width = self.codes.shape
+        named = sorted(shape for kind, _, _, shape in used["held"] if kind != "an attribute")
+        tensors = [*used["frozen"], *(used["passes"][1]["weights"] if used["passes"] else ())]
+        if used["passes"] and named != sorted(list(t.shape) for t in tensors):
+            raise AnswerError(RAISED, name=self.name, error="a report that contradicts itself")
         for kind, what, dtype, shape in used["held"]:
             numbers, kept = torch.Size(shape).numel(), getattr(torch, dtype)
             if kept.is_floating_point and numbers >= out * width:
@@ -219,8 +232,8 @@ class _Judge:
             if count := int((codes != self.codes).sum()):
                 idea = "qlora-trains-in-four-bits"
                 raise self.mistake(CODES_MOVED, idea, count=count, all=self.codes.numel())
-        sizes = [t.numel() for t in used["frozen"] if t.is_floating_point()]
-        missing = [what for what in ("scale", "bias") if getattr(self, what).numel() not in sizes]
+        kept = [t.double().flatten() for t in used["frozen"] if t.is_floating_point()]
+        missing = [what for what in ("scale", "bias") if not _among(getattr(self, what), kept)]
         # Codes may lie two to a byte.
         if not any(2 * t.numel() * t.element_size() >= out * width for t in whole):
             missing.insert(0, "codes")
@@ -261,6 +274,8 @@ class _Judge:
         """BF16 operands, no product of the weight's size, and the right values in BF16."""
         call = f"LoRALinear(...)(x), {self.name}"
         y = tensor(one["y"], call=call, shape=self.shape, dtype=torch.bfloat16)
+        if not one["matmuls"]:
+            raise self.mistake(NO_MATMUL)
         for (a, left), (b, right) in one["matmuls"]:
             said = {"left": str(tuple(left)), "right": str(tuple(right))}
             if {a, b} != {"bfloat16"}:

@@ -225,7 +225,8 @@ check_gptq.slip(
 )
 check_gptq.slip(
     "any-h-has-an-inverse",
-    "An input that is always 0 gives H a row of zeros. What must be added to its diagonal?",
+    "H has no inverse if X has fewer rows than columns, or if an input is always 0. What must be "
+    "added to its diagonal?",
     swap=("H + damp * H.diag().mean() * torch.eye(len(H))", "H"),
 )
 check_gptq.slip(

@@ -16,7 +16,9 @@ OTHER_SCALE = (
     "both ends."
 )
 NO_CODE = "{call}: zy is {got}. A zero point is a code, so it must be an integer."
-OTHER_ZERO = "{call}: zy is {got}; {want} is wanted, the integer nearest to -lo / sy = {exact}."
+OTHER_ZERO = (
+    "{call}: zy is {got}; {want} is wanted, the integer nearest to -lo / sy = {exact}. {why}"
+)
 OTHER_CODE = (
     "{call}: y[{row}, {column}] is {got}; {want} is wanted. There the sum of (x - zx) * w is "
     "{total:d} and the bias adds {bias:d}. Then {both:d} * sx * sw / sy is {value}, zy adds "
@@ -80,7 +82,7 @@ def _layers(seed):
             torch.tensor([[130, 120]], dtype=torch.uint8), torch.tensor([[2, 1]], dtype=torch.int8),
             torch.tensor([0.3]), 0.5, 128, torch.tensor([0.25]), -2.0, 3.0,
         ),
-        "64 inputs": (codes(8, 64), weights(16, 64), normal(16), 4 / 255, 64, rows, -10.5, 11.0),
+        "64 inputs": (codes(8, 64), weights(16, 64), normal(16), 4 / 255, 64, rows, -10.55, 11.0),
         "lo = 0.5, hi = 1": (
             codes(4, 8), weights(3, 8), 0.4 + normal(3) / 4, 0.01, 90,
             torch.tensor([0.002, 0.003, 0.001]), 0.5, 1.0,
@@ -169,7 +171,8 @@ def _judge_grid(sy, zy, layer, call):
     if not zy.is_integer():
         raise Mistake(NO_CODE, call=call, got=zy)
     if not abs(zy - exact) <= 0.5 + 2.0**-12:
-        raise Mistake(OTHER_ZERO, call=call, got=zy, want=round(exact), exact=float(exact))
+        why = CUT_OFF if zy == math.floor(exact) else ""
+        raise Mistake(OTHER_ZERO, call=call, got=zy, want=round(exact), exact=float(exact), why=why)
 
 
 def _judge_codes(y, layer, call, why):

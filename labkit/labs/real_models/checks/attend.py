@@ -21,6 +21,9 @@ LARGE = "A query of 300 has a square of 90,000, above 65504. In which dtype do y
 
 _ROOM = {torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
 _CASES = ("queries of ordinary size", "queries of about 300", "a query of zeros")
+_REASONS = dict(
+    zip(_CASES, (("", None), (LARGE, None), (ZERO, "a-norm-needs-no-eps")), strict=True)
+)  # of outputs that are not finite
 _EPS = 1e-6
 
 
@@ -61,8 +64,9 @@ def check_attend(shown, seed):
             got = tensor(shown[name_of(dtype), name], call=call, shape=want.shape).double()
             said = {"name": name, "dtype": name_of(dtype)}
             if bad := int((~got.isfinite()).sum()):
-                why = ZERO if name == _CASES[2] else LARGE if name == _CASES[1] else ""
-                raise Mistake(NOT_FINITE, count=bad, all=got.numel(), why=why, **said)
+                why, idea = _REASONS[name]
+                values = {"count": bad, "all": got.numel(), "why": why}
+                raise Mistake(NOT_FINITE, misconception=idea, search=not idea, **values, **said)
             if not (off := _distance(got, want)) <= room:
                 why, idea = _explained(got, inputs, room, off)
                 raise Mistake(
@@ -103,7 +107,6 @@ def _explained(got, inputs, room, off):
         ),
         ("a position attends to those after it too", None): _attended(*inputs, causal=False),
         ("the gains are left out", None): _attended(q, k, v, ones, ones),
-        ("each gain is that of the other", None): _attended(q, k, v, k_gain, q_gain),
         ("the scores are not divided by sqrt(width)", None): _attended(*inputs, scale=1.0),
         ("the scores are divided by sqrt(width) twice", None): _attended(
             *inputs, scale=1 / q.shape[-1]
@@ -142,7 +145,7 @@ check_attend.slip(
           "q * q_gain.to(q.dtype) * torch.rsqrt((q * q).mean(dim=-1, keepdim=True) + 1e-6)\n"),
 )  # fmt: skip
 check_attend.slip(
-    "eps-fits-every-format",
+    "a-norm-needs-no-eps",
     "Without an eps, 0 / sqrt(0) is NaN. Which argument of `rms_norm` prevents it?",
     swap=(_Q, "q.float() / q.float().square().mean(dim=-1, keepdim=True).sqrt() * q_gain"),
 )

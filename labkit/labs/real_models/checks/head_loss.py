@@ -21,12 +21,12 @@ DETACHED = "It is what the cross-entropy alone sends."
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 _LOGITS = {  # size of the logits, and what is added to all of them
-    "small logits": (2.0, 0.0),
     "large logits": (20.0, 0.0),
+    "small logits": (2.0, 0.0),
     "logits around 25": (2.0, 25.0),
     "logits around 200": (2.0, 200.0),
 }
-_SETTINGS = ({}, {"cap": 30.0, "z": 0.1}, {"cap": 100.0, "z": 0.1})
+_SETTINGS = ({"cap": 30.0, "z": 0.1}, {"cap": 100.0, "z": 0.1}, {})
 _SLOPE_IS_LOST = "logits around 200"  # there 1 - tanh**2 is 6e-6, a difference of float32 values
 
 

@@ -204,6 +204,12 @@ check_joint_step.slip(
     swap=(f"{_UNSCALE}    {_CLIP}", f"{_CLIP}\n    {_UNSCALE}".rstrip()),
 )
 check_joint_step.slip(
+    "clip-before-unscale",
+    "You clipped scaled gradients, so your real limit is limit / scale. Which calls must come "
+    "before the clip?",
+    swap=(f"{_UNSCALE}    {_CLIP}", _CLIP),
+)
+check_joint_step.slip(
     "a-skip-needs-no-update",
     "A step that is skipped ends with `update` too: it halves the scale, and allows the next "
     "`unscale_`. Under which condition do you call it?",

@@ -26,18 +26,19 @@ IN_FP32 = (
     "outside of the autocast block?"
 )
 OTHER_LOSS = "step {place} returns a loss of {got}; {want} is wanted. {why}"
-TIMES = "That is {times} as much; the first group has {parts} micro-batches and {count} targets."
+TIMES = "That is about {times} as much; a group has {parts} micro-batches and {count} targets."
 RIGHT_WEIGHTS = "The weights are right, so only the loss that you return is wrong."
 SCALED = "That is {scale:g} times as much, which is the scale."
 NOT_FINITE = "after step {place} weights are inf or NaN; in a right run none is. {why}"
-AN_INF = "The gradients of step {place} hold an inf, so the scaler must skip it."
+AN_INF = "Its scaled gradients hold an inf, and the scaler skips it."
 UNMOVED = "in step {place} the weights did not move. In a right run its gradients are finite."
 MOVED_ANYWAY = (
-    "the gradients of step {place} hold an inf, so it must be skipped; your weights moved by "
-    "{moved:.2g}."
+    "in a right run the scaled gradients of step {place} hold an inf, so the step is skipped; your "
+    "weights moved by {moved:.2g}."
 )
 TOO_FAR = "in step {place} the weights moved {times:.3g} times as far as they must. {why}"
 ASTRAY = "in step {place} the weights' movement differs by {away:.0%} from the right one. {why}"
+UNCLIPPED = "That is the step without a clip."
 LENGTH = "The limit {limit:g} and the learning rate {rate:.3g} allow a length of {length:.2g}."
 OTHER_RATE = (
     "after step {place} the learning rate is {got}; {want} is wanted, because {taken:d} of "
@@ -131,7 +132,8 @@ def _case_evidence(name, got, want):
             return fill(OTHER_LOSS, place=place, got=brief(loss), want=brief(right), why=why)
         if not same_end(moved, wanted):
             rate = want["rates"][place - 1] if place else _RATE
-            return _why_moved(moved, wanted, place, limit, rate)
+            unclipped = LANGUAGE.end(_unclipped)[name]["moved"][place]
+            return _why_moved(moved, wanted, place, limit, rate, unclipped)
         if got["rates"][place] != want["rates"][place]:
             return fill(
                 OTHER_RATE,
@@ -166,11 +168,11 @@ def _why_loss(name, loss, right, weights_right):
     return " ".join(said)
 
 
-def _why_moved(moved, wanted, place, limit, rate):
+def _why_moved(moved, wanted, place, limit, rate, unclipped):
     """How a step went elsewhere."""
     if not wanted.any():
         if not moved.isfinite().all():
-            return fill(NOT_FINITE, place=place, why=fill(AN_INF, place=place))
+            return fill(NOT_FINITE, place=place, why=AN_INF)
         return fill(MOVED_ANYWAY, place=place, moved=moved.norm())
     if not moved.isfinite().all():
         return fill(NOT_FINITE, place=place)
@@ -179,11 +181,16 @@ def _why_moved(moved, wanted, place, limit, rate):
     length = rate * limit
     bites = wanted.norm() > 0.99 * length
     why = fill(LENGTH, limit=limit, rate=rate, length=length) if bites else ""
+    why += f" {UNCLIPPED}" if bites and same_end(moved, unclipped) else ""
     times = (moved @ wanted / (wanted @ wanted)).item()
     if (moved - times * wanted).norm() < 0.02 * moved.norm() and times > 0:
         return fill(TOO_FAR, place=place, times=times, why=why)
     away = (moved - wanted).norm() / wanted.norm()
     return fill(ASTRAY, place=place, away=away, why=why)
+
+
+def _unclipped(model, group, optimizer, scheduler, scaler, limit, device):
+    return solutions.language_step(model, group, optimizer, scheduler, scaler, 1e9, device)
 
 
 LANGUAGE = Loop(
@@ -238,14 +245,6 @@ check_language_step.slip(
     "You clipped scaled gradients, so your real limit is limit / scale. Which call must come "
     "before the clip?",
     cut="scaler.unscale_(optimizer)",
-)
-check_language_step.slip(
-    "clip-may-come-last",
-    "The step was taken before you clipped. Which of the two calls must come first?",
-    swap=(
-        "nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.step(optimizer)",
-        "scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), limit)",
-    ),
 )
 check_language_step.slip(
     "unscale-each-micro-batch",

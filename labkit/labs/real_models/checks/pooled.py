@@ -18,6 +18,8 @@ EMPTY = (
     "is {got}; 0 is wanted. {why}"
 )
 OF_ALL = "That is the mean of all {length:d} positions."
+OF_FIRST = "That is the mean of the first {count:d} positions. Where does the mask hold True?"
+BY_ALL = "It comes out if the sum is divided by all {length:d} positions."
 OTHER_COUNT = "It comes out if the sum is divided by {other:g}: {dtype} does not hold {count:d}."
 ROUNDED_LATE = "That is the right mean, rounded to {dtype}."
 ROUNDED_SUM = "It comes out if the sum of the tokens is rounded to {dtype}."
@@ -110,6 +112,10 @@ def _judge(got, hidden, mask, *, name, dtype, where):
         why, idea = fill(FROM_PADDING, dtype=name_of(dtype)), "zero-times-anything-is-zero"
     elif near(hidden[row, :, channel].mean()):
         why, idea = fill(OF_ALL, length=length), "padding-averages-out"
+    elif count < length and near(total / length):
+        why = fill(BY_ALL, length=length)
+    elif count < length and near(hidden[row, :count, channel].mean()):
+        why = fill(OF_FIRST, count=count)
     elif other != count and near(total / other):
         why = fill(OTHER_COUNT, other=other.item(), dtype=name_of(dtype), count=count)
         idea = "counting-is-exact"
@@ -160,7 +166,7 @@ check_pooled.slip(
 
 @check_pooled.wrong(
     "eps-fits-every-format",
-    "What is 1e-9 in FP16? What is the smallest count that you may divide by?",
+    "Both sums are in 16 bits here, and 1e-9 is 0 in FP16. In which dtype do you add and divide?",
 )
 def _(hidden, mask):
     """What stands on many model cards."""

@@ -22,14 +22,11 @@ EXCHANGED = "Your first tensor holds the sines, and the second one the cosines."
 TURNED_BY = "Yours are those of the angle {got}."
 OTHER_BASE = "Yours come out with the base 10000."
 COUNTED = "Yours are those of row {row}, counted from 0. Does your forward read `positions`?"
-MODULE_ROUNDED = (
-    "Yours come out if the frequencies are rounded to {dtype}. `.to` converts all that the module "
-    "holds as a parameter or a buffer."
-)
+MODULE_ROUNDED = "Yours come out if the frequencies are rounded to {dtype}. "
+TO_CONVERTS = "The conversion reaches all that the module holds as a parameter or a buffer."
 TABLE_ROUNDED = "All your cosines are values of {dtype}."
 POSITIONS_ROUNDED = (
-    "Yours come out if the positions are rounded to {dtype}. Of positions 256 and 257, BF16 holds "
-    "only the first; above 65504, FP16 holds none."
+    "Yours come out if the positions are rounded to {dtype}, which has {other} for {position}."
 )
 MATMUL = (
     "Yours come out if positions, frequencies and angles are rounded to {dtype}, as a matmul "
@@ -192,10 +189,12 @@ class _Case:
                 name_of(dtype),
                 *(t.to(dtype).double() for t in (self.positions, self.frequencies)),
             )
-            held = fill(MODULE_ROUNDED, dtype=name), "upcast-too-late"
+            held = fill(MODULE_ROUNDED + TO_CONVERTS, dtype=name), "upcast-too-late"
             if dtype is self.converted:
                 others[held] = self.positions[:, None] * frequencies
-            counted = fill(POSITIONS_ROUNDED, dtype=name), "positions-are-small-integers"
+            at = int((positions != self.positions).nonzero()[0])
+            said = {"other": positions[at].item(), "position": int(self.positions[at])}
+            counted = fill(POSITIONS_ROUNDED, dtype=name, **said), "positions-are-small-integers"
             others[counted] = positions[:, None] * self.frequencies
             others[self._all_rounded(dtype, name)] = (
                 (positions[:, None] * frequencies).to(dtype).double()
@@ -204,6 +203,8 @@ class _Case:
 
     def _all_rounded(self, dtype, name):
         """What is said of angles that are rounded with both of their factors."""
+        if dtype is self.converted:
+            return f"{fill(ALL_ROUNDED, dtype=name)} {TO_CONVERTS}", None
         if dtype is not self.surrounding:
             return fill(ALL_ROUNDED, dtype=name), "upcast-too-late"
         if self.elsewhere:
@@ -229,7 +230,7 @@ check_rotary.slip(
 )
 check_rotary.slip(
     "positions-are-small-integers",
-    "Which integers above 256 does BF16 hold? To which dtype must an int64 position be converted?",
+    "No 16-bit format holds all positions. To which dtype must an int64 position be converted?",
     swap=("positions.float()", "positions.bfloat16().float()"),
 )
 check_rotary.slip(
