@@ -179,6 +179,9 @@ def test_the_ring_has_its_mean_and_spread_and_its_blobs_are_counted():
     assert blobs_found(east) == 1
     assert blobs_found(torch.cat([east, -east])) == 2
     assert blobs_found(east / 2) == 0
+    few = torch.tensor([[2.0, 0.0]])
+    assert blobs_found(torch.cat([few, torch.zeros(99, 2)])) == 1
+    assert blobs_found(torch.cat([few, torch.zeros(100, 2)])) == 0
     # West lies where atan2 jumps from pi to -pi: still one blob.
     assert blobs_found(torch.tensor([[-2.0, 0.01], [-2.0, -0.01]])) == 1
 
