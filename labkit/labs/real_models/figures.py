@@ -22,7 +22,7 @@ def pictures_picture(pictures: Mapping[str, Tensor]) -> Picture:
     words = []
     for axes, (title, pixels) in zip(panels, pictures.items(), strict=True):
         spread = f"standard deviation {round(pixels.double().std().item(), 4):.2g}"
-        axes.imshow(pixels.float(), cmap="gray", vmin=0, vmax=1)
+        axes.imshow(pixels.float().numpy(), cmap="gray", vmin=0, vmax=1)
         axes.set(title=title, xlabel=spread, xticks=[], yticks=[])
         words.append(f"{title}: {spread}")
     return Picture(
