@@ -32,7 +32,7 @@ from labkit.labs.quantization.linear import (
     replace_linears,
     stored_bytes,
 )
-from labkit.labs.quantization.solutions import LoRALinear
+from labkit.labs.quantization.solutions import LoRALinear, smooth
 from labkit.labs.quantization.training import train_quantized
 from labkit.labs.quantization.weights import (
     gptq,
@@ -42,7 +42,6 @@ from labkit.labs.quantization.weights import (
     packed_bytes,
     plant_key_outliers,
     plant_outliers,
-    smooth,
     with_weights,
 )
 from labkit.training import bits_per_character, cross_entropy, train, trained_gpt

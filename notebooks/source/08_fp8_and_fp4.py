@@ -111,7 +111,8 @@ figures.losses_picture({"FP32": in_fp32, "E4M3 without scales": unscaled})
 # Without scales, no weight matrix in a block received a gradient. E4M3's smallest positive value is 2⁻⁹ (0.00195), and magnitudes up to half of it round to 0. The loss is a mean over 32 × 64 = 2,048 characters, so
 # each character's gradient is divided by 2¹¹, and in this run every
 # element of the gradient at the output of every linear layer in a block is below 2⁻¹⁰ (0.00098). The loss falls because the head, the embeddings, the final norm and the output biases
-# of the blocks get gradients in FP32 through the residual path. Before you trust an FP8 run, look at the share of zeros in each layer's weight gradient.
+# of the blocks get gradients in FP32 through the residual path. In 300 recorded steps, at least 99.8 % of these gradients
+# stayed 0 on each of ten seeds. Before you trust an FP8 run, look at the share of zeros in each layer's weight gradient.
 #
 # ### Float8 tensors in PyTorch
 #
@@ -514,12 +515,12 @@ pd.DataFrame(rules).T
 # *14 minutes, optional, about 6 lines.* Write `to_mx(x)`, the MXFP8 cast of the OCP specification.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row. It holds only zeros, or its
-#   largest magnitude is between 2**-60 and 2**100.
+#   largest magnitude is between 2⁻⁶⁰ and 2¹⁰⁰.
 # - **Output:** `(codes, scales)`: `codes` of shape (rows, K) in `torch.float8_e4m3fn`, `scales` of shape (rows, K / 32) in
 #   `torch.float8_e8m0fnu`. Values are `codes * scales`.
-# - The floor rule: the scale is 2**(e - 8), where e is the exponent of the block's largest magnitude: 2**e <= amax < 2**(e + 1). 8 is the
+# - The floor rule: the scale is `2**(e - 8)`, where e is the exponent of the block's largest magnitude: `2**e <= amax < 2**(e + 1)`. 8 is the
 #   exponent of E4M3's largest value, 448. A code is the value divided by its block's scale, clamped to ±448 and cast to E4M3.
-# - **Example:** a block whose largest magnitude is 3.5 has e = 1 and the scale 2**-7. The code of 3.5 is 448; that of 3.9 would be 448 as well.
+# - **Example:** a block whose largest magnitude is 3.5 has e = 1 and the scale 2⁻⁷. The code of 3.5 is 448; that of 3.9 would be 448 as well.
 # - **Edge cases:** a block of zeros has zeros as its codes, and any scale but NaN. The exponent is exact: the float32 just below 1024 has e = 9.
 
 
@@ -547,7 +548,7 @@ check_mx_block(to_mx)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# Suppose a block has 2 values and the format ends at 6 = 1.5 × 2². The block [5, 1] has e = 2, so its scale is 2**(2 - 2) = 1 and its codes are 5 and 1
+# Suppose a block has 2 values and the format ends at 6 = 1.5 × 2². The block [5, 1] has e = 2, so its scale is `2**(2 - 2)` = 1 and its codes are 5 and 1
 # rounded. What are the scale and the codes of [7, 1]?
 # </details>
 # <details><summary>Hint 3</summary>
@@ -583,10 +584,10 @@ def fp4(x):
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor
 #   with one value. `x` is close to values × block scale × tensor scale.
 # - `tensor_scale` is the largest magnitude of `x` divided by 448 × 6, so that the block that holds it has the block scale 448.
-# - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to 2**-6 .. 448, and cast to E4M3. 2**-6 is E4M3's smallest normal value; below it E4M3 loses precision.
+# - A block's scale is its largest magnitude divided by 6 and by `tensor_scale`, clamped to the range from 2⁻⁶ to 448, and cast to E4M3. 2⁻⁶ is E4M3's smallest normal value; below it E4M3 loses precision.
 # - Divide the block by the scales as *stored*, not by the unrounded ones, and round with `fp4`.
 # - **Example:** let the largest magnitudes of two blocks be 3 and 0.3. `tensor_scale` is 3 / 2688. The block scales are 448 and 44, the E4M3 value nearest to 44.8. In the second block 0.1 becomes 2.
-# - **Edge cases:** a block of zeros has the block scale 2**-6 and values 0. Tensors whose values are all near 1e-5 or near 1e4 need no special case.
+# - **Edge cases:** a block of zeros has the block scale 2⁻⁶ and values 0. Tensors whose values are all near 1e-5 or near 1e4 need no special case.
 
 
 # %% exercise="nvfp4-block"
@@ -740,7 +741,7 @@ for name, copied in copies.items():
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.fp8_and_fp4.recorded import mechanisms_table
-from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
+from labkit.labs.fp8_and_fp4.figures import gaps_picture
 
 gaps_picture()
 

@@ -274,6 +274,7 @@ for epoch in range(10):
 layers = [layer for layer in reader if isinstance(layer, torch.nn.Linear)]
 
 
+# %%
 @torch.no_grad()
 def ranges(images):
     """lo and hi of the images and of each layer's output, after its ReLU."""
@@ -451,7 +452,7 @@ for name, model in (("as trained", gpt), ("planted", planted)):
 # %% [markdown]
 # ### Optional: training with the rounding
 #
-# At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about 80 of its 349 right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
+# At 2 bits, with the codes −1, 0 and 1, rounding costs the digit reader about a fifth of its right answers. **Quantization-aware training** (QAT) rounds the weights in each forward pass, so that
 # training can adapt to the rounding. But the derivative of `round` is 0, so no gradient arrives at the weights.
 
 
@@ -491,7 +492,7 @@ def accuracy():
 
 
 # %% [markdown]
-# It rises, here from about 270 to 320 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
+# It rises, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
 # does not prove that every part of a network learns.
 
 # %% [markdown]

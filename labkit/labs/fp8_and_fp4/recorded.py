@@ -14,7 +14,6 @@ import pandas as pd
 
 from labkit.base.paths import DATA
 from labkit.measuring import Verdict, verdict
-from labkit.training.low_bit import RECIPES, Recipe
 
 MARGIN = 0.02
 """Bits a character that would not matter, named before the runs: 0.6 % of FP32's loss."""
@@ -41,16 +40,6 @@ class TrainingRuns:
     steps: tuple[int, ...]
     losses: tuple[tuple[float, ...], ...]
     verdict: Verdict
-
-    @property
-    def recipe(self) -> Recipe:
-        return RECIPES[self.name]
-
-    @property
-    def operand_bits(self) -> float:
-        """Bits that an operand's value takes on average, with its share of the block scales."""
-        operands = self.recipe.operands.values()
-        return sum(operand.bits for operand in operands) / len(operands)
 
     def describe(self) -> str:
         """One line: the gap, its interval and the verdict."""
@@ -185,21 +174,6 @@ def unscaled_runs() -> UnscaledRuns:
         steps_with_gradient=tuple(run["steps_with_gradient"] for run in watched),
         largest_gradient=tuple(run["largest_gradient"] for run in watched),
     )
-
-
-def gaps_table() -> pd.DataFrame:
-    """A row a recipe: bits of an operand, the gap to FP32 with its interval, and the verdict."""
-    rows = [
-        {
-            "recipe": name,
-            "bits a value": round(runs.operand_bits, 2),
-            "bits a character above FP32": f"{-runs.verdict.mean:+.3f}",
-            "95 % CI": f"{-runs.verdict.high:+.3f} to {-runs.verdict.low:+.3f}",
-            "verdict": runs.verdict.answer,
-        }
-        for name, runs in training_runs().items()
-    ]
-    return pd.DataFrame(rows).set_index("recipe")
 
 
 def mechanisms_table() -> pd.DataFrame:

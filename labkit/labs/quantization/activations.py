@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from labkit.formats import choose, fake_quantize
 from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
 from labkit.training.models import SmallGPT
 
@@ -19,7 +19,11 @@ def with_w8a8(model: nn.Module) -> nn.Module:
     )
     for layer in rounded.modules():
         if isinstance(layer, nn.Linear):
-            layer.register_forward_pre_hook(lambda _, inputs: (_rounded(inputs[0]),))
+            layer.register_forward_pre_hook(
+                lambda _, inputs: (
+                    fake_quantize(inputs[0], choose(*inputs[0].aminmax(), bits=8, symmetric=True)),
+                )
+            )
     return rounded
 
 
@@ -28,8 +32,3 @@ def norm_pairs(model: SmallGPT) -> Iterator[tuple[str, nn.LayerNorm, nn.Linear]]
     for i, block in enumerate(model.blocks):
         yield f"blocks.{i}.qkv", block.attention_norm, block.qkv
         yield f"blocks.{i}.feed_forward.0", block.feed_forward_norm, block.feed_forward[0]
-
-
-def _rounded(x: Tensor) -> Tensor:
-    scale = x.abs().max().clamp(min=torch.finfo(torch.float32).tiny) / 127
-    return (x / scale).round() * scale

@@ -89,7 +89,7 @@ EXPLANATIONS = {
     "int8-product": r"""The exact sum is 160,000 = 625 × 256, and torch's `@` of int8 tensors returns int8, which keeps the remainder modulo 256: 0. Integer kernels therefore add in **int32**.
 A product of a uint8 code and an int8 code from −127 to 127 is at most 255 × 127, so int32 holds any sum of up to 66,311 such products; float32 is guaranteed exact only for up to 518. On a CPU, write `a.int() @ b.int()`. `torch._int_mm` is the fast call, but
 on x86 processors without VNNI (8-bit dot-product instructions) its intermediate sums can saturate, and the result is then wrong.""",
-    "without-ste": r"""It rises, here from about 270 to 320 of 359 right answers, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
+    "without-ste": r"""It rises, although no bit of any weight changes. The biases are not rounded, so they learn. A rising accuracy
 does not prove that every part of a network learns.""",
     "gptq-weight-error": r"""The weights' error is 1.4 times that of nearest, and the outputs' error is 0.73 times that of nearest. Nearest has the smallest error that the grid allows for each weight, so any
 other choice is worse for the weights. GPTQ accepts this, because it aims at a small error of the outputs.""",

@@ -178,23 +178,6 @@ def layer_inputs(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, Tenso
 
 
 @torch.no_grad()
-def smooth(norm: nn.LayerNorm, linear: nn.Linear, amax: Tensor, alpha: float = 0.5) -> None:
-    """Move the size of a norm's output channels into the next weight's columns, in place.
-
-    Channel j is divided by amax[j]**alpha / (largest of column j)**(1 - alpha), and column j is
-    multiplied by it, so the layer computes what it did (SmoothQuant, arXiv:2211.10438).
-
-    Args:
-        amax: the largest magnitude of each channel, as calibration saw it.
-    """
-    columns = linear.weight.abs().amax(dim=0)
-    tiny = 1e-5  # a dead channel or column has no size to move
-    _rescale(
-        norm, linear, 1 / (amax.clamp(min=tiny) ** alpha / columns.clamp(min=tiny) ** (1 - alpha))
-    )
-
-
-@torch.no_grad()
 def plant_outliers(
     norm: nn.LayerNorm, linear: nn.Linear, channels: list[int], factor: float
 ) -> None:
@@ -203,9 +186,9 @@ def plant_outliers(
     The next weight's columns are divided by it, so the layer computes what it did. Large language
     models grow such channels in training (LLM.int8, arXiv:2208.07339); here they are planted.
     """
-    scale = torch.ones(linear.in_features)
-    scale[channels] = factor
-    _rescale(norm, linear, scale)
+    norm.weight[channels] *= factor
+    norm.bias[channels] *= factor
+    linear.weight[:, channels] /= factor
 
 
 @torch.no_grad()
@@ -220,12 +203,6 @@ def plant_key_outliers(block: Block, channel: int, factor: float) -> None:
         for parameter in (block.qkv.weight, block.qkv.bias):
             parameter[row] /= factor
             parameter[width + row] *= factor
-
-
-def _rescale(norm: nn.LayerNorm, linear: nn.Linear, scale: Tensor) -> None:
-    norm.weight.mul_(scale)
-    norm.bias.mul_(scale)
-    linear.weight.div_(scale)
 
 
 def _in_fp16(scales: Tensor) -> Tensor:

@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from labkit.base.paths import DATA
+from labkit.labs.fp8_and_fp4.figures import gaps_picture
 from labkit.labs.fp8_and_fp4.recorded import (
     MARGIN,
     MECHANISMS,
     Mechanism,
     compare,
-    gaps_table,
     mechanisms_table,
     training_runs,
     unscaled_runs,
 )
-from labkit.labs.fp8_and_fp4.training_figures import gaps_picture
 from labkit.training.low_bit import RECIPES
 
 T9 = 2.2622  # the 97.5 % quantile of Student's t, 9 degrees of freedom
@@ -158,9 +157,8 @@ class TestFindings:
 
 
 class TestShown:
-    def test_tables_and_figure_say_what_the_runs_say(self):
-        runs, table, picture = training_runs(), gaps_table(), gaps_picture()
-        assert list(table["verdict"]) == [run.verdict.answer for run in runs.values()]
+    def test_table_and_figure_say_what_the_runs_say(self):
+        runs, picture = training_runs(), gaps_picture()
         assert all(run.describe() in picture.alt for run in runs.values())
         assert len(picture.alt.split("; ")) == len(runs)
         findings = mechanisms_table()
@@ -180,7 +178,7 @@ class TestUnscaled:
         for fp32, e4m3 in zip(runs.fp32, runs.e4m3, strict=True):
             assert e4m3[0] - e4m3[-1] > 2
             assert e4m3[-1] - fp32[-1] > 0.1
-        assert min(runs.zero_share) > 0.99
+        assert min(runs.zero_share) >= 0.998  # as lab 08 says
         assert max(runs.steps_with_gradient) < runs.steps[-1] / 4
         # Half of E4M3's smallest value, 2**-9, is reached now and then, the value itself never.
         assert min(runs.largest_gradient) > 2.0**-10

@@ -16,7 +16,8 @@ from labkit.labs.quantization.weights import (
     with_weights,
 )
 from labkit.training import bits_per_character, trained_gpt
-from labkit.training.data import characters, shakespeare, shakespeare_split
+from labkit.training.data import batches, characters, digits, shakespeare, shakespeare_split
+from labkit.training.models import mlp
 
 TEXT, TEST = shakespeare_split()
 FP32 = 2.1044  # bits a character of the checkpoint, as its record says
@@ -91,3 +92,38 @@ def test_what_the_recorded_fine_tuning_ends_at():
     assert round(everything, 1) == 2.4
     assert round(on_fp32, 1) == 2.6
     assert round(on_4_bits - on_fp32, 2) == 0.01
+
+
+def test_no_key_channel_of_the_trained_gpt_is_an_outlier(gpt):
+    tokens = characters(shakespeare()).encode(TEXT[:8192]).view(-1, 64)
+    keys = []
+    for block in gpt.blocks:
+        block.qkv.register_forward_hook(lambda _, __, out: keys.append(out.chunk(3, dim=-1)[1]))
+    with torch.no_grad():
+        gpt(tokens)
+    for k in keys:
+        largest = k.flatten(0, 1).unflatten(-1, (4, 16)).abs().amax(dim=0)
+        # A planted one is 16 times as large as the others.
+        assert (largest.amax(dim=1) < 2 * largest.median(dim=1).values).all()
+
+
+def test_two_bits_cost_the_digit_reader_about_a_fifth_of_its_right_answers():
+    data = digits()
+    torch.manual_seed(1)
+    reader = mlp(64, 64, 64, 10)
+    adam = torch.optim.Adam(reader.parameters(), lr=3e-3)
+    for epoch in range(10):
+        for images, labels in batches(data.train_images, data.train_labels, 64, seed=epoch):
+            adam.zero_grad()
+            torch.nn.functional.cross_entropy(reader(images), labels).backward()
+            adam.step()
+
+    def right():
+        return (reader(data.test_images).argmax(1) == data.test_labels).sum().item()
+
+    before = right()
+    for layer in (layer for layer in reader if isinstance(layer, torch.nn.Linear)):
+        scale = layer.weight.data.abs().amax(dim=1, keepdim=True)
+        layer.weight.data = (layer.weight.data / scale).round() * scale
+    lost = (before - right()) / before
+    assert 0.15 < lost < 0.3, "nearer to a fifth or a quarter than to a tenth or a third"

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from labkit.formats import choose, fake_quantize
+from labkit.labs.quantization.solutions import smooth
 from labkit.labs.quantization.weights import (
     gptq,
     group_quantize,
@@ -14,7 +15,6 @@ from labkit.labs.quantization.weights import (
     plant_key_outliers,
     plant_outliers,
     scales_for,
-    smooth,
     with_weights,
 )
 from labkit.training import bits_per_character, trained_gpt
