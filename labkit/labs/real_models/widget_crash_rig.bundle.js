@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 eae10afa0159b8c50f3bab66959da8cb870ed06a6950280ec222e54d33a46f9c
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 359d614c5cf5cb896ddcf56442521b2342efd1cdcd82db66116e2f13d6b64994
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -103,7 +103,7 @@ function render({ model, el }) {
   const part = box("part", PARTS);
   const format = box("format_name", FORMATS);
   const dial = node("span", {});
-  const value = node("output", { class: "cr-value" });
+  const value = node("span", { class: "cr-value" });
   const slider = control("input", { type: "range", class: "cr-slider", step: "1" });
   slider.addEventListener("input", () => line.ask({ level: Number(slider.value) }));
   const repairs = node("div", { class: "lk-buttons", role: "group", "aria-label": "Repairs" });

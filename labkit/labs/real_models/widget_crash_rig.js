@@ -23,7 +23,7 @@ function render({ model, el }) {
   const part = box("part", PARTS);
   const format = box("format_name", FORMATS);
   const dial = node("span", {});
-  const value = node("output", { class: "cr-value" });
+  const value = node("span", { class: "cr-value" }); // the slider says it: an output would speak twice
   const slider = control("input", { type: "range", class: "cr-slider", step: "1" });
   slider.addEventListener("input", () => line.ask({ level: Number(slider.value) }));
   const repairs = node("div", { class: "lk-buttons", role: "group", "aria-label": "Repairs" });
