@@ -462,7 +462,7 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 # *16 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
 #
 # - **Input:** `group`, a list of (tokens, targets), each N x T. −100 is no target. Rows and targets differ in number. The scaler is enabled.
-# - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`.
+# - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`. Forward and loss run under autocast.
 # - **Schedule:** `scheduler.step()` follows a step that was taken, never a skipped one.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
 # - **Example:** 3 targets of loss 1 in one micro-batch and 1 of loss 5 in the next: 2.

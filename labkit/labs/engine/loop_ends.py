@@ -34,6 +34,9 @@ SCALER_SAYS = {
         "None of the optimizer's weights had a gradient. Is backward() called before the step, on "
         "a loss that depends on them?"
     ),
+    "_scale is None": (
+        "The scaler has scaled no loss yet. On which tensor do you call backward()?"
+    ),
     "recorded prior to update": (
         "Since the last `update`, the scaler has checked no gradient. In which order, and how "
         "often in an iteration, do `step` and `update` come?"

@@ -1,6 +1,6 @@
 """The figures of lab 13: pictures drawn by a network, runs at a high learning rate, a ring."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -9,8 +9,6 @@ from labkit.base.pictures import COLORS
 from labkit.labs.real_models.attention import CrashRun
 from labkit.labs.real_models.gan import BLOBS, blobs_found
 from labkit.plots import BLUE, GREY, Picture, new_axes
-
-_LAST = 10  # losses whose mean is said of a run's end
 
 
 def pictures_picture(pictures: Mapping[str, Tensor]) -> Picture:
@@ -24,7 +22,7 @@ def pictures_picture(pictures: Mapping[str, Tensor]) -> Picture:
     words = []
     for axes, (title, pixels) in zip(panels, pictures.items(), strict=True):
         spread = f"standard deviation {round(pixels.double().std().item(), 4):.2g}"
-        axes.imshow(pixels.float(), cmap="gray", vmin=0, vmax=1)
+        axes.imshow(pixels.float().numpy(), cmap="gray", vmin=0, vmax=1)
         axes.set(title=title, xlabel=spread, xticks=[], yticks=[])
         words.append(f"{title}: {spread}")
     return Picture(
@@ -35,15 +33,8 @@ def pictures_picture(pictures: Mapping[str, Tensor]) -> Picture:
     )
 
 
-def crash_picture(
-    runs: Mapping[str, CrashRun], *, live: Mapping[str, Sequence[float]] | None = None
-) -> Picture:
-    """Losses over steps, a line a run; a cross where a run became NaN.
-
-    Args:
-        runs: name -> a recorded run.
-        live: name -> losses of a run of the notebook, drawn in black.
-    """
+def crash_picture(runs: Mapping[str, CrashRun]) -> Picture:
+    """Losses over steps, a line a recorded run; a cross where a run became NaN."""
     figure, axes = new_axes(height=3.4)
     words = []
     for (name, run), color, style in zip(
@@ -52,25 +43,16 @@ def crash_picture(
         axes.plot(run.losses, color=color, linestyle=style, label=name)
         if run.died is not None:
             axes.plot(run.died - 1, run.losses[-1], "x", color=color, markersize=11, mew=3)
-        words.append(f"{name}: {_ending(run.losses, died=run.died)}")
-    for name, losses in (live or {}).items():
-        axes.plot(losses, color="black", linewidth=2.5, label=name)
-        words.append(f"{name}: {_ending(losses, died=None)}")
+            words.append(f"{name}: inf or NaN at step {run.died}")
+        else:
+            words.append(f"{name}: loss {run.final_loss:.2f} after {len(run.losses)} steps")
     axes.set(xlabel="step", ylabel="loss, nats a character")
     axes.legend(fontsize=8, frameon=False)
-    own = " Black: computed here." * bool(live)
     return Picture(
         figure,
-        f"Recorded, FP16 emulated on a CPU. A cross is the last loss before NaN.{own}",
+        "Recorded, FP16 emulated on a CPU. A cross is the last loss before NaN.",
         f"Losses of a small GPT at a high learning rate. {'; '.join(words)}.",
     )
-
-
-def _ending(losses: Sequence[float], *, died: int | None) -> str:
-    if died is not None:
-        return f"inf or NaN at step {died}"
-    last = losses[-_LAST:]
-    return f"loss {sum(last) / len(last):.2f} after {len(losses)} steps"
 
 
 def ring_picture(samples: Mapping[str, Tensor], data: Tensor) -> Picture:

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 576fa61f9cfe15f06dcb8c1d9302c81b88ce9483d8355d40e4aba6db30eec2f0
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_crash_rig.css widget_crash_rig.js, sha256 eae10afa0159b8c50f3bab66959da8cb870ed06a6950280ec222e54d33a46f9c
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -212,10 +212,10 @@ function render({ model, el }) {
     numbers.repairs.forEach(([, , on], i) => repairs.children[i].setAttribute("aria-pressed", String(on)));
   }
   function accept(numbers) {
+    [slider.min, slider.max] = numbers.levels.map(String);
     if (!line.waits()) {
       part.value = numbers.part;
       format.value = numbers.format_name;
-      [slider.min, slider.max] = numbers.levels.map(String);
       slider.value = numbers.level;
     }
     dial.textContent = numbers.dial;

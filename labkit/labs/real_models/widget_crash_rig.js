@@ -121,10 +121,11 @@ function render({ model, el }) {
   }
 
   function accept(numbers) {
+    // The range goes with the words beside it, also where a wish waits.
+    [slider.min, slider.max] = numbers.levels.map(String);
     if (!line.waits()) {
       part.value = numbers.part;
       format.value = numbers.format_name;
-      [slider.min, slider.max] = numbers.levels.map(String);
       slider.value = numbers.level;
     }
     dial.textContent = numbers.dial;

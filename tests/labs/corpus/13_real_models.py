@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+
 # %% right rotary: in float64, with outer
 class Rotary(nn.Module):
     def __init__(self, width, base=10000.0):
@@ -158,13 +159,17 @@ class Rotary(nn.Module):
 
 # %% wrong rotary: a matmul of float32 tensors
 #    idea: float-is-a-shelter
-Rotary = changed("positions.float()[:, None] * inverse", "torch.mm(positions.float()[:, None], inverse[None])")
+Rotary = changed(
+    "positions.float()[:, None] * inverse", "torch.mm(positions.float()[:, None], inverse[None])"
+)
 
 
 # %% wrong rotary: a matmul, and float32 afterwards
 #    idea: float-is-a-shelter
 #    says: as a matmul rounds them inside autocast
-Rotary = changed("positions.float()[:, None] * inverse", "(positions.float()[:, None] @ inverse[None]).float()")
+Rotary = changed(
+    "positions.float()[:, None] * inverse", "(positions.float()[:, None] @ inverse[None]).float()"
+)
 
 
 # %% wrong rotary: autocast switched off for cuda
@@ -205,7 +210,9 @@ Rotary = changed("self.width, self.base = width, base", "self.width, self.base =
 
 # %% wrong rotary: twice as wide, as transformers has it
 #    says: has shape
-Rotary = changed("return angles", "angles = torch.cat([angles, angles], dim=-1)\n        return angles")
+Rotary = changed(
+    "return angles", "angles = torch.cat([angles, angles], dim=-1)\n        return angles"
+)
 
 
 # %% wrong rotary: rows counted instead of positions read
@@ -214,7 +221,7 @@ Rotary = changed("positions.float()", "torch.arange(len(positions)).float()")
 
 
 # %% wrong rotary: the results in the dtype of autocast
-#    says: only the results were rounded
+#    says: cos is bfloat16; float32 is wanted. The angles are right
 Rotary = changed(
     "return angles.cos(), angles.sin()",
     "dtype = torch.get_autocast_dtype('cpu') if torch.is_autocast_enabled('cpu') else torch.float32\n"
@@ -306,7 +313,9 @@ def pooled(hidden, mask):
 # %% wrong pooled: the model card's
 #    idea: eps-fits-every-format
 def pooled(token_embeddings, attention_mask):
-    expanded = attention_mask.unsqueeze(-1).expand(token_embeddings.size()).to(token_embeddings.dtype)
+    expanded = (
+        attention_mask.unsqueeze(-1).expand(token_embeddings.size()).to(token_embeddings.dtype)
+    )
     summed = torch.sum(token_embeddings * expanded, 1)
     return (summed / torch.clamp(expanded.sum(1), min=1e-9)).float()
 
@@ -314,7 +323,9 @@ def pooled(token_embeddings, attention_mask):
 # %% wrong pooled: the model card's, in the dtype of its input
 #    says: has dtype torch.bfloat16
 def pooled(token_embeddings, attention_mask):
-    expanded = attention_mask.unsqueeze(-1).expand(token_embeddings.size()).to(token_embeddings.dtype)
+    expanded = (
+        attention_mask.unsqueeze(-1).expand(token_embeddings.size()).to(token_embeddings.dtype)
+    )
     return torch.sum(token_embeddings * expanded, 1) / torch.clamp(expanded.sum(1), min=1e-9)
 
 
@@ -430,7 +441,9 @@ def attend(q, k, v, q_gain, k_gain):
 # %% right attend: float64
 def attend(q, k, v, q_gain, k_gain):
     q, k = (x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
-    out = F.scaled_dot_product_attention(q * q_gain.double(), k * k_gain.double(), v.double(), is_causal=True)
+    out = F.scaled_dot_product_attention(
+        q * q_gain.double(), k * k_gain.double(), v.double(), is_causal=True
+    )
     return out.to(v.dtype)
 
 
@@ -445,7 +458,9 @@ def attend(q, k, v, q_gain, k_gain):
 
 
 # %% right attend: the gains exchanged, which changes no dot product
-attend = changed("q.shape[-1:], q_gain", "q.shape[-1:], k_gain", "k.shape[-1:], k_gain", "k.shape[-1:], q_gain")
+attend = changed(
+    "q.shape[-1:], q_gain", "q.shape[-1:], k_gain", "k.shape[-1:], k_gain", "k.shape[-1:], q_gain"
+)
 
 
 # %% wrong attend: by hand in the dtype of the input
@@ -500,7 +515,9 @@ attend = changed("q.to(v.dtype)", "(q / q.shape[-1] ** 0.5).to(v.dtype)")
 #    says: of its size away from the right one
 def attend(q, k, v, q_gain, k_gain):
     q, k = (x.float() / (x.float().square().mean(-2, keepdim=True) + 1e-6).sqrt() for x in (q, k))
-    return F.scaled_dot_product_attention((q * q_gain).to(v.dtype), (k * k_gain).to(v.dtype), v, is_causal=True)
+    return F.scaled_dot_product_attention(
+        (q * q_gain).to(v.dtype), (k * k_gain).to(v.dtype), v, is_causal=True
+    )
 
 
 # %% wrong attend: a layer norm
@@ -515,7 +532,9 @@ def attend(q, k, v, q_gain, k_gain):
 #    idea: a-norm-needs-no-eps
 def attend(q, k, v, q_gain, k_gain):
     q, k = (x.float() / x.float().square().mean(-1, keepdim=True).sqrt() for x in (q, k))
-    return F.scaled_dot_product_attention((q * q_gain).to(v.dtype), (k * k_gain).to(v.dtype), v, is_causal=True)
+    return F.scaled_dot_product_attention(
+        (q * q_gain).to(v.dtype), (k * k_gain).to(v.dtype), v, is_causal=True
+    )
 
 
 # %% wrong attend: dtypes left apart
@@ -587,12 +606,16 @@ head_loss = changed("torch.tanh(logits.float() / cap)", "torch.tanh(logits / cap
 # %% wrong head-loss: float32 after the cap
 #    says: in bfloat16 is
 #    never: padding
-head_loss = changed("cap * torch.tanh(logits.float() / cap)", "(cap * torch.tanh(logits / cap)).float()")
+head_loss = changed(
+    "cap * torch.tanh(logits.float() / cap)", "(cap * torch.tanh(logits / cap)).float()"
+)
 
 
 # %% wrong head-loss: a clamp
 #    idea: clamping-is-capping
-head_loss = changed("cap * torch.tanh(logits.float() / cap)", "torch.clamp(logits.float(), -cap, cap)")
+head_loss = changed(
+    "cap * torch.tanh(logits.float() / cap)", "torch.clamp(logits.float(), -cap, cap)"
+)
 
 
 # %% wrong head-loss: the padding counts in the z-loss
@@ -650,7 +673,12 @@ head_loss = changed("z * log_z", "z * log_z.detach()")
 
 # %% wrong head-loss: a Python float
 #    says: sends no gradient to the logits
-head_loss = changed("F.cross_entropy(capped, targets) +", "F.cross_entropy(capped, targets).item() +", "log_z.square().mean()", "log_z.square().mean().item()")
+head_loss = changed(
+    "F.cross_entropy(capped, targets) +",
+    "F.cross_entropy(capped, targets).item() +",
+    "log_z.square().mean()",
+    "log_z.square().mean().item()",
+)
 
 
 # %% wrong head-loss: the cross-entropy of 16-bit logits
@@ -666,7 +694,9 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device):
     for x, y in group:
         with torch.autocast(device_type=device, dtype=torch.float16):
             logits = model(x)
-            loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum")
+            loss = F.cross_entropy(
+                logits.reshape(-1, logits.shape[-1]), y.reshape(-1), reduction="sum"
+            )
         scaler.scale(loss / total).backward()
         losses.append(loss.detach() / total)
     scaler.unscale_(optimizer)
@@ -758,7 +788,9 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device):
     mean = 0.0
     for tokens, targets in group:
         with torch.autocast(device, dtype=torch.float16):
-            loss = nn.CrossEntropyLoss(reduction="sum")(model(tokens).flatten(0, 1), targets.flatten())
+            loss = nn.CrossEntropyLoss(reduction="sum")(
+                model(tokens).flatten(0, 1), targets.flatten()
+            )
         scaler.scale(loss / count).backward()
         mean += (loss / count).item()
     scaler.unscale_(optimizer)
@@ -775,7 +807,9 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device):
 def language_step(model, group, optimizer, scheduler, scaler, limit, device):
     def total(x, y):
         with torch.autocast(device, dtype=torch.float16):
-            return F.cross_entropy(model(x).flatten(end_dim=1), y.view(-1), ignore_index=-100, reduction="sum")
+            return F.cross_entropy(
+                model(x).flatten(end_dim=1), y.view(-1), ignore_index=-100, reduction="sum"
+            )
 
     count = sum(y.numel() - (y == -100).sum().item() for _, y in group)
     optimizer.zero_grad()
@@ -796,7 +830,9 @@ def language_step(model, group, optimizer, scheduler, scaler, limit, device):
 
 # %% wrong language-step: as most trainers had it in 2024
 #    idea: mean-of-means
-language_step = changed('targets.flatten(), reduction="sum") / count', "targets.flatten()) / len(group)")
+language_step = changed(
+    'targets.flatten(), reduction="sum") / count', "targets.flatten()) / len(group)"
+)
 
 
 # %% wrong language-step: weighted by rows
@@ -838,7 +874,10 @@ language_step = changed(" / count", " / (targets != -100).sum().clamp(min=1)")
 
 # %% wrong language-step: the mean of each, weighted by its count
 #    idea: an-empty-mean-is-zero
-language_step = changed('targets.flatten(), reduction="sum") / count', "targets.flatten()) * ((targets != -100).sum() / count)")
+language_step = changed(
+    'targets.flatten(), reduction="sum") / count',
+    "targets.flatten()) * ((targets != -100).sum() / count)",
+)
 
 
 # %% wrong language-step: no unscale_
@@ -869,7 +908,9 @@ language_step = changed("nn.utils.clip_grad_norm_(model.parameters(), limit)", "
 # %% wrong language-step: the schedule moves always
 #    idea: scheduler-waits-for-the-scaler
 #    says: because 0 of 1 steps were taken
-language_step = changed("if scaler.get_scale() >= before:\n        scheduler", "if True:\n        scheduler")
+language_step = changed(
+    "if scaler.get_scale() >= before:\n        scheduler", "if True:\n        scheduler"
+)
 
 
 # %% wrong language-step: the schedule never moves
@@ -884,7 +925,10 @@ language_step = changed(">= before", "== before")
 
 # %% wrong language-step: the scale before the step, compared before update
 #    idea: scheduler-waits-for-the-scaler
-language_step = changed("    scaler.update()\n    if scaler.get_scale() >= before", "    grew = scaler.get_scale() >= before\n    scaler.update()\n    if grew")
+language_step = changed(
+    "    scaler.update()\n    if scaler.get_scale() >= before",
+    "    grew = scaler.get_scale() >= before\n    scaler.update()\n    if grew",
+)
 
 
 # %% wrong language-step: the scale in the loss
@@ -899,7 +943,10 @@ language_step = changed("mean += loss.item()", "mean = loss.item()")
 
 # %% wrong language-step: forward in float32
 #    says: the model's outputs are float32
-language_step = changed("torch.autocast(device, dtype=torch.float16)", "torch.autocast(device, dtype=torch.float16, enabled=False)")
+language_step = changed(
+    "torch.autocast(device, dtype=torch.float16)",
+    "torch.autocast(device, dtype=torch.float16, enabled=False)",
+)
 
 
 # %% wrong language-step: bfloat16
@@ -1077,7 +1124,10 @@ def joint_step(model, loss, muon, adamw, scaler, limit):
 # %% wrong joint-step: each by itself
 #    idea: half-a-step-is-a-skip
 #    says: Both must stay
-joint_step = changed("if finite:\n        scaler.step(muon)\n        scaler.step(adamw)", "scaler.step(muon)\n    scaler.step(adamw)")
+joint_step = changed(
+    "if finite:\n        scaler.step(muon)\n        scaler.step(adamw)",
+    "scaler.step(muon)\n    scaler.step(adamw)",
+)
 
 
 # %% wrong joint-step: no clip, each by itself
@@ -1101,7 +1151,9 @@ def joint_step(model, loss, muon, adamw, scaler, limit):
     norms = []
     for o in (muon, adamw):
         scaler.unscale_(o)
-        norms.append(nn.utils.clip_grad_norm_([p for g in o.param_groups for p in g["params"]], limit))
+        norms.append(
+            nn.utils.clip_grad_norm_([p for g in o.param_groups for p in g["params"]], limit)
+        )
     ok = all(n.isfinite() for n in norms)
     if ok:
         scaler.step(muon)
@@ -1153,7 +1205,10 @@ def joint_step(model, loss, muon, adamw, scaler, limit):
 
 # %% wrong joint-step: update only after a step
 #    idea: a-skip-needs-no-update
-joint_step = changed("    scaler.update()\n    return finite", "    if finite:\n        scaler.update()\n    return finite")
+joint_step = changed(
+    "    scaler.update()\n    return finite",
+    "    if finite:\n        scaler.update()\n    return finite",
+)
 
 
 # %% wrong joint-step: an early return in a skip
@@ -1175,7 +1230,9 @@ def joint_step(model, loss, muon, adamw, scaler, limit):
 
 # %% wrong joint-step: one update an optimizer
 #    idea: one-update-per-optimizer
-joint_step = changed("        scaler.step(adamw)", "        scaler.update()\n        scaler.step(adamw)")
+joint_step = changed(
+    "        scaler.step(adamw)", "        scaler.update()\n        scaler.step(adamw)"
+)
 
 
 # %% wrong joint-step: Muon's gradients are never emptied
@@ -1184,18 +1241,29 @@ joint_step = changed("muon.zero_grad()\n    ", "")
 
 
 # %% wrong joint-step: the loss decides
-#    idea: a-finite-loss-has-finite-gradients
-joint_step = changed("finite = bool(norm.isfinite())\n    if finite:\n        scaler.step(muon)\n        scaler.step(adamw)", "finite = bool(loss.isfinite())\n    scaler.step(muon)\n    scaler.step(adamw)", "    scaler.update()\n    return finite", "    scaler.update()\n    return finite")
+#    says: Muon stayed, and AdamW's weights moved
+joint_step = changed(
+    "finite = bool(norm.isfinite())\n    if finite:\n        scaler.step(muon)\n        scaler.step(adamw)",
+    "finite = bool(loss.isfinite())\n    scaler.step(muon)\n    scaler.step(adamw)",
+    "    scaler.update()\n    return finite",
+    "    scaler.update()\n    return finite",
+)
 
 
 # %% wrong joint-step: only Muon's norm decides
 #    says: an inf in a bias of AdamW
-joint_step = changed("finite = bool(norm.isfinite())", "finite = bool(muon.param_groups[0]['params'][0].grad.isfinite().all())")
+joint_step = changed(
+    "finite = bool(norm.isfinite())",
+    "finite = bool(muon.param_groups[0]['params'][0].grad.isfinite().all())",
+)
 
 
 # %% wrong joint-step: inf and NaN replaced by 0
 #    says: Muon's gradient holds an inf
-joint_step = changed("    norm = nn.utils", "    for p in model.parameters():\n        p.grad.nan_to_num_(0, 0, 0)\n    norm = nn.utils")
+joint_step = changed(
+    "    norm = nn.utils",
+    "    for p in model.parameters():\n        p.grad.nan_to_num_(0, 0, 0)\n    norm = nn.utils",
+)
 
 
 # %% wrong joint-step: always True
@@ -1215,12 +1283,18 @@ joint_step = changed("    return finite", "    return norm")
 
 # %% wrong joint-step: the optimizers' own steps, whatever the gradient
 #    says: hold inf or NaN
-joint_step = changed("if finite:\n        scaler.step(muon)\n        scaler.step(adamw)", "muon.step()\n    adamw.step()")
+joint_step = changed(
+    "if finite:\n        scaler.step(muon)\n        scaler.step(adamw)",
+    "muon.step()\n    adamw.step()",
+)
 
 
 # %% wrong joint-step: each value clipped
 #    says: a limit of 0.02
-joint_step = changed("nn.utils.clip_grad_norm_(model.parameters(), limit)", "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    nn.utils.clip_grad_value_(model.parameters(), limit)")
+joint_step = changed(
+    "nn.utils.clip_grad_norm_(model.parameters(), limit)",
+    "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])\n    nn.utils.clip_grad_value_(model.parameters(), limit)",
+)
 
 
 # %% wrong language-step: the clip after the step
@@ -1229,3 +1303,200 @@ language_step = changed(
     "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.step(optimizer)\n",
     "    scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
 )
+
+
+# %% wrong language-step: the loss outside of the block
+#    says: the loss was computed in 16 bits
+def language_step(model, group, optimizer, scheduler, scaler, limit, device):
+    count = sum((targets != -100).sum() for _, targets in group)
+    optimizer.zero_grad()
+    mean = 0.0
+    for tokens, targets in group:
+        with torch.autocast(device, dtype=torch.float16):
+            logits = model(tokens).flatten(0, 1)
+        loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
+        scaler.scale(loss).backward()
+        mean += loss.item()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), limit)
+    scaler.step(optimizer)
+    before = scaler.get_scale()
+    scaler.update()
+    if scaler.get_scale() >= before:
+        scheduler.step()
+    return mean
+
+
+# %% right language-step: scaled gradients, clipped to the scaled limit
+def language_step(model, group, optimizer, scheduler, scaler, limit, device):
+    count = sum((targets != -100).sum() for _, targets in group)
+    optimizer.zero_grad()
+    mean = 0.0
+    for tokens, targets in group:
+        with torch.autocast(device, dtype=torch.float16):
+            logits = model(tokens).flatten(0, 1)
+            loss = F.cross_entropy(logits, targets.flatten(), reduction="sum") / count
+        scaler.scale(loss).backward()
+        mean += loss.item()
+    nn.utils.clip_grad_norm_(model.parameters(), limit * scaler.get_scale())
+    before = scaler.get_scale()
+    scaler.step(optimizer)
+    scaler.update()
+    if scaler.get_scale() >= before:
+        scheduler.step()
+    return mean
+
+
+# %% right attend: torch's own norm of 16-bit queries
+def attend(q, k, v, q_gain, k_gain):
+    q = F.rms_norm(q, q.shape[-1:], q_gain.to(q.dtype), eps=1e-6)
+    k = F.rms_norm(k, k.shape[-1:], k_gain.to(k.dtype), eps=1e-6)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+# %% right rotary: logspace
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        self.inverse = torch.logspace(0, -(width - 2) / width, width // 2, base=base)
+
+    def forward(self, positions):
+        angles = torch.einsum("i,j->ij", positions.double(), self.inverse.double())
+        return angles.cos().float(), angles.sin().float()
+
+
+# %% wrong rotary: float64 comes back
+#    says: cos is float64; float32 is wanted
+Rotary = changed("positions.float()", "positions.double()")
+
+
+# %% wrong rotary: an FP16 block of its own
+#    idea: upcast-too-late
+#    says: rounded to float16
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        self.inverse = [base ** (-2 * i / width) for i in range(width // 2)]
+
+    def forward(self, positions):
+        inverse = torch.tensor(self.inverse)
+        with torch.autocast("cpu", dtype=torch.float16):
+            angles = torch.mm(positions.float()[:, None], inverse[None])
+        return angles.float().cos(), angles.float().sin()
+
+
+# %% wrong pooled: the mask as a bias
+#    says: row 0, channel 0 is -inf
+#    never: 65504
+def pooled(hidden, mask):
+    hidden = hidden.float() + (~mask)[..., None] * torch.finfo(torch.float32).min
+    return hidden.mean(1)
+
+
+# %% wrong pooled: the empty row is NaN on purpose
+#    idea: an-empty-mean-is-zero
+def pooled(hidden, mask):
+    kept = hidden.float().masked_fill(~mask[..., None], 0)
+    return kept.sum(1) / mask.sum(1)[:, None]
+
+
+# %% wrong pooled: rows summed in FP16, counted in float32
+#    says: row 0
+def pooled(hidden, mask):
+    total = (hidden.double() * mask[..., None]).nan_to_num().sum(1).to(hidden.dtype).float()
+    return total / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+# %% wrong head-loss: targets of -100 read as classes
+#    says: raised
+head_loss = changed("F.cross_entropy(capped, targets)", "F.nll_loss(capped.log_softmax(-1), targets, ignore_index=-1)")
+
+
+# %% wrong head-loss: the sum over rows
+#    says: is wanted: a cross-entropy of
+head_loss = changed("F.cross_entropy(capped, targets)", 'F.cross_entropy(capped, targets, reduction="sum")')
+
+
+# %% wrong joint-step: AdamW's gradients are never emptied
+#    idea: gradients-reset-themselves
+joint_step = changed("    adamw.zero_grad()\n", "")
+
+
+# %% wrong joint-step: a step only where nothing is clipped
+#    says: SGD, a limit of 0.02, step 0: all gradients are finite
+joint_step = changed("finite = bool(norm.isfinite())", "finite = bool(norm <= limit)")
+
+
+# %% wrong joint-step: only NaN is looked for
+#    says: Muon stayed, and AdamW's weights moved
+joint_step = changed("norm.isfinite()", "not norm.isnan()")
+
+
+# %% wrong joint-step: the clip before unscale_
+#    idea: clip-before-unscale
+joint_step = changed(
+    "    scaler.unscale_(muon)\n    scaler.unscale_(adamw)\n    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n",
+    "    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.unscale_(muon)\n    scaler.unscale_(adamw)\n",
+)
+
+
+# %% wrong joint-step: update first
+#    says: With which call does an iteration end?
+joint_step = changed("    if finite:", "    scaler.update()\n    if finite:", "    scaler.update()\n    return", "    return")
+
+
+# %% wrong joint-step: the scaled loss is scaled by hand
+#    says: afterwards the scale is
+def joint_step(model, loss, muon, adamw, scaler, limit):
+    muon.zero_grad()
+    adamw.zero_grad()
+    scale = scaler.get_scale()
+    (loss * scale).backward()
+    for p in model.parameters():
+        p.grad /= scale
+    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)
+    if norm.isfinite():
+        muon.step()
+        adamw.step()
+    return bool(norm.isfinite())
+
+
+# %% wrong joint-step: backward of the unscaled loss
+#    says: The scaler has scaled no loss yet
+joint_step = changed("scaler.scale(loss).backward()", "loss.backward()")
+
+
+# %% wrong language-step: the schedule before the step
+#    says: no limit: in step 0
+language_step = changed(
+    "    scaler.step(optimizer)\n", "    scheduler.step()\n    scaler.step(optimizer)\n",
+    "if scaler.get_scale() >= before:\n        scheduler.step()", "pass",
+)
+
+
+# %% wrong language-step: the schedule waits for a finite loss
+#    idea: scheduler-waits-for-the-scaler
+language_step = changed("if scaler.get_scale() >= before", "if mean < float('inf')")
+
+
+# %% wrong language-step: the number of rows in all, times the length
+#    idea: padding-counts-as-tokens
+language_step = changed("count = sum((targets != -100).sum() for _, targets in group)", "count = sum(targets.shape[0] * targets.shape[1] for _, targets in group)")
+
+
+# %% wrong language-step: the optimizer's own step after unscale_
+#    says: an overflow in step 0
+language_step = changed("    scaler.step(optimizer)\n", "    optimizer.step()\n")
+
+
+# %% wrong language-step: the clip for each micro-batch
+#    says: a limit of 0.1
+language_step = changed(
+    "mean += loss.item()", "mean += loss.item()\n        nn.utils.clip_grad_norm_(model.parameters(), limit * scaler.get_scale())",
+    "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n", "",
+)
+
+
+# %% wrong language-step: the learning rate set by hand
+#    says: the learning rate is
+language_step = changed("scheduler.step()", "optimizer.param_groups[0]['lr'] *= 0.9")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.labs.engine import AnswerError, KnownWrong, Mistake, attempt
-from labkit.labs.engine.loop_ends import Loop, same_end
+from labkit.labs.engine.loop_ends import HeldPasses, Loop, same_end
 
 START = torch.tensor([1.0, -1.0])
 
@@ -94,6 +94,31 @@ def test_weights_that_did_not_move_are_like_no_other():
 def test_of_two_ideas_with_one_end_none_is_named():
     known = [*KNOWN, KnownWrong(lambda w, step: doubled(w, step), "ties-go-up", "Or this?")]
     assert judged(doubled, known) == ("It ends elsewhere.", None)
+
+
+def test_an_error_of_the_scaler_is_told_with_what_it_means():
+    def twice(weights, step):
+        raise RuntimeError("unscale_() has already been called on this optimizer")
+
+    said, idea = judged(twice)
+    assert idea is None
+    assert said.startswith("RuntimeError: unscale_() has already been called on this optimizer")
+    assert said.endswith("also after a step that overflows.")
+
+
+def test_passes_are_held_until_their_backward():
+    network = torch.nn.Linear(2, 1)
+    passes = HeldPasses(network)
+    for _ in range(2):
+        network(torch.ones(3, 2)).sum().backward()
+    assert (passes.most, passes.met) == (3, ["torch.float32"])
+    first = network(torch.ones(3, 2))
+    with torch.no_grad():
+        network(torch.ones(5, 2))
+    network.bfloat16()(torch.ones(4, 2, dtype=torch.bfloat16)).sum().backward()
+    first.sum().backward()
+    assert (passes.held, passes.most) == (0, 8)
+    assert passes.met == ["torch.bfloat16", "torch.float32"]
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,6 @@ def test_a_run_that_died_has_a_cross_at_its_last_loss():
     assert (cross.get_marker(), cross.get_xdata(), cross.get_ydata()) == ("x", [2], [3.5])
     assert cross.get_color() == died.get_color() != lived.get_color()
     assert "FP16: inf or NaN at step 3; FP16, QK-norm: loss 2.00 after 100 steps." in picture.alt
-    assert "here" not in picture.caption
-
-
-def test_a_run_of_the_notebook_is_black():
-    picture = crash_picture({"FP16": DIED}, live={"yours": [4.0, 2.5]})
-    line = picture.figure.axes[0].lines[-1]
-    assert (line.get_color(), list(line.get_ydata())) == ("black", [4.0, 2.5])
-    assert "yours: loss 3.25 after 2 steps" in picture.alt and "Black" in picture.caption
 
 
 def test_a_ring_counts_the_blobs_that_its_samples_find():

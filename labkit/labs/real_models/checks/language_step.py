@@ -48,6 +48,10 @@ GROWN = ". The scale doubled after each of them"
 OTHER_SCALE = (
     "after step {place} the scale is {got:g}; {want:g} is wanted. Is `update` called once a step?"
 )
+LOSS_IN_16_BITS = (
+    "Each of your losses, such as {loss}, is a sum of FP16 values, so the loss was computed in 16 "
+    "bits. Under autocast cross_entropy runs in float32. Where does your autocast block end?"
+)
 HELD = (
     "You held the forward passes of {held} sequences at once; there is memory for {most}, one "
     "micro-batch. When do you call backward()?"
@@ -209,6 +213,11 @@ def check_language_step(got):
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)
+    losses = [float(loss) for name in _CASES for loss in ends[name]["losses"]]
+    # A micro-batch's share of the loss is above 2**-3, where FP16's gap is 2**-13. Fifteen losses
+    # of float32 are all multiples of it once in 2**135.
+    if all((loss * 2.0**13).is_integer() for loss in losses):
+        raise Mistake(LOSS_IN_16_BITS, loss=losses[0])
 
 
 _SHARE = 'targets.flatten(), reduction="sum") / count'

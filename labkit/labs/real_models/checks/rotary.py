@@ -17,7 +17,7 @@ OFF = (
     "{want_sin} are wanted, those of {position} * base**(-2 * {pair} / width) = {angle}. {why}"
 )
 NARROW = "{call}: cos is {dtype}; float32 is wanted. {why}"
-RIGHT_ANGLES = "The angles are right, and only the results were rounded."
+RIGHT_ANGLES = "The angles are right."
 EXCHANGED = "Your first tensor holds the sines, and the second one the cosines."
 TURNED_BY = "Yours are those of the angle {got}."
 OTHER_BASE = "Yours come out with the base 10000."
@@ -131,8 +131,10 @@ class _Case:
     def narrow(self, cos, sin, call):
         """The mistake of a result in another dtype than float32."""
         narrow = cos.dtype if cos.dtype is not torch.float32 else sin.dtype
-        right = narrow.is_floating_point and self.holds(cos, sin, self.angles).all()
-        why, idea = (RIGHT_ANGLES, None) if right else self._rounded(cos, sin)
+        why, idea = "", None
+        if cos.is_floating_point() and sin.is_floating_point():
+            right = self.holds(cos, sin, self.angles).all()
+            why, idea = (RIGHT_ANGLES, None) if right else self._rounded(cos, sin)
         said = {"call": call, "dtype": name_of(narrow), "why": why}
         return Mistake(NARROW, misconception=idea, search=not why, **said)
 
