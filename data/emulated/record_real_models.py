@@ -96,12 +96,12 @@ def classifiers():
     return impact(make, train_data, test_data, 2, 32)
 
 
-@torch.no_grad()
 def changed_without_mask(seed):
     trained = trained_classifier(seed)
     tokens = trained.test.tokens
-    right = trained.model(tokens).argmax(dim=1)
-    without = trained.model(tokens, torch.ones_like(trained.test.mask)).argmax(dim=1)
+    with torch.no_grad():
+        right = trained.model(tokens).argmax(dim=1)
+        without = trained.model(tokens, torch.ones_like(trained.test.mask)).argmax(dim=1)
     return (right != without).float().mean().item()
 
 
