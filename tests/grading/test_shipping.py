@@ -109,6 +109,11 @@ BOTH = {
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
     "delayed": "_STEPS",
+    "rotary": "_MODULES _SETTINGS",
+    "pooled": "_CASES _DTYPES _PADDING_OF_NAN _WHERE",
+    "attend": "_CASES _ROOM",
+    "head-loss": "_DTYPES _LOGITS _SETTINGS _SLOPE_IS_LOST",
+    "language-step": "_CASES",
 }
 
 
