@@ -1500,3 +1500,27 @@ language_step = changed(
 # %% wrong language-step: the learning rate set by hand
 #    says: the learning rate is
 language_step = changed("scheduler.step()", "optimizer.param_groups[0]['lr'] *= 0.9")
+
+
+# %% wrong rotary: a buffer that is not persistent, and no float32 afterwards
+#    says: Yours come out if the frequencies are rounded to bfloat16
+#    never: brings back no bit
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        even = torch.arange(0, width, 2).float()
+        self.register_buffer("inverse", base ** (-even / width), persistent=False)
+
+    def forward(self, positions):
+        angles = positions[:, None].float() * self.inverse
+        return angles.cos(), angles.sin()
+
+
+# %% wrong rotary: the angles, twice
+#    says: Your first tensor holds the angles
+Rotary = changed("angles.cos(), angles.sin()", "angles, angles")
+
+
+# %% wrong pooled: all rows' tokens counted together
+#    says: the sum is divided by 13
+pooled = changed("mask.sum(dim=1, keepdim=True)", "mask.sum()")
