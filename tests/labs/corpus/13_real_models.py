@@ -464,6 +464,7 @@ attend = changed(
 
 
 # %% wrong attend: by hand in the dtype of the input
+#    idea: squares-fit-fp16
 #    says: float16 with queries of about 300
 def attend(q, k, v, q_gain, k_gain):
     q = q * torch.rsqrt((q * q).mean(-1, keepdim=True) + 1e-6) * q_gain.to(q.dtype)
@@ -604,7 +605,7 @@ head_loss = changed("torch.tanh(logits.float() / cap)", "torch.tanh(logits / cap
 
 
 # %% wrong head-loss: float32 after the cap
-#    says: in bfloat16 is
+#    says: tanh and the cap are computed in bfloat16
 #    never: padding
 head_loss = changed(
     "cap * torch.tanh(logits.float() / cap)", "(cap * torch.tanh(logits / cap)).float()"
@@ -662,7 +663,7 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 
 
 # %% wrong head-loss: the cap forgotten outside of the tanh
-#    says: in bfloat16 is
+#    says: tanh is not multiplied by the cap
 head_loss = changed("cap * torch.tanh", "torch.tanh")
 
 
@@ -1524,3 +1525,81 @@ Rotary = changed("angles.cos(), angles.sin()", "angles, angles")
 # %% wrong pooled: all rows' tokens counted together
 #    says: the sum is divided by 13
 pooled = changed("mask.sum(dim=1, keepdim=True)", "mask.sum()")
+
+
+# %% wrong attend: eps beside the root
+#    says: queries of about 0.001
+#    says: the 1e-6 inside of the square root
+def attend(q, k, v, q_gain, k_gain):
+    def norm(x, gain):
+        x = x.float()
+        return (x / (x.square().mean(dim=-1, keepdim=True).sqrt() + 1e-6) * gain).to(v.dtype)
+
+    return F.scaled_dot_product_attention(norm(q, q_gain), norm(k, k_gain), v, is_causal=True)
+
+
+# %% wrong attend: the eps that rms_norm takes by itself
+#    says: missing or far too small
+attend = changed(", q_gain.float(), eps=1e-6", ", q_gain", ", k_gain.float(), eps=1e-6", ", k_gain")
+
+
+# %% wrong attend: the values normed too
+#    says: the values are normed too
+attend = changed(", v, is_causal", ", F.rms_norm(v.float(), v.shape[-1:]).to(v.dtype), is_causal")
+
+
+# %% wrong attend: the gain of the queries for both
+#    says: the gain of the queries
+attend = changed("k_gain.float()", "q_gain.float()")
+
+
+# %% wrong attend: the mean square of the whole tensor
+#    says: over the whole tensor
+def attend(q, k, v, q_gain, k_gain):
+    q = q.float() / (q.float().square().mean() + 1e-6).sqrt() * q_gain
+    k = k.float() / (k.float().square().mean() + 1e-6).sqrt() * k_gain
+    return F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=True)
+
+
+# %% wrong attend: a mask that shows the future only
+#    says: to itself and to those after it
+attend = changed(
+    "is_causal=True", "attn_mask=torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu()"
+)
+
+
+# %% wrong head-loss: log of softmax
+#    says: The probability of a target is exp(-19
+#    says: Of what do you take the log?
+head_loss = changed(
+    "F.cross_entropy(capped, targets)",
+    "F.nll_loss(capped.softmax(dim=-1).log(), targets)",
+)
+
+
+# %% wrong head-loss: log of a sum of exp over the real rows
+#    idea: exp-never-overflows
+#    says: is above the largest float32 value
+head_loss = changed(
+    "capped.logsumexp(dim=-1)[targets != -100]", "capped[targets != -100].exp().sum(-1).log()"
+)
+
+
+# %% wrong head-loss: tanh in 16 bits, the cap in float32
+#    says: Yours comes out if tanh is computed in bfloat16
+head_loss = changed("torch.tanh(logits.float() / cap)", "torch.tanh(logits / cap).float()")
+
+
+# %% wrong head-loss: not divided by the cap
+#    says: the logits are not divided by the cap
+head_loss = changed("logits.float() / cap", "logits.float()")
+
+
+# %% wrong head-loss: the cap is always 30
+#    says: Yours comes out if the cap is 30
+head_loss = changed("cap * torch.tanh(logits.float() / cap)", "30 * torch.tanh(logits.float() / 30)")
+
+
+# %% wrong head-loss: z is forgotten
+#    says: the z-loss is not multiplied by z
+head_loss = changed(" + z * ", " + ")

@@ -54,7 +54,7 @@ def _positions(seed):
 
 
 def run_rotary(Rotary, seed):
-    """(cos, sin) of each module in each setting, what was widened, and where autocast was opened."""
+    """(cos, sin) of each module in each setting, which of them widened, and autocast's devices."""
     shown, widened = {}, []
     with emulate_gpu(), _blocks() as opened:
         for name, (width, settings) in _MODULES.items():
