@@ -925,7 +925,7 @@ language_step = changed(">= before", "== before")
 
 
 # %% wrong language-step: the scale before the step, compared before update
-#    idea: scheduler-waits-for-the-scaler
+#    says: You read the scale twice before `update`
 language_step = changed(
     "    scaler.update()\n    if scaler.get_scale() >= before",
     "    grew = scaler.get_scale() >= before\n    scaler.update()\n    if grew",
@@ -1267,6 +1267,22 @@ joint_step = changed(
 )
 
 
+# %% wrong joint-step: gradients emptied after the step
+#    says: old gradients in .grad, step 0
+#    says: Before the first step .grad held gradients of another loss
+joint_step = changed(
+    "    muon.zero_grad()\n    adamw.zero_grad()\n",
+    "",
+    "    return finite",
+    "    model.zero_grad()\n    return finite",
+)
+
+
+# %% wrong joint-step: no clip
+#    says: That is the step without a clip
+joint_step = changed("model.parameters(), limit", "model.parameters(), float('inf')")
+
+
 # %% wrong joint-step: always True
 #    says: you return True; False is wanted
 joint_step = changed("    return finite", "    return True")
@@ -1476,7 +1492,7 @@ language_step = changed(
 
 
 # %% wrong language-step: the schedule waits for a finite loss
-#    idea: scheduler-waits-for-the-scaler
+#    says: Here the loss is finite, and a gradient is not
 language_step = changed("if scaler.get_scale() >= before", "if mean < float('inf')")
 
 
