@@ -864,7 +864,7 @@ language_step = changed("(targets != -100).sum()", "targets.nelement()")
 
 # %% wrong language-step: the sum, undivided
 #    idea: sums-need-no-division
-#    says: 23 times as much
+#    says: 22 times as much
 language_step = changed(" / count", "")
 
 
@@ -952,6 +952,7 @@ language_step = changed(
 
 # %% wrong language-step: bfloat16
 #    says: the model's outputs are bfloat16
+#    says: Which dtype does autocast get?
 language_step = changed("dtype=torch.float16", "dtype=torch.bfloat16")
 
 
@@ -1494,6 +1495,14 @@ language_step = changed(
 # %% wrong language-step: the schedule waits for a finite loss
 #    says: Here the loss is finite, and a gradient is not
 language_step = changed("if scaler.get_scale() >= before", "if mean < float('inf')")
+
+
+# %% wrong language-step: the first micro-batch's targets, as many in each
+#    says: step 0 returns a loss
+language_step = changed(
+    "sum((targets != -100).sum() for _, targets in group)",
+    "(group[0][1] != -100).sum() * len(group)",
+)
 
 
 # %% wrong language-step: the number of rows in all, times the length
