@@ -3,7 +3,7 @@
 #
 # You run four architectures in 16 bits until something breaks, and write the lines of today's model files that prevent it.
 #
-# *any laptop · needs: labs 03 and 05*
+# *any laptop · needs: labs 03 to 05*
 #
 # After this lab you can:
 #
@@ -71,7 +71,7 @@ pictures = {"FP32": paint(waves, bf16=False), "BF16 autocast": paint(waves)}
 figures.pictures_picture(pictures)
 
 # %% [markdown]
-# Under autocast all pixels have the same gray, although the code calls `.float()` twice. The reason is the `@`: autocast casts its inputs to BF16, whatever dtype they have. From 65,536 on, neighbouring BF16 numbers are 512
+# Under autocast all pixels have the same gray, although `waves` calls `.float()` twice. The reason is the `@`: autocast casts its inputs to BF16, FP32 ones too. From 65,536 on, neighbouring BF16 numbers are 512
 # apart, so all 24 rows and columns become 65,536. In June 2026 that image generator painted flat pictures for this reason (diffusers #13920).
 #
 # Language models number their tokens from 0. How many of 4,096 positions does BF16 keep apart?
@@ -151,7 +151,8 @@ checks.check_rotary(Rotary)
 # Paint once more under BF16 autocast, now with the angles of `Rotary`.
 
 # %%
-rotary = yours(Rotary, ours.Rotary)(16, base=100.0)
+Angles = yours(Rotary, ours.Rotary)
+rotary = Angles(16, base=100.0)
 
 
 def rotary_waves(places):
@@ -160,15 +161,15 @@ def rotary_waves(places):
 
 
 repaired = paint(rotary_waves)
-claim(f"{whose(rotary)} angles bring the digit back", F.mse_loss(repaired, digit).item() < 1e-3)
+claim(f"{whose(Angles)} angles bring the digit back", F.mse_loss(repaired, digit).item() < 1e-3)
 
 # %% tags=["nbval-ignore-output"]
-figures.pictures_picture(pictures | {f"BF16 autocast, {whose(rotary)} angles": repaired})
+figures.pictures_picture(pictures | {f"BF16 autocast, {whose(Angles)} angles": repaired})
 
 # %% [markdown]
 # ### Batch norm: statistics that training never reads
 #
-# A ResNet is an image network whose blocks add to their input. It normalizes each channel by **batch norm**: in training with the mean and the variance of the batch, in `eval` mode with **running statistics**, which are buffers. The cell looks at one batch norm under FP16 autocast.
+# A ResNet is an image network whose blocks add to their input. It normalizes each channel by **batch norm**: in training with the mean and the variance of the batch, in `eval` mode with **running statistics**: moving averages that each training step updates and that stand in buffers. The cell looks at one batch norm under FP16 autocast.
 # Then it casts batch norms by `.to(dtype)` and prints the standard deviation of their outputs in training and in `eval` mode, for activations with mean 1000 and standard deviation 300.
 
 # %% tags=["nbval-ignore-output"]
@@ -231,7 +232,7 @@ print(f"both masks: {trained.accuracy:.0%} right")
 # %% [markdown]
 # Without the mask in attention many answers change, and fewer are right. Without it in the mean only a few percent change, and the accuracy hardly shows it. So test the mask itself: add padding to a text, and its output must stay the same.
 #
-# The numbers of a mask must fit the format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
+# The numbers of a mask must fit the format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`, which gives the mean.
 
 # %% [markdown]
 # ### Exercise: the mean over real tokens
@@ -273,8 +274,8 @@ checks.check_pooled(pooled)
 # %% [markdown]
 # ### Attention scores that grow
 #
-# A **score** is the dot product of a query and a key, divided by the root of their length. Nothing bounds it. The cell trains a small GPT in FP16 whose attention is written out, as in many model files. The learning rate is 0.1, far too large, so that scores grow within 150 steps. In the second run
-# **QK-norm** divides each query and key by its root mean square, so no score exceeds the root of their length, √32 = 5.7.
+# A **score** is the dot product of a query and a key, divided by √width, where width is how many numbers each of them has (32 here). Nothing bounds it. The cell trains a small GPT in FP16 whose attention is written out, as in many model files. The learning rate is 0.1, far too large, so that scores grow within 150 steps. In the second run
+# **QK-norm** divides each query and each key by its root mean square, so no score exceeds √32 = 5.7.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.attention import crash_run, small_gpt
@@ -285,7 +286,7 @@ for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
     print(f"{name}: largest score {run.largest_score:,.1f}, {end}")
 
 # %% [markdown]
-# A score of 11,580 is a dot product of 65,504, √32 times as much. Above it FP16 has only inf, so without QK-norm the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32.
+# A score of 11,580 is a dot product of 65,504, √32 times as much. Above it FP16 has only inf, so without QK-norm the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32. (Where exactly the NaN comes depends on the order of additions, so your run may end in another step.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.recorded import crash_runs
@@ -293,9 +294,9 @@ from labkit.labs.real_models.recorded import crash_runs
 figures.crash_picture({arm: run for arm, run in crash_runs().items() if "0.03" not in arm})
 
 # %% [markdown]
-# In FP32 nothing overflows, but the scores grow as well, and the run without QK-norm ends worse. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
+# In FP32 nothing overflows. But the scores of that run grow to 36,000, and it ends worse than the run with QK-norm. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
 #
-# What do large scores cost if nothing overflows? *Eager* attention is `(q @ k.mT).softmax(-1) @ v`: under autocast each matmul returns 16 bits, so scores are rounded. *Fused* attention (`F.scaled_dot_product_attention`, FlashAttention) keeps scores and softmax in FP32 and rounds only the weights and the output.
+# What do large scores cost if nothing overflows? *Eager* attention is `(q @ k.mT / width**0.5).softmax(-1) @ v`: under autocast each matmul returns 16 bits, so scores are rounded. *Fused* attention (`F.scaled_dot_product_attention`, FlashAttention) keeps scores and softmax in FP32 and rounds only the weights and the output.
 
 
 # %%
@@ -326,7 +327,7 @@ def error():
 # and a score that is off by 0.5 changes a weight by a factor of 1.6.
 
 # %% [markdown]
-# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error below 0.5 % *and* let a tenth of the gradient pass through the softmax. (The widget has three more parts of a model.)
+# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error within 0.5 % *and* let a gradient pass through the softmax. (What "passes" counts stands below the table.) (The widget has three more parts of a model.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.widget_crash_rig import CrashRig
@@ -335,7 +336,7 @@ rig = CrashRig()
 rig
 
 # %% [markdown]
-# You need two repairs. Without QK-norm one token has all the weight, and no gradient passes through the softmax, not even in FP64. QK-norm gives other tokens weight again, so the rounding of eager scores matters again. Fused attention removes it, as does an FP32 matmul, which is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
+# You need two repairs: QK-norm, and fused attention or an FP32 matmul. Without QK-norm one token has nearly all the weight, so hardly any gradient passes through the softmax, even in FP64. QK-norm gives other tokens weight again, so the rounding of eager scores matters again. Fused attention removes this rounding error. An FP32 matmul does so too, and is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
@@ -416,7 +417,7 @@ checks.check_head_loss(head_loss)
 # </details>
 
 # %% [markdown]
-# **A stopping point.** The parts compute in 16 bits. Sitting B trains with them.
+# **A stopping point.** You have seen what 16 bits do to the parts of a model. Sitting B trains.
 
 # %% [markdown]
 # ## Sitting B: the run
@@ -436,7 +437,7 @@ from labkit.training.models import SmallGPT
 # %% [markdown]
 # ### The step of a language model
 #
-# A step of a GPT combines what lab 05 built apart: autocast, micro-batches, clipping, the scaler and a learning-rate schedule. This step is modelled on published ones. Read it as a reviewer before you go on.
+# A step of a GPT combines what lab 05 built separately: autocast, micro-batches, clipping, the scaler and a learning-rate schedule. This step is modelled on published ones. Read it as a reviewer before you go on.
 
 
 # %%
@@ -453,8 +454,10 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 
 
 # %% [markdown]
+# The step has three faults.
+#
 # - Each loss is a mean over the real tokens of *one* micro-batch. The mean of these means gives a token in a short micro-batch more weight, and a micro-batch of padding alone has the mean 0 / 0. Weighting by sequences does not help, because they differ in length too.
-# - The clip sees gradients that are still multiplied by the scale. A clip also hides a wrong divisor: a gradient above the limit gets the same length, whatever the loss was divided by.
+# - The clip sees gradients that are still multiplied by the scale. A clip also hides a wrong divisor: a gradient above the limit gets the same norm, whatever the loss was divided by.
 # - The schedule moves in skipped steps too. A scaler often begins with skips, so the warm-up ends too early. Only a scale that *falls* in `update` means a skip: after many good steps it grows.
 #
 # ### Exercise: one step of a language model
@@ -512,7 +515,7 @@ checks.check_language_step(language_step)
 # </details>
 
 # %% [markdown]
-# The cell trains a fresh GPT, from a scale that is too large, in micro-batches of which the second has 32 tokens of padding in each row. The loss must fall below the entropy of single characters.
+# The cell trains a fresh GPT, from a scale that is too large, in groups of two micro-batches. In the second, the last 32 of the 64 targets of each row are −100. The loss must fall below the entropy of single characters.
 
 # %%
 from labkit.labs.real_models.language import unigram_entropy
@@ -563,7 +566,7 @@ print(f"bytes kept: 1/{stored / less:.1f}, FLOP: x {more_flop / flop:.2f}")
 zero_table(training_bytes(trained_gpt(), batches[0], precision="fp16", checkpoint=True), ranks=8)
 
 # %% [markdown]
-# The gradients are equal to the last bit, because torch restores autocast's state for the second forward. The table shows the bytes that each of eight GPUs holds. **ZeRO** divides the moments among the GPUs (stage 1), then also the gradients (2), then also the weights (3). Each GPU keeps its own activations. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
+# The gradients are equal to the last bit, because torch restores the state of autocast for the second forward, and the kernels here are deterministic. The table shows the bytes that each of eight GPUs holds. **ZeRO** divides the moments among the GPUs (stage 1), then also the gradients (2), then also the weights (3). Each GPU keeps its own activations. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
 
 # %% [markdown]
 # ### Muon beside AdamW
@@ -610,7 +613,7 @@ def farther():
 # Only SGD. Muon's weights do not differ in a single bit, and AdamW's by about a millionth, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
 
 # %% [markdown]
-# In a real run the scale changes. The cell lets it fall from 2¹⁶ to 2¹¹, as after five skips.
+# In a real run the scale changes. The cell halves it after each of the first five steps, from 2¹⁶ to 2¹¹.
 
 # %%
 falling = [2.0 ** (16 - min(i, 5)) for i in range(12)]
@@ -646,7 +649,7 @@ halves = moved(each_alone, optimizers, batches[2], scale=2.0**20)
 print("Muon's weights moved: {}, AdamW's: {}".format(*halves))
 
 # %% [markdown]
-# That was half a step. For the GAN of lab 05 it is right, because its two networks have two losses. Here both halves belong to *one* gradient. The norm for the clip belongs to all gradients too. The norm also decides whether to step: after `unscale_` it is finite only if every gradient is.
+# That was half a step. In the GAN of lab 05 half a step is right, because its two networks have two losses. Here both halves belong to *one* gradient. The norm for the clip belongs to all gradients too. The norm also decides whether to step: after `unscale_` it is finite only if every gradient is.
 
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
@@ -730,12 +733,12 @@ samples = {names[kind]: points for kind, points in run.samples.items()}
 figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
-# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows the generator. The BF16 average hardly moves: with decay 0.995 a step moves it by half a percent of its distance to the weight, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
+# The GAN trains in FP16: the discriminator D is less often right at the end than at best. The FP32 average covers the ring as well. The BF16 average hardly moves: with decay 0.995 a step moves it by 0.5 % of its *distance* to the weight, and this is lost if it is less than half a gap of BF16, which is 0.2 to 0.4 % of the *average itself*. Keep averages in FP32.
 
 # %% [markdown]
 # ### Do they train in 16 bits?
 #
-# The table holds means of ten recorded runs, and lab 06's verdict on pairs with the same seed.
+# The table holds means of ten recorded runs. *Equivalent* means that the accuracy differs from that of FP32 by less than 0.02, with 95 % confidence, over pairs of runs with the same seed (lab 06). All GANs found all eight blobs.
 
 # %%
 from labkit.labs.real_models.recorded import precision_table
@@ -743,12 +746,12 @@ from labkit.labs.real_models.recorded import precision_table
 precision_table()
 
 # %% [markdown]
-# These networks are tiny and their data easy. The runs show that autocast does no harm *here*, with every repair of this lab in place, and not that a large model needs nothing more.
+# These networks are tiny. The runs show that autocast does no harm *here*, and not that a large model needs nothing more.
 
 # %% [markdown]
 # ### Optional: a checkpoint in transformers
 #
-# Most public checkpoints are stored in BF16. The cell saves a tiny GPT-2 in BF16, loads it in two ways, and trains four steps under BF16 autocast with a learning rate of 1e-5. Compare how many weights move.
+# Most large language models are published in BF16. The cell saves a tiny GPT-2 in BF16, loads it in two ways, and trains four steps under BF16 autocast with a learning rate of 1e-5. Compare how many weights move.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.library import loaded_run
@@ -770,10 +773,9 @@ for asked, run in runs.items():
 # | in FP32 in a 16-bit run | why |
 # |---|---|
 # | positions and angles | an error of 1 is 1 radian |
-# | running statistics, moving averages, master weights | small updates are rounded away |
+# | running statistics, moving averages, master weights | small updates are rounded away; in FP16 a variance can be inf |
 # | scores and softmax, the inside of norms, the loss | `exp` and squares overflow, sums lose terms |
 # | counts of tokens, sums over tokens | BF16 counts to 256 |
-# | the residual stream, under autocast | each block adds little to it |
 
 # %% [markdown]
 # ### Say it
