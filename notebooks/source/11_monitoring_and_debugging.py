@@ -176,6 +176,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
+def finite(x):
+    """Whether x, a tensor or anything else that an operator takes or returns, is finite."""
+    if isinstance(x, torch.Tensor):
+        return not x.is_floating_point() or x.isfinite().all().item()
+    return not isinstance(x, float) or math.isfinite(x)
+
+
 # %% exercise="first-born"
 class FirstNonfinite(TorchDispatchMode):
     """The first operator that makes an inf or NaN from finite inputs."""
@@ -205,8 +212,8 @@ checks.check_first_born(FirstNonfinite)
 # *14 minutes, about 9 lines.* Write `must_stay`, which finds the modules that must stay in FP32.
 #
 # - **Input:** `names`, a list of module names in the order of the forward pass; `good(wide)`, which runs the network with the set `wide` of modules in FP32 and the
-#   rest in FP16, and says whether the result is good. More modules in FP32 never make a good result bad, and with all of them in FP32 it is good.
-# - **Output:** the smallest set of names with which the result is good.
+#   rest in FP16, and says whether the result is good. It is good whenever `wide` holds all culprits, a set of names that you do not know.
+# - **Output:** the set of culprits.
 # - **Runs:** at most m + 1 + m * ceil(log2(L)) calls of `good` for m culprits among L modules.
 
 
