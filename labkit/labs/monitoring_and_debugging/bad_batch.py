@@ -1,6 +1,7 @@
 """A digit reader that meets one batch of raw pixels, and what each remedy leaves of it."""
 
 import copy
+import json
 import math
 import statistics
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.base.paths import DATA
 from labkit.training import evaluate
 from labkit.training.data import batches, digits
 from labkit.training.models import SmallCNN
@@ -79,7 +81,9 @@ def _batches(seed: int, *, spoiled: bool) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def _step(model: nn.Module, sgd: torch.optim.Optimizer, x: Tensor, y: Tensor, *, clip: bool) -> float:
+def _step(
+    model: nn.Module, sgd: torch.optim.Optimizer, x: Tensor, y: Tensor, *, clip: bool
+) -> float:
     sgd.zero_grad()
     loss = F.cross_entropy(model(x), y)
     loss.backward()
@@ -94,3 +98,9 @@ def _is_spike(losses: dict[int, float], step: int) -> bool:
     if len(earlier) < 50:
         return False
     return not math.isfinite(losses[step]) or losses[step] > statistics.median(earlier) + 1
+
+
+def bad_batch_record() -> dict[str, list[float]]:
+    """Recorded test accuracies by what was done about the batch, ten seeds."""
+    path = DATA / "emulated" / "bad_batch.json"
+    return json.loads(path.read_text(encoding="utf-8"))["accuracies"]
