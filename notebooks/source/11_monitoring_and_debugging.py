@@ -32,7 +32,41 @@ warm_up("11_monitoring_and_debugging")
 # %% [markdown]
 # ### Two alarms that fail
 #
+# *22:00.* You take over a training run. Two rules from tutorials watch its loss. Both look back over the last losses, *including the newest one*:
+# the first computes their mean and standard deviation, the second compares the largest with the smallest. The cell tries both rules on a recorded healthy
+# run of a small CNN, into which it plants two faults: at step 250 the loss is 1,000 times too large, and at step 400 it is NaN. Find the marks of each rule under the curve.
+
+# %% tags=["nbval-ignore-output"]
+import numpy as np
+from labkit.labs.monitoring_and_debugging.recorded import healthy_runs
+
+
+def three_sigma(losses):
+    """Farther than three standard deviations from the mean of the last ten."""
+    return abs(losses[-1] - np.mean(losses[-10:])) > 3 * np.std(losses[-10:])
+
+
+def ten_times(losses):
+    """The largest of the last 100 is more than ten times the smallest."""
+    return max(losses[-100:]) / min(losses[-100:]) > 10
+
+
+losses = healthy_runs()["CNN"][0].tolist()
+losses[250], losses[400] = 1000 * losses[250], math.nan
+rung = {
+    rule.__name__: [step for step in range(100, 500) if rule(losses[: step + 1])]
+    for rule in (three_sigma, ten_times)
+}
+figures.alarms_picture(losses, rung)
+
+# %% [markdown]
+# The first rule never rings, not even for the two faults. The second rings at every step, because a loss that falls from 2.3 to 0.004
+# falls by more than ten times within 100 steps. Neither tells a fault from a healthy run.
+#
 # ### A baseline that one value cannot move
+#
+# Why is the first rule silent? Take ten losses, nine of them 1 and the last one a million.
+
 
 # %% predict="largest-z"
 @predict(guesses.largest_z)
@@ -42,7 +76,28 @@ def deviations():
 
 
 # %% [markdown]
-# Explanation of the bound.
+# The answer is 3. The large value is part of the mean and, more so, of the standard deviation that judge it. Among n values none lies more than
+# sqrt(n − 1) standard deviations from their mean, here sqrt(9) = 3, so "more than three" never comes true.
+
+# %% [markdown]
+# The **baseline**, the description of what is normal, must therefore come from the *previous* values only. But a spike enters the
+# baseline one step later, and a second spike may follow. The cell looks at 50 losses around 1, of which one was 1,000.
+
+# %%
+previous = np.array([0.9, 1.0, 1.1] * 16 + [1.0, 1000.0])
+print(f"mean {previous.mean():.1f}, standard deviation {previous.std():.1f}")
+median = np.median(previous)
+mad = np.median(abs(previous - median))
+print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
+
+# %% [markdown]
+# By mean and standard deviation, a loss of 100 would now look normal. The **median** and the **MAD** (median absolute deviation: the median of the
+# distances from the median) ignore one value in 50. For normally distributed values, 1.4826 × MAD estimates the standard deviation. An alarm that you can sleep beside needs four more decisions:
+#
+# - **Non-finite first.** Every comparison with NaN is False, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
+# - **One side.** A loss that falls is no fault.
+# - **A margin.** On a flat loss the MAD is 0, and then any increase counts as infinitely many deviations. State the smallest increase that matters to you, here 1 nat.
+# - **One alarm for one fault.** Report the step at which a fault begins, and stay silent while it lasts.
 
 # %% [markdown]
 # ### Exercise: a spike alarm
@@ -87,24 +142,160 @@ checks.check_spike_alarm(SpikeAlarm)
 
 # %% [markdown]
 # ### False alarms and missed faults
+#
+# *22:30.* An alarm is judged by two numbers: false alarms on healthy runs, and faults found. The cell counts both on 50 recorded healthy runs of 500 steps: 20 MLPs, 20
+# CNNs and 10 GPTs. A spike of 10 or 1,000 times the median loss is planted at step 300 of each run. Compare your alarm without a margin, with a margin, and with the rule of
+# a published trainer, OLMo-core: six standard deviations above the mean of the previous 128 losses.
 
 # %%
 Alarm = yours(SpikeAlarm, ours.SpikeAlarm)
 
+
+class SixSigma:
+    """Six standard deviations above the mean of the previous 128 losses."""
+
+    def __init__(self):
+        self.past = deque(maxlen=128)
+
+    def see(self, loss):
+        far = len(self.past) == 128 and loss > np.mean(self.past) + 6 * np.std(self.past)
+        self.past.append(loss)
+        return "spike" if far else None
+
+
+def steps_of(alarm, losses):
+    return [step for step, loss in enumerate(losses) if alarm.see(loss)]
+
+
+print(f"{'rule':24}{'false alarms':>14}{'x10 found':>12}{'x1000 found':>13}")
+for name, make in {
+    "six sigma of 128": SixSigma,
+    f"{whose(Alarm)}, no margin": lambda: Alarm(margin=0.0),
+    f"{whose(Alarm)}, margin 1": Alarm,
+}.items():
+    false, found = 0, {10: 0, 1000: 0}
+    for curve in (row.tolist() for rows in healthy_runs().values() for row in rows):
+        false += len(steps_of(make(), curve))
+        for factor in found:
+            spiked = [*curve[:300], factor * statistics.median(curve[250:300])]
+            found[factor] += 300 in steps_of(make(), spiked)
+    print(f"{name:24}{false:14}{found[10]:9} / 50{found[1000]:10} / 50")
+
+# %% [markdown]
+# RESULTS.
+#
+# In the widget you set the rule, the window, k and the margin. Find the smallest margin that gives no false alarm and still finds every planted fault.
+
+# %% tags=["nbval-ignore-output"]
+# AlarmBench(Alarm)
+
 # %% [markdown]
 # ### What a log line costs
+#
+# *23:00.* A GPU runs behind the program: a call queues its kernels and returns (lab 06). `loss.item()` needs the number, so the program stands still
+# until the GPU has finished. The simulated step below has 300 kernels of 50 µs, 15 ms in all, and 2 ms of Python, such as reading the batch.
+
+# %%
+from labkit.devices import AsyncDevice
+
+
+def milliseconds_a_step(*, items, every=1):
+    gpu = AsyncDevice(launch_seconds=10e-6)
+    for step in range(50):
+        gpu.work(0.002)  # Python
+        for _ in range(300):
+            gpu.launch("kernel", seconds=50e-6)
+        for _ in range(items if step % every == 0 else 0):
+            gpu.launch("copy", seconds=5e-6)  # .item() copies one number and waits for it
+            gpu.synchronize()
+    gpu.synchronize()
+    return round(1000 * gpu.clock() / 50, 2)
+
+
+print(f"nothing read: {milliseconds_a_step(items=0)} ms a step")
+
 
 # %% predict="waiting"
 @predict(guesses.waiting)
-def milliseconds():
-    return 17.0
+def with_item():
+    return milliseconds_a_step(items=1)
 
 
 # %% [markdown]
-# Explanation of waiting.
+# A step takes 17 ms. While the program waits for the number, the queue runs empty, and then the GPU waits during the 2 ms of Python that overlapped before.
 
 # %% [markdown]
+# The cell asks for one number of each of 148 tensors, as a loop over parameters does, and then does so in every 50th step only.
+
+# %%
+print("148 numbers in each step:     ", milliseconds_a_step(items=148), "ms a step")
+print("148 numbers every 50th step:  ", milliseconds_a_step(items=148, every=50), "ms a step")
+print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), "ms a step")
+
+# %% [markdown]
+# So keep the numbers on the GPU, stack them, and read the stack once in 50 steps, or read it one step late. `torch.cuda.set_sync_debug_mode("warn")` reports each
+# call that waits. labkit's `train` reads its three numbers once a step, which costs nothing on a CPU.
+#
 # ### What to record beside the loss
+#
+# *23:30.* Some faults show in the loss late or never. Four more numbers show them earlier:
+#
+# | record | where it comes from | what it shows |
+# |---|---|---|
+# | gradient norm | return value of `clip_grad_norm_`, after `unscale_` | inf or NaN: this step is skipped; exactly 0: the loss is detached, or all units are dead |
+# | loss scale and skipped steps | `scaler.get_scale()` | a scale that falls again and again: a NaN that no scale can repair |
+# | share of the weights that a step changes | a copy of the weights before the step | rounding discards the updates |
+# | dtypes of the matmuls | a dispatch mode, see sitting B | whether the run is in 16 bits at all |
+#
+# labkit's `Monitor` watches the first two and the loss, in bounded memory. The cell trains a CNN in FP16. From step 90 on, every batch contains a NaN.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.monitoring_and_debugging.monitor import Monitor
+from labkit.training import train
+from labkit.training.data import batches, digits
+from labkit.training.models import SmallCNN
+
+data = digits()
+torch.manual_seed(0)
+cnn, monitor = SmallCNN(), Monitor()
+healthy = [b for e in (0, 1) for b in batches(data.train_images, data.train_labels, 32, seed=e)]
+broken = [(images * math.nan, labels) for images, labels in healthy[:30]]
+sgd = torch.optim.SGD(cnn.parameters(), lr=0.05, momentum=0.9)
+train(
+    cnn, healthy + broken, optimizer=sgd, precision="fp16", on_step=monitor.see, progress=False
+)  # fmt: skip
+for alert in monitor.alerts:
+    print(alert.text)
+
+# %% [markdown]
+# One alarm reports the NaN at step 90. The two later ones exclude an overflow as its cause: a smaller scale would have repaired an overflow, and here 16 halvings repaired nothing.
+# The scaler protected the weights all the time, but the run learns nothing.
+#
+# The third number needs a closer look. A common rule says that an update should be about a thousandth of the weight it changes: norm of the update over norm of the weight. The cell
+# takes 20 steps of AdamW with your GPT, once with FP32 weights and once with BF16 weights, and prints this ratio and the share of weights that the last step changed.
+
+# %% tags=["nbval-ignore-output"]
+import torch.nn.functional as F
+from labkit.training import trained_gpt
+from labkit.training.data import character_batches, shakespeare_split
+
+text, _ = shakespeare_split()
+for dtype in (torch.float32, torch.bfloat16):
+    model = trained_gpt().to(dtype)
+    adam = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0)
+    for x, y in character_batches(text, 64, 16, steps=20):
+        weight = model.blocks[0].qkv.weight
+        before = weight.detach().clone()
+        adam.zero_grad()
+        F.cross_entropy(model(x).float().flatten(0, 1), y.flatten()).backward()
+        adam.step()
+    ratio = (weight.detach() - before).norm() / before.norm()
+    moved = (weight != before).double().mean()
+    print(f"{dtype}: update / weight {ratio:.1e}, weights changed {moved:.0%}")
+
+# %% [markdown]
+# The ratio is a little smaller in BF16, as if the learning rate were lower. The share tells what happens: nine of ten updates are less than half the
+# distance to the next BF16 value and are lost, while the others are rounded up to a whole distance (lab 04's swamping).
 #
 # ### Exercise: a layer's row
 #
@@ -152,17 +343,46 @@ from labkit.labs.monitoring_and_debugging import solutions as ours
 
 # %% [markdown]
 # ### Where a NaN begins
+#
+# *01:10.* The alarm rings: "nonfinite". Which operator made the first inf or NaN? Two tools are common. **Forward hooks** look at what each module returns, so they miss the backward pass and every function
+# that is not a module. `torch.autograd.detect_anomaly()` raises an error in the backward pass and names a backward function.
+# A sum of squares overflows in FP16 here, because 300² = 90,000 is larger than 65,504. What does anomaly mode report?
 
-# %% predict="who-notices"
-@predict(guesses.who_notices)
-def anomaly_mode():
+# %%
+import warnings
+
+
+def report_of_anomaly_mode(scene):
+    with warnings.catch_warnings(action="ignore"):  # "enable only for debugging"
+        try:
+            with torch.autograd.detect_anomaly():
+                scene()
+        except RuntimeError as error:
+            return str(error).split("'")[1]
     return "nothing"
 
 
-# %% [markdown]
-# Explanation of anomaly mode.
+def squares():
+    w = torch.full((4,), 300.0, requires_grad=True)
+    loss = w.half().square().sum()  # inf
+    loss.backward()
+
+
+# %% predict="who-notices"
+@predict(guesses.who_notices)
+def named():
+    return report_of_anomaly_mode(squares)
+
 
 # %% [markdown]
+# It reports nothing. Anomaly mode looks at the gradients only, and only for NaN. The gradient of a square is 2w = 600, which is finite, so the run
+# goes on with a loss of inf.
+
+# %% [markdown]
+# A **dispatch mode** sees every operator that torch runs, below autograd: forward, backward and optimizer. It gets the operator, its
+# inputs and, after the call, its output. That makes a precise question possible: which operator was the first to make inf or NaN *from finite inputs*? A causal mask
+# passes -inf on purpose, so looking for the first inf alone would accuse the mask.
+#
 # ### Exercise: the first operator
 #
 # *14 minutes, about 8 lines.* Write `__torch_dispatch__` of a mode that names the first operator whose inputs are all finite and whose output is not.
@@ -205,7 +425,56 @@ class FirstNonfinite(TorchDispatchMode):
 checks.check_first_born(FirstNonfinite)
 
 # %% [markdown]
+# Now compare both tools on four more scenes: logits that overflow under autocast, a square root at 0, a logarithm that `where` hides, and attention with a mask.
+
+# %% tags=["nbval-ignore-output"]
+Mode = yours(FirstNonfinite, ours.FirstNonfinite)
+
+
+def logits():
+    w = torch.full((8, 3), 200.0, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        out = torch.full((2, 8), 100.0) @ w  # 160,000
+    F.cross_entropy(out.float(), torch.tensor([0, 1])).backward()
+
+
+def root():
+    w = torch.zeros(3, requires_grad=True)
+    (w * w).sum().sqrt().backward()  # the derivative of sqrt at 0 is inf
+
+
+def hidden_log():
+    w = torch.tensor([0.0, 1.0], requires_grad=True)
+    torch.where(w > 0, w.log(), torch.zeros(2)).sum().backward()
+
+
+def mask():
+    scores = torch.eye(4, requires_grad=True)
+    later = torch.ones(4, 4).triu(1).bool()
+    scores.masked_fill(later, -math.inf).softmax(-1).sum().backward()
+
+
+print(f"{'scene':12}{'anomaly mode':24}{whose(Mode)} dispatch mode")
+for scene in (squares, logits, root, hidden_log, mask):
+    with Mode() as mode:
+        scene()
+    print(f"{scene.__name__:12}{report_of_anomaly_mode(scene):24}{mode.found}")
+
+# %% [markdown]
+# Anomaly mode is silent on the squares, and for the logits it names the softmax's backward function, although the matmul overflowed. For the root it
+# names the multiplication after the division by 0. The dispatch mode names the operator each time, and accuses nobody for the mask. It asks every tensor whether it is
+# finite, so on a GPU it waits at each operator: save the batch and the states before the failing step, and replay that one step under the mode.
+#
+# A NaN in the *batch* leaves `found` at None: no operator made it. Check the inputs separately.
+#
 # ### Bad in FP16, good in FP32
+#
+# *02:00.* A network gives NaN in FP16 and runs well in BF16, so some values leave FP16's range. You may keep a few modules in FP32, by a block of
+# `torch.autocast(..., enabled=False)` around each (lab 05). Which? The **FP32 twin**, the same network in FP32, says what a good result is. Testing single modules can fail: if module 4 puts out 10⁷ in FP32, module 5 casts it to FP16,
+# and it becomes inf after all. Only both together help.
+#
+# **Bisection** finds the culprits one after the other. With none of 48 modules in FP32 the result is bad; with all it is good. So some shortest prefix of the list is good, and its
+# last module is a culprit: halving finds it in 6 runs. Keep this module in FP32 and begin again, until the result is good.
 #
 # ### Exercise: modules that stay in FP32
 #
@@ -239,7 +508,88 @@ def must_stay(names, good):
 checks.check_must_stay(must_stay)
 
 # %% [markdown]
+# The next network reads digits with twelve linear layers. Two pairs of neighbours were scaled, one layer by 2¹⁶ or 2¹⁵ and the next by its inverse; powers of two leave every bit of
+# the FP32 result as it was. `run` puts the modules in `wide` in FP32.
+
+# %%
+from labkit.labs.monitoring_and_debugging.planted_reader import planted_reader
+
+search = yours(must_stay, ours.must_stay)
+net, images = planted_reader()
+names = [name for name, module in net.named_children() if isinstance(module, nn.Linear)]
+twin = net(images).argmax(1)
+
+
+@torch.no_grad()
+def run(wide, dtype=torch.float16):
+    x = images
+    with emulate_gpu(), torch.autocast("cpu", dtype):
+        for name, module in net.named_children():
+            with torch.autocast("cpu", dtype, enabled=name not in wide):
+                x = module(x.float() if name in wide else x)
+    return x.float()
+
+
+def good(wide):
+    out = run(wide)
+    return out.isfinite().all().item() and (out.argmax(1) == twin).double().mean().item() > 0.98
+
+
+print("BF16 is finite:", run(set(), torch.bfloat16).isfinite().all().item())
+print("good with a single layer in FP32:", [name for name in names if good({name})])
+found = search(names, good)
+claim(f"{whose(search)} four layers are enough", len(found) == 4 and good(found))
+print(sorted(found))
+
+# %% [markdown]
+# Four of twelve layers stay in FP32, and no single one would have helped. Bisection needs about log2(L) runs for each culprit: it wins with one or two culprits among 48 modules, while with four among twelve,
+# demoting each module once would do with twelve runs. The repair is a stopgap: the cause is the scale of the activations.
+#
 # ### Two runs that differ
+#
+# *02:40.* A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT 60 steps several times and compares the losses with those of a first run: an
+# identical run, the same batches with their rows in reverse order, BF16 autocast, and a port in which GELU is computed by its tanh approximation.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.training import trained_gpt
+from labkit.training.data import character_batches, shakespeare_split
+
+text, _ = shakespeare_split()
+
+
+def losses_of(*, reverse=False, bf16=False, gelu="none"):
+    model = trained_gpt()
+    for module in model.modules():
+        if isinstance(module, nn.GELU):
+            module.approximate = gelu
+    adam, found = torch.optim.AdamW(model.parameters(), lr=1e-3), []
+    for x, y in character_batches(text, 64, 8, steps=60):
+        if reverse:
+            x, y = x.flip(0), y.flip(0)
+        adam.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        loss.backward()
+        adam.step()
+        found.append(loss.item())
+    return found
+
+
+first = losses_of()
+print("an identical run gives identical losses:", losses_of() == first)
+others = {
+    "rows reversed": losses_of(reverse=True),
+    "BF16": losses_of(bf16=True),
+    "tanh GELU": losses_of(gelu="tanh"),
+}
+figures.difference_picture(first, others)
+
+# %% [markdown]
+# On one machine, with the same seed and number of threads, the losses of this CPU run are equal bit for bit, so any difference has a cause. Another order of the same additions changes the loss by about 1e-7, one or two ulps, and for this
+# network it stays there. The tanh approximation differs by 1e-5 to 1e-4: hundreds of times more than the order of additions can explain, so it is a real difference. In BF16 nobody could see it.
+# Therefore compare two implementations in FP32 and at the first steps, before an optimizer amplifies anything.
+#
+# `torch.testing.assert_close` accepts float32 values within 1e-5 + 1.3e-6 × |expected|. For a gradient of 1e-6, the value 0 passes. A tolerance with a reason comes from the sum itself.
 #
 # ### Exercise: a tolerance for a sum
 #
@@ -265,7 +615,24 @@ checks.check_same_sum(tolerance)
 # %% [markdown]
 # ### After a bad batch
 #
+# *03:20.* At step 200 one batch came in raw pixels, 255 times too large, and the alarm rang in the same step. The table shows recorded runs of the CNN with SGD and momentum: test accuracies of ten seeds, sorted.
+
+# %%
+from labkit.labs.monitoring_and_debugging.bad_batch import bad_batch_record
+
+for way, accuracies in bad_batch_record().items():
+    print(f"{way:32}", *(f"{100 * a:4.0f}" for a in sorted(accuracies)))
+
+# %% [markdown]
+# One step is enough: five of ten runs end at chance, 10 %, and do not recover within 200 steps. Going back helps only if the run restores the weights *and* the momentum and *skips* the batch.
+# With the same batches it dies again, and the old momentum still carries the bad gradient. Clipping works here too, because this gradient was large but finite. PaLM's authors met
+# about 20 spikes, went back some 100 steps and skipped 200 to 500 batches.
+#
+# A checkpoint in memory must be a copy: `model.state_dict()` returns the live tensors, and the next step overwrites them. Use `copy.deepcopy(model.state_dict())`, also for the optimizer.
+#
 # ### Four tickets
+#
+# TICKETS
 #
 # ### Say it
 #
