@@ -102,12 +102,16 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # %% [markdown]
 # ### Exercise: a spike alarm
 #
-# *14 minutes, about 10 lines.* Write `see`, the rule of an alarm that gets one loss a step.
+# *14 minutes, about 10 lines.* Write `see`, which gets the loss of each step and says whether a fault begins there.
 #
-# - **Input:** a loss, a float that may be inf or NaN. `past` holds up to `window` earlier finite losses.
-# - **Output:** "nonfinite", "spike" or None. One fault gives one alarm: while it lasts, None.
-# - **Spike:** `past` is full and the loss lies more than max(k * 1.4826 * MAD, margin) above the median of `past`.
-# - `past` then takes the loss, if it is finite.
+# - **Input:** a loss, a float that may be NaN, inf or -inf. `past` holds the last finite losses, at most `window` of them; `ringing` says whether the
+#   previous loss was a fault.
+# - **Fault:** a loss that is not finite is "nonfinite". A loss is a "spike" if `past` is full and the loss lies more than max(k * 1.4826 * MAD, margin)
+#   above the median of `past`.
+# - **Output:** the name of the fault if the previous loss was in order, else None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
+# - **Afterwards:** each finite loss enters `past`, a spike too, so a loss that stays 4 higher becomes normal.
+# - **Example:** with `window=4`, the losses 1, 1, 1, 1, 9, 9, 1, nan give None four times, then "spike", None, None, "nonfinite".
+
 
 
 # %% exercise="spike-alarm"
@@ -139,6 +143,23 @@ class SpikeAlarm:
 
 # %% check="spike-alarm" points=3
 checks.check_spike_alarm(SpikeAlarm)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# In which order must your lines ask whether the loss is finite, compute the median, and store the loss? Which of them does a NaN reach first?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take `window=5` and the losses 1, 1, 1, 1, 1000. What are the mean, the standard deviation, the median and the MAD of these five? Which of them
+# would find a loss of 100 that comes next?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# Set `kind` to None, "nonfinite" or "spike":
+# `median = statistics.median(self.past)`, `mad = statistics.median(abs(x - ...) for x in self.past)`. Store the loss where it is finite. Then return `kind` if
+# `self.ringing` is False, and keep in `self.ringing` whether there is a fault now.
+# </details>
 
 # %% [markdown]
 # ### False alarms and missed faults
@@ -304,9 +325,14 @@ for dtype in (torch.float32, torch.bfloat16):
 #
 # *8 minutes, optional, about 6 lines.* Write `layer_row`, four numbers about one layer, without waiting for the device.
 #
-# - **Input:** `weight` and `before`, the layer's weight after and before the step, float32; `grad`, its gradient, float32 or float16, still multiplied by the float `scale`.
-# - **Output:** a float32 tensor of 4 values: the norm of the true gradient; the norm of `before`; the norm of `weight - before` over that of `before`;
-#   the share of the non-zero scaled gradients that become 0 in FP16 (magnitude at most 2⁻²⁵).
+# - **Input:** `weight` and `before`, the layer's weight after and before the step, float32; `grad`, its gradient, float32 or float16, still multiplied
+#   by `scale`, a float. `before` is not all 0.
+# - **Output:** a float32 tensor of 4 values: the norm of the gradient without `scale`; the norm of `before`; the norm of `weight - before` divided by
+#   that of `before`; and, of the scaled gradients that are not 0, the share that FP16 rounds to 0 (magnitude at most 2⁻²⁵).
+# - **Example:** weight [4], before [2], grad [-3], scale 2 give [1.5, 2, 1, 0].
+# - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, so add their squares in float32. If all gradients are 0, the share is 0.
+# - **No waiting:** the inputs may lie on a GPU, and the result stays there. Nothing may ask for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do.
+
 
 
 # %% exercise="layer-row"
@@ -326,6 +352,20 @@ def layer_row(weight, before, grad, scale):
 
 # %% check="layer-row" points=0
 checks.check_layer_row(layer_row)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which of the four numbers needs the scaled gradient, and which one the gradient without the scale? In which dtype is a norm of FP16 gradients computed?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# For the gradients [0, 0, 2⁻³⁰, 1] the share is one half: of two that are not 0, one is lost. How do you count both without taking elements out of the tensor?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `nonzero = grad != 0`, `lost = nonzero & (...)`, `share = lost.sum() / nonzero.sum().clamp(min=1)`. Join the four 0-dimensional tensors by `torch.stack([...])`.
+# </details>
 
 # %% [markdown]
 # ### Optional: TensorBoard
@@ -390,9 +430,15 @@ def named():
 #
 # *14 minutes, about 8 lines.* Write `__torch_dispatch__` of a mode that names the first operator whose inputs are all finite and whose output is not.
 #
-# - **Input:** torch calls it for each operator inside `with FirstNonfinite() as mode:`, also in the backward pass.
-# - **Result:** the operator's output, unchanged. `mode.found` is `str(func)` of that operator, such as "aten.log.default", and None before.
+# - **Input:** torch calls the method for each operator inside `with FirstNonfinite() as mode:`, also in the backward pass. `func` is the operator, `args` and
+#   `kwargs` are its inputs; `kwargs` may be None. Inputs may be numbers, and tensors may stand in lists.
+# - **Output:** what `func` returns for these inputs, unchanged: a tensor, a list or a tuple.
+# - **Effect:** `mode.found` becomes `str(func)` of that operator and stays so. Until then it is None.
 # - **Example:** after `torch.zeros(1).log() - 1`, `found` is "aten.log.default": the subtraction got an inf.
+# - **Edge cases:** some operators work in place, such as `x.exp_()`. An inf or NaN that comes from outside, in a batch, as a mask's -inf or as a keyword argument, was made by no operator.
+#
+# Given are `finite(x)` and torch's `tree_leaves(tree)`, the list of all that nested tuples, lists and dicts hold.
+
 
 # %%
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -426,6 +472,22 @@ class FirstNonfinite(TorchDispatchMode):
 
 # %% check="first-born" points=3
 checks.check_first_born(FirstNonfinite)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# What must you know about the inputs, and when do you ask: before the call of `func` or after it? After `x.exp_()`, what is in the input?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Write first a mode that only prints `func` and returns `func(*args, **(kwargs or {}))`, and run `torch.stack([torch.ones(2), torch.zeros(2)])` under it. What
+# is `args`? What does `tree_leaves((args, kwargs or {}))` make of it?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `healthy = all(finite(x) for x in ...)`, then `out = func(...)`. If nothing was found before, `healthy` is True and not all of `tree_leaves(out)` are finite, set
+# `self.found`. Return `out`.
+# </details>
 
 # %% [markdown]
 # Now compare both tools on four more scenes: logits that overflow under autocast, a square root at 0, a logarithm that `where` hides, and attention with a mask.
@@ -483,15 +545,17 @@ for scene in (squares, logits, root, hidden_log, mask):
 #
 # *14 minutes, about 9 lines.* Write `must_stay`, which finds the modules that must stay in FP32.
 #
-# - **Input:** `names`, a list of module names in the order of the forward pass; `good(wide)`, which runs the network with the set `wide` of modules in FP32 and the
-#   rest in FP16, and says whether the result is good. It is good whenever `wide` holds all culprits, a set of names that you do not know.
-# - **Output:** the set of culprits.
-# - **Runs:** at most m + 1 + m * ceil(log2(L)) calls of `good` for m culprits among L modules.
+# - **Input:** `names`, a list of module names in the order of the forward pass, and `good(wide)`, which runs the network with the modules of the set `wide` in FP32
+#   and all others in FP16. It returns True if `wide` holds all culprits, and False if one is missing. Which modules are culprits you do not know.
+# - **Output:** the set of the culprits. It may be empty.
+# - **Example:** if only layer30 and layer31 together repair the network, `must_stay` returns {"layer30", "layer31"}.
+# - **Runs:** each call of `good` is a run of the network. With m culprits among L modules, 2 (m + 1) log2(L) calls are allowed, rounded up: 34 for two among 48.
+
 
 
 # %% exercise="must-stay"
 def must_stay(names, good):
-    """The smallest set of modules that must run in FP32."""
+    """The set of modules that must stay in FP32."""
     ### BEGIN SOLUTION
     keep = set()
     while not good(keep):
@@ -509,6 +573,22 @@ def must_stay(names, good):
 
 # %% check="must-stay" points=3
 checks.check_must_stay(must_stay)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# What does `good(set())` tell you? If `good(set(names[:24]))` is False and `good(set(names))` is True, where is the last culprit?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take four modules a, b, c, d, and let b and c be the culprits. Which prefixes of the list are good? The shortest good one ends in c. With c in FP32 all the time, which
+# prefixes are good now?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `keep = set()`, and `while not good(keep):` search with `low, high = 0, len(names)`: as long as they lie more than 1 apart, ask
+# `good(keep | set(names[:middle]))` and move one of the two. Then one name joins `keep`: that before the end of the shortest good prefix.
+# </details>
 
 # %% [markdown]
 # The next network reads digits with twelve linear layers. Two pairs of neighbours were scaled, one layer by 2¹⁶ or 2¹⁵ and the next by its inverse; powers of two leave every bit of
@@ -596,10 +676,15 @@ figures.difference_picture(first, others)
 #
 # ### Exercise: a tolerance for a sum
 #
-# *8 minutes, optional, about 3 lines.* Write `tolerance`, how far two float32 sums of the same products can lie apart if only the order of the additions differs.
+# *8 minutes, optional, about 3 lines.* Write `tolerance`, how far apart two float32 sums of the same products can lie if only the order of the additions differs.
 #
-# - **Input:** `a` and `b`, float32 vectors of length n.
-# - **Output:** a float: 2 γ Σ|a||b| with γ = n u / (1 − n u) and u = 2⁻²⁴.
+# - **Input:** `a` and `b`, float32 vectors of the same length n, at most 100,000.
+# - **Bound:** a product and n − 1 additions are n roundings, each by a factor of at most 1 + u with u = 2⁻²⁴. So each order is at most γ Σ|a·b| away from the exact sum, with
+#   γ = n u / (1 − n u), on either side of it.
+# - **Output:** a float, the largest distance between two orders.
+# - **Example:** for a = [1, 2] and b = [3, −4], Σ|a·b| = 11, and the tolerance is 2.62e-6.
+# - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them.
+
 
 
 # %% exercise="same-sum"
@@ -614,6 +699,20 @@ def tolerance(a, b):
 
 # %% check="same-sum" points=0
 checks.check_same_sum(tolerance)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# One order may be γ Σ|a·b| above the exact sum. Where may the other one be?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# For a = [1, 2] and b = [3, −4] the sum is −5. Why is Σ|a·b| = 11, and not 5, what the roundings grow with? Think of 10⁶ + 1 − 10⁶.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `n, u = len(a), 2.0**-24`, `gamma = ...`, and twice gamma times `(a.double() * b.double()).abs().sum().item()`.
+# </details>
 
 # %% [markdown]
 # ### After a bad batch
