@@ -211,7 +211,7 @@ for name, make in {
 # In the widget you choose the rule, the window, k and the margin. Find a setting without false alarms that finds every planted fault, then the smallest margin that still does.
 
 # %% tags=["nbval-ignore-output"]
-# AlarmBench(Alarm)
+None  # AlarmBench(Alarm)
 
 # %% [markdown]
 # ### What a log line costs
