@@ -1,4 +1,4 @@
-"""AlarmBench in a real JupyterLab: goals by keyboard, a goal and the spike by mouse, both themes."""
+"""AlarmBench in a real JupyterLab: goals by keyboard and mouse, a dragged spike, both themes."""
 
 import pytest
 
