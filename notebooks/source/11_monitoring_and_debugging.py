@@ -111,7 +111,6 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # - **Example:** with `window=4`, the losses 1, 1, 1, 1, 9, 9, 1, nan give None four times, then "spike", None, None, "nonfinite".
 
 
-
 # %% exercise="spike-alarm"
 class SpikeAlarm:
     """One alarm for each loss that is not finite or far above those before it."""
@@ -307,7 +306,6 @@ for alert in monitor.alerts:
 # - **No waiting:** the inputs may lie on a GPU, and the result stays there. Nothing may ask for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do.
 
 
-
 # %% exercise="layer-row"
 def layer_row(weight, before, grad, scale):
     """Gradient norm, weight norm, relative update and the share that FP16 flushes to 0."""
@@ -349,13 +347,13 @@ checks.check_layer_row(layer_row)
 # %% tags=["nbval-ignore-output"]
 import torch.nn.functional as F
 from labkit.training import trained_gpt
-from labkit.training.data import character_batches, shakespeare_split
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
-text, _ = shakespeare_split()
+text, vocabulary = shakespeare_split()[0], characters(shakespeare())
 for dtype in (torch.float32, torch.bfloat16):
     model = trained_gpt().to(dtype)
     adam = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0)
-    for x, y in character_batches(text, 64, 16, steps=20):
+    for x, y in character_batches(text, 64, 16, steps=20, vocabulary=vocabulary):
         weight = model.blocks[0].qkv.weight
         before = weight.detach().clone()
         adam.zero_grad()
@@ -369,6 +367,24 @@ for dtype in (torch.float32, torch.bfloat16):
 # The ratio alone looks harmless: a little smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded up to a whole distance between two BF16 values (lab 04).
 #
 # ### Optional: TensorBoard
+#
+# TensorBoard draws such numbers while a run goes on. `SummaryWriter(folder).add_scalar(name, value, step)` writes them into an event file. The cell writes the losses that the monitor saw and reads them back.
+
+# %% tags=["nbval-ignore-output"]
+import tempfile
+from labkit.labs.monitoring_and_debugging.tracking import read_events, write_events
+
+with tempfile.TemporaryDirectory() as folder:
+    try:
+        write_events(folder, {"loss": monitor.history("loss")})
+        written = read_events(folder)["loss"]
+    except ImportError as missing:
+        print(f"{missing}\nThe file would hold 120 losses, the last 30 of them NaN.")
+    else:
+        print(len(written), "losses, steps 88 to 91:", written[88:92])
+
+# %% [markdown]
+# The event file keeps NaN, which the curve shows as a gap or a mark. An alerting rule such as "loss > 3" does not fire for NaN, because the comparison is False there too.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -426,7 +442,7 @@ def named():
 #
 # ### Exercise: the first operator
 #
-# *14 minutes, about 8 lines.* Write `__torch_dispatch__` of a mode that names the first operator whose inputs are all finite and whose output is not.
+# *12 minutes, about 8 lines.* Write `__torch_dispatch__` of a mode that names the first operator whose inputs are all finite and whose output is not.
 #
 # - **Input:** torch calls the method for each operator inside `with FirstNonfinite() as mode:`, also in the backward pass. `func` is the operator, `args` and
 #   `kwargs` are its inputs; `kwargs` may be None. Inputs may be numbers, and tensors may stand in lists.
@@ -538,14 +554,13 @@ for scene in (squares, logits, root, hidden_log, mask):
 #
 # ### Exercise: modules that stay in FP32
 #
-# *14 minutes, about 9 lines.* Write `must_stay`, which finds the modules that must stay in FP32.
+# *12 minutes, about 9 lines.* Write `must_stay`, which finds the modules that must stay in FP32.
 #
 # - **Input:** `names`, a list of module names in the order of the forward pass, and `good(wide)`, which runs the network with the modules of the set `wide` in FP32
 #   and all others in FP16. It returns True if `wide` holds all culprits, and False if one is missing. Which modules are culprits you do not know.
 # - **Output:** the set of the culprits. It may be empty.
 # - **Example:** if only layer30 and layer31 together repair the network, `must_stay` returns {"layer30", "layer31"}.
 # - **Runs:** each call of `good` is a run of the network. With m culprits among L modules, 2 (m + 1) log2(L) calls are allowed, rounded up: 34 for two among 48.
-
 
 
 # %% exercise="must-stay"
@@ -643,7 +658,6 @@ figures.difference_picture(first, others)
 # - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them.
 
 
-
 # %% exercise="same-sum"
 def tolerance(a, b):
     """The largest distance between two float32 values of the sum of a * b."""
@@ -674,7 +688,7 @@ checks.check_same_sum(tolerance)
 # %% [markdown]
 # ### After a bad batch
 #
-# *03:20.* At step 200 one batch came in raw pixels, 255 times too large, and the alarm rang in the same step. The table shows recorded runs of the CNN with SGD and momentum: test accuracies of ten seeds, sorted.
+# *03:20.* At step 200 a batch came in raw pixels, 255 times too large. The table holds recorded test accuracies in % of the CNN with SGD and momentum, ten seeds, sorted.
 
 # %%
 from labkit.labs.monitoring_and_debugging.bad_batch import bad_batch_record
@@ -683,11 +697,10 @@ for way, accuracies in bad_batch_record().items():
     print(f"{way:32}", *(f"{100 * a:4.0f}" for a in sorted(accuracies)))
 
 # %% [markdown]
-# One step is enough: five of ten runs end at chance, 10 %, and do not recover within 200 steps. Going back helps only if the run restores the weights *and* the momentum and *skips* the batch.
-# With the same batches it dies again, and the old momentum still carries the bad gradient. Clipping works here too, because this gradient was large but finite. PaLM's authors met
-# about 20 spikes, went back some 100 steps and skipped 200 to 500 batches.
+# After this one step, five of ten runs end at chance, 10 %. Rewinding helps if it restores the weights *and* the momentum and *skips* the batch: the same batches do the same harm again, and the old momentum still holds the bad gradient. Clipping works
+# too, because this gradient was large but finite. PaLM's authors rewound about 100 steps and skipped 200 to 500 batches.
 #
-# A checkpoint in memory must be a copy: `model.state_dict()` returns the live tensors, and the next step overwrites them. Use `copy.deepcopy(model.state_dict())`, also for the optimizer.
+# A checkpoint in memory must be a copy. `model.state_dict()` holds the live tensors, and the next step changes them: use `copy.deepcopy`, also for the optimizer's.
 #
 # ### Four tickets
 #
@@ -708,6 +721,8 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** To come.
+# **Sources.** Samuelson, *How deviant can you be?*, 1968. Iglewicz and Hoaglin, *How to Detect and Handle Outliers*, 1993 (MAD). AI2, OLMo-core, `skip_step_optimizer.py`. Chowdhery et al., *PaLM*, arXiv:2204.02311, 5.1.
+# Zeller and Hildebrandt, *Simplifying and isolating failure-inducing input*, 2002 (bisection). Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 4. PyTorch 2.13: *Reproducibility*, `torch.autograd.detect_anomaly`, `torch.cuda.set_sync_debug_mode`,
+# `torch.utils.tensorboard`.
 #
 # **Next.** [Lab 12: choosing precision](12_choosing_precision.ipynb).
