@@ -63,7 +63,7 @@ figures.alarms_picture(losses, rung)
 #
 # ### A baseline that one value cannot move
 #
-# Why is the first rule silent? Take ten losses: nine are 1 and the last one is a million.
+# Ten losses show why the first rule is silent.
 
 
 # %% predict="largest-z"
@@ -95,7 +95,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # - **Non-finite first.** Every comparison with NaN is False, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
 # - **One side.** A loss that falls is no fault.
 # - **A margin.** On a flat loss the MAD is 0, so any increase is infinitely many deviations. State the smallest increase that matters, here 1 nat.
-# - **One alarm for one fault.** Report the step at which a fault begins, and stay silent while it lasts.
+# - **One alarm for one fault.** Report the first step of a fault only.
 
 # %% [markdown]
 # ### Exercise: a spike alarm
@@ -161,8 +161,8 @@ checks.check_spike_alarm(SpikeAlarm)
 # %% [markdown]
 # ### False alarms and missed faults
 #
-# *22:30.* Two numbers judge an alarm: false alarms on healthy runs, and faults found. The cell counts both on 50 recorded healthy runs of 500 steps (20 MLPs, 20
-# CNNs, 10 GPTs), into which it plants a spike of 10 or 1,000 times the median loss. Compare your alarm without and with its margin. The first row is the rule by which the trainer
+# *22:30.* The cell counts false alarms on 50 recorded healthy runs of 500 steps (20 MLPs, 20
+# CNNs, 10 GPTs), then the spikes found when each run gets one of 10 or 1,000 times the median loss. Compare your alarm without and with its margin. The first row is the rule by which the trainer
 # OLMo-core skips a step.
 
 # %%
@@ -201,8 +201,8 @@ for name, make in {
     print(f"{name:24}{false:14}{found[10]:9} / 50{found[1000]:10} / 50")
 
 # %% [markdown]
-# Without a margin there are 194 false alarms, most of them from the CNNs: near a loss of 0.01, batches differ by far more than six MADs. With a margin of 1 nat there is none, and every spike of ×1,000 is found. A spike of
-# ×10 is found for the GPTs only, whose loss is above 2. For the CNNs, ten times 0.02 is an increase of 0.18, which this margin calls unimportant. Only you can decide that.
+# Without a margin there are 194 false alarms, most of them from the CNNs: near a loss of 0.01, healthy batches differ by far more than six MADs. With a margin of 1 nat there is none, and every spike of ×1,000 is found. A spike of
+# ×10 is found for the GPTs only, whose loss is above 2. Ten times 0.02 is an increase of 0.18, which this margin calls unimportant: that is your decision.
 #
 # In the widget, choose a rule, a window, k and a margin until no alarm is false and every planted fault is found. In these runs a second, smaller spike follows the first one five steps later.
 
@@ -257,7 +257,7 @@ print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), 
 
 # %% [markdown]
 # So keep the numbers on the GPU, stack them, and read the stack once in 50 steps. `torch.cuda.set_sync_debug_mode("warn")` reports each
-# call that waits. labkit's `train` reads three numbers in each step, which costs nothing on a CPU.
+# call that waits.
 #
 # ### What to record beside the loss
 #
@@ -290,7 +290,7 @@ for alert in monitor.alerts:
     print(alert.text)
 
 # %% [markdown]
-# The first alarm reports the NaN. The other two say that no overflow caused it: against an overflow a smaller scale helps, and here 17 skipped steps in a row did not help.
+# The first alarm reports the NaN. The other two say that the loss scale is not its cause, since 17 smaller scales in a row did not help.
 # The scaler protects the weights, but the run learns nothing more.
 #
 # ### Exercise: a layer's row
@@ -541,16 +541,16 @@ for scene in (squares, logits, root, hidden_log, mask):
 
 # %% [markdown]
 # For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. The dispatch mode names the operator each time. It asks of every tensor whether it is
-# finite, so on a GPU it waits at each operator: save the batch and the states, and replay only the step that failed. If `found` stays None although the loss is NaN, look at the batch and the weights.
+# finite, so on a GPU it waits at each operator: replay only the step that failed, from a saved batch and states. If `found` stays None although the loss is NaN, look at the batch and the weights.
 #
 # ### Bad in FP16, good in FP32
 #
 # *02:00.* A network gives NaN in FP16 and runs well in BF16, so some values leave FP16's range. You may keep a few modules in FP32 (lab 05). Which?
-# The **FP32 twin**, the same network in FP32, says what a good result is. To promote one module at a time can fail: if module 4 runs in FP32 and puts out 10⁷, module 5 still casts it to FP16,
+# The **FP32 twin**, the same network in FP32, says what a good result is. Promoting one module at a time can fail: if module 4 runs in FP32 and puts out 10⁷, module 5 still casts it to FP16,
 # where it is inf. Only both together help.
 #
-# **Bisection** finds the culprits one after the other. With none of 48 modules in FP32 the result is bad, with all it is good. So there is a shortest prefix of the list that is good, and its
-# last module is a culprit. Halving finds it in 6 runs. Keep this module in FP32, and search again until the result is good.
+# **Bisection** finds one culprit after the other. With none of 48 modules in FP32 the result is bad, with all it is good. So there is a shortest prefix of the list that is good, and its
+# last module is a culprit. Halving finds it in 6 runs. Keep it in FP32, and search again until the result is good.
 #
 # ### Exercise: modules that stay in FP32
 #
@@ -627,8 +627,8 @@ print(sorted(found))
 #
 # ### Two runs that differ
 #
-# *02:40.* A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps several times: twice the same,
-# with the rows of each batch in reverse order, under BF16 autocast, and with the tanh approximation of GELU, as a port might compute it.
+# *02:40.* A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
+# with the rows of each batch reversed, under BF16 autocast, and with the tanh approximation of GELU, as a port might have it.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.two_runs import losses_of
@@ -697,7 +697,7 @@ for way, accuracies in bad_batch_record().items():
     print(f"{way:32}", *(f"{100 * a:4.0f}" for a in sorted(accuracies)))
 
 # %% [markdown]
-# After this one step, five of ten runs end at chance, 10 %. Rewinding helps if it restores the weights *and* the momentum and *skips* the batch: the same batches do the same harm again, and the old momentum still holds the bad gradient. Clipping works
+# After this one step, five of ten runs end at chance, 10 %. Rewinding helps if it restores the weights *and* the momentum and *skips* the batch: the same batch does the same harm again, and the old momentum holds the bad gradient. Clipping works
 # too, because this gradient was large but finite. PaLM's authors rewound about 100 steps and skipped 200 to 500 batches.
 #
 # A checkpoint in memory must be a copy. `model.state_dict()` holds the live tensors, and the next step changes them: use `copy.deepcopy`, also for the optimizer's.
