@@ -339,7 +339,7 @@ checks.check_layer_row(layer_row)
 # </details>
 
 # %% [markdown]
-# ### Optional: the share of weights that a step changes
+# ### Optional: numbers for each layer
 #
 # A common rule says that an update should be about a thousandth of the weight: norm over norm. The cell takes 20 steps of AdamW with your GPT, with FP32 and with BF16 weights, and prints this ratio and the share of
 # weights that the last step changed.
@@ -365,6 +365,19 @@ for dtype in (torch.float32, torch.bfloat16):
 
 # %% [markdown]
 # The ratio alone looks harmless: a little smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded up to a whole distance between two BF16 values (lab 04).
+#
+# `layer_report` reads the gradients of a model and changes nothing. It tells what FP16 would make of them, and up to which loss scale each layer has a headroom of 2. Look at the biases of `qkv`.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.monitoring_and_debugging.layer_report import layer_report
+
+gpt = trained_gpt()
+x, y = next(iter(character_batches(text, 64, 16, steps=1, vocabulary=vocabulary)))
+F.cross_entropy(gpt(x).flatten(0, 1), y.flatten()).backward()
+layer_report(gpt)
+
+# %% [markdown]
+# FP16 flushes a third of the gradients of `qkv.bias`, the third that belongs to the keys. No scale would help and none is needed: a key's bias adds the same number to all scores of a row, so its true gradient is 0, and what you see is rounding noise.
 #
 # ### Optional: TensorBoard
 #
@@ -541,7 +554,7 @@ for scene in (squares, logits, root, hidden_log, mask):
 
 # %% [markdown]
 # For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. The dispatch mode names the operator each time. It asks of every tensor whether it is
-# finite, so on a GPU it waits at each operator: replay only the step that failed, from a saved batch and states. If `found` stays None although the loss is NaN, look at the batch and the weights.
+# finite, so on a GPU it waits at each operator: replay only the step that failed, from a saved batch and states. If `found` stays None although the loss is NaN, look at the batch and the weights. labkit's `first_nonfinite(step)` adds the module and the phase.
 #
 # ### Bad in FP16, good in FP32
 #
