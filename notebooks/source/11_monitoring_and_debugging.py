@@ -364,7 +364,7 @@ for dtype in (torch.float32, torch.bfloat16):
     print(f"{dtype}: update / weight {ratio:.1e}, weights changed {moved:.0%}")
 
 # %% [markdown]
-# The ratio alone looks harmless: a little smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded up to a whole distance between two BF16 values (lab 04).
+# The ratio alone looks harmless: somewhat smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded up to a whole distance between two BF16 values (lab 04).
 #
 # `layer_report` reads the gradients of a model and changes nothing. It tells what FP16 would make of them, and up to which loss scale each layer has a headroom of 2. Look at the biases of `qkv`.
 
@@ -717,7 +717,26 @@ for way, accuracies in bad_batch_record().items():
 #
 # ### Four tickets
 #
-# TICKETS
+# *04:30.* Four complaints arrive. For each, decide which measurement you would make first: the cheapest that excludes most causes. Then run the second cell.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.monitoring_and_debugging.tickets import tickets
+
+night = tickets(seed=0)
+for ticket in night:
+    print(f"{ticket.kind}: {ticket.symptom}")
+
+# %% tags=["nbval-ignore-output"]
+for ticket in night:
+    print(f"{ticket.kind}\n  first look: {ticket.test}\n  it shows: {ticket.look()}")
+    print(f"  cause: {ticket.cause}\n  repair: {ticket.repair}")
+    print(f"  {ticket.unit}: {ticket.measure(False):.4g}, repaired {ticket.measure(True):.4g}\n")
+
+# %% [markdown]
+# Another seed deals other tickets.
+#
+# *06:00.* Hand the run over in writing: the checkpoint it goes on from, each alarm with its step, each cause with the test that proved it, and what is open. "FP16 is unstable" is no cause. "At step 4,120 `aten.mm` in
+# `blocks.0.qkv` made the first inf from finite inputs" is one.
 #
 # ### Say it
 #
