@@ -8,7 +8,7 @@
 # After this lab you can:
 #
 # - write an alarm for the loss that stays silent on a healthy run, find the operator that makes the first inf or NaN, and find the modules that must stay in FP32;
-# - say what logging costs on a GPU, when two runs count as equal, and what to restore after a bad batch.
+# - say what logging costs on a GPU, what to record beside the loss, and what to restore after a bad batch.
 #
 # ## Sitting A: watch a run
 #
@@ -404,7 +404,7 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## Sitting B: find the cause
 #
-# *You are here:* *stop* → **where a NaN begins** → bad in FP16 → two runs that differ → a bad batch → four tickets
+# *You are here:* *stop* → **where a NaN begins** → bad in FP16, good in FP32 → a bad batch → four tickets
 
 # %%
 import math, torch, torch.nn as nn, torch.nn.functional as F
@@ -638,9 +638,9 @@ print(sorted(found))
 # %% [markdown]
 # Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs, and demoting each layer once takes 12. With two among 48 it takes 14 runs instead of 48.
 #
-# ### Two runs that differ
+# ### Optional: two runs that differ
 #
-# *02:40.* A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
+# A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
 # with the rows of each batch reversed, under BF16 autocast, and with the tanh approximation of GELU, as a port might have it.
 
 # %% tags=["nbval-ignore-output"]
