@@ -80,7 +80,7 @@ class FirstNonfinite(TorchDispatchMode):
 
 # Exercise: must-stay
 def must_stay(names, good):
-    """The smallest set of modules that must run in FP32."""
+    """The set of modules that must stay in FP32."""
     keep = set()
     while not good(keep):
         low, high = 0, len(names)  # keep with names[:low] fails, with names[:high] it is good
@@ -103,8 +103,10 @@ def tolerance(a, b):
 # End
 
 EXPLANATIONS = {
-    "largest-z": r"""Explanation of the bound.""",
-    "waiting": r"""Explanation of waiting.""",
-    "who-notices": r"""Explanation of anomaly mode.""",
+    "largest-z": r"""The answer is 3. The large value is part of the mean and, more so, of the standard deviation that judge it. Among n values none lies more than
+sqrt(n − 1) standard deviations from their mean, here sqrt(9) = 3, so "more than three" never comes true.""",
+    "waiting": r"""A step takes 17 ms. While the program waits for the number, the queue runs empty, and then the GPU waits during the 2 ms of Python that overlapped before.""",
+    "who-notices": r"""It reports nothing. Anomaly mode looks at the gradients only, and only for NaN. The gradient of a square is 2w = 600, which is finite, so the run
+goes on with a loss of inf.""",
 }
 """What stands behind each prediction."""
