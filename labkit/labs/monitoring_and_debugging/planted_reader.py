@@ -1,12 +1,14 @@
 """A digit reader of twelve linear layers, two pairs of which leave FP16's range."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from labkit.emulation import emulate_gpu
 from labkit.training.data import batches, digits
 
 WIDTHS = (64, *[48] * 11, 10)
@@ -43,3 +45,23 @@ def planted_reader(*, seed: int = 0) -> tuple[nn.Sequential, Tensor]:
                 parameter *= 2.0**k
             reader.get_submodule(second).weight *= 2.0**-k
     return reader.eval(), data.test_images.flatten(1)
+
+
+@torch.no_grad()
+def outputs(
+    reader: nn.Sequential,
+    images: Tensor,
+    *,
+    wide: Collection[str],
+    dtype: torch.dtype = torch.float16,
+) -> Tensor:
+    """The logits in float32, (N, 10), with the layers in ``wide`` in FP32, the others in ``dtype``.
+
+    A layer in 16 bits casts what it gets, as under autocast on a GPU.
+    """
+    x = images
+    with emulate_gpu(), torch.autocast("cpu", dtype):
+        for name, module in reader.named_children():
+            with torch.autocast("cpu", dtype, enabled=name not in wide):
+                x = module(x.float() if name in wide else x)
+    return x.float()

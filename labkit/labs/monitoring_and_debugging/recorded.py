@@ -12,6 +12,7 @@ NETWORKS = ("MLP", "CNN", "GPT")
 LEVEL = 50
 """Losses whose median is called the level of a run."""
 
+_ECHO, _SECOND = 5, 0.3
 _PLATEAU, _HEIGHT = 20, 4.0
 _SLOTS = ((80, 200), (240, 340), (380, 470))
 """Where the three faults begin: late enough for a window of 50, and far from one another."""
@@ -50,8 +51,9 @@ def planted(
 ) -> tuple[np.ndarray, tuple[int, ...]]:
     """A copy of one run with three faults, in an order that the seed draws, and where each begins.
 
-    A spike: one loss of ``factor`` times the level, the median of the 50 losses before. A plateau:
-    20 losses higher by 4. One loss that is NaN or inf.
+    A spike: one loss of ``factor`` times the level, the median of the 50 losses before; five steps
+    later a smaller one of 0.3 times that, with a beginning of its own. A plateau: 20 losses higher
+    by 4. One loss that is NaN or inf.
 
     Args:
         losses: of one run, 500 values.
@@ -63,13 +65,15 @@ def planted(
         raise ValueError(f"losses of shape {np.shape(losses)}: pass one run of 500 steps")
     source = np.random.default_rng(seed)
     faulty = np.array(losses, dtype=np.float64)
-    starts = tuple(int(source.integers(*slot)) for slot in _SLOTS)
+    starts = [int(source.integers(*slot)) for slot in _SLOTS]
     faults = source.permutation(["spike", "plateau", "nonfinite"])
-    for start, fault in zip(starts, faults, strict=True):
+    for start, fault in zip(tuple(starts), faults, strict=True):
         if fault == "spike":
-            faulty[start] = factor * np.median(faulty[start - LEVEL : start])
+            height = factor * np.median(faulty[start - LEVEL : start])
+            faulty[start], faulty[start + _ECHO] = height, _SECOND * height
+            starts.append(start + _ECHO)
         elif fault == "plateau":
             faulty[start : start + _PLATEAU] += _HEIGHT
         else:
             faulty[start] = source.choice([np.nan, np.inf])
-    return faulty, starts
+    return faulty, tuple(sorted(starts))

@@ -38,12 +38,13 @@ def test_three_faults_are_planted_far_apart(network, seed):
     faulty, starts = planted(losses, seed, factor=100)
     assert np.array_equal(losses, kept)
     changed = np.flatnonzero(faulty != losses)
-    assert set(starts) <= set(changed) and len(changed) == 22
-    assert min(np.diff([LEVEL, *starts])) >= 30
+    assert set(starts) <= set(changed) and len(changed) == 23
+    assert len(starts) == 4 and sorted(np.diff(starts))[0] == 5
+    assert sorted(np.diff([LEVEL, *starts]))[1] >= 30
     assert (~np.isfinite(faulty)).sum() == 1
-    level = [np.median(losses[start - LEVEL : start]) for start in starts]
-    spikes = [faulty[start] == 100 * before for start, before in zip(starts, level, strict=True)]
-    assert sum(spikes) == 1
+    (spike,) = (s for s in starts if faulty[s] == 100 * np.median(losses[s - LEVEL : s]))
+    assert spike + 5 in starts
+    assert faulty[spike + 5] == pytest.approx(0.3 * faulty[spike])
 
 
 def test_a_seed_repeats_its_faults_and_seeds_differ():
