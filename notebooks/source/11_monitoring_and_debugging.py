@@ -15,7 +15,7 @@
 # *You are here:* **two alarms** → baseline → false alarms → cost of a log line → what to record → *stop*
 
 # %%
-import math, statistics, torch
+import math, statistics, numpy as np, torch
 from collections import deque
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.monitoring_and_debugging import checks, figures, predictions as guesses
@@ -36,7 +36,6 @@ warm_up("11_monitoring_and_debugging")
 # is 1,000 times too large, and at step 400 it is NaN. Under the curve, a stroke marks each alarm.
 
 # %% tags=["nbval-ignore-output"]
-import numpy as np
 from labkit.labs.monitoring_and_debugging.recorded import healthy_runs
 
 
