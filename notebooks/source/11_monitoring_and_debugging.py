@@ -91,7 +91,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # By mean and standard deviation, a loss of 100 now looks normal. The **median** and the **MAD** (median absolute deviation, the median of the
 # distances from the median) hardly react to one value in 50. For normally distributed values, 1.4826 × MAD estimates the standard deviation. A usable alarm needs four more decisions:
 #
-# - **Non-finite first.** Every comparison with NaN is False, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
+# - **Non-finite first.** `loss > limit` is False for NaN, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
 # - **One side.** A loss that falls is no fault.
 # - **A margin.** On a flat loss the MAD is 0, so any increase is infinitely many deviations. State the smallest increase that matters, here 1 nat.
 # - **One alarm for one fault.** Report the first step of a fault only.
