@@ -103,10 +103,9 @@ def tolerance(a, b):
 # End
 
 EXPLANATIONS = {
-    "largest-z": r"""The answer is 3. The large value is part of the mean and, more so, of the standard deviation that judge it. Among n values none lies more than
-sqrt(n − 1) standard deviations from their mean, here sqrt(9) = 3, so "more than three" never comes true.""",
-    "waiting": r"""A step takes 17 ms. While the program waits for the number, the queue runs empty, and then the GPU waits during the 2 ms of Python that overlapped before.""",
-    "who-notices": r"""It reports nothing. Anomaly mode looks at the gradients only, and only for NaN. The gradient of a square is 2w = 600, which is finite, so the run
-goes on with a loss of inf.""",
+    "largest-z": r"""The answer is 3. The large value is part of the mean and of the standard deviation that judge it. Among n values none lies more than
+sqrt(n − 1) standard deviations from their mean, here 3, so "more than three" never comes true.""",
+    "waiting": r"""A step takes 17 ms. When the program has the number, the queue is empty, and the GPU waits during the 2 ms of Python that overlapped with its work before.""",
+    "who-notices": r"""It reports nothing. Anomaly mode looks for NaN in gradients only. Here the gradient is 2w = 600, so the run goes on with a loss of inf.""",
 }
 """What stands behind each prediction."""
