@@ -8,14 +8,14 @@
 # After this lab you can:
 #
 # - write an alarm for the loss that stays silent on a healthy run, find the operator that makes the first inf or NaN, and find the modules that must stay in FP32;
-# - say what logging costs on a GPU, when two runs count as equal, and what to restore after a bad batch.
+# - say what logging costs on a GPU, what to record beside the loss, and what to restore after a bad batch.
 #
 # ## Sitting A: watch a run
 #
 # *You are here:* **two alarms** → baseline → false alarms → cost of a log line → what to record → *stop*
 
 # %%
-import math, statistics, torch
+import math, statistics, numpy as np, torch
 from collections import deque
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.monitoring_and_debugging import checks, figures, predictions as guesses
@@ -36,7 +36,6 @@ warm_up("11_monitoring_and_debugging")
 # is 1,000 times too large, and at step 400 it is NaN. Under the curve, a stroke marks each alarm.
 
 # %% tags=["nbval-ignore-output"]
-import numpy as np
 from labkit.labs.monitoring_and_debugging.recorded import healthy_runs
 
 
@@ -92,7 +91,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # By mean and standard deviation, a loss of 100 now looks normal. The **median** and the **MAD** (median absolute deviation, the median of the
 # distances from the median) hardly react to one value in 50. For normally distributed values, 1.4826 × MAD estimates the standard deviation. A usable alarm needs four more decisions:
 #
-# - **Non-finite first.** Every comparison with NaN is False, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
+# - **Non-finite first.** `loss > limit` is False for NaN, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
 # - **One side.** A loss that falls is no fault.
 # - **A margin.** On a flat loss the MAD is 0, so any increase is infinitely many deviations. State the smallest increase that matters, here 1 nat.
 # - **One alarm for one fault.** Report the first step of a fault only.
@@ -404,7 +403,7 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## Sitting B: find the cause
 #
-# *You are here:* *stop* → **where a NaN begins** → bad in FP16 → two runs that differ → a bad batch → four tickets
+# *You are here:* *stop* → **where a NaN begins** → bad in FP16, good in FP32 → a bad batch → four tickets
 
 # %%
 import math, torch, torch.nn as nn, torch.nn.functional as F
@@ -639,9 +638,9 @@ print(sorted(found))
 # %% [markdown]
 # Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs, and demoting each layer once takes 12. With two among 48 it takes 14 runs instead of 48.
 #
-# ### Two runs that differ
+# ### Optional: two runs that differ
 #
-# *02:40.* A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
+# A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
 # with the rows of each batch reversed, under BF16 autocast, and with the tanh approximation of GELU, as a port might have it.
 
 # %% tags=["nbval-ignore-output"]
