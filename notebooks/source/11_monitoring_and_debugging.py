@@ -461,7 +461,8 @@ def named():
 # - **Output:** what `func` returns for these inputs, unchanged: a tensor, a list or a tuple.
 # - **Effect:** `mode.found` becomes `str(func)` of that operator and stays so. Until then it is None.
 # - **Example:** after `torch.zeros(1).log() - 1`, `found` is "aten.log.default": the subtraction got an inf.
-# - **Edge cases:** some operators work in place, such as `x.exp_()`. An inf or NaN that comes from outside, in a batch, as a mask's -inf or as a keyword argument, was made by no operator.
+# - **Edge cases:** some operators work in place, such as `x.exp_()`. An inf or NaN that comes from outside, in a batch, as a mask's -inf or as a
+#   keyword argument, was made by no operator. `torch.empty`, whose output may hold any old values, is not tested.
 #
 # Given are `finite(x)` and torch's `tree_leaves(tree)`, the list of all that nested tuples, lists and dicts hold.
 

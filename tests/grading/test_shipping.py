@@ -111,8 +111,8 @@ BOTH = {
     "delayed": "_STEPS",
     "spike-alarm": "_traces",
     "first-born": "_SCENES",
-    "must-stay": "_STOPPED_AT _cases",
-    "layer-row": "_layers",
+    "must-stay": "_SIZES _STOPPED_AT _cases",
+    "layer-row": "_SCALE _layers",
     "same-sum": "_CASES _vectors",
 }
 

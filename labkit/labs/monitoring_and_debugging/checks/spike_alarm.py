@@ -43,6 +43,7 @@ def _traces(seed):
     """By name: the arguments of SpikeAlarm, and losses."""
     quiet, noisy = _levels(50, 0.1, seed), _levels(50, 0.5, seed + 9)
     steps = np.arange(190)
+    drawn = int(np.random.default_rng(seed).integers(60, 180))
 
     def put(losses, faults):
         losses = np.array(losses)
@@ -54,7 +55,7 @@ def _traces(seed):
     nan = dict.fromkeys(range(80, 140), math.nan)
     return {
         "a run that learns": ({}, (quiet * 1.2 * 0.98**steps).tolist()),
-        "one loss of 1000": ({}, put(quiet, {80: 1000.0})),
+        "one loss of 1000": ({}, put(quiet, {drawn: 1000.0})),
         "NaN, -inf and inf": ({}, put(quiet, {10: math.nan, 70: -math.inf, 90: math.inf})),
         "a loss that falls by 1.5": ({}, (quiet - 1.5 * (steps >= 80)).tolist()),
         "0.71 after losses of 0.7": ({}, put(np.full(90, 0.7), {60: 0.71})),
