@@ -305,6 +305,7 @@ for alert in monitor.alerts:
 # - **No waiting:** the result stays on the device of the inputs, and nothing asks for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do. The check calls
 #   `layer_row` with tensors of torch's meta device too, which have a shape and no values.
 
+
 # %% exercise="layer-row"
 def layer_row(weight, before, grad, scale):
     """Gradient norm, weight norm, relative update and the share that FP16 flushes to 0."""
