@@ -263,6 +263,7 @@ class OpDtypes(TorchDispatchMode):
 
     The dtypes of parameters do not tell what autocast computed in; those of outputs do.
 
+    >>> import torch
     >>> with OpDtypes() as seen, torch.autocast("cpu", torch.bfloat16):
     ...     _ = torch.ones(2, 2) @ torch.ones(2, 2)
     >>> seen.dtypes("mm")
