@@ -105,7 +105,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 #   previous loss was a fault.
 # - **Fault:** a loss that is not finite is "nonfinite". A loss is a "spike" if `past` is full and the loss lies more than max(k * 1.4826 * MAD, margin)
 #   above the median of `past`.
-# - **Output:** the name of the fault if the previous loss was in order, else None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
+# - **Output:** the name of the fault if the previous loss was no fault, else None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
 # - **Afterwards:** each finite loss enters `past`, a spike too, so a loss that stays 4 higher becomes normal.
 # - **Example:** with `window=4`, the losses 1, 1, 1, 1, 9, 9, 1, nan give None four times, then "spike", None, None, "nonfinite".
 
@@ -606,7 +606,7 @@ checks.check_must_stay(must_stay)
 # <details><summary>Hint 3</summary>
 #
 # `keep = set()`, and `while not good(keep):` search with `low, high = 0, len(names)`: as long as they lie more than 1 apart, ask
-# `good(keep | set(names[:middle]))` and move one of the two. Then one name joins `keep`: that before the end of the shortest good prefix.
+# `good(keep | set(names[:middle]))` and move one of the two. Then the last name of the shortest good prefix joins `keep`.
 # </details>
 
 # %% [markdown]
