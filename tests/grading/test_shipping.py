@@ -109,6 +109,11 @@ BOTH = {
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
     "delayed": "_STEPS",
+    "spike-alarm": "_traces",
+    "first-born": "_SCENES",
+    "must-stay": "_SIZES _STOPPED_AT _cases",
+    "layer-row": "_SCALE _layers",
+    "same-sum": "_CASES _vectors",
 }
 
 
