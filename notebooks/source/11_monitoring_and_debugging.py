@@ -346,6 +346,7 @@ checks.check_layer_row(layer_row)
 
 # %% tags=["nbval-ignore-output"]
 import torch.nn.functional as F
+from labkit.emulation import emulate_gpu
 from labkit.training import trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
@@ -357,7 +358,8 @@ for dtype in (torch.float32, torch.bfloat16):
         weight = model.blocks[0].qkv.weight
         before = weight.detach().clone()
         adam.zero_grad()
-        F.cross_entropy(model(x).float().flatten(0, 1), y.flatten()).backward()
+        with emulate_gpu():
+            F.cross_entropy(model(x).float().flatten(0, 1), y.flatten()).backward()
         adam.step()
     ratio = (weight.detach() - before).norm() / before.norm()
     moved = (weight != before).double().mean()
