@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -25,7 +26,6 @@ from labkit.formats import FP16
 from labkit.formats.dtypes import name_of
 from labkit.formats.histograms import RangeReport, range_report
 from labkit.labs.detective.causes import CAUSES
-from labkit.measuring.showing import table
 
 # Gradients by layer
 
@@ -71,33 +71,27 @@ class LayerReport(tuple[LayerRow, ...]):
         """The largest loss scale that suits every row, None where no row has one."""
         return min((s for row in self if (s := row.suggested_scale) is not None), default=None)
 
+    def _table(self) -> pd.DataFrame:
+        rows = {
+            row.name: {
+                "norm": f"{row.norm:.3g}",
+                "inf or NaN": row.report.nonfinite,
+                "flushed": f"{row.flushed:.1%}",
+                "subnormal": f"{row.subnormal:.1%}",
+                "headroom": f"{row.headroom:.3g}",
+                "scale": f"2**{math.log2(row.suggested_scale):.0f}" if row.suggested_scale else "",
+            }
+            for row in self
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
     def __str__(self) -> str:
-        if not self:
-            return self.NO_GRADIENTS
-        width = max(len(name) for name in (_COLUMNS[0], *(row.name for row in self)))
-        lines = [_COLUMNS, *((row.name, *_cells(row)) for row in self)]
-        return "\n".join(f"{n:{width}}" + "".join(f"{x:>12}" for x in xs) for n, *xs in lines)
+        return self._table().to_string() if self else self.NO_GRADIENTS
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [dict(zip(_COLUMNS, (row.name, *_cells(row)), strict=True)) for row in self]
-        return table(rows, above=()) if rows else f"<p>{self.NO_GRADIENTS}</p>"
-
-
-_COLUMNS = ("parameter", "norm", "inf or NaN", "flushed", "subnormal", "headroom", "scale")
-
-
-def _cells(row: LayerRow) -> tuple[str, ...]:
-    scale = row.suggested_scale
-    return (
-        f"{row.norm:.3g}",
-        str(row.report.nonfinite),
-        f"{row.flushed:.1%}",
-        f"{row.subnormal:.1%}",
-        f"{row.headroom:.3g}",
-        "none" if scale is None else f"2**{int(math.log2(scale))}",
-    )
+        return self._table().to_html() if self else f"<p>{self.NO_GRADIENTS}</p>"
 
 
 def layer_report(model: nn.Module, *, scale: float = 1.0) -> LayerReport:
@@ -123,8 +117,8 @@ def layer_report(model: nn.Module, *, scale: float = 1.0) -> LayerReport:
 
 def _row(name: str, gradient: Tensor, scale: float) -> LayerRow:
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
-    magnitudes = values.abs()
-    largest = magnitudes[magnitudes.isfinite()].float().amax().item() if magnitudes.numel() else 0.0
+    finite = values[values.isfinite()]
+    largest = finite.abs().max().item() if finite.numel() else 0.0
     return LayerRow(
         name=name,
         norm=values.double().norm().item() / scale,
@@ -296,7 +290,7 @@ def findings(
             so that then nothing is said about ``.grad``.
         scale: the loss scale in force.
     """
-    found = _half_parameters(model) + _eps(model, optimizer)
+    found = _half_parameters(model) + _eps(optimizer)
     if loss is not None:
         with _as_it_was(model):
             found += _from_a_pass(model, loss, scale)
@@ -311,26 +305,16 @@ def _half_parameters(model: nn.Module) -> list[Finding]:
     return [Finding(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice)]
 
 
-def _eps(model: nn.Module, optimizer: Optimizer | None) -> list[Finding]:
-    """Where an eps is added to FP16 numbers and is 0 there."""
+def _eps(optimizer: Optimizer | None) -> list[Finding]:
+    """Where eps is added to FP16 numbers and is 0 there; a fused kernel adds it in float32."""
     found = []
     for group in optimizer.param_groups if optimizer else ():
         eps = group.get("eps")
-        if eps and any(p.dtype is torch.float16 for p in group["params"]) and _is_zero(eps):
+        half = any(p.dtype is torch.float16 for p in group["params"])
+        if eps and half and not group.get("fused") and torch.tensor(eps).half() == 0:
             seen = f"the optimizer's eps={eps:g} is 0 in FP16"
             found.append(Finding(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice))
-    for name, module in model.named_modules():
-        eps = getattr(module, "eps", None)
-        half = any(p.dtype is torch.float16 for p in module.parameters(recurse=False))
-        if isinstance(eps, float) and eps and half and _is_zero(eps):
-            seen = f"eps={eps:g} of {name or type(module).__name__} is 0 in FP16"
-            advice = "Compute the norm in FP32, or take an eps of 2**-24 at least."
-            found.append(Finding(name=EPS, seen=seen, advice=advice))
     return found
-
-
-def _is_zero(eps: float) -> bool:
-    return torch.tensor(eps, dtype=torch.float16).item() == 0
 
 
 class _Operators(TorchDispatchMode):

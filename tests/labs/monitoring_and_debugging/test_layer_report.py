@@ -64,6 +64,14 @@ def test_the_suggested_scale_is_the_largest_power_of_two_with_headroom_two(large
     assert 2 * held * row.suggested_scale <= 65504 < 4 * held * row.suggested_scale
 
 
+def test_a_report_shows_each_row():
+    model = nn.Sequential(with_gradient(2.0**-30, 2.0**-20, 1.0, 2.0), with_gradient(math.nan))
+    report = layer_report(model)
+    for shown in (str(report), report._repr_html_()):
+        for part in ("0.weight", "1.weight", "2.24", "25.0%", "3.28e+04", "2**13", "nan"):
+            assert part in shown
+
+
 def test_the_report_suggests_what_suits_every_row():
     model = nn.ModuleList([with_gradient(1.0), with_gradient(2.0**-10), with_gradient(0.0)])
     report = layer_report(model)
@@ -363,7 +371,14 @@ def test_an_eps_that_fp16_flushes_is_found_where_it_meets_fp16():
     assert names(findings(half, adam(half.parameters(), eps=1e-8))) == [HALF_PARAMETERS, EPS]
     assert names(findings(half, adam(half.parameters(), eps=1e-4))) == [HALF_PARAMETERS]
     assert findings(full, adam(full.parameters(), eps=1e-8)) == ()
-    norm = nn.LayerNorm(4, eps=1e-12)
-    assert findings(norm) == ()
-    assert names(findings(norm.half())) == [HALF_PARAMETERS, EPS]
-    assert names(findings(nn.LayerNorm(4).half())) == [HALF_PARAMETERS]
+    assert names(findings(half, adam(half.parameters(), eps=1e-8, fused=True))) == [HALF_PARAMETERS]
+
+
+def test_the_eps_that_is_found_makes_a_nan_and_the_fused_one_does_not():
+    ends = []
+    for fused in (False, True):
+        weight = nn.Parameter(torch.ones(3, dtype=torch.float16))
+        weight.grad = torch.zeros_like(weight)
+        torch.optim.Adam([weight], eps=1e-8, fused=fused).step()
+        ends.append(bool(weight.isfinite().all()))
+    assert ends == [False, True]
