@@ -2,6 +2,7 @@
 
 import gc
 import math
+import warnings
 import weakref
 
 import numpy as np
@@ -94,6 +95,11 @@ def test_a_large_spike_does_not_hide_the_next_one():
     assert raised(watched(loss=losses)) == [("spike", 200), ("spike", 205)]
 
 
+def test_a_new_level_becomes_the_baseline_of_the_next_spike():
+    losses = [1.0] * 60 + [5.0] * 100 + [500.0] + [5.0] * 10
+    assert raised(watched(loss=losses)) == [("spike", 60), ("spike", 160)]
+
+
 def test_the_limit_comes_from_the_values_before():
     losses = [1.0, 1.1] * 25
     (alert,) = watched(loss=[*losses, 1000.0]).alerts
@@ -126,6 +132,12 @@ def test_a_norm_of_a_steady_run_may_grow_less_than_tenfold():
     assert raised(watched(grad_norm=[*steady, 10.1])) == [("norm spike", 60)]
 
 
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_norm_that_is_not_finite_is_no_spike_and_no_part_of_the_baseline(bad):
+    norms = [1.0] * 60 + [bad] * 40 + [1.0] * 11 + [1e3]
+    assert raised(watched(grad_norm=norms)) == [("nonfinite", 60), ("norm spike", 111)]
+
+
 def test_absent_and_zero_gradients_are_two_kinds():
     assert raised(watched(grad_norm=[1.0, None, None, 1.0])) == [("no gradient", 1)]
     assert raised(watched(grad_norm=[1.0, 0.0, 0.0, 1.0])) == [("zero gradient", 1)]
@@ -145,6 +157,7 @@ def test_only_a_norm_whose_step_was_taken_must_be_finite():
 def test_a_streak_of_skips_raises_one_alert_and_calibration_none():
     calibration = [True] * SKIPS + [False] * 10
     assert raised(watched(skipped=calibration)) == []
+    assert raised(watched(skipped=[True, True, False] * 40)) == []
     assert raised(watched(skipped=[False, *[True] * 40])) == [("skip streak", SKIPS + 1)]
 
 
@@ -212,7 +225,8 @@ def test_tensors_are_taken_without_their_graph():
     monitor = Monitor()
     weight = torch.ones(3, requires_grad=True)
     loss = (weight * 2).sum()
-    monitor.watch(0, loss=loss, skipped=torch.tensor(False))
+    with warnings.catch_warnings(action="error"):  # torch warns where a graph would be dropped
+        monitor.watch(0, loss=loss, skipped=torch.tensor(False))
     graph = weakref.ref(loss)
     del loss
     gc.collect()
