@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from labkit.base.tensorboard import import_tensorboard
 
@@ -40,3 +41,16 @@ def read_events(folder: str | PathLike[str]) -> dict[str, tuple[tuple[int, float
     if not names:
         raise FileNotFoundError(f"{folder} holds no scalars of TensorBoard: write_events first")
     return {name: tuple((e.step, e.value) for e in events.Scalars(name)) for name in names}
+
+
+def round_trip(
+    metrics: Mapping[str, Iterable[tuple[int, float]]],
+) -> dict[str, tuple[tuple[int, float], ...]]:
+    """What ``read_events`` gives of metrics that were written to a folder of their own.
+
+    Raises:
+        ImportError: tensorboard is not installed; the text says how to install it.
+    """
+    with TemporaryDirectory() as folder:
+        write_events(folder, metrics)
+        return read_events(folder)

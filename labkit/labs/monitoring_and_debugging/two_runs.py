@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from labkit.emulation import emulate_gpu
 from labkit.training import trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
@@ -29,10 +30,11 @@ def losses_of(
     for batch in character_batches(text, 64, 8, steps=steps, seed=seed, vocabulary=vocabulary):
         x, y = (part.flip(0) if reverse else part for part in batch)
         adam.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            logits = model(x)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
-        loss.backward()
+        with emulate_gpu():
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                logits = model(x)
+            loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten())
+            loss.backward()
         adam.step()
         losses.append(loss.item())
     return losses

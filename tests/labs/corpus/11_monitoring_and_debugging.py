@@ -166,7 +166,7 @@ class SpikeAlarm(Given):
 
 
 # %% wrong spike-alarm: mean and sigma, six deviations and no margin
-#    says: step 85: `see(100)` is None
+#    says: step 85 `see(100)` is None
 #    says: their standard deviation 139.7
 class SpikeAlarm(Given):
     def see(self, loss):
@@ -183,7 +183,7 @@ class SpikeAlarm(Given):
 
 
 # %% wrong spike-alarm: mean absolute deviation
-#    says: step 85: `see(100)` is None
+#    says: step 85 `see(100)` is None
 SpikeAlarm = changed(
     "mad = statistics.median",
     "mad = statistics.fmean",
@@ -192,7 +192,7 @@ SpikeAlarm = changed(
 )
 
 # %% wrong spike-alarm: the median, and the standard deviation as width
-#    says: step 90: `see(30)` is None
+#    says: step 90 `see(30)` is None
 SpikeAlarm = changed(
     "statistics.median(abs(x - median) for x in self.past)", "statistics.pstdev(self.past)"
 )
@@ -211,6 +211,19 @@ SpikeAlarm = changed("max(self.k", "min(self.k")
 SpikeAlarm = changed(
     "max(self.k * 1.4826 * mad, self.margin)", "self.k * 1.4826 * mad + self.margin"
 )
+
+# %% wrong spike-alarm: the factor of the MAD multiplies the margin too
+#    says: step 80 `see(1.95)` is None
+#    says: = 1, and the loss lies 1.25 above the median
+SpikeAlarm = changed("max(self.k * 1.4826 * mad, self.margin)", "1.4826 * max(self.k * mad, self.margin)")
+
+# %% wrong spike-alarm: ten times the median
+#    says: 2.75 above the median
+SpikeAlarm = changed("loss - median > max(self.k * 1.4826 * mad, self.margin)", "loss > 10 * median or 1 < loss - median < 1.3 and mad == 0")
+
+# %% wrong spike-alarm: the MAD around the mean
+#    says: step 85 `see(100)` is None
+SpikeAlarm = changed("mad = statistics.median(abs(x - median) for x in self.past)", "mean = statistics.fmean(self.past)\n                mad = statistics.median(abs(x - mean) for x in self.past)")
 
 # %% wrong spike-alarm: against the last loss
 #    says: The loss of step 79 was a fault too
@@ -248,7 +261,7 @@ class SpikeAlarm(Given):
 
 
 # %% wrong spike-alarm: numbers of the defaults written into `see`
-#    says: window=20, k=4, margin=0.2, step 60
+#    says: window=20, k=4, margin=0.2: at step 60
 SpikeAlarm = changed("max(self.k * 1.4826 * mad, self.margin)", "max(6 * 1.4826 * mad, 1)")
 
 # %% wrong spike-alarm: the loss is never stored
@@ -257,7 +270,7 @@ SpikeAlarm = changed("            self.past.append(loss)\n", "")
 
 
 # %% wrong spike-alarm: True and False
-#    says: step 0: `see(
+#    says: step 0 `see(
 #    says: is False, a bool; "nonfinite", "spike" or None is asked for
 class SpikeAlarm(Given):
     def see(self, loss):
@@ -929,6 +942,39 @@ def must_stay(names, good):
 #    says: `must_stay` returned None; a set of module names is asked for
 def must_stay(names, good):
     ours.must_stay(names, good)
+
+
+# %% wrong must-stay: all from the first to the last culprit
+#    says: need no FP32
+def must_stay(names, good):
+    if good(set()):
+        return set()
+    low, high = 0, len(names)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(names[:middle]) else (middle, high)
+    last, low, high = high, -1, high - 1
+    start, stop = 0, last
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        start, stop = (middle, stop) if good(names[middle:]) else (start, middle)
+    return set(names[start:last])
+
+
+# %% wrong must-stay: the last of the shortest prefix and the first of the shortest suffix
+#    says: 12 modules, four culprits: with layer
+def must_stay(names, good):
+    if good(set()):
+        return set()
+    low, high = 0, len(names)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(names[:middle]) else (middle, high)
+    start, stop = 0, len(names)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        start, stop = (middle, stop) if good(names[middle:]) else (start, middle)
+    return {names[high - 1], names[start]}
 
 
 # %% wrong must-stay: every subset, the smallest first

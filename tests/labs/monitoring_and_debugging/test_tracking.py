@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labkit.labs.monitoring_and_debugging.monitor import Monitor
-from labkit.labs.monitoring_and_debugging.tracking import read_events, write_events
+from labkit.labs.monitoring_and_debugging.tracking import read_events, round_trip, write_events
 
 
 def test_every_value_comes_back_as_float32_at_its_step(tmp_path):
@@ -28,6 +28,11 @@ def test_what_is_not_finite_survives(tmp_path):
     (nan, *infinite) = read_events(tmp_path)["grad_norm"]
     assert nan[0] == 0 and math.isnan(nan[1])
     assert infinite == [(1, math.inf), (2, -math.inf)]
+
+
+def test_a_round_trip_needs_no_folder():
+    metrics = {"loss": ((0, 2.5), (3, 0.5)), "scale": ((0, 65536.0),)}
+    assert round_trip(metrics) == metrics
 
 
 def test_a_monitor_hands_its_history_over(tmp_path):

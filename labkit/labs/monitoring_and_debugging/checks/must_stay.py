@@ -90,9 +90,8 @@ def check_must_stay(shown, seed):
     """The modules that must stay in FP32, in few runs."""
     for name, names, culprits in _cases(seed):
         got, runs = shown[name]
-        idea = {"misconception": _idea(shown, seed)}
         if type(got) is Raised and runs > _STOPPED_AT:
-            raise Mistake(ENDLESS, name=name, limit=_STOPPED_AT, **idea)
+            raise Mistake(ENDLESS, name=name, limit=_STOPPED_AT, misconception=_idea(shown, seed))
         if type(got) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(got))
         if type(got) is not list:
@@ -100,19 +99,24 @@ def check_must_stay(shown, seed):
         if strange := [one for one in got if one not in names]:
             raise Mistake(NO_NAME, name=name, strange=repr(strange[0]))
         found = set(got)
-        said = {"name": name, "got": _listed(found, names)} | idea
-        if missing := culprits - found:
-            verb = "is" if len(missing) == 1 else "are"
-            missing = _listed(missing, names)
-            raise Mistake(MISSING, missing=missing, verb=verb, runs=runs, **said)
-        if idle := found - culprits:
-            count, idle = len(idle), _listed(idle, names)
-            raise Mistake(TOO_MANY, idle=idle, count=count, all=len(found), **said)
+        if found != culprits:
+            raise _other_set(name, names, found, culprits, runs, _idea(shown, seed))
     for name, names, culprits in _cases(seed):  # sets first: they say more than a number of runs
         runs = shown[name][1]
         most = math.ceil(2 * (len(culprits) + 1) * math.log2(len(names)))
         if not runs <= most:
             raise Mistake(TOO_LONG, name=name, runs=runs, most=most, search=False)
+
+
+def _other_set(name, names, found, culprits, runs, idea):
+    """What a set lacks, or else what it need not hold."""
+    said = {"name": name, "got": _listed(found, names), "misconception": idea}
+    if missing := culprits - found:
+        verb = "is" if len(missing) == 1 else "are"
+        return Mistake(MISSING, missing=_listed(missing, names), verb=verb, runs=runs, **said)
+    idle = found - culprits
+    count = len(idle)
+    return Mistake(TOO_MANY, idle=_listed(idle, names), count=count, all=len(found), **said)
 
 
 def _listed(found, names):

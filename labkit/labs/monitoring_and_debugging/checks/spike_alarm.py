@@ -11,11 +11,11 @@ from labkit.labs.engine.reading import failure
 
 LAB = "11_monitoring_and_debugging"
 
-RAISED = "{where}: `see({loss})` raised {error}."
+RAISED = "{where} `see({loss})` raised {error}."
 NOT_MADE = "{call} raised {error}."
-NOT_A_KIND = '{where}: `see({loss})` is {came}; "nonfinite", "spike" or None is asked for.'
+NOT_A_KIND = '{where} `see({loss})` is {came}; "nonfinite", "spike" or None is asked for.'
 TOO_FEW = "{name}: of {want} losses only {got} were seen."
-OTHER = "{where}: `see({loss})` is {got}; {want} is wanted. {why}"
+OTHER = "{where} `see({loss})` is {got}; {want} is wanted. {why}"
 NOT_FINITE = "This loss is not finite."
 STILL_THE_FAULT = (
     "The loss of step {before} was a fault too, so no new fault begins here. This one lasts "
@@ -58,12 +58,12 @@ def _traces(seed):
         "one loss of 1000": ({}, put(quiet, {drawn: 1000.0})),
         "NaN, -inf and inf": ({}, put(quiet, {10: math.nan, 70: -math.inf, 90: math.inf})),
         "a loss that falls by 1.5": ({}, (quiet - 1.5 * (steps >= 80)).tolist()),
-        "0.71 after losses of 0.7": ({}, put(np.full(90, 0.7), {60: 0.71})),
+        "0.71 and 1.95 after losses of 0.7": ({}, put(np.full(90, 0.7), {60: 0.71, 80: 1.95})),
         "a spike before `past` is full": ({}, put(quiet, {49: 30.0, 90: 30.0})),
         "1000, and 100 five steps later": ({}, put(quiet, {80: 1000.0, 85: 100.0})),
         "a noisy run": ({}, put(noisy, {60: 3.25, 80: 3.7, 100: 4.75})),
         "60 NaN, and 50 ten steps later": ({}, put(quiet, nan | {149: 50.0})),
-        "NaN, 50, a loss in order, 50": ({}, put(quiet, {80: math.nan, 81: 50.0, 83: 50.0})),
+        "NaN, 50, a normal loss, 50": ({}, put(quiet, {80: math.nan, 81: 50.0, 83: 50.0})),
         "4 higher from step 70 on, 50 at steps 80 and 130": (
             {},
             put(plateau, {80: 50.0, 130: 50.0}),
@@ -102,7 +102,7 @@ def check_spike_alarm(shown, seed):
             made = ", ".join(f"{key}={value:g}" for key, value in settings.items())
             raise AnswerError(NOT_MADE, call=f"SpikeAlarm({made})", error=failure(got))
         for step, (loss, value) in enumerate(zip(losses, got, strict=False)):
-            where = f"{name}, step {step}"
+            where = f"{name}: at step {step}"
             kind, want = _kind(value, where, loss), wanted[step]["alarm"]
             if kind != want:
                 said = {"got": _shown(kind), "want": _shown(want), "why": _why(step, got, wanted)}
