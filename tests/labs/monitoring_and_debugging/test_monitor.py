@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.monitoring_and_debugging.alarm_rules import limits, normal
 from labkit.labs.monitoring_and_debugging.monitor import (
     SKIPS,
     Baseline,
@@ -252,6 +253,20 @@ def test_a_baseline_is_silent_until_it_is_full():
         baseline.past.append(value)
     assert limits[:3] == [None] * 3
     assert limits[3] == pytest.approx(2 + 6 * 1.4826)
+
+
+@pytest.mark.parametrize("network", ["MLP", "CNN", "GPT"])
+def test_its_limits_are_those_of_the_widgets_median_rule(network):
+    losses, _ = planted(healthy_runs()[network][0], seed=0)
+    past = normal(losses, "median", window=50)
+    theirs = limits(past, rule="median", window=50, k=6.0, margin=1.0)
+    baseline, mine = Baseline(window=50, k=6.0, margin=1.0), []
+    for loss in losses:
+        limit = baseline.limit()
+        mine.append(math.inf if limit is None else limit)
+        if math.isfinite(loss):
+            baseline.past.append(loss)
+    assert theirs == pytest.approx(mine, rel=1e-9)
 
 
 # Reports and refusals
