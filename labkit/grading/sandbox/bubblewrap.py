@@ -67,6 +67,7 @@ _BASE = (
     "optional.py",
     "paths.py",
     "pictures.py",
+    "tensorboard.py",
     "torchao.py",
     "transformers.py",
 )

@@ -72,6 +72,18 @@ class Case:
     def queries_left(self) -> int:
         return QUERIES - len(self.readings)
 
+    def losses(self, *, repaired: bool = False) -> list[float]:
+        """The loss of each step; ``repaired``: of the run without its cause, once it is known.
+
+        Raises:
+            ValueError: the repaired run is asked for while the case is open.
+        """
+        if not repaired:
+            return [step.loss for step in self._steps]
+        if not self.verdict:
+            raise ValueError(f"case {self.seed} is open: accuse a cause first")
+        return [step.loss for step in run(self._cause.repaired(self._recipe))]
+
     def ask(self, instrument: str) -> Reading:
         """Measure, at the price of one query; an instrument that was asked before costs nothing.
 
