@@ -1,8 +1,8 @@
 """Bits for each layer: as little memory as a search finds while the summed cost stays in a budget.
 
-Costs are those of ``sensitivity.bit_costs``: the KL of one layer rounded alone. They are added as
+Costs are those of ``sensitivity.kl_by_bits``: the KL of one layer rounded alone. They are added as
 if layers did not disturb one another, so the choice is to be measured as a whole afterwards, with
-``sensitivity.kl_of_bits``.
+``sensitivity.joint_kl``.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Sensitivity: what a model's output loses when one layer at a time computes in another format.
 
-``analyse`` rounds a layer's parameters, inputs and output to a floating point format. ``bit_costs``
-rounds one matrix at a time to integers of few bits, and ``kl_of_bits`` all of them at once. Losses
-are KL(FP32 || rounded) in nats, the mean over all predictions, computed in float64. The model is
-never changed: rounded parameters go through ``torch.func.functional_call``.
+``analyse`` rounds a layer's parameters, inputs and output to a floating point format.
+``kl_by_bits`` rounds one matrix at a time to integers of few bits, and ``joint_kl`` all of them at
+once. Losses are KL(FP32 || rounded) in nats, the mean over all predictions, computed in float64.
+The model is never changed: rounded parameters go through ``torch.func.functional_call``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +21,11 @@ from torch.utils._pytree import tree_map
 from labkit.formats import BF16, FP16, FloatFormat, choose, fake_quantize, quantize
 from labkit.measuring import verdict
 from labkit.training import cross_entropy
+from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 TOLERANCE = 1e-4
 """The KL in nats that a layer's format may cost."""
-MENU = (2, 3, 4, 5, 6, 7, 8)
+MENU = (2, 3, 4, 5, 6, 8)
 """Bits that a matrix may have."""
 _CONVOLUTIONS = (
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d),
@@ -180,42 +181,53 @@ def _why(cast: "_Cast", error: float) -> str:
 # Bits of matrices
 
 
-def matrix_sizes(model: nn.Module) -> dict[str, int]:
+def sizes(model: nn.Module) -> dict[str, int]:
     """Weights of each linear, convolutional and embedding layer, by name."""
     return {name: layer.weight.numel() for name, layer in _named(model, _MATRICES).items()}
 
 
-def bit_costs(
-    model: nn.Module, batches: Iterable[Tensor], *, bits: Sequence[int] = MENU
+def kl_by_bits(
+    model: nn.Module, x: Tensor, *, bits: Sequence[int] = MENU
 ) -> dict[str, dict[int, float]]:
     """The KL of each matrix alone in so many bits: ``{layer: {bits: nats}}``.
 
-    Weights are rounded to nearest, symmetrically, with one FP16 scale a row.
+    Linear, convolutional and embedding weights are rounded to nearest, symmetrically, with one FP16
+    scale a row.
+
+    Args:
+        x: one batch of inputs, such as ``text_pieces(16)`` for the GPT.
 
     Raises:
-        ValueError: no matrix; no batch, or an empty one; bits outside 2 to 16.
+        ValueError: no matrix; an empty batch; bits outside 2 to 16.
     """
-    layers, inputs = _named(model, _MATRICES), list(batches)
-    _check(layers, inputs, None, None)
+    layers = _named(model, _MATRICES)
+    _check(layers, [x], None, None)
     with _in_eval_mode(model), torch.no_grad():
-        runs = [_Run(model, x) for x in inputs]
-        return {
-            name: {b: _kl_with(model, inputs, runs, {name: b}) for b in bits} for name in layers
-        }
+        plain = _Run(model, x)
+        return {name: {b: _kl_with(model, x, plain, {name: b}) for b in bits} for name in layers}
 
 
-def kl_of_bits(model: nn.Module, batches: Iterable[Tensor], bits: Mapping[str, int]) -> float:
-    """The KL of the model with all these matrices rounded at once, as ``bit_costs`` rounds them.
+def joint_kl(model: nn.Module, x: Tensor, bits: Mapping[str, int]) -> float:
+    """The KL of the model with all these matrices rounded at once, as ``kl_by_bits`` rounds them.
 
     Raises:
-        ValueError: as ``bit_costs``; a name that is no matrix of the model.
+        ValueError: as ``kl_by_bits``; a name that is no matrix of the model.
     """
-    layers, inputs = _named(model, _MATRICES), list(batches)
-    _check(layers, inputs, None, None)
+    layers = _named(model, _MATRICES)
+    _check(layers, [x], None, None)
     if unknown := sorted(set(bits) - set(layers)):
         raise ValueError(f"{', '.join(unknown)}: the model's matrices are {', '.join(layers)}")
     with _in_eval_mode(model), torch.no_grad():
-        return _kl_with(model, inputs, [_Run(model, x) for x in inputs], bits)
+        return _kl_with(model, x, _Run(model, x), bits)
+
+
+def text_pieces(count: int, *, context: int = 64, seed: int = 0) -> Tensor:
+    """Pieces of the test text from random places: tokens, int64, count x context."""
+    vocabulary = characters(shakespeare())
+    (piece,) = character_batches(
+        shakespeare_split()[1], context, count, steps=1, seed=seed, vocabulary=vocabulary
+    )
+    return piece[0]
 
 
 def round_weight(weight: Tensor, bits: int) -> Tensor:
@@ -230,12 +242,12 @@ def round_weight(weight: Tensor, bits: int) -> Tensor:
     return fake_quantize(rows, stored).view_as(weight)
 
 
-def _kl_with(model, inputs, runs, bits: Mapping[str, int]) -> float:
+def _kl_with(model: nn.Module, x: Tensor, plain: "_Run", bits: Mapping[str, int]) -> float:
     rounded = {
         f"{name}.weight": round_weight(model.get_submodule(name).weight, b)
         for name, b in bits.items()
     }
-    return _kl(runs, [_Run(model, x, parameters=rounded) for x in inputs])
+    return _kl([plain], [_Run(model, x, parameters=rounded)])
 
 
 # Runs

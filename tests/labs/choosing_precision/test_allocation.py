@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from labkit.labs.choosing_precision.allocation import allocate, memory, optimum, total, uniform
-from labkit.labs.choosing_precision.sensitivity import bit_costs, kl_of_bits, matrix_sizes
+from labkit.labs.choosing_precision.sensitivity import joint_kl, kl_by_bits, sizes, text_pieces
 from labkit.training import trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 FINE, COARSE = (2, 3, 4, 5, 6, 7, 8), (2, 4, 8)
 
@@ -110,14 +109,10 @@ def planted_gpt():
 @pytest.mark.parametrize("budget", [0.02, 0.1])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_it_beats_one_width_for_all_on_a_planted_gpt(seed, budget):
-    vocabulary = characters(shakespeare())
-    pieces = character_batches(
-        shakespeare_split()[1], 64, 8, steps=2, seed=seed, vocabulary=vocabulary
-    )
-    text, gpt = [tokens for tokens, _ in pieces], planted_gpt()
-    size, cost = matrix_sizes(gpt), bit_costs(gpt, text)
+    text, gpt = text_pieces(16, seed=seed), planted_gpt()
+    size, cost = sizes(gpt), kl_by_bits(gpt, text)
     bits = allocate(cost, size, budget)
     assert memory(bits, size) < 0.9 * memory(uniform(cost, budget), size)
     assert memory(bits, size) <= 1.02 * memory(optimum(cost, size, budget), size)
     # Costs are measured one layer at a time, and added.
-    assert kl_of_bits(gpt, text, bits) == pytest.approx(total(bits, cost), rel=0.25)
+    assert joint_kl(gpt, text, bits) == pytest.approx(total(bits, cost), rel=0.25)

@@ -12,13 +12,13 @@ from labkit.formats import BF16, E4M3, FP16
 from labkit.labs.choosing_precision.sensitivity import (
     MENU,
     analyse,
-    bit_costs,
-    kl_of_bits,
-    matrix_sizes,
+    joint_kl,
+    kl_by_bits,
     round_weight,
+    sizes,
+    text_pieces,
 )
 from labkit.training import cross_entropy, trained_gpt
-from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallCNN, SmallResNet
 
 
@@ -62,14 +62,6 @@ def same(one, other):
     return one[1:] == other[1:] and all(torch.equal(v, other[0][k]) for k, v in one[0].items())
 
 
-@pytest.fixture(scope="module")
-def text():
-    pieces = character_batches(
-        shakespeare_split()[1], 64, 8, steps=2, vocabulary=characters(shakespeare())
-    )
-    return [tokens for tokens, _ in pieces]
-
-
 # What is measured
 
 
@@ -111,8 +103,8 @@ def test_bf16_changes_a_plain_layer_8_times_as_much_as_fp16_and_its_kl_64_times(
         assert 30 < bf16.kl / fp16.kl < 130
 
 
-def test_the_gpt_shows_the_same_ratios(text):
-    found = analyse(trained_gpt(), text)
+def test_the_gpt_shows_the_same_ratios():
+    found = analyse(trained_gpt(), [text_pieces(16)])
     by = {(row.name, row.format): row for row in found.rows}
     ratios = [by[name, "bf16"].kl / by[name, "fp16"].kl for name in dict.fromkeys(n for n, _ in by)]
     assert len(ratios) == 9 and 40 < np.median(ratios) < 90
@@ -217,7 +209,7 @@ def test_the_model_comes_back_bit_for_bit_in_its_own_mode(model):
     model.register_forward_hook(lambda *_: None)
     before = picture(model)
     analyse(model, batches)
-    bit_costs(model, batches, bits=(2,))
+    kl_by_bits(model, batches[0], bits=(2,))
     assert same(before, picture(model))
 
 
@@ -291,7 +283,7 @@ def test_what_cannot_be_measured_is_refused(model, batches, settings, says):
 
 def test_unknown_layers_have_no_bits():
     with pytest.raises(ValueError, match="nobody"):
-        kl_of_bits(network(), inputs(), {"nobody": 4})
+        joint_kl(network(), inputs()[0], {"nobody": 4})
 
 
 # Bits
@@ -314,20 +306,20 @@ def test_rows_of_zeros_and_huge_ones_have_scales():
     assert round_weight(torch.full((2, 4), 1e30), 4).isfinite().all()
 
 
-def test_costs_of_one_matrix_are_those_of_a_model_with_that_matrix(text):
-    gpt = trained_gpt()
-    costs = bit_costs(gpt, text, bits=(3, 6))
-    assert set(costs) == set(matrix_sizes(gpt)) and len(costs) == 11
+def test_costs_of_one_matrix_are_those_of_a_model_with_that_matrix():
+    gpt, text = trained_gpt(), text_pieces(16)
+    costs = kl_by_bits(gpt, text, bits=(3, 6))
+    assert set(costs) == set(sizes(gpt)) and len(costs) == 11
     for name in ("token", "blocks.0.qkv", "head"):
         spoiled = copy.deepcopy(gpt)
         weight = spoiled.get_submodule(name).weight
         weight.data = round_weight(weight, 3)
         with torch.no_grad():
-            log_p, log_q = (m(torch.cat(text)).double().log_softmax(-1) for m in (gpt, spoiled))
+            log_p, log_q = (m(text).double().log_softmax(-1) for m in (gpt, spoiled))
         kl = torch.nn.functional.kl_div(log_q, log_p, reduction="none", log_target=True)
         assert costs[name][3] == pytest.approx(kl.sum(-1).mean().item(), rel=1e-4)
         assert costs[name][6] < costs[name][3] / 20
-        assert kl_of_bits(gpt, text, {name: 3}) == pytest.approx(costs[name][3])
+        assert joint_kl(gpt, text, {name: 3}) == pytest.approx(costs[name][3])
 
 
 def test_a_shared_weight_is_rounded_where_the_layer_uses_it():
