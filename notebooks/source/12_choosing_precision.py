@@ -32,8 +32,8 @@ warm_up("12_choosing_precision")
 # %% [markdown]
 # ### Rules that look at the hardware
 #
-# A model is to be trained and served, and you are asked in which formats. A common rule answers from the size of the model alone: FP16 above 1 GB.
-# The cell asks this rule about a model of 1.2 GB, then `recommend`, which reads what the device accelerates (lab 06).
+# You are asked in which formats a model is to be trained and served. A common rule looks at the size of the model alone: FP16 above 1 GB.
+# The cell applies this rule to a model of 1.2 GB, and beside it `recommend`, which reads what the device accelerates (lab 06).
 
 # %%
 from labkit.devices import Description, device_of, recommend
@@ -43,45 +43,30 @@ def by_size(gigabytes):
     return "fp16" if gigabytes > 1 else "fp32"
 
 
-fleet = {
-    "GTX 1080": "6.1",
-    "Tesla V100": "7.0",
-    "Tesla T4": "7.5",
-    "A100": "8.0",
-    "H100": "9.0",
-}
-devices = [
-    device_of(Description(name=name, kind="cuda", capability=capability))
-    for name, capability in fleet.items()
-]
-devices.append(device_of(Description(name="a CPU with AVX2", kind="cpu", features={"avx2"})))
+fleet = [Description(name="a CPU with AVX2", kind="cpu", features=frozenset({"avx2"}))]
+for name, capability in {"GTX 1080": "6.1", "Tesla T4": "7.5", "A100": "8.0"}.items():
+    fleet.append(Description(name=name, kind="cuda", capability=capability))
 print("device            by size   by hardware")
-for device in devices:
-    recipe = recommend(device)
-    scaler = " with a loss scaler" if recipe.scaler else ""
-    print(f"{device.name:18}{by_size(1.2):10}{recipe.dtype}{scaler}")
+for description in fleet:
+    recipe = recommend(device_of(description))
+    scaler = "with a loss scaler" if recipe.scaler else ""
+    print(f"{description.name:18}{by_size(1.2):10}{recipe.dtype} {scaler}")
 
 # %% [markdown]
-# The size rule asks for FP16 where no unit accelerates 16 bits (the GTX 1080 and the CPU), and where BF16 is accelerated and needs no loss scaler (the A100 and the H100).
-# The size of a model tells whether it fits into memory. It does not tell what a device accelerates.
-#
-# The hardware leaves one or two formats to choose from. Whether the *model* tolerates them must be measured, layer by layer where they have few bits.
-# At the end of this lab, a **decision record** states each choice, the measurement it rests on, and what would change it. First you need a measure.
+# The size rule asks for FP16 where nothing accelerates 16 bits (GTX 1080, CPU), and where BF16 is accelerated and needs no loss scaler (A100).
+# The hardware leaves one or two formats. Whether the *model* tolerates them must be measured. At the end of the lab, a **decision record** states each choice, the measurement behind it, and what would change it.
 #
 # ### KL divergence: what a cast changes in the answers
 #
-# A loss is a poor measure of a small change. Rounding errors have both signs, so a cast model can even have a lower loss by chance. Compare all its probabilities instead.
-# Let p be the probabilities of the next character under the FP32 model and q those under the cast model. Their **KL divergence** is
+# A loss measures small changes badly: rounding errors have both signs, so a cast can even lower it by chance. Compare all probabilities instead.
+# With p from the FP32 model and q from the cast model, their **KL divergence**, averaged over all positions of a text, is
 #
-# KL(p || q) = Σ p × ln(p / q),
+# KL(p || q) = Σ p × ln(p / q).
 #
-# averaged over all positions of a text. It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
-# 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204. The logarithm is natural, so the unit is the **nat**; a nat is 1.44 bits. If the text is
-# drawn from p, KL is the number of nats by which the model's loss rises. KL is not symmetric: p stands first, because the FP32 model is the one to keep.
+# It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
+# 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. If p were the truth, the loss would rise by this much. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
 #
-# Near q = p, ln(p / q) is the difference of two nearly equal numbers, so subtract the log-probabilities in float64.
-#
-# `analyse` casts one linear layer of the course's GPT at a time (its weights, its input and its output) and measures the KL on 2,048 characters. The next cell adds up the KL of the nine layers.
+# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters.
 
 # %%
 from labkit.labs.choosing_precision.sensitivity import analyse
@@ -101,20 +86,19 @@ def kl_ratio():
 
 
 # %% [markdown]
-# BF16 has three bits fewer than FP16, so its rounding errors are 8 times as large. KL has its minimum, 0, at q = p. Near a minimum a smooth function has no slope, so it grows with the *square* of the error: 8² = 64. The same
-# rule gives 256 from BF16 to E4M3, which has four bits fewer still. In absolute terms all of this is small: the BF16 layers cost about 0.0001 nats together. So for BF16 and FP16 the question is seldom how coarse they are. It is whether values *overflow or underflow*.
+# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, all BF16 layers together cost only about 0.0001 nats. For 16 bits the question is seldom how coarse a format is, but whether values *overflow or underflow*.
 
 # %% [markdown]
 # ### One layer in another format
 #
-# To find the layer that does not tolerate a format, cast one layer at a time and leave the rest in FP32. A published analyser does this by `layer.half()`, a forward pass, and `layer.float()`. The second call
-# restores the dtype but not the 13 mantissa bits that FP16 does not have, so the analyser damages the model that it measures. These tools leave the model alone:
+# To find the layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, the model, and `layer.float()`. The last call
+# restores the dtype but not the 13 lost mantissa bits, so it damages the model that it measures. These tools leave the model as it is:
 #
 # - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
-# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer runs; a tuple that it returns replaces the inputs. `register_forward_hook` calls `hook(layer, inputs, output)` afterwards; what it returns replaces the output. Both return a handle whose `remove()` takes the hook away.
-# - `quantize(t, fmt)` rounds a float32 tensor to a format and returns float32; what overflows becomes inf.
+# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` first; a tuple that it returns replaces the inputs. After `layer.register_forward_hook(hook)`, what `hook(layer, inputs, output)` returns replaces the output. Both return a handle with a `remove()`.
+# - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf.
 #
-# Dropout would change both models at random, so both run in eval mode.
+# Measure in eval mode, or dropout changes the answers at random.
 
 # %% [markdown]
 # ### Exercise: one layer at a time
@@ -162,8 +146,8 @@ checks.check_one_layer(one_layer)
 # </details>
 
 # %% [markdown]
-# A network can hide large values. The cell multiplies the values of the first attention by 2¹⁸ (262,144) and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
-# the FP32 model computes the same bits as before. Compare the first layer's two rows.
+# The cell makes the values of the first attention 2¹⁸ (262,144) times larger and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
+# FP32 gives the same bits as before. Compare the first layer in both models.
 
 # %%
 cast_one = yours(one_layer, ours.one_layer)
@@ -180,19 +164,18 @@ for label, model in (("as it was", gpt), ("planted", planted)):
         print(f"{label:10}{name:24}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
 
 # %% [markdown]
-# BF16 has FP32's exponents, so the planted factor changes nothing. In FP16 the first layer overflows. Then some logits are NaN, and so is the KL.
-# The weights of this layer fit into FP16, and only its output does not. That is why input and output are cast too.
+# BF16 has FP32's exponents, so its KL is the same. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting weights alone would not have shown it.
 #
 # ### Equal errors of the weights, unequal harm
 #
-# Fewer than 8 bits are usually spent on the weights alone, as integer codes with one FP16 scale a row (lab 09). Which matrices should get more bits than others? At four bits
-# all eleven matrices of the GPT lose about as much: the norm of the rounding error is 10 to 14 % of the norm of the weights. The next cell rounds one matrix at a time and measures the KL.
+# Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits
+# all eleven matrices of the GPT have about the same rounding error, 10 to 14 % of the norm of the weights. The next cell measures the KL of each matrix alone.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import bit_costs, matrix_sizes
+from labkit.labs.choosing_precision.sensitivity import kl_by_bits, sizes
 
-cost = bit_costs(gpt, [tokens], bits=(2, 3, 4, 5, 6, 8))  # {matrix: {bits: KL}}
-size = matrix_sizes(gpt)  # {matrix: number of weights}
+cost = kl_by_bits(gpt, tokens)  # {matrix: {bits: KL}}
+size = sizes(gpt)  # {matrix: number of weights}
 
 
 # %% predict="same-weight-error"
@@ -204,7 +187,7 @@ def spread():
 
 
 # %% [markdown]
-# The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and the layers behind it amplify the result or average it away. So rank layers by what the *output of the network* loses.
+# The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.
 
 # %% tags=["nbval-ignore-output"]
 figures.sensitivity_picture(gpt, cost, bits=4)
@@ -212,11 +195,10 @@ figures.sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Bits for each layer
 #
-# Now choose the bits of each matrix so that the weights take little memory and the KL stays within a **budget**. As an estimate, add up the KL of the single matrices. With eleven matrices and six widths there are
-# 6¹¹ (363 million) choices. A **greedy** search does without trying them all. It starts with the widest choice for every matrix and narrows one matrix at a time: always the step that saves the most bits of memory for each nat that it adds, among
-# the steps that still fit into the budget. A step may skip widths, from 8 to 4 for example. When the best step does not fit, another matrix may still have one that does.
+# Choose the bits of each matrix so that the memory is small and the sum of the single KLs stays within a **budget**. Six widths for eleven matrices give 6¹¹ (363 million) choices. A **greedy** search starts with the widest choice for each matrix and repeats one step: of all narrowings of one matrix that
+# still fit the budget, take the one that saves the most bits of memory for each nat. A step may skip widths, for example from 8 to 4.
 #
-# Greedy has no guarantee. It can even end above the best **uniform** choice, the same width for all, so compare the two at the end. Exact searches exist: HAWQ-V3 solves an integer linear program.
+# Greedy has no guarantee, and can even end above the best **uniform** choice, one width for all. So return the smaller of the two. Exact searches exist: HAWQ-V3 solves an integer linear program.
 
 # %% [markdown]
 # ### Exercise: bits under a budget
@@ -261,10 +243,10 @@ checks.check_allocate(allocate)
 # %% [markdown]
 # ### All matrices together
 #
-# The budget is 0.05 nats, 0.07 bits a character. The last column rounds all matrices at once and measures again.
+# The budget is 0.05 nats (0.07 bits) a character. The last column rounds all matrices at once.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import kl_of_bits
+from labkit.labs.choosing_precision.sensitivity import joint_kl
 
 share_out, budget = yours(allocate, ours.allocate), 0.05
 by_layer = share_out(cost, size, budget)
@@ -272,18 +254,17 @@ print("bits a weight   sum of the single KLs   measured together")
 for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
     mean_bits = sum(size[n] * bits[n] for n in bits) / sum(size.values())
     alone = sum(cost[n][bits[n]] for n in bits)
-    print(f"{mean_bits:13.2f}{alone:24.3f}{kl_of_bits(gpt, [tokens], bits):20.3f}")
+    print(f"{mean_bits:13.2f}{alone:24.3f}{joint_kl(gpt, tokens, bits):20.3f}")
 
 # %% [markdown]
-# Four bits for all break the budget and five keep it. Your choice needs about 4.6 bits a weight, 9 % less than five. But measured together it costs more than the sum said, and misses the budget.
-# The sum treats the errors as independent, yet the error of one layer changes what the next layers read. Here the sum is 5 to 20 % too low; at three bits for all, it is 30 % too low. Treat it as an estimate: choose with a smaller budget, measure all layers together, and repeat.
+# Your choice takes 4.6 bits a weight where one width for all needs 5. But measured together it costs more than the sum and misses the budget: an error in one layer changes what later layers read. The sum is an estimate. Measure all matrices together, and lower the budget of the search until they fit.
 #
-# The widget shows this search. Choose a layer, change its bits, and compare the memory and the measured KL with the greedy choice. Can you meet the measured budget with fewer bits than five for all?
+# In the widget, change the bits of each matrix and watch the memory and the measured KL. Meet the *measured* budget with less memory than five bits for all.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 
-SensitivityMap(cost, size, lambda bits: kl_of_bits(gpt, [tokens], bits), budget)
+SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
 
 # %% [markdown]
 # *This is a good place to stop.*
@@ -301,11 +282,10 @@ from labkit.labs.engine import claim, predict, whose, yours
 # %% [markdown]
 # ### Rollouts in another format than training
 #
-# In reinforcement learning (RL) of a language model, an inference engine samples texts, the **rollouts**. A reward judges them, and a trainer makes the tokens of good texts more probable. Sampling takes most of the time, so the engine has its own fast kernels and often
-# a narrower format. Engine and trainer then hold the same weights and still give a token different probabilities. The trainer computes as if the tokens came from its own **policy**, its probabilities of the next token. In truth they came from the
-# engine's policy: the training is **off-policy**.
+# In reinforcement learning (RL) of a language model, an inference engine samples texts, the **rollouts**, and a trainer makes the tokens of the better texts more probable. Sampling takes most of the time, so the engine has other kernels and often
+# a narrower format. With the same weights, engine and trainer then give a token different probabilities. The trainer computes as if its own **policy**, its probabilities of the next token, had drawn the tokens. In truth the engine's policy drew them: training is **off-policy**.
 #
-# The measure is the **log ratio** of each sampled token, ln p_trainer − ln p_engine. In the cell, an engine stores the course's GPT in 16 bits and continues 128 pieces of text by 24 characters each. A trainer scores these 3,072 characters under autocast, in the same format. Both run on an emulated GPU.
+# The measure is the **log ratio** of each token, ln p_trainer − ln p_engine. In the cell an engine that stores the GPT in 16 bits continues 128 texts by 24 characters. A trainer scores them under autocast in the same format. Both emulate a GPU.
 
 # %%
 from labkit.labs.choosing_precision.rollouts import mismatch
@@ -316,9 +296,9 @@ for fmt in (FP16, BF16):
     print(f"{fmt.name:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
 
 # %% [markdown]
-# Though both sides use one format, they differ: the engine also stores norms, sums of the residual stream and logits in 16 bits, and autocast keeps them in FP32. BF16 differs 8 times as much as FP16, for its three missing bits.
+# The two sides differ although both use one format: the engine also stores norms and sums in 16 bits, and autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
 #
-# The next engine casts the weights and inputs of all linear layers to E4M3, with one scale a tensor. The trainer uses BF16 autocast. E4M3 has four bits fewer than BF16.
+# The next engine casts weights and inputs of linear layers to E4M3, which has four bits fewer than BF16; its trainer uses BF16.
 
 
 # %% predict="fp8-tokens"
@@ -329,10 +309,10 @@ def differing():
 
 
 # %% [markdown]
-# About 29 %: the mean |log ratio| is 0.09. The probability of a whole text is a product over its tokens, so log ratios add up. Over 24 characters their sum has a standard deviation of about 0.75, and e^0.75 is a factor of 2.1. Texts of RL have thousands of tokens.
+# About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens.
 
 # %% [markdown]
-# The table shows five recorded seeds of each engine.
+# Five recorded seeds of each engine:
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.recorded import mismatch_table
@@ -340,22 +320,17 @@ from labkit.labs.choosing_precision.recorded import mismatch_table
 mismatch_table()
 
 # %% [markdown]
-# A team monitors the KL between engine and trainer during the run. With r = p_trainer / p_engine, the mean of −ln r over sampled tokens estimates KL(engine || trainer), but single terms have both signs: in BF16 the estimate is negative for some seeds. The mean of r − 1 − ln r estimates the same KL, and none
-# of its terms is negative. Log this mean, and the largest |ln r|.
+# Teams monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
 #
 # ### Importance weights
 #
-# PPO is a common RL method. Each token has an **advantage** A, positive if the text did better than expected. Let *old* be the trainer's policy when the rollouts were drawn, and *new* the one in training. With ratio = p_new / p_old, PPO maximizes
+# PPO, a common RL method, knows two policies of the trainer: *old*, when the rollouts were drawn, and *new*, in training. Each token has an **advantage** A, positive if its text did better than expected. With ratio = p_new / p_old, PPO maximizes
 #
-# min(ratio × A, clip(ratio, 1 − 0.2, 1 + 0.2) × A).
+# min(ratio × A, clip(ratio, 0.8, 1.2) × A).
 #
-# The clip removes the reward for moving a probability by more than 20 % from where it was. Both probabilities come from the trainer, so rounding differences to the engine are not in this ratio. They are corrected by an **importance weight** for each token,
+# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
 #
-# w = p_old / p_engine.
-#
-# If the engine draws a token twice as often as the old policy would, each draw counts half. Rare tokens can get very large weights and make the gradient noisy, so w is **truncated**: at most a cap such as 2. This leaves a small bias. And w is a constant, since no later update changes who drew the token: no gradient flows through it.
-#
-# This is the *decoupled* form, with three policies. verl (`rollout_is`) and TRL (`vllm_importance_sampling_correction`) have it. Other presets use the one ratio p_new / p_engine in PPO's formula. That is a valid estimator too, but there the mismatch uses up part of the clip range before any update. The exercise asks for the decoupled form.
+# This is the *decoupled* form; TRL and verl offer it. Other presets put the one ratio p_new / p_engine into PPO's formula. That is a valid estimator too, but there the mismatch uses up part of the clip range before any update. The exercise asks for the decoupled form.
 
 # %% [markdown]
 # ### Exercise: a policy loss for rollouts of another engine
@@ -385,7 +360,7 @@ checks.check_off_policy(policy_loss)
 # </details>
 
 # %% [markdown]
-# Does the weight repair the gradient? The cell needs no luck of the draw: at each of 2,048 positions it counts every one of the 68 characters as often as the engine would draw it. It compares the gradient of the logits with the one that the trainer's own policy would give.
+# Does the weight repair the gradient? At each position the cell counts all 68 characters, each as often as the engine would draw it, so no luck is involved. It compares the gradient with that of the trainer's own draws.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.rollouts import policies
@@ -416,12 +391,11 @@ for fmt in (BF16, E4M3, E5M2):
     print(f"{fmt.name:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, E4M3 rollouts turn the gradient by 14 %. The truncated weight leaves 2 %, and the whole weight nothing. But in a real run you draw each token once, and large weights then make the gradient noisy: the cap trades noise for a bias.
+# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves 2 %.
 #
 # ### FP16 for reinforcement learning
 #
-# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You have measured their mechanism: the mismatch is 8 times smaller. The effect on rewards is *not* measured here. FP16 has its usual price, a loss scaler and overflow above 65,504. There are other remedies. The trainer and the engine can
-# compute the head in FP32, or quantize alike. Or they share kernels whose results do not depend on the batch, which makes the policies equal bit for bit; vLLM and TorchTitan showed this in 2025, and it cost speed.
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller. The effect on rewards is not measured here. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which cost speed.
 #
 # ### Changing the format during a run
 #
@@ -477,10 +451,7 @@ checks.check_escalate(escalate)
 # %% [markdown]
 # ### How many pairs a margin needs
 #
-# A choice of a training format rests on paired runs (lab 06): the same seeds in both formats, the differences of their losses, and a **margin**, the largest difference that does not matter. Two formats are *equivalent* if the whole 95 % interval of the mean difference lies within the margin. With n pairs
-# whose differences have the standard deviation s, the interval reaches t × s / √n to both sides, where t is 4.3 for 3 pairs, 2.8 for 5 and 2.3 for 10.
-#
-# The cell takes runs of lab 08, a small GPT trained in FP32 and in E4M3 with one scale a tensor. The margin is 0.02 bits a character.
+# A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
 
 # %%
 from labkit.labs.fp8_and_fp4.recorded import training_runs
@@ -491,12 +462,11 @@ for pairs in (2, 5, 10):
     print(verdict(better[:pairs], margin=0.02).describe())
 
 # %% [markdown]
-# Two pairs agree by luck, and the verdict is *equivalent*. Five show how much pairs really differ (s is 0.015), so the answer is *inconclusive*. Ten settle it. So choose the number of pairs before you look, from an s that you know: here t × s / √n is 0.019 for 5 pairs, just within the margin, and 0.011 for 10. Adding pairs until
-# the verdict pleases you makes its 95 % untrue.
+# Two pairs agreed by luck. Five show the real spread, s = 0.015, and decide nothing; ten do. The interval reaches t × s / √n to each side, 0.019 for 5 pairs (t = 2.78) and 0.011 for 10 (t = 2.26). So fix the number of pairs before you look: adding pairs until the verdict pleases makes the 95 % untrue.
 #
 # ### Rules with their reasons
 #
-# `recommend` of this lab takes the requirements and the device and decides three things apart: the training format, the serving format, and whether weights must be quantized. Each answer names the rule that led to it. A format that was not measured is never chosen, and requirements that contradict each other are reported.
+# `recommend` of this lab takes requirements and a device and decides training and serving apart. Each answer names its rule. A format without a measurement is not chosen, and needs that contradict each other are reported.
 
 # %%
 
@@ -518,7 +488,6 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Qi et al., *Defeating the training-inference mismatch via FP16*, arXiv:2510.26788. Yao et al., *Your efficient RL framework secretly brings you off-policy RL training*, 2025. Hilton et al., *Batch size-invariance for policy optimization*, arXiv:2110.00641 (three policies). Schulman et al., *PPO*, arXiv:1707.06347;
-# Schulman, *Approximating KL divergence*, 2020. Ionides, *Truncated importance sampling*, 2008. vLLM and TorchTitan, *Bitwise consistent on-policy reinforcement learning*, 2025. Dong et al., *HAWQ*, arXiv:1905.03696; Yao et al., *HAWQ-V3*, arXiv:2011.10680. Nygard, *Documenting architecture decisions*, 2011. Schuirmann, 1987 (equivalence by two one-sided tests).
+# **Sources.** Qi et al., arXiv:2510.26788 (FP16 for RL). Yao et al., *Your efficient RL framework secretly brings you off-policy RL training*, 2025. Hilton et al., arXiv:2110.00641 (three policies). Schulman et al., arXiv:1707.06347 (PPO); *Approximating KL divergence*, 2020. vLLM and TorchTitan, *Bitwise consistent on-policy reinforcement learning*, 2025. Yao et al., *HAWQ-V3*, arXiv:2011.10680. Nygard, *Documenting architecture decisions*, 2011.
 #
 # **Next.** [Lab 16: the interview](16_interview.ipynb).
