@@ -17,9 +17,14 @@
 # %%
 import math, torch
 from torch.func import functional_call
-from labkit.labs.choosing_precision import checks, figures, predictions as guesses, solutions as ours
+from labkit.labs.choosing_precision import (
+    checks,
+    figures,
+    predictions as guesses,
+    solutions as ours,
+)
 from labkit.labs.engine import claim, predict, whose, yours
-from labkit.formats import BF16, E4M3, E5M2, FP16, quantize
+from labkit.formats import BF16, FP16, quantize
 
 # %% [markdown]
 # First, a few questions from earlier labs.
@@ -275,8 +280,12 @@ SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
 
 # %%
 import math, torch
-from labkit.formats import BF16, E4M3, E5M2, FP16
-from labkit.labs.choosing_precision import checks, figures, predictions as guesses, solutions as ours
+from labkit.labs.choosing_precision import (
+    checks,
+    figures,
+    predictions as guesses,
+    solutions as ours,
+)
 from labkit.labs.engine import claim, predict, whose, yours
 
 # %% [markdown]
@@ -291,9 +300,9 @@ from labkit.labs.engine import claim, predict, whose, yours
 from labkit.labs.choosing_precision.rollouts import mismatch
 
 print("engine and trainer   mean |log ratio|   tokens that differ by more than 10 %")
-for fmt in (FP16, BF16):
+for fmt in ("fp16", "bf16"):
     found = mismatch(fmt, seed=0)
-    print(f"{fmt.name:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
+    print(f"{fmt:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
 
 # %% [markdown]
 # The two sides differ although both use one format: the engine also stores norms and sums in 16 bits, and autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
@@ -304,7 +313,7 @@ for fmt in (FP16, BF16):
 # %% predict="fp8-tokens"
 @predict(guesses.fp8_tokens)
 def differing():
-    share = mismatch(E4M3, seed=0).outside
+    share = mismatch("e4m3", seed=0).outside
     return "less than 2 %" if share < 0.02 else "10 to 50 %" if share < 0.5 else "more than 90 %"
 
 
@@ -381,14 +390,14 @@ def gradient(drawn_by, trainer, engine, cap=2.0):
 
 print(f"error of the gradient with {whose(weighted)} loss")
 print("engine   no weight   w at most 2   w not truncated")
-for fmt in (BF16, E4M3, E5M2):
+for fmt in ("bf16", "e4m3", "e5m2"):
     trainer, engine = policies(fmt)
     wanted = gradient(trainer, trainer, trainer)
     errors = []
     for score, cap in ((trainer, 2.0), (engine, 2.0), (engine, math.inf)):
         wrong = gradient(engine, trainer, score, cap) - wanted
         errors.append((wrong.norm() / wanted.norm()).item())
-    print(f"{fmt.name:6}", *(f"{error:12.1%}" for error in errors))
+    print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
 # Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves 2 %.

@@ -31,7 +31,9 @@ def sensitivity_picture(
     above.set(ylabel="rounding error,\\n% of the weights")
     below.bar(places, kls, color=BLUE)
     below.set(ylabel="KL, nats")
-    names = [name.removeprefix("blocks.").replace(".", "\\n", 1).replace("_", "\\n") for name in cost]
+    names = [
+        name.removeprefix("blocks.").replace(".", "\\n", 1).replace("_", "\\n") for name in cost
+    ]
     below.set_xticks(list(places), names, fontsize=8)
     words = "; ".join(
         f"{name}: error {error:.1%}, KL {kl:.2g}"
