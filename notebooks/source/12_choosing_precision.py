@@ -17,12 +17,7 @@
 # %%
 import math, torch
 from torch.func import functional_call
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.formats import BF16, FP16, quantize
 
@@ -195,7 +190,9 @@ def spread():
 # The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.
 
 # %% tags=["nbval-ignore-output"]
-figures.sensitivity_picture(gpt, cost, bits=4)
+from labkit.labs.choosing_precision.figures import sensitivity_picture
+
+sensitivity_picture(gpt, cost, bits=4)
 
 # %% [markdown]
 # ### Bits for each layer
@@ -280,12 +277,7 @@ SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
 
 # %%
 import math, torch
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 
 # %% [markdown]
