@@ -161,28 +161,16 @@ def spread():
 #   a KL. All layers have the same menu. Fewer bits never cost less, and two numbers of bits may cost the same. All layers at the most bits are within the budget.
 # - **Output:** a dict `{layer: bits}`. The sum of the costs is at most the budget, and may be equal to it.
 # - **How small:** never more memory than the best uniform choice, the fewest bits that all layers can share within the budget. No case takes more than 1.6 times
-#   the smallest possible memory, and the median of the ratios is at most 1.02.
+#   the smallest possible memory, and the mean of these ratios is at most 1.03.
 # - **A greedy way that does it:** start with the most bits everywhere. Among all steps of one layer to fewer bits that the rest of the budget allows, take the one that
 #   saves most memory for each unit of KL added. Repeat until no step is possible. Return this or the uniform choice, whichever is smaller.
 # - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.025. Uniform needs 8
 #   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
+#
+# labkit has three functions for it: `total(bits, cost)` is the sum of the costs, `memory(bits, size)` the bits of memory, and `uniform(cost, budget)` the best uniform choice.
 
 # %%
-def total(cost, bits):
-    """The sum of the costs of {layer: bits}."""
-    return sum(cost[layer][b] for layer, b in bits.items())
-
-
-def memory(size, bits):
-    """Bits of memory that {layer: bits} takes."""
-    return sum(size[layer] * b for layer, b in bits.items())
-
-
-def uniform(cost, budget):
-    """The fewest bits that all layers can share within the budget, as {layer: bits}."""
-    menu = sorted(next(iter(cost.values())))
-    choices = (dict.fromkeys(cost, b) for b in menu)
-    return next(bits for bits in choices if total(cost, bits) <= budget)
+from labkit.labs.choosing_precision.allocation import memory, total, uniform
 
 
 # %% exercise="allocate"
@@ -191,7 +179,7 @@ def allocate(cost, size, budget):
     ### BEGIN SOLUTION
     bits = {layer: max(menu) for layer, menu in cost.items()}
     while True:
-        left = budget - total(cost, bits)
+        left = budget - total(bits, cost)
         steps = []
         for layer, now in bits.items():
             for fewer in cost[layer]:
@@ -203,7 +191,7 @@ def allocate(cost, size, budget):
             break
         _, layer, fewer = max(steps)
         bits[layer] = fewer
-    return min(bits, uniform(cost, budget), key=lambda choice: memory(size, choice))
+    return min(bits, uniform(cost, budget), key=lambda choice: memory(choice, size))
     ### END SOLUTION
 
 
@@ -222,7 +210,7 @@ checks.check_allocate(allocate)
 # <details><summary>Hint 3</summary>
 #
 #     while True:
-#         left = budget - total(cost, bits)
+#         left = budget - total(bits, cost)
 #         steps = [(saved / added, layer, fewer), ...]   # those with added <= left
 #         if not steps:
 #             break

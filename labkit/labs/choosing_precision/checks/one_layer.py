@@ -133,7 +133,9 @@ def _case(name, seed, heard):
     match name:
         case "the example":
             model = nn.Sequential(nn.Linear(1, 2))
-            model.load_state_dict({"0.weight": torch.tensor([[1.1], [0.0]]), "0.bias": torch.zeros(2)})
+            model.load_state_dict(
+                {"0.weight": torch.tensor([[1.1], [0.0]]), "0.bias": torch.zeros(2)}
+            )
             return model, "0", E5M2, torch.tensor([[3.3]])
         case "dropout, FP16" | "dropout, BF16":
             fmt = FP16 if name.endswith("FP16") else BF16
@@ -198,7 +200,10 @@ def check_one_layer(seen, seed):
         if name in right:
             call = f"one_layer: {name}"
             kl, overflow = several(returned, 2, call=call)
-            kl, overflow = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
+            kl, overflow = (
+                number(kl, call=f"{call}: kl"),
+                number(overflow, call=f"{call}: overflow"),
+            )
             found[name] = kl
             _judge_overflow(name, overflow, right[name][1], fmt)
     for name, (want, _) in right.items():
