@@ -1,1 +1,1 @@
-"""Lab 12: which format for which layer, for training, serving and rollouts, with evidence."""
+"""Lab 12: sensitivity of layers, bits for each, a strategy for a device, a decision on record."""

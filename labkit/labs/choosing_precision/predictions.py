@@ -51,7 +51,7 @@ fp8_tokens = ChoiceGuess(
     ),
     by_choice={
         "less than 2 %": "Rounding errors of E4M3 are up to 6 %, and many of them add up.",
-        "between 5 and 50 %": "",
+        "10 to 50 %": "",
         "more than 90 %": (
             "The errors have both signs and largely cancel, and a token that is nearly certain "
             "hardly changes its probability."
