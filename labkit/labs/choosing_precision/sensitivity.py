@@ -22,6 +22,7 @@ from labkit.formats import BF16, FP16, FloatFormat, choose, fake_quantize, quant
 from labkit.measuring import verdict
 from labkit.training import cross_entropy
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
+from labkit.training.models import SmallGPT
 
 TOLERANCE = 1e-4
 """The KL in nats that a layer's format may cost."""
@@ -221,13 +222,31 @@ def joint_kl(model: nn.Module, x: Tensor, bits: Mapping[str, int]) -> float:
         return _kl_with(model, x, _Run(model, x), bits)
 
 
-def text_pieces(count: int, *, context: int = 64, seed: int = 0) -> Tensor:
-    """Pieces of the test text from random places: tokens, int64, count x context."""
+def text_pieces(count: int, *, context: int = 64, seed: int = 0, part: str = "test") -> Tensor:
+    """Pieces of the "train" or "test" text from random places: tokens, int64, count x context."""
+    text = dict(zip(("train", "test"), shakespeare_split(), strict=True))[part]
     vocabulary = characters(shakespeare())
-    (piece,) = character_batches(
-        shakespeare_split()[1], context, count, steps=1, seed=seed, vocabulary=vocabulary
+    ((tokens, _),) = character_batches(
+        text, context, count, steps=1, seed=seed, vocabulary=vocabulary
     )
-    return piece[0]
+    return tokens
+
+
+@torch.no_grad()
+def plant_channels(gpt: SmallGPT, factor: float = 32.0) -> None:
+    """Move a factor from a channel of two norms into the weights that read it, in place.
+
+    The function stays the same, to the bit for a power of two; the rows of those weights are then
+    ruled by one column each, as outlier channels rule them in large models.
+    """
+    first, second = gpt.blocks
+    for norm, linear, channel in (
+        (first.feed_forward_norm, first.feed_forward[0], 3),
+        (second.attention_norm, second.qkv, 7),
+    ):
+        norm.weight[channel] /= factor
+        norm.bias[channel] /= factor
+        linear.weight[:, channel] *= factor
 
 
 def round_weight(weight: Tensor, bits: int) -> Tensor:

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from labkit.labs.choosing_precision.allocation import allocate, memory, optimum, total, uniform
-from labkit.labs.choosing_precision.sensitivity import joint_kl, kl_by_bits, sizes, text_pieces
+from labkit.labs.choosing_precision.sensitivity import (
+    joint_kl,
+    kl_by_bits,
+    plant_channels,
+    sizes,
+    text_pieces,
+)
 from labkit.training import trained_gpt
 
 FINE, COARSE = (2, 3, 4, 5, 6, 7, 8), (2, 4, 8)
@@ -94,16 +100,15 @@ def test_what_has_no_answer_is_refused(search, cost, size, budget, says):
 
 
 def planted_gpt():
-    """Two channels moved by 2**5 from a norm into the next weight: the function stays the same."""
     gpt = trained_gpt()
-    places = ((gpt.blocks[0].feed_forward_norm, gpt.blocks[0].feed_forward[0], 3),)
-    places += ((gpt.blocks[1].attention_norm, gpt.blocks[1].qkv, 7),)
-    with torch.no_grad():
-        for norm, linear, channel in places:
-            norm.weight[channel] /= 32
-            norm.bias[channel] /= 32
-            linear.weight[:, channel] *= 32
+    plant_channels(gpt)
     return gpt
+
+
+def test_planted_channels_leave_the_function_as_it_was():
+    x = text_pieces(4)
+    with torch.no_grad():
+        assert torch.allclose(planted_gpt()(x), trained_gpt()(x), atol=1e-5)
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.1])
