@@ -1,4 +1,4 @@
-"""Checks of lab 12: one layer in a narrow format, bits for each layer, a policy loss, a selector."""
+"""Checks of lab 12: one layer, bits for each layer, a policy loss, a selector of formats."""
 
 from labkit.labs.choosing_precision.checks.allocate import check_allocate
 from labkit.labs.choosing_precision.checks.escalate import check_escalate

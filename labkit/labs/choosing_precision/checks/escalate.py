@@ -10,7 +10,10 @@ from labkit.labs.engine.reading import failure
 LAB = "12_choosing_precision"
 
 RAISED = "{name}: in window {window:d} your escalate raised {error}."
-CALLERS = "{name}: in window {window:d} your escalate changed the caller's state. Which call copies a dict?"
+CALLERS = (
+    "{name}: in window {window:d} your escalate changed the caller's state. "
+    "Which expression makes a new dict?"
+)
 OTHER = (
     "{name}: in window {window:d}, {what} is {got}; {want} is wanted. Before it the state was "
     "{before}, and the window was {kind}. {why}"

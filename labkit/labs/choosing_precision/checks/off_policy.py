@@ -1,6 +1,4 @@
-"""Check of lab 12: PPO's clipped loss with the truncated importance weight of trainer over engine."""
-
-import math
+"""Check of lab 12: PPO's clipped loss with the importance weight of trainer over engine."""
 
 import torch
 
