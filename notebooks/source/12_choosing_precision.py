@@ -309,20 +309,34 @@ checks.check_allocate(allocate)
 # </details>
 
 # %% [markdown]
+# *This is a good place to stop.*
+#
+# ## Sitting B: the whole model, rollouts, and the record
+#
+# *You are here:* **all matrices together** → rollouts → policy loss → the record. After a restart, run the cells of `memory` and `allocate` above again.
+
+# %%
+import math, torch
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
+from labkit.labs.choosing_precision.sensitivity import joint_kl, kl_by_bits, sizes, text_pieces
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.training import bits_per_character, trained_gpt
+
+# %% [markdown]
 # ### All matrices together
 #
 # The budget is 0.05 nats (0.07 bits) a character. The last column rounds all matrices at once.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import joint_kl
-
-share_out, budget = yours(allocate, ours.allocate), 0.05
+gpt, tokens = trained_gpt(), text_pieces(32, part="train")
+cost, size, budget = kl_by_bits(gpt, tokens), sizes(gpt), 0.05
+share_out = yours(allocate, ours.allocate)
 by_layer = share_out(cost, size, budget)
 print("bits a weight   sum of the single KLs   measured together")
 for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
-    mean_bits = sum(size[n] * bits[n] for n in bits) / sum(size.values())
-    alone = sum(cost[n][bits[n]] for n in bits)
-    print(f"{mean_bits:13.2f}{alone:24.3f}{joint_kl(gpt, tokens, bits):20.3f}")
+    mean_bits = memory(bits, size) / sum(size.values())
+    measured = joint_kl(gpt, tokens, bits)
+    print(f"{mean_bits:13.2f}{total(bits, cost):24.3f}{measured:20.3f}")
 
 # %% [markdown]
 # Your choice takes 4.6 bits a weight where one width for all needs 5. But measured together it costs more than the sum and misses the budget: an error in one layer changes what later layers read. The sum is an estimate. Measure all matrices together, and lower the budget of the search until they fit.
@@ -333,18 +347,6 @@ for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
 from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 
 SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
-
-# %% [markdown]
-# *This is a good place to stop.*
-#
-# ## Sitting B: rollouts, and the record
-#
-# *You are here:* **rollouts** → policy loss → pairs for a margin → rules → the record
-
-# %%
-import math, torch
-from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
-from labkit.labs.engine import claim, predict, whose, yours
 
 # %% [markdown]
 # ### Rollouts in another format than training
@@ -483,7 +485,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 #
 # ### FP16 for reinforcement learning
 #
-# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller. The effect on rewards is not measured here. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which cost speed.
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller. The effect on rewards is not measured here. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which made vLLM's published run 2.4 times slower.
 #
 # ### Changing the format during a run
 #
@@ -540,7 +542,7 @@ checks.check_escalate(escalate)
 # %% [markdown]
 # ### How many pairs a margin needs
 #
-# A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
+# *Optional.* A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
 
 # %%
 from labkit.labs.fp8_and_fp4.recorded import training_runs
@@ -555,12 +557,71 @@ for pairs in (2, 5, 10):
 #
 # ### Rules with their reasons
 #
-# `recommend` of this lab takes requirements and a device and decides training and serving apart. Each answer names its rule. A format without a measurement is not chosen, and needs that contradict each other are reported.
+# `recommend` in `decision` chooses training and serving formats apart, by rules over requirements and device, and names each rule. The *evidence* for a format is the verdict of paired runs beside FP32 (lab 06): equivalent, better, worse or inconclusive. The cell asks about 7 billion weights on an A100 with 16 GB and with 8 GB for them.
 
 # %%
+from labkit.devices import Description, device_of
+from labkit.labs.choosing_precision.decision import Requirements, recommend as decide
+
+a100 = device_of(Description(name="A100", kind="cuda", capability="8.0"))
+for gigabytes in (16, 8):
+    need = Requirements(
+        parameters=7_000_000_000,
+        serving_bytes=gigabytes * 1e9,
+        training_evidence={"bf16": "equivalent"},
+        serving_evidence={"int8": "inconclusive"},
+    )
+    decided = decide(need, a100)
+    print(f"{gigabytes} GB: train in {decided.training}, serve in {decided.serving}")
+    print("  " + "\n  ".join(decided.rules + decided.conflicts))
 
 # %% [markdown]
+# In 8 GB only INT8 and INT4 have room, but INT8's evidence is inconclusive and INT4 has none. The function names this conflict and chooses nothing. Somebody must measure more pairs, or allow more memory.
+#
 # ### The decision record
+#
+# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). A piece of evidence that does not carry its state is refused. The cell fills it in for the GPT: five recorded seeds of BF16 training, then
+# your bits of each matrix, found with 0.9 times the budget because the sum is too low. The differences are those of eight parts of a text.
+
+# %%
+from labkit.labs.choosing_precision.decision import Comparison, Evidence, EvidenceMissing, Record
+from labkit.labs.choosing_precision.recorded import gains, training_bits
+from labkit.labs.choosing_precision.sensitivity import round_weight
+from labkit.training.data import shakespeare_split
+
+small, margin = trained_gpt(), 0.1  # bits a character
+with torch.no_grad():
+    for name, bits in share_out(cost, size, 0.9 * budget).items():
+        weight = small.get_submodule(name).weight
+        weight.copy_(round_weight(weight, bits))
+
+
+def compared(text):
+    parts = [text[i : i + 10_000] for i in range(0, 80_000, 10_000)]
+    return Comparison(
+        differences=[bits_per_character(gpt, p) - bits_per_character(small, p) for p in parts],
+        margin=margin,
+    )
+
+
+in_bf16 = Comparison(differences=gains("bf16"), margin=0.02, control=gains("control"))
+train_text, test_text = shakespeare_split()
+record = Record(title="Formats of the course's GPT")
+for piece in (
+    Evidence(what="FP32 training, 300 steps", results=training_bits()["fp32"]),
+    Evidence(what="BF16", reasons=decided.rules[:1]),
+    Evidence(what="BF16 training", comparison=in_bf16),
+    Evidence(what="bits of each matrix, training text", comparison=compared(train_text)),
+    Evidence(what="bits of each matrix, test text", comparison=compared(test_text)),
+):
+    try:
+        record = record.advance(piece)
+    except EvidenceMissing as missing:
+        print(missing)
+print(record.describe())
+
+# %% [markdown]
+# Set `margin` to 0.05 and run the cell again: the record stops before *tuned*. Then lower the budget until it is validated again. Keep `record.to_json()` beside the code, and write below it what would reopen the decision: another device, other text, a smaller margin, an engine with other kernels.
 #
 # ### Say it
 #
