@@ -17,12 +17,7 @@
 # %%
 import math, torch
 from torch.func import functional_call
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.formats import BF16, FP16, quantize
 
@@ -71,15 +66,13 @@ for description in fleet:
 # It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
 # 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. If p were the truth, the loss would rise by this much. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
 #
-# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters.
+# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters of the training text.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import analyse
+from labkit.labs.choosing_precision.sensitivity import analyse, text_pieces
 from labkit.training import trained_gpt
-from labkit.training.data import characters, shakespeare, shakespeare_split
 
-gpt, (text, test) = trained_gpt(), shakespeare_split()
-tokens = characters(shakespeare()).encode(text[:2048]).view(32, 64)
+gpt, tokens = trained_gpt(), text_pieces(32, part="train")  # 32 pieces of 64 characters
 
 
 # %% predict="kl-of-eight"
@@ -237,7 +230,9 @@ def spread():
 # The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.
 
 # %% tags=["nbval-ignore-output"]
-figures.sensitivity_picture(gpt, cost, bits=4)
+from labkit.labs.choosing_precision.figures import sensitivity_picture
+
+sensitivity_picture(gpt, cost, bits=4)
 
 # %% [markdown]
 # ### Bits for each layer
@@ -348,12 +343,7 @@ SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
 
 # %%
 import math, torch
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 
 # %% [markdown]
@@ -489,7 +479,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves 2 %.
+# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves between 1 and 2 %.
 #
 # ### FP16 for reinforcement learning
 #
