@@ -251,7 +251,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # - **How small:** never more memory than the best uniform choice, the fewest bits that all layers can share within the budget. No case takes more than 1.6 times
 #   the smallest possible memory, and the mean of these ratios is at most 1.03.
 # - **The greedy search above does it**, if a step that adds no KL comes first, and if it goes on with other steps when the best one does not fit.
-# - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.025. Uniform needs 8
+# - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.02. Uniform needs 8
 #   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
 #
 # `total(bits, cost)` is the sum of the costs, `memory(bits, size)` the bits of memory, and `uniform(cost, budget)` the best uniform choice.
@@ -288,7 +288,7 @@ checks.check_allocate(allocate)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# In the example, what does each step save, what does it add, and which steps fit into 0.025? Which step has the largest quotient?
+# In the example, what does each step save, what does it add, and which steps fit into 0.02? Which step has the largest quotient?
 # </details>
 # <details><summary>Hint 2</summary>
 #
