@@ -185,9 +185,9 @@ checks.check_one_layer(one_layer)
 
 # %% [markdown]
 # The cell makes the values of the first attention 2¹⁸ (262,144) times larger and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
-# FP32 gives the same bits as before. Compare the first layer in both models.
+# FP32 gives the same bits as before. Compare the two models.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 cast_one = yours(one_layer, ours.one_layer)
 planted = trained_gpt()
 with torch.no_grad():
@@ -195,11 +195,10 @@ with torch.no_grad():
     planted.blocks[0].qkv.bias[128:] *= 2.0**18
     planted.blocks[0].attention_out.weight /= 2.0**18
 claim("in FP32 both models give the same bits", torch.equal(gpt(tokens), planted(tokens)))
-print("model     layer                      FP16 KL   overflow    BF16 KL   overflow")
+print("first attention   FP16 KL   overflow    BF16 KL   overflow")
 for label, model in (("as it was", gpt), ("planted", planted)):
-    for name in ("blocks.0.qkv", "blocks.0.attention_out"):
-        found = [cast_one(model, name, fmt, tokens) for fmt in (FP16, BF16)]
-        print(f"{label:10}{name:24}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
+    found = [cast_one(model, "blocks.0.qkv", fmt, tokens) for fmt in (FP16, BF16)]
+    print(f"{label:15}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
 
 # %% [markdown]
 # BF16 has FP32's exponents, so its KL is the same. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting weights alone would not have shown it.
@@ -479,7 +478,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves between 1 and 2 %.
+# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %.
 #
 # ### FP16 for reinforcement learning
 #
@@ -538,6 +537,35 @@ checks.check_escalate(escalate)
 # </details>
 
 # %% [markdown]
+# The cell counts the moves in 1,000 windows if FP16 never works and BF16 always does.
+
+# %%
+escalating = yours(escalate, ours.escalate)
+
+
+def moves(rule):
+    state, count = START, 0
+    for _ in range(1000):
+        after = rule(state, unstable=state["level"] == 0)
+        count += after["level"] != state["level"]
+        state = after
+    return count
+
+
+def at_once(state, unstable):
+    return state | {"level": state["level"] + (1 if unstable else -1)}
+
+
+def without_trials(state, unstable):
+    return escalating(state | {"trial": False}, unstable)
+
+
+for rule in (at_once, without_trials, escalating):
+    print(f"{rule.__name__:16}{moves(rule):5}")
+
+# %% [markdown]
+# Hysteresis alone tries FP16 45 times in vain; with growing waits it is five times. `adjust` of `selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
+#
 # ### How many pairs a margin needs
 #
 # *Optional.* A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
