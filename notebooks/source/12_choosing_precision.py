@@ -1,0 +1,502 @@
+# %% [markdown]
+# # 12. Choosing precision: a decision record
+#
+# You choose the formats of one model for training, serving and rollouts, measure the evidence for each choice, and leave a record that others can check.
+#
+# *any laptop · needs: lab 06; lab 09 helps*
+#
+# After this lab you can:
+#
+# - measure what a format costs in one layer, give each layer its number of bits, and correct a policy loss for rollouts in another format;
+# - say which rule and which measurement each choice of a format rests on, and what would change it.
+#
+# ## Sitting A: evidence for each layer
+#
+# *You are here:* **rules of the hardware** → KL → one layer → bits for each layer → *stop*
+
+# %%
+import math, torch
+from torch.func import functional_call
+from labkit.labs.choosing_precision import (
+    checks,
+    figures,
+    predictions as guesses,
+    solutions as ours,
+)
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.formats import BF16, FP16, quantize
+
+# %% [markdown]
+# First, a few questions from earlier labs.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.interview import warm_up
+
+warm_up("12_choosing_precision")
+
+# %% [markdown]
+# ### Rules that look at the hardware
+#
+# You are asked in which formats a model is to be trained and served. A common rule looks at the size of the model alone: FP16 above 1 GB.
+# The cell applies this rule to a model of 1.2 GB, and beside it `recommend`, which reads what the device accelerates (lab 06).
+
+# %%
+from labkit.devices import Description, device_of, recommend
+
+
+def by_size(gigabytes):
+    return "fp16" if gigabytes > 1 else "fp32"
+
+
+fleet = [Description(name="a CPU with AVX2", kind="cpu", features=frozenset({"avx2"}))]
+for name, capability in {"GTX 1080": "6.1", "Tesla T4": "7.5", "A100": "8.0"}.items():
+    fleet.append(Description(name=name, kind="cuda", capability=capability))
+print("device            by size   by hardware")
+for description in fleet:
+    recipe = recommend(device_of(description))
+    scaler = "with a loss scaler" if recipe.scaler else ""
+    print(f"{description.name:18}{by_size(1.2):10}{recipe.dtype} {scaler}")
+
+# %% [markdown]
+# The size rule asks for FP16 where nothing accelerates 16 bits (GTX 1080, CPU), and where BF16 is accelerated and needs no loss scaler (A100).
+# The hardware leaves one or two formats. Whether the *model* tolerates them must be measured. At the end of the lab, a **decision record** states each choice, the measurement behind it, and what would change it.
+#
+# ### KL divergence: what a cast changes in the answers
+#
+# A loss measures small changes badly: rounding errors have both signs, so a cast can even lower it by chance. Compare all probabilities instead.
+# With p from the FP32 model and q from the cast model, their **KL divergence**, averaged over all positions of a text, is
+#
+# KL(p || q) = Σ p × ln(p / q).
+#
+# It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
+# 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. If p were the truth, the loss would rise by this much. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
+#
+# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters.
+
+# %%
+from labkit.labs.choosing_precision.sensitivity import analyse
+from labkit.training import trained_gpt
+from labkit.training.data import characters, shakespeare, shakespeare_split
+
+gpt, (text, test) = trained_gpt(), shakespeare_split()
+tokens = characters(shakespeare()).encode(text[:2048]).view(32, 64)
+
+
+# %% predict="kl-of-eight"
+@predict(guesses.kl_of_eight)
+def kl_ratio():
+    rows = analyse(gpt, [tokens], formats=(FP16, BF16)).rows
+    fp16, bf16 = (sum(row.kl for row in rows if row.format == fmt) for fmt in ("fp16", "bf16"))
+    return 2 ** round(math.log2(bf16 / fp16))
+
+
+# %% [markdown]
+# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, all BF16 layers together cost only about 0.0001 nats. For 16 bits the question is seldom how coarse a format is, but whether values *overflow or underflow*.
+
+# %% [markdown]
+# ### One layer in another format
+#
+# To find the layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, the model, and `layer.float()`. The last call
+# restores the dtype but not the 13 lost mantissa bits, so it damages the model that it measures. These tools leave the model as it is:
+#
+# - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
+# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` first; a tuple that it returns replaces the inputs. After `layer.register_forward_hook(hook)`, what `hook(layer, inputs, output)` returns replaces the output. Both return a handle with a `remove()`.
+# - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf.
+#
+# Measure in eval mode, or dropout changes the answers at random.
+
+# %% [markdown]
+# ### Exercise: one layer at a time
+#
+# *16 minutes, about 14 lines.* Write `one_layer`, which casts one layer of a model and measures the KL.
+
+
+# %% exercise="one-layer"
+def one_layer(model, name, fmt, x):
+    """Mean KL(FP32 || cast) in nats, and the largest share of values that overflow."""
+    ### BEGIN SOLUTION
+    layer, training, shares = model.get_submodule(name), model.training, []
+
+    def cast(t):
+        low = quantize(t.detach(), fmt)
+        shares.append((~low.isfinite()).double().mean().item())
+        return low
+
+    hooks = []
+    try:
+        model.eval()
+        with torch.no_grad():
+            reference = model(x).double().log_softmax(-1)
+            hooks = [
+                layer.register_forward_pre_hook(lambda _, inputs: (cast(inputs[0]),)),
+                layer.register_forward_hook(lambda _, inputs, output: cast(output)),
+            ]
+            weights = {f"{name}.{key}": cast(p) for key, p in layer.named_parameters()}
+            low = functional_call(model, weights, (x,)).double().log_softmax(-1)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+    return (reference.exp() * (reference - low)).sum(-1).mean().item(), max(shares)
+    ### END SOLUTION
+
+
+# %% check="one-layer" points=3
+checks.check_one_layer(one_layer)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Where?
+# </details>
+
+# %% [markdown]
+# The cell makes the values of the first attention 2¹⁸ (262,144) times larger and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
+# FP32 gives the same bits as before. Compare the first layer in both models.
+
+# %%
+cast_one = yours(one_layer, ours.one_layer)
+planted = trained_gpt()
+with torch.no_grad():
+    planted.blocks[0].qkv.weight[128:] *= 2.0**18
+    planted.blocks[0].qkv.bias[128:] *= 2.0**18
+    planted.blocks[0].attention_out.weight /= 2.0**18
+claim("in FP32 both models give the same bits", torch.equal(gpt(tokens), planted(tokens)))
+print("model     layer                      FP16 KL   overflow    BF16 KL   overflow")
+for label, model in (("as it was", gpt), ("planted", planted)):
+    for name in ("blocks.0.qkv", "blocks.0.attention_out"):
+        found = [cast_one(model, name, fmt, tokens) for fmt in (FP16, BF16)]
+        print(f"{label:10}{name:24}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
+
+# %% [markdown]
+# BF16 has FP32's exponents, so its KL is the same. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting weights alone would not have shown it.
+#
+# ### Equal errors of the weights, unequal harm
+#
+# Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits
+# all eleven matrices of the GPT have about the same rounding error, 10 to 14 % of the norm of the weights. The next cell measures the KL of each matrix alone.
+
+# %%
+from labkit.labs.choosing_precision.sensitivity import kl_by_bits, sizes
+
+cost = kl_by_bits(gpt, tokens)  # {matrix: {bits: KL}}
+size = sizes(gpt)  # {matrix: number of weights}
+
+
+# %% predict="same-weight-error"
+@predict(guesses.same_weight_error)
+def spread():
+    at_four = [kl[4] for kl in cost.values()]
+    ratio = max(at_four) / min(at_four)
+    return "about 1" if ratio < 1.7 else "about 3" if ratio < 5 else "more than 10"
+
+
+# %% [markdown]
+# The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.
+
+# %% tags=["nbval-ignore-output"]
+figures.sensitivity_picture(gpt, cost, bits=4)
+
+# %% [markdown]
+# ### Bits for each layer
+#
+# Choose the bits of each matrix so that the memory is small and the sum of the single KLs stays within a **budget**. Six widths for eleven matrices give 6¹¹ (363 million) choices. A **greedy** search starts with the widest choice for each matrix and repeats one step: of all narrowings of one matrix that
+# still fit the budget, take the one that saves the most bits of memory for each nat. A step may skip widths, for example from 8 to 4.
+#
+# Greedy has no guarantee, and can even end above the best **uniform** choice, one width for all. So return the smaller of the two. Exact searches exist: HAWQ-V3 solves an integer linear program.
+
+# %% [markdown]
+# ### Exercise: bits under a budget
+#
+# *14 minutes, about 10 lines.* Write `allocate`, which gives each layer a number of bits.
+
+
+# %% exercise="allocate"
+def allocate(cost, size, budget):
+    """Bits for each layer: small, with a sum of costs of at most the budget."""
+    ### BEGIN SOLUTION
+    bits = {layer: max(costs) for layer, costs in cost.items()}
+    while True:
+        left = budget - sum(cost[layer][b] for layer, b in bits.items())
+        offers = []
+        for layer, now in bits.items():
+            for b in cost[layer]:
+                more = cost[layer][b] - cost[layer][now]
+                if b < now and more <= left:
+                    offers.append((size[layer] * (now - b) / max(more, 1e-300), layer, b))
+        if not offers:
+            break
+        _, layer, b = max(offers)
+        bits[layer] = b
+    for b in sorted(next(iter(cost.values()))):
+        same = dict.fromkeys(cost, b)
+        if sum(cost[layer][b] for layer in cost) <= budget:
+            return min(bits, same, key=lambda found: sum(size[n] * found[n] for n in size))
+    return bits
+    ### END SOLUTION
+
+
+# %% check="allocate" points=3
+checks.check_allocate(allocate)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Where?
+# </details>
+
+# %% [markdown]
+# ### All matrices together
+#
+# The budget is 0.05 nats (0.07 bits) a character. The last column rounds all matrices at once.
+
+# %%
+from labkit.labs.choosing_precision.sensitivity import joint_kl
+
+share_out, budget = yours(allocate, ours.allocate), 0.05
+by_layer = share_out(cost, size, budget)
+print("bits a weight   sum of the single KLs   measured together")
+for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
+    mean_bits = sum(size[n] * bits[n] for n in bits) / sum(size.values())
+    alone = sum(cost[n][bits[n]] for n in bits)
+    print(f"{mean_bits:13.2f}{alone:24.3f}{joint_kl(gpt, tokens, bits):20.3f}")
+
+# %% [markdown]
+# Your choice takes 4.6 bits a weight where one width for all needs 5. But measured together it costs more than the sum and misses the budget: an error in one layer changes what later layers read. The sum is an estimate. Measure all matrices together, and lower the budget of the search until they fit.
+#
+# In the widget, change the bits of each matrix and watch the memory and the measured KL. Meet the *measured* budget with less memory than five bits for all.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
+
+SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
+
+# %% [markdown]
+# *This is a good place to stop.*
+#
+# ## Sitting B: rollouts, and the record
+#
+# *You are here:* **rollouts** → policy loss → pairs for a margin → rules → the record
+
+# %%
+import math, torch
+from labkit.labs.choosing_precision import (
+    checks,
+    figures,
+    predictions as guesses,
+    solutions as ours,
+)
+from labkit.labs.engine import claim, predict, whose, yours
+
+# %% [markdown]
+# ### Rollouts in another format than training
+#
+# In reinforcement learning (RL) of a language model, an inference engine samples texts, the **rollouts**, and a trainer makes the tokens of the better texts more probable. Sampling takes most of the time, so the engine has other kernels and often
+# a narrower format. With the same weights, engine and trainer then give a token different probabilities. The trainer computes as if its own **policy**, its probabilities of the next token, had drawn the tokens. In truth the engine's policy drew them: training is **off-policy**.
+#
+# The measure is the **log ratio** of each token, ln p_trainer − ln p_engine. In the cell an engine that stores the GPT in 16 bits continues 128 texts by 24 characters. A trainer scores them under autocast in the same format. Both emulate a GPU.
+
+# %%
+from labkit.labs.choosing_precision.rollouts import mismatch
+
+print("engine and trainer   mean |log ratio|   tokens that differ by more than 10 %")
+for fmt in ("fp16", "bf16"):
+    found = mismatch(fmt, seed=0)
+    print(f"{fmt:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
+
+# %% [markdown]
+# The two sides differ although both use one format: the engine also stores norms and sums in 16 bits, and autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
+#
+# The next engine casts weights and inputs of linear layers to E4M3, which has four bits fewer than BF16; its trainer uses BF16.
+
+
+# %% predict="fp8-tokens"
+@predict(guesses.fp8_tokens)
+def differing():
+    share = mismatch("e4m3", seed=0).outside
+    return "less than 2 %" if share < 0.02 else "10 to 50 %" if share < 0.5 else "more than 90 %"
+
+
+# %% [markdown]
+# About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens.
+
+# %% [markdown]
+# Five recorded seeds of each engine:
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.choosing_precision.recorded import mismatch_table
+
+mismatch_table()
+
+# %% [markdown]
+# Teams monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
+#
+# ### Importance weights
+#
+# PPO, a common RL method, knows two policies of the trainer: *old*, when the rollouts were drawn, and *new*, in training. Each token has an **advantage** A, positive if its text did better than expected. With ratio = p_new / p_old, PPO maximizes
+#
+# min(ratio × A, clip(ratio, 0.8, 1.2) × A).
+#
+# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
+#
+# This is the *decoupled* form; TRL and verl offer it. Other presets put the one ratio p_new / p_engine into PPO's formula. That is a valid estimator too, but there the mismatch uses up part of the clip range before any update. The exercise asks for the decoupled form.
+
+# %% [markdown]
+# ### Exercise: a policy loss for rollouts of another engine
+#
+# *12 minutes, about 6 lines.* Write `policy_loss`, PPO's clipped loss times the truncated importance weight of trainer over engine (decoupled form, three policies).
+
+
+# %% exercise="off-policy"
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    """The mean over the tokens of the mask, a scalar with a gradient for `new`."""
+    ### BEGIN SOLUTION
+    ratio = (new - old).exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    surrogate = torch.minimum(ratio * advantage, clipped * advantage)
+    weight = (old - rollout).exp().clamp(max=cap).detach()
+    return -(weight * surrogate)[mask.bool()].sum() / mask.sum()
+    ### END SOLUTION
+
+
+# %% check="off-policy" points=3
+checks.check_off_policy(policy_loss)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Where?
+# </details>
+
+# %% [markdown]
+# Does the weight repair the gradient? At each position the cell counts all 68 characters, each as often as the engine would draw it, so no luck is involved. It compares the gradient with that of the trainer's own draws.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.choosing_precision.rollouts import policies
+
+weighted = yours(policy_loss, ours.policy_loss)
+
+
+def gradient(drawn_by, trainer, engine, cap=2.0):
+    """Of the expected loss over characters of one policy, for the trainer's logits."""
+    logits = trainer.clone().requires_grad_()
+    reward = torch.randn(68, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    advantage = reward - (trainer.exp() @ reward)[:, None]
+    counted = drawn_by.exp() * advantage  # each character as often as it is drawn
+    new = logits.log_softmax(-1)
+    weighted(new, trainer, engine, counted, torch.ones_like(new), cap=cap).backward()
+    return logits.grad
+
+
+print(f"error of the gradient with {whose(weighted)} loss")
+print("engine   no weight   w at most 2   w not truncated")
+for fmt in ("bf16", "e4m3", "e5m2"):
+    trainer, engine = policies(fmt)
+    wanted = gradient(trainer, trainer, trainer)
+    errors = []
+    for score, cap in ((trainer, 2.0), (engine, 2.0), (engine, math.inf)):
+        wrong = gradient(engine, trainer, score, cap) - wanted
+        errors.append((wrong.norm() / wanted.norm()).item())
+    print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
+
+# %% [markdown]
+# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves 2 %.
+#
+# ### FP16 for reinforcement learning
+#
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller. The effect on rewards is not measured here. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which cost speed.
+#
+# ### Changing the format during a run
+#
+# *Optional.* Some training services change the format during a run: from FP16 to BF16 to FP32 when the loss stops being finite, and back when the run is stable. They judge windows of, say, 100 steps. A rule that moves up after every unstable window and down after every stable one never settles: if FP16 never
+# works for this model, it moves in each window.
+#
+# Two rules help. **Hysteresis** asks for several windows in a row before a move: 2 unstable ones to go up, 20 stable ones to go down. But if FP16 never works, even this rule tries it again every 20 windows. So a move down is a **trial**, and if it fails, the wait doubles: 40 stable windows, then 80.
+
+# %%
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class State:
+    """Levels: 0 is FP16, 1 is BF16, 2 is FP32; bad and good count windows in a row."""
+
+    level: int = 0
+    bad: int = 0
+    good: int = 0
+    wait: int = 20
+    trial: bool = False
+
+
+# %% [markdown]
+# ### Exercise: escalate and come back
+#
+# *12 minutes, optional, about 8 lines.* Write `escalate`, the next state after one window.
+
+
+# %% exercise="escalate"
+def escalate(state, unstable, up=2):
+    """The state after one more window that was unstable or stable."""
+    ### BEGIN SOLUTION
+    bad = state.bad + 1 if unstable else 0
+    good = 0 if unstable else state.good + 1
+    if bad >= up and state.level < 2:
+        return State(state.level + 1, wait=2 * state.wait if state.trial else state.wait)
+    if good >= state.wait and state.level > 0:
+        return State(state.level - 1, wait=state.wait, trial=True)
+    return replace(state, bad=bad, good=good, trial=state.trial and good < state.wait)
+    ### END SOLUTION
+
+
+# %% check="escalate" points=0
+checks.check_escalate(escalate)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Where?
+# </details>
+
+# %% [markdown]
+# ### How many pairs a margin needs
+#
+# A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
+
+# %%
+from labkit.labs.fp8_and_fp4.recorded import training_runs
+from labkit.measuring import verdict
+
+better = [-gap for gap in training_runs()["e4m3_tensorwise"].gaps]
+for pairs in (2, 5, 10):
+    print(verdict(better[:pairs], margin=0.02).describe())
+
+# %% [markdown]
+# Two pairs agreed by luck. Five show the real spread, s = 0.015, and decide nothing; ten do. The interval reaches t × s / √n to each side, 0.019 for 5 pairs (t = 2.78) and 0.011 for 10 (t = 2.26). So fix the number of pairs before you look: adding pairs until the verdict pleases makes the 95 % untrue.
+#
+# ### Rules with their reasons
+#
+# `recommend` of this lab takes requirements and a device and decides training and serving apart. Each answer names its rule. A format without a measurement is not chosen, and needs that contradict each other are reported.
+
+# %%
+
+# %% [markdown]
+# ### The decision record
+#
+# ### Say it
+#
+# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.interview import say_it
+
+say_it("12_choosing_precision")
+
+# %% tags=["nbval-ignore-output"]
+from labkit.course.progress_panel import progress_panel
+
+progress_panel()
+
+# %% [markdown]
+# **Sources.** Qi et al., arXiv:2510.26788 (FP16 for RL). Yao et al., *Your efficient RL framework secretly brings you off-policy RL training*, 2025. Hilton et al., arXiv:2110.00641 (three policies). Schulman et al., arXiv:1707.06347 (PPO); *Approximating KL divergence*, 2020. vLLM and TorchTitan, *Bitwise consistent on-policy reinforcement learning*, 2025. Yao et al., *HAWQ-V3*, arXiv:2011.10680. Nygard, *Documenting architecture decisions*, 2011.
+#
+# **Next.** [Lab 16: the interview](16_interview.ipynb).
