@@ -6,8 +6,9 @@ Training: SmallGPT(68, 64) from five seeds, 300 steps of AdamW at 2e-3 on batche
 characters, in each precision from the same weights on the same batches; the control is FP32 from
 weights that were rounded once to BF16. Bits a character on the last 10 % of the text. Rollouts: 128
 prompts of 8 characters of that text and 24 more that the trained GPT draws, five seeds; the bias of
-the policy gradient on 32 pieces of 64 characters. Bits: KL of each matrix and of all of them, on 16 pieces of that text, five seeds of the pieces, for the trained
-GPT and for one with two channels planted.
+the policy gradient on 32 pieces of 64 characters. Bits: KL of each matrix and of all of them, on 16
+pieces of that text, five seeds of the pieces, for the trained GPT and for one with two channels
+planted.
 
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """

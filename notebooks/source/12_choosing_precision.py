@@ -17,12 +17,7 @@
 # %%
 import math, torch
 from torch.func import functional_call
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 from labkit.formats import BF16, FP16, quantize
 
@@ -71,15 +66,13 @@ for description in fleet:
 # It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
 # 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. If p were the truth, the loss would rise by this much. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
 #
-# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters.
+# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters of the training text.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import analyse
+from labkit.labs.choosing_precision.sensitivity import analyse, text_pieces
 from labkit.training import trained_gpt
-from labkit.training.data import characters, shakespeare, shakespeare_split
 
-gpt, (text, test) = trained_gpt(), shakespeare_split()
-tokens = characters(shakespeare()).encode(text[:2048]).view(32, 64)
+gpt, tokens = trained_gpt(), text_pieces(32, part="train")  # 32 pieces of 64 characters
 
 
 # %% predict="kl-of-eight"
@@ -108,36 +101,62 @@ def kl_ratio():
 # %% [markdown]
 # ### Exercise: one layer at a time
 #
-# *16 minutes, about 14 lines.* Write `one_layer`, which casts one layer of a model and measures the KL.
+# *16 minutes, about 14 lines.* Write `one_layer`, which keeps one layer of a model in a narrow format and measures the KL.
+#
+# - **Input:** a `model`; the `name` of one of its layers, such as `"blocks.0.qkv"`; a format `fmt`; a batch `x`. The layer takes one float tensor and
+#   returns one. `model(x)` is logits (..., classes).
+# - **Two runs in eval mode**, also if the model is in train mode. The exact run changes nothing. The narrow run rounds four tensors with
+#   `quantize(tensor, fmt)`: the layer's weight, its bias, its input and its output.
+# - **Output:** `(kl, overflow)`, two floats. `kl` is the mean over all rows of logits of KL(exact ‖ narrow) = Σ p_exact · (log p_exact − log p_narrow), in
+#   nats. Take the softmax in float64, because kl can be 1e-9. `overflow` is the share of inf and NaN in the layer's rounded output.
+# - **Example:** one `nn.Linear(1, 2)` with weight [[1.1], [0]] and bias 0, x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
+#   become (3.5, 0): kl is 2.2e-4, overflow 0.
+# - **Edge cases:** if logits become NaN, so does `kl`. The model may raise an exception, for instance when it meets inf; it must reach the caller.
+# - **Afterwards the model is as it was**, after an exception too: the same weights bit for bit, each module's `training` flag, no hooks.
+#
+# `evaluating`, below, sets eval mode and puts each module's mode back.
+
+# %%
+from contextlib import contextmanager
+
+
+@contextmanager
+def evaluating(model):
+    """Eval mode and no gradients inside; afterwards each module's mode is what it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 # %% exercise="one-layer"
 def one_layer(model, name, fmt, x):
-    """Mean KL(FP32 || cast) in nats, and the largest share of values that overflow."""
+    """Mean KL(exact || narrow) in nats, and the share of the layer's output that overflows."""
     ### BEGIN SOLUTION
-    layer, training, shares = model.get_submodule(name), model.training, []
+    layer, outputs = model.get_submodule(name), []
 
-    def cast(t):
-        low = quantize(t.detach(), fmt)
-        shares.append((~low.isfinite()).double().mean().item())
-        return low
+    def round_output(module, inputs, output):
+        outputs.append(quantize(output, fmt))
+        return outputs[-1]
 
-    hooks = []
-    try:
-        model.eval()
-        with torch.no_grad():
-            reference = model(x).double().log_softmax(-1)
-            hooks = [
-                layer.register_forward_pre_hook(lambda _, inputs: (cast(inputs[0]),)),
-                layer.register_forward_hook(lambda _, inputs, output: cast(output)),
-            ]
-            weights = {f"{name}.{key}": cast(p) for key, p in layer.named_parameters()}
-            low = functional_call(model, weights, (x,)).double().log_softmax(-1)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
-    return (reference.exp() * (reference - low)).sum(-1).mean().item(), max(shares)
+    with evaluating(model):
+        exact = model(x).double().log_softmax(-1)
+        weights = {f"{name}.{key}": quantize(p, fmt) for key, p in layer.named_parameters()}
+        hooks = [
+            layer.register_forward_pre_hook(lambda module, inputs: quantize(inputs[0], fmt)),
+            layer.register_forward_hook(round_output),
+        ]
+        try:
+            narrow = functional_call(model, weights, (x,)).double().log_softmax(-1)
+        finally:
+            for hook in hooks:
+                hook.remove()
+    kl = (exact.exp() * (exact - narrow)).sum(-1).mean().item()
+    return kl, (~outputs[0].isfinite()).double().mean().item()
     ### END SOLUTION
 
 
@@ -147,7 +166,23 @@ checks.check_one_layer(one_layer)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Where?
+# Which of the four tensors does the caller of the layer never see? A forward pre-hook returns a new input for the layer, and a forward hook returns a new output.
+# Which of your two runs must find no hook on the model?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Do it by hand for the example: 1.1 becomes 1, 3.3 becomes 3.5, their product is a value of E5M2. Then p = softmax(3.63, 0) weighs the differences of the logarithms.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     with evaluating(model):
+#         exact = ...                      # before any hook
+#         weights = {f"{name}.{key}": ... for key, p in layer.named_parameters()}
+#         hooks = [layer.register_forward_pre_hook(...), layer.register_forward_hook(...)]
+#         try:
+#             narrow = functional_call(model, weights, (x,)).double().log_softmax(-1)
+#         finally:
+#             ...                          # runs after an exception, too
 # </details>
 
 # %% [markdown]
@@ -195,7 +230,9 @@ def spread():
 # The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.
 
 # %% tags=["nbval-ignore-output"]
-figures.sensitivity_picture(gpt, cost, bits=4)
+from labkit.labs.choosing_precision.figures import sensitivity_picture
+
+sensitivity_picture(gpt, cost, bits=4)
 
 # %% [markdown]
 # ### Bits for each layer
@@ -208,31 +245,42 @@ figures.sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Exercise: bits under a budget
 #
-# *14 minutes, about 10 lines.* Write `allocate`, which gives each layer a number of bits.
+# *14 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
+#
+# - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits, for each number of bits on the menu; `size[layer]`, its number of weights; `budget`,
+#   a KL. All layers have the same menu. Fewer bits never cost less, and two numbers of bits may cost the same. All layers at the most bits are within the budget.
+# - **Output:** a dict `{layer: bits}`. The sum of the costs is at most the budget, and may be equal to it.
+# - **How small:** never more memory than the best uniform choice, the fewest bits that all layers can share within the budget. No case takes more than 1.6 times
+#   the smallest possible memory, and the mean of these ratios is at most 1.03.
+# - **The greedy search above does it**, if a step that adds no KL comes first, and if it goes on with other steps when the best one does not fit.
+# - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.025. Uniform needs 8
+#   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
+#
+# `total(bits, cost)` is the sum of the costs, `memory(bits, size)` the bits of memory, and `uniform(cost, budget)` the best uniform choice.
+
+# %%
+from labkit.labs.choosing_precision.allocation import memory, total, uniform
 
 
 # %% exercise="allocate"
 def allocate(cost, size, budget):
-    """Bits for each layer: small, with a sum of costs of at most the budget."""
+    """Bits for each layer: little memory, with a sum of costs within the budget."""
     ### BEGIN SOLUTION
-    bits = {layer: max(costs) for layer, costs in cost.items()}
+    bits = {layer: max(menu) for layer, menu in cost.items()}
     while True:
-        left = budget - sum(cost[layer][b] for layer, b in bits.items())
-        offers = []
+        left = budget - total(bits, cost)
+        steps = []
         for layer, now in bits.items():
-            for b in cost[layer]:
-                more = cost[layer][b] - cost[layer][now]
-                if b < now and more <= left:
-                    offers.append((size[layer] * (now - b) / max(more, 1e-300), layer, b))
-        if not offers:
+            for fewer in cost[layer]:
+                added = cost[layer][fewer] - cost[layer][now]
+                if fewer < now and added <= left:
+                    saved = size[layer] * (now - fewer)
+                    steps.append((saved / max(added, 1e-300), layer, fewer))
+        if not steps:
             break
-        _, layer, b = max(offers)
-        bits[layer] = b
-    for b in sorted(next(iter(cost.values()))):
-        same = dict.fromkeys(cost, b)
-        if sum(cost[layer][b] for layer in cost) <= budget:
-            return min(bits, same, key=lambda found: sum(size[n] * found[n] for n in size))
-    return bits
+        _, layer, fewer = max(steps)
+        bits[layer] = fewer
+    return min(bits, uniform(cost, budget), key=lambda choice: memory(choice, size))
     ### END SOLUTION
 
 
@@ -242,7 +290,22 @@ checks.check_allocate(allocate)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Where?
+# In the example, what does each step save, what does it add, and which steps fit into 0.025? Which step has the largest quotient?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# A step that does not fit ends nothing: a step of another layer may still fit. A step that adds no KL would divide by 0.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     while True:
+#         left = budget - total(bits, cost)
+#         steps = [(saved / added, layer, fewer), ...]   # those with added <= left
+#         if not steps:
+#             break
+#         _, layer, fewer = max(steps)
+#         bits[layer] = fewer
+#     return ...                                         # bits or uniform(cost, budget)
 # </details>
 
 # %% [markdown]
@@ -280,12 +343,7 @@ SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
 
 # %%
 import math, torch
-from labkit.labs.choosing_precision import (
-    checks,
-    figures,
-    predictions as guesses,
-    solutions as ours,
-)
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
 from labkit.labs.engine import claim, predict, whose, yours
 
 # %% [markdown]
@@ -344,18 +402,28 @@ mismatch_table()
 # %% [markdown]
 # ### Exercise: a policy loss for rollouts of another engine
 #
-# *12 minutes, about 6 lines.* Write `policy_loss`, PPO's clipped loss times the truncated importance weight of trainer over engine (decoupled form, three policies).
+# *12 minutes, about 7 lines.* Write `policy_loss`, PPO's clipped loss with the truncated importance weight, in the decoupled form.
+#
+# - **Input:** `new`, `old` and `rollout`, the log-probabilities of the drawn tokens under p_new, p_old and p_engine; `advantage`; `mask`, 1 for a token that counts and 0 for
+#   padding. All are float32 (N, T). Padding holds finite numbers that mean nothing.
+# - **PPO's part:** ratio = exp(new − old); the smaller of ratio · advantage and ratio clipped to [1 − clip, 1 + clip] · advantage.
+# - **The importance weight** exp(old − rollout) of trainer over engine, at most `cap`, multiplies it.
+# - **Output:** a scalar tensor: minus the sum over all tokens that count, divided by their number. Its gradient goes to `new` alone: `old` and
+#   `rollout` are constants. In the first update after a rollout, a trainer may pass one tensor as `new` and as `old`.
+# - **Example:** one token, new = old = −1, rollout = −1.5, advantage 2: the ratio is 1, the weight e^0.5 = 1.6487, the loss −3.2974. With new = −0.5 the ratio of 1.6487 is
+#   clipped to 1.2, and the loss is −3.9569 with gradient 0.
 
 
 # %% exercise="off-policy"
 def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
-    """The mean over the tokens of the mask, a scalar with a gradient for `new`."""
+    """PPO's clipped loss times the truncated weight of trainer over engine; a scalar."""
     ### BEGIN SOLUTION
+    old, rollout = old.detach(), rollout.detach()
     ratio = (new - old).exp()
     clipped = ratio.clamp(1 - clip, 1 + clip)
     surrogate = torch.minimum(ratio * advantage, clipped * advantage)
-    weight = (old - rollout).exp().clamp(max=cap).detach()
-    return -(weight * surrogate)[mask.bool()].sum() / mask.sum()
+    weight = (old - rollout).exp().clamp(max=cap)
+    return -(weight * surrogate * mask).sum() / mask.sum()
     ### END SOLUTION
 
 
@@ -365,7 +433,18 @@ checks.check_off_policy(policy_loss)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Where?
+# There are three policies and two quotients of probabilities. Which quotient changes while the trainer makes its updates? Which one corrects who drew the tokens?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# If `new` and `old` are one tensor, exp(new − old) is 1 and its gradient 0, unless `old` is a constant. Which method of a tensor makes it one?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     ratio = (new - old.detach()).exp()
+#     surrogate = torch.minimum(..., ...)
+#     weight = (...).exp().clamp(max=cap)
+#     return -(weight * surrogate * mask).sum() / ...
 # </details>
 
 # %% [markdown]
@@ -400,7 +479,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves 2 %.
+# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves between 1 and 2 %.
 #
 # ### FP16 for reinforcement learning
 #
@@ -413,38 +492,35 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 #
 # Two rules help. **Hysteresis** asks for several windows in a row before a move: 2 unstable ones to go up, 20 stable ones to go down. But if FP16 never works, even this rule tries it again every 20 windows. So a move down is a **trial**, and if it fails, the wait doubles: 40 stable windows, then 80.
 
-# %%
-from dataclasses import dataclass, replace
-
-
-@dataclass(frozen=True)
-class State:
-    """Levels: 0 is FP16, 1 is BF16, 2 is FP32; bad and good count windows in a row."""
-
-    level: int = 0
-    bad: int = 0
-    good: int = 0
-    wait: int = 20
-    trial: bool = False
-
-
 # %% [markdown]
 # ### Exercise: escalate and come back
 #
-# *12 minutes, optional, about 8 lines.* Write `escalate`, the next state after one window.
+# *12 minutes, optional, about 9 lines.* Write `escalate`, which chooses the level of a run after each window of steps: 0 is FP16, 1 is BF16, 2 is FP32.
+#
+# - **Input:** a `state`, the dict that `START` shows; `unstable`, whether the window was; `up`. `bad` and `good` count unstable and stable windows in a row.
+# - **Output:** the next state, a new dict with the same keys. The caller's dict stays as it is.
+# - **Up:** after `up` unstable windows in a row, one level up.
+# - **Down:** after `wait` stable windows in a row, one level down, on trial: `trial` becomes True.
+# - **A trial fails** if the level goes up again before `wait` windows in a row were stable. Then `wait` doubles.
+# - **After each move** both counts are 0; after a move up `trial` is False. There is no level below 0 or above 2.
+# - **Example:** with up = 2 and wait = 20, two unstable windows lead from level 0 to 1, and 20 stable ones back to 0, on trial. Two unstable ones then lead to level 1 with wait = 40.
+
+# %%
+START = {"level": 0, "bad": 0, "good": 0, "wait": 20, "trial": False}
 
 
 # %% exercise="escalate"
 def escalate(state, unstable, up=2):
-    """The state after one more window that was unstable or stable."""
+    """The state after one more window."""
     ### BEGIN SOLUTION
-    bad = state.bad + 1 if unstable else 0
-    good = 0 if unstable else state.good + 1
-    if bad >= up and state.level < 2:
-        return State(state.level + 1, wait=2 * state.wait if state.trial else state.wait)
-    if good >= state.wait and state.level > 0:
-        return State(state.level - 1, wait=state.wait, trial=True)
-    return replace(state, bad=bad, good=good, trial=state.trial and good < state.wait)
+    bad = state["bad"] + 1 if unstable else 0
+    good = 0 if unstable else state["good"] + 1
+    level, wait, trial = state["level"], state["wait"], state["trial"]
+    if bad >= up and level < 2:
+        return START | {"level": level + 1, "wait": 2 * wait if trial else wait}
+    if good >= wait and level > 0:
+        return START | {"level": level - 1, "wait": wait, "trial": True}
+    return state | {"bad": bad, "good": good, "trial": trial and good < wait}
     ### END SOLUTION
 
 
@@ -454,7 +530,11 @@ checks.check_escalate(escalate)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Where?
+# Continue the example: at level 1 with wait = 40, when does the level change next, and what are the counts then?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Count first: one of `bad` and `good` grows by 1, and the other becomes 0. Then ask for a move up, then for a move down, then whether a trial is over.
 # </details>
 
 # %% [markdown]

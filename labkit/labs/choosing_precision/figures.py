@@ -28,12 +28,10 @@ def sensitivity_picture(
     above, below = figure.subplots(2, 1, sharex=True)
     places = range(len(cost))
     above.bar(places, [100 * error for error in errors], color=GREY)
-    above.set(ylabel="rounding error,\\n% of the weights")
+    above.set(ylabel="rounding error,\n% of the weights")
     below.bar(places, kls, color=BLUE)
     below.set(ylabel="KL, nats")
-    names = [
-        name.removeprefix("blocks.").replace(".", "\\n", 1).replace("_", "\\n") for name in cost
-    ]
+    names = [name.removeprefix("blocks.").replace(".", "\n", 1).replace("_", "\n") for name in cost]
     below.set_xticks(list(places), names, fontsize=8)
     words = "; ".join(
         f"{name}: error {error:.1%}, KL {kl:.2g}"
