@@ -5,6 +5,7 @@ passes five states, each with its own evidence; what it says of itself follows f
 """
 
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal, get_args
 
 from pydantic import ConfigDict, PositiveFloat, PositiveInt, TypeAdapter
@@ -197,7 +198,8 @@ class Evidence:
         if not self.what.strip():
             return "what was measured or chosen"
         if state == "baseline":
-            return "" if len(self.results) >= FEWEST else f"FP32 results of {FEWEST} seeds"
+            enough = len(self.results) >= FEWEST and all(map(isfinite, self.results))
+            return "" if enough else f"finite FP32 results of {FEWEST} seeds"
         if state == "precision":
             return "" if any(map(str.strip, self.reasons)) else "the rules of the choice"
         if self.comparison is None or len(self.comparison.differences) < FEWEST:

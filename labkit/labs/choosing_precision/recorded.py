@@ -11,10 +11,6 @@ import pandas as pd
 
 from labkit.base.paths import DATA
 from labkit.labs.choosing_precision.rollouts import PAIRS
-from labkit.measuring import Verdict, verdict
-
-MARGIN = 0.02
-"""Bits a character that would not matter."""
 
 
 def record() -> dict[str, Any]:
@@ -24,14 +20,12 @@ def record() -> dict[str, Any]:
 
 
 def training_bits() -> dict[str, tuple[float, ...]]:
-    """Bits a character after 300 steps by precision, one a seed; "control" is FP32 once more.
+    """Bits a character after 300 steps by precision, one a seed.
 
-    The control starts from weights that were rounded once to BF16.
+    "control" is FP32 from weights that were rounded once to BF16.
     """
     training = record()["training"]
-    return {name: tuple(bits) for name, bits in training["bits"].items()} | {
-        "control": tuple(training["control"])
-    }
+    return {k: tuple(v) for k, v in (training["bits"] | {"control": training["control"]}).items()}
 
 
 def gains(precision: str) -> list[float]:
@@ -40,30 +34,21 @@ def gains(precision: str) -> list[float]:
     return [fp32 - other for fp32, other in zip(bits["fp32"], bits[precision], strict=True)]
 
 
-def training_verdict(precision: str, *, margin: float = MARGIN) -> Verdict:
-    """Lab 06's verdict on a precision beside FP32, with the control."""
-    return verdict(gains(precision), margin, control=gains("control"))
-
-
 def mismatch_table() -> pd.DataFrame:
-    """A row for each engine: trainer, and lowest and highest value of five seeds."""
+    """A row for each engine: its trainer, and the lowest and highest value of five seeds."""
     rows = {}
     for engine, runs in record()["rollouts"].items():
-        ends = {name: (min(r[name] for r in runs), max(r[name] for r in runs)) for name in runs[0]}
-        rows[engine] = {"trainer": PAIRS[engine]} | {
-            name: f"{low:.2g} to {high:.2g}" for name, (low, high) in ends.items()
-        }
+        found = pd.DataFrame(runs)[list(_COLUMNS)]
+        ends = zip(_COLUMNS.values(), found.min(), found.max(), strict=True)
+        shown = {column: f"{low:.2g} to {high:.2g}" for column, low, high in ends}
+        rows[engine] = {"trainer": PAIRS[engine]} | shown
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def allocation_table(budget: float = 0.02) -> pd.DataFrame:
-    """Bits a weight and measured KL under a budget of 0.02 or 0.1 nats: means of five seeds."""
-    rows = {}
-    for network, runs in record()["bits"].items():
-        found = pd.DataFrame([run[f"{budget:g}"] for run in runs])
-        rows[network] = {
-            (search, field): found[search].map(lambda of, field=field: of[field]).mean()
-            for search in found
-            for field in ("bits_per_weight", "measured")
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+_COLUMNS = {
+    "mean_abs": "mean |log ratio|",
+    "outside": "share outside 0.9 to 1.1",
+    "k1": "mean of -log r",
+    "k3": "mean of r - 1 - log r",
+    "sequence_std": "std of a text's log ratio",
+}

@@ -107,7 +107,7 @@ def select(
 
     Raises:
         ValueError: a model without parameters, a negative memory, another override, or
-            sensitivities that did not measure the format.
+            sensitivities that did not measure a format of the ladder.
     """
     if not (count := sum(p.numel() for p in model.parameters())):
         raise ValueError("this model has no parameters, so there is nothing to train")
@@ -128,22 +128,27 @@ def select(
         reasons.append(
             f"Attention in {', '.join(attention)}: its scores can pass 65504. Watch their largest."
         )
-    sensitive: dict[str, tuple[str, ...]] = {}
-    for row in sensitivities.rows if sensitivities else ():
-        if not row.within:
-            sensitive[row.format] = (*sensitive.get(row.format, ()), row.name)
-    if sensitivities and chosen not in ("fp32", *(fmt.name for fmt in sensitivities.formats)):
-        raise ValueError(f"the sensitivities did not measure {chosen}: pass it in formats=")
-    for name in sensitive.get(chosen, ()):
-        reasons.append(f"{name} stays in FP32: beyond the tolerance in {chosen} when it was cast.")
     rest = LADDER[LADDER.index(chosen) + 1 :]
     wider = [f for f in rest if f == "fp32" or device.dtypes[f].accelerated.answer]
+    sensitive = _sensitive(sensitivities, (chosen, *wider)) if sensitivities else {}
+    for name in sensitive.get(chosen, ()):
+        reasons.append(f"{name} stays in FP32: in {chosen} it is beyond the tolerance.")
     return Strategy(
         ladder=(chosen, *wider),
         sensitive=sensitive,
         reasons=tuple(reasons),
         pinned=override is not None,
     )
+
+
+def _sensitive(found: Sensitivities, ladder: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    measured = {"fp32", *(fmt.name for fmt in found.formats)}
+    if missing := [fmt for fmt in ladder if fmt not in measured]:
+        raise ValueError(f"the sensitivities did not measure {', '.join(missing)}: see formats=")
+    return {
+        fmt: tuple(row.name for row in found.rows if row.format == fmt and not row.within)
+        for fmt in ladder
+    }
 
 
 def attention_layers(model: nn.Module) -> tuple[str, ...]:

@@ -178,6 +178,7 @@ def test_a_record_passes_all_states_with_their_evidence():
     [
         (0, Evidence(what="FP32", results=(1.0,) * 4), "5 seeds"),
         (0, Evidence(what=" ", results=(1.0,) * 5), "what was measured"),
+        (0, Evidence(what="FP32", results=(1.0, 1.0, 1.0, 1.0, float("nan"))), "finite"),
         (0, STEPS[2], "5 seeds"),
         (1, Evidence(what="BF16"), "rules"),
         (1, Evidence(what="BF16", reasons=(" ",)), "rules"),

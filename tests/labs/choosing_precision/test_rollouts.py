@@ -11,7 +11,6 @@ from labkit.labs.choosing_precision.rollouts import (
     PROMPT,
     TRAINERS,
     compare,
-    gradient_bias,
     log_probs,
     mismatch,
     policies,
@@ -91,34 +90,6 @@ def test_policies_are_distributions_that_differ():
     for each in (trainer, rollout):
         assert torch.allclose(each.exp().sum(-1), torch.ones(2048, dtype=torch.float64))
     assert 0 < (trainer - rollout).abs().max() < 2
-
-
-def test_the_bias_is_that_of_autograd_over_all_tokens():
-    generator = torch.Generator().manual_seed(3)
-    logits, other = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)
-    logits.requires_grad_()
-    rewards = torch.randn((5, 4), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    policy, drawn = logits.log_softmax(-1), other.log_softmax(-1)
-    gain = rewards - (policy.exp() * rewards).sum(-1, keepdim=True).detach()
-
-    def gradient(weights):
-        (found,) = torch.autograd.grad((weights * gain * policy).sum(), logits, retain_graph=True)
-        return found
-
-    true = gradient(policy.exp().detach())
-    ratio = (policy - drawn).exp().detach()
-    for cap in (None, 1.0, 2.0, math.inf):
-        weight = torch.ones_like(ratio) if cap is None else ratio.clamp(max=cap)
-        want = (gradient(drawn.exp() * weight) - true).norm() / true.norm()
-        assert gradient_bias(policy.detach(), drawn, cap=cap) == pytest.approx(
-            want.item(), abs=1e-12
-        )
-
-
-@pytest.mark.parametrize("engine", PAIRS)
-def test_a_weight_capped_at_2_takes_most_of_the_bias_away(engine):
-    both = policies(engine)
-    assert gradient_bias(*both, cap=2) < 0.3 * gradient_bias(*both)
 
 
 @pytest.mark.parametrize("engine", ["fp8", "autocast", ""])

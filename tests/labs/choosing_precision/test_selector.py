@@ -252,6 +252,8 @@ def test_what_cannot_be_trained_is_refused():
     found = analyse(mlp(4, 2), [torch.ones(1, 4)], formats=(FP16,))
     with pytest.raises(ValueError, match="bf16"):
         select(A100, mlp(4, 2), sensitivities=found)
+    with pytest.raises(ValueError, match="measure bf16"):
+        select(A100, mlp(4, 2), override="fp16", sensitivities=found)
     assert select(T4, mlp(4, 2), sensitivities=found).name == "fp16"
 
 
