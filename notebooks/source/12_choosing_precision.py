@@ -338,12 +338,13 @@ for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
 # %% [markdown]
 # Your choice takes 4.6 bits a weight where one width for all needs 5. But together it costs more than the sum, and misses the budget: an error in one layer changes what later layers read. The sum is only an estimate, so measure all matrices together, and lower the search's budget until they fit.
 #
-# In the widget, change the bits of each matrix and watch the memory and the measured KL. Meet the *measured* budget with less memory than five bits for all.
+# The widget starts with the best single width. Change the bits of single matrices until you reach both of its goals.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 
-SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
+sensitivity_map = SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
+sensitivity_map
 
 # %% [markdown]
 # ### Rollouts in another format than training
@@ -383,10 +384,10 @@ def differing():
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.recorded import mismatch_table
 
-mismatch_table()[["trainer", "mean_abs", "outside", "k1", "k3", "sequence_std"]]
+mismatch_table()
 
 # %% [markdown]
-# Monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens (`k1`) estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r (`k3`) estimates the same KL and has no negative terms.
+# Monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
 #
 # ### Importance weights
 #

@@ -6,7 +6,7 @@ import pytest
 
 from labkit.formats import BF16, FP16
 from labkit.labs.choosing_precision.allocation import allocate, memory, total
-from labkit.labs.choosing_precision.recorded import record, training_verdict
+from labkit.labs.choosing_precision.recorded import gains, record
 from labkit.labs.choosing_precision.sensitivity import (
     analyse,
     joint_kl,
@@ -107,6 +107,6 @@ def test_the_pairs_of_the_margin():
 
 
 def test_training_in_bf16_is_equivalent_over_five_seeds():
-    found = training_verdict("bf16")
+    found = verdict(gains("bf16"), 0.02, control=gains("control"))
     assert len(found.differences) == 5
     assert found.answer == "equivalent"
