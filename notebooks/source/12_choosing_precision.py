@@ -59,7 +59,7 @@ for description in fleet:
 # ### KL divergence: what a cast changes in the answers
 #
 # A loss measures small changes badly: rounding errors have both signs, so a cast can even lower it by chance. Compare all probabilities instead.
-# With p from the FP32 model and q from the cast model, their **KL divergence**, averaged over all positions of a text, is
+# Let p be the FP32 model's probabilities of the next character, and q the cast model's. Their **KL divergence**, averaged over all positions of a text, is
 #
 # KL(p || q) = Σ p × ln(p / q).
 #
@@ -89,12 +89,14 @@ def kl_ratio():
 # %% [markdown]
 # ### One layer in another format
 #
-# To find a layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, the model, and `layer.float()`. That
-# restores the dtype but not the 13 lost mantissa bits, so it damages the model. These tools leave the model as it is:
+# To find a layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, runs the model, and calls `layer.float()`. That
+# restores the dtype but not the 13 lost mantissa bits: the analyser damages the model. These tools leave the model as it is:
 #
 # - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
 # - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer; what it returns replaces the input. `layer.register_forward_hook(hook)` calls `hook(layer, inputs, output)` after it; what it returns replaces the output. Both return a handle with a `remove()`.
 # - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf.
+#
+# Measure in eval mode: dropout would change the probabilities at random.
 
 # %% [markdown]
 # ### Exercise: one layer at a time
@@ -483,7 +485,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 #
 # ### FP16 for reinforcement learning
 #
-# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller, but not rewards. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which made vLLM's published run 2.4 times slower.
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller, but not rewards. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit. With such kernels a published run of vLLM and TorchTitan was 2.4 times slower.
 #
 # ### Changing the format during a run
 #
