@@ -111,6 +111,7 @@ def check_escalate(seen, seed):
 def _read(got, call):
     state = entries(got, _KEYS, call=call)
     numbers = {key: number(state[key], call=f"{call}: {key}") for key in _KEYS[:4]}
+    numbers = {key: int(x) if x.is_integer() else x for key, x in numbers.items()}
     return numbers | {"trial": truth(state["trial"], call=f"{call}: trial")}
 
 

@@ -200,18 +200,16 @@ def check_one_layer(seen, seed):
         if name in right:
             call = f"one_layer: {name}"
             kl, overflow = several(returned, 2, call=call)
-            kl, overflow = (
-                number(kl, call=f"{call}: kl"),
-                number(overflow, call=f"{call}: overflow"),
-            )
-            found[name] = kl
-            _judge_overflow(name, overflow, right[name][1], fmt)
+            found[name] = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
+    kls = {name: kl for name, (kl, _) in found.items()}
     for name, (want, _) in right.items():
-        got = found[name]
-        if math.isnan(want) and math.isfinite(got):
-            raise Mistake(NOT_NAN, name=name, got=got, fmt=cases[name][2].name.upper())
-        if not math.isnan(want) and not abs(got - want) <= _ROOM * want:
-            _explain(name, found, cases, right, seen[name])
+        if math.isfinite(want) and not abs(kls[name] - want) <= _ROOM * want:
+            _explain(name, kls, cases, right, seen[name])
+    for name, (want, output) in right.items():
+        fmt = cases[name][2]
+        _judge_overflow(name, found[name][1], output, fmt)
+        if math.isnan(want) and math.isfinite(kls[name]):
+            raise Mistake(NOT_NAN, name=name, got=kls[name], fmt=fmt.name.upper())
 
 
 def _judge_exception(returned):
@@ -245,7 +243,9 @@ def _judge_state(name, case, fmt):
             said = {"what": what or "model", "got": got, "want": want}
             raise Mistake(OTHER_MODE, search=False, name=name, **said)
     if case["hooks"] != 0:
-        raise Mistake(HOOKS_LEFT, search=False, name=name, count=case["hooks"], why=last)
+        idea = None if last else "hooks-leave-by-themselves"
+        said = {"name": name, "count": case["hooks"], "why": last}
+        raise Mistake(HOOKS_LEFT, misconception=idea, search=False, **said)
 
 
 def _judge_overflow(name, got, output, fmt):
@@ -363,3 +363,67 @@ def _factor(name, found, finite, cases):
     if all(_near(t, times[name]) for t in times.values()):
         return fill(TIMES, times=times[name], why="")
     return ""
+
+
+check_one_layer.slip(
+    "eval-mode-is-optional",
+    "Which call sets the mode, and puts it back?",
+    swap=("with evaluating(model):", "with torch.no_grad():"),
+)
+check_one_layer.slip(
+    "kl-is-symmetric",
+    "KL(exact || narrow) asks how much the narrow model misses of what the exact one expects. Of "
+    "which run are the probabilities in front?",
+    swap=("(exact.exp() * (exact - narrow))", "(narrow.exp() * (narrow - exact))"),
+)
+check_one_layer.slip(
+    "the-baseline-is-measured-anywhere",
+    "A hook works in every call of the model until it is removed. Which run comes first?",
+    swap=(
+        "        try:\n",
+        "        try:\n            exact = model(x).double().log_softmax(-1)\n",
+    ),
+)
+check_one_layer.slip(
+    "float32-log-probabilities-are-exact",
+    "The subtraction of two nearly equal numbers keeps their rounding errors.",
+    swap=(
+        "(exact.exp() * (exact - narrow))",
+        "(exact.float().exp() * (exact.float() - narrow.float()))",
+    ),
+)
+check_one_layer.slip(
+    "hooks-leave-by-themselves",
+    "Which method of a hook's handle takes it off?",
+    swap=("hook.remove()", "pass"),
+)
+
+
+@check_one_layer.wrong(
+    "weights-are-the-layer",
+    "A kernel in this format reads its input and writes its output in it. Which functions of a "
+    "layer see them?",
+)
+@torch.no_grad()
+def one_layer(model, name, fmt, x):
+    model = copy.deepcopy(model).eval()
+    exact = model(x).double().log_softmax(-1)
+    for p in model.get_submodule(name).parameters():
+        p.copy_(quantize(p, fmt))
+    narrow = model(x).double().log_softmax(-1)
+    overflow = (~model.get_submodule(name).weight.isfinite()).double().mean().item()
+    return _kl(exact, narrow), overflow
+
+
+@check_one_layer.wrong(
+    "casting-back-restores",
+    "A cast to FP32 writes zeros into the lost bits. Where do the old ones stand?",
+)
+@torch.no_grad()
+def one_layer_in_place(model, name, fmt, x):
+    model.eval()
+    exact = model(x).double().log_softmax(-1)
+    layer = model.get_submodule(name)
+    dtypes = {FP16: torch.float16, BF16: torch.bfloat16, E4M3: torch.float8_e4m3fn}
+    layer.to(dtypes.get(fmt, torch.float8_e5m2)).float()
+    return _kl(exact, model(x).double().log_softmax(-1)), 0.0
