@@ -32,8 +32,8 @@ warm_up("12_choosing_precision")
 # %% [markdown]
 # ### Rules that look at the hardware
 #
-# You are asked in which formats a model is to be trained and served. A common rule looks at the size of the model alone: FP16 above 1 GB.
-# The cell applies this rule to a model of 1.2 GB, and beside it `recommend`, which reads what the device accelerates (lab 06).
+# You are asked in which formats a model is to be trained and served. A common rule looks at its size alone: FP16 above 1 GB.
+# The cell sets this rule beside `recommend`, which reads what the device accelerates (lab 06), for a model of 1.2 GB.
 
 # %%
 from labkit.devices import Description, device_of, recommend
@@ -54,17 +54,17 @@ for description in fleet:
 
 # %% [markdown]
 # The size rule asks for FP16 where nothing accelerates 16 bits (GTX 1080, CPU), and where BF16 is accelerated and needs no loss scaler (A100).
-# The hardware leaves one or two formats. Whether the *model* tolerates them must be measured. At the end of the lab, a **decision record** states each choice, the measurement behind it, and what would change it.
+# The hardware leaves one or two formats. Whether the *model* tolerates them must be measured. At the end, a **decision record** states each choice and the measurement behind it.
 #
 # ### KL divergence: what a cast changes in the answers
 #
 # A loss measures small changes badly: rounding errors have both signs, so a cast can even lower it by chance. Compare all probabilities instead.
-# With p from the FP32 model and q from the cast model, their **KL divergence**, averaged over all positions of a text, is
+# Let p be the FP32 model's probabilities of the next character, and q the cast model's. Their **KL divergence**, averaged over all positions of a text, is
 #
 # KL(p || q) = Σ p × ln(p / q).
 #
 # It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
-# 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. If p were the truth, the loss would rise by this much. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
+# 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
 #
 # `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters of the training text.
 
@@ -84,19 +84,19 @@ def kl_ratio():
 
 
 # %% [markdown]
-# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, all BF16 layers together cost only about 0.0001 nats. For 16 bits the question is seldom how coarse a format is, but whether values *overflow or underflow*.
+# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, the nine BF16 layers cost only 0.0001 nats together. With 16 bits, the question is mostly whether values *overflow or underflow*.
 
 # %% [markdown]
 # ### One layer in another format
 #
-# To find the layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, the model, and `layer.float()`. The last call
-# restores the dtype but not the 13 lost mantissa bits, so it damages the model that it measures. These tools leave the model as it is:
+# To find a layer that does not tolerate a format, cast one layer at a time. A published analyser calls `layer.half()`, runs the model, and calls `layer.float()`. That
+# restores the dtype but not the 13 lost mantissa bits: the analyser damages the model. These tools leave the model as it is:
 #
 # - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
-# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` first; a tuple that it returns replaces the inputs. After `layer.register_forward_hook(hook)`, what `hook(layer, inputs, output)` returns replaces the output. Both return a handle with a `remove()`.
+# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer; what it returns replaces the input. `layer.register_forward_hook(hook)` calls `hook(layer, inputs, output)` after it; what it returns replaces the output. Both return a handle with a `remove()`.
 # - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf.
 #
-# Measure in eval mode, or dropout changes the answers at random.
+# Measure in eval mode: dropout would change the probabilities at random.
 
 # %% [markdown]
 # ### Exercise: one layer at a time
@@ -187,9 +187,9 @@ checks.check_one_layer(one_layer)
 
 # %% [markdown]
 # The cell makes the values of the first attention 2¹⁸ (262,144) times larger and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
-# FP32 gives the same bits as before. Compare the first layer in both models.
+# FP32 gives the same bits as before. Compare the two models.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 cast_one = yours(one_layer, ours.one_layer)
 planted = trained_gpt()
 with torch.no_grad():
@@ -197,19 +197,18 @@ with torch.no_grad():
     planted.blocks[0].qkv.bias[128:] *= 2.0**18
     planted.blocks[0].attention_out.weight /= 2.0**18
 claim("in FP32 both models give the same bits", torch.equal(gpt(tokens), planted(tokens)))
-print("model     layer                      FP16 KL   overflow    BF16 KL   overflow")
+print("first attention   FP16 KL   overflow    BF16 KL   overflow")
 for label, model in (("as it was", gpt), ("planted", planted)):
-    for name in ("blocks.0.qkv", "blocks.0.attention_out"):
-        found = [cast_one(model, name, fmt, tokens) for fmt in (FP16, BF16)]
-        print(f"{label:10}{name:24}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
+    found = [cast_one(model, "blocks.0.qkv", fmt, tokens) for fmt in (FP16, BF16)]
+    print(f"{label:15}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
 
 # %% [markdown]
 # BF16 has FP32's exponents, so its KL is the same. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting weights alone would not have shown it.
 #
 # ### Equal errors of the weights, unequal harm
 #
-# Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits
-# all eleven matrices of the GPT have about the same rounding error, 10 to 14 % of the norm of the weights. The next cell measures the KL of each matrix alone.
+# Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits, the rounding error of
+# each of the GPT's eleven matrices is 10 to 14 % of the norm of its weights. The next cell measures the KL of each matrix alone.
 
 # %%
 from labkit.labs.choosing_precision.sensitivity import kl_by_bits, sizes
@@ -240,7 +239,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # Choose the bits of each matrix so that the memory is small and the sum of the single KLs stays within a **budget**. Six widths for eleven matrices give 6¹¹ (363 million) choices. A **greedy** search starts with the widest choice for each matrix and repeats one step: of all narrowings of one matrix that
 # still fit the budget, take the one that saves the most bits of memory for each nat. A step may skip widths, for example from 8 to 4.
 #
-# Greedy has no guarantee, and can even end above the best **uniform** choice, one width for all. So return the smaller of the two. Exact searches exist: HAWQ-V3 solves an integer linear program.
+# Greedy has no guarantee, and can even end above the best **uniform** choice, one width for all, so return the smaller of the two. HAWQ-V3 searches exactly, by an integer linear program.
 
 # %% [markdown]
 # ### Exercise: bits under a budget
@@ -309,47 +308,50 @@ checks.check_allocate(allocate)
 # </details>
 
 # %% [markdown]
+# *This is a good place to stop.*
+#
+# ## Sitting B: the whole model, rollouts, and the record
+#
+# *You are here:* **all matrices together** → rollouts → policy loss → the record. After a restart, run the cells of `memory` and `allocate` above again.
+
+# %%
+import math, torch
+from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
+from labkit.labs.choosing_precision.sensitivity import joint_kl, kl_by_bits, sizes, text_pieces
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.training import bits_per_character, trained_gpt
+
+# %% [markdown]
 # ### All matrices together
 #
 # The budget is 0.05 nats (0.07 bits) a character. The last column rounds all matrices at once.
 
 # %%
-from labkit.labs.choosing_precision.sensitivity import joint_kl
-
-share_out, budget = yours(allocate, ours.allocate), 0.05
+gpt, tokens = trained_gpt(), text_pieces(32, part="train")
+cost, size, budget = kl_by_bits(gpt, tokens), sizes(gpt), 0.05
+share_out = yours(allocate, ours.allocate)
 by_layer = share_out(cost, size, budget)
 print("bits a weight   sum of the single KLs   measured together")
 for bits in (dict.fromkeys(cost, 4), dict.fromkeys(cost, 5), by_layer):
-    mean_bits = sum(size[n] * bits[n] for n in bits) / sum(size.values())
-    alone = sum(cost[n][bits[n]] for n in bits)
-    print(f"{mean_bits:13.2f}{alone:24.3f}{joint_kl(gpt, tokens, bits):20.3f}")
+    mean_bits = memory(bits, size) / sum(size.values())
+    measured = joint_kl(gpt, tokens, bits)
+    print(f"{mean_bits:13.2f}{total(bits, cost):24.3f}{measured:20.3f}")
 
 # %% [markdown]
-# Your choice takes 4.6 bits a weight where one width for all needs 5. But measured together it costs more than the sum and misses the budget: an error in one layer changes what later layers read. The sum is an estimate. Measure all matrices together, and lower the budget of the search until they fit.
+# Your choice takes 4.6 bits a weight where one width for all needs 5. But together it costs more than the sum, and misses the budget: an error in one layer changes what later layers read. The sum is only an estimate, so measure all matrices together, and lower the search's budget until they fit.
 #
-# In the widget, change the bits of each matrix and watch the memory and the measured KL. Meet the *measured* budget with less memory than five bits for all.
+# The widget starts with the best single width. Change the bits of single matrices until you reach both of its goals.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 
-SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
-
-# %% [markdown]
-# *This is a good place to stop.*
-#
-# ## Sitting B: rollouts, and the record
-#
-# *You are here:* **rollouts** → policy loss → pairs for a margin → rules → the record
-
-# %%
-import math, torch
-from labkit.labs.choosing_precision import checks, predictions as guesses, solutions as ours
-from labkit.labs.engine import claim, predict, whose, yours
+sensitivity_map = SensitivityMap(cost, size, lambda bits: joint_kl(gpt, tokens, bits), budget)
+sensitivity_map
 
 # %% [markdown]
 # ### Rollouts in another format than training
 #
-# In reinforcement learning (RL) of a language model, an inference engine samples texts, the **rollouts**, and a trainer makes the tokens of the better texts more probable. Sampling takes most of the time, so the engine has other kernels and often
+# In reinforcement learning (RL) of a language model, an inference engine samples texts, the **rollouts**, and a trainer makes the tokens of the better texts more probable. Sampling takes most of the time, so the engine has faster kernels and often
 # a narrower format. With the same weights, engine and trainer then give a token different probabilities. The trainer computes as if its own **policy**, its probabilities of the next token, had drawn the tokens. In truth the engine's policy drew them: training is **off-policy**.
 #
 # The measure is the **log ratio** of each token, ln p_trainer − ln p_engine. In the cell an engine that stores the GPT in 16 bits continues 128 texts by 24 characters. A trainer scores them under autocast in the same format. Both emulate a GPU.
@@ -363,7 +365,7 @@ for fmt in ("fp16", "bf16"):
     print(f"{fmt:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
 
 # %% [markdown]
-# The two sides differ although both use one format: the engine also stores norms and sums in 16 bits, and autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
+# Both sides use one format and still differ: the engine also stores norms and sums in 16 bits, autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
 #
 # The next engine casts weights and inputs of linear layers to E4M3, which has four bits fewer than BF16; its trainer uses BF16.
 
@@ -387,7 +389,7 @@ from labkit.labs.choosing_precision.recorded import mismatch_table
 mismatch_table()
 
 # %% [markdown]
-# Teams monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
+# Monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
 #
 # ### Importance weights
 #
@@ -397,7 +399,7 @@ mismatch_table()
 #
 # The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
 #
-# This is the *decoupled* form; TRL and verl offer it. Other presets put the one ratio p_new / p_engine into PPO's formula. That is a valid estimator too, but there the mismatch uses up part of the clip range before any update. The exercise asks for the decoupled form.
+# This is the *decoupled* form, which TRL and verl offer and the exercise asks for. Other presets put one ratio, p_new / p_engine, into PPO's formula. That is a valid estimator too, but the mismatch then uses up part of the clip range.
 
 # %% [markdown]
 # ### Exercise: a policy loss for rollouts of another engine
@@ -448,7 +450,7 @@ checks.check_off_policy(policy_loss)
 # </details>
 
 # %% [markdown]
-# Does the weight repair the gradient? At each position the cell counts all 68 characters, each as often as the engine would draw it, so no luck is involved. It compares the gradient with that of the trainer's own draws.
+# At each position the cell counts all 68 characters, each as often as the engine would draw it, so no luck is involved. It compares the gradient with that of the trainer's own draws.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.rollouts import policies
@@ -479,11 +481,11 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by 14 %. The truncated weight leaves between 1 and 2 %.
+# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %.
 #
 # ### FP16 for reinforcement learning
 #
-# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller. The effect on rewards is not measured here. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit, which cost speed.
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller, but not rewards. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit. With such kernels a published run of vLLM and TorchTitan was 2.4 times slower.
 #
 # ### Changing the format during a run
 #
@@ -538,9 +540,38 @@ checks.check_escalate(escalate)
 # </details>
 
 # %% [markdown]
+# The cell counts the moves in 1,000 windows if FP16 never works and BF16 always does.
+
+# %%
+escalating = yours(escalate, ours.escalate)
+
+
+def moves(rule):
+    state, count = START, 0
+    for _ in range(1000):
+        after = rule(state, unstable=state["level"] == 0)
+        count += after["level"] != state["level"]
+        state = after
+    return count
+
+
+def at_once(state, unstable):
+    return state | {"level": state["level"] + (1 if unstable else -1)}
+
+
+def without_trials(state, unstable):
+    return escalating(state | {"trial": False}, unstable)
+
+
+for rule in (at_once, without_trials, escalating):
+    print(f"{rule.__name__:16}{moves(rule):5}")
+
+# %% [markdown]
+# Hysteresis alone tries FP16 45 times in vain; with growing waits it is five times. `adjust` of `selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
+#
 # ### How many pairs a margin needs
 #
-# A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
+# *Optional.* A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
 
 # %%
 from labkit.labs.fp8_and_fp4.recorded import training_runs
@@ -555,12 +586,71 @@ for pairs in (2, 5, 10):
 #
 # ### Rules with their reasons
 #
-# `recommend` of this lab takes requirements and a device and decides training and serving apart. Each answer names its rule. A format without a measurement is not chosen, and needs that contradict each other are reported.
+# `recommend` in `decision` chooses training and serving formats apart and names each rule. The *evidence* for a format is the verdict of paired runs beside FP32 (lab 06). The cell asks about 7 billion weights on an A100, with 16 GB for them and with 8 GB.
 
 # %%
+from labkit.devices import Description, device_of
+from labkit.labs.choosing_precision.decision import Requirements, recommend as decide
+
+a100 = device_of(Description(name="A100", kind="cuda", capability="8.0"))
+for gigabytes in (16, 8):
+    need = Requirements(
+        parameters=7_000_000_000,
+        serving_bytes=gigabytes * 1e9,
+        training_evidence={"bf16": "equivalent"},
+        serving_evidence={"int8": "inconclusive"},
+    )
+    decided = decide(need, a100)
+    print(f"{gigabytes} GB: train in {decided.training}, serve in {decided.serving}")
+    print("  " + "\n  ".join(decided.rules + decided.conflicts))
 
 # %% [markdown]
+# In 8 GB only INT8 and INT4 have room, but INT8's evidence is inconclusive and INT4 has none. The function reports this conflict and chooses nothing: measure more pairs, or allow more memory.
+#
 # ### The decision record
+#
+# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The cell fills it in for the GPT: recorded runs in BF16, then
+# your bits of each matrix, found with 0.9 times the budget because the sum is too low, on eight parts of a text.
+
+# %%
+from labkit.labs.choosing_precision.decision import Comparison, Evidence, EvidenceMissing, Record
+from labkit.labs.choosing_precision.recorded import gains, training_bits
+from labkit.labs.choosing_precision.sensitivity import round_weight
+from labkit.training.data import shakespeare_split
+
+small, margin = trained_gpt(), 0.1  # bits a character
+with torch.no_grad():
+    for name, bits in share_out(cost, size, 0.9 * budget).items():
+        weight = small.get_submodule(name).weight
+        weight.copy_(round_weight(weight, bits))
+
+
+def compared(text):
+    parts = [text[i : i + 4_600] for i in range(0, 36_800, 4_600)]
+    return Comparison(
+        differences=[bits_per_character(gpt, p) - bits_per_character(small, p) for p in parts],
+        margin=margin,
+    )
+
+
+in_bf16 = Comparison(differences=gains("bf16"), margin=0.02, control=gains("control"))
+train_text, test_text = shakespeare_split()
+record = Record(title="Formats of the course's GPT")
+try:
+    for piece in (
+        Evidence(what="FP32 training, 300 steps", results=training_bits()["fp32"]),
+        Evidence(what="BF16", reasons=decided.rules[:1]),
+        Evidence(what="BF16 training", comparison=in_bf16),
+        Evidence(what="bits of each matrix, training text", comparison=compared(train_text)),
+        Evidence(what="bits of each matrix, test text", comparison=compared(test_text)),
+    ):
+        record = record.advance(piece)
+except EvidenceMissing as missing:
+    print("The record stops:", missing)
+print(record.describe())
+
+# %% [markdown]
+# Set `margin` to 0.05 and run the cell again: the record stops before *tuned*. Then lower the budget until it is validated again. Keep `record.to_json()` beside the code, with what would reopen the decision: another device, other text, a smaller margin.
 #
 # ### Say it
 #

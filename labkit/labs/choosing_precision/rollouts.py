@@ -128,32 +128,6 @@ def policies(engine: str, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     return trainer, rollout
 
 
-def gradient_bias(
-    trainer: Tensor, rollout: Tensor, *, cap: float | None = None, seed: int = 0
-) -> float:
-    """How far the expected policy gradient is off where the engine, not the trainer, draws.
-
-    The expectation is exact: over all next tokens, whose rewards are random. The result is the norm
-    of the error over the norm of the gradient with respect to the trainer's logits.
-
-    Args:
-        trainer, rollout: log-probabilities as ``policies`` gives them.
-        cap: of the importance weight trainer / engine; None for no weight.
-    """
-    policy, drawn = trainer.exp(), rollout.exp()
-    generator = torch.Generator().manual_seed(seed)
-    rewards = torch.randn(policy.shape, generator=generator, dtype=torch.float64)
-    gain = rewards - (policy * rewards).sum(-1, keepdim=True)
-    weight = 1.0 if cap is None else (trainer - rollout).exp().clamp(max=cap)
-
-    def gradient(chances: Tensor) -> Tensor:
-        # The gradient of log p[a] by the logits is onehot(a) - p.
-        return chances * gain - (chances * gain).sum(-1, keepdim=True) * policy
-
-    true = gradient(policy)
-    return ((gradient(drawn * weight) - true).norm() / true.norm()).item()
-
-
 def _forward(model: nn.Module, engine: str) -> Callable[[Tensor], Tensor]:
     if engine not in ENGINES + TRAINERS:
         raise ValueError(f"engine={engine!r}: one of {', '.join(ENGINES + TRAINERS)}")
