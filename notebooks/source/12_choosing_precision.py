@@ -503,7 +503,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 # - **Output:** the next state, a new dict with the same keys. The caller's dict stays as it is.
 # - **Up:** after `up` unstable windows in a row, one level up.
 # - **Down:** after `wait` stable windows in a row, one level down, on trial: `trial` becomes True.
-# - **A trial fails** if the level goes up again before `wait` windows in a row were stable. Then `wait` doubles.
+# - **A trial** ends after `wait` stable windows in a row: `trial` becomes False. If the level goes up before that, the trial has failed, and `wait` doubles.
 # - **After each move** both counts are 0; after a move up `trial` is False. There is no level below 0 or above 2.
 # - **Example:** with up = 2 and wait = 20, two unstable windows lead from level 0 to 1, and 20 stable ones back to 0, on trial. Two unstable ones then lead to level 1 with wait = 40.
 

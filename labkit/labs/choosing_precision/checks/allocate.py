@@ -96,6 +96,8 @@ def _instances(seed):
         cost = {layer: {b: kl / 1024 for b, kl in menu.items()} for layer, menu in cost.items()}
         size = {"small": 100, "large": draw.randint(950, 1000)}
         made[f"a layer that takes the budget {i}"] = cost, size, 110 / 1024
+    cost = {"large": {2: 0.5, 4: 0.0, 8: 0.0}, "small": {2: 0.5, 4: 0.25, 8: 0.0}}
+    made["only a step that adds nothing fits"] = cost, {"large": 1000, "small": 10}, 0.125
     cost, size, _ = _drawn(draw, sizes=_NATURAL)
     made["a budget for the most bits alone"] = cost, size, sum(kl[8] for kl in cost.values())
     cost, size, _ = _drawn(draw, sizes=_NATURAL)

@@ -18,15 +18,17 @@ OTHER = (
     "{name}: in window {window:d}, {what} is {got}; {want} is wanted. Before it the state was "
     "{before}, and the window was {kind}. {why}"
 )
-UP = "{bad:d} unstable windows in a row move it up."
-NOT_UP = "Only {bad:d} unstable windows in a row are counted, and {up:d} are needed."
+UP = "{bad:d} unstable windows in a row move it up, which ends a trial."
+NOT_UP = "Unstable windows in a row so far: {bad:d}. {up:d} are needed."
 DOWN = "{good:d} stable windows in a row move it down, on trial."
-NOT_DOWN = "{good:d} stable windows in a row are counted, and {wait:d} are needed."
+NOT_DOWN = "Stable windows in a row so far: {good:d}. {wait:d} are needed."
 TOP = "There is no level above 2."
 BOTTOM = "There is no level below 0."
 FAILED = "This move up ends a trial, so wait doubles."
 NO_TRIAL = "No trial was on, so wait stays."
+WAIT_STAYS = "Only a move up that ends a trial changes wait."
 PASSED = "{wait:d} stable windows in a row end a trial."
+NOT_PASSED = "A trial lasts until {wait:d} stable windows in a row or a move up."
 COUNTS = "A window adds 1 to one count and sets the other to 0, and a move sets both to 0."
 
 _KEYS = "level", "bad", "good", "wait", "trial"
@@ -135,11 +137,11 @@ def _why(what, before, after, unstable, up):
     if what in ("bad", "good"):
         return COUNTS
     if what == "wait":
-        return FAILED if after["wait"] != before["wait"] else NO_TRIAL if moved > 0 else ""
+        return FAILED if after["wait"] != before["wait"] else NO_TRIAL if moved > 0 else WAIT_STAYS
     if moved:
         return fill(UP if moved > 0 else DOWN, **said)
-    if what == "trial":
-        return fill(PASSED, **said) if before["trial"] and good >= before["wait"] else ""
+    if what == "trial" and before["trial"]:
+        return fill(PASSED if good >= before["wait"] else NOT_PASSED, **said)
     if unstable:
         return TOP if bad >= up else fill(NOT_UP, **said)
     return BOTTOM if good >= before["wait"] else fill(NOT_DOWN, **said)

@@ -1,5 +1,7 @@
 """Check of lab 12: PPO's clipped loss with the importance weight of trainer over engine."""
 
+from dataclasses import dataclass
+
 import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
@@ -28,6 +30,7 @@ ONE_RATIO = (
     "an estimator that RL libraries offer, and its clip band holds the difference of the engines "
     "too. The exercise asks for the decoupled form: which quotient does PPO clip there?"
 )
+CAPPED_RATIO = f"{ONE_RATIO} Yours is capped, too."
 SAME_TENSOR = (
     "Here `new` and `old` are one tensor. If both sides of new - old have a gradient, they cancel."
 )
@@ -141,28 +144,41 @@ def _judge_gradient(name, got, want):
         )  # fmt: skip
 
 
-# What is right, in four parts
+# What is right, in five parts
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """One case in float64; ``clip`` and ``cap`` as they are used."""
+
+    new: torch.Tensor
+    old: torch.Tensor
+    rollout: torch.Tensor
+    advantage: torch.Tensor
+    mask: torch.Tensor
+    clip: float
+    cap: float
+
 
 _PARTS = {
-    "ratio": lambda new, old, rollout: (new - old).exp(),
-    "weight": lambda log_weight, cap: log_weight.exp().clamp(max=cap),
-    "surrogate": lambda ratio, clipped, advantage: torch.minimum(
-        ratio * advantage, clipped * advantage
-    ),
+    "ratio": lambda t: (t.new - t.old).exp(),
+    "weight": lambda t: (t.old - t.rollout).exp().clamp(max=t.cap),
+    "surrogate": lambda ratio, clipped, gain: torch.minimum(ratio * gain, clipped * gain),
     "mean": lambda terms, mask: -(terms * mask).sum() / mask.sum(),
+    "settings": lambda clip, cap: (clip, cap),
 }
 
 
 def _terms(name, seed, **others):
-    """Each token's weight times surrogate, and new, in float64."""
+    """The loss, each token's weight times surrogate, and new."""
     parts = _PARTS | others
-    new, old, rollout, advantage, mask = (t.double() for t in _case(name, seed))
-    clip, cap = _NAMES[name]
+    new, *more = (t.double() for t in _case(name, seed))
     new = new.clone().requires_grad_()
-    ratio = parts["ratio"](new, old, rollout)
-    surrogate = parts["surrogate"](ratio, ratio.clamp(1 - clip, 1 + clip), advantage)
-    terms = parts["weight"](old - rollout, cap) * surrogate
-    return parts["mean"](terms, mask), terms.detach() * mask / mask.sum(), new
+    t = _Tokens(new, *more, *parts["settings"](*_NAMES[name]))
+    ratio = parts["ratio"](t)
+    clipped = ratio.clamp(1 - t.clip, 1 + t.clip)
+    terms = parts["weight"](t) * parts["surrogate"](ratio, clipped, t.advantage)
+    return parts["mean"](terms, t.mask), terms.detach() * t.mask / t.mask.sum(), new
 
 
 def _right(name, seed):
@@ -189,53 +205,71 @@ def _explained(losses, seed):
     return "", None
 
 
-def _no_weight(log_weight, cap):
-    return torch.ones_like(log_weight)
+def _no_weight(t):
+    return torch.ones_like(t.old)
+
+
+def _bypass(t):
+    return (t.new - t.rollout).exp()
 
 
 _MISTAKES = {
-    ONE_RATIO: (
-        {"ratio": lambda new, old, rollout: (new - rollout).exp(), "weight": _no_weight},
+    ONE_RATIO: ({"ratio": _bypass, "weight": _no_weight}, "one-ratio-for-both"),
+    CAPPED_RATIO: (
+        {"ratio": lambda t: _bypass(t).clamp(max=t.cap), "weight": _no_weight},
         "one-ratio-for-both",
+    ),
+    "PPO's ratio is new over rollout, beside the weight": ({"ratio": _bypass}, None),
+    "the importance weight is that of new over rollout": (
+        {"weight": lambda t: _bypass(t).detach().clamp(max=t.cap)}, None
     ),
     "the importance weight is left out": ({"weight": _no_weight}, "ratio-one-is-on-policy"),
     "the weight is the engine's probability over the trainer's": (
-        {"weight": lambda log_weight, cap: (-log_weight).exp().clamp(max=cap)},
-        "importance-upside-down",
+        {"weight": lambda t: (t.rollout - t.old).exp().clamp(max=t.cap)}, "importance-upside-down"
     ),
     "the weight has no cap": (
-        {"weight": lambda log_weight, cap: log_weight.exp()}, "importance-weights-need-no-cap"
+        {"weight": lambda t: (t.old - t.rollout).exp()}, "importance-weights-need-no-cap"
     ),
     "the cap is on the logarithm of the weight": (
-        {"weight": lambda log_weight, cap: log_weight.clamp(max=cap).exp()}, "cap-of-a-log"
+        {"weight": lambda t: (t.old - t.rollout).clamp(max=t.cap).exp()}, "cap-of-a-log"
     ),
     "the weight is kept above 1 / cap as well": (
-        {"weight": lambda log_weight, cap: log_weight.exp().clamp(1 / cap, cap)}, None
+        {"weight": lambda t: (t.old - t.rollout).exp().clamp(1 / t.cap, t.cap)}, None
     ),
     "a weight above cap becomes 0": (
-        {"weight": lambda w, cap: torch.where(w.exp() > cap, 0.0, w.exp())}, None
+        {"weight": lambda t: (w := (t.old - t.rollout).exp()) * (w <= t.cap)}, None
     ),
     "the weight is clipped as the ratio is": (
-        {"weight": lambda log_weight, cap: log_weight.exp().clamp(0.8, 1.2)}, None
+        {"weight": lambda t: (t.old - t.rollout).exp().clamp(1 - t.clip, 1 + t.clip)}, None
     ),
-    "PPO's ratio is new over rollout, beside the weight": (
-        {"ratio": lambda new, old, rollout: (new - rollout).exp()}, None
+    "the weight is one for the whole sequence": (
+        {
+            "weight": lambda t: (
+                ((t.old - t.rollout) * t.mask).sum(1, keepdim=True).exp().clamp(max=t.cap)
+            )
+        },
+        None,
     ),
-    "PPO's ratio is old over new": (
-        {"ratio": lambda new, old, rollout: (old - new).exp()}, None
+    "`cap` is 2 in each call": ({"settings": lambda clip, cap: (clip, 2.0)}, None),
+    "`clip` is 0.2 in each call": ({"settings": lambda clip, cap: (0.2, cap)}, None),
+    "PPO's ratio is old over new": ({"ratio": lambda t: (t.old - t.new).exp()}, None),
+    "PPO's ratio is the quotient of the logarithms": ({"ratio": lambda t: t.new / t.old}, None),
+    "PPO's ratio is new - old, the logarithm of the ratio": (
+        {"ratio": lambda t: t.new - t.old}, None
     ),
     "PPO's ratio is not clipped": (
-        {"surrogate": lambda ratio, clipped, advantage: ratio * advantage}, None
+        {"surrogate": lambda ratio, clipped, gain: ratio * gain}, None
     ),
     "the clipped ratio is taken always, without the minimum": (
-        {"surrogate": lambda ratio, clipped, advantage: clipped * advantage},
+        {"surrogate": lambda ratio, clipped, gain: clipped * gain},
         "the-clipped-ratio-is-the-objective",
     ),
     "the larger of the two is taken": (
-        {"surrogate": lambda ratio, clipped, a: torch.maximum(ratio * a, clipped * a)}, None
+        {"surrogate": lambda ratio, clipped, gain: torch.maximum(ratio * gain, clipped * gain)},
+        None,
     ),
     "the advantage comes after the minimum of the two ratios": (
-        {"surrogate": lambda ratio, clipped, a: torch.minimum(ratio, clipped) * a},
+        {"surrogate": lambda ratio, clipped, gain: torch.minimum(ratio, clipped) * gain},
         "the-advantage-has-one-sign",
     ),
     PADDING_COUNTS: ({"mean": lambda terms, mask: -terms.mean()}, "padding-averages-out"),
@@ -244,7 +278,7 @@ _MISTAKES = {
     ),
     "the sum is divided by nothing": ({"mean": lambda terms, mask: -(terms * mask).sum()}, None),
     "each sequence has a mean of its own, and these are averaged": (
-        {"mean": lambda t, mask: -((t * mask).sum(1) / mask.sum(1)).mean()},
+        {"mean": lambda terms, mask: -((terms * mask).sum(1) / mask.sum(1)).mean()},
         "mean-of-means",
     ),
     "the sum is divided by the number of sequences": (
@@ -254,7 +288,7 @@ _MISTAKES = {
         {"mean": lambda terms, mask: (terms * mask).sum() / mask.sum()}, "a-loss-is-a-gain"
     ),
 }  # fmt: skip
-_WHOLE = ONE_RATIO, PADDING_COUNTS
+_WHOLE = ONE_RATIO, CAPPED_RATIO, PADDING_COUNTS
 
 check_off_policy.slip(
     "ratio-one-is-on-policy",

@@ -46,8 +46,8 @@ BEFORE_ROUNDING = "The layer's output in FP32 is finite; rounding it to {fmt} is
 WITHOUT_INF = "E4M3 has no inf: what overflows becomes NaN."
 OTHER_KL = "{name}: kl is {got}; {want} is wanted. {why}"
 NOT_NAN = (
-    "{name}: kl is {got}, and nan is wanted: the layer's output overflows in {fmt}, and the "
-    "logits become NaN. What does your narrow run round?"
+    "{name}: kl is {got}, and nan is wanted: the layer's output overflows in {fmt}, and "
+    "{rows:d} rows of logits become NaN. Which line of yours drops them?"
 )
 ONLY_IF = "Your values come out if {what}."
 TIMES = "In each case your kl is {times:.4g} times the right one. {why}"
@@ -63,6 +63,7 @@ SINGLE = (
     "the differences are hardly larger. In which dtype do you take the softmax?"
 )
 
+ALL = "weight", "bias", "input", "output"
 PARTS = {
     "only weight and bias are rounded": ("weight", "bias"),
     "only the weight is rounded": ("weight",),
@@ -71,8 +72,8 @@ PARTS = {
     "the bias is not rounded": ("weight", "input", "output"),
     "the layer's input is not rounded": ("weight", "bias", "output"),
     "the layer's output is not rounded": ("weight", "bias", "input"),
+    "the parameters of all layers are rounded": (*ALL, "model"),
 }
-ALL = "weight", "bias", "input", "output"
 REVERSED = "the probabilities before the difference are the narrow run's, and the sign is right"
 NEGATED = "the difference is log narrow - log exact"
 HOOKED = "the exact run rounds the layer's input and output too"
@@ -80,7 +81,7 @@ WEIGHTS = "only weight and bias are rounded"
 
 # An answer may run the whole model in float64: that moves a kl by 1e-4 of it at most.
 _ROOM = 1e-3
-_RAISES = "weights times 2**16 and a layer that raises on inf, FP16"
+_RAISES = "weights times 2**15 and a layer that raises on inf, FP16"
 _NAMES = (
     "the example",
     "dropout, FP16",
@@ -89,8 +90,8 @@ _NAMES = (
     "a GPT, E4M3",
     "large logits, E4M3",
     "logits near one another, FP16",
-    "weights times 2**16, FP16",
-    "weights times 2**16, BF16",
+    "weights times 2**15, FP16",
+    "weights times 2**15, BF16",
     "weights times 2**9, E4M3",
     _RAISES,
 )
@@ -160,7 +161,7 @@ def _case(name, seed, heard):
             return _network(seed, heard, [], first=2.0**9, last=2.0**-9), "0", E4M3, x
     guard = [_RaisesOnInf()] if name == _RAISES else [nn.Dropout(0.5)]
     fmt = BF16 if name.endswith("BF16") else FP16
-    return _network(seed, heard, guard, first=2.0**16, last=2.0**-16), "0", fmt, x
+    return _network(seed, heard, guard, first=2.0**15, last=2.0**-15), "0", fmt, x
 
 
 def run_one_layer(one_layer, seed):
@@ -188,19 +189,15 @@ def run_one_layer(one_layer, seed):
 def check_one_layer(seen, seed):
     """The KL and the overflow of one layer in a narrow format; the model stays as it is."""
     cases = {name: _case(name, seed, []) for name in _NAMES}
-    right = {name: _narrow(*case) for name, case in cases.items() if name != _RAISES}
-    found = {}
-    for name, (_, _, fmt, _) in cases.items():
-        returned = seen[name]["returned"]
-        if name == _RAISES:
-            _judge_exception(returned)
-        elif type(returned) is Raised:
+    returning = [name for name in _NAMES if name != _RAISES]
+    right, found = {name: _narrow(*cases[name]) for name in returning}, {}
+    for name in returning:
+        returned, call = seen[name]["returned"], f"one_layer: {name}"
+        if type(returned) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(returned))
-        _judge_state(name, seen[name], fmt)
-        if name in right:
-            call = f"one_layer: {name}"
-            kl, overflow = several(returned, 2, call=call)
-            found[name] = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
+        _judge_state(name, seen[name], cases[name][2])
+        kl, overflow = several(returned, 2, call=call)
+        found[name] = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
     kls = {name: kl for name, (kl, _) in found.items()}
     for name, (want, _) in right.items():
         if math.isfinite(want) and not abs(kls[name] - want) <= _ROOM * want:
@@ -209,7 +206,10 @@ def check_one_layer(seen, seed):
         fmt = cases[name][2]
         _judge_overflow(name, found[name][1], output, fmt)
         if math.isnan(want) and math.isfinite(kls[name]):
-            raise Mistake(NOT_NAN, name=name, got=kls[name], fmt=fmt.name.upper())
+            rows = int(_logits(*cases[name], ALL)[0].isnan().any(-1).sum())
+            raise Mistake(NOT_NAN, name=name, got=kls[name], fmt=fmt.name.upper(), rows=rows)
+    _judge_exception(seen[_RAISES]["returned"])
+    _judge_state(_RAISES, seen[_RAISES], FP16)
 
 
 def _judge_exception(returned):
@@ -288,6 +288,8 @@ def _logits(model, layer, fmt, x, parts):
     rounds = _Rounds(model.get_submodule(layer), fmt, parts)
     model.set_submodule(layer, rounds)
     with torch.no_grad():
+        for p in model.parameters() if "model" in parts else ():
+            p.copy_(quantize(p, fmt))
         return model(x).double().log_softmax(-1), rounds.output
 
 
