@@ -103,16 +103,15 @@ def kl_ratio():
 #
 # *16 minutes, about 14 lines.* Write `one_layer`, which keeps one layer of a model in a narrow format and measures the KL.
 #
-# - **Input:** a `model`; the `name` of one of its layers, such as `"blocks.0.qkv"`; a format `fmt`; a batch `x`. The layer takes one float tensor and
-#   returns one. `model(x)` is logits (..., classes).
-# - **Two runs in eval mode**, also if the model is in train mode. The exact run changes nothing. The narrow run rounds four tensors with
-#   `quantize(tensor, fmt)`: the layer's weight, its bias, its input and its output.
-# - **Output:** `(kl, overflow)`, two floats. `kl` is the mean over all rows of logits of KL(exact ‖ narrow) = Σ p_exact · (log p_exact − log p_narrow), in
-#   nats. Take the softmax in float64, because kl can be 1e-9. `overflow` is the share of inf and NaN in the layer's rounded output.
-# - **Example:** one `nn.Linear(1, 2)` with weight [[1.1], [0]] and bias 0, x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
+# - **Input:** `model`; the `name` of a layer, such as `"blocks.0.qkv"`, which takes one float tensor and returns one; a format `fmt`; a batch `x`. `model(x)` is
+#   logits (..., classes).
+# - **Two runs in eval mode**, also if the model is in train mode: the exact run changes nothing; the narrow run rounds the layer's weight, bias, input and output.
+# - **Output:** `(kl, overflow)`, two floats. `kl` is KL(exact || narrow) in nats, the mean over all rows of logits, from log-probabilities in float64. `overflow` is the share of
+#   inf and NaN in the layer's rounded output.
+# - **Example:** `nn.Linear(1, 2)` with weight [[1.1], [0]] and bias 0, x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
 #   become (3.5, 0): kl is 2.2e-4, overflow 0.
-# - **Edge cases:** if logits become NaN, so does `kl`. The model may raise an exception, for instance when it meets inf; it must reach the caller.
-# - **Afterwards the model is as it was**, after an exception too: the same weights bit for bit, each module's `training` flag, no hooks.
+# - **Edge cases:** if logits become NaN, so does `kl`. An exception of the model, for instance at an inf, reaches the caller.
+# - **Afterwards the model is as it was**, after an exception too: weights bit for bit, each module's `training` flag, no hooks.
 #
 # `evaluating`, below, sets eval mode and puts each module's mode back.
 
@@ -246,12 +245,11 @@ sensitivity_picture(gpt, cost, bits=4)
 #
 # *14 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
 #
-# - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits, for each number of bits on the menu; `size[layer]`, its number of weights; `budget`,
-#   a KL. All layers have the same menu. Fewer bits never cost less, and two numbers of bits may cost the same. All layers at the most bits are within the budget.
+# - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
+#   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. All layers at the most bits are within the budget.
 # - **Output:** a dict `{layer: bits}`. The sum of the costs is at most the budget, and may be equal to it.
-# - **How small:** never more memory than the best uniform choice, the fewest bits that all layers can share within the budget. No case takes more than 1.6 times
-#   the smallest possible memory, and the mean of these ratios is at most 1.03.
-# - **The greedy search above does it**, if a step that adds no KL comes first, and if it goes on with other steps when the best one does not fit.
+# - **How small:** never more memory than the best uniform choice. No case takes more than 1.6 times
+#   the smallest possible memory, and the mean of these ratios is at most 1.03. The greedy search does it, if a step that adds no KL comes first, and if it goes on with other steps when the best one does not fit.
 # - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.02. Uniform needs 8
 #   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
 #
