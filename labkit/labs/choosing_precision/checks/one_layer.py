@@ -29,8 +29,8 @@ CHANGED = (
 ROUNDED_FOR_GOOD = "They now have the precision of {fmt}."
 AFTER_AN_ERROR = "This model raised. Which lines run when it does?"
 OTHER_PARTS = (
-    "{name}: after your one_layer, the model's state_dict has the keys {got}; before, it had {want}. "
-    "{why}"
+    "{name}: after your one_layer, the model's state_dict has the keys {got}; before, "
+    "it had {want}. {why}"
 )
 OTHER_MODE = "{name}: after your one_layer, `{what}` has training = {got}; before, it had {want}."
 HOOKS_LEFT = (
