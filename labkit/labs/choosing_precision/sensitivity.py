@@ -116,18 +116,15 @@ def analyse(
 
     Raises:
         ValueError: no linear or convolutional layer; no batch, or an empty one; a loss without
-            targets, or not one target for each batch.
+            targets, not one target for each batch, or targets of a single batch.
     """
     layers, inputs = _named(model, _LAYERS), list(batches)
     answers = None if targets is None else list(targets)
     _check(layers, inputs)
     if loss is not None and answers is None:
         raise ValueError("a loss needs targets: pass targets=, one tensor for each batch")
-    if answers is not None and not len(answers) == len(inputs) >= 2:
-        raise ValueError(
-            f"{len(answers)} targets for {len(inputs)} batches: pass one for each, and 2 batches "
-            "or more, since one has no spread"
-        )
+    if answers is not None and len(answers) != len(inputs):
+        raise ValueError(f"{len(answers)} targets for {len(inputs)} batches: pass one for each")
 
     def losses(runs: Sequence[_Run]) -> list[float]:
         pairs = zip(runs, answers or (), strict=True)
@@ -281,11 +278,11 @@ class _Cast:
     def __call__(self, x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             return x
-        rounded, there = quantize(x, self.fmt), x != 0
+        rounded = quantize(x, self.fmt)
         lost = x.isfinite() & ~rounded.isfinite()
-        tiny = there & (x.abs() < self.fmt.smallest_normal) & (rounded != x)
+        tiny = (x.abs() < self.fmt.smallest_normal) & (rounded != x)
         self.overflow = max(self.overflow, lost.double().mean().item())
-        self.underflow = max(self.underflow, (tiny.sum() / there.sum().clamp(min=1)).item())
+        self.underflow = max(self.underflow, (tiny.sum() / (x != 0).sum().clamp(min=1)).item())
         return rounded
 
 

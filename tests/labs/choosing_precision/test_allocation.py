@@ -74,6 +74,18 @@ def test_a_budget_that_is_just_met_is_met():
     assert allocate(cost, {"a": 1, "b": 1}, 0.25) in ({"a": 8, "b": 4}, {"a": 4, "b": 8})
 
 
+def test_a_budget_that_greedy_steps_use_up_is_met():
+    cost = {"a": {4: 0.1, 8: 0.0}, "b": {3: 0.2, 8: 0.0}}
+    assert allocate(cost, {"a": 1, "b": 1}, 0.1 + 0.2) == {"a": 4, "b": 3}
+
+
+def test_the_optimum_of_equal_memory_costs_least():
+    cost = {"a": {4: 0.2, 8: 0.0}, "b": {4: 0.1, 8: 0.0}}
+    for order in (("a", "b"), ("b", "a")):
+        found = optimum({name: cost[name] for name in order}, {"a": 1, "b": 1}, 0.25)
+        assert found == {"a": 8, "b": 4}
+
+
 def test_costs_need_not_rise_with_every_bit_taken_away():
     cost = {"a": {3: 0.2, 4: 0.1, 8: 0.3}, "b": {3: 0.2, 4: 0.1, 8: 0.0}}
     assert allocate(cost, {"a": 1, "b": 1}, 0.1) == {"a": 4, "b": 8}
