@@ -11,10 +11,10 @@ from labkit.labs.choosing_precision.allocation import allocate, memory, optimum,
 from labkit.labs.choosing_precision.sensitivity import (
     joint_kl,
     kl_by_bits,
-    plant_channels,
     sizes,
     text_pieces,
 )
+from labkit.labs.quantization.weights import plant_outliers
 from labkit.training import trained_gpt
 
 FINE, COARSE = (2, 3, 4, 5, 6, 7, 8), (2, 4, 8)
@@ -112,8 +112,11 @@ def test_what_has_no_answer_is_refused(search, cost, size, budget, says):
 
 
 def planted_gpt():
+    """Two channels moved by 2**5 from a norm into the weights that read it."""
     gpt = trained_gpt()
-    plant_channels(gpt)
+    first, second = gpt.blocks
+    plant_outliers(first.feed_forward_norm, first.feed_forward[0], [3], 2.0**-5)
+    plant_outliers(second.attention_norm, second.qkv, [7], 2.0**-5)
     return gpt
 
 

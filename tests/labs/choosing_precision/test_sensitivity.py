@@ -18,6 +18,7 @@ from labkit.labs.choosing_precision.sensitivity import (
     sizes,
     text_pieces,
 )
+from labkit.labs.quantization.weights import group_quantize
 from labkit.training import cross_entropy, trained_gpt
 from labkit.training.models import SmallCNN, SmallResNet
 
@@ -239,11 +240,6 @@ def test_a_kl_that_is_not_a_number_is_not_within():
     assert found.recommended()["0"] == "fp32"
 
 
-def test_the_table_has_a_row_for_each_layer_and_format():
-    table = analyse(network(), inputs()).table()
-    assert table.loc[("3", "bf16"), "why"] == "" and len(table) == 6
-
-
 # The model comes back
 
 
@@ -345,6 +341,16 @@ def test_weights_are_rounded_to_nearest_with_a_scale_a_row(bits):
     scale = (w.abs().amax(dim=1, keepdim=True).double() / last).half().double()
     want = (w.double() / scale).round().clamp(-last, last) * scale
     assert torch.allclose(round_weight(w, bits).double(), want, rtol=1e-6, atol=0)
+
+
+def test_weights_are_those_of_lab_09():
+    gpt = trained_gpt()
+    for name in sizes(gpt):
+        weight = gpt.get_submodule(name).weight
+        for bits in MENU:
+            want = group_quantize(weight, bits=bits).dequantize()
+            # Lab 09 divides by the last code in float32, which may move a scale's last FP16 bit.
+            assert (round_weight(weight, bits) - want).norm() <= 2**-10 * want.norm()
 
 
 def test_rows_of_zeros_and_huge_ones_have_scales():
