@@ -60,7 +60,16 @@ CAN_FORK = sys.platform.startswith("linux")
 _NOT_INSTALLED = "is not among the packages of"
 
 _INSIDE = ("__init__.py", "frames.py", "standin.py", "cells.py", "confine.py", "server.py")
-_BASE = ("__init__.py", "files.py", "lazy.py", "paths.py", "pictures.py")
+_BASE = (
+    "__init__.py",
+    "files.py",
+    "lazy.py",
+    "optional.py",
+    "paths.py",
+    "pictures.py",
+    "torchao.py",
+    "transformers.py",
+)
 _ENGINE = ("codec.py", "running.py")
 _DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
 
