@@ -18,7 +18,7 @@ kl_of_eight = NumberGuess(
             "kl-is-linear",
         ),
         1: "Both formats keep the answers nearly the same, but KL still tells them apart.",
-        16: "KL grows with the square of the error, and 8 squared is 64.",
+        16: "That is twice 8. Near its minimum KL grows with the square of the error.",
         3: "Three is the number of bits. Each bit doubles the error.",
         256: "That would be an error 16 times as large, as from BF16 to E4M3.",
         512: "That is the cube of 8. KL grows with the square of the error.",
