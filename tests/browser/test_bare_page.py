@@ -15,6 +15,8 @@ from labkit.labs.automatic_mixed_precision.dtype_map import record_block
 from labkit.labs.automatic_mixed_precision.predictions import six_ops
 from labkit.labs.automatic_mixed_precision.widget_call_order import CallOrder
 from labkit.labs.automatic_mixed_precision.widget_dtype_map import DtypeMap
+from labkit.labs.choosing_precision.allocation import total
+from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 from labkit.labs.detective.widget_nan_detective import NanDetective
 from labkit.labs.engine.widget_prediction import PredictionCard
 from labkit.labs.fp8_and_fp4.widget_block_bench import BlockBench
@@ -132,6 +134,7 @@ def bare_page(chromium, widget):
 
 
 RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
+COSTS = {"embed": {4: 0.01, 8: 1e-4}, "head": {4: 0.03, 8: 2e-4}}
 BUILT = {
     AlarmBench: lambda tmp: AlarmBench(),
     BlockBench: lambda tmp: BlockBench(),
@@ -151,6 +154,9 @@ BUILT = {
     Roofline: lambda tmp: Roofline(roofs("fp16", devices=["T4"])),
     RunRace: lambda tmp: RunRace(),
     ScaleTimeline: lambda tmp: ScaleTimeline(RECORDS),
+    SensitivityMap: lambda tmp: SensitivityMap(
+        COSTS, {"embed": 3000, "head": 1000}, lambda bits: total(bits, COSTS), 0.02
+    ),
 }
 
 

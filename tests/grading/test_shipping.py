@@ -119,6 +119,10 @@ BOTH = {
     "attend": "_CASES _LARGE _ROOM _SMALL _ZERO",
     "head-loss": "_DTYPES _LOGITS _SETTINGS _SLOPE_IS_LOST",
     "language-step": "_CASES",
+    "one-layer": "_NAMES _RAISES filled seeded",
+    "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
+    "off-policy": "_NAMES",
+    "escalate": "_KEYS _LOOPS _START",
 }
 
 
