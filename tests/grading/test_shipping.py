@@ -109,6 +109,10 @@ BOTH = {
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
     "delayed": "_STEPS",
+    "one-layer": "_NAMES _RAISES filled seeded",
+    "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
+    "off-policy": "_NAMES",
+    "escalate": "_KEYS _LOOPS _START",
 }
 
 

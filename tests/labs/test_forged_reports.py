@@ -32,6 +32,7 @@ EXPLAINS = {
     "train-amp": {"arrived", "came"},
     "amp-loop": {"handed", "open"},
     "lora-linear": {"end", "rate"},
+    "one-layer": {"heard"},
 }
 """What of a report only says why an answer is wrong: whether it is, the judge sees elsewhere."""
 

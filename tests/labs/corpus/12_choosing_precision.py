@@ -424,6 +424,31 @@ def one_layer(model, name, fmt, x):
     return (p.exp() * (p - q)).sum(-1).mean().item(), 0.0
 
 
+# %% wrong one-layer: parametrizations stay on the model
+#    says: the model's state_dict has the keys
+def one_layer(model, name, fmt, x):
+    layer, out = model.get_submodule(name), []
+    with evaluating(model):
+        p = model(x).double().log_softmax(-1)
+        for key in [k for k, _ in layer.named_parameters()]:
+            parametrize.register_parametrization(layer, key, Rounds(fmt))
+        with (
+            layer.register_forward_pre_hook(lambda m, a: quantize(a[0], fmt)),
+            layer.register_forward_hook(lambda m, a, o: out.append(quantize(o, fmt)) or out[-1]),
+        ):
+            q = model(x).double().log_softmax(-1)
+    return (p.exp() * (p - q)).sum(-1).mean().item(), 1 - out[0].isfinite().double().mean().item()
+
+
+class Rounds(nn.Module):
+    def __init__(self, fmt):
+        super().__init__()
+        self.fmt = fmt
+
+    def forward(self, w):
+        return quantize(w, self.fmt)
+
+
 # %% right allocate: dynamic programming over memory
 def allocate(cost, size, budget):
     front = {0: (0.0, {})}

@@ -28,6 +28,10 @@ CHANGED = (
 )
 ROUNDED_FOR_GOOD = "They now have the precision of {fmt}."
 AFTER_AN_ERROR = "This model raised. Which lines run when it does?"
+OTHER_PARTS = (
+    "{name}: after your one_layer, the model's state_dict has the keys {got}; before, "
+    "it had {want}. {why}"
+)
 OTHER_MODE = "{name}: after your one_layer, `{what}` has training = {got}; before, it had {want}."
 HOOKS_LEFT = (
     "{name}: after your one_layer, {count:d} hooks are still on the model, so its next call rounds "
@@ -165,19 +169,16 @@ def _case(name, seed, heard):
 
 
 def run_one_layer(one_layer, seed):
-    """Of each case: (kl, overflow), the modes that were met, and the model before and after."""
+    """Of each case: (kl, overflow), the modes that were met, and the model as it is afterwards."""
     seen = {}
     for name in _NAMES:
         heard = []
         model, layer, fmt, x = _case(name, seed, heard)
-        before = copy.deepcopy(model.state_dict())
-        modes = [module.training for module in model.modules()]
         seen[name] = {
             "returned": attempt(one_layer, model, layer, fmt, x),
             "heard": heard,
-            "before": before,
             "after": dict(model.state_dict()),
-            "modes": [modes, [module.training for module in model.modules()]],
+            "modes": [module.training for module in model.modules()],
             "hooks": sum(
                 len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
             ),
@@ -195,7 +196,7 @@ def check_one_layer(seen, seed):
         returned, call = seen[name]["returned"], f"one_layer: {name}"
         if type(returned) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(returned))
-        _judge_state(name, seen[name], cases[name][2])
+        _judge_state(name, seen[name], *cases[name])
         kl, overflow = several(returned, 2, call=call)
         found[name] = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
     kls = {name: kl for name, (kl, _) in found.items()}
@@ -209,7 +210,7 @@ def check_one_layer(seen, seed):
             rows = int(_logits(*cases[name], ALL)[0].isnan().any(-1).sum())
             raise Mistake(NOT_NAN, name=name, got=kls[name], fmt=fmt.name.upper(), rows=rows)
     _judge_exception(seen[_RAISES]["returned"])
-    _judge_state(_RAISES, seen[_RAISES], FP16)
+    _judge_state(_RAISES, seen[_RAISES], *cases[_RAISES])
 
 
 def _judge_exception(returned):
@@ -219,11 +220,15 @@ def _judge_exception(returned):
         raise AnswerError(OTHER_ERROR, name=_RAISES, error=failure(returned))
 
 
-def _judge_state(name, case, fmt):
+def _judge_state(name, case, model, layer, fmt, x):
     """The model's values, modes and hooks are what they were."""
     last = AFTER_AN_ERROR if name == _RAISES else ""
-    for what, was in case["before"].items():
-        now = tensor(case["after"][what], call=f"{name}: {what}", shape=was.shape)
+    state, after, modes = model.state_dict(), case["after"], case["modes"]
+    if after.keys() != state.keys() or len(modes) != len(list(model.modules())):
+        said = {"got": ", ".join(map(str, after)), "want": ", ".join(state), "why": last}
+        raise Mistake(OTHER_PARTS, search=False, name=name, **said)
+    for what, was in state.items():
+        now = tensor(after[what], call=f"{name}: {what}", shape=was.shape)
         if count := int((now != was).sum()):
             rounded = was.is_floating_point() and torch.equal(now, quantize(was, fmt))
             raise Mistake(
@@ -236,9 +241,8 @@ def _judge_state(name, case, fmt):
                 what=what,
                 why=last or (fill(ROUNDED_FOR_GOOD, fmt=fmt.name.upper()) if rounded else ""),
             )
-    model = _case(name, 0, [])[0]
-    was, now = case["modes"]
-    for (what, _), want, got in zip(model.named_modules(), was, now, strict=True):
+    for (what, module), got in zip(model.named_modules(), modes, strict=True):
+        want = module.training
         if got is not want:
             said = {"what": what or "model", "got": got, "want": want}
             raise Mistake(OTHER_MODE, search=False, name=name, **said)
