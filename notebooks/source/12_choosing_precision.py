@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12. Choosing precision: a decision record
 #
-# You choose the formats of one model for training, serving and rollouts, measure the evidence for each choice, and leave a record that others can check.
+# You measure what formats cost one model in training, serving and rollouts, choose with this evidence, and leave a record that others can check.
 #
 # *any laptop · needs: lab 06; lab 09 helps*
 #
