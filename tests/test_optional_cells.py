@@ -11,7 +11,7 @@ from labkit.base.paths import NOTEBOOKS
 from labkit.base.torchao import import_torchao
 from labkit.course.lab_source import names_assigned, names_loaded
 
-LIBRARIES = ("torchao", "transformers")
+LIBRARIES = ("torchao", "transformers", "tensorboard")
 
 
 def code_of(source: Path) -> list[str]:

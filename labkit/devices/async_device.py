@@ -122,6 +122,14 @@ class AsyncDevice:
         self._busy_until = start + seconds
         self.trace.append(Span(kernel, called, self._now, start, self._busy_until))
 
+    def work(self, seconds: float) -> None:
+        """Let the program compute for so long, as Python between two launches does.
+
+        Raises:
+            ValueError: a time that is negative or not finite.
+        """
+        self._now += _checked("seconds", seconds)
+
     def synchronize(self) -> None:
         """Wait until everything that was launched is done."""
         self._wait_until(self._busy_until)

@@ -22,6 +22,7 @@ from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
 from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
+from labkit.labs.monitoring_and_debugging.widget_alarm_bench import AlarmBench
 from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
@@ -132,6 +133,7 @@ def bare_page(chromium, widget):
 
 RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
 BUILT = {
+    AlarmBench: lambda tmp: AlarmBench(),
     BlockBench: lambda tmp: BlockBench(),
     CallOrder: lambda tmp: CallOrder(),
     ClipDial: lambda tmp: ClipDial(),

@@ -98,3 +98,15 @@ def test_the_cpu_answers_as_torch_cuda_does(monkeypatch):
     end.record()
     device.synchronize()
     assert start.elapsed_time(end) == 2500.0
+
+
+def test_the_program_s_own_work_overlaps_with_kernels_until_it_waits():
+    device = AsyncDevice(launch_seconds=1.0)
+    device.launch("matmul", seconds=10.0)
+    device.work(4.0)
+    assert device.clock() == 5.0
+    device.synchronize()
+    device.work(4.0)
+    assert device.clock() == 15.0  # 11 seconds of launch and kernel, then 4 with an idle device
+    with pytest.raises(ValueError, match=r"^seconds="):
+        device.work(-1.0)

@@ -1,0 +1,235 @@
+"""Check of lab 11's dispatch mode: short scenes, each with one operator that is to be named."""
+
+import math
+
+import torch
+
+from labkit.labs.engine import AnswerError, Mistake, attempt, check
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import came, fill
+from labkit.labs.engine.reading import failure
+
+LAB = "11_monitoring_and_debugging"
+
+RAISED = "{name}: the code under your mode raised {error}."
+NOT_TEXT = "{name}: `found` is {came}; {want} is wanted, the `str(func)` of an operator."
+OTHER_RESULT = (
+    "{name}: under your mode the code gives {got}, and without it {want}. What does your method "
+    "return, and what does it hand to `func`?"
+)
+OTHER = "{name}: `found` is {got}; {want} is wanted. {why}"
+
+
+def _nothing_wrong():
+    x = torch.linspace(-3, 3, 7).softmax(0)
+    x.add_(1)
+    return x.log()
+
+
+def _mask():
+    hidden = torch.ones(3, 3).triu(1).bool()
+    weights = torch.eye(3).masked_fill(hidden, -math.inf).softmax(-1)
+    return weights * 1e30 * 1e30
+
+
+def _square():
+    y = torch.full((4,), 300.0).half()
+    square = y * y
+    return square - square
+
+
+def _cast():
+    return torch.full((2,), 1e5).to(torch.float16)
+
+
+def _in_place():
+    x = torch.full((3,), 100.0)
+    x.exp_()
+    return x - x
+
+
+def _overflow_below_zero():
+    x = torch.full((3,), -3e38)
+    return (x + x).exp()
+
+
+def _backward():
+    w = torch.zeros(3, requires_grad=True)
+    (w * w).sum().sqrt().backward()
+    return w.grad
+
+
+def _two():
+    large = torch.tensor([3e38]) * 2
+    return large + torch.tensor([0.0]).log()
+
+
+def _list():
+    return torch._foreach_mul([torch.ones(2), torch.full((3,), 1e20)], 1e30)[1]
+
+
+def _tuple():
+    return torch.var_mean(torch.tensor([3e38, -3e38]))[0]
+
+
+def _batch():
+    batch = torch.tensor([1.0, math.nan])
+    return torch.stack([batch, torch.ones(2)]).relu() * 2
+
+
+def _alpha():
+    return torch.add(torch.ones(2), torch.ones(2), alpha=math.inf)
+
+
+_SCENES = {
+    "all values finite": _nothing_wrong,
+    "an FP16 square of 300": _square,
+    "a cast of 1e5 to FP16": _cast,
+    "`x.exp_()`, in place": _in_place,
+    "an overflow to -inf, and its exp": _overflow_below_zero,
+    "a mask of -inf, then an overflow": _mask,
+    "the backward pass of sqrt at 0": _backward,
+    "an overflow, and then log(0)": _two,
+    "a list of tensors": _list,
+    "a tuple of tensors": _tuple,
+    "a batch that holds NaN": _batch,
+    "an inf as keyword argument": _alpha,
+}
+"""Each runs a few operators and returns a tensor."""
+
+
+def run_first_born(FirstNonfinite):
+    """Of each scene `found`, and what the scene returns."""
+    return {name: attempt(_met, FirstNonfinite, scene) for name, scene in _SCENES.items()}
+
+
+def _met(FirstNonfinite, scene):
+    with FirstNonfinite() as mode:
+        value = scene()
+    return mode.found, value
+
+
+_FIRST = {
+    "a mask of -inf, then an overflow": (
+        "aten.mul.Tensor",
+        "`masked_fill` got -inf as its value, as every causal mask does, so the inf is not its own.",
+    ),
+    "an FP16 square of 300": (
+        "aten.mul.Tensor",
+        "90,000 overflows to inf; after it, inf - inf is NaN.",
+    ),
+    "a cast of 1e5 to FP16": (
+        "aten._to_copy.default",
+        "The cast's dtype is a keyword argument.",
+    ),
+    "`x.exp_()`, in place": (
+        "aten.exp_.default",
+        "It got 100, and after the call the same tensor holds inf.",
+    ),
+    "an overflow to -inf, and its exp": ("aten.add.Tensor", "-3e38 twice is -inf."),
+    "the backward pass of sqrt at 0": (
+        "aten.div.Tensor",
+        "The slope of sqrt divides by 0. The multiplication after it makes NaN of inf.",
+    ),
+    "an overflow, and then log(0)": (
+        "aten.mul.Tensor",
+        "Both make an inf of finite inputs, and the multiplication is the first.",
+    ),
+    "a list of tensors": (
+        "aten._foreach_mul.Scalar",
+        "It takes a list and returns a list, and the second of its tensors overflows.",
+    ),
+    "a tuple of tensors": (
+        "aten.var_mean.correction",
+        "It returns a tuple: a variance that overflows, and a mean.",
+    ),
+    "a batch that holds NaN": (
+        None,
+        "The NaN came with the batch, and every operator after it got it as input.",
+    ),
+    "an inf as keyword argument": (None, "`torch.add` got the inf itself, as alpha."),
+}
+
+
+@check(run_first_born)
+def check_first_born(shown):
+    """The first operator that makes an inf or NaN, in the forward and the backward pass."""
+    for name, scene in _SCENES.items():
+        got = shown[name]
+        if type(got) is Raised:
+            raise AnswerError(RAISED, name=name, error=failure(got))
+        found, value = got
+        right, (want, why) = scene(), _FIRST.get(name, (None, "No value is inf or NaN."))
+        if not _same(value, right):
+            raise Mistake(OTHER_RESULT, name=name, got=_text(value), want=_text(right))
+        if found is not None and type(found) is not str:
+            raise Mistake(NOT_TEXT, name=name, came=came(found), want=_text(want))
+        if found != want:
+            raise Mistake(OTHER, name=name, got=_text(found), want=_text(want), why=why)
+
+
+def _same(value, right):
+    if not isinstance(value, torch.Tensor) or value.dtype != right.dtype:
+        return False
+    return value.shape == right.shape and torch.allclose(value, right, equal_nan=True)
+
+
+def _text(value):
+    if isinstance(value, torch.Tensor):
+        return f"{value.tolist()} in {str(value.dtype).removeprefix('torch.')}"
+    return fill("{value}", value=value) if type(value) is str else str(value)
+
+
+_LOOK = "healthy = all(map(finite, tree_leaves((args, kwargs or {}))))"
+_CALL = "out = func(*args, **(kwargs or {}))"
+
+check_first_born.slip(
+    "every-inf-is-a-fault",
+    "What must be true of an operator's inputs before you accuse it?",
+    swap=("is None and healthy", "is None"),
+)
+check_first_born.slip(
+    "arguments-stay-as-they-were",
+    "After an operator in place, its input is its output. When must you look at the inputs?",
+    swap=(f"{_LOOK}\n        {_CALL}", f"{_CALL}\n        {_LOOK}"),
+)
+check_first_born.slip(
+    "nan-is-the-only-nonfinite",
+    "The square of 300 was inf before it was NaN. What does `finite` ask that `isnan` does not?",
+    swap=(
+        f"{_LOOK}\n        {_CALL}\n"
+        "        if self.found is None and healthy and not all(map(finite, tree_leaves(out))):",
+        "def healthy(tree):\n"
+        "            tensors = [x for x in tree_leaves(tree) if isinstance(x, torch.Tensor)]\n"
+        "            return not any(x.isnan().any() for x in tensors)\n\n"
+        "        before = healthy((args, kwargs or {}))\n"
+        f"        {_CALL}\n"
+        "        if self.found is None and before and not healthy(out):",
+    ),
+)
+check_first_born.slip(
+    "the-last-nan-is-the-first",
+    "A later operator took the place of the first. When may `found` still change?",
+    cut="self.found is None and ",
+)
+check_first_born.slip(
+    "arguments-are-flat",
+    "The operator returned a list, which is no tensor. What does `tree_leaves` make of it?",
+    swap=("all(map(finite, tree_leaves(out)))", "finite(out)"),
+)
+check_first_born.slip(
+    "arguments-are-flat",
+    "`torch.stack` got a list of tensors, and one of them held the NaN. What does `tree_leaves` "
+    "make of it?",
+    swap=("tree_leaves((args, kwargs or {}))", "(*args, *(kwargs or {}).values())"),
+)
+check_first_born.slip(
+    "operators-have-no-keywords",
+    "Some inputs come as keyword arguments, such as the dtype of a cast. Where do you hand them on?",
+    swap=(_CALL, "out = func(*args)"),
+)
+check_first_born.slip(
+    "operators-have-no-keywords",
+    "Some inputs come as keyword arguments, such as this alpha. Where do you look at them?",
+    swap=("tree_leaves((args, kwargs or {}))", "tree_leaves(args)"),
+)

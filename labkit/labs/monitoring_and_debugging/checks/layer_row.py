@@ -1,0 +1,212 @@
+"""Check of lab 11's row of a layer: its four numbers, and that no device is waited for."""
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure, in_line
+
+LAB = "11_monitoring_and_debugging"
+
+WAITS = (
+    "For tensors on a GPU, `layer_row` asks for {what}{line}. There the program waits until the "
+    "GPU has finished all that came before."
+)
+A_VALUE, A_SHAPE = "the value of a tensor", "a tensor whose size depends on values"
+MOVED = (
+    "For tensors on a GPU, `layer_row` returns {came}. The copy to the CPU waits until the GPU has "
+    "finished all that came before."
+)
+RAISED = "For tensors on a GPU, `layer_row` raised {error}."
+OTHER = "layer_row with {name}: {what} is {got}; {want} is wanted. {why}"
+NOT_IN_FP16 = "The gradients are FP16, and the sum of their squares is above 65504."
+NONE_LEFT = "No gradient differs from 0, so the share is 0 of none: 0."
+ONE_CAUSE = "That is what comes out {how}."
+
+_COLUMNS = (
+    "the norm of the true gradient (number 0)",
+    "the norm of `before` (number 1)",
+    "the relative update (number 2)",
+    "the share that FP16 flushes (number 3)",
+)
+_NO_CUDA = ("not linked with support for cuda", "not compiled with CUDA", "NVIDIA driver")
+"""What torch says without a GPU where an answer makes a new tensor there of values."""
+_WAITS = {"DataDependentOutputException": A_VALUE, "DynamicOutputShapeException": A_SHAPE}
+_SCALE = 1024.0
+
+
+def _layers(seed):
+    """By name: weight, before, grad and scale."""
+    draw = torch.Generator().manual_seed(seed)
+    before = torch.randn(40, 50, generator=draw)
+    weight = before - 0.5 * torch.randn(40, 50, generator=draw)
+    sizes = 2.0 ** torch.randint(-32, 4, (40, 50), generator=draw)
+    grad = torch.randn(40, 50, generator=draw) * sizes
+    grad[:5] = 0
+    grad[5:8] = 2.0**-25
+    one = torch.tensor([4.0]), torch.tensor([2.0]), torch.tensor([-3.0])
+    return {
+        "gradients from 2**-32 to 2**3, some of them 0": (weight, before, grad, _SCALE),
+        "FP16 gradients of 30000": (weight, before, torch.full((40, 50), 3e4).half(), _SCALE),
+        "gradients that are all 0": (weight, before, torch.zeros(40, 50), _SCALE),
+        "one element": (*one, 2.0),
+    }
+
+
+def run_layer_row(layer_row, seed):
+    """Each row, and what happens to tensors that lie on a GPU and hold no values."""
+    rows = {name: attempt(layer_row, *layer) for name, layer in _layers(seed).items()}
+    with FakeTensorMode():
+        on_gpu = [torch.empty(4, 4, device="cuda") for _ in range(3)]
+        row = attempt(layer_row, *on_gpu, _SCALE)
+        if isinstance(row, torch.Tensor):
+            row = f"a tensor on {row.device.type}"
+    return rows, row
+
+
+@check(run_layer_row)
+def check_layer_row(shown, seed):
+    """Four numbers of a layer, as a tensor that stays where the layer is."""
+    rows, on_gpu = shown
+    for name, layer in _layers(seed).items():
+        call = f"layer_row with {name}"
+        got = tensor(rows[name], call=call, shape=(4,)).double().tolist()
+        others = _others(*layer)
+        for place, want in enumerate(_row(*layer)):
+            # Sums of 2,000 squares in float32: 2,000 roundings at most, halved by the root.
+            if not abs(got[place] - want) <= 1e-4 * abs(want):
+                why, idea = _why(got[place], want, place, name, others)
+                raise Mistake(
+                    OTHER,
+                    misconception=idea,
+                    name=name,
+                    what=_COLUMNS[place],
+                    got=got[place],
+                    want=want,
+                    why=why,
+                )
+    if type(on_gpu) is Raised:
+        what = _WAITS.get(on_gpu.type_name)
+        if any(text in on_gpu.message for text in _NO_CUDA):
+            what = A_VALUE
+        if not what:
+            raise AnswerError(RAISED, error=failure(on_gpu))
+        place = in_line(on_gpu)
+        raise Mistake(WAITS, what=what, line=place, misconception="logging-is-free")
+    if on_gpu != "a tensor on cuda":
+        raise Mistake(MOVED, came=str(on_gpu), misconception="logging-is-free")
+
+
+def _row(weight, before, grad, scale):
+    weight, before, grad = (x.double().numpy() for x in (weight, before, grad))
+    size = np.linalg.norm
+    nonzero = grad != 0
+    lost = nonzero & (np.abs(grad) <= 2.0**-25)
+    moved = size((weight - before).ravel()) / size(before.ravel())
+    share = lost.sum() / max(nonzero.sum(), 1)
+    return [size((grad / scale).ravel()), size(before.ravel()), moved, share]
+
+
+def _others(weight, before, grad, scale):
+    """What each mistake gives, by the place of the number: how it is said, and its idea."""
+    weight, before, grad = (x.double() for x in (weight, before, grad))
+    size, nonzero = torch.linalg.vector_norm, (grad != 0).double()
+    count = max(nonzero.sum().item(), 1)
+
+    def share(below, g=grad):
+        return ((g != 0) & below).sum().item() / count
+
+    return {
+        0: {
+            ("without the division by `scale`", None): size(grad).item(),
+            ("if it is multiplied by `scale` once more", None): size(grad * scale).item(),
+            ("if its square root is not taken", None): size(grad / scale).item() ** 2,
+        },
+        1: {("of `weight`, which is after the step", None): size(weight).item()},
+        2: {
+            ("if the change is divided by the norm of the weight after the step",
+             "ratio-to-after"): (size(weight - before) / size(weight)).item(),
+            ("if it is not divided by a norm", None): size(weight - before).item(),
+            ("if the two norms are subtracted", None): (
+                (size(weight) - size(before)) / size(before)
+            ).item(),
+        },
+        3: {
+            ("if exact zeros count as lost", "zero-means-underflow"): (
+                (grad.abs() <= 2.0**-25).double().mean().item()
+            ),
+            ("if it is divided by the number of all gradients", None): (
+                share(grad.abs() <= 2.0**-25) * count / grad.numel()
+            ),
+            ("if all values below the smallest normal one, 2**-14, count as lost",
+             "lost-means-below-normal"): share(grad.abs() < 2.0**-14),
+            ("if all values below 2**-24 count as lost", "lost-means-below-smallest"): (
+                share(grad.abs() < 2.0**-24)
+            ),
+            ("if 2**-25, which is a tie, does not count as lost", None): (
+                share(grad.abs() < 2.0**-25)
+            ),
+            ("if the gradients are divided by `scale` first", "fp16-sees-true-gradients"): (
+                share((grad / scale).abs() <= 2.0**-25)
+            ),
+        },
+    }  # fmt: skip
+
+
+def _why(got, want, place, name, others):
+    """The one mistake that gives this number, and its idea."""
+    if "all 0" in name and place == 3:
+        return NONE_LEFT, None
+    if place == 0 and "FP16" in name and not np.isfinite(got):
+        return NOT_IN_FP16, "norms-fit-their-dtype"
+    fitting = [
+        key
+        for key, other in others[place].items()
+        if abs(got - other) <= 1e-4 * abs(other) and abs(other - want) > 1e-3 * abs(want)
+    ]
+    if len(fitting) != 1:
+        return "", None
+    how, idea = fitting[0]
+    return fill(ONE_CAUSE, how=how), idea
+
+
+_SHARE = "lost = nonzero & (scaled.abs() <= 2.0**-25)"
+
+check_layer_row.slip(
+    "logging-is-free",
+    "Which operations of torch give the four numbers as one tensor on the layer's device?",
+    swap=("torch.stack(", "torch.tensor("),
+)
+check_layer_row.slip(
+    "norms-fit-their-dtype",
+    "In which dtype did you add the squares?",
+    swap=("norm(scaled / scale)", "norm(grad) / scale"),
+)
+check_layer_row.slip(
+    "zero-means-underflow",
+    "A gradient that is 0 in FP32 too loses nothing. By which number do you divide?",
+    swap=("lost.sum() / nonzero.sum().clamp(min=1)", "(scaled.abs() <= 2.0**-25).float().mean()"),
+)
+check_layer_row.slip(
+    "lost-means-below-normal",
+    "Below 2**-14 FP16 has subnormals. From which magnitude on does it round to 0?",
+    swap=("<= 2.0**-25", "< 2.0**-14"),
+)
+check_layer_row.slip(
+    "lost-means-below-smallest",
+    "A value above half of the smallest one rounds up to it. Where is this half?",
+    swap=("<= 2.0**-25", "< 2.0**-24"),
+)
+check_layer_row.slip(
+    "fp16-sees-true-gradients",
+    "FP16 holds the gradient multiplied by the scale. Which of the two do you compare?",
+    swap=(_SHARE, "lost = nonzero & ((scaled / scale).abs() <= 2.0**-25)"),
+)
+check_layer_row.slip(
+    "ratio-to-after",
+    "The step starts from the weight before it. By the norm of which weight do you divide?",
+    swap=("norm(weight - before) / norm(before)", "norm(weight - before) / norm(weight)"),
+)

@@ -1,0 +1,126 @@
+"""Check of lab 11's tolerance of a sum: beside the bound in float64, and sums in many orders."""
+
+import math
+
+import torch
+
+from labkit.labs.engine import Mistake, attempt, check, number
+from labkit.labs.engine.messages import fill
+
+LAB = "11_monitoring_and_debugging"
+
+OTHER = "tolerance with {name} is {got}; {want} is wanted. {why}"
+TOO_SMALL = (
+    "Two orders of the additions give {low} and {high}: {apart} apart, and both are right."
+)
+A_FAULT = "One term that is left out changes the sum by {fault}, and your tolerance lets it pass."
+COMES_OUT = "Yours comes out {how}."
+
+_CASES = ("the example", "1,000 products of both signs", "100,000 products", "numbers around 1e-15")
+
+
+def _vectors(name, seed):
+    draw = torch.Generator().manual_seed(seed)
+    if name == _CASES[0]:
+        return torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0])
+    count = 100_000 if name == _CASES[2] else 1000
+    a, b = torch.randn(2, count, generator=draw)
+    if name == _CASES[2]:
+        return a.abs(), b.abs()
+    b[-1] = -(a[:-1].double() @ b[:-1].double()).float() / a[-1]  # what is left is near 0
+    return (1e-15 * a, 1e-15 * b) if name == _CASES[3] else (a, b)
+
+
+def run_same_sum(tolerance, seed):
+    """The tolerance of each pair of vectors."""
+    return {name: attempt(tolerance, *_vectors(name, seed)) for name in _CASES}
+
+
+@check(run_same_sum)
+def check_same_sum(shown, seed):
+    """How far two orders of the same additions can lie apart."""
+    for name in _CASES:
+        a, b = _vectors(name, seed)
+        got = number(shown[name], call=f"tolerance with {name}")
+        n, u = len(a), 2.0**-24
+        bound = 2 * n * u / (1 - n * u)
+        want = bound * math.fsum((a.double() * b.double()).abs().tolist())
+        # An answer may add in float32: n u at most, 6e-3 here, and some 1e-6 as torch adds.
+        if not abs(got - want) <= 1e-3 * want:
+            why, idea = _why(got, want, a, b)
+            raise Mistake(OTHER, name=name, got=got, want=want, why=why, misconception=idea)
+
+
+def _why(got, want, a, b):
+    """How the value comes out by one mistake; or what the tolerance would do."""
+    n, u = len(a), 2.0**-24
+    products = a.double() * b.double()
+    size, total = products.abs().sum().item(), abs(products.sum().item())
+    bound = n * u / (1 - n * u)
+    others = {
+        ("with the magnitude of the sum in the place of the sum of the magnitudes",
+         "a-tolerance-follows-the-result"): 2 * bound * total,
+        ("with u = 2**-23, which is eps", "u-is-eps"): (
+            2 * n * 2 * u / (1 - n * 2 * u) * size
+        ),
+        ("with the largest product in the place of the sum", None): (
+            2 * bound * products.abs().max().item()
+        ),
+        ("for one order: two orders may be off in opposite directions",
+         "one-order-is-exact"): bound * size,
+        ("without the division by 1 - n u", None): 2 * n * u * size,
+        ("without n: one rounding for all additions", None): 2 * u / (1 - u) * size,
+        ("with the root of n in the place of n", None): (
+            2 * math.sqrt(n) * u / (1 - math.sqrt(n) * u) * size
+        ),
+    }  # fmt: skip
+    fitting = [
+        key
+        for key, other in others.items()
+        if abs(got - other) <= 1e-3 * other and abs(other - want) > 2e-3 * want
+    ]
+    said, idea = [], None
+    if len(fitting) == 1:
+        how, idea = fitting[0]
+        said.append(fill(COMES_OUT, how=how))
+    low, high = _extremes(products)
+    if high - low > got:
+        said.append(fill(TOO_SMALL, low=low, high=high, apart=high - low))
+    elif got > 2 * want and got > (fault := products.abs().median().item()):
+        said.append(fill(A_FAULT, fault=fault))
+    return " ".join(said), idea
+
+
+def _extremes(products):
+    """The smallest and the largest float32 sum in some orders, one addition after the other."""
+    small = products.float()
+    orders = [small, small.flip(0), small.sort().values, small.sort(descending=True).values]
+    draw = torch.Generator().manual_seed(0)
+    orders += [small[torch.randperm(len(small), generator=draw)] for _ in range(20)]
+    sums = [order.cumsum(0)[-1].item() for order in orders]
+    return min(sums), max(sums)
+
+
+_SUM = "(a.double() * b.double()).abs().sum().item()"
+
+check_same_sum.slip(
+    "a-tolerance-follows-the-result",
+    "The terms nearly cancel, and their roundings do not. Which sum do the roundings grow with?",
+    swap=(_SUM, "abs((a.double() * b.double()).sum().item())"),
+)
+check_same_sum.slip(
+    "u-is-eps",
+    "eps is the gap above 1. By how much can rounding to nearest move a number near 1?",
+    swap=("2.0**-24", "2.0**-23"),
+)
+check_same_sum.slip(
+    "one-order-is-exact",
+    "The bound holds for each order against the exact sum. How far apart can two orders be?",
+    swap=("return 2 * gamma", "return gamma"),
+)
+check_same_sum.slip(
+    "default-tolerances-know-the-sum",
+    "The absolute part of `assert_close`'s tolerance, 1e-5, is larger than all your terms "
+    "together. Which number of yours depends on the size of the terms?",
+    swap=(f"2 * gamma * {_SUM}", f"1e-5 + 1.3e-6 * abs((a.double() * b.double()).sum().item())"),
+)

@@ -1,0 +1,411 @@
+"""Reports that change nothing: gradients by layer, the first inf or NaN, known mistakes.
+
+``layer_report`` reads the gradients that are there. ``first_nonfinite`` runs a step and names the
+operator and the module that made the first inf or NaN. ``findings`` looks for six known mistakes.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.module_tracker import ModuleTracker
+
+from labkit.formats import FP16
+from labkit.formats.dtypes import name_of
+from labkit.formats.histograms import RangeReport, range_report
+from labkit.labs.detective.causes import CAUSES
+from labkit.measuring.showing import table
+
+# Gradients by layer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRow:
+    """The gradient of one parameter, as FP16 would hold it.
+
+    Args:
+        name: of the parameter.
+        norm: of the true gradient, the loss scale divided out; inf or NaN where a value is.
+        report: of the gradient times the loss scale, seen through FP16; its ``exponents`` are the
+            histogram, its ``zeros`` were 0 before.
+        headroom: 65504 over the largest scaled magnitude; below 1 it overflows. inf if all are 0.
+        suggested_scale: the largest power of two that leaves a headroom of 2, None where there is
+            no finite value above 0.
+    """
+
+    name: str
+    norm: float
+    report: RangeReport
+    headroom: float
+    suggested_scale: float | None
+
+    @property
+    def flushed(self) -> float:
+        """The share of finite non-zero gradients that FP16 flushes to 0, 0 to 1."""
+        return self.report.share_lost
+
+    @property
+    def subnormal(self) -> float:
+        """The share of finite non-zero gradients that are subnormal in FP16, 0 to 1."""
+        return self.report.share_subnormal
+
+
+class LayerReport(tuple[LayerRow, ...]):
+    """A row for each parameter with a gradient, in the model's order; shows itself as a table."""
+
+    NO_GRADIENTS = "No gradients yet: call backward() first."
+
+    @property
+    def suggested_scale(self) -> float | None:
+        """The largest loss scale that suits every row, None where no row has one."""
+        return min((s for row in self if (s := row.suggested_scale) is not None), default=None)
+
+    def __str__(self) -> str:
+        if not self:
+            return self.NO_GRADIENTS
+        width = max(len(name) for name in (_COLUMNS[0], *(row.name for row in self)))
+        lines = [_COLUMNS, *((row.name, *_cells(row)) for row in self)]
+        return "\n".join(f"{n:{width}}" + "".join(f"{x:>12}" for x in xs) for n, *xs in lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [dict(zip(_COLUMNS, (row.name, *_cells(row)), strict=True)) for row in self]
+        return table(rows, above=()) if rows else f"<p>{self.NO_GRADIENTS}</p>"
+
+
+_COLUMNS = ("parameter", "norm", "inf or NaN", "flushed", "subnormal", "headroom", "scale")
+
+
+def _cells(row: LayerRow) -> tuple[str, ...]:
+    scale = row.suggested_scale
+    return (
+        f"{row.norm:.3g}",
+        str(row.report.nonfinite),
+        f"{row.flushed:.1%}",
+        f"{row.subnormal:.1%}",
+        f"{row.headroom:.3g}",
+        "none" if scale is None else f"2**{int(math.log2(scale))}",
+    )
+
+
+def layer_report(model: nn.Module, *, scale: float = 1.0) -> LayerReport:
+    """Look at the gradients that backward left in ``model``; nothing is computed or changed in it.
+
+    Args:
+        scale: what the gradients are still multiplied by: the loss scale before ``unscale_``.
+
+    Raises:
+        ValueError: a scale that is not positive and finite.
+
+    >>> print(layer_report(nn.Linear(2, 1)))
+    No gradients yet: call backward() first.
+    """
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale={scale}: pass the loss scale, a positive finite number, or 1.0")
+    return LayerReport(
+        _row(name, parameter.grad.detach(), scale)
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    )
+
+
+def _row(name: str, gradient: Tensor, scale: float) -> LayerRow:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    magnitudes = values.abs()
+    largest = magnitudes[magnitudes.isfinite()].float().amax().item() if magnitudes.numel() else 0.0
+    return LayerRow(
+        name=name,
+        norm=values.double().norm().item() / scale,
+        report=range_report(values, FP16),
+        headroom=FP16.max / largest if largest else math.inf,
+        suggested_scale=_suggested(largest / scale) if largest else None,
+    )
+
+
+def _suggested(largest: float) -> float:
+    """The largest power of two that keeps 2 * largest within FP16."""
+    return 2.0 ** math.floor(math.log2(FP16.max / (2 * largest)))
+
+
+# The first value that is not finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birth:
+    """Where the first inf or NaN was made.
+
+    Args:
+        operator: such as "aten.log.default".
+        module: the innermost module that ran it, or whose backward did: its class and path, such
+            as "SmallGPT.blocks.0.qkv"; "" outside all modules.
+        phase: "forward", "backward" or "optimizer".
+        dtype: of the output, as torch calls it.
+        value: "inf" or "NaN".
+    """
+
+    operator: str
+    module: str
+    phase: str
+    dtype: str
+    value: str
+
+    def __str__(self) -> str:
+        where = f"in {self.module}" if self.module else "outside all modules"
+        return (
+            f"{self.operator} made the first {self.value}, {self.phase}, {where}, in {self.dtype}"
+        )
+
+
+def first_nonfinite(step: Callable[[], object]) -> Birth | None:
+    """Run ``step`` and name the operator that made the first inf or NaN, None if there was none.
+
+    An operator is named if its inputs are finite and an output is not, or if an output holds the
+    first NaN: the -inf of a mask is an input, and a softmax of a row of them makes a NaN. Run the
+    failing step again inside it, since looking at every value takes several times as long.
+    """
+    with (
+        _optimizer_steps() as optimizing,
+        ModuleTracker() as tracker,
+        _Watch(tracker, optimizing) as watch,
+    ):
+        step()
+    return watch.found
+
+
+class _Watch(TorchDispatchMode):
+    def __init__(self, tracker: ModuleTracker, optimizing: list[Optimizer]) -> None:
+        super().__init__()
+        self.tracker, self.optimizing = tracker, optimizing
+        self.found: Birth | None = None
+        self._module_of: dict[int, str] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.found is not None:
+            return func(*args, **kwargs)
+        before = _worst((args, kwargs))  # an operator in place changes its inputs
+        module = self._module()
+        result = func(*args, **kwargs)
+        after = _worst(result)
+        # What "empty" returns was made by nobody.
+        if after > before and "empty" not in func.overloadpacket.__name__:
+            self.found = Birth(
+                operator=str(func),
+                module=module,
+                phase=self._phase(),
+                dtype=next(name_of(x.dtype) for x in _floats(result) if _worst(x) == after),
+                value=("finite", "inf", "NaN")[after],
+            )
+        return result
+
+    def _phase(self) -> str:
+        if self.tracker.is_bw:
+            return "backward"
+        return "optimizer" if self.optimizing else "forward"
+
+    def _module(self) -> str:
+        """The module of this operator; of backward, the one of the forward operator.
+
+        A backward node bears the number that it got in the forward pass, one below the next.
+        """
+        node = torch._C._current_autograd_node()
+        if self.tracker.is_bw and node is not None:
+            return self._module_of.get(node._sequence_nr() + 1, "")
+        innermost = max(self.tracker.parents - {"Global"}, key=len, default="")
+        self._module_of.setdefault(torch._C._autograd._get_sequence_nr(), innermost)
+        return innermost
+
+
+@contextmanager
+def _optimizer_steps() -> Iterator[list[Optimizer]]:
+    """The optimizers that are inside their ``step``."""
+    running: list[Optimizer] = []
+    hooks = (
+        register_optimizer_step_pre_hook(lambda optimizer, *_: running.append(optimizer)),
+        register_optimizer_step_post_hook(lambda *_: running.pop()),
+    )
+    try:
+        yield running
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _floats(tree: object) -> list[Tensor]:
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def _worst(tree: object) -> int:
+    """2 where a value is NaN, 1 where one is inf, 0 where all are finite."""
+    numbers = [x for x in tree_leaves(tree) if isinstance(x, float)]
+    worst = max((2 if math.isnan(x) else math.isinf(x) for x in numbers), default=0)
+    for x in _floats(tree):
+        if not bool(x.isfinite().all()):
+            worst = max(worst, 2 if bool(x.isnan().any()) else 1)
+    return worst
+
+
+# Known mistakes
+
+HALF_PARAMETERS = "half parameters"
+EPS = "eps underflows"
+BCE = "BCELoss"
+MASK = "-1e9 mask"
+STILL_SCALED = "unscale missing"
+TWICE = "double backward"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A known mistake: its name, what was seen, and what to do."""
+
+    name: str
+    seen: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.seen}. {self.advice}"
+
+
+def findings(
+    model: nn.Module,
+    optimizer: Optimizer | None = None,
+    *,
+    loss: Callable[[], Tensor] | None = None,
+    scale: float = 1.0,
+) -> tuple[Finding, ...]:
+    """Look for six known mistakes; the model, its gradients and random numbers stay as they are.
+
+    Args:
+        optimizer: whose eps is looked at.
+        loss: computes the loss of the batch at hand again, not scaled. It is called once, and its
+            gradients, which ``torch.autograd.grad`` returns, are compared with those in ``.grad``.
+            Without it only parameters and eps are looked at. Dropout draws other units each time,
+            so that then nothing is said about ``.grad``.
+        scale: the loss scale in force.
+    """
+    found = _half_parameters(model) + _eps(model, optimizer)
+    if loss is not None:
+        with _as_it_was(model):
+            found += _from_a_pass(model, loss, scale)
+    return tuple(found)
+
+
+def _half_parameters(model: nn.Module) -> list[Finding]:
+    half = [n for n, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
+    if not half:
+        return []
+    seen = f"{len(half)} parameters are 16-bit, the first is {half[0]}"
+    return [Finding(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice)]
+
+
+def _eps(model: nn.Module, optimizer: Optimizer | None) -> list[Finding]:
+    """Where an eps is added to FP16 numbers and is 0 there."""
+    found = []
+    for group in optimizer.param_groups if optimizer else ():
+        eps = group.get("eps")
+        if eps and any(p.dtype is torch.float16 for p in group["params"]) and _is_zero(eps):
+            seen = f"the optimizer's eps={eps:g} is 0 in FP16"
+            found.append(Finding(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice))
+    for name, module in model.named_modules():
+        eps = getattr(module, "eps", None)
+        half = any(p.dtype is torch.float16 for p in module.parameters(recurse=False))
+        if isinstance(eps, float) and eps and half and _is_zero(eps):
+            seen = f"eps={eps:g} of {name or type(module).__name__} is 0 in FP16"
+            advice = "Compute the norm in FP32, or take an eps of 2**-24 at least."
+            found.append(Finding(name=EPS, seen=seen, advice=advice))
+    return found
+
+
+def _is_zero(eps: float) -> bool:
+    return torch.tensor(eps, dtype=torch.float16).item() == 0
+
+
+class _Operators(TorchDispatchMode):
+    """Names of the operators, and those that take a finite number beyond FP16 and give FP16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.beyond: dict[str, float] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.names.add(name)
+        result = func(*args, **(kwargs or {}))
+        if any(x.dtype is torch.float16 for x in _floats(result)):
+            # torch.where makes a tensor without dimensions of a number.
+            for x in tree_leaves(args):
+                number = x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
+                if isinstance(number, float) and FP16.max < abs(number) < math.inf:
+                    self.beyond[name] = number
+        return result
+
+
+def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> list[Finding]:
+    with torch.enable_grad(), _Operators() as seen:
+        value = loss()
+    found = []
+    if "binary_cross_entropy" in seen.names:
+        advice = (
+            "Give F.binary_cross_entropy_with_logits the logits: CUDA autocast refuses BCELoss."
+        )
+        found.append(Finding(name=BCE, seen="the loss reads probabilities", advice=advice))
+    for operator, number in seen.beyond.items():
+        said = f"{operator} takes {number:g} to FP16, where it is inf"
+        found.append(Finding(name=MASK, seen=said, advice=CAUSES["mask-overflow"].advice))
+    held = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
+    true = torch.autograd.grad(value, held, allow_unused=True) if held else ()
+    return found + _about_gradients([p.grad for p in held], true, scale)
+
+
+def _about_gradients(held: list, true: tuple, scale: float) -> list[Finding]:
+    """Whether those in ``.grad`` are the true gradients times 2 or times the loss scale."""
+    pairs = [(h.flatten(), t.flatten()) for h, t in zip(held, true, strict=True) if t is not None]
+    if not pairs:
+        return []
+    have, want = (
+        torch.cat([x.detach().double() for x in side]) for side in zip(*pairs, strict=True)
+    )
+    size = (want @ want).item()
+    if not math.isfinite(size) or not size:
+        return []
+    times = (have @ want).item() / size
+    if not (have - times * want).norm().item() <= 0.1 * have.norm().item():
+        return []
+    found = []
+    if scale >= 4 and any(math.isclose(times, f * scale, rel_tol=0.1) for f in (1, 2)):
+        seen = f".grad is {times:.4g} times the gradient, and the loss scale is {scale:g}"
+        found.append(
+            Finding(name=STILL_SCALED, seen=seen, advice=CAUSES["clip-before-unscale"].advice)
+        )
+    if any(math.isclose(times, 2 * s, rel_tol=0.1) for s in {1.0, scale}):
+        seen = ".grad is twice the gradient of this loss"
+        advice = "Call backward once a batch, and zero_grad before it; a report needs no backward."
+        found.append(Finding(name=TWICE, seen=seen, advice=advice))
+    return found
+
+
+@contextmanager
+def _as_it_was(model: nn.Module) -> Iterator[None]:
+    """Buffers and random numbers afterwards as before: a forward pass in training moves both."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])

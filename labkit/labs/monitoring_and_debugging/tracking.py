@@ -1,0 +1,42 @@
+"""Metrics of a run as TensorBoard's event files, written and read back; tensorboard is optional."""
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+
+from labkit.base.tensorboard import import_tensorboard
+
+EVERY = {"scalars": 0}
+"""TensorBoard's reader keeps a random 10,000 values of a metric unless it is told 0: all."""
+
+
+def write_events(
+    folder: str | PathLike[str], metrics: Mapping[str, Iterable[tuple[int, float]]]
+) -> None:
+    """Write metrics, name -> (step, value), such as ``Monitor.history``, as one event file.
+
+    NaN and inf are kept; values are rounded to float32. ``tensorboard --logdir folder`` shows them.
+
+    Raises:
+        ImportError: tensorboard is not installed; the text says how to install it.
+    """
+    writer = import_tensorboard("torch.utils.tensorboard").SummaryWriter(str(folder))
+    with writer:
+        for name, values in metrics.items():
+            for step, value in values:
+                writer.add_scalar(name, value, step)
+
+
+def read_events(folder: str | PathLike[str]) -> dict[str, tuple[tuple[int, float], ...]]:
+    """The metrics of a folder's event files: name -> (step, value) of every step.
+
+    Raises:
+        ImportError: tensorboard is not installed; the text says how to install it.
+        FileNotFoundError: the folder holds no event file.
+    """
+    reader = import_tensorboard("tensorboard.backend.event_processing.event_accumulator")
+    events = reader.EventAccumulator(str(folder), size_guidance=EVERY)
+    names = events.Reload().Tags()["scalars"] if Path(folder).is_dir() else []
+    if not names:
+        raise FileNotFoundError(f"{folder} holds no scalars of TensorBoard: write_events first")
+    return {name: tuple((e.step, e.value) for e in events.Scalars(name)) for name in names}

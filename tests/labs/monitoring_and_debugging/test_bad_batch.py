@@ -1,0 +1,40 @@
+"""What lab 11 says of one batch of raw pixels is what was recorded, and the code gives it."""
+
+import pytest
+
+from labkit.labs.monitoring_and_debugging.bad_batch import WAYS, accuracy_after, bad_batch_record
+
+CHANCE = 0.15  # ten digits
+WHOLE = 0.95
+
+
+def at_chance(way):
+    return sum(accuracy < CHANCE for accuracy in bad_batch_record()[way])
+
+
+def test_ten_seeds_of_each_way_are_recorded():
+    record = bad_batch_record()
+    assert tuple(record) == WAYS and {len(each) for each in record.values()} == {10}
+
+
+def test_one_batch_ends_half_of_the_runs_at_chance():
+    assert min(bad_batch_record()["no bad batch"]) > WHOLE
+    assert at_chance("nothing done") == 5
+
+
+def test_only_weights_momentum_and_skipping_together_or_clipping_save_every_run():
+    record = bad_batch_record()
+    assert record["rewound, same batches"] == record["nothing done"]
+    assert at_chance("weights rewound, batch skipped") == 4
+    for way in ("rewound, batch skipped", "gradients clipped at 1"):
+        assert min(record[way]) > WHOLE
+
+
+def test_a_run_ends_as_it_is_recorded():
+    found = accuracy_after("rewound, batch skipped", seed=0)
+    assert found == pytest.approx(bad_batch_record()["rewound, batch skipped"][0], abs=0.03)
+
+
+def test_an_unknown_way_is_refused():
+    with pytest.raises(ValueError, match="'pray' is not known"):
+        accuracy_after("pray", seed=0)
