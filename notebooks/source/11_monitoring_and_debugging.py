@@ -303,8 +303,8 @@ for alert in monitor.alerts:
 #   that of `before`; and, of the scaled gradients that are not 0, the share that FP16 rounds to 0 (magnitude at most 2⁻²⁵).
 # - **Example:** weight [4], before [2], grad [-3], scale 2 give [1.5, 2, 1, 0].
 # - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, so add their squares in float32. If all gradients are 0, the share is 0.
-# - **No waiting:** the inputs may lie on a GPU, and the result stays there. Nothing may ask for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do.
-
+# - **No waiting:** the result stays on the device of the inputs, and nothing asks for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do. The check calls
+#   `layer_row` with tensors of torch's meta device too, which have a shape and no values.
 
 # %% exercise="layer-row"
 def layer_row(weight, before, grad, scale):
@@ -667,7 +667,7 @@ figures.difference_picture(first, others)
 # - **Bound:** a product and n − 1 additions are n roundings, each by a factor of at most 1 + u with u = 2⁻²⁴. So each order is at most γ Σ|a·b| away from the exact sum, with
 #   γ = n u / (1 − n u), on either side of it.
 # - **Output:** a float, the largest distance between two orders.
-# - **Example:** for a = [1, 2] and b = [3, −4], Σ|a·b| = 11, and the tolerance is 2.62e-6.
+# - **Example:** for a = [1, 2, 4] and b = [3, −4, 0.5], Σ|a·b| = 13, and the tolerance is 4.65e-6.
 # - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them.
 
 
@@ -691,7 +691,7 @@ checks.check_same_sum(tolerance)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# For a = [1, 2] and b = [3, −4] the sum is −5. Why is Σ|a·b| = 11, and not 5, what the roundings grow with? Think of 10⁶ + 1 − 10⁶.
+# For a = [1, 2, 4] and b = [3, −4, 0.5] the sum is −3. Why do the roundings grow with Σ|a·b| = 13, and not with 3? Think of 10⁶ + 1 − 10⁶.
 # </details>
 # <details><summary>Hint 3</summary>
 #

@@ -114,6 +114,11 @@ BOTH = {
     "attend": "_CASES _ROOM",
     "head-loss": "_DTYPES _LOGITS _SETTINGS _SLOPE_IS_LOST",
     "language-step": "_CASES",
+    "spike-alarm": "_traces",
+    "first-born": "_SCENES",
+    "must-stay": "_STOPPED_AT _cases",
+    "layer-row": "_layers",
+    "same-sum": "_CASES _vectors",
 }
 
 

@@ -11,7 +11,8 @@ from labkit.labs.engine.reading import failure
 
 LAB = "11_monitoring_and_debugging"
 
-RAISED = "{name}: the code under your mode raised {error}."
+RAISED = "{name}: the code under your mode raised {error}. {why}"
+NO_OUTPUT = "Does your method return what `func` returns, each time?"
 NOT_TEXT = "{name}: `found` is {came}; {want} is wanted, the `str(func)` of an operator."
 OTHER_RESULT = (
     "{name}: under your mode the code gives {got}, and without it {want}. What does your method "
@@ -42,6 +43,10 @@ def _cast():
     return torch.full((2,), 1e5).to(torch.float16)
 
 
+def _root():
+    return torch.tensor([4.0, -1.0]).sqrt() + 1
+
+
 def _in_place():
     x = torch.full((3,), 100.0)
     x.exp_()
@@ -65,6 +70,10 @@ def _two():
 
 
 def _list():
+    return torch._foreach_mul([torch.full((2,), 1e20)] * 2, 1e30)[1]
+
+
+def _second_of_a_list():
     return torch._foreach_mul([torch.ones(2), torch.full((3,), 1e20)], 1e30)[1]
 
 
@@ -85,12 +94,14 @@ _SCENES = {
     "all values finite": _nothing_wrong,
     "an FP16 square of 300": _square,
     "a cast of 1e5 to FP16": _cast,
+    "the square root of -1": _root,
     "`x.exp_()`, in place": _in_place,
     "an overflow to -inf, and its exp": _overflow_below_zero,
     "a mask of -inf, then an overflow": _mask,
     "the backward pass of sqrt at 0": _backward,
     "an overflow, and then log(0)": _two,
     "a list of tensors": _list,
+    "a list of two tensors, of which the second overflows": _second_of_a_list,
     "a tuple of tensors": _tuple,
     "a batch that holds NaN": _batch,
     "an inf as keyword argument": _alpha,
@@ -112,7 +123,7 @@ def _met(FirstNonfinite, scene):
 _FIRST = {
     "a mask of -inf, then an overflow": (
         "aten.mul.Tensor",
-        "`masked_fill` got -inf as its value, as every causal mask does, so the inf is not its own.",
+        "`masked_fill` got -inf as its value, as causal masks do, so the inf is not its own.",
     ),
     "an FP16 square of 300": (
         "aten.mul.Tensor",
@@ -122,6 +133,7 @@ _FIRST = {
         "aten._to_copy.default",
         "The cast's dtype is a keyword argument.",
     ),
+    "the square root of -1": ("aten.sqrt.default", "It makes a NaN, and no inf comes before."),
     "`x.exp_()`, in place": (
         "aten.exp_.default",
         "It got 100, and after the call the same tensor holds inf.",
@@ -137,7 +149,11 @@ _FIRST = {
     ),
     "a list of tensors": (
         "aten._foreach_mul.Scalar",
-        "It takes a list and returns a list, and the second of its tensors overflows.",
+        "It takes a list and returns a list.",
+    ),
+    "a list of two tensors, of which the second overflows": (
+        "aten._foreach_mul.Scalar",
+        "The first tensor of its output is finite, and the second holds inf.",
     ),
     "a tuple of tensors": (
         "aten.var_mean.correction",
@@ -157,7 +173,8 @@ def check_first_born(shown):
     for name, scene in _SCENES.items():
         got = shown[name]
         if type(got) is Raised:
-            raise AnswerError(RAISED, name=name, error=failure(got))
+            why = NO_OUTPUT if "NoneType" in got.message else ""
+            raise AnswerError(RAISED, name=name, error=failure(got), why=why)
         found, value = got
         right, (want, why) = scene(), _FIRST.get(name, (None, "No value is inf or NaN."))
         if not _same(value, right):
@@ -176,7 +193,8 @@ def _same(value, right):
 
 def _text(value):
     if isinstance(value, torch.Tensor):
-        return f"{value.tolist()} in {str(value.dtype).removeprefix('torch.')}"
+        numbers = ", ".join(f"{x:.4g}" for x in value.flatten().tolist())
+        return f"[{numbers}] in {str(value.dtype).removeprefix('torch.')}"
     return fill("{value}", value=value) if type(value) is str else str(value)
 
 
@@ -225,7 +243,7 @@ check_first_born.slip(
 )
 check_first_born.slip(
     "operators-have-no-keywords",
-    "Some inputs come as keyword arguments, such as the dtype of a cast. Where do you hand them on?",
+    "Some inputs come as keyword arguments, such as a dtype. Where do you pass them on?",
     swap=(_CALL, "out = func(*args)"),
 )
 check_first_born.slip(

@@ -2,39 +2,37 @@
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
-from labkit.labs.engine.reading import failure, in_line
+from labkit.labs.engine.reading import failure
 
 LAB = "11_monitoring_and_debugging"
 
 WAITS = (
-    "For tensors on a GPU, `layer_row` asks for {what}{line}. There the program waits until the "
-    "GPU has finished all that came before."
+    "The four numbers are right. But with tensors of the meta device, which hold no values, "
+    "layer_row raised {error}. What asks for a value makes the program wait for a GPU."
 )
-A_VALUE, A_SHAPE = "the value of a tensor", "a tensor whose size depends on values"
 MOVED = (
-    "For tensors on a GPU, `layer_row` returns {came}. The copy to the CPU waits until the GPU has "
-    "finished all that came before."
+    "The four numbers are right. But with tensors of the meta device, layer_row returns {came}: a "
+    "copy to the CPU waits for a GPU."
 )
-RAISED = "For tensors on a GPU, `layer_row` raised {error}."
+TWO_DEVICES = (
+    "The four numbers are right. But with tensors of the meta device, layer_row raised {error}. On "
+    "which device do you make tensors of your own?"
+)
 OTHER = "layer_row with {name}: {what} is {got}; {want} is wanted. {why}"
 NOT_IN_FP16 = "The gradients are FP16, and the sum of their squares is above 65504."
 NONE_LEFT = "No gradient differs from 0, so the share is 0 of none: 0."
 ONE_CAUSE = "That is what comes out {how}."
 
 _COLUMNS = (
-    "the norm of the true gradient (number 0)",
-    "the norm of `before` (number 1)",
-    "the relative update (number 2)",
-    "the share that FP16 flushes (number 3)",
+    "row[0], the norm of the true gradient,",
+    "row[1], the norm of `before`,",
+    "row[2], the relative update,",
+    "row[3], the share that FP16 rounds to 0,",
 )
-_NO_CUDA = ("not linked with support for cuda", "not compiled with CUDA", "NVIDIA driver")
-"""What torch says without a GPU where an answer makes a new tensor there of values."""
-_WAITS = {"DataDependentOutputException": A_VALUE, "DynamicOutputShapeException": A_SHAPE}
 _SCALE = 1024.0
 
 
@@ -57,20 +55,25 @@ def _layers(seed):
 
 
 def run_layer_row(layer_row, seed):
-    """Each row, and what happens to tensors that lie on a GPU and hold no values."""
+    """Each row, and what comes of tensors without values: an exception, or devices."""
     rows = {name: attempt(layer_row, *layer) for name, layer in _layers(seed).items()}
-    with FakeTensorMode():
-        on_gpu = [torch.empty(4, 4, device="cuda") for _ in range(3)]
-        row = attempt(layer_row, *on_gpu, _SCALE)
-        if isinstance(row, torch.Tensor):
-            row = f"a tensor on {row.device.type}"
-    return rows, row
+    empty = [torch.empty(4, 4, device="meta") for _ in range(3)]
+    return rows, _devices(attempt(layer_row, *empty, _SCALE))
+
+
+def _devices(row):
+    """Where the tensors of a row lie, in words; a ``Raised`` stays."""
+    if type(row) is Raised:
+        return row
+    parts = row if isinstance(row, (list, tuple)) else [row]
+    kinds = {x.device.type if isinstance(x, torch.Tensor) else "cpu" for x in parts}
+    return "meta" if kinds == {"meta"} else "a tensor on the CPU"
 
 
 @check(run_layer_row)
 def check_layer_row(shown, seed):
     """Four numbers of a layer, as a tensor that stays where the layer is."""
-    rows, on_gpu = shown
+    rows, without_values = shown
     for name, layer in _layers(seed).items():
         call = f"layer_row with {name}"
         got = tensor(rows[name], call=call, shape=(4,)).double().tolist()
@@ -88,16 +91,13 @@ def check_layer_row(shown, seed):
                     want=want,
                     why=why,
                 )
-    if type(on_gpu) is Raised:
-        what = _WAITS.get(on_gpu.type_name)
-        if any(text in on_gpu.message for text in _NO_CUDA):
-            what = A_VALUE
-        if not what:
-            raise AnswerError(RAISED, error=failure(on_gpu))
-        place = in_line(on_gpu)
-        raise Mistake(WAITS, what=what, line=place, misconception="logging-is-free")
-    if on_gpu != "a tensor on cuda":
-        raise Mistake(MOVED, came=str(on_gpu), misconception="logging-is-free")
+    if type(without_values) is Raised:
+        error = failure(without_values)
+        if "expected device" in without_values.message:
+            raise AnswerError(TWO_DEVICES, error=error)
+        raise Mistake(WAITS, error=error, misconception="logging-is-free")
+    if without_values != "meta":
+        raise Mistake(MOVED, came=str(without_values), misconception="logging-is-free")
 
 
 def _row(weight, before, grad, scale):
@@ -177,7 +177,7 @@ _SHARE = "lost = nonzero & (scaled.abs() <= 2.0**-25)"
 
 check_layer_row.slip(
     "logging-is-free",
-    "Which operations of torch give the four numbers as one tensor on the layer's device?",
+    "How do the four numbers become one tensor without leaving the device?",
     swap=("torch.stack(", "torch.tensor("),
 )
 check_layer_row.slip(

@@ -138,8 +138,8 @@ def _sets(shown):
 
 
 _ONE_FOUND = (
-    "With the module that you found in FP32, is the network good? If it is not, what is the next "
-    "search to look for?"
+    "With the module that you found in FP32, is the network good? If it is not, what must you "
+    "search next?"
 )
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 
 from labkit.labs.engine import Mistake, attempt, check, number
@@ -10,25 +11,25 @@ from labkit.labs.engine.messages import fill
 LAB = "11_monitoring_and_debugging"
 
 OTHER = "tolerance with {name} is {got}; {want} is wanted. {why}"
-TOO_SMALL = (
-    "Two orders of the additions give {low} and {high}: {apart} apart, and both are right."
-)
+TOO_SMALL = "Two orders of the additions give {low} and {high}: {apart} apart, and both are right."
 A_FAULT = "One term that is left out changes the sum by {fault}, and your tolerance lets it pass."
 COMES_OUT = "Yours comes out {how}."
 
-_CASES = ("the example", "1,000 products of both signs", "100,000 products", "numbers around 1e-15")
+_CASES = (
+    "1,000 products that nearly cancel", "100,000 products", "products around 1e-30", "the example",
+)  # fmt: skip
 
 
 def _vectors(name, seed):
     draw = torch.Generator().manual_seed(seed)
-    if name == _CASES[0]:
-        return torch.tensor([1.0, 2.0]), torch.tensor([3.0, -4.0])
-    count = 100_000 if name == _CASES[2] else 1000
+    if name == "the example":
+        return torch.tensor([1.0, 2.0, 4.0]), torch.tensor([3.0, -4.0, 0.5])
+    count = 100_000 if name == "100,000 products" else 1000
     a, b = torch.randn(2, count, generator=draw)
-    if name == _CASES[2]:
+    if count == 100_000:
         return a.abs(), b.abs()
     b[-1] = -(a[:-1].double() @ b[:-1].double()).float() / a[-1]  # what is left is near 0
-    return (1e-15 * a, 1e-15 * b) if name == _CASES[3] else (a, b)
+    return (1e-15 * a, 1e-15 * b) if name == "products around 1e-30" else (a, b)
 
 
 def run_same_sum(tolerance, seed):
@@ -68,6 +69,9 @@ def _why(got, want, a, b):
         ),
         ("for one order: two orders may be off in opposite directions",
          "one-order-is-exact"): bound * size,
+        ("with the sums of |a| and of |b|, each by itself", None): (
+            2 * bound * a.double().abs().sum().item() * b.double().abs().sum().item()
+        ),
         ("without the division by 1 - n u", None): 2 * n * u * size,
         ("without n: one rounding for all additions", None): 2 * u / (1 - u) * size,
         ("with the root of n in the place of n", None): (
@@ -93,11 +97,10 @@ def _why(got, want, a, b):
 
 def _extremes(products):
     """The smallest and the largest float32 sum in some orders, one addition after the other."""
-    small = products.float()
-    orders = [small, small.flip(0), small.sort().values, small.sort(descending=True).values]
-    draw = torch.Generator().manual_seed(0)
-    orders += [small[torch.randperm(len(small), generator=draw)] for _ in range(20)]
-    sums = [order.cumsum(0)[-1].item() for order in orders]
+    small = products.float().numpy()
+    draw = np.random.default_rng(0)
+    orders = [small, np.sort(small), *(draw.permutation(small) for _ in range(20))]
+    sums = [np.add.accumulate(order)[-1].item() for order in orders]
     return min(sums), max(sums)
 
 
@@ -105,7 +108,7 @@ _SUM = "(a.double() * b.double()).abs().sum().item()"
 
 check_same_sum.slip(
     "a-tolerance-follows-the-result",
-    "The terms nearly cancel, and their roundings do not. Which sum do the roundings grow with?",
+    "The terms nearly cancel, and their roundings do not. With which sum do the roundings grow?",
     swap=(_SUM, "abs((a.double() * b.double()).sum().item())"),
 )
 check_same_sum.slip(
@@ -120,7 +123,7 @@ check_same_sum.slip(
 )
 check_same_sum.slip(
     "default-tolerances-know-the-sum",
-    "The absolute part of `assert_close`'s tolerance, 1e-5, is larger than all your terms "
-    "together. Which number of yours depends on the size of the terms?",
-    swap=(f"2 * gamma * {_SUM}", f"1e-5 + 1.3e-6 * abs((a.double() * b.double()).sum().item())"),
+    "These are the tolerances of `assert_close`. Neither 1e-5 nor the sum itself says how large "
+    "the terms are. With which sum do the roundings grow?",
+    swap=(f"2 * gamma * {_SUM}", "1e-5 + 1.3e-6 * abs((a.double() * b.double()).sum().item())"),
 )
