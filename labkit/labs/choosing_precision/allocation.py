@@ -1,0 +1,125 @@
+"""Bits for each layer: as little memory as a search finds while the summed cost stays in a budget.
+
+Costs are those of ``sensitivity.kl_by_bits``: the KL of one layer rounded alone. They are added as
+if layers did not disturb one another, so the choice is to be measured as a whole afterwards, with
+``sensitivity.joint_kl``.
+"""
+
+from collections.abc import Mapping
+from math import isnan
+
+Costs = Mapping[str, Mapping[int, float]]
+"""Cost by layer and bits."""
+
+
+def memory(bits: Mapping[str, int], size: Mapping[str, int]) -> int:
+    """Bits that the weights take; their scales are not counted.
+
+    >>> memory({"embed": 4, "head": 8}, {"embed": 1000, "head": 100})
+    4800
+    """
+    return sum(size[name] * b for name, b in bits.items())
+
+
+def total(bits: Mapping[str, int], cost: Costs) -> float:
+    """The costs of a choice, added."""
+    return sum(cost[name][b] for name, b in bits.items())
+
+
+def allocate(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, int]:
+    """Bits for each layer by greedy steps, or the best single width where that is smaller.
+
+    Each layer begins with the bits of least cost. Each step narrows one layer: the step that saves
+    most bits of memory for each unit of cost, among those that leave the sum within the budget.
+    Greedy steps can end above the best single width, so that is the result where it is smaller.
+
+    Args:
+        cost: of each layer in each width that it may have.
+        size: weights of each layer.
+        budget: for the sum of the costs.
+
+    Raises:
+        ValueError: no layer; costs and sizes of other layers; a NaN cost; a budget that no choice
+            meets.
+
+    >>> cost = {"embed": {4: 0.01, 8: 0.0}, "head": {4: 0.03, 8: 0.0}}
+    >>> allocate(cost, {"embed": 1000, "head": 100}, budget=0.03)
+    {'embed': 4, 'head': 8}
+    """
+    _check(cost, size, budget)
+    bits = _cheapest(cost)
+    while True:
+        steps = [
+            (_saved_per_cost(name, bits[name], b, cost, size), name, b)
+            for name in cost
+            for b in cost[name]
+            if b < bits[name] and total({**bits, name: b}, cost) <= budget
+        ]
+        if not steps:
+            break
+        _, name, b = max(steps)
+        bits[name] = b
+    alike = uniform(cost, budget)
+    if alike and memory(alike, size) < memory(bits, size):
+        return alike
+    return bits
+
+
+def uniform(cost: Costs, budget: float) -> dict[str, int] | None:
+    """The fewest bits that all layers can have alike within the budget; None where none fit."""
+    shared = set.intersection(*(set(widths) for widths in cost.values()))
+    for b in sorted(shared):
+        if total(alike := dict.fromkeys(cost, b), cost) <= budget:
+            return alike
+    return None
+
+
+def optimum(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, int]:
+    """Bits for each layer with the least memory of all choices within the budget.
+
+    Layer by layer it keeps the choices that no other one beats in memory and in cost (dynamic
+    programming). Of equal memory it takes the least cost.
+
+    Raises:
+        ValueError: as ``allocate``.
+    """
+    _check(cost, size, budget)
+    front: list[tuple[int, float, dict[str, int]]] = [(0, 0.0, {})]
+    for name, widths in cost.items():
+        longer = sorted(
+            (
+                (used + size[name] * b, total({**bits, name: b}, cost), {**bits, name: b})
+                for used, _, bits in front
+                for b in widths
+            ),
+            key=lambda choice: choice[:2],
+        )
+        front = []
+        for choice in longer:
+            if choice[1] <= budget and (not front or choice[1] < front[-1][1]):
+                front.append(choice)
+    return front[0][2]
+
+
+def _cheapest(cost: Costs) -> dict[str, int]:
+    return {name: min(widths, key=lambda b: (widths[b], b)) for name, widths in cost.items()}
+
+
+def _saved_per_cost(
+    name: str, before: int, after: int, cost: Costs, size: Mapping[str, int]
+) -> float:
+    saved = size[name] * (before - after)
+    extra = cost[name][after] - cost[name][before]
+    return saved / max(extra, 1e-300)  # a step that costs nothing comes first
+
+
+def _check(cost: Costs, size: Mapping[str, int], budget: float) -> None:
+    if not cost or not all(cost.values()):
+        raise ValueError(f"cost={cost!r}: pass at least one layer, each with one width or more")
+    if set(cost) != set(size):
+        raise ValueError(f"costs of {sorted(cost)} but sizes of {sorted(size)}: name the same")
+    if unknown := [name for name, widths in cost.items() if any(map(isnan, widths.values()))]:
+        raise ValueError(f"the cost of {', '.join(unknown)} is NaN: leave that width out")
+    least = total(_cheapest(cost), cost)
+    if not least <= budget:
+        raise ValueError(f"budget={budget!r}: the least cost of any choice is {least:.3g}")

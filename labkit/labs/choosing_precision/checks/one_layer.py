@@ -1,0 +1,429 @@
+"""Check of lab 12: the KL divergence and the overflow of one layer in a narrow format."""
+
+import copy
+import math
+
+import torch
+from torch import nn
+
+from labkit.formats import BF16, E4M3, E5M2, FP16, quantize
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, several, tensor
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import filled, seeded
+from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure
+from labkit.training.models import SmallGPT
+
+LAB = "12_choosing_precision"
+
+RAISED = "{name}: your one_layer raised {error}."
+SWALLOWED = (
+    "{name}: the model raises a ValueError when it meets inf, and you returned {got}. The "
+    "exception must reach the caller."
+)
+OTHER_ERROR = "{name}: the model raises a ValueError. From your one_layer came {error}."
+CHANGED = (
+    "{name}: after your one_layer, {count:d} of the {all:d} values of `{what}` are not what they "
+    "were. {why}"
+)
+ROUNDED_FOR_GOOD = "They now have the precision of {fmt}."
+AFTER_AN_ERROR = "This model raised. Which lines run when it does?"
+OTHER_MODE = "{name}: after your one_layer, `{what}` has training = {got}; before, it had {want}."
+HOOKS_LEFT = (
+    "{name}: after your one_layer, {count:d} hooks are still on the model, so its next call rounds "
+    "too. {why}"
+)
+TRAIN_MODE = (
+    "{name}: kl is {got}; {want} is wanted. You called the model in train mode, where dropout "
+    "draws another mask in each call."
+)
+OTHER_OVERFLOW = (
+    "{name}: overflow is {got}; {want} is wanted: {count:d} of {all:d} output values. {why}"
+)
+A_NUMBER = "That is how many they are, and their share is asked for."
+PERCENT = "That is in percent, and a share is asked for."
+BEFORE_ROUNDING = "The layer's output in FP32 is finite; rounding it to {fmt} is what overflows."
+WITHOUT_INF = "E4M3 has no inf: what overflows becomes NaN."
+OTHER_KL = "{name}: kl is {got}; {want} is wanted. {why}"
+NOT_NAN = (
+    "{name}: kl is {got}, and nan is wanted: the layer's output overflows in {fmt}, and the "
+    "logits become NaN. What does your narrow run round?"
+)
+ONLY_IF = "Your values come out if {what}."
+TIMES = "In each case your kl is {times:.4g} times the right one. {why}"
+SUMMED = "You add up the rows, and their mean is asked for."
+OVER_CLASSES = "Where do you divide by the number of classes as well?"
+OVER_BATCH = (
+    "Here the logits have three dimensions, and each of the {rows:d} pairs of sequence and "
+    "position is a row. By what do you divide?"
+)
+IN_BITS = "That is 1 / ln 2: yours is in bits, and nats are asked for."
+SINGLE = (
+    "Where kl is large, yours is right. float32 rounds a log-probability by up to 1e-7, and here "
+    "the differences are hardly larger. In which dtype do you take the softmax?"
+)
+
+PARTS = {
+    "only weight and bias are rounded": ("weight", "bias"),
+    "only the weight is rounded": ("weight",),
+    "only the output is rounded": ("output",),
+    "weight and bias are not rounded": ("input", "output"),
+    "the bias is not rounded": ("weight", "input", "output"),
+    "the layer's input is not rounded": ("weight", "bias", "output"),
+    "the layer's output is not rounded": ("weight", "bias", "input"),
+}
+ALL = "weight", "bias", "input", "output"
+REVERSED = "the probabilities before the difference are the narrow run's, and the sign is right"
+NEGATED = "the difference is log narrow - log exact"
+HOOKED = "the exact run rounds the layer's input and output too"
+WEIGHTS = "only weight and bias are rounded"
+
+# An answer may run the whole model in float64: that moves a kl by 1e-4 of it at most.
+_ROOM = 1e-3
+_RAISES = "weights times 2**16 and a layer that raises on inf, FP16"
+_NAMES = (
+    "the example",
+    "dropout, FP16",
+    "dropout, BF16",
+    "batch norm in eval mode in a model in train mode, BF16",
+    "a GPT, E4M3",
+    "large logits, E4M3",
+    "logits near one another, FP16",
+    "weights times 2**16, FP16",
+    "weights times 2**16, BF16",
+    "weights times 2**9, E4M3",
+    _RAISES,
+)
+
+
+class _Note(nn.Module):
+    """Passes its input on and notes whether it was called in train mode."""
+
+    def __init__(self, heard):
+        super().__init__()
+        self.note = heard.append
+
+    def forward(self, x):
+        self.note(self.training)
+        return x
+
+
+class _RaisesOnInf(nn.Module):
+    def forward(self, x):
+        if not x.isfinite().all():
+            raise ValueError("an activation is inf or NaN")
+        return x
+
+
+def _network(seed, heard, middle, *, first=1.0, last=1.0):
+    """Two linear layers, with others between them."""
+    layers = nn.Linear(16, 32), _Note(heard), *middle, nn.ReLU(), nn.Linear(32, 10)
+    model = filled(nn.Sequential(*layers), seed)
+    with torch.no_grad():
+        for p in model[0].parameters():
+            p.mul_(first)
+        for p in model[-1].parameters():
+            p.mul_(last)
+    return model
+
+
+def _case(name, seed, heard):
+    """The model, the layer's name, the format, and x."""
+    x = seeded(seed + 50, 64, 16)
+    match name:
+        case "the example":
+            model = nn.Sequential(nn.Linear(1, 2))
+            model.load_state_dict(
+                {"0.weight": torch.tensor([[1.1], [0.0]]), "0.bias": torch.zeros(2)}
+            )
+            return model, "0", E5M2, torch.tensor([[3.3]])
+        case "dropout, FP16" | "dropout, BF16":
+            fmt = FP16 if name.endswith("FP16") else BF16
+            return _network(seed, heard, [nn.Dropout(0.5)]), "0", fmt, x
+        case "batch norm in eval mode in a model in train mode, BF16":
+            norm = nn.BatchNorm1d(32)
+            model = _network(seed, heard, [norm, nn.Dropout(0.5)])
+            norm.running_mean.copy_(seeded(seed, 32))
+            norm.eval()
+            return model, "0", BF16, x
+        case "a GPT, E4M3":
+            model = filled(SmallGPT(12, 8, width=16, blocks=2, heads=2), seed)
+            model.norm = nn.Sequential(model.norm, _Note(heard))
+            tokens = torch.arange(48).view(6, 8) * (seed + 5) % 12
+            return model, "blocks.1.feed_forward.0", E4M3, tokens
+        case "large logits, E4M3":
+            model = _network(seed, heard, [], last=8.0)
+            return model, f"{len(model) - 1}", E4M3, x
+        case "logits near one another, FP16":
+            return _network(seed, heard, [nn.Dropout(0.5)], last=2.0**-3), "0", FP16, x
+        case "weights times 2**9, E4M3":
+            return _network(seed, heard, [], first=2.0**9, last=2.0**-9), "0", E4M3, x
+    guard = [_RaisesOnInf()] if name == _RAISES else [nn.Dropout(0.5)]
+    fmt = BF16 if name.endswith("BF16") else FP16
+    return _network(seed, heard, guard, first=2.0**16, last=2.0**-16), "0", fmt, x
+
+
+def run_one_layer(one_layer, seed):
+    """Of each case: (kl, overflow), the modes that were met, and the model before and after."""
+    seen = {}
+    for name in _NAMES:
+        heard = []
+        model, layer, fmt, x = _case(name, seed, heard)
+        before = copy.deepcopy(model.state_dict())
+        modes = [module.training for module in model.modules()]
+        seen[name] = {
+            "returned": attempt(one_layer, model, layer, fmt, x),
+            "heard": heard,
+            "before": before,
+            "after": dict(model.state_dict()),
+            "modes": [modes, [module.training for module in model.modules()]],
+            "hooks": sum(
+                len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
+            ),
+        }
+    return seen
+
+
+@check(run_one_layer)
+def check_one_layer(seen, seed):
+    """The KL and the overflow of one layer in a narrow format; the model stays as it is."""
+    cases = {name: _case(name, seed, []) for name in _NAMES}
+    right = {name: _narrow(*case) for name, case in cases.items() if name != _RAISES}
+    found = {}
+    for name, (_, _, fmt, _) in cases.items():
+        returned = seen[name]["returned"]
+        if name == _RAISES:
+            _judge_exception(returned)
+        elif type(returned) is Raised:
+            raise AnswerError(RAISED, name=name, error=failure(returned))
+        _judge_state(name, seen[name], fmt)
+        if name in right:
+            call = f"one_layer: {name}"
+            kl, overflow = several(returned, 2, call=call)
+            found[name] = number(kl, call=f"{call}: kl"), number(overflow, call=f"{call}: overflow")
+    kls = {name: kl for name, (kl, _) in found.items()}
+    for name, (want, _) in right.items():
+        if math.isfinite(want) and not abs(kls[name] - want) <= _ROOM * want:
+            _explain(name, kls, cases, right, seen[name])
+    for name, (want, output) in right.items():
+        fmt = cases[name][2]
+        _judge_overflow(name, found[name][1], output, fmt)
+        if math.isnan(want) and math.isfinite(kls[name]):
+            raise Mistake(NOT_NAN, name=name, got=kls[name], fmt=fmt.name.upper())
+
+
+def _judge_exception(returned):
+    if type(returned) is not Raised:
+        raise Mistake(SWALLOWED, name=_RAISES, got=returned)
+    if returned.type_name != "ValueError":
+        raise AnswerError(OTHER_ERROR, name=_RAISES, error=failure(returned))
+
+
+def _judge_state(name, case, fmt):
+    """The model's values, modes and hooks are what they were."""
+    last = AFTER_AN_ERROR if name == _RAISES else ""
+    for what, was in case["before"].items():
+        now = tensor(case["after"][what], call=f"{name}: {what}", shape=was.shape)
+        if count := int((now != was).sum()):
+            rounded = was.is_floating_point() and torch.equal(now, quantize(was, fmt))
+            raise Mistake(
+                CHANGED,
+                misconception="casting-back-restores" if rounded and not last else None,
+                search=False,
+                name=name,
+                count=count,
+                all=was.numel(),
+                what=what,
+                why=last or (fill(ROUNDED_FOR_GOOD, fmt=fmt.name.upper()) if rounded else ""),
+            )
+    model = _case(name, 0, [])[0]
+    was, now = case["modes"]
+    for (what, _), want, got in zip(model.named_modules(), was, now, strict=True):
+        if got is not want:
+            said = {"what": what or "model", "got": got, "want": want}
+            raise Mistake(OTHER_MODE, search=False, name=name, **said)
+    if case["hooks"] != 0:
+        idea = None if last else "hooks-leave-by-themselves"
+        said = {"name": name, "count": case["hooks"], "why": last}
+        raise Mistake(HOOKS_LEFT, misconception=idea, search=False, **said)
+
+
+def _judge_overflow(name, got, output, fmt):
+    """The share of an output's values that are inf or NaN."""
+    count, every = int((~output.isfinite()).sum()), output.numel()
+    want = count / every
+    if abs(got - want) <= 2.0**-22:
+        return
+    why = ""
+    if abs(got - count) < 0.5:
+        why = A_NUMBER
+    elif abs(got - 100 * want) <= 1e-3 * want:
+        why = PERCENT
+    elif got == 0:
+        why = WITHOUT_INF if fmt is E4M3 else fill(BEFORE_ROUNDING, fmt=fmt.name.upper())
+    raise Mistake(OTHER_OVERFLOW, name=name, got=got, want=want, count=count, all=every, why=why)
+
+
+class _Rounds(nn.Module):
+    """A layer whose parameters, input and output are rounded, as far as ``parts`` says."""
+
+    def __init__(self, layer, fmt, parts):
+        super().__init__()
+        self.layer, self.fmt, self.parts = layer, fmt, parts
+        with torch.no_grad():
+            for key, p in layer.named_parameters():
+                p.copy_(self._rounded(p, key))
+
+    def _rounded(self, x, part):
+        return quantize(x, self.fmt) if part in self.parts else x
+
+    def forward(self, x):
+        self.output = self._rounded(self.layer(self._rounded(x, "input")), "output")
+        return self.output
+
+
+def _logits(model, layer, fmt, x, parts):
+    """Log-probabilities with the layer rounded, float64, and the layer's output."""
+    model = copy.deepcopy(model).eval()
+    rounds = _Rounds(model.get_submodule(layer), fmt, parts)
+    model.set_submodule(layer, rounds)
+    with torch.no_grad():
+        return model(x).double().log_softmax(-1), rounds.output
+
+
+def _kl(p, q):
+    return (p.exp() * (p - q)).sum(-1).mean().item()
+
+
+def _narrow(*case):
+    """What is right: the kl, and the layer's output."""
+    low, output = _logits(*case, ALL)
+    return _kl(_logits(*case, ())[0], low), output
+
+
+def _others(case):
+    """The kl that each mistake gives, by the words of its sentence."""
+    exact, low = _logits(*case, ())[0], _logits(*case, ALL)[0]
+    hooked = _logits(*case, ("input", "output"))[0]
+    return {what: _kl(exact, _logits(*case, parts)[0]) for what, parts in PARTS.items()} | {
+        REVERSED: _kl(low, exact),
+        NEGATED: -_kl(exact, low),
+        HOOKED: _kl(hooked, low),
+    }
+
+
+_IDEAS = {
+    WEIGHTS: "weights-are-the-layer",
+    HOOKED: "the-baseline-is-measured-anywhere",
+    REVERSED: "kl-is-symmetric",
+}
+
+
+def _explain(name, found, cases, right, case):
+    """Raise what is true of a wrong kl."""
+    got, (want, _) = found[name], right[name]
+    said = {"name": name, "got": got, "want": want}
+    if any(case["heard"]):
+        raise Mistake(TRAIN_MODE, misconception="eval-mode-is-optional", search=False, **said)
+    finite = {one: kl for one, (kl, _) in right.items() if math.isfinite(kl)}
+    others = {one: _others(cases[one]) for one in finite}
+    for what in others[name]:
+        if all(_near(found[one], others[one][what]) for one in finite):
+            idea = _IDEAS.get(what)
+            why = fill(ONLY_IF, what=what)
+            raise Mistake(OTHER_KL, misconception=idea, search=False, why=why, **said)
+    idea, why = None, _factor(name, found, finite, cases)
+    if not why and all(
+        abs(found[one] - kl) <= 2e-6 and (kl < 1e-5 or _near(found[one], kl, 0.05))
+        for one, kl in finite.items()
+    ):
+        idea, why = "float32-log-probabilities-are-exact", SINGLE
+    raise Mistake(OTHER_KL, misconception=idea, search=False, why=why, **said)
+
+
+def _near(got, want, room=_ROOM):
+    return abs(got - want) <= room * abs(want)
+
+
+def _factor(name, found, finite, cases):
+    """What a constant factor, or one that follows from the shapes, says."""
+    times = {one: found[one] / kl for one, kl in finite.items()}
+    shapes = {one: _logits(*cases[one], ())[0].shape for one in finite}
+    rows = {one: math.prod(shape[:-1]) for one, shape in shapes.items()}
+    explained = {
+        SUMMED: rows,
+        OVER_CLASSES: {one: 1 / shape[-1] for one, shape in shapes.items()},
+        IN_BITS: dict.fromkeys(finite, 1 / math.log(2)),
+    }
+    for why, wanted in explained.items():
+        if all(_near(times[one], wanted[one]) for one in finite):
+            return why if why is not IN_BITS else fill(TIMES, times=times[name], why=why)
+    if all(_near(times[one], rows[one] / shapes[one][0]) for one in finite):
+        return fill(OVER_BATCH, rows=rows[name])
+    if all(_near(t, times[name]) for t in times.values()):
+        return fill(TIMES, times=times[name], why="")
+    return ""
+
+
+check_one_layer.slip(
+    "eval-mode-is-optional",
+    "Which call sets the mode, and puts it back?",
+    swap=("with evaluating(model):", "with torch.no_grad():"),
+)
+check_one_layer.slip(
+    "kl-is-symmetric",
+    "KL(exact || narrow) asks how much the narrow model misses of what the exact one expects. Of "
+    "which run are the probabilities in front?",
+    swap=("(exact.exp() * (exact - narrow))", "(narrow.exp() * (narrow - exact))"),
+)
+check_one_layer.slip(
+    "the-baseline-is-measured-anywhere",
+    "A hook works in every call of the model until it is removed. Which run comes first?",
+    swap=(
+        "        try:\n",
+        "        try:\n            exact = model(x).double().log_softmax(-1)\n",
+    ),
+)
+check_one_layer.slip(
+    "float32-log-probabilities-are-exact",
+    "The subtraction of two nearly equal numbers keeps their rounding errors.",
+    swap=(
+        "(exact.exp() * (exact - narrow))",
+        "(exact.float().exp() * (exact.float() - narrow.float()))",
+    ),
+)
+check_one_layer.slip(
+    "hooks-leave-by-themselves",
+    "Which method of a hook's handle takes it off?",
+    swap=("hook.remove()", "pass"),
+)
+
+
+@check_one_layer.wrong(
+    "weights-are-the-layer",
+    "A kernel in this format reads its input and writes its output in it. Which functions of a "
+    "layer see them?",
+)
+@torch.no_grad()
+def one_layer(model, name, fmt, x):
+    model = copy.deepcopy(model).eval()
+    exact = model(x).double().log_softmax(-1)
+    for p in model.get_submodule(name).parameters():
+        p.copy_(quantize(p, fmt))
+    narrow = model(x).double().log_softmax(-1)
+    overflow = (~model.get_submodule(name).weight.isfinite()).double().mean().item()
+    return _kl(exact, narrow), overflow
+
+
+@check_one_layer.wrong(
+    "casting-back-restores",
+    "A cast to FP32 writes zeros into the lost bits. Where do the old ones stand?",
+)
+@torch.no_grad()
+def one_layer_in_place(model, name, fmt, x):
+    model.eval()
+    exact = model(x).double().log_softmax(-1)
+    layer = model.get_submodule(name)
+    dtypes = {FP16: torch.float16, BF16: torch.bfloat16, E4M3: torch.float8_e4m3fn}
+    layer.to(dtypes.get(fmt, torch.float8_e5m2)).float()
+    return _kl(exact, model(x).double().log_softmax(-1)), 0.0

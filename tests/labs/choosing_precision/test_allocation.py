@@ -1,0 +1,123 @@
+"""T31: within the budget, never above the best single width, near the optimum; a planted GPT."""
+
+import random
+from itertools import product
+from statistics import median
+
+import pytest
+import torch
+
+from labkit.labs.choosing_precision.allocation import allocate, memory, optimum, total, uniform
+from labkit.labs.choosing_precision.sensitivity import (
+    joint_kl,
+    kl_by_bits,
+    plant_channels,
+    sizes,
+    text_pieces,
+)
+from labkit.training import trained_gpt
+
+FINE, COARSE = (2, 3, 4, 5, 6, 7, 8), (2, 4, 8)
+
+
+def instance(seed, menu):
+    """Costs that fall with bits, some layers with a cliff; sizes from 10 to 3000."""
+    draw = random.Random(seed)
+    cost, size = {}, {}
+    for layer in range(draw.randint(2, 5)):
+        name, scale = f"layer{layer}", 10 ** draw.uniform(-2, 0)
+        slope = draw.uniform(2, 5)
+        cost[name] = {b: scale * slope ** -(b - 2) * draw.uniform(0.8, 1.2) for b in menu}
+        if draw.random() < 0.3:
+            cliff = draw.choice(menu)
+            cost[name] = {b: c + scale * (b < cliff) for b, c in cost[name].items()}
+        size[name] = round(10 ** draw.uniform(1, 3.5))
+    least, most = (sum(pick(c.values()) for c in cost.values()) for pick in (min, max))
+    return cost, size, least + (most - least) * 10 ** draw.uniform(-2.5, -0.3)
+
+
+def exhaustive(cost, size, budget):
+    choices = (dict(zip(cost, bits, strict=True)) for bits in product(*cost.values()))
+    return min(memory(b, size) for b in choices if total(b, cost) <= budget)
+
+
+@pytest.mark.parametrize("menu", [FINE, COARSE])
+def test_greedy_stays_in_the_budget_below_uniform_and_near_the_optimum(menu):
+    ratios = []
+    for seed in range(60):
+        cost, size, budget = instance(seed, menu)
+        bits = allocate(cost, size, budget)
+        assert set(bits) == set(cost) and total(bits, cost) <= budget
+        if alike := uniform(cost, budget):
+            assert memory(bits, size) <= memory(alike, size)
+        best = exhaustive(cost, size, budget)
+        assert memory(optimum(cost, size, budget), size) == best
+        ratios.append(memory(bits, size) / best)
+    assert median(ratios) <= 1.02 and max(ratios) <= 1.6
+
+
+def test_one_width_for_all_can_be_smaller_than_greedy_steps():
+    # By greedy steps the head goes to 2 bits, which leaves no room for the embedding's step to 4.
+    cost = {"embed": {2: 5.0, 4: 0.95, 8: 0.0}, "head": {2: 0.09, 4: 0.05, 8: 0.0}}
+    assert allocate(cost, {"embed": 1000, "head": 100}, budget=1.0) == {"embed": 4, "head": 4}
+    assert allocate(cost, {"embed": 1000, "head": 100}, budget=0.99) == {"embed": 8, "head": 2}
+
+
+def test_a_step_that_does_not_fit_does_not_end_the_search():
+    cost = {"huge": {4: 1.0, 8: 0.0}, "small": {4: 0.01, 8: 0.0}}
+    assert allocate(cost, {"huge": 10_000, "small": 10}, 0.05) == {"huge": 8, "small": 4}
+
+
+def test_a_budget_that_is_just_met_is_met():
+    cost = {"a": {4: 0.1, 8: 0.0}, "b": {4: 0.2, 8: 0.0}}
+    assert allocate(cost, {"a": 1, "b": 1}, 0.1 + 0.2) == {"a": 4, "b": 4}
+    assert allocate(cost, {"a": 1, "b": 1}, 0.25) in ({"a": 8, "b": 4}, {"a": 4, "b": 8})
+
+
+def test_costs_need_not_rise_with_every_bit_taken_away():
+    cost = {"a": {3: 0.2, 4: 0.1, 8: 0.3}, "b": {3: 0.2, 4: 0.1, 8: 0.0}}
+    assert allocate(cost, {"a": 1, "b": 1}, 0.1) == {"a": 4, "b": 8}
+
+
+@pytest.mark.parametrize("search", [allocate, optimum])
+@pytest.mark.parametrize(
+    "cost, size, budget, says",
+    [
+        ({}, {}, 1.0, "at least one layer"),
+        ({"a": {}}, {"a": 1}, 1.0, "one width"),
+        ({"a": {8: 0.0}}, {"b": 1}, 1.0, "name the same"),
+        ({"a": {8: float("nan")}}, {"a": 1}, 1.0, "NaN"),
+        ({"a": {8: 0.5}}, {"a": 1}, 0.4, "least cost of any choice is 0.5"),
+        ({"a": {8: 0.5}}, {"a": 1}, float("nan"), "budget"),
+    ],
+)
+def test_what_has_no_answer_is_refused(search, cost, size, budget, says):
+    with pytest.raises(ValueError, match=says):
+        search(cost, size, budget)
+
+
+# The course's GPT
+
+
+def planted_gpt():
+    gpt = trained_gpt()
+    plant_channels(gpt)
+    return gpt
+
+
+def test_planted_channels_leave_the_function_as_it_was():
+    x = text_pieces(4)
+    with torch.no_grad():
+        assert torch.allclose(planted_gpt()(x), trained_gpt()(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("budget", [0.02, 0.1])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_beats_one_width_for_all_on_a_planted_gpt(seed, budget):
+    text, gpt = text_pieces(16, seed=seed), planted_gpt()
+    size, cost = sizes(gpt), kl_by_bits(gpt, text)
+    bits = allocate(cost, size, budget)
+    assert memory(bits, size) < 0.9 * memory(uniform(cost, budget), size)
+    assert memory(bits, size) <= 1.02 * memory(optimum(cost, size, budget), size)
+    # Costs are measured one layer at a time, and added.
+    assert joint_kl(gpt, text, bits) == pytest.approx(total(bits, cost), rel=0.25)
