@@ -110,7 +110,7 @@ BOTH = {
     "train-amp": "_AFTER _BEFORE _GROWTH",
     "delayed": "_STEPS",
     "rotary": "_MODULES _SETTINGS",
-    "pooled": "_CASES _DTYPES _PADDING_OF_NAN _WHERE",
+    "pooled": "_ANYWHERE _CASES _DTYPES _PADDING_OF_NAN _WHERE",
     "attend": "_CASES _LARGE _ROOM _SMALL _ZERO",
     "head-loss": "_DTYPES _LOGITS _SETTINGS _SLOPE_IS_LOST",
     "language-step": "_CASES",
