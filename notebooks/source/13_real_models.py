@@ -102,7 +102,7 @@ def positions():
 # %% [markdown]
 # ### Exercise: rotary positions
 #
-# *14 minutes, about 5 lines.* Write `Rotary`, a module that turns positions into cosines and sines.
+# *13 minutes, about 5 lines.* Write `Rotary`, a module that turns positions into cosines and sines.
 #
 # - **Input:** an even `width`, and `base`. `forward` gets T positions, int64, from 0 to 131,071 in any order.
 # - **Output:** `(cos, sin)`, each float32, T x width/2. Column i is for the angle position × base^(−2i / width).
@@ -379,7 +379,7 @@ checks.check_attend(attend)
 # %% [markdown]
 # ### Exercise: the loss of a capped head
 #
-# *8 minutes, optional, about 5 lines.* Write `head_loss`, the loss of a head with a soft cap and a **z-loss**, which keeps log Z near 0.
+# *8 minutes, optional, about 5 lines.* Write `head_loss`, the loss of a head with a soft cap and a **z-loss**, a penalty on (log Z)² that keeps it near 0.
 #
 # - **Input:** `logits`, M x V in BF16, FP16 or FP32; `targets`, M int64, −100 where a row has none.
 # - **Output:** a scalar tensor. With capped = cap × tanh(logits / cap) and Z the sum of exp(capped) over a row: the mean cross-entropy of `capped`
@@ -459,7 +459,7 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 #
 # ### Exercise: one step of a language model
 #
-# *16 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
+# *17 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
 #
 # - **Input:** `group`, a list of (tokens, targets), each N x T; a target of −100 does not count. Micro-batches differ in N and in how many targets count. `model(tokens)` gives logits, N x T x vocabulary. The scaler is enabled.
 # - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`. Forward and loss run under autocast.
@@ -625,24 +625,14 @@ for name in ("AdamW", "Muon"):
 
 
 # %%
+from labkit.labs.real_models.language import moved
+
+
 def optimizers(gpt):
     """Muon for the matrices of the blocks, AdamW for everything else."""
     matrices = [p for p in gpt.blocks.parameters() if p.ndim == 2]
     rest = [p for p in gpt.parameters() if all(p is not m for m in matrices)]
     return torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=3e-3)
-
-
-def moved(step):
-    """Which optimizer's weights move in a step from the scale 2**20."""
-    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=2.0**20)
-    muon, adamw = optimizers(gpt)
-    before = [p.detach().clone() for p in (gpt.blocks[0].qkv.weight, gpt.head.weight)]
-    with emulate_gpu():
-        with torch.autocast("cpu", dtype=torch.float16):
-            loss = cross_entropy(gpt(batches[2][0]), batches[2][1])
-        step(gpt, loss, muon, adamw, scaler, 1.0)
-    after = gpt.blocks[0].qkv.weight, gpt.head.weight
-    return [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
 
 
 def each_alone(gpt, loss, muon, adamw, scaler, limit):
@@ -652,7 +642,8 @@ def each_alone(gpt, loss, muon, adamw, scaler, limit):
     scaler.update()
 
 
-print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
+halves = moved(each_alone, optimizers, batches[2], scale=2.0**20)
+print("Muon's weights moved: {}, AdamW's: {}".format(*halves))
 
 # %% [markdown]
 # That was half a step. For the GAN of lab 05 it is right, because its two networks have two losses. Here both halves belong to *one* gradient. The norm for the clip belongs to all gradients too. The norm also decides whether to step: after `unscale_` it is finite only if every gradient is.
@@ -660,7 +651,7 @@ print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
 #
-# *12 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
+# *11 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
 #
 # - **Input:** `loss`, not scaled; `muon`, which has some matrices of `model`, and `adamw`, which has all other parameters (in the check sometimes an SGD). `.grad` may
 #   hold old gradients.
@@ -711,7 +702,8 @@ checks.check_joint_step(joint_step)
 
 # %%
 both = yours(joint_step, ours.joint_step)
-claim(f"with {whose(both)} step neither half moves", moved(both) == [False, False])
+halves = moved(both, optimizers, batches[2], scale=2.0**20)
+claim(f"with {whose(both)} step neither half moves", halves == [False, False])
 
 torch.manual_seed(0)
 gpt, scaler = SmallGPT(68, 64), torch.amp.GradScaler("cpu")
