@@ -1628,3 +1628,41 @@ head_loss = changed("cap * torch.tanh(logits.float() / cap)", "30 * torch.tanh(l
 # %% wrong head-loss: z is forgotten
 #    says: the z-loss is not multiplied by z
 head_loss = changed(" + z * ", " + ")
+
+
+# %% wrong rotary: the first call's result is kept
+#    says: an earlier call of the same module
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        self.width, self.base, self.kept = width, base, None
+
+    def forward(self, positions):
+        if self.kept is None:
+            inverse = self.base ** (-torch.arange(0, self.width, 2).float() / self.width)
+            angles = positions.float()[:, None] * inverse
+            self.kept = angles.cos(), angles.sin()
+        return self.kept
+
+
+# %% wrong rotary: distances from the first position
+#    says: each position minus the first position, 1
+Rotary = changed("positions.float()", "(positions - positions[0]).float()")
+
+
+# %% wrong pooled: zeros of real tokens are taken for padding
+#    says: zeros among the real tokens are not counted
+def pooled(hidden, mask):
+    kept = hidden.float().masked_fill(~mask[..., None], 0)
+    return kept.sum(dim=1) / (kept != 0).sum(dim=1).clamp(min=1)
+
+
+# %% wrong attend: clamped so that the squares fit FP16
+#    says: the queries are clamped
+#    never: 90,000
+def attend(q, k, v, q_gain, k_gain):
+    def norm(x, gain):
+        x = x.clamp(-255, 255).float()
+        return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * gain).to(v.dtype)
+
+    return F.scaled_dot_product_attention(norm(q, q_gain), norm(k, k_gain), v, is_causal=True)

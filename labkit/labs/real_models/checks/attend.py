@@ -38,7 +38,8 @@ def _inputs(name, dtype, seed):
     k_gain = k_gain.flip(0) / 2
     q[:, 1] *= 4
     if name == _LARGE:
-        q, k = 300 * q.sign(), 3 * k
+        sizes = 200 + 200 * torch.rand(q.shape, generator=draw)
+        q, k = q.sign() * sizes, 3 * k
     if name == _ZERO:
         q[1, 0, 4] = 0
     if name == _SMALL:
@@ -131,6 +132,9 @@ def _explained(got, inputs, room, off, squares):
         # 0 and float32's eps of 1.2e-7 are both within BF16's room of this one.
         ("the 1e-6 inside of the square root is missing or far too small", None): _attended(
             *inputs, norm=lambda x, gain: _rms(x, gain, eps=6e-8)
+        ),
+        ("the queries are clamped before they are squared", None): _attended(
+            q.clamp(-255, 255), k, v, q_gain, k_gain
         ),
         ("the values are normed too", None): _attended(q, k, _rms(v, ones), q_gain, k_gain),
         ("queries and keys have the gain of the queries", None): _attended(

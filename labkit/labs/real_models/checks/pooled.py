@@ -23,6 +23,7 @@ BY_EVERY_ROW = (
     "It comes out if the sum is divided by {other:d}, the real tokens of all rows together."
 )
 BY_ALL = "It comes out if the sum is divided by all {length:d} positions."
+WITHOUT_ZEROS = "It comes out if the zeros among the real tokens are not counted."
 OTHER_COUNT = "It comes out if the sum is divided by {other:g}: {dtype} does not hold {count:d}."
 ROUNDED_LATE = "That is the right mean, rounded to {dtype}."
 ROUNDED_SUM = "It comes out if the sum of the tokens is rounded to {dtype}."
@@ -37,9 +38,10 @@ FROM_PADDING = (
 
 _LARGEST = torch.finfo(torch.float16).max
 _DTYPES = (torch.bfloat16, torch.float16)
+_ANYWHERE = "real tokens in any places"
 _PADDING_OF_NAN = "NaN in the padding"
 _CASES = {  # positions, real tokens of each row, size of the values
-    "real tokens in any places": (8, (5, 8), 1.0),
+    _ANYWHERE: (8, (5, 8), 1.0),
     "rows of 257 and 300 tokens": (300, (257, 300), 1.0),
     "rows of 511 and 600 tokens": (600, (511, 600), 1.0),
     "long rows of values about 40": (2100, (2049, 2100), 40.0),
@@ -58,6 +60,8 @@ def _batch(name, dtype, seed):
     mask = torch.stack(
         [torch.randperm(length, generator=draw) < count for count in counts]
     )  # in any places
+    if name == _ANYWHERE:
+        hidden[1, 3, 0] = 0  # a real token, as all of row 1 are
     if name == _PADDING_OF_NAN:
         hidden[~mask] = torch.nan
     return hidden, mask
@@ -118,6 +122,8 @@ def _judge(got, hidden, mask, *, name, dtype, where):
         why, idea = fill(OF_ALL, length=length), "padding-averages-out"
     elif near(total / counts.sum()):
         why = fill(BY_EVERY_ROW, other=int(counts.sum()))
+    elif (filled := int((kept[row, :, channel] != 0).sum())) < count and near(total / filled):
+        why = WITHOUT_ZEROS
     elif count < length and near(total / length):
         why = fill(BY_ALL, length=length)
     elif count < length and near(hidden[row, :count, channel].mean()):

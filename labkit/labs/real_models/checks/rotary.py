@@ -22,6 +22,11 @@ EXCHANGED = "Your first tensor holds the sines, and the second one the cosines."
 NO_COSINE = "Your first tensor holds the angles, and not their cosines."
 TURNED_BY = "Yours are those of the angle {got}."
 OTHER_BASE = "Yours come out with the base 10000."
+EARLIER = (
+    "Yours are those of an earlier call of the same module, with other positions. What does your "
+    "module keep from one call to the next?"
+)
+FROM_FIRST = "Yours are those of each position minus the first position, {first:d}."
 COUNTED = "Yours are those of row {row}, counted from 0. Does your forward read `positions`?"
 MODULE_ROUNDED = "Yours come out if the frequencies are rounded to {dtype}. "
 TO_CONVERTS = "The conversion reaches all that the module holds as a parameter or a buffer."
@@ -49,7 +54,7 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 def _positions(seed):
     draw = torch.Generator().manual_seed(seed)
-    named = torch.tensor([*range(8), 255, 256, 257, 4095, 65536, 65537, 131071])
+    named = torch.tensor([1, 0, *range(2, 8), 255, 256, 257, 4095, 65536, 65537, 131071])
     return torch.cat([named, torch.randint(131_072, (5,), generator=draw)])
 
 
@@ -65,6 +70,11 @@ def run_rotary(Rotary, seed):
                     )
                 widened += [name + setting] if widening.seen else []
     return shown, widened, sorted(opened)
+
+
+def _earlier(positions):
+    """The positions of the call before, as many in another order."""
+    return positions.flip(0)
 
 
 class _Widening(torch.overrides.TorchFunctionMode):
@@ -99,6 +109,7 @@ def _turned(Rotary, width, settings, converted, surrounding, positions):
     module = Rotary(width, **settings)
     module = module.to(converted) if converted else module
     with torch.autocast("cpu", dtype=surrounding or _NARROW[0], enabled=surrounding is not None):
+        module(_earlier(positions))
         return module(positions)
 
 
@@ -185,11 +196,17 @@ class _Case:
         for dtype in _NARROW:
             if torch.equal(cos.to(dtype).double(), cos):
                 return fill(TABLE_ROUNDED, dtype=name_of(dtype)), None
+        first = self.positions[0]
+        for why, positions in {
+            EARLIER: _earlier(self.positions),
+            fill(FROM_FIRST, first=int(first)): self.positions - first,
+            fill(COUNTED, row=row): torch.arange(len(cos)),
+        }.items():
+            if self.holds(cos, sin, positions[:, None] * self.frequencies).all():
+                return why, None
         c, s = cos[row, pair].item(), sin[row, pair].item()
         if self.positions[row] == 1 and abs(math.hypot(c, s) - 1) < 1e-5:
             return fill(TURNED_BY, got=math.atan2(s, c)), None
-        if self.holds(cos, sin, torch.arange(len(cos))[:, None] * self.frequencies).all():
-            return fill(COUNTED, row=row), None
         return "", None
 
     def _rounded(self, cos, sin):
