@@ -755,4 +755,4 @@ progress_panel()
 # Zeller and Hildebrandt, *Simplifying and isolating failure-inducing input*, 2002 (bisection). Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 4. PyTorch 2.13: *Reproducibility*, `torch.autograd.detect_anomaly`, `torch.cuda.set_sync_debug_mode`,
 # `torch.utils.tensorboard`.
 #
-# **Next.** Lab 12: choosing precision.
+# **Next.** [Lab 12: choosing precision](12_choosing_precision.ipynb).

@@ -123,11 +123,6 @@ BOTH = {
     "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
     "off-policy": "_NAMES",
     "escalate": "_KEYS _LOOPS _START",
-    "spike-alarm": "_traces",
-    "first-born": "_SCENES",
-    "must-stay": "_STOPPED_AT _cases",
-    "layer-row": "_layers",
-    "same-sum": "_CASES _vectors",
 }
 
 
