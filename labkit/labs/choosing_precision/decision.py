@@ -17,6 +17,7 @@ from labkit.measuring import Verdict, verdict
 Word = Literal["equivalent", "better", "worse", "inconclusive"]
 Format = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 GOOD = ("equivalent", "better")
+TRAINED = "as it was trained"
 BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 """Bytes a weight in each format that may be served, without scales."""
 FEWEST = 5
@@ -119,9 +120,13 @@ def _training(need: Requirements, device: Device, rules: list[str], conflicts: l
     for fmt in refused:
         rules.append(f"training: not {fmt}, its evidence is worse than FP32")
     if refused and training == "fp32":
-        conflicts.append(f"{device.name} is fast in {', '.join(fast)} only, and each trained worse")
+        conflicts.append(
+            f"{device.name} accelerates {', '.join(fast)}, which trained worse than FP32: training "
+            "in FP32 takes longer"
+        )
     if training == "fp32":
-        rules.append(f"training: fp32, no accelerated 16-bit format is left on {device.name}")
+        left = "left" if refused else "recommended"
+        rules.append(f"training: fp32, no 16-bit format is {left} on {device.name}")
     else:
         word = need.training_evidence.get(training, "no evidence yet")
         rules.append(f"training: {training}, accelerated on {device.name} ({word})")
@@ -135,8 +140,8 @@ def _serving(
     for fmt in sorted(BYTES, key=lambda f: (-BYTES[f], f != training)):
         if BYTES[fmt] > BYTES[training] or not _runs(fmt, device):
             continue
-        word = need.serving_evidence.get(fmt, "equivalent" if fmt == training else "no evidence")
-        if (trouble := need.trouble(fmt)) or word not in GOOD:
+        word = need.serving_evidence.get(fmt, TRAINED if fmt == training else "no evidence")
+        if (trouble := need.trouble(fmt)) or word not in (*GOOD, TRAINED):
             reasons.append(f"{fmt}: {trouble or word}")
             continue
         rules += [f"serving: not {reason}" for reason in reasons]

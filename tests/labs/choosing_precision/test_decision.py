@@ -98,6 +98,13 @@ def test_a_conflict_names_memory_and_missing_evidence():
     assert "bf16: 14 GB of weights, 8 GB allowed" in conflict and "int8: no evidence" in conflict
 
 
+@pytest.mark.parametrize("served", [{}, {"bf16": "better"}])
+def test_a_rule_claims_no_evidence_that_nobody_gave(served):
+    rule = recommend(need(served=served), A100).rules[-1]
+    assert rule.startswith("serving: bf16") and ("better" in rule) == bool(served)
+    assert "equivalent" not in rule
+
+
 def test_rules_say_what_was_passed_over():
     rules = recommend(need(trained={"bf16": "worse"}), A100).rules
     assert any("not bf16" in rule and "worse" in rule for rule in rules)

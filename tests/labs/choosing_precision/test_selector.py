@@ -117,6 +117,10 @@ class Mixer(SelfAttention):
     pass
 
 
+class AttentionBlock(nn.Sequential):
+    pass
+
+
 @pytest.mark.parametrize(
     "model, names",
     [
@@ -126,6 +130,7 @@ class Mixer(SelfAttention):
         (nn.ModuleDict({"attn": nn.Linear(2, 2), "attention_norm": nn.LayerNorm(2)}), ("attn",)),
         (SelfAttention(2, 2), ("the model",)),
         (nn.MultiheadAttention(4, 1), ("the model",)),
+        (AttentionBlock(SelfAttention(2, 2)), ("the model",)),
         (nn.ModuleDict({"attn": nn.ModuleDict({"attn_out": nn.Linear(2, 2)})}), ("attn",)),
         (SmallGPT(11, 8), ("blocks.0.attention_out", "blocks.1.attention_out")),
     ],
