@@ -29,13 +29,12 @@ from labkit.labs.choosing_precision.rollouts import (
     policies,
 )
 from labkit.labs.choosing_precision.sensitivity import (
-    MENU,
     joint_kl,
     kl_by_bits,
-    plant_channels,
     sizes,
     text_pieces,
 )
+from labkit.labs.quantization.weights import plant_outliers
 from labkit.training import bits_per_character, train, trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
@@ -108,11 +107,12 @@ def rollout(engine: str, seed: int) -> dict[str, float]:
 def allocations(planted: bool, seed: int) -> dict[str, object]:
     gpt, x = trained_gpt(), text_pieces(16, seed=seed)
     if planted:
-        plant_channels(gpt)
+        first, second = gpt.blocks
+        plant_outliers(first.feed_forward_norm, first.feed_forward[0], [3], 2.0**-5)
+        plant_outliers(second.attention_norm, second.qkv, [7], 2.0**-5)
     size, cost = sizes(gpt), kl_by_bits(gpt, x)
     row: dict[str, object] = {
         "costs": {name: {b: digits(c) for b, c in of.items()} for name, of in cost.items()},
-        "joint": {b: digits(joint_kl(gpt, x, dict.fromkeys(cost, b))) for b in MENU},
     }
     for budget in BUDGETS:
         row[f"{budget:g}"] = {

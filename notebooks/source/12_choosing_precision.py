@@ -1,7 +1,7 @@
 # %% [markdown]
 # # 12. Choosing precision: a decision record
 #
-# You choose the formats of one model for training, serving and rollouts, measure the evidence for each choice, and leave a record that others can check.
+# You measure what formats cost one model in training, serving and rollouts, choose with this evidence, and leave a record that others can check.
 #
 # *any laptop · needs: lab 06; lab 09 helps*
 #
@@ -354,7 +354,7 @@ sensitivity_map
 #
 # The measure is the **log ratio** of each token, ln p_trainer − ln p_engine. In the cell an engine that stores the GPT in 16 bits continues 128 texts by 24 characters. A trainer scores them under autocast in the same format. Both emulate a GPU.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.rollouts import mismatch
 
 print("engine and trainer   mean |log ratio|   tokens that differ by more than 10 %")
@@ -610,7 +610,7 @@ for gigabytes in (16, 8):
 # A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The cell fills it in for the GPT: recorded runs in BF16, then
 # your bits of each matrix, found with 0.9 times the budget because the sum is too low, on eight parts of a text.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.decision import Comparison, Evidence, EvidenceMissing, Record
 from labkit.labs.choosing_precision.recorded import gains, training_bits
 from labkit.labs.choosing_precision.sensitivity import round_weight

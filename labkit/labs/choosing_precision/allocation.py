@@ -50,10 +50,11 @@ def allocate(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, i
     bits = _cheapest(cost)
     while True:
         steps = [
-            (_saved_per_cost(name, bits[name], b, cost, size), name, b)
-            for name in cost
+            # A step that costs nothing comes first.
+            (size[name] * (now - b) / max(cost[name][b] - cost[name][now], 1e-300), name, b)
+            for name, now in bits.items()
             for b in cost[name]
-            if b < bits[name] and total({**bits, name: b}, cost) <= budget
+            if b < now and total({**bits, name: b}, cost) <= budget
         ]
         if not steps:
             break
@@ -103,14 +104,6 @@ def optimum(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, in
 
 def _cheapest(cost: Costs) -> dict[str, int]:
     return {name: min(widths, key=lambda b: (widths[b], b)) for name, widths in cost.items()}
-
-
-def _saved_per_cost(
-    name: str, before: int, after: int, cost: Costs, size: Mapping[str, int]
-) -> float:
-    saved = size[name] * (before - after)
-    extra = cost[name][after] - cost[name][before]
-    return saved / max(extra, 1e-300)  # a step that costs nothing comes first
 
 
 def _check(cost: Costs, size: Mapping[str, int], budget: float) -> None:

@@ -87,8 +87,9 @@ def recommend(requirements: Requirements | dict[str, object], device: Device) ->
     """Decide the format of training and that of serving, each by its own rules.
 
     Training: the recipe of the device, unless its training evidence is "worse"; then the next
-    accelerated one, then FP32. Serving: the widest format that has room, is fast enough, and is the
-    training format or has serving evidence of "equivalent" or "better".
+    accelerated one, then FP32. Serving: the widest format, from the training format's bytes down,
+    that has room, is fast enough, and is the training format or has serving evidence of
+    "equivalent" or "better".
 
     Raises:
         ValueError: a field is missing, unknown or not as described; the message names it.

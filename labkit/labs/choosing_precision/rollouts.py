@@ -43,7 +43,6 @@ class Mismatch:
             tokens that the engine drew; k3 is never negative (Schulman, "Approximating KL
             Divergence", 2020).
         sequence_std: standard deviation of the log ratio of whole sequences.
-        capped: the share of tokens whose ratio is above 2.
     """
 
     mean_abs: float
@@ -51,7 +50,6 @@ class Mismatch:
     k1: float
     k3: float
     sequence_std: float
-    capped: float
 
 
 def log_probs(model: nn.Module, tokens: Tensor, *, engine: str = "bf16") -> Tensor:
@@ -102,7 +100,6 @@ def compare(trainer: Tensor, rollout: Tensor) -> Mismatch:
         k1=-log_ratio.mean().item(),
         k3=(ratio - 1 - log_ratio).mean().item(),
         sequence_std=log_ratio.sum(dim=1).std().item(),
-        capped=(ratio > 2).double().mean().item(),
     )
 
 

@@ -161,10 +161,10 @@ def attention_layers(model: nn.Module) -> tuple[str, ...]:
     for name, module in model.named_modules():
         classes = (c.__name__ for c in type(module).__mro__)
         words = " ".join((name.rpartition(".")[2], *classes)).lower()
-        inside = any(name.startswith(f"{outer}.") for outer in found)
+        inside = any(not outer or name.startswith(f"{outer}.") for outer in found)
         if ("attention" in words or "attn" in words) and "norm" not in words and not inside:
-            found.append(name or "the model")
-    return tuple(found)
+            found.append(name)
+    return tuple(name or "the model" for name in found)
 
 
 def adjust(strategy: Strategy, history: Mapping[str, int]) -> Strategy:
@@ -187,11 +187,8 @@ def adjust(strategy: Strategy, history: Mapping[str, int]) -> Strategy:
     losses, skips = (history.get(key, 0) for key in HISTORY)
     unstable = losses > 0 or skips >= SKIPS
     bad, good = (strategy.bad + 1, 0) if unstable else (0, strategy.good + 1)
-    seen = replace(
-        strategy,
-        **{"windows": strategy.windows + 1, "bad": bad, "good": good},
-        trial=strategy.trial and good < strategy.wait,
-    )
+    trial = strategy.trial and good < strategy.wait
+    seen = replace(strategy, windows=strategy.windows + 1, bad=bad, good=good, trial=trial)
     if bad >= UP and strategy.level + 1 < len(strategy.ladder):
         if strategy.pinned:
             why = f"{bad} unstable windows in a row; {strategy.name} was asked for and stays"

@@ -7,12 +7,11 @@ The model is never changed: rounded parameters go through ``torch.func.functiona
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -22,7 +21,6 @@ from labkit.formats import BF16, FP16, FloatFormat, choose, fake_quantize, quant
 from labkit.measuring import verdict
 from labkit.training import cross_entropy
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
-from labkit.training.models import SmallGPT
 
 TOLERANCE = 1e-4
 """The KL in nats that a layer's format may cost."""
@@ -88,10 +86,6 @@ class Sensitivities:
                 best[row.name] = row.format
         return best
 
-    def table(self) -> pd.DataFrame:
-        """A row for each layer and format."""
-        return pd.DataFrame(self.rows).set_index(["name", "format"])
-
 
 def analyse(
     model: nn.Module,
@@ -116,18 +110,15 @@ def analyse(
 
     Raises:
         ValueError: no linear or convolutional layer; no batch, or an empty one; a loss without
-            targets, or not one target for each batch.
+            targets, not one target for each batch, or targets of a single batch.
     """
     layers, inputs = _named(model, _LAYERS), list(batches)
     answers = None if targets is None else list(targets)
     _check(layers, inputs)
     if loss is not None and answers is None:
         raise ValueError("a loss needs targets: pass targets=, one tensor for each batch")
-    if answers is not None and not len(answers) == len(inputs) >= 2:
-        raise ValueError(
-            f"{len(answers)} targets for {len(inputs)} batches: pass one for each, and 2 batches "
-            "or more, since one has no spread"
-        )
+    if answers is not None and len(answers) != len(inputs):
+        raise ValueError(f"{len(answers)} targets for {len(inputs)} batches: pass one for each")
 
     def losses(runs: Sequence[_Run]) -> list[float]:
         pairs = zip(runs, answers or (), strict=True)
@@ -140,7 +131,7 @@ def analyse(
             cast, layer = _Cast(fmt), layers[name]
             with _casting(layer, cast):
                 weights = {f"{name}.{key}": cast(p.detach()) for key, p in layer.named_parameters()}
-                rounded = [_run(model, x, {name: layer}, weights) for x in inputs]
+                rounded = [_run(model, x, [name], weights) for x in inputs]
             kl, error, change = _kl(plain, rounded), _output_error(name, plain, rounded), None
             if answers is not None:
                 pairs = zip(losses(rounded), losses(plain), strict=True)
@@ -219,9 +210,6 @@ def round_weight(weight: Tensor, bits: int) -> Tensor:
     return fake_quantize(rows, replace(grid, scale=scale)).view_as(weight)
 
 
-# The course's GPT
-
-
 def text_pieces(count: int, *, context: int = 64, seed: int = 0, part: str = "test") -> Tensor:
     """Pieces of the "train" or "test" text from random places: tokens, int64, count x context."""
     text = dict(zip(("train", "test"), shakespeare_split(), strict=True))[part]
@@ -230,46 +218,28 @@ def text_pieces(count: int, *, context: int = 64, seed: int = 0, part: str = "te
     return next(iter(batch))[0]
 
 
-@torch.no_grad()
-def plant_channels(gpt: SmallGPT, factor: float = 32.0) -> None:
-    """Move a factor from a channel of two norms into the weights that read it, in place.
-
-    The function stays the same, to the bit for a power of two. One column then sets the scale of
-    each row of those weights, as outlier channels do in large models.
-    """
-    first, second = gpt.blocks
-    for norm, linear, channel in (
-        (first.feed_forward_norm, first.feed_forward[0], 3),
-        (second.attention_norm, second.qkv, 7),
-    ):
-        norm.weight[channel] /= factor
-        norm.bias[channel] /= factor
-        linear.weight[:, channel] *= factor
-
-
 # Runs
 
 
 def _run(
     model: nn.Module,
     x: Tensor,
-    layers: Mapping[str, nn.Module] | None = None,
+    layers: Iterable[str] = (),
     parameters: Mapping[str, Tensor] | None = None,
 ) -> _Run:
-    outputs: dict[str, list[Tensor]] = {name: [] for name in layers or {}}
-    hooks = [
-        layer.register_forward_hook(lambda _, __, out, kept=outputs[name]: kept.append(out))
-        for name, layer in (layers or {}).items()
-    ]
+    outputs: dict[str, list[Tensor]] = {name: [] for name in layers}
     # A layer that writes into its buffers writes into copies of them.
     state = {name: buffer.clone() for name, buffer in model.named_buffers()} | dict(
         parameters or {}
     )
-    try:
+    with ExitStack() as hooks:  # a handle removes its hook when its block ends
+        for name, kept in outputs.items():
+            layer = model.get_submodule(name)
+            hooks.enter_context(
+                layer.register_forward_hook(lambda _, __, out, kept=kept: kept.append(out))
+            )
         # tie_weights=False: only this layer's use of a shared weight is rounded.
         return functional_call(model, state, (x,), tie_weights=False), outputs
-    finally:
-        _remove(hooks)
 
 
 class _Cast:
@@ -281,31 +251,24 @@ class _Cast:
     def __call__(self, x: Any) -> Any:
         if not isinstance(x, Tensor) or not x.is_floating_point():
             return x
-        rounded, there = quantize(x, self.fmt), x != 0
+        rounded = quantize(x, self.fmt)
         lost = x.isfinite() & ~rounded.isfinite()
-        tiny = there & (x.abs() < self.fmt.smallest_normal) & (rounded != x)
+        tiny = (x.abs() < self.fmt.smallest_normal) & (rounded != x)
         self.overflow = max(self.overflow, lost.double().mean().item())
-        self.underflow = max(self.underflow, (tiny.sum() / there.sum().clamp(min=1)).item())
+        self.underflow = max(self.underflow, (tiny.sum() / (x != 0).sum().clamp(min=1)).item())
         return rounded
 
 
 @contextmanager
 def _casting(layer: nn.Module, cast: _Cast) -> Iterator[None]:
-    hooks = [
-        layer.register_forward_pre_hook(
-            lambda _, args, kwargs: tree_map(cast, (args, kwargs)), with_kwargs=True
-        ),
+    def inputs(_: nn.Module, args: Any, kwargs: Any) -> Any:
+        return tree_map(cast, (args, kwargs))
+
+    with (
+        layer.register_forward_pre_hook(inputs, with_kwargs=True),
         layer.register_forward_hook(lambda _, __, out: tree_map(cast, out)),
-    ]
-    try:
+    ):
         yield
-    finally:
-        _remove(hooks)
-
-
-def _remove(hooks: Iterable[Any]) -> None:
-    for hook in hooks:
-        hook.remove()
 
 
 @contextmanager

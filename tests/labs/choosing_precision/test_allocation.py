@@ -11,10 +11,10 @@ from labkit.labs.choosing_precision.allocation import allocate, memory, optimum,
 from labkit.labs.choosing_precision.sensitivity import (
     joint_kl,
     kl_by_bits,
-    plant_channels,
     sizes,
     text_pieces,
 )
+from labkit.labs.quantization.weights import plant_outliers
 from labkit.training import trained_gpt
 
 FINE, COARSE = (2, 3, 4, 5, 6, 7, 8), (2, 4, 8)
@@ -74,6 +74,18 @@ def test_a_budget_that_is_just_met_is_met():
     assert allocate(cost, {"a": 1, "b": 1}, 0.25) in ({"a": 8, "b": 4}, {"a": 4, "b": 8})
 
 
+def test_a_budget_that_greedy_steps_use_up_is_met():
+    cost = {"a": {4: 0.1, 8: 0.0}, "b": {3: 0.2, 8: 0.0}}
+    assert allocate(cost, {"a": 1, "b": 1}, 0.1 + 0.2) == {"a": 4, "b": 3}
+
+
+def test_the_optimum_of_equal_memory_costs_least():
+    cost = {"a": {4: 0.2, 8: 0.0}, "b": {4: 0.1, 8: 0.0}}
+    for order in (("a", "b"), ("b", "a")):
+        found = optimum({name: cost[name] for name in order}, {"a": 1, "b": 1}, 0.25)
+        assert found == {"a": 8, "b": 4}
+
+
 def test_costs_need_not_rise_with_every_bit_taken_away():
     cost = {"a": {3: 0.2, 4: 0.1, 8: 0.3}, "b": {3: 0.2, 4: 0.1, 8: 0.0}}
     assert allocate(cost, {"a": 1, "b": 1}, 0.1) == {"a": 4, "b": 8}
@@ -100,8 +112,11 @@ def test_what_has_no_answer_is_refused(search, cost, size, budget, says):
 
 
 def planted_gpt():
+    """Two channels moved by 2**5 from a norm into the weights that read it."""
     gpt = trained_gpt()
-    plant_channels(gpt)
+    first, second = gpt.blocks
+    plant_outliers(first.feed_forward_norm, first.feed_forward[0], [3], 2.0**-5)
+    plant_outliers(second.attention_norm, second.qkv, [7], 2.0**-5)
     return gpt
 
 

@@ -3,6 +3,7 @@
 from math import exp, log
 
 import pytest
+import torch
 
 from labkit.formats import BF16, FP16
 from labkit.labs.choosing_precision.allocation import allocate, memory, total
@@ -17,7 +18,8 @@ from labkit.labs.choosing_precision.sensitivity import (
 )
 from labkit.labs.fp8_and_fp4.recorded import training_runs
 from labkit.measuring import verdict
-from labkit.training import trained_gpt
+from labkit.training import bits_per_character, trained_gpt
+from labkit.training.data import shakespeare_split
 
 SEEDS = range(3)
 
@@ -110,3 +112,20 @@ def test_training_in_bf16_is_equivalent_over_five_seeds():
     found = verdict(gains("bf16"), 0.02, control=gains("control"))
     assert len(found.differences) == 5
     assert found.answer == "equivalent"
+
+
+@pytest.mark.parametrize(
+    ("margin", "share", "fine"), [(0.1, 0.9, True), (0.05, 0.9, False), (0.05, 0.6, True)]
+)
+def test_the_record_is_validated_or_stops_as_the_text_says(gpt, costs, margin, share, fine):
+    small = trained_gpt()
+    with torch.no_grad():
+        for name, bits in allocate(costs[0], sizes(gpt), share * 0.05).items():
+            weight = small.get_submodule(name).weight
+            weight.copy_(round_weight(weight, bits))
+    answers = []
+    for text in shakespeare_split():
+        parts = [text[i : i + 4_600] for i in range(0, 36_800, 4_600)]
+        differences = [bits_per_character(gpt, p) - bits_per_character(small, p) for p in parts]
+        answers.append(verdict(differences, margin).answer)
+    assert [answer == "equivalent" for answer in answers] == [fine, fine]

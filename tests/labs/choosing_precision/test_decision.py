@@ -63,6 +63,10 @@ TABLE = [
     (AVX, need(gb=28, trained={"bf16": "worse"}), "fp32", "fp32", True),
     (T4, need(gb=28, trained={"fp16": "worse"}), "fp32", "fp32", True),
     (A100, need(served={"bf16": "worse", "fp16": OK}), "bf16", "fp16", False),
+    (A100, need(gb=28, served={"fp16": OK, "fp32": OK}), "bf16", "bf16", False),
+    (T4, need(served={"bf16": OK}), "fp16", "fp16", False),
+    (A100, need(gb=8, served={"fp8": OK}), "bf16", None, True),
+    (PLAIN, need(gb=8, served={"fp8": OK}), "fp32", None, True),
 ]
 
 
@@ -163,6 +167,13 @@ def reached(states):
     for step in STEPS[:states]:
         record = record.advance(step)
     return record
+
+
+def test_a_control_widens_the_interval_of_a_comparison():
+    shifted = Comparison(
+        differences=SAME.differences, margin=0.02, control=(0.05, 0.051, 0.05, 0.049, 0.05)
+    )
+    assert SAME.verdict.answer == "equivalent" and shifted.verdict.answer == "inconclusive"
 
 
 def test_a_record_passes_all_states_with_their_evidence():

@@ -125,6 +125,8 @@ class Mixer(SelfAttention):
         (nn.Sequential(nn.ReLU(), Mixer(2, 2)), ("1",)),
         (nn.ModuleDict({"attn": nn.Linear(2, 2), "attention_norm": nn.LayerNorm(2)}), ("attn",)),
         (SelfAttention(2, 2), ("the model",)),
+        (nn.MultiheadAttention(4, 1), ("the model",)),
+        (nn.ModuleDict({"attn": nn.ModuleDict({"attn_out": nn.Linear(2, 2)})}), ("attn",)),
         (SmallGPT(11, 8), ("blocks.0.attention_out", "blocks.1.attention_out")),
     ],
 )
@@ -194,6 +196,13 @@ def test_moves_are_those_of_another_automaton_on_open_and_closed_loops(seed):
 def test_it_does_not_flap(signal, moves, last):
     strategy, _ = run(START, signal)
     assert len(strategy.moves) == moves and strategy.name == (last or strategy.name)
+
+
+def test_a_trial_that_lasted_is_over_and_a_later_failure_waits_no_longer():
+    lasted, _ = run(START, lambda t, name: name == "fp16" and (t < 2 or t in (60, 61)), 70)
+    failed, _ = run(START, lambda t, name: name == "fp16" and (t < 2 or t in (30, 31)), 70)
+    assert [len(s.moves) for s in (lasted, failed)] == [3, 3]
+    assert (lasted.wait, failed.wait) == (20, 40)
 
 
 def test_each_move_is_one_format_and_is_logged():
