@@ -168,7 +168,7 @@ def one_layer(model, name, fmt, x):
 
 
 # %% wrong one-layer: half and float
-#    idea: casting-back-restores
+#    idea: a-measurement-may-change-the-model
 @torch.no_grad()
 def one_layer(model, name, fmt, x):
     layer, modes = model.get_submodule(name), [m.training for m in model.modules()]
@@ -1147,7 +1147,7 @@ escalate = changed("trial and good < wait", "trial and unstable")
 
 
 # %% wrong escalate: the trial outlives the move up
-#    says: which ends a trial
+#    says: A move up ends a trial
 escalate = changed(
     '{"level": level + 1, "wait": 2 * wait if trial else wait}',
     '{"level": level + 1, "wait": 2 * wait if trial else wait, "trial": trial}',
@@ -1180,3 +1180,271 @@ def escalate(state, unstable, up=2):
 # %% wrong escalate: no return where nothing moves
 #    says: None
 escalate = changed('    return state | {"bad"', '    state | {"bad"')
+
+
+# %% wrong one-layer: the two values in the other order
+#    says: Asked for is (kl, overflow)
+def one_layer(model, name, fmt, x):
+    return ours.one_layer(model, name, fmt, x)[::-1]
+
+
+# %% wrong one-layer: kl alone
+#    says: 2 values are asked for
+def one_layer(model, name, fmt, x):
+    return ours.one_layer(model, name, fmt, x)[0]
+
+
+# %% wrong one-layer: one kl a row
+#    says: one number is asked for
+one_layer = changed(".sum(-1).mean().item()", ".sum(-1)")
+
+
+# %% wrong one-layer: both runs under functional_call
+#    idea: the-baseline-is-measured-anywhere
+one_layer = changed("exact = model(x)", "exact = functional_call(model, {f'{name}.{k}': quantize(p, fmt) for k, p in layer.named_parameters()}, (x,))")
+
+
+# %% wrong one-layer: mean square of the logits' difference
+#    says: kl
+one_layer = changed("(exact.exp() * (exact - narrow)).sum(-1).mean().item()", "(exact - narrow).square().mean().item()")
+
+
+# %% wrong one-layer: the absolute value inside
+#    says: kl
+one_layer = changed("(exact - narrow)).sum", "(exact - narrow).abs()).sum")
+
+
+# %% wrong one-layer: probabilities for log-probabilities
+#    says: kl
+one_layer = changed("(exact - narrow)).sum", "(exact.exp() - narrow.exp())).sum")
+
+
+# %% wrong one-layer: softmax over the batch
+#    says: kl
+one_layer = changed("exact = model(x).double().log_softmax(-1)", "exact = model(x).double().log_softmax(0)", "(x,)).double().log_softmax(-1)", "(x,)).double().log_softmax(0)")
+
+
+# %% wrong one-layer: overflow of all tensors together
+#    says: overflow is
+def one_layer(model, name, fmt, x):
+    seen = []
+
+    def low(t):
+        seen.append(quantize(t, fmt).flatten())
+        return quantize(t, fmt)
+
+    layer = model.get_submodule(name)
+    with evaluating(model):
+        exact = model(x).double().log_softmax(-1)
+        weights = {f"{name}.{key}": low(p) for key, p in layer.named_parameters()}
+        with (
+            layer.register_forward_pre_hook(lambda m, a: low(a[0])),
+            layer.register_forward_hook(lambda m, a, o: low(o)),
+        ):
+            narrow = functional_call(model, weights, (x,)).double().log_softmax(-1)
+    kl = (exact.exp() * (exact - narrow)).sum(-1).mean().item()
+    return kl, (~torch.cat(seen).isfinite()).double().mean().item()
+
+
+# %% wrong one-layer: any overflow at all
+#    says: overflow is 1
+one_layer = changed("(~outputs[0].isfinite()).double().mean().item()", "float((~outputs[0].isfinite()).any())")
+
+
+# %% wrong one-layer: saturates
+#    says: overflow is
+one_layer = changed("outputs.append(quantize(output, fmt))", "outputs.append(quantize(output, fmt, saturate=True))")
+
+
+# %% wrong one-layer: the input is rounded in the caller's batch
+#    says: kl
+def one_layer(model, name, fmt, x):
+    if x.is_floating_point():
+        x = quantize(x, fmt)
+    return ours.one_layer(model, name, fmt, x)
+
+
+# %% wrong one-layer: parameters are replaced for good
+#    idea: a-measurement-may-change-the-model
+def one_layer(model, name, fmt, x):
+    found = ours.one_layer(model, name, fmt, x)
+    layer = model.get_submodule(name)
+    layer.weight = nn.Parameter(quantize(layer.weight, fmt))
+    return found
+
+
+# %% wrong one-layer: eval for the first run alone
+#    idea: eval-mode-is-optional
+def one_layer(model, name, fmt, x):
+    layer, out = model.get_submodule(name), []
+    with evaluating(model):
+        exact = model(x).double().log_softmax(-1)
+    low = {f"{name}.{k}": quantize(p, fmt) for k, p in layer.named_parameters()}
+    with (
+        torch.no_grad(),
+        layer.register_forward_pre_hook(lambda m, a: quantize(a[0], fmt)),
+        layer.register_forward_hook(lambda m, a, o: out.append(quantize(o, fmt)) or out[-1]),
+    ):
+        narrow = functional_call(model, low, (x,)).double().log_softmax(-1)
+    kl = (exact.exp() * (exact - narrow)).sum(-1).mean().item()
+    return kl, 1 - out[0].isfinite().double().mean().item()
+
+
+# %% wrong one-layer: clamps the kl at 0
+#    idea: float32-log-probabilities-are-exact
+one_layer = changed("(exact.exp() * (exact - narrow)).sum(-1).mean().item()", "max((exact.float().exp() * (exact.float() - narrow.float())).sum(-1).mean().item(), 0.0)")
+
+
+# %% wrong allocate: the budget is one of memory
+#    says: could still go
+def allocate(cost, size, budget):
+    bits = {n: min(cost[n]) for n in cost}
+    for n in sorted(cost, key=lambda n: cost[n][min(cost[n])], reverse=True):
+        if total(bits, cost) > budget:
+            bits[n] = max(cost[n])
+    return bits
+
+
+# %% wrong allocate: compares each step with the whole budget
+#    says: add up to
+allocate = changed("added <= left", "added <= budget")
+
+
+# %% wrong allocate: adds the new cost and forgets the old
+#    says: could still go
+allocate = changed("added = cost[layer][fewer] - cost[layer][now]", "added = cost[layer][fewer]")
+
+
+# %% wrong allocate: goes through the layers in their order
+#    says: All layers at
+def allocate(cost, size, budget):
+    bits = {n: max(cost[n]) for n in cost}
+    for n in cost:
+        for b in sorted(cost[n]):
+            if total({**bits, n: b}, cost) <= budget:
+                bits[n] = b
+                break
+    return bits
+
+
+# %% wrong allocate: cost for each bit, the wrong way up
+#    says: possible
+allocate = changed("saved / max(added, 1e-300)", "max(added, 1e-300) / saved")
+
+
+# %% wrong allocate: minimum for the maximum
+#    says: possible
+allocate = changed("max(steps)", "min(steps)")
+
+
+# %% wrong allocate: one step alone
+#    says: could still go
+allocate = changed("        bits[layer] = fewer", "        bits[layer] = fewer\n        break")
+
+
+# %% wrong off-policy: no mask
+#    idea: padding-averages-out
+policy_loss = changed("(weight * surrogate * mask).sum() / mask.sum()", "(weight * surrogate).mean()")
+
+
+# %% wrong off-policy: differences of probabilities
+#    says: is wanted
+policy_loss = changed("(new - old).exp()", "new.exp() - old.exp()")
+
+
+# %% wrong off-policy: advantages are normed
+#    says: is wanted
+policy_loss = changed("    ratio = (new", "    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)\n    ratio = (new")
+
+
+# %% wrong off-policy: the weight divides
+#    says: the weight divides
+policy_loss = changed("weight * surrogate", "surrogate / weight")
+
+
+# %% wrong off-policy: the clip around the weighted ratio
+#    says: the ratio that is clipped
+policy_loss = changed("ratio = (new - old).exp()", "ratio = (new - old).exp() * (old - rollout).exp().clamp(max=cap)", "weight * surrogate", "surrogate")
+
+
+# %% wrong off-policy: a scalar product of everything, in numpy
+#    says: in your line
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    ratio = np.exp(new.numpy() - old.numpy())
+    return torch.tensor(ratio.mean())
+
+
+# %% wrong off-policy: the ratio has no gradient
+#    says: has no gradient for `new`
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    with torch.no_grad():
+        return ours.policy_loss(new, old, rollout, advantage, mask, clip, cap)
+
+
+# %% wrong off-policy: a mean of the masked rows
+#    idea: mean-of-means
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    rows = [
+        ours.policy_loss(*(t[i : i + 1] for t in (new, old, rollout, advantage, mask)), clip, cap)
+        for i in range(len(new))
+    ]
+    return torch.stack(rows).mean()
+
+
+# %% wrong off-policy: a straight-through clip
+#    says: it is constant
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    old, rollout = old.detach(), rollout.detach()
+    ratio = (new - old).exp()
+    clipped = ratio + (ratio.clamp(1 - clip, 1 + clip) - ratio).detach()
+    surrogate = torch.minimum(ratio * advantage, clipped * advantage)
+    weight = (old - rollout).exp().clamp(max=cap)
+    return -(weight * surrogate * mask).sum() / mask.sum()
+
+
+# %% wrong escalate: the counts before this window decide
+#    says: is wanted
+def escalate(state, unstable, up=2):
+    if state["bad"] >= up and state["level"] < 2:
+        return START | {"level": state["level"] + 1, "wait": state["wait"] * (1 + state["trial"])}
+    return ours.escalate(state, unstable, 10**9)
+
+
+# %% wrong escalate: trial is a word
+#    says: True or False is asked for
+def escalate(state, unstable, up=2):
+    new = ours.escalate(state, unstable, up)
+    return new | {"trial": "on" if new["trial"] else "off"}
+
+
+# %% wrong escalate: a tuple
+#    says: a dict with the keys
+def escalate(state, unstable, up=2):
+    return tuple(ours.escalate(state, unstable, up).values())
+
+
+# %% wrong escalate: another key too
+#    says: are asked for
+def escalate(state, unstable, up=2):
+    return ours.escalate(state, unstable, up) | {"moves": 1}
+
+
+# %% wrong escalate: wait goes back to 20 after a move
+#    says: wait is 20
+escalate = changed('"level": level - 1, "wait": wait, "trial": True', '"level": level - 1, "trial": True')
+
+
+# %% wrong escalate: wait shrinks again after a trial that passed
+#    says: Only a move up
+def escalate(state, unstable, up=2):
+    new = ours.escalate(state, unstable, up)
+    if state["trial"] and not new["trial"] and new["level"] == state["level"]:
+        new["wait"] = START["wait"]
+    return new
+
+
+# %% wrong escalate: doubles for good from the second move on
+#    says: wait
+def escalate(state, unstable, up=2):
+    new = ours.escalate(state, unstable, up)
+    return new | {"wait": new["wait"] * 2 if new["level"] == 2 != state["level"] else new["wait"]}

@@ -98,6 +98,8 @@ def _instances(seed):
         made[f"a layer that takes the budget {i}"] = cost, size, 110 / 1024
     cost = {"large": {2: 0.5, 4: 0.0, 8: 0.0}, "small": {2: 0.5, 4: 0.25, 8: 0.0}}
     made["only a step that adds nothing fits"] = cost, {"large": 1000, "small": 10}, 0.125
+    cost = {"large": {2: 1.0, 4: 0.5, 8: 0.375}, "small": {2: 0.5, 4: 0.25, 8: 0.0}}
+    made["8 bits that cost something"] = cost, {"large": 1000, "small": 10}, 0.5
     cost, size, _ = _drawn(draw, sizes=_NATURAL)
     made["a budget for the most bits alone"] = cost, size, sum(kl[8] for kl in cost.values())
     cost, size, _ = _drawn(draw, sizes=_NATURAL)

@@ -18,7 +18,8 @@ OTHER = (
     "{name}: in window {window:d}, {what} is {got}; {want} is wanted. Before it the state was "
     "{before}, and the window was {kind}. {why}"
 )
-UP = "{bad:d} unstable windows in a row move it up, which ends a trial."
+UP = "{bad:d} unstable windows in a row move it up."
+UP_ENDS = "A move up ends a trial."
 NOT_UP = "Unstable windows in a row so far: {bad:d}. {up:d} are needed."
 DOWN = "{good:d} stable windows in a row move it down, on trial."
 NOT_DOWN = "Stable windows in a row so far: {good:d}. {wait:d} are needed."
@@ -138,6 +139,8 @@ def _why(what, before, after, unstable, up):
         return COUNTS
     if what == "wait":
         return FAILED if after["wait"] != before["wait"] else NO_TRIAL if moved > 0 else WAIT_STAYS
+    if moved > 0 and what == "trial":
+        return UP_ENDS
     if moved:
         return fill(UP if moved > 0 else DOWN, **said)
     if what == "trial" and before["trial"]:

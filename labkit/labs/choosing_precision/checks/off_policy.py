@@ -31,6 +31,10 @@ ONE_RATIO = (
     "too. The exercise asks for the decoupled form: which quotient does PPO clip there?"
 )
 CAPPED_RATIO = f"{ONE_RATIO} Yours is capped, too."
+OUTSIDE = (
+    "There the clipped product is the smaller, and it is constant. What does your clip do to a "
+    "gradient?"
+)
 SAME_TENSOR = (
     "Here `new` and `old` are one tensor. If both sides of new - old have a gradient, they cancel."
 )
@@ -113,7 +117,7 @@ def _read(name, used):
     loss = used["loss"]
     if type(loss) is float:
         raise Mistake(NO_GRADIENT, name=name)
-    loss = tensor(loss, call=f"policy_loss: {name}")
+    loss = tensor(loss, call=f"policy_loss with {name}")
     if loss.numel() != 1:
         raise Mistake(NO_SCALAR, name=name, got=tuple(loss.shape))
     return loss.item()
@@ -130,7 +134,7 @@ def _judge_constants(name, grads):
 def _judge_gradient(name, got, want):
     if got is None:
         raise Mistake(NO_GRADIENT, name=name)
-    got = tensor(got, call=f"policy_loss: {name}", shape=want.shape).double()
+    got = tensor(got, call=f"policy_loss with {name}", shape=want.shape).double()
     off = ~((got - want).abs() <= 2.0**-18 * want.abs())
     if off.any():
         row, column = off.nonzero()[0].tolist()
@@ -140,7 +144,8 @@ def _judge_gradient(name, got, want):
             misconception="constants-need-no-detach" if both else None,
             search=False,
             name=name, row=row, column=column, got=got[row, column].item(),
-            want=want[row, column].item(), why=SAME_TENSOR if both else "",
+            want=want[row, column].item(),
+            why=SAME_TENSOR if both else "" if want[row, column] else OUTSIDE,
         )  # fmt: skip
 
 
@@ -226,6 +231,12 @@ _MISTAKES = {
     "the importance weight is left out": ({"weight": _no_weight}, "ratio-one-is-on-policy"),
     "the weight is the engine's probability over the trainer's": (
         {"weight": lambda t: (t.rollout - t.old).exp().clamp(max=t.cap)}, "importance-upside-down"
+    ),
+    "the weight divides": (
+        {"weight": lambda t: 1 / (t.old - t.rollout).exp().clamp(max=t.cap)}, None
+    ),
+    "the weight is part of the ratio that is clipped": (
+        {"ratio": lambda t: (t.new - t.old).exp() * _PARTS["weight"](t), "weight": _no_weight}, None
     ),
     "the weight has no cap": (
         {"weight": lambda t: (t.old - t.rollout).exp()}, "importance-weights-need-no-cap"

@@ -53,6 +53,7 @@ NOT_NAN = (
     "{name}: kl is {got}, and nan is wanted: the layer's output overflows in {fmt}, and "
     "{rows:d} rows of logits become NaN. Which line of yours drops them?"
 )
+EXCHANGED = "The second value that you return is the kl. Asked for is (kl, overflow)."
 ONLY_IF = "Your values come out if {what}."
 TIMES = "In each case your kl is {times:.4g} times the right one. {why}"
 SUMMED = "You add up the rows, and their mean is asked for."
@@ -67,12 +68,14 @@ SINGLE = (
     "the differences are hardly larger. In which dtype do you take the softmax?"
 )
 
+WEIGHTS = "only weight and bias are rounded"
+BOTH_ENDS = "weight and bias are not rounded"
 ALL = "weight", "bias", "input", "output"
 PARTS = {
-    "only weight and bias are rounded": ("weight", "bias"),
+    WEIGHTS: ("weight", "bias"),
     "only the weight is rounded": ("weight",),
     "only the output is rounded": ("output",),
-    "weight and bias are not rounded": ("input", "output"),
+    BOTH_ENDS: ("input", "output"),
     "the bias is not rounded": ("weight", "input", "output"),
     "the layer's input is not rounded": ("weight", "bias", "output"),
     "the layer's output is not rounded": ("weight", "bias", "input"),
@@ -81,7 +84,7 @@ PARTS = {
 REVERSED = "the probabilities before the difference are the narrow run's, and the sign is right"
 NEGATED = "the difference is log narrow - log exact"
 HOOKED = "the exact run rounds the layer's input and output too"
-WEIGHTS = "only weight and bias are rounded"
+CAST = "the exact run has the rounded weight and bias"
 
 # An answer may run the whole model in float64: that moves a kl by 1e-4 of it at most.
 _ROOM = 1e-3
@@ -193,7 +196,7 @@ def check_one_layer(seen, seed):
     returning = [name for name in _NAMES if name != _RAISES]
     right, found = {name: _narrow(*cases[name]) for name in returning}, {}
     for name in returning:
-        returned, call = seen[name]["returned"], f"one_layer: {name}"
+        returned, call = seen[name]["returned"], f"one_layer with {name}"
         if type(returned) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(returned))
         _judge_state(name, seen[name], *cases[name])
@@ -202,6 +205,10 @@ def check_one_layer(seen, seed):
     kls = {name: kl for name, (kl, _) in found.items()}
     for name, (want, _) in right.items():
         if math.isfinite(want) and not abs(kls[name] - want) <= _ROOM * want:
+            if all(_near(found[one][1], kl) for one, (kl, _) in right.items() if kl == kl):
+                raise Mistake(
+                    OTHER_KL, search=False, name=name, got=kls[name], want=want, why=EXCHANGED
+                )
             _explain(name, kls, cases, right, seen[name])
     for name, (want, output) in right.items():
         fmt = cases[name][2]
@@ -233,7 +240,9 @@ def _judge_state(name, case, model, layer, fmt, x):
             rounded = was.is_floating_point() and torch.equal(now, quantize(was, fmt))
             raise Mistake(
                 CHANGED,
-                misconception="casting-back-restores" if rounded and not last else None,
+                misconception="a-measurement-may-change-the-model"
+                if rounded and not last
+                else None,
                 search=False,
                 name=name,
                 count=count,
@@ -310,17 +319,19 @@ def _narrow(*case):
 def _others(case):
     """The kl that each mistake gives, by the words of its sentence."""
     exact, low = _logits(*case, ())[0], _logits(*case, ALL)[0]
-    hooked = _logits(*case, ("input", "output"))[0]
+    hooked, cast = (_logits(*case, PARTS[what])[0] for what in (BOTH_ENDS, WEIGHTS))
     return {what: _kl(exact, _logits(*case, parts)[0]) for what, parts in PARTS.items()} | {
         REVERSED: _kl(low, exact),
         NEGATED: -_kl(exact, low),
         HOOKED: _kl(hooked, low),
+        CAST: _kl(cast, low),
     }
 
 
 _IDEAS = {
     WEIGHTS: "weights-are-the-layer",
     HOOKED: "the-baseline-is-measured-anywhere",
+    CAST: "the-baseline-is-measured-anywhere",
     REVERSED: "kl-is-symmetric",
 }
 
@@ -366,7 +377,7 @@ def _factor(name, found, finite, cases):
             return why if why is not IN_BITS else fill(TIMES, times=times[name], why=why)
     if all(_near(times[one], rows[one] / shapes[one][0]) for one in finite):
         return fill(OVER_BATCH, rows=rows[name])
-    if all(_near(t, times[name]) for t in times.values()):
+    if times[name] and all(_near(t, times[name]) for t in times.values()):
         return fill(TIMES, times=times[name], why="")
     return ""
 
@@ -384,7 +395,7 @@ check_one_layer.slip(
 )
 check_one_layer.slip(
     "the-baseline-is-measured-anywhere",
-    "A hook works in every call of the model until it is removed. Which run comes first?",
+    "The exact run is the model as it came: no hook, no rounded weight. When do you take it?",
     swap=(
         "        try:\n",
         "        try:\n            exact = model(x).double().log_softmax(-1)\n",
@@ -422,8 +433,9 @@ def one_layer(model, name, fmt, x):
 
 
 @check_one_layer.wrong(
-    "casting-back-restores",
-    "A cast to FP32 writes zeros into the lost bits. Where do the old ones stand?",
+    "a-measurement-may-change-the-model",
+    "No cast brings back bits that were rounded away. Which tensors hold the exact weights while "
+    "the narrow ones are in use?",
 )
 @torch.no_grad()
 def one_layer_in_place(model, name, fmt, x):
