@@ -31,6 +31,7 @@ WARM_UP_SECONDS = 90
 
 _SHORT = 45  # seconds of a question never asked, at most: two fit into a warm-up
 _START = "00_start_here"
+_LATER = "07"  # labs from here on take those before for granted
 _NEXT_DAY = timedelta(days=1)
 _CLOCK_SLACK = timedelta(hours=1)
 
@@ -280,8 +281,8 @@ def say_it(bank: Bank, *, lab: str, count: int = 5) -> list[Question]:
     return of_lab[:count]
 
 
-def diagnostic(bank: Bank, reviews: Iterable[Review], *, each: int = 2) -> list[Question]:
-    """``each`` questions of every lab that is written, in the labs' order, after lab 00.
+def diagnostic(bank: Bank, reviews: Iterable[Review]) -> list[Question]:
+    """Two questions of each lab from 01 to 06, one of each later lab that is written, in order.
 
     Those asked least often come first, then what interviewers ask most; no two of a lab share a
     section while there is another.
@@ -293,7 +294,8 @@ def diagnostic(bank: Bank, reviews: Iterable[Review], *, each: int = 2) -> list[
         of_lab.sort(key=lambda q: (asked[q.id], "core" not in q.tags, q.level, q.seconds))
         sections = {q.section: q for q in reversed(of_lab)}
         first = [q for q in of_lab if sections[q.section] is q]
-        chosen += (first + [q for q in of_lab if q not in first])[:each]
+        count = 2 if lab < _LATER else 1
+        chosen += (first + [q for q in of_lab if q not in first])[:count]
     return chosen
 
 

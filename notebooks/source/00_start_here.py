@@ -124,8 +124,8 @@ progress_panel()
 #
 # If mixed precision is new to you, skip the next card and begin with lab 01.
 #
-# Otherwise, answer the twelve questions of the card, two about each of the labs 01 to 06. You can use the keyboard: a
-# number chooses, Enter answers, and h shows a hint. If you do not know an answer, choose **I do not know** instead of
+# Otherwise, answer the questions of the card, two about each of the labs 01 to 06 and one about each later lab. You can use
+# the keyboard: a number chooses, Enter answers, and h shows a hint. If you do not know an answer, choose **I do not know** instead of
 # guessing. Each answer is explained. At the end the card names the lab to begin with, and the questions that you
 # missed come back in later labs.
 
@@ -142,5 +142,7 @@ diagnostic()
 # [overflow, underflow and rounding](03_overflow_underflow_rounding.ipynb),
 # [loss scaling](04_loss_scaling.ipynb),
 # [automatic mixed precision](05_automatic_mixed_precision.ipynb), and
-# [hardware and benchmarks](06_hardware_and_benchmarks.ipynb). If you have an interview soon, open
+# [hardware and benchmarks](06_hardware_and_benchmarks.ipynb). These six come first. Of the others take what you need:
+# [FP8 and FP4](08_fp8_and_fp4.ipynb), [quantization](09_quantization.ipynb), and
+# [real models](13_real_models.ipynb), which you can take right after lab 05. If you have an interview soon, open
 # [lab 16](16_interview.ipynb): it has a plan for the last days.

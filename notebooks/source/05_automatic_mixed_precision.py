@@ -878,4 +878,5 @@ progress_panel()
 # arXiv:1710.03740. NVIDIA, *H100 Tensor Core GPU* data sheet. Hugging Face, *Fixing Gradient Accumulation*, 2024. Goodfellow et al.,
 # arXiv:1406.2661 (GAN).
 #
-# **Next.** [Lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb).
+# **Next.** [Lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb). If you want to train real models first,
+# take [lab 13](13_real_models.ipynb), which needs no more than this lab.

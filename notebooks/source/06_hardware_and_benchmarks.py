@@ -769,5 +769,5 @@ progress_panel()
 # Engineering*, "Maximum Achievable Matmul FLOPS" (BF16, v2). H. He, *Making Deep Learning Go Brrrr*. Launches: *pegainfer (3)*, 4 to 6 µs on an RTX 5070 Ti. T. Zakharko, *GPU Neural
 # Accelerators on Apple A19/M5*. *The Llama 3 Herd of Models*, table 4.
 #
-# **Next.** [Lab 08: FP8 and FP4](08_fp8_and_fp4.ipynb). Labs 07, 10 to 15 and 17, on memory, debugging and production, come with
+# **Next.** [Lab 08: FP8 and FP4](08_fp8_and_fp4.ipynb). Labs 07, 10 to 12, 14, 15 and 17, on memory, debugging and production, come with
 # later releases.

@@ -90,7 +90,7 @@ def positions():
 # %% [markdown]
 # ### Rotary positions
 #
-# Most language models use **rotary position embedding** (RoPE). Attention rotates each pair of numbers in a query or a key at position p by the angle p × f. Pair i has its own **inverse frequency** f = base^(−2i / width), from 1 radian a position downwards.
+# Most language models use **rotary position embedding** (RoPE). Attention rotates each pair of numbers in a query or a key at position p by the angle p × f. Pair i has its own **inverse frequency** f = base^(−2i / width), which falls from 1 radian per position in pair 0 to almost 1 / base in the last pair.
 # The dot product of two rotated vectors then depends on the *distance* of their positions. In pair 0, a position that is off by 1 turns the vector by 1 radian too much. So compute positions and angles in FP32. Only the cosines and sines may be cast.
 #
 # In published code BF16 got into the angles in three ways:
@@ -102,12 +102,12 @@ def positions():
 # %% [markdown]
 # ### Exercise: rotary positions
 #
-# *14 minutes, about 5 lines.* Write `Rotary`, a module that turns positions into cosines and sines.
+# *13 minutes, about 5 lines.* Write `Rotary`, a module that turns positions into cosines and sines.
 #
 # - **Input:** an even `width`, and `base`. `forward` gets T positions, int64, from 0 to 131,071 in any order.
 # - **Output:** `(cos, sin)`, each float32, T x width/2. Column i is for the angle position × base^(−2i / width).
 # - **Example:** the angles of `Rotary(4)(torch.tensor([1, 300]))` are [[1, 0.01], [300, 3]].
-# - **Edge cases:** both keep the precision of float32 inside BF16 and FP16 autocast, and after `.to(torch.bfloat16)` or `.half()` of the module.
+# - **Edge cases:** cos and sin keep the precision of float32 inside BF16 and FP16 autocast, and after `.to(torch.bfloat16)` or `.half()` of the module.
 
 
 # %% exercise="rotary"
@@ -200,7 +200,7 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 # ### Padding: who must know the mask
 #
 # A BERT-style classifier reads a whole text at once. A **tokenizer** turns words into numbers, and short texts of a batch are filled with **padding**. A **mask** says which tokens are real. The classifier below guesses from which of three plays a speech comes.
-# Two places must use the mask: attention, and the mean over tokens before the last layer. The cell removes it from each and counts the answers that change.
+# Two places must use the mask: attention, and the mean over tokens before the last layer. The cell leaves the mask out of one place at a time and counts the answers that change.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.text import trained_classifier
@@ -231,7 +231,7 @@ print(f"both masks: {trained.accuracy:.0%} right")
 # %% [markdown]
 # Without the mask in attention many answers change, and fewer are right. Without it in the mean only a few percent change, and the accuracy hardly shows it. So test the mask itself: add padding to a text, and its output must stay the same.
 #
-# The mask has a format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
+# The numbers of a mask must fit the format too. Many files add −1e9 to masked scores, and in FP16 that is −inf. A text without a real token then has only −inf, and softmax gives NaN (lab 03). Pass a bool mask to `F.scaled_dot_product_attention`, which gives zeros in this case, or fill with `torch.finfo(scores.dtype).min`.
 
 # %% [markdown]
 # ### Exercise: the mean over real tokens
@@ -285,7 +285,7 @@ for name, qk_norm in (("without QK-norm", False), ("with QK-norm", True)):
     print(f"{name}: largest score {run.largest_score:,.1f}, {end}")
 
 # %% [markdown]
-# Without QK-norm the dot product of a query and a key passes 65,504, and the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32.
+# A score of 11,580 is a dot product of 65,504, √32 times as much. Above it FP16 has only inf, so without QK-norm the loss becomes NaN. Is FP16 to blame? The figure shows four recorded runs, two of them in FP32.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.recorded import crash_runs
@@ -326,7 +326,7 @@ def error():
 # and a score that is off by 0.5 changes a weight by a factor of 1.6.
 
 # %% [markdown]
-# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error below 0.5 % *and* let a tenth of the gradient pass. (The widget has three more parts of a model.)
+# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error below 0.5 % *and* let a tenth of the gradient pass through the softmax. (The widget has three more parts of a model.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.widget_crash_rig import CrashRig
@@ -335,7 +335,7 @@ rig = CrashRig()
 rig
 
 # %% [markdown]
-# You need two. Without QK-norm one token has all the weight, and no gradient passes through the softmax, not even in FP64. With QK-norm other tokens count again, and so does the rounding of eager scores. Fused attention removes it, as does an FP32 matmul, which is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
+# You need two repairs. Without QK-norm one token has all the weight, and no gradient passes through the softmax, not even in FP64. QK-norm gives other tokens weight again, so the rounding of eager scores matters again. Fused attention removes it, as does an FP32 matmul, which is slower. A **soft cap**, cap × tanh(score / cap), bounds scores too. After an overflow, though, it turns inf into a healthy-looking number whose gradient is 0.
 
 # %% [markdown]
 # ### Exercise: attention with QK-norm
@@ -343,10 +343,10 @@ rig
 # *8 minutes, optional, about 4 lines.* Write `attend`, causal attention with QK-norm.
 #
 # - **Input:** `q`, `k`, `v`, each N x heads x T x width in BF16 or FP16, inside autocast; `q_gain` and `k_gain`, float32 (width).
-# - **Output:** N x heads x T x width. Divide each query and key by the square root of (1e-6 + the mean of its width squares), multiply by its gain, and attend with
+# - **Output:** N x heads x T x width. Divide each query and key by the square root of (1e-6 + the mean of the squares of its numbers), multiply by its gain, and attend with
 #   scores divided by sqrt(width).
 # - **Example:** before the gain, the query [3, 4] becomes [3, 4] / sqrt(12.5), about [0.85, 1.13].
-# - **Edge cases:** queries of 300, and a query of zeros.
+# - **Edge cases:** queries of 300 and of 0.001, and a query of zeros.
 
 
 # %% exercise="attend"
@@ -379,13 +379,13 @@ checks.check_attend(attend)
 # %% [markdown]
 # ### Exercise: the loss of a capped head
 #
-# *8 minutes, optional, about 5 lines.* Write `head_loss`, the loss of a head with a soft cap and a **z-loss**, which keeps log Z near 0.
+# *8 minutes, optional, about 5 lines.* Write `head_loss`, the loss of a head with a soft cap and a **z-loss**, a penalty on (log Z)² that keeps it near 0.
 #
 # - **Input:** `logits`, M x V in BF16, FP16 or FP32; `targets`, M int64, −100 where a row has none.
 # - **Output:** a scalar tensor. With capped = cap × tanh(logits / cap) and Z the sum of exp(capped) over a row: the mean cross-entropy of `capped`
 #   plus z × the mean of (log Z)². Both means are over the rows with a target, in float32, and gradients reach the logits.
 # - **Example:** logits [[0, 0]], target 0, z = 0.1: log 2 + 0.1 × (log 2)² = 0.741.
-# - **Edge cases:** logits around 200, also with cap = 100. The call stands inside autocast or outside.
+# - **Edge cases:** logits around 200 and −200, also with cap = 100. The call stands inside autocast or outside.
 
 
 # %% exercise="head-loss"
@@ -454,19 +454,19 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 
 # %% [markdown]
 # - Each loss is a mean over the real tokens of *one* micro-batch. The mean of these means gives a token in a short micro-batch more weight, and a micro-batch of padding alone has the mean 0 / 0. Weighting by sequences does not help, because they differ in length too.
-# - The clip sees gradients that are still multiplied by the scale. It also hides a wrong divisor: a gradient above the limit gets the same length, whatever the loss was divided by.
+# - The clip sees gradients that are still multiplied by the scale. A clip also hides a wrong divisor: a gradient above the limit gets the same length, whatever the loss was divided by.
 # - The schedule moves in skipped steps too. A scaler often begins with skips, so the warm-up ends too early. Only a scale that *falls* in `update` means a skip: after many good steps it grows.
 #
 # ### Exercise: one step of a language model
 #
-# *16 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
+# *17 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
 #
-# - **Input:** `group`, a list of (tokens, targets), each N x T. −100 is no target. Rows and targets differ in number. The scaler is enabled.
+# - **Input:** `group`, a list of (tokens, targets), each N x T; a target of −100 does not count. Micro-batches differ in N and in how many targets count. `model(tokens)` gives logits, N x T x vocabulary. The scaler is enabled.
 # - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`. Forward and loss run under autocast.
 # - **Schedule:** `scheduler.step()` follows a step that was taken, never a skipped one.
 # - **Memory:** run each micro-batch's backward before the next one's forward.
 # - **Example:** 3 targets of loss 1 in one micro-batch and 1 of loss 5 in the next: 2.
-# - **Edge cases:** a micro-batch without targets; an overflow (return the loss all the same); a scale that grows after a good step.
+# - **Edge cases:** a micro-batch without targets; an overflow in backward or in forward (return the loss all the same, also NaN); a scale that grows after a good step.
 
 
 # %% exercise="language-step"
@@ -563,7 +563,7 @@ print(f"bytes kept: 1/{stored / less:.1f}, FLOP: x {more_flop / flop:.2f}")
 zero_table(training_bytes(trained_gpt(), batches[0], precision="fp16", checkpoint=True), ranks=8)
 
 # %% [markdown]
-# The gradients are equal to the last bit, because torch restores autocast's state for the second forward. The table adds what each of eight GPUs holds if **ZeRO** divides the moments (stage 1), the gradients too (2) and the weights too (3) among them; each GPU keeps its own activations. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
+# The gradients are equal to the last bit, because torch restores autocast's state for the second forward. The table shows the bytes that each of eight GPUs holds. **ZeRO** divides the moments among the GPUs (stage 1), then also the gradients (2), then also the weights (3). Each GPU keeps its own activations. (The non-reentrant form is the one to use. The reentrant one loses gradients where a block's input needs none.)
 
 # %% [markdown]
 # ### Muon beside AdamW
@@ -625,24 +625,14 @@ for name in ("AdamW", "Muon"):
 
 
 # %%
+from labkit.labs.real_models.language import moved
+
+
 def optimizers(gpt):
     """Muon for the matrices of the blocks, AdamW for everything else."""
     matrices = [p for p in gpt.blocks.parameters() if p.ndim == 2]
     rest = [p for p in gpt.parameters() if all(p is not m for m in matrices)]
     return torch.optim.Muon(matrices, lr=0.02), torch.optim.AdamW(rest, lr=3e-3)
-
-
-def moved(step):
-    """Which optimizer's weights move in a step from the scale 2**20."""
-    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=2.0**20)
-    muon, adamw = optimizers(gpt)
-    before = [p.detach().clone() for p in (gpt.blocks[0].qkv.weight, gpt.head.weight)]
-    with emulate_gpu():
-        with torch.autocast("cpu", dtype=torch.float16):
-            loss = cross_entropy(gpt(batches[2][0]), batches[2][1])
-        step(gpt, loss, muon, adamw, scaler, 1.0)
-    after = gpt.blocks[0].qkv.weight, gpt.head.weight
-    return [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
 
 
 def each_alone(gpt, loss, muon, adamw, scaler, limit):
@@ -652,15 +642,16 @@ def each_alone(gpt, loss, muon, adamw, scaler, limit):
     scaler.update()
 
 
-print("Muon's weights moved: {}, AdamW's: {}".format(*moved(each_alone)))
+halves = moved(each_alone, optimizers, batches[2], scale=2.0**20)
+print("Muon's weights moved: {}, AdamW's: {}".format(*halves))
 
 # %% [markdown]
-# That was half a step. For the GAN of lab 05 it is right, because its two networks have two losses. Here both halves belong to *one* gradient. The norm for the clip belongs to all gradients too. It also decides: after `unscale_` it is finite only if every gradient is.
+# That was half a step. For the GAN of lab 05 it is right, because its two networks have two losses. Here both halves belong to *one* gradient. The norm for the clip belongs to all gradients too. The norm also decides whether to step: after `unscale_` it is finite only if every gradient is.
 
 # %% [markdown]
 # ### Exercise: both optimizers step, or neither
 #
-# *12 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
+# *11 minutes, about 9 lines.* Write `joint_step`, one step of two optimizers on one model.
 #
 # - **Input:** `loss`, not scaled; `muon`, which has some matrices of `model`, and `adamw`, which has all other parameters (in the check sometimes an SGD). `.grad` may
 #   hold old gradients.
@@ -711,7 +702,8 @@ checks.check_joint_step(joint_step)
 
 # %%
 both = yours(joint_step, ours.joint_step)
-claim(f"with {whose(both)} step neither half moves", moved(both) == [False, False])
+halves = moved(both, optimizers, batches[2], scale=2.0**20)
+claim(f"with {whose(both)} step neither half moves", halves == [False, False])
 
 torch.manual_seed(0)
 gpt, scaler = SmallGPT(68, 64), torch.amp.GradScaler("cpu")
@@ -738,7 +730,7 @@ samples = {names[kind]: points for kind, points in run.samples.items()}
 figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
-# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows the generator. The BF16 average hardly moves: with decay 0.995 a step goes half a percent of the way, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
+# The GAN trains in FP16, and D finds it harder and harder to tell the points apart. The FP32 average follows the generator. The BF16 average hardly moves: with decay 0.995 a step moves it by half a percent of its distance to the weight, and the gap of BF16 is 0.4 to 0.8 % of a number. Keep averages in FP32.
 
 # %% [markdown]
 # ### Do they train in 16 bits?
@@ -802,4 +794,4 @@ progress_panel()
 # **Sources.** diffusers #13920 (positions); transformers #25681, #29285 (inverse frequencies in BF16), #34191 (accumulation). Su et al., *RoFormer*, arXiv:2104.09864. Wang et al., *When precision meets position*, arXiv:2411.13476. Ioffe and Szegedy, arXiv:1502.03167 (batch norm). Henry et al., arXiv:2010.04245 (QK-norm).
 # Wortsman et al., *Small-scale proxies*, arXiv:2309.14322. Dao, *FlashAttention-2*, arXiv:2307.08691. Jordan, *Muon*, 2024. Liu et al., *Muon is scalable*, arXiv:2502.16982. PyTorch 2.13, `torch/optim/_muon.py`, `torch/amp/grad_scaler.py`, `torch/utils/checkpoint.py`.
 #
-# **Next.** [Lab 08: FP8 and FP4](08_fp8_and_fp4.ipynb).
+# **Next.** If you came from lab 05: [lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb). Otherwise: [lab 16: the interview](16_interview.ipynb).

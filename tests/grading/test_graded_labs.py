@@ -21,6 +21,7 @@ LABS = [
     "08_fp8_and_fp4",
     "09_quantization",
     "11_monitoring_and_debugging",
+    "13_real_models",
     "16_interview",
 ]
 

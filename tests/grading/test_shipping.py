@@ -114,6 +114,11 @@ BOTH = {
     "must-stay": "_SIZES _STOPPED_AT _cases",
     "layer-row": "_SCALE _layers",
     "same-sum": "_CASES _vectors",
+    "rotary": "_MODULES _SETTINGS",
+    "pooled": "_CASES _DTYPES _PADDING_OF_NAN _WHERE",
+    "attend": "_CASES _LARGE _ROOM _SMALL _ZERO",
+    "head-loss": "_DTYPES _LOGITS _SETTINGS _SLOPE_IS_LOST",
+    "language-step": "_CASES",
 }
 
 

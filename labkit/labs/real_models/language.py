@@ -6,7 +6,7 @@ drops activations of the forward pass that can be computed again, and adds up wh
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import cast
@@ -19,8 +19,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from labkit.base.transformers import import_transformers
+from labkit.emulation import emulate_gpu
 from labkit.measuring import work_and_memory
-from labkit.training import TrainingRun, train
+from labkit.training import TrainingRun, cross_entropy, train, trained_gpt
 from labkit.training.batches import IGNORED, Batch
 from labkit.training.models import SmallGPT
 
@@ -215,6 +216,28 @@ class _Checked:
                 f"{name} {wrong[0].item()} is not one of the model's {self.vocabulary}, which are "
                 f"0 to {self.vocabulary - 1}"
             )
+
+
+def moved(
+    step: Callable[..., object],
+    optimizers: Callable[[SmallGPT], tuple[Optimizer, Optimizer]],
+    batch: Batch,
+    *,
+    scale: float,
+) -> list[bool]:
+    """Whether a block's matrix and the head of the trained GPT move in one FP16 step.
+
+    ``step`` gets (model, loss, both optimizers of ``optimizers(model)``, the scaler, a limit of 1).
+    """
+    gpt, scaler = trained_gpt(), torch.amp.GradScaler("cpu", init_scale=scale)
+    watched = gpt.blocks[0].qkv.weight, gpt.head.weight
+    before = [p.detach().clone() for p in watched]
+    tokens, targets = batch
+    with emulate_gpu():
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = cross_entropy(gpt(tokens), targets)
+        step(gpt, loss, *optimizers(gpt), scaler, 1.0)
+    return [not torch.equal(old, p) for old, p in zip(before, watched, strict=True)]
 
 
 def _refuse_empty(targets: int) -> None:

@@ -464,6 +464,7 @@ attend = changed(
 
 
 # %% wrong attend: by hand in the dtype of the input
+#    idea: squares-fit-fp16
 #    says: float16 with queries of about 300
 def attend(q, k, v, q_gain, k_gain):
     q = q * torch.rsqrt((q * q).mean(-1, keepdim=True) + 1e-6) * q_gain.to(q.dtype)
@@ -604,7 +605,7 @@ head_loss = changed("torch.tanh(logits.float() / cap)", "torch.tanh(logits / cap
 
 
 # %% wrong head-loss: float32 after the cap
-#    says: in bfloat16 is
+#    says: tanh and the cap are computed in bfloat16
 #    never: padding
 head_loss = changed(
     "cap * torch.tanh(logits.float() / cap)", "(cap * torch.tanh(logits / cap)).float()"
@@ -662,7 +663,7 @@ def head_loss(logits, targets, cap=30.0, z=1e-4):
 
 
 # %% wrong head-loss: the cap forgotten outside of the tanh
-#    says: in bfloat16 is
+#    says: tanh is not multiplied by the cap
 head_loss = changed("cap * torch.tanh", "torch.tanh")
 
 
@@ -863,7 +864,7 @@ language_step = changed("(targets != -100).sum()", "targets.nelement()")
 
 # %% wrong language-step: the sum, undivided
 #    idea: sums-need-no-division
-#    says: 23 times as much
+#    says: 22 times as much
 language_step = changed(" / count", "")
 
 
@@ -924,7 +925,7 @@ language_step = changed(">= before", "== before")
 
 
 # %% wrong language-step: the scale before the step, compared before update
-#    idea: scheduler-waits-for-the-scaler
+#    says: You read the scale twice before `update`
 language_step = changed(
     "    scaler.update()\n    if scaler.get_scale() >= before",
     "    grew = scaler.get_scale() >= before\n    scaler.update()\n    if grew",
@@ -951,6 +952,7 @@ language_step = changed(
 
 # %% wrong language-step: bfloat16
 #    says: the model's outputs are bfloat16
+#    says: Which dtype does autocast get?
 language_step = changed("dtype=torch.float16", "dtype=torch.bfloat16")
 
 
@@ -1266,6 +1268,22 @@ joint_step = changed(
 )
 
 
+# %% wrong joint-step: gradients emptied after the step
+#    says: old gradients in .grad, step 0
+#    says: Before the first step .grad held gradients of another loss
+joint_step = changed(
+    "    muon.zero_grad()\n    adamw.zero_grad()\n",
+    "",
+    "    return finite",
+    "    model.zero_grad()\n    return finite",
+)
+
+
+# %% wrong joint-step: no clip
+#    says: That is the step without a clip
+joint_step = changed("model.parameters(), limit", "model.parameters(), float('inf')")
+
+
 # %% wrong joint-step: always True
 #    says: you return True; False is wanted
 joint_step = changed("    return finite", "    return True")
@@ -1475,8 +1493,16 @@ language_step = changed(
 
 
 # %% wrong language-step: the schedule waits for a finite loss
-#    idea: scheduler-waits-for-the-scaler
+#    says: Here the loss is finite, and a gradient is not
 language_step = changed("if scaler.get_scale() >= before", "if mean < float('inf')")
+
+
+# %% wrong language-step: the first micro-batch's targets, as many in each
+#    says: step 0 returns a loss
+language_step = changed(
+    "sum((targets != -100).sum() for _, targets in group)",
+    "(group[0][1] != -100).sum() * len(group)",
+)
 
 
 # %% wrong language-step: the number of rows in all, times the length
@@ -1500,3 +1526,105 @@ language_step = changed(
 # %% wrong language-step: the learning rate set by hand
 #    says: the learning rate is
 language_step = changed("scheduler.step()", "optimizer.param_groups[0]['lr'] *= 0.9")
+
+
+# %% wrong rotary: a buffer that is not persistent, and no float32 afterwards
+#    says: Yours come out if the frequencies are rounded to bfloat16
+#    never: brings back no bit
+class Rotary(nn.Module):
+    def __init__(self, width, base=10000.0):
+        super().__init__()
+        even = torch.arange(0, width, 2).float()
+        self.register_buffer("inverse", base ** (-even / width), persistent=False)
+
+    def forward(self, positions):
+        angles = positions[:, None].float() * self.inverse
+        return angles.cos(), angles.sin()
+
+
+# %% wrong rotary: the angles, twice
+#    says: Your first tensor holds the angles
+Rotary = changed("angles.cos(), angles.sin()", "angles, angles")
+
+
+# %% wrong pooled: all rows' tokens counted together
+#    says: the sum is divided by 13
+pooled = changed("mask.sum(dim=1, keepdim=True)", "mask.sum()")
+
+
+# %% wrong attend: eps beside the root
+#    says: queries of about 0.001
+#    says: the 1e-6 inside of the square root
+def attend(q, k, v, q_gain, k_gain):
+    def norm(x, gain):
+        x = x.float()
+        return (x / (x.square().mean(dim=-1, keepdim=True).sqrt() + 1e-6) * gain).to(v.dtype)
+
+    return F.scaled_dot_product_attention(norm(q, q_gain), norm(k, k_gain), v, is_causal=True)
+
+
+# %% wrong attend: the eps that rms_norm takes by itself
+#    says: missing or far too small
+attend = changed(", q_gain.float(), eps=1e-6", ", q_gain", ", k_gain.float(), eps=1e-6", ", k_gain")
+
+
+# %% wrong attend: the values normed too
+#    says: the values are normed too
+attend = changed(", v, is_causal", ", F.rms_norm(v.float(), v.shape[-1:]).to(v.dtype), is_causal")
+
+
+# %% wrong attend: the gain of the queries for both
+#    says: the gain of the queries
+attend = changed("k_gain.float()", "q_gain.float()")
+
+
+# %% wrong attend: the mean square of the whole tensor
+#    says: over the whole tensor
+def attend(q, k, v, q_gain, k_gain):
+    q = q.float() / (q.float().square().mean() + 1e-6).sqrt() * q_gain
+    k = k.float() / (k.float().square().mean() + 1e-6).sqrt() * k_gain
+    return F.scaled_dot_product_attention(q.to(v.dtype), k.to(v.dtype), v, is_causal=True)
+
+
+# %% wrong attend: a mask that shows the future only
+#    says: to itself and to those after it
+attend = changed(
+    "is_causal=True", "attn_mask=torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu()"
+)
+
+
+# %% wrong head-loss: log of softmax
+#    says: The probability of a target is exp(-19
+#    says: Of what do you take the log?
+head_loss = changed(
+    "F.cross_entropy(capped, targets)",
+    "F.nll_loss(capped.softmax(dim=-1).log(), targets)",
+)
+
+
+# %% wrong head-loss: log of a sum of exp over the real rows
+#    idea: exp-never-overflows
+#    says: is above the largest float32 value
+head_loss = changed(
+    "capped.logsumexp(dim=-1)[targets != -100]", "capped[targets != -100].exp().sum(-1).log()"
+)
+
+
+# %% wrong head-loss: tanh in 16 bits, the cap in float32
+#    says: Yours comes out if tanh is computed in bfloat16
+head_loss = changed("torch.tanh(logits.float() / cap)", "torch.tanh(logits / cap).float()")
+
+
+# %% wrong head-loss: not divided by the cap
+#    says: the logits are not divided by the cap
+head_loss = changed("logits.float() / cap", "logits.float()")
+
+
+# %% wrong head-loss: the cap is always 30
+#    says: Yours comes out if the cap is 30
+head_loss = changed("cap * torch.tanh(logits.float() / cap)", "30 * torch.tanh(logits.float() / 30)")
+
+
+# %% wrong head-loss: z is forgotten
+#    says: the z-loss is not multiplied by z
+head_loss = changed(" + z * ", " + ")

@@ -79,6 +79,10 @@ def attention_errors(gain, seed):
     return [((found - exact).norm() / exact.norm()).item() for found in (eager, fused)]
 
 
+def test_a_score_of_11580_is_the_largest_dot_product_of_width_32():
+    assert round(torch.finfo(torch.float16).max / math.sqrt(32)) == 11_580
+
+
 @seeds
 def test_fused_attention_loses_less_and_eager_more_as_scores_grow(seed):
     (eager, fused), (eager_then, fused_then) = (attention_errors(g, seed) for g in (1, 64))

@@ -20,10 +20,13 @@ ZERO = "One query is all zeros, so its mean square is 0. What do you divide by?"
 LARGE = "A query of 300 has a square of 90,000, above 65504. In which dtype do you square it?"
 
 _ROOM = {torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
-_CASES = ("queries of ordinary size", "queries of about 300", "a query of zeros")
-_REASONS = dict(
-    zip(_CASES, (("", None), (LARGE, None), (ZERO, "a-norm-needs-no-eps")), strict=True)
-)  # of outputs that are not finite
+_REASONS = {  # of outputs that are not finite, for each case
+    "queries of ordinary size": ("", None),
+    "queries of about 300": (LARGE, None),
+    "a query of zeros": (ZERO, "a-norm-needs-no-eps"),
+    "queries of about 0.001": ("", None),
+}
+_CASES = _ORDINARY, _LARGE, _ZERO, _SMALL = tuple(_REASONS)
 _EPS = 1e-6
 
 
@@ -34,10 +37,12 @@ def _inputs(name, dtype, seed):
     q_gain, k_gain = 1 + 0.5 * torch.rand(2, 16, generator=draw)
     k_gain = k_gain.flip(0) / 2
     q[:, 1] *= 4
-    if name == _CASES[1]:
+    if name == _LARGE:
         q, k = 300 * q.sign(), 3 * k
-    if name == _CASES[2]:
+    if name == _ZERO:
         q[1, 0, 4] = 0
+    if name == _SMALL:
+        q /= 1000
     return q.to(dtype), k.to(dtype), v.to(dtype), q_gain, k_gain
 
 
@@ -68,7 +73,8 @@ def check_attend(shown, seed):
                 values = {"count": bad, "all": got.numel(), "why": why}
                 raise Mistake(NOT_FINITE, misconception=idea, search=not idea, **values, **said)
             if not (off := _distance(got, want)) <= room:
-                why, idea = _explained(got, inputs, room, off)
+                squares = name == _LARGE and dtype is torch.float16
+                why, idea = _explained(got, inputs, room, off, squares)
                 raise Mistake(
                     OFF, misconception=idea, search=not why, off=off, room=room, why=why, **said
                 )
@@ -78,8 +84,12 @@ def _distance(got, want):
     return ((got - want).norm() / want.norm()).item()
 
 
-def _rms(x, gain, dims=(-1,)):
-    return x / (x.square().mean(dim=dims, keepdim=True) + _EPS).sqrt() * gain
+def _rms(x, gain, dims=(-1,), eps=_EPS):
+    return x / (x.square().mean(dim=dims, keepdim=True) + eps).sqrt() * gain
+
+
+def _masked(q, k, v, q_gain, k_gain, mask):
+    return F.scaled_dot_product_attention(_rms(q, q_gain), _rms(k, k_gain), v, attn_mask=mask)
 
 
 def _attended(q, k, v, q_gain, k_gain, *, norm=_rms, causal=True, scale=None):
@@ -87,10 +97,14 @@ def _attended(q, k, v, q_gain, k_gain, *, norm=_rms, causal=True, scale=None):
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
 
 
-def _explained(got, inputs, room, off):
-    """How the output comes out by one mistake, and the mistake's idea."""
+def _explained(got, inputs, room, off, squares):
+    """How the output comes out by one mistake, and the mistake's idea.
+
+    ``squares`` says whether the queries' squares are inf in the dtype.
+    """
     q, k, v, q_gain, k_gain = inputs
     ones = torch.ones_like(q_gain)
+    past = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).tril()
     others = {
         ("the keys are not normed", "one-norm-bounds-the-scores"): F.scaled_dot_product_attention(
             _rms(q, q_gain), k, v, is_causal=True
@@ -105,6 +119,25 @@ def _explained(got, inputs, room, off):
         ("the mean square is taken over all heads together", "a-head-is-the-width"): _attended(
             *inputs, norm=lambda x, gain: _rms(x, gain, (1, 3))
         ),
+        ("the mean square is taken over the whole tensor", None): _attended(
+            *inputs, norm=lambda x, gain: _rms(x, gain, (0, 1, 2, 3))
+        ),
+        ("the mean square is taken over the positions", None): _attended(
+            *inputs, norm=lambda x, gain: _rms(x, gain, (2,))
+        ),
+        ("the mean is subtracted, as in a layer norm", None): _attended(
+            *inputs, norm=lambda x, gain: F.layer_norm(x, x.shape[-1:], eps=_EPS) * gain
+        ),
+        # 0 and float32's eps of 1.2e-7 are both within BF16's room of this one.
+        ("the 1e-6 inside of the square root is missing or far too small", None): _attended(
+            *inputs, norm=lambda x, gain: _rms(x, gain, eps=6e-8)
+        ),
+        ("the values are normed too", None): _attended(q, k, _rms(v, ones), q_gain, k_gain),
+        ("queries and keys have the gain of the queries", None): _attended(
+            q, k, v, q_gain, q_gain
+        ),
+        ("queries and keys have the gain of the keys", None): _attended(q, k, v, k_gain, k_gain),
+        ("a position attends to itself and to those after it", None): _masked(*inputs, past.mT),
         ("a position attends to those after it too", None): _attended(*inputs, causal=False),
         ("the gains are left out", None): _attended(q, k, v, ones, ones),
         ("the scores are not divided by sqrt(width)", None): _attended(*inputs, scale=1.0),
@@ -115,6 +148,9 @@ def _explained(got, inputs, room, off):
             *inputs, norm=lambda x, gain: x * gain
         ),
     }  # fmt: skip
+    if squares:
+        how = "the queries are divided by inf, because 90,000 is inf in FP16", "squares-fit-fp16"
+        others[how] = _attended(0 * q, k, v, q_gain, k_gain)
     fitting = [key for key, other in others.items() if _distance(got, other) <= min(room, off / 4)]
     if len(fitting) != 1:
         return "", None

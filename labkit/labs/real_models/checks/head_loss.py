@@ -1,5 +1,7 @@
 """Check of lab 13's capped head with a z-loss, beside the same in float64."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -15,29 +17,40 @@ LAB = "13_real_models"
 RAISED = "{call} raised {error}."
 OFF = "{call} is {got}; {want} is wanted: a cross-entropy of {entropy} and z times {square}. {why}"
 OTHER_GRADIENT = "{call} is right, but the gradient of the logits is {off:.0%} off in norm. {why}"
+BAD_GRADIENT = "{call} is right, but {count:d} of {all:d} gradients of the logits are inf or NaN."
 NO_GRADIENT = "{call} sends no gradient to the logits. Which line of yours cuts the graph?"
 COMES_OUT = "Yours comes out if {how}."
 DETACHED = "It is what the cross-entropy alone sends."
+EXP_OVERFLOWS = "A capped logit is {top} here, and exp({top}) is above the largest float32 value."
+LOG_OF_ZERO = (
+    "The probability of a target is exp({low}) here, which is 0 in float32. Of what do you take "
+    "the log?"
+)
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-_LOGITS = {  # size of the logits, and what is added to all of them
-    "large logits": (20.0, 0.0),
-    "small logits": (2.0, 0.0),
-    "logits around 25": (2.0, 25.0),
-    "logits around 200": (2.0, 200.0),
+_LOGITS = {  # size of the logits, and what is added to even and to odd classes
+    "large logits": (20.0, 0.0, 0.0),
+    "small logits": (2.0, 0.0, 0.0),
+    "logits around 25": (2.0, 25.0, 25.0),
+    "logits around 200": (2.0, 200.0, 200.0),
+    "logits around 200 and -200": (2.0, 200.0, -200.0),
 }
 _SETTINGS = ({"cap": 30.0, "z": 0.1}, {"cap": 100.0, "z": 0.1}, {})
-_SLOPE_IS_LOST = "logits around 200"  # there 1 - tanh**2 is 6e-6, a difference of float32 values
+# There 1 - tanh**2 is 6e-6, a difference of float32 values.
+_SLOPE_IS_LOST = ("logits around 200", "logits around 200 and -200")
+_LOG_TINY, _LOG_LARGEST = math.log(2.0**-150), math.log(torch.finfo(torch.float32).max)
 
 
 def _cases(seed):
     """(call, dtype, name, logits, targets, settings) of each case."""
     for place, name in enumerate(_LOGITS):
-        size, shift = _LOGITS[name]
+        size, *shifts = _LOGITS[name]
         for dtype in _DTYPES:
             draw = torch.Generator().manual_seed(8 * seed + place)
+            shift = torch.tensor(shifts).repeat(25)
             logits = (size * torch.randn(6, 50, generator=draw) + shift).to(dtype)
             targets = torch.randint(50, (6,), generator=draw)
+            targets[0] = 1  # a target whose logit is about -200 in the last case
             targets[2] = targets[5] = -100
             for settings in _SETTINGS:
                 more = "".join(f", {key}={value:g}" for key, value in settings.items())
@@ -46,20 +59,20 @@ def _cases(seed):
 
 
 def run_head_loss(head_loss, seed):
-    """Each case's loss and the gradient of its logits."""
+    """Each case's loss, and the gradient of its logits or None where its slope is lost."""
     shown = {}
     with emulate_gpu():
-        for call, dtype, _, logits, targets, settings in _cases(seed):
-            narrow = dtype is not torch.float32
+        for call, dtype, name, logits, targets, settings in _cases(seed):
+            narrow, back = dtype is not torch.float32, name not in _SLOPE_IS_LOST
             with torch.autocast("cpu", dtype=dtype if narrow else None, enabled=narrow):
-                shown[call] = attempt(_passed, head_loss, logits, targets, settings)
+                shown[call] = attempt(_passed, head_loss, logits, targets, settings, back)
     return shown
 
 
-def _passed(head_loss, logits, targets, settings):
+def _passed(head_loss, logits, targets, settings, back):
     logits = logits.clone().requires_grad_()
     loss = head_loss(logits, targets, **settings)
-    if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
+    if back and isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
         loss.backward()
     return loss, logits.grad
 
@@ -78,31 +91,39 @@ def check_head_loss(shown, seed):
         want, entropy, square = _parts(logits, targets, cap, z)
         # cap, tanh, log Z and the mean of it: some ten roundings to 2**-24.
         if not abs(got - want.item()) <= 1e-5 * want.item():
-            how, idea = _explained(got, others)
+            why, idea = _explained(got, others)
+            if not math.isfinite(got):
+                why, idea = _not_finite(logits, targets, cap)
             raise Mistake(
                 OFF,
                 misconception=idea,
-                search=not how,
+                search=idea is None,
                 call=call,
                 got=got,
                 want=want.item(),
                 entropy=entropy.item(),
                 square=square.item(),
-                why=fill(COMES_OUT, how=how) if how else "",
+                why=why,
             )
+        if name in _SLOPE_IS_LOST:
+            continue
         if gradient is None:
             raise Mistake(NO_GRADIENT, call=call)
-        if name != _SLOPE_IS_LOST:
-            gradient = tensor(gradient, call=f"the logits' gradient of {call}").double()
-            _judge_gradient(gradient, logits, want, entropy, dtype, call)
+        gradient = tensor(gradient, call=f"the logits' gradient of {call}").double()
+        _judge_gradient(gradient, logits, want, entropy, dtype, call)
 
 
 def _parts(logits, targets, cap, z):
     """The loss, its cross-entropy, and the mean of log Z squared."""
-    capped, kept = cap * torch.tanh(logits / cap), targets != -100
+    capped = cap * torch.tanh(logits / cap)
     entropy = F.cross_entropy(capped, targets)
-    square = capped.logsumexp(dim=-1)[kept].square().mean()
+    square = capped.logsumexp(dim=-1)[targets != -100].square().mean()
     return entropy + z * square, entropy, square
+
+
+def _loss(capped, targets, z):
+    square = capped.logsumexp(dim=-1)[targets != -100].square().mean()
+    return F.cross_entropy(capped, targets) + z * square
 
 
 def _judge_gradient(gradient, logits, want, entropy, dtype, call):
@@ -113,6 +134,8 @@ def _judge_gradient(gradient, logits, want, entropy, dtype, call):
     room = max(2 * torch.finfo(dtype).eps, 1e-4) * right.norm()
     if (off := (gradient - right).norm()) <= room:
         return
+    if bad := int((~gradient.isfinite()).sum()):
+        raise Mistake(BAD_GRADIENT, call=call, count=bad, all=gradient.numel())
     why = DETACHED if (gradient - alone).norm() <= room else ""
     raise Mistake(OTHER_GRADIENT, call=call, off=(off / right.norm()).item(), why=why)
 
@@ -120,7 +143,23 @@ def _judge_gradient(gradient, logits, want, entropy, dtype, call):
 def _explained(got, others):
     """How the value comes out by one mistake, and the mistake's idea."""
     fitting = [key for key, other in others.items() if abs(got - other) <= 1e-5 * abs(other)]
-    return fitting[0] if len(fitting) == 1 else ("", None)
+    if len({how for how, _ in fitting}) != 1:
+        return "", None
+    # Where it is by chance the same with and without one of torch's roundings, no idea is named.
+    (how, idea), *more = fitting
+    return fill(COMES_OUT, how=how), None if more else idea
+
+
+@torch.no_grad()
+def _not_finite(logits, targets, cap):
+    """Which number of these logits float32 does not hold, and the idea of one who meets it."""
+    kept, capped = targets != -100, cap * torch.tanh(logits / cap)
+    low = -F.cross_entropy(capped, targets, reduction="none")[kept].max().item()
+    if low < _LOG_TINY:
+        return fill(LOG_OF_ZERO, low=low), None
+    if (top := capped.max().item()) > _LOG_LARGEST:
+        return fill(EXP_OVERFLOWS, top=top), "exp-never-overflows"
+    return "", None
 
 
 @torch.no_grad()
@@ -131,7 +170,12 @@ def _others(logits, targets, cap, z, dtype):
     log_z, raw = capped.logsumexp(dim=-1), logits.logsumexp(dim=-1)
     entropy, square = F.cross_entropy(capped, targets), log_z[kept].square().mean()
     cut = logits.clamp(-cap, cap)
-    others = {
+    other_caps = {
+        "the logits are not divided by the cap": cap * torch.tanh(logits),
+        "tanh is not multiplied by the cap": torch.tanh(logits / cap),
+        "the cap is 30": 30 * torch.tanh(logits / 30),
+    }
+    others = {(how, None): _loss(other, targets, z) for how, other in other_caps.items()} | {
         ("the z-loss counts the rows without a target", "padding-averages-out"): (
             entropy + z * log_z.square().mean()
         ),
@@ -151,6 +195,8 @@ def _others(logits, targets, cap, z, dtype):
             F.cross_entropy(logits, targets) + z * square
         ),
         ("the z-loss is left out", None): entropy,
+        ("the z-loss is not multiplied by z", None): entropy + square,
+        ("Z is squared, and not log Z", None): entropy + z * log_z[kept].exp().square().mean(),
         ("the mean of log Z is not squared", None): entropy + z * log_z[kept].mean(),
         ("both terms are divided by all rows", None): (
             (entropy + z * square) * kept.double().mean()
@@ -161,7 +207,14 @@ def _others(logits, targets, cap, z, dtype):
     }
     if dtype is not torch.float32:
         # torch rounds the quotient, the tanh and the capped value each once.
-        low = cap * torch.tanh(logits.to(dtype) / cap)
+        tanh = torch.tanh(logits.to(dtype) / cap)
+        low = cap * tanh
+        others |= {
+            (f"tanh and the cap are computed in {name_of(dtype)}", None): _loss(
+                low.double(), targets, z
+            ),
+            (f"tanh is computed in {name_of(dtype)}", None): _loss(cap * tanh.double(), targets, z),
+        }
         low_z = low.double().logsumexp(dim=-1)[kept].square().mean()
         how = f"tanh and the cap are computed in {name_of(dtype)}", "unlisted-ops-run-in-fp32"
         # Of 16-bit logits, CUDA's cross_entropy rounds the log-softmax to 16 bits too.
@@ -203,7 +256,6 @@ check_head_loss.slip(
 )
 check_head_loss.slip(
     "exp-never-overflows",
-    "With cap 100, exp(96) is above the largest float32 value. Which function computes log Z "
-    "without it?",
+    "Which function computes log Z without exp of so large a number?",
     swap=("capped.logsumexp(dim=-1)", "capped.exp().sum(dim=-1).log()"),
 )

@@ -26,17 +26,21 @@ TO_INF = "{where}'s gradient holds an inf, and now {moving}'s weights hold inf o
 STOOD_STILL = "all gradients are finite, and {still}'s weights did not move."
 TOO_FAR = "{moving}'s weights moved {times:.3g} times as far as they must.{why}"
 ASTRAY = "{moving}'s movement differs by {away:.0%} from the right one.{why}"
+UNCLIPPED = " That is the step without a clip."
+FROM_BEFORE = " Before the first step .grad held gradients of another loss. When do you empty it?"
 THE_SCALE = " The scale is {scale:g}."
 OTHER_SCALE = "afterwards the scale is {got:g}; {want:g} is wanted. When do you call `update`?"
 OTHER_ANSWER = "you return {got}; {want} is wanted."
 ENDS_DIFFER = "Your steps do not end where the right ones end."
 
+_OLD = "old gradients in .grad"
 _CASES = {  # the second optimizer, the limit, the scaler, where the gradient of a step holds an inf
     "AdamW, no limit": ("AdamW", 1e9, {}, {}),
     "SGD, no limit": ("SGD", 1e9, {}, {}),
     "SGD, a limit of 0.02": ("SGD", 0.02, {}, {}),
     "an inf in Muon's matrix": ("AdamW", 1e9, {}, {0: 0, 2: 0}),
     "an inf in a bias of AdamW": ("AdamW", 1e9, {}, {1: 1}),
+    _OLD: ("AdamW", 1e9, {}, {}),
     "a scale that grows": ("AdamW", 1e9, {"growth_interval": 1, "init_scale": 2.0**8}, {}),
 }
 _STEPS = 4
@@ -77,6 +81,8 @@ def run_joint_step(joint_step):
             rate = {"SGD": 0.2, "AdamW": 0.01}[second]
             other = getattr(torch.optim, second)(others, lr=rate)
             scaler = torch.amp.GradScaler("cpu", **{"init_scale": 2.0**10} | settings)
+            if name == _OLD:
+                (2.0**10 * network(torch.arange(3)).square().sum()).backward()
             ends = {"returned": [], "moved": [], "scales": []}
             for step in range(_STEPS):
                 loss = _loss(network, step, infinite.get(step))
@@ -100,6 +106,7 @@ def _evidence(got, want):
         for place in range(_STEPS):
             said = _step_evidence(name, place, got[name], want[name])
             if said:
+                said += FROM_BEFORE if name == _OLD else ""
                 return fill(STEP, name=name, place=place, said=said)
     return ENDS_DIFFER
 
@@ -116,9 +123,11 @@ def _step_evidence(name, place, got, want):
         return _not_skipped(moved, two, two[infinite[place]])
     for who, step, right in zip(two, moved, wanted, strict=True):
         if not same_end(step, right):
-            return _otherwise(
+            said = _otherwise(
                 who, step.flatten(), right.flatten(), _scale_before(name, place, want)
             )
+            unclipped = JOINT.end(_unclipped)[name]["moved"][place]
+            return said + (UNCLIPPED if same_end(moved, unclipped) and step.any() else "")
     if got["scales"][place] != want["scales"][place]:
         return fill(OTHER_SCALE, got=got["scales"][place], want=want["scales"][place])
     if not same_end(returned, want["returned"][place]):
@@ -148,6 +157,10 @@ def _otherwise(who, step, right, scale):
     if (step - times * right).norm() < 0.02 * step.norm():
         return fill(TOO_FAR, moving=who, times=times, why=why)
     return fill(ASTRAY, moving=who, away=(step - right).norm() / right.norm(), why=why)
+
+
+def _unclipped(model, loss, muon, adamw, scaler, limit):
+    return solutions.joint_step(model, loss, muon, adamw, scaler, 1e9)
 
 
 def _scale_before(name, place, want):

@@ -19,6 +19,9 @@ EMPTY = (
 )
 OF_ALL = "That is the mean of all {length:d} positions."
 OF_FIRST = "That is the mean of the first {count:d} positions. Where does the mask hold True?"
+BY_EVERY_ROW = (
+    "It comes out if the sum is divided by {other:d}, the real tokens of all rows together."
+)
 BY_ALL = "It comes out if the sum is divided by all {length:d} positions."
 OTHER_COUNT = "It comes out if the sum is divided by {other:g}: {dtype} does not hold {count:d}."
 ROUNDED_LATE = "That is the right mean, rounded to {dtype}."
@@ -113,6 +116,8 @@ def _judge(got, hidden, mask, *, name, dtype, where):
         why, idea = fill(FROM_PADDING, dtype=name_of(dtype)), "zero-times-anything-is-zero"
     elif near(hidden[row, :, channel].mean()):
         why, idea = fill(OF_ALL, length=length), "padding-averages-out"
+    elif near(total / counts.sum()):
+        why = fill(BY_EVERY_ROW, other=int(counts.sum()))
     elif count < length and near(total / length):
         why = fill(BY_ALL, length=length)
     elif count < length and near(hidden[row, :count, channel].mean()):

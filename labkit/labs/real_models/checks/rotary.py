@@ -19,6 +19,7 @@ OFF = (
 NARROW = "{call}: cos is {dtype}; float32 is wanted. {why}"
 RIGHT_ANGLES = "The angles are right."
 EXCHANGED = "Your first tensor holds the sines, and the second one the cosines."
+NO_COSINE = "Your first tensor holds the angles, and not their cosines."
 TURNED_BY = "Yours are those of the angle {got}."
 OTHER_BASE = "Yours come out with the base 10000."
 COUNTED = "Yours are those of row {row}, counted from 0. Does your forward read `positions`?"
@@ -53,15 +54,29 @@ def _positions(seed):
 
 
 def run_rotary(Rotary, seed):
-    """(cos, sin) of each module in each setting, and for which devices autocast was opened."""
-    shown = {}
+    """(cos, sin) of each module in each setting, which of them widened, and autocast's devices."""
+    shown, widened = {}, []
     with emulate_gpu(), _blocks() as opened:
         for name, (width, settings) in _MODULES.items():
             for setting in _SETTINGS:
-                shown[name + setting] = attempt(
-                    _turned, Rotary, width, settings, *_SETTINGS[setting], _positions(seed)
-                )
-    return shown, sorted(opened)
+                with _Widening() as widening:
+                    shown[name + setting] = attempt(
+                        _turned, Rotary, width, settings, *_SETTINGS[setting], _positions(seed)
+                    )
+                widened += [name + setting] if widening.seen else []
+    return shown, widened, sorted(opened)
+
+
+class _Widening(torch.overrides.TorchFunctionMode):
+    """Notes whether a 16-bit tensor was converted to a wider dtype."""
+
+    seen = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in ("float", "double", "to", "type"):
+            self.seen |= args[0].dtype in _NARROW and out.dtype not in _NARROW
+        return out
 
 
 @contextlib.contextmanager
@@ -90,7 +105,7 @@ def _turned(Rotary, width, settings, converted, surrounding, positions):
 @check(run_rotary)
 def check_rotary(found, seed):
     """Rotary positions in float32, under autocast and after .to(torch.bfloat16)."""
-    shown, opened = found
+    shown, widened, opened = found
     elsewhere = "".join(device for device in opened if device != "cpu")
     positions = _positions(seed).double()
     for setting, (converted, surrounding) in _SETTINGS.items():
@@ -101,7 +116,8 @@ def check_rotary(found, seed):
             cos = tensor(cos, call=f"{call}: cos", shape=shape)
             sin = tensor(sin, call=f"{call}: sin", shape=shape)
             base = settings.get("base", 10_000.0)
-            case = _Case(positions, width, base, converted, surrounding, elsewhere)
+            late = name + setting in widened
+            case = _Case(positions, width, base, converted, surrounding, elsewhere, late)
             if {cos.dtype, sin.dtype} != {torch.float32}:
                 raise case.narrow(cos, sin, call)
             cos, sin = cos.double(), sin.double()
@@ -112,8 +128,8 @@ def check_rotary(found, seed):
 class _Case:
     """One module in one setting, with the right angles in float64."""
 
-    def __init__(self, positions, width, base, converted, surrounding, elsewhere):
-        self.positions, self.width, self.base = positions, width, base
+    def __init__(self, positions, width, base, converted, surrounding, elsewhere, late):
+        self.positions, self.width, self.base, self.late = positions, width, base, late
         self.converted, self.surrounding, self.elsewhere = converted, surrounding, elsewhere
         self.frequencies = self._frequencies(base)
         self.angles = positions[:, None] * self.frequencies
@@ -164,6 +180,8 @@ class _Case:
             return why, idea
         if self.holds(sin, cos, self.angles).all():
             return EXCHANGED, None
+        if ((cos - self.angles).abs() <= 2.0**-20 * self.angles).all():
+            return NO_COSINE, None
         for dtype in _NARROW:
             if torch.equal(cos.to(dtype).double(), cos):
                 return fill(TABLE_ROUNDED, dtype=name_of(dtype)), None
@@ -191,7 +209,8 @@ class _Case:
                 name_of(dtype),
                 *(t.to(dtype).double() for t in (self.positions, self.frequencies)),
             )
-            held = fill(MODULE_ROUNDED + TO_CONVERTS, dtype=name), "upcast-too-late"
+            late = "upcast-too-late" if self.late else None
+            held = fill(MODULE_ROUNDED + TO_CONVERTS, dtype=name), late
             if dtype is self.converted:
                 others[held] = self.positions[:, None] * frequencies
             at = int((positions != self.positions).nonzero()[0])
