@@ -574,6 +574,29 @@ def allocate(cost, size, budget):
     return allocation.allocate(cost, size, budget)
 
 
+# %% right allocate: menus that are used up
+def allocate(cost, size, budget):
+    same = uniform(cost, budget)
+    kept = {n: dict(menu) for n, menu in cost.items()}
+    bits = {n: max(menu) for n, menu in cost.items()}
+    while any(len(menu) > 1 for menu in cost.values()):
+        offers = {}
+        for n, menu in cost.items():
+            for b in [b for b in menu if b < bits[n]]:
+                added = menu[b] - menu[bits[n]]
+                if added > budget - sum(kept[m][w] for m, w in bits.items()):
+                    del menu[b]  # it never fits again
+                else:
+                    price = size[n] * (bits[n] - b) / added if added else math.inf
+                    offers[n, b] = price
+        if offers:
+            n, b = max(offers, key=offers.get)
+            bits[n] = b
+            for wider in [w for w in cost[n] if w > b]:
+                del cost[n][wider]
+    return bits if memory(bits, size) <= memory(same, size) else same
+
+
 # %% wrong allocate: every layer alike
 #    idea: uniform-is-good-enough
 def allocate(cost, size, budget):
