@@ -189,13 +189,21 @@ class Overflowing(nn.Module):
         return Planted.apply(self.inside(x))
 
 
+class Looking(nn.Module):
+    """Begins with an operator that has no backward."""
+
+    def forward(self, x):
+        self.largest = x.detach().abs().max()
+        return 2 * x
+
+
 @pytest.mark.parametrize("place", range(5))
 def test_an_overflow_planted_in_the_backward_pass_of_a_layer_is_named(place):
     layers = [nn.Linear(8, 8) for _ in range(5)]
     layers[place] = Overflowing(layers[place])
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*(nn.Sequential(layer, Looking()) for layer in layers))
     birth = first_nonfinite(lambda: model(torch.ones(3, 8)).sum().backward())
-    assert birth.module == f"Sequential.{place}"
+    assert birth.module == f"Sequential.{place}.0"
     assert (birth.operator, birth.phase) == ("aten.mul.Tensor", "backward")
 
 
@@ -325,6 +333,26 @@ def test_gradients_of_another_batch_are_no_second_backward():
     assert findings(model, loss=loss) == ()
 
 
+def test_gradients_with_more_than_noise_beside_them_are_no_second_backward():
+    model, loss = classifier()
+    loss().backward()
+    for parameter in model.parameters():
+        true = parameter.grad.flatten()
+        noise = torch.randn_like(true)
+        noise -= (noise @ true) / (true @ true) * true
+        parameter.grad = (2 * true + noise).view_as(parameter)
+    assert findings(model, loss=loss) == ()
+
+
+def test_findings_need_no_grad_mode_of_the_caller():
+    model, loss = classifier()
+    for _ in range(2):
+        loss().backward()
+    with torch.no_grad():
+        assert names(findings(model, loss=loss)) == [TWICE]
+        assert not torch.is_grad_enabled()
+
+
 @pytest.mark.parametrize("as_module", [True, False])
 def test_a_loss_of_probabilities_is_found_and_one_of_logits_is_not(as_module):
     model, x = mlp(8, 1), torch.randn(6, 8)
@@ -338,6 +366,7 @@ def test_a_loss_of_probabilities_is_found_and_one_of_logits_is_not(as_module):
 MASKS = {
     "added": lambda scores, future: scores + future.to(scores.dtype) * -1e9,
     "where": lambda scores, future: torch.where(future, -1e9, scores),
+    "where, a tensor": lambda scores, future: torch.where(future, torch.tensor(-1e9), scores),
 }
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import warnings
 import weakref
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.monitoring_and_debugging.alarm_rules import limits, normal
 from labkit.labs.monitoring_and_debugging.monitor import (
     SKIPS,
     Baseline,
@@ -94,6 +96,11 @@ def test_a_large_spike_does_not_hide_the_next_one():
     assert raised(watched(loss=losses)) == [("spike", 200), ("spike", 205)]
 
 
+def test_a_new_level_becomes_the_baseline_of_the_next_spike():
+    losses = [1.0] * 60 + [5.0] * 100 + [500.0] + [5.0] * 10
+    assert raised(watched(loss=losses)) == [("spike", 60), ("spike", 160)]
+
+
 def test_the_limit_comes_from_the_values_before():
     losses = [1.0, 1.1] * 25
     (alert,) = watched(loss=[*losses, 1000.0]).alerts
@@ -126,6 +133,12 @@ def test_a_norm_of_a_steady_run_may_grow_less_than_tenfold():
     assert raised(watched(grad_norm=[*steady, 10.1])) == [("norm spike", 60)]
 
 
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_norm_that_is_not_finite_is_no_spike_and_no_part_of_the_baseline(bad):
+    norms = [1.0] * 60 + [bad] * 40 + [1.0] * 11 + [1e3]
+    assert raised(watched(grad_norm=norms)) == [("nonfinite", 60), ("norm spike", 111)]
+
+
 def test_absent_and_zero_gradients_are_two_kinds():
     assert raised(watched(grad_norm=[1.0, None, None, 1.0])) == [("no gradient", 1)]
     assert raised(watched(grad_norm=[1.0, 0.0, 0.0, 1.0])) == [("zero gradient", 1)]
@@ -145,6 +158,7 @@ def test_only_a_norm_whose_step_was_taken_must_be_finite():
 def test_a_streak_of_skips_raises_one_alert_and_calibration_none():
     calibration = [True] * SKIPS + [False] * 10
     assert raised(watched(skipped=calibration)) == []
+    assert raised(watched(skipped=[True, True, False] * 40)) == []
     assert raised(watched(skipped=[False, *[True] * 40])) == [("skip streak", SKIPS + 1)]
 
 
@@ -212,7 +226,8 @@ def test_tensors_are_taken_without_their_graph():
     monitor = Monitor()
     weight = torch.ones(3, requires_grad=True)
     loss = (weight * 2).sum()
-    monitor.watch(0, loss=loss, skipped=torch.tensor(False))
+    with warnings.catch_warnings(action="error"):  # torch warns where a graph would be dropped
+        monitor.watch(0, loss=loss, skipped=torch.tensor(False))
     graph = weakref.ref(loss)
     del loss
     gc.collect()
@@ -238,6 +253,20 @@ def test_a_baseline_is_silent_until_it_is_full():
         baseline.past.append(value)
     assert limits[:3] == [None] * 3
     assert limits[3] == pytest.approx(2 + 6 * 1.4826)
+
+
+@pytest.mark.parametrize("network", ["MLP", "CNN", "GPT"])
+def test_its_limits_are_those_of_the_widgets_median_rule(network):
+    losses, _ = planted(healthy_runs()[network][0], seed=0)
+    past = normal(losses, "median", window=50)
+    theirs = limits(past, rule="median", window=50, k=6.0, margin=1.0)
+    baseline, mine = Baseline(window=50, k=6.0, margin=1.0), []
+    for loss in losses:
+        limit = baseline.limit()
+        mine.append(math.inf if limit is None else limit)
+        if math.isfinite(loss):
+            baseline.past.append(loss)
+    assert theirs == pytest.approx(mine, rel=1e-9)
 
 
 # Reports and refusals

@@ -32,6 +32,7 @@ def test_the_nan_is_a_case_of_the_detective_and_goes_with_its_cause(drawn):
     seed, by_kind, _ = drawn
     ticket, case = by_kind["NaN"], nan_case(seed)
     assert case.finding == NAN and case.verdict is None
+    assert 13 * seed <= case.seed < 13 * (seed + 1)
     assert ticket.symptom == case.symptom
     (cause,) = (cause for cause in CAUSES.values() if cause.name == ticket.cause)
     assert NAN in cause.allows["symptom"] and ticket.repair == cause.advice
@@ -90,6 +91,7 @@ def test_a_seed_repeats_its_tickets_and_seeds_differ():
     assert said[0] == said[1]
     symptoms = {frozenset(t.symptom for t in drawn_once(seed)) for seed in SEEDS}
     assert len(symptoms) == len(SEEDS)
+    assert len({tuple(ticket.kind for ticket in drawn_once(seed)) for seed in SEEDS}) > 1
     assert {t.cause for seed in SEEDS for t in drawn_once(seed)} >= {
         CAUSES["bf16-stall"].name, CAUSES["underflow"].name,
     }  # fmt: skip
