@@ -177,8 +177,11 @@ def run_one_layer(one_layer, seed):
     for name in _NAMES:
         heard = []
         model, layer, fmt, x = _case(name, seed, heard)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # dropout that an answer leaves on drops the same everywhere
+            returned = attempt(one_layer, model, layer, fmt, x)
         seen[name] = {
-            "returned": attempt(one_layer, model, layer, fmt, x),
+            "returned": returned,
             "heard": heard,
             "after": dict(model.state_dict()),
             "modes": [module.training for module in model.modules()],
