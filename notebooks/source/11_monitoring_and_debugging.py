@@ -215,7 +215,7 @@ bench
 # ### What a log line costs
 #
 # *23:00.* A call that runs on a GPU only queues its kernels and returns (lab 06), but `loss.item()` needs the number, so the program waits
-# until the GPU has finished. The simulated step below has 300 kernels of 50 µs, 15 ms in all, and 2 ms of Python, such as reading the batch.
+# until the GPU has finished. Such a wait is called a *synchronization*. The simulated step below has 300 kernels of 50 µs, 15 ms in all, and 2 ms of Python, such as reading the batch.
 
 # %%
 from labkit.devices import AsyncDevice
