@@ -58,7 +58,7 @@ rung = {
 figures.alarms_picture(losses, rung)
 
 # %% [markdown]
-# The first rule never rings. The second rings at almost every step, because in a healthy run too the losses of 100 steps differ by more than ten times.
+# The first rule never rings. The second rings at almost every step, because in a healthy run too the losses of 100 steps differ by a factor of more than ten. Neither rule notices the NaN, because no comparison with NaN is True.
 #
 # ### A baseline that one value cannot move
 #
@@ -93,7 +93,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 #
 # - **Non-finite first.** `loss > limit` is False for NaN, so test `math.isfinite` first, and keep NaN and inf out of the baseline.
 # - **One side.** A loss that falls is no fault.
-# - **A margin.** On a flat loss the MAD is 0, so any increase is infinitely many deviations. State the smallest increase that matters, here 1 nat.
+# - **A margin.** On a flat loss the MAD is 0, so any increase is infinitely many deviations. State the smallest increase that matters, here 1 nat, the unit of a cross-entropy.
 # - **One alarm for one fault.** Report the first step of a fault only.
 
 # %% [markdown]
@@ -105,8 +105,8 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 #   previous loss was a fault.
 # - **Fault:** a loss that is not finite is "nonfinite". A loss is a "spike" if `past` is full and the loss lies more than max(k * 1.4826 * MAD, margin)
 #   above the median of `past`.
-# - **Output:** the name of the fault if the previous loss was no fault, else None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
-# - **Afterwards:** each finite loss enters `past`, a spike too, so a loss that stays 4 higher becomes normal.
+# - **Output:** the name of the fault, if there is one and the previous loss was no fault; otherwise None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
+# - **Afterwards:** each finite loss enters `past`, a spike too, so a loss that rises by 4 and stays there becomes normal.
 # - **Example:** with `window=4`, the losses 1, 1, 1, 1, 9, 9, 1, nan give None four times, then "spike", None, None, "nonfinite".
 
 
@@ -161,7 +161,7 @@ checks.check_spike_alarm(SpikeAlarm)
 # ### False alarms and missed faults
 #
 # *22:30.* The cell counts false alarms on 50 recorded healthy runs of 500 steps (20 MLPs, 20
-# CNNs, 10 GPTs), then the spikes found when each run gets one of 10 or 1,000 times the median loss. Compare your alarm without and with its margin. The first row is the rule by which the trainer
+# CNNs, 10 GPTs). Then it ends each run at step 300 with a spike of 10 or 1,000 times the median of the 50 losses before, and counts the spikes found. Compare your alarm without and with its margin. The first row is the loss rule by which the trainer
 # OLMo-core skips a step.
 
 # %%
@@ -200,10 +200,10 @@ for name, make in {
     print(f"{name:24}{false:14}{found[10]:9} / 50{found[1000]:10} / 50")
 
 # %% [markdown]
-# Without a margin there are 194 false alarms, most of them from the CNNs: near a loss of 0.01, healthy batches differ by far more than six MADs. With a margin of 1 nat there is none, and every spike of ×1,000 is found. A spike of
-# ×10 is found for the GPTs only, whose loss is above 2. Ten times 0.02 is an increase of 0.18, which this margin calls unimportant: that is your decision.
+# Without a margin there are 194 false alarms: near a loss of 0.01, healthy losses often lie more than 6 × 1.4826 MADs above the median. With a margin of 1 nat there is none, and every spike of ×1,000 is found. A spike of
+# ×10 is found in ten runs only, those of the GPTs, whose loss is above 2. Ten times 0.02 is an increase of 0.18, which this margin calls unimportant: that is your decision.
 #
-# In the widget, choose a rule, a window, k and a margin until no alarm is false and every planted fault is found. In these runs a second, smaller spike follows the first one five steps later.
+# The widget plants four faults into each of the 50 runs: a spike, a smaller one five steps later, 20 losses that are 4 higher, and a loss that is NaN or inf. Choose a rule, a window, k and a margin until no alarm is false and every fault is found. (*MAD of logs* takes the logarithms of the losses.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.widget_alarm_bench import AlarmBench
@@ -214,7 +214,7 @@ bench
 # %% [markdown]
 # ### What a log line costs
 #
-# *23:00.* A call that runs on a GPU only queues its kernels and returns (lab 06), but `loss.item()` needs the number, so the program waits
+# *23:00.* A torch call on a GPU queues its kernels and returns at once (lab 06). But `loss.item()` needs the number, so the program waits
 # until the GPU has finished. Such a wait is called a *synchronization*. The simulated step below has 300 kernels of 50 µs, 15 ms in all, and 2 ms of Python, such as reading the batch.
 
 # %%
@@ -255,16 +255,16 @@ print("148 numbers every 50th step:  ", milliseconds_a_step(items=148, every=50)
 print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), "ms a step")
 
 # %% [markdown]
-# So keep the numbers on the GPU, stack them, and read the stack once in 50 steps. `torch.cuda.set_sync_debug_mode("warn")` reports each
-# call that waits.
+# So keep the numbers on the GPU, stack them, and read the stack once in 50 steps. `torch.cuda.set_sync_debug_mode("warn")` warns at most
+# calls that wait.
 #
 # ### What to record beside the loss
 #
-# *23:30.* Some faults show in the loss late or never. Other numbers show them earlier:
+# *23:30.* Some faults show in the loss late or never. Other numbers show them earlier, or say more about the cause:
 #
 # | record | where it comes from | what it shows |
 # |---|---|---|
-# | gradient norm | return value of `clip_grad_norm_`, after `unscale_` | exactly 0: dead units |
+# | gradient norm | return value of `clip_grad_norm_`, after `unscale_` | exactly 0: no gradient reaches any weight, because all underflowed or the loss is cut off |
 # | loss scale, skipped steps | `scaler.get_scale()` | a scale that only falls: a NaN that no scale repairs |
 # | share of the weights that a step changes | a copy of the weights | rounding discards updates |
 #
@@ -341,8 +341,8 @@ checks.check_layer_row(layer_row)
 # %% [markdown]
 # ### Optional: numbers for each layer
 #
-# A common rule says that an update should be about a thousandth of the weight: norm over norm. The cell takes 20 steps of AdamW with your GPT, with FP32 and with BF16 weights, and prints this ratio and the share of
-# weights that the last step changed.
+# A common rule says that an update should be about a thousandth of the weight: norm over norm. The cell takes 20 steps of AdamW with your GPT, with FP32 and with BF16 weights, and prints for one matrix, the first `qkv`, this ratio and the share of
+# its weights that the last step changed.
 
 # %% tags=["nbval-ignore-output"]
 import torch.nn.functional as F
@@ -366,7 +366,7 @@ for dtype in (torch.float32, torch.bfloat16):
     print(f"{dtype}: update / weight {ratio:.1e}, weights changed {moved:.0%}")
 
 # %% [markdown]
-# The ratio alone looks harmless: somewhat smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded up to a whole distance between two BF16 values (lab 04).
+# The ratio alone looks harmless: somewhat smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others became whole multiples of the distance between two BF16 values (lab 04).
 #
 # `layer_report` reads the gradients of a model and changes nothing. It tells what FP16 would make of them, and up to which loss scale each layer has a headroom of 2. Look at the biases of `qkv`.
 
@@ -394,7 +394,7 @@ except ImportError as missing:
     print(f"{missing}\nAll three losses come back, the NaN too.")
 
 # %% [markdown]
-# The file keeps the NaN. But an alerting rule such as "loss > 3" does not fire for it, because this comparison is False too.
+# The file keeps the NaN. But a rule on these values such as "loss > 3" does not fire for it, because this comparison is False too.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -460,7 +460,7 @@ def named():
 # - **Effect:** `mode.found` becomes `str(func)` of that operator and stays so. Until then it is None.
 # - **Example:** after `torch.zeros(1).log() - 1`, `found` is "aten.log.default": the subtraction got an inf.
 # - **Edge cases:** some operators work in place, such as `x.exp_()`. An inf or NaN that comes from outside, in a batch, as a mask's -inf or as a
-#   keyword argument, was made by no operator. `torch.empty`, whose output may hold any old values, is not tested.
+#   keyword argument, was made by no operator. The check does not use `torch.empty`, whose output may hold any old values.
 #
 # Given are `finite(x)` and torch's `tree_leaves(tree)`, the list of all that nested tuples, lists and dicts hold.
 
@@ -551,8 +551,8 @@ for scene in (squares, logits, root, hidden_log, mask):
     print(f"{scene.__name__:12}{report_of_anomaly_mode(scene):24}{mode.found}")
 
 # %% [markdown]
-# For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. The dispatch mode names the operator each time. It asks of every tensor whether it is
-# finite, so on a GPU it waits at each operator: replay only the step that failed, from a saved batch and states. If `found` stays None although the loss is NaN, look at the batch and the weights. labkit's `first_nonfinite(step)` adds the module and the phase.
+# For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. The dispatch mode names the operator in all four faulty scenes and accuses nothing in the mask. It asks of every tensor whether it is
+# finite, so on a GPU it waits at each operator: replay only the step that failed, from the saved batch and the saved states of model, optimizer and scaler. If `found` stays None although the loss is NaN, look at the batch and the weights. labkit's `first_nonfinite(step)` adds the module and the phase.
 #
 # ### Bad in FP16, good in FP32
 #
@@ -612,7 +612,7 @@ checks.check_must_stay(must_stay)
 # </details>
 
 # %% [markdown]
-# Try it on a digit reader of twelve linear layers. In two places a layer was multiplied by 2¹⁶ or 2¹⁵ and the next one divided by it, which leaves every bit of the FP32 result as it was.
+# Try it on a digit reader of twelve linear layers. In two places a layer was multiplied by 2¹⁶ or 2¹⁵ and the next layer divided by the same factor, which leaves every bit of the FP32 result as it was.
 
 # %%
 from labkit.labs.monitoring_and_debugging.planted_reader import outputs, planted_reader
@@ -634,12 +634,12 @@ claim(f"{whose(search)} four layers are enough", len(found) == 4 and good(found)
 print(sorted(found))
 
 # %% [markdown]
-# Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs, and demoting each layer once takes 12. With two among 48 it takes 14 runs instead of 48.
+# Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs; to start in FP32 and put one layer at a time into FP16 takes 12. With two culprits among 48, bisection takes 14 runs instead of 48.
 #
 # ### Optional: two runs that differ
 #
-# A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps: twice the same,
-# with the rows of each batch reversed, under BF16 autocast, and with the tanh approximation of GELU, as a port might have it.
+# A colleague ports your GPT to another code base, and the losses differ. Is this rounding or a fault? The cell trains the GPT for 40 steps five times: twice unchanged,
+# then once with the rows of each batch reversed, once under BF16 autocast, and once with the tanh approximation of GELU, as a port might have it.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.two_runs import losses_of
@@ -654,7 +654,7 @@ others = {
 figures.difference_picture(first, others)
 
 # %% [markdown]
-# On this machine two identical runs agree in every bit, so any difference has a cause. Another order of the same additions changes the loss by about 1e-7, one or two ulps. The tanh approximation changes it by up to
+# On this machine the losses of two identical runs agree in every bit, so any difference has a cause. Another order of the same additions changes the loss by a few ulps, at most 3e-7 here. The tanh approximation changes it by up to
 # 1e-4, far more than an order of additions explains: it is a fault of the port. BF16 differs by more and would have hidden it. So compare two implementations in FP32, in the first steps.
 #
 # ### Exercise: a tolerance for a sum
@@ -662,9 +662,9 @@ figures.difference_picture(first, others)
 # *8 minutes, optional, about 3 lines.* Write `tolerance`, how far apart two float32 sums of the same products can lie if only the order of the additions differs.
 #
 # - **Input:** `a` and `b`, float32 vectors of the same length n, at most 100,000.
-# - **Bound:** a product and n − 1 additions are n roundings, each by a factor of at most 1 + u with u = 2⁻²⁴. So each order is at most γ Σ|a·b| away from the exact sum, with
+# - **Bound:** a product and n − 1 additions are n roundings, each by a factor between 1 − u and 1 + u with u = 2⁻²⁴. So each order is at most γ Σ|a·b| away from the exact sum, with
 #   γ = n u / (1 − n u), on either side of it.
-# - **Output:** a float, the largest distance between two orders.
+# - **Output:** a float, the bound on the distance between two orders.
 # - **Example:** for a = [1, 2, 4] and b = [3, −4, 0.5], Σ|a·b| = 13, and the tolerance is 4.65e-6.
 # - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them.
 
@@ -689,7 +689,7 @@ checks.check_same_sum(tolerance)
 # </details>
 # <details><summary>Hint 2</summary>
 #
-# For a = [1, 2, 4] and b = [3, −4, 0.5] the sum is −3. Why do the roundings grow with Σ|a·b| = 13, and not with 3? Think of 10⁶ + 1 − 10⁶.
+# For a = [1, 2, 4] and b = [3, −4, 0.5] the sum is −3. Why do the roundings grow with Σ|a·b| = 13, and not with 3? Think of 10⁸ + 1 − 10⁸ in float32.
 # </details>
 # <details><summary>Hint 3</summary>
 #
@@ -699,7 +699,7 @@ checks.check_same_sum(tolerance)
 # %% [markdown]
 # ### After a bad batch
 #
-# *03:20.* At step 200 a batch came in raw pixels, 255 times too large. The table holds recorded test accuracies in % of the CNN with SGD and momentum, ten seeds, sorted.
+# *03:20.* At step 200 a batch came 255 times too large, as if the loader had forgotten to divide the pixels by 255. The table holds recorded test accuracies in % of the CNN with SGD and momentum, ten seeds, sorted. *Rewound* means that weights and momentum go back to the checkpoint of step 180; *weights rewound* keeps the present momentum; *same batches* meets the bad batch again.
 
 # %%
 from labkit.labs.monitoring_and_debugging.bad_batch import bad_batch_record
@@ -734,7 +734,7 @@ for ticket in night:
 # Another seed deals other tickets.
 #
 # *06:00.* Hand the run over in writing: the checkpoint it goes on from, each alarm with its step, each cause with the test that proved it, and what is open. "FP16 is unstable" is no cause. "At step 4,120 `aten.mm` in
-# `blocks.0.qkv` made the first inf from finite inputs" is one.
+# `blocks.0.qkv` made the first inf, because its input had grown to 900" is one.
 #
 # ### Say it
 #

@@ -54,7 +54,7 @@ for description in fleet:
 
 # %% [markdown]
 # The size rule asks for FP16 where nothing accelerates 16 bits (GTX 1080, CPU), and where BF16 is accelerated and needs no loss scaler (A100).
-# The hardware leaves one or two formats. Whether the *model* tolerates them must be measured. At the end, a **decision record** states each choice and the measurement behind it.
+# So the hardware leaves one 16-bit format, or none. Whether the *model* tolerates it must be measured. At the end, a **decision record** states each choice and the measurement behind it.
 #
 # ### KL divergence: what a cast changes in the answers
 #
@@ -66,7 +66,7 @@ for description in fleet:
 # It is 0 if q = p, and positive for every other q. For p = (0.5, 0.5) and q = (0.6, 0.4) it is
 # 0.5 × ln(0.5 / 0.6) + 0.5 × ln(0.5 / 0.4) = 0.0204 **nats**; a nat is 1.44 bits. KL is not symmetric: p, the model to be kept, stands first. Near q = p, ln p and ln q nearly cancel, so subtract them in float64.
 #
-# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KL of the nine layers, on 2,048 characters of the training text.
+# `analyse` casts one linear layer of the course's GPT at a time: its weights, input and output. The next cell adds up the KLs of the nine linear layers (four in each of two blocks, and the head), on 2,048 characters of the training text.
 
 # %%
 from labkit.labs.choosing_precision.sensitivity import analyse, text_pieces
@@ -84,7 +84,7 @@ def kl_ratio():
 
 
 # %% [markdown]
-# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, the nine BF16 layers cost only 0.0001 nats together. With 16 bits, the question is mostly whether values *overflow or underflow*.
+# BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, the KLs of the nine layers in BF16 add up to only 0.0001 nats. In a forward pass with 16 bits, the question is mostly whether values *overflow or underflow*.
 
 # %% [markdown]
 # ### One layer in another format
@@ -94,7 +94,7 @@ def kl_ratio():
 #
 # - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
 # - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer; what it returns replaces the input. `layer.register_forward_hook(hook)` calls `hook(layer, inputs, output)` after it; what it returns replaces the output. Both return a handle with a `remove()`.
-# - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf.
+# - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf (in E4M3, which has no inf, NaN).
 #
 # Measure in eval mode: dropout would change the probabilities at random.
 
@@ -108,7 +108,7 @@ def kl_ratio():
 # - **Two runs in eval mode**, also if the model is in train mode: the exact run changes nothing; the narrow run rounds the layer's weight, bias, input and output.
 # - **Output:** `(kl, overflow)`, two floats. `kl` is KL(exact || narrow) in nats, the mean over all rows of logits, from log-probabilities in float64. `overflow` is the share of
 #   inf and NaN in the layer's rounded output.
-# - **Example:** `nn.Linear(1, 2)` with weight [[1.1], [0]] and bias 0, x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
+# - **Example:** `nn.Sequential(nn.Linear(1, 2))` with weight [[1.1], [0]] and bias 0, name "0", x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
 #   become (3.5, 0): kl is 2.2e-4, overflow 0.
 # - **Edge cases:** if logits become NaN, so does `kl`. An exception of the model, for instance at an inf, reaches the caller.
 # - **Afterwards the model is as it was**, after an exception too: weights bit for bit, each module's `training` flag, no hooks.
@@ -165,7 +165,7 @@ checks.check_one_layer(one_layer)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Which of the four tensors does the caller of the layer never see? A forward pre-hook returns a new input for the layer, and a forward hook returns a new output.
+# Which of the four tensors (weight, bias, input, output) does `functional_call` replace, and which does a hook? A forward pre-hook returns a new input for the layer, and a forward hook returns a new output.
 # Which of your two runs must find no hook on the model?
 # </details>
 # <details><summary>Hint 2</summary>
@@ -202,12 +202,12 @@ for label, model in (("as it was", gpt), ("planted", planted)):
     print(f"{label:15}", *(f"{kl:9.0e}{over:10.1%}" for kl, over in found))
 
 # %% [markdown]
-# BF16 has FP32's exponents, so its KL is the same. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting weights alone would not have shown it.
+# BF16 has FP32's exponents, so the KL of the planted model is that of the original. In FP16 the weights of this layer fit, but its output overflows, and the KL is NaN. Casting this layer's weights alone would not have shown it.
 #
 # ### Equal errors of the weights, unequal harm
 #
 # Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits, the rounding error of
-# each of the GPT's eleven matrices is 10 to 14 % of the norm of its weights. The next cell measures the KL of each matrix alone.
+# each of the GPT's eleven matrices (those of the nine layers and two embedding tables) is 10 to 14 % of the norm of its weights. The next cell measures the KL of each matrix alone.
 
 # %%
 from labkit.labs.choosing_precision.sensitivity import kl_by_bits, sizes
@@ -235,8 +235,8 @@ sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Bits for each layer
 #
-# Choose the bits of each matrix so that the memory is small and the sum of the single KLs stays within a **budget**. Six widths for eleven matrices give 6¹¹ (363 million) choices. A **greedy** search starts with the widest choice for each matrix and repeats one step: of all narrowings of one matrix that
-# still fit the budget, take the one that saves the most bits of memory for each nat. A step may skip widths, for example from 8 to 4.
+# Choose the bits of each matrix so that the memory is small and the sum of the single KLs stays within a **budget**. Six widths (2, 3, 4, 5, 6 or 8 bits) for eleven matrices give 6¹¹ (363 million) choices. A **greedy** search starts with the widest choice for each matrix and repeats one step: of all steps that give one matrix fewer bits and
+# still fit the budget, take the one that saves the most bits of memory for each nat. (The scales are not counted: they are the same for every width.) A step may skip widths, for example from 8 to 4.
 #
 # Greedy has no guarantee, and can even end above the best **uniform** choice, one width for all, so return the smaller of the two. HAWQ-V3 searches exactly, by an integer linear program.
 
@@ -246,10 +246,10 @@ sensitivity_picture(gpt, cost, bits=4)
 # *14 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
 #
 # - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
-#   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. All layers at the most bits are within the budget.
-# - **Output:** a dict `{layer: bits}`. The sum of the costs is at most the budget, and may be equal to it.
-# - **How small:** never more memory than the best uniform choice. No case takes more than 1.6 times
-#   the smallest possible memory, and the mean of these ratios is at most 1.03. The greedy search does it, if a step that adds no KL comes first, and if it goes on with other steps when the best one does not fit.
+#   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. With the most bits everywhere the sum is within the budget.
+# - **Output:** a dict `{layer: bits}`. `total(bits, cost)` is at most `budget`.
+# - **How small:** never more memory than the best uniform choice. In the check's cases it is at most 1.6 times
+#   the smallest possible memory, and at most 1.03 times on average. The greedy search meets both limits if it takes steps that add no KL first, and goes on with other steps when the best one does not fit.
 # - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.02. Uniform needs 8
 #   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
 #
@@ -363,7 +363,7 @@ for fmt in ("fp16", "bf16"):
     print(f"{fmt:21}{found.mean_abs:16.4f}{found.outside:19.1%}")
 
 # %% [markdown]
-# Both sides use one format and still differ: the engine also stores norms and sums in 16 bits, autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
+# Both sides use one format and still differ: the engine also stores norms and the residual stream in 16 bits, autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
 #
 # The next engine casts weights and inputs of linear layers to E4M3, which has four bits fewer than BF16; its trainer uses BF16.
 
@@ -376,10 +376,10 @@ def differing():
 
 
 # %% [markdown]
-# About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens.
+# About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens, so the ratio of a whole text is useless.
 
 # %% [markdown]
-# Five recorded seeds of each engine:
+# The table has five recorded seeds of each engine; E5M2 has one bit fewer than E4M3. With r = p_trainer / p_engine, log r is the log ratio.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.recorded import mismatch_table
@@ -387,17 +387,17 @@ from labkit.labs.choosing_precision.recorded import mismatch_table
 mismatch_table()
 
 # %% [markdown]
-# Monitor the KL between engine and trainer. With r = p_trainer / p_engine, the mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
+# Monitor the KL between engine and trainer. The mean of −ln r over the sampled tokens estimates KL(engine || trainer), but it can come out negative, as in FP16 and BF16. The mean of r − 1 − ln r estimates the same KL and has no negative terms.
 #
 # ### Importance weights
 #
-# PPO, a common RL method, knows two policies of the trainer: *old*, when the rollouts were drawn, and *new*, in training. Each token has an **advantage** A, positive if its text did better than expected. With ratio = p_new / p_old, PPO maximizes
+# PPO, a common RL method, uses two policies of the trainer: *old*, as it was when the rollouts were drawn, and *new*, as it is now. Each token has an **advantage** A, positive if its text did better than expected. With ratio = p_new / p_old, PPO maximizes
 #
 # min(ratio × A, clip(ratio, 0.8, 1.2) × A).
 #
-# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
+# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often as *old* would counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
 #
-# This is the *decoupled* form, which TRL and verl offer and the exercise asks for. Other presets put one ratio, p_new / p_engine, into PPO's formula. That is a valid estimator too, but the mismatch then uses up part of the clip range.
+# This is the *decoupled* form, which TRL and verl offer and the exercise asks for. Other presets put one ratio, p_new / p_engine, into PPO's formula. That is another estimator, in which the mismatch uses up part of the clip range.
 
 # %% [markdown]
 # ### Exercise: a policy loss for rollouts of another engine
@@ -405,7 +405,7 @@ mismatch_table()
 # *12 minutes, about 7 lines.* Write `policy_loss`, PPO's clipped loss with the truncated importance weight, in the decoupled form.
 #
 # - **Input:** `new`, `old` and `rollout`, the log-probabilities of the drawn tokens under p_new, p_old and p_engine; `advantage`; `mask`, 1 for a token that counts and 0 for
-#   padding. All are float32 (N, T). Padding holds finite numbers that mean nothing.
+#   padding. All are float32 (N, T). Padding holds ordinary log-probabilities that mean nothing.
 # - **PPO's part:** ratio = exp(new − old); the smaller of ratio · advantage and ratio clipped to [1 − clip, 1 + clip] · advantage.
 # - **The importance weight** exp(old − rollout) of trainer over engine, at most `cap`, multiplies it.
 # - **Output:** a scalar tensor: minus the sum over all tokens that count, divided by their number. Its gradient goes to `new` alone: `old` and
@@ -479,18 +479,18 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %.
+# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %. Without a cap the error is 0, because this cell counts every character and has no sampling noise. The cap pays where tokens are drawn.
 #
 # ### FP16 for reinforcement learning
 #
-# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller, but not rewards. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit. With such kernels a published run of vLLM and TorchTitan was 2.4 times slower.
+# Qi et al. (2025) train and sample in FP16 instead of BF16 and publish steadier reward curves. You measured the mechanism, a mismatch 8 times smaller, but not rewards. The price is a loss scaler, and overflow above 65,504. Other remedies: an FP32 head, the same quantization on both sides, or shared kernels that make both policies equal bit for bit. With such kernels a published run of vLLM and TorchTitan took 2.4 times as long.
 #
 # ### Changing the format during a run
 #
-# *Optional.* Some training services change the format during a run: from FP16 to BF16 to FP32 when the loss stops being finite, and back when the run is stable. They judge windows of, say, 100 steps. A rule that moves up after every unstable window and down after every stable one never settles: if FP16 never
+# *Optional.* Some training services change the format during a run: from FP16 to BF16 to FP32 when the loss stops being finite, and back when the run is stable. They judge windows of, say, 100 steps. A rule that moves to a wider format after every unstable window and back after every stable one never settles: if FP16 never
 # works for this model, it moves in each window.
 #
-# Two rules help. **Hysteresis** asks for several windows in a row before a move: 2 unstable ones to go up, 20 stable ones to go down. But if FP16 never works, even this rule tries it again every 20 windows. So a move down is a **trial**, and if it fails, the wait doubles: 40 stable windows, then 80.
+# Two rules help. **Hysteresis** asks for several windows in a row before a move: 2 unstable ones to go up, 20 stable ones to go down. But if FP16 never works, even this rule tries it again after every 20 stable windows. The second rule: a move down is a **trial**, and if it fails, the wait doubles: 40 stable windows, then 80.
 
 # %% [markdown]
 # ### Exercise: escalate and come back
@@ -502,7 +502,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 # - **Up:** after `up` unstable windows in a row, one level up.
 # - **Down:** after `wait` stable windows in a row, one level down, on trial: `trial` becomes True.
 # - **A trial** ends after `wait` stable windows in a row: `trial` becomes False. If the level goes up before that, the trial has failed, and `wait` doubles.
-# - **After each move** both counts are 0; after a move up `trial` is False. There is no level below 0 or above 2.
+# - **After each move** both counts are 0; after a move up `trial` is False, after a move down it is True, also if a trial ends in the same window. There is no level below 0 or above 2.
 # - **Example:** with up = 2 and wait = 20, two unstable windows lead from level 0 to 1, and 20 stable ones back to 0, on trial. Two unstable ones then lead to level 1 with wait = 40.
 
 # %%
@@ -565,11 +565,11 @@ for rule in (at_once, without_trials, escalating):
     print(f"{rule.__name__:16}{moves(rule):5}")
 
 # %% [markdown]
-# Hysteresis alone tries FP16 45 times in vain; with growing waits it is five times. `adjust` of `selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
+# Hysteresis alone tries FP16 45 times in vain; with growing waits the rule tries it five times. `adjust` in `labkit.labs.choosing_precision.selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
 #
 # ### How many pairs a margin needs
 #
-# *Optional.* A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor.
+# *Optional.* A training format is chosen by paired runs (lab 06): it is *equivalent* to FP32 if the 95 % interval of the mean difference lies within a margin that was set before. The cell uses the first 2, 5 and 10 recorded pairs of lab 08, a small GPT in E4M3 with one scale a tensor. The differences are in bits a character; a negative one means that E4M3 is worse.
 
 # %%
 from labkit.labs.fp8_and_fp4.recorded import training_runs
@@ -580,11 +580,11 @@ for pairs in (2, 5, 10):
     print(verdict(better[:pairs], margin=0.02).describe())
 
 # %% [markdown]
-# Two pairs agreed by luck. Five show the real spread, s = 0.015, and decide nothing; ten do. The interval reaches t × s / √n to each side, 0.019 for 5 pairs (t = 2.78) and 0.011 for 10 (t = 2.26). So fix the number of pairs before you look: adding pairs until the verdict pleases makes the 95 % untrue.
+# By chance the first two differences are nearly equal, so their interval is too narrow. Five show the real spread, a standard deviation s of 0.015, and decide nothing; ten do. The interval reaches t × s / √n to each side, where t comes from Student's distribution: 0.019 for 5 pairs (t = 2.78) and 0.011 for 10 (t = 2.26). So estimate the number of pairs from the s of earlier runs, and fix it before you look at the differences: adding pairs until the verdict pleases makes the 95 % untrue.
 #
 # ### Rules with their reasons
 #
-# `recommend` in `decision` chooses training and serving formats apart and names each rule. The *evidence* for a format is the verdict of paired runs beside FP32 (lab 06). The cell asks about 7 billion weights on an A100, with 16 GB for them and with 8 GB.
+# `decide`, imported below, chooses the training format and the serving format separately and names each rule. The *evidence* for a format is the verdict of paired runs beside FP32 (lab 06). The cell asks about 7 billion weights on an A100, with 16 GB for them and with 8 GB.
 
 # %%
 from labkit.devices import Description, device_of
@@ -603,12 +603,12 @@ for gigabytes in (16, 8):
     print("  " + "\n  ".join(decided.rules + decided.conflicts))
 
 # %% [markdown]
-# In 8 GB only INT8 and INT4 have room, but INT8's evidence is inconclusive and INT4 has none. The function reports this conflict and chooses nothing: measure more pairs, or allow more memory.
+# Only INT8 and INT4 fit into 8 GB, but INT8's evidence is inconclusive and INT4 has none. The function reports this conflict and chooses no serving format: measure more pairs, or allow more memory.
 #
 # ### The decision record
 #
-# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The cell fills it in for the GPT: recorded runs in BF16, then
-# your bits of each matrix, found with 0.9 times the budget because the sum is too low, on eight parts of a text.
+# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The cell fills in a record for the GPT: first recorded runs in BF16, then
+# your bits of each matrix. It lowers the budget to 0.9 of its value, because the sum of the single KLs is too low, and compares the two models on eight parts of a text, within a margin of 0.1 bits a character.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.decision import Comparison, Evidence, EvidenceMissing, Record
@@ -633,11 +633,12 @@ def compared(text):
 
 in_bf16 = Comparison(differences=gains("bf16"), margin=0.02, control=gains("control"))
 train_text, test_text = shakespeare_split()
+own = decide(Requirements(parameters=sum(size.values()), serving_bytes=1e6), a100)
 record = Record(title="Formats of the course's GPT")
 try:
     for piece in (
         Evidence(what="FP32 training, 300 steps", results=training_bits()["fp32"]),
-        Evidence(what="BF16", reasons=decided.rules[:1]),
+        Evidence(what="BF16", reasons=own.rules[:1]),
         Evidence(what="BF16 training", comparison=in_bf16),
         Evidence(what="bits of each matrix, training text", comparison=compared(train_text)),
         Evidence(what="bits of each matrix, test text", comparison=compared(test_text)),
@@ -648,7 +649,7 @@ except EvidenceMissing as missing:
 print(record.describe())
 
 # %% [markdown]
-# Set `margin` to 0.05 and run the cell again: the record stops before *tuned*. Then lower the budget until it is validated again. Keep `record.to_json()` beside the code, with what would reopen the decision: another device, other text, a smaller margin.
+# Set `margin` to 0.05 and run the cell again: the record stops before *tuned*. Then lower the factor 0.9 until *tuned* passes on the training text. Only then read *validated*, once: its text must serve no choice. Keep `record.to_json()` beside the code, with what would reopen the decision: another device, other text, a smaller margin.
 #
 # ### Say it
 #

@@ -84,7 +84,7 @@ def run_escalate(escalate, seed):
 
 @check(run_escalate)
 def check_escalate(seen, seed):
-    """A selector that goes up at once, comes back on trial, and learns from a failed trial."""
+    """A selector that goes up, comes back on trial, and learns from a failed trial."""
     for name, (up, wait, windows) in _LOOPS.items():
         signal, state = _signal(name, seed), _START | {"wait": wait}
         for window in range(windows):
