@@ -161,7 +161,7 @@ checks.check_spike_alarm(SpikeAlarm)
 # ### False alarms and missed faults
 #
 # *22:30.* The cell counts false alarms on 50 recorded healthy runs of 500 steps (20 MLPs, 20
-# CNNs, 10 GPTs). Then it ends each run at step 300 with a spike of 10 or 1,000 times the median of the 50 losses before, and counts the spikes found. Compare your alarm without and with its margin. The first row is the loss rule by which the trainer
+# CNNs, 10 GPTs). Then it ends each run at step 300 with a spike of 10 or 1,000 times the median of the 50 losses before, and counts the spikes found. Compare your alarm without and with its margin. The first row is the loss half of the rule by which the trainer
 # OLMo-core skips a step.
 
 # %%
@@ -169,14 +169,14 @@ Alarm = yours(SpikeAlarm, ours.SpikeAlarm)
 
 
 class SixSigma:
-    """More than six standard deviations from the mean of the previous 128 losses."""
+    """More than six standard deviations above the mean of the previous 128 losses."""
 
     def __init__(self):
         self.past = deque(maxlen=128)
 
     def see(self, loss):
         enough = len(self.past) >= 63
-        far = enough and abs(loss - np.mean(self.past)) > 6 * np.std(self.past, ddof=1)
+        far = enough and loss - np.mean(self.past) > 6 * np.std(self.past, ddof=1)
         self.past.append(loss)
         return "spike" if far else None
 
@@ -366,7 +366,7 @@ for dtype in (torch.float32, torch.bfloat16):
     print(f"{dtype}: update / weight {ratio:.1e}, weights changed {moved:.0%}")
 
 # %% [markdown]
-# The ratio alone looks harmless: somewhat smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others became whole multiples of the distance between two BF16 values (lab 04).
+# The ratio alone looks harmless: somewhat smaller in BF16, as if the learning rate were lower. But nearly nine of ten updates were rounded away, and the others were rounded to whole gaps of BF16, most of them upwards (lab 04).
 #
 # `layer_report` reads the gradients of a model and changes nothing. It tells what FP16 would make of them, and up to which loss scale each layer has a headroom of 2. Look at the biases of `qkv`.
 
@@ -379,7 +379,7 @@ F.cross_entropy(gpt(x).flatten(0, 1), y.flatten()).backward()
 layer_report(gpt)
 
 # %% [markdown]
-# FP16 flushes a third of the gradients of `qkv.bias`, the third that belongs to the keys. No scale would help and none is needed: a key's bias adds the same number to all scores of a row, so its true gradient is 0, and what you see is rounding noise.
+# FP16 flushes a third of the gradients of `qkv.bias`, the third that belongs to the keys. A loss scale would keep them, but none is needed: a key's bias adds the same number to all scores of a row, so its true gradient is 0, and what you see is rounding noise.
 #
 # ### Optional: TensorBoard
 #
@@ -551,8 +551,8 @@ for scene in (squares, logits, root, hidden_log, mask):
     print(f"{scene.__name__:12}{report_of_anomaly_mode(scene):24}{mode.found}")
 
 # %% [markdown]
-# For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. The dispatch mode names the operator in all four faulty scenes and accuses nothing in the mask. It asks of every tensor whether it is
-# finite, so on a GPU it waits at each operator: replay only the step that failed, from the saved batch and the saved states of model, optimizer and scaler. If `found` stays None although the loss is NaN, look at the batch and the weights. labkit's `first_nonfinite(step)` adds the module and the phase.
+# For the logits anomaly mode names the backward function of the softmax, although the matmul overflowed. (A warning, which the cell hides, shows the line of its forward call.) The dispatch mode names the operator in all four faulty scenes and accuses nothing in the mask. It asks of every tensor whether it is
+# finite, so on a GPU it waits at each operator: replay only the step that failed, from the saved batch and the saved states of model, optimizer and scaler. If `found` stays None although the loss is NaN, look at the batch, the weights and the masks: the softmax of a row of −inf alone is NaN. labkit's `first_nonfinite(step)` adds the module and the phase.
 #
 # ### Bad in FP16, good in FP32
 #
@@ -634,7 +634,7 @@ claim(f"{whose(search)} four layers are enough", len(found) == 4 and good(found)
 print(sorted(found))
 
 # %% [markdown]
-# Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs; to start in FP32 and put one layer at a time into FP16 takes 12. With two culprits among 48, bisection takes 14 runs instead of 48.
+# Two pairs stay in FP32. With four culprits among twelve, bisection takes 19 runs; to start in FP32 and put one layer at a time into FP16 takes 12. With two culprits among 48, bisection takes 13 to 15 runs instead of 48.
 #
 # ### Optional: two runs that differ
 #
@@ -709,7 +709,7 @@ for way, accuracies in bad_batch_record().items():
 
 # %% [markdown]
 # After this one step, five of ten runs end at chance, 10 %. Rewinding helps if it restores the weights *and* the momentum and *skips* the batch: the same batch does the same harm again, and the old momentum holds the bad gradient. Clipping works
-# too, because this gradient was large but finite. PaLM's authors rewound about 100 steps and skipped 200 to 500 batches.
+# too, because this gradient was large but finite. PaLM's authors rewound about 100 steps and skipped 200 to 500 batches, which were not bad by themselves: from another checkpoint they made no spike.
 #
 # A checkpoint in memory must be a copy. `model.state_dict()` holds the live tensors, and the next step changes them: use `copy.deepcopy`, also for the optimizer's.
 #
@@ -733,7 +733,7 @@ for ticket in night:
 # %% [markdown]
 # Another seed deals other tickets.
 #
-# *06:00.* Hand the run over in writing: the checkpoint it goes on from, each alarm with its step, each cause with the test that proved it, and what is open. "FP16 is unstable" is no cause. "At step 4,120 `aten.mm` in
+# *06:00.* Hand the run over in writing: the checkpoint it goes on from, each alarm with its step, each cause with the test that proved it, and what is open. "FP16 is unstable" is no cause. "At step 4,120 `aten.addmm` in
 # `blocks.0.qkv` made the first inf, because its input had grown to 900" is one.
 #
 # ### Say it
@@ -752,7 +752,7 @@ progress_panel()
 
 # %% [markdown]
 # **Sources.** Samuelson, *How deviant can you be?*, 1968. Iglewicz and Hoaglin, *How to Detect and Handle Outliers*, 1993 (MAD). AI2, OLMo-core, `skip_step_optimizer.py`. Chowdhery et al., *PaLM*, arXiv:2204.02311, 5.1.
-# Zeller and Hildebrandt, *Simplifying and isolating failure-inducing input*, 2002 (bisection). Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 4. PyTorch 2.13: *Reproducibility*, `torch.autograd.detect_anomaly`, `torch.cuda.set_sync_debug_mode`,
+# Zeller and Hildebrandt, *Simplifying and isolating failure-inducing input*, 2002 (delta debugging). Higham, *Accuracy and Stability of Numerical Algorithms*, ch. 3 and 4. PyTorch 2.13: *Reproducibility*, `torch.autograd.detect_anomaly`, `torch.cuda.set_sync_debug_mode`,
 # `torch.utils.tensorboard`.
 #
 # **Next.** [Lab 12: choosing precision](12_choosing_precision.ipynb).

@@ -185,16 +185,16 @@ checks.check_one_layer(one_layer)
 # </details>
 
 # %% [markdown]
-# The cell makes the values of the first attention 2¹⁸ (262,144) times larger and divides the weights that read them by 2¹⁸. Powers of two change only exponents, so
+# The cell makes the values of the first attention 2¹⁷ (131,072) times larger and divides the weights that read them by 2¹⁷. Powers of two change only exponents, so
 # FP32 gives the same bits as before. Compare the two models.
 
 # %% tags=["nbval-ignore-output"]
 cast_one = yours(one_layer, ours.one_layer)
 planted = trained_gpt()
 with torch.no_grad():
-    planted.blocks[0].qkv.weight[128:] *= 2.0**18
-    planted.blocks[0].qkv.bias[128:] *= 2.0**18
-    planted.blocks[0].attention_out.weight /= 2.0**18
+    planted.blocks[0].qkv.weight[128:] *= 2.0**17
+    planted.blocks[0].qkv.bias[128:] *= 2.0**17
+    planted.blocks[0].attention_out.weight /= 2.0**17
 claim("in FP32 both models give the same bits", torch.equal(gpt(tokens), planted(tokens)))
 print("first attention   FP16 KL   overflow    BF16 KL   overflow")
 for label, model in (("as it was", gpt), ("planted", planted)):
@@ -206,7 +206,7 @@ for label, model in (("as it was", gpt), ("planted", planted)):
 #
 # ### Equal errors of the weights, unequal harm
 #
-# Below 8 bits one usually rounds weights only, to integer codes with one FP16 scale a row (lab 09). Which matrices need more bits? At four bits, the rounding error of
+# Below 8 bits one usually rounds weights only, to integer codes with FP16 scales (lab 09), here one scale a row. Which matrices need more bits? At four bits, the rounding error of
 # each of the GPT's eleven matrices (those of the nine layers and two embedding tables) is 10 to 14 % of the norm of its weights. The next cell measures the KL of each matrix alone.
 
 # %%
@@ -376,7 +376,7 @@ def differing():
 
 
 # %% [markdown]
-# About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens, so the ratio of a whole text is useless.
+# About 29 %; the mean |log ratio| is about 0.085. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.7, a factor of 2. RL's texts have thousands of tokens, so the ratio of a whole text is useless.
 
 # %% [markdown]
 # The table has five recorded seeds of each engine; E5M2 has one bit fewer than E4M3. With r = p_trainer / p_engine, log r is the log ratio.
@@ -395,7 +395,7 @@ mismatch_table()
 #
 # min(ratio × A, clip(ratio, 0.8, 1.2) × A).
 #
-# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often as *old* would counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a small bias. No gradient flows through w, because no update changes who drew the token.
+# The clip ends the reward for moving a probability by more than 20 %. The engine is not in this ratio. Its draws are corrected by an **importance weight**, w = p_old / p_engine: a token that the engine draws twice as often as *old* would counts half. Large weights make the gradient noisy, so w is **truncated** to a cap, which leaves a bias. No gradient flows through w, because no update changes who drew the token. (The weight of a token corrects the draw of this token, not of the text before it: that bias grows with the length of the text.)
 #
 # This is the *decoupled* form, which TRL and verl offer and the exercise asks for. Other presets put one ratio, p_new / p_engine, into PPO's formula. That is another estimator, in which the mismatch uses up part of the clip range.
 

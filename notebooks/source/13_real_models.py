@@ -539,7 +539,7 @@ claim(f"{whose(step)} step ends below {entropy:.2f} nats", sum(losses[-5:]) / 5 
 # %% [markdown]
 # ### Optional: activation checkpointing
 #
-# The memory of a step is mostly activations that forward keeps for backward. **Activation checkpointing** keeps only the input of each block and runs its forward once more in backward. Does the second forward round as the first did?
+# Most memory of a step is here activations that forward keeps for backward. **Activation checkpointing** keeps only the input of each block and runs its forward once more in backward. Does the second forward round as the first did?
 
 # %%
 from functools import partial
@@ -610,7 +610,7 @@ def farther():
 
 
 # %% [markdown]
-# Only SGD. Muon's weights do not differ in a single bit, and AdamW's by about a millionth, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
+# Only SGD. Muon's weights do not differ in a single bit, and AdamW's by three millionths, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
 
 # %% [markdown]
 # In a real run the scale changes. The cell halves it after each of the first five steps, from 2¹⁶ to 2¹¹.
@@ -622,9 +622,9 @@ for name in ("AdamW", "Muon"):
     print(f"{name}: more than 20 % off: {off > 0.2}")
 
 # %% [markdown]
-# Both end far away: the momentum mixes gradients of several scales, and old ones count up to 32 times too much. So divide by the scale before any optimizer steps. And do not leave loss scaling out: Muon brings the weakest directions of a gradient to full length, and these underflow first.
+# Both end far away: the momentum mixes gradients of several scales, and old ones count up to 32 times too much. So divide by the scale before any optimizer steps. And do not leave loss scaling out: Muon lengthens weak directions of a gradient, up to almost 500 times, and these underflow first.
 #
-# One problem remains: `scaler.step` decides for each optimizer alone. The cell begins at a scale of 2²⁰, where the gradients of two biases overflow in the trained GPT and those of the matrices do not.
+# One problem remains: `scaler.step` decides for each optimizer alone. The cell begins at a scale of 2²⁰, where the gradient of one bias overflows in the trained GPT and those of the matrices do not.
 
 
 # %%
@@ -733,7 +733,7 @@ samples = {names[kind]: points for kind, points in run.samples.items()}
 figures.ring_picture(samples, ring(500, torch.Generator().manual_seed(1)))
 
 # %% [markdown]
-# The GAN trains in FP16: the discriminator D is less often right at the end than at best. The FP32 average covers the ring as well. The BF16 average hardly moves: with decay 0.995 a step moves it by 0.5 % of its *distance* to the weight, and this is lost if it is less than half a gap of BF16, which is 0.2 to 0.4 % of the *average itself*. Keep averages in FP32.
+# The GAN trains in FP16: its generator finds all eight blobs. The FP32 average covers the ring as well. The BF16 average hardly moves: with decay 0.995 a step moves it by 0.5 % of its *distance* to the weight, and this is lost if it is less than half a gap of BF16, which is 0.2 to 0.4 % of the *average itself*. Keep averages in FP32.
 
 # %% [markdown]
 # ### Do they train in 16 bits?
@@ -766,7 +766,7 @@ for asked, run in runs.items():
     print(f"asked for {asked}: {run.parameters} weights, {run.moved:.0%} of them moved")
 
 # %% [markdown]
-# transformers 5 loads a checkpoint in the dtype in which it was saved. Autocast (also the Trainer's `bf16=True`) adds no master weights, so most updates are rounded away (lab 04). To train, load with `dtype=torch.float32`. For inference BF16 is right.
+# transformers 5 loads a checkpoint in the dtype that its configuration names, usually the one in which it was saved. Autocast (also the Trainer's `bf16=True`) adds no master weights, so most updates are rounded away (lab 04). To train, load with `dtype=torch.float32`. For inference BF16 is right.
 #
 # ### What stays in FP32
 #
@@ -793,7 +793,7 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** diffusers #13920 (positions); transformers #25681, #29285 (inverse frequencies in BF16), #34191 (accumulation). Su et al., *RoFormer*, arXiv:2104.09864. Wang et al., *When precision meets position*, arXiv:2411.13476. Ioffe and Szegedy, arXiv:1502.03167 (batch norm). Henry et al., arXiv:2010.04245 (QK-norm).
+# **Sources.** diffusers #13920 (positions); transformers #25681, #29285 (rotary angles in BF16), #34191 (accumulation). Su et al., *RoFormer*, arXiv:2104.09864. Wang et al., *When precision meets position*, arXiv:2411.13476. Ioffe and Szegedy, arXiv:1502.03167 (batch norm). Henry et al., arXiv:2010.04245 (QK-norm).
 # Wortsman et al., *Small-scale proxies*, arXiv:2309.14322. Dao, *FlashAttention-2*, arXiv:2307.08691. Jordan, *Muon*, 2024. Liu et al., *Muon is scalable*, arXiv:2502.16982. PyTorch 2.13, `torch/optim/_muon.py`, `torch/amp/grad_scaler.py`, `torch/utils/checkpoint.py`.
 #
 # **Next.** If you came from lab 05: [lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb). Otherwise: [lab 16: the interview](16_interview.ipynb).

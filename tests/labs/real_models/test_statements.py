@@ -136,7 +136,7 @@ def test_underflow_turns_muons_step_more_than_the_gradient(seed):
     assert F.cosine_similarity(*steps, dim=0) < 0.75
 
 
-def test_at_two_to_the_20_two_biases_overflow_and_no_matrix():
+def test_at_two_to_the_20_a_bias_overflows_and_no_matrix():
     vocabulary, (text, _) = characters(shakespeare()), shakespeare_split()
     batches = list(character_batches(text, 64, 8, steps=80, vocabulary=vocabulary))
     gpt = trained_gpt()
