@@ -103,6 +103,6 @@ def escalate(state, unstable, up=2):
 EXPLANATIONS = {
     "kl-of-eight": r"""BF16 has three bits fewer, so its errors are 8 times as large. At its minimum, q = p, KL has no slope, so it grows with the *square* of a small error: 8² = 64. Still, the KLs of the nine layers in BF16 add up to only 0.0001 nats. In a forward pass with 16 bits, the question is mostly whether values *overflow or underflow*.""",
     "same-weight-error": r"""The token embedding costs about 14 times as much as the output matrix of the last attention. An error of the weights is multiplied by the layer's input, and later layers amplify it or average it away. So rank layers by what the *network's output* loses.""",
-    "fp8-tokens": r"""About 29 %; the mean |log ratio| is 0.09. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.75, a factor of 2.1. RL's texts have thousands of tokens, so the ratio of a whole text is useless.""",
+    "fp8-tokens": r"""About 29 %; the mean |log ratio| is about 0.085. The log ratios of a text add up: over 24 characters their sum has a standard deviation of about 0.7, a factor of 2. RL's texts have thousands of tokens, so the ratio of a whole text is useless.""",
 }
 """What stands behind each prediction."""
