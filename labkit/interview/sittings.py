@@ -285,7 +285,7 @@ def say_it(bank: Bank, lab: str) -> DrillSitting:
 
 
 def diagnostic(bank: Bank) -> DrillSitting:
-    """Two questions of every lab, to find where to start."""
+    """Two questions of each lab up to 06, one of each later one, to find where to start."""
     log, trouble = _log()
     past = interview.reviews(log)
     questions = drills.diagnostic(bank, past)

@@ -268,5 +268,5 @@ def say_it(lab: str, *, language: str | None = None) -> DrillCard:
 
 
 def diagnostic(*, language: str | None = None) -> DrillCard:
-    """Two questions of every lab, as cards, and at the end the lab to start with."""
+    """Questions of every lab, as cards, and at the end the lab to start with."""
     return DrillCard(sittings.diagnostic(load()), language=language)

@@ -7,7 +7,14 @@ model that several labs start from, and ``low_bit``, linear layers in FP8 and FP
 """
 
 from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt
-from labkit.training.loop import StepRecord, TrainingRun, cross_entropy, evaluate, train
+from labkit.training.loop import (
+    StepRecord,
+    TrainingRun,
+    cross_entropy,
+    evaluate,
+    in_eval_mode,
+    train,
+)
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "cross_entropy",
     "evaluate",
     "gpt_record",
+    "in_eval_mode",
     "train",
     "trained_gpt",
 ]

@@ -7,7 +7,8 @@ interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -208,19 +209,25 @@ def evaluate(
     check_parameters(model, plan)
     check_batch((inputs, targets), "evaluate")
     device = next(model.parameters(), targets).device
-    modes = {module: module.training for module in model.modules()}
     right = total = 0
+    with in_eval_mode(model), active(plan, device) as autocast, torch.no_grad(), autocast():
+        for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
+            x, y = moved(batch, plan, device)
+            right += (model(x).argmax(dim=-1) == y).sum().item()
+            total += y.numel()
+    return right / total
+
+
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards each module's mode is what it was."""
+    modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
-        with active(plan, device) as autocast, torch.no_grad(), autocast():
-            for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
-                x, y = moved(batch, plan, device)
-                right += (model(x).argmax(dim=-1) == y).sum().item()
-                total += y.numel()
+        yield
     finally:
         for module, training in modes.items():
             module.training = training
-    return right / total
 
 
 # What the loop calls

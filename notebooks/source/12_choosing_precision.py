@@ -626,7 +626,7 @@ with torch.no_grad():
 def compared(text):
     parts = [text[i : i + 4_600] for i in range(0, 36_800, 4_600)]
     return Comparison(
-        differences=[bits_per_character(gpt, p) - bits_per_character(small, p) for p in parts],
+        differences=tuple(bits_per_character(gpt, p) - bits_per_character(small, p) for p in parts),
         margin=margin,
     )
 

@@ -89,8 +89,8 @@ def recommend(requirements: Requirements | dict[str, object], device: Device) ->
 
     Training: the recipe of the device, unless its training evidence is "worse"; then the next
     accelerated one, then FP32. Serving: the widest format, from the training format's bytes down,
-    that has room, is fast enough, and is the training format or has serving evidence of
-    "equivalent" or "better".
+    that has room, is fast enough, and has serving evidence of "equivalent" or "better". The
+    training format needs none, but is passed over where its evidence is another.
 
     Raises:
         ValueError: a field is missing, unknown or not as described; the message names it.

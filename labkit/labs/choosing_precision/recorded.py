@@ -28,10 +28,10 @@ def training_bits() -> dict[str, tuple[float, ...]]:
     return {k: tuple(v) for k, v in (training["bits"] | {"control": training["control"]}).items()}
 
 
-def gains(precision: str) -> list[float]:
+def gains(precision: str) -> tuple[float, ...]:
     """By seed, how many bits a character the precision gains on FP32: above 0 is better."""
     bits = training_bits()
-    return [fp32 - other for fp32, other in zip(bits["fp32"], bits[precision], strict=True)]
+    return tuple(fp32 - other for fp32, other in zip(bits["fp32"], bits[precision], strict=True))
 
 
 def mismatch_table() -> pd.DataFrame:

@@ -34,7 +34,7 @@ class Strategy:
     Args:
         ladder: formats of ``LADDER`` in its order, from the one that the run prefers.
         level: the place in the ladder.
-        sensitive: by format, layers that S13 found beyond the tolerance.
+        sensitive: by format, layers that ``analyse`` found beyond the tolerance.
         reasons: a sentence each.
         pinned: the user asked for this format, and ``adjust`` does not leave it.
         moves: what ``adjust`` did, a line each.

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from labkit.formats import BF16, FP16, FloatFormat, choose, fake_quantize, quantize
 from labkit.measuring import verdict
-from labkit.training import cross_entropy
+from labkit.training import cross_entropy, in_eval_mode
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 TOLERANCE = 1e-4
@@ -125,7 +125,7 @@ def analyse(
         return [(loss or cross_entropy)(logits, y).item() for (logits, _), y in pairs]
 
     rows = []
-    with _in_eval_mode(model), torch.no_grad():
+    with in_eval_mode(model), torch.no_grad():
         plain = [_run(model, x, layers) for x in inputs]
         for name, fmt in ((name, fmt) for name in layers for fmt in formats):
             cast, layer = _Cast(fmt), layers[name]
@@ -175,7 +175,7 @@ def kl_by_bits(
     """
     layers = _matrices(model)
     _check(layers, [x])
-    with _in_eval_mode(model), torch.no_grad():
+    with in_eval_mode(model), torch.no_grad():
         plain = _run(model, x)
         return {name: {b: _kl_with(model, x, plain, {name: b}) for b in bits} for name in layers}
 
@@ -190,7 +190,7 @@ def joint_kl(model: nn.Module, x: Tensor, bits: Mapping[str, int]) -> float:
     _check(layers, [x])
     if unknown := sorted(set(bits) - set(layers)):
         raise ValueError(f"{', '.join(unknown)}: the model's matrices are {', '.join(layers)}")
-    with _in_eval_mode(model), torch.no_grad():
+    with in_eval_mode(model), torch.no_grad():
         return _kl_with(model, x, _run(model, x), bits)
 
 
@@ -269,18 +269,6 @@ def _casting(layer: nn.Module, cast: _Cast) -> Iterator[None]:
         layer.register_forward_hook(lambda _, __, out: tree_map(cast, out)),
     ):
         yield
-
-
-@contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    try:
-        for module in modes:
-            module.training = False
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 # Numbers

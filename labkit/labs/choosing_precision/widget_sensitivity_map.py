@@ -211,7 +211,7 @@ than 8 bits for all.
     def _verdict(self, choice: _Choice) -> str:
         side = "within" if self._within(choice) else "above"
         less = 1 - choice.memory / self._uniform.memory
-        words = f"{abs(100 * less):.2g} % {'less' if less > 0 else 'more'}" if less else "as much"
+        words = f"{_percent(abs(less))} {'less' if less > 0 else 'more'}" if less else "as much"
         than = "than" if less else "as"
         return (
             f"Measured together {_short(choice.measured)} nats, {side} the budget of "
@@ -224,7 +224,7 @@ than 8 bits for all.
         name, now = self.layer, self.bits[self.layer]
         share = self._size[name] / sum(self._size.values())
         here = (
-            f"{list(self._cost).index(name) + 1} {name}: {100 * share:.2g} % of the weights, "
+            f"{list(self._cost).index(name) + 1} {name}: {_percent(share)} of the weights, "
             f"{now} bits, KL alone {_short(self._cost[name][now])}."
         )
         narrower = [b for b in self._menu if b < now]
@@ -306,6 +306,10 @@ def _listed(values: list[int]) -> str:
 
 def _power(e: int) -> str:
     return f"{10.0**e:g}" if e > -4 else f"1e{e}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _short(nats: float) -> str:

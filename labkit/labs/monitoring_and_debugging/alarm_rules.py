@@ -39,7 +39,7 @@ def normal(losses: np.ndarray, rule: str, window: int) -> Normal:
     if rule == "log":
         past = np.log(np.maximum(past, np.finfo(np.float64).tiny))
     count = window - 1 if rule == "own" else window
-    # One window more than there are losses: the last stands before the step after the run.
+    # The last window stands before the step after the run.
     windows = np.lib.stride_tricks.sliding_window_view(past, count)
     if rule in ("own", "mean"):
         middle = windows.mean(axis=1)

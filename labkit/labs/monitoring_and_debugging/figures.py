@@ -32,7 +32,7 @@ def alarms_picture(losses: Sequence[float], rung: Mapping[str, Sequence[int]]) -
         "Recorded losses with two planted faults; computed: a stroke for each step at which a rule "
         "rings.",
         f"The loss falls from {losses[0]:.1f} to {losses[-1]:.2g} in {len(losses)} steps, with a "
-        f"spike of {top:.2g} and a NaN at step {', '.join(map(str, lost))}. {words}.",
+        f"spike of {top:,.0f} and a NaN at step {', '.join(map(str, lost))}. {words}.",
     )
 
 

@@ -39,7 +39,8 @@ class LayerRow:
         norm: of the true gradient, the loss scale divided out; inf or NaN where a value is.
         report: of the gradient times the loss scale, seen through FP16; its ``exponents`` are the
             histogram, its ``zeros`` were 0 before.
-        headroom: 65504 over the largest scaled magnitude; below 1 it overflows. inf if all are 0.
+        headroom: 65504 over the largest scaled magnitude; below 1 it overflows. inf where no
+            finite value differs from 0.
         suggested_scale: the largest power of two that leaves a headroom of 2, None where there is
             no finite value above 0.
     """
@@ -387,7 +388,8 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
     """Buffers and random numbers afterwards as before: a forward pass in training moves both."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
-        with torch.random.fork_rng(devices=[]):
+        device = next(model.parameters(), torch.empty(0)).device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             yield
     finally:
         with torch.no_grad():

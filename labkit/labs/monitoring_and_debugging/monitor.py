@@ -18,12 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from labkit.formats.dtypes import name_of
+from labkit.labs.monitoring_and_debugging.alarm_rules import SIGMAS
 from labkit.training import StepRecord
 
 METRICS = ("loss", "grad_norm", "loss_scale", "skipped", "accuracy")
-
-NORMAL_MAD = 1.4826
-"""The standard deviation of a normal distribution over its MAD, 1 / 0.6745."""
 
 NORM_FACTOR = 10.0
 """How many times the median a norm must be at least to be a spike; healthy ones reach 22 where they
@@ -68,7 +66,7 @@ class Baseline:
             return None
         middle = median(self.past)
         mad = median(abs(value - middle) for value in self.past)
-        return middle + max(self.k * NORMAL_MAD * mad, self.margin)
+        return middle + max(self.k * SIGMAS * mad, self.margin)
 
 
 class Monitor:

@@ -14,7 +14,7 @@ EVERY = {"scalars": 0}
 def write_events(
     folder: str | PathLike[str], metrics: Mapping[str, Iterable[tuple[int, float]]]
 ) -> None:
-    """Write metrics, name -> (step, value), such as ``Monitor.history``, as one event file.
+    """Write metrics, name -> (step, value) pairs, as ``Monitor.history`` gives them, to one file.
 
     NaN and inf are kept; values are rounded to float32. ``tensorboard --logdir folder`` shows them.
 

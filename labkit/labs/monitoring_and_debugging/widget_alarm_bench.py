@@ -296,7 +296,7 @@ def _many(count: int, what: str) -> str:
 def _times(factor: float) -> str:
     if not math.isfinite(factor):
         return "none"
-    return f"×{factor:.2g}" if factor < 100 else f"×{factor:.0f}" if factor < 1000 else ">×1000"
+    return f"×{factor:.2g}" if factor < 99.5 else f"×{factor:.0f}" if factor < 1000 else ">×1000"
 
 
 def _steps(steps: list[int]) -> str:

@@ -1,6 +1,7 @@
 """The figures of lab 13: pictures drawn by a network, runs at a high learning rate, a ring."""
 
 from collections.abc import Mapping
+from itertools import cycle
 
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -37,9 +38,8 @@ def crash_picture(runs: Mapping[str, CrashRun]) -> Picture:
     """Losses over steps, a line a recorded run; a cross where a run became NaN."""
     figure, axes = new_axes(height=3.4)
     words = []
-    for (name, run), color, style in zip(
-        runs.items(), COLORS, ("-", "-", "--", "--"), strict=False
-    ):
+    styles = zip(cycle(COLORS), cycle(("-", "-", "--", "--")))
+    for (name, run), (color, style) in zip(runs.items(), styles, strict=False):
         axes.plot(run.losses, color=color, linestyle=style, label=name)
         if run.died is not None:
             axes.plot(run.died - 1, run.losses[-1], "x", color=color, markersize=11, mew=3)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from labkit.formats.dtypes import name_of
-from labkit.training import train
+from labkit.training import in_eval_mode, train
 from labkit.training.batches import Batch
 from labkit.training.models import SmallCNN, SmallResNet
 from labkit.training.precision import active, device_named, precision_named
@@ -99,13 +99,10 @@ def batch_norm_dtypes(
         for name, layer in model.named_modules()
         if isinstance(layer, nn.BatchNorm2d)
     ]
-    was_training = model.training
     try:
-        model.to(place).eval()
-        with active(plan, place) as autocast, torch.no_grad(), autocast():
-            model(images.to(place))
+        with in_eval_mode(model), active(plan, place) as autocast, torch.no_grad(), autocast():
+            model.to(place)(images.to(place))
     finally:
-        model.train(was_training)
         for hook in hooks:
             hook.remove()
     return pd.DataFrame.from_dict(rows, orient="index")

@@ -280,7 +280,7 @@ def _place(error: float) -> float:
 def _percent(error: float) -> str:
     if not math.isfinite(error):
         return "inf or NaN"
-    return f"{100 * error:.2g} %" if error < 1 else f"{100 * error:.0f} %"
+    return f"{100 * error:.2g} %" if error < 0.995 else f"{100 * error:.0f} %"
 
 
 def _short(x: float) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 
 from labkit.formats import BF16, E4M3, E5M2, FP16
 from labkit.labs.choosing_precision import solutions
+from labkit.labs.choosing_precision.allocation import optimum
 from labkit.labs.choosing_precision.checks import allocate as allocate_module
 from labkit.labs.choosing_precision.checks import check_allocate, check_one_layer
 
@@ -124,7 +125,7 @@ def test_the_judges_smallest_memory_is_that_of_trying_every_choice():
     tried = 0
     for cost, size, budget in allocate_module._instances(0).values():
         if len(cost) <= 5:
-            bits = allocate_module._smallest((cost, size, budget))
+            bits = optimum(cost, size, budget)
             assert sum(cost[n][b] for n, b in bits.items()) <= budget
             assert sum(size[n] * b for n, b in bits.items()) == cheapest(cost, size, budget)
             tried += 1

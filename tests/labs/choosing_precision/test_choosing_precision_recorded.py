@@ -39,7 +39,7 @@ def test_gains_are_above_0_where_bits_are_below_fp32_s():
     bits = training_bits()
     for gain, fp32, pure in zip(gains("pure_bf16"), bits["fp32"], bits["pure_bf16"], strict=True):
         assert (gain > 0) == (pure < fp32)
-    assert gains("fp32") == [0.0] * 5
+    assert gains("fp32") == (0.0,) * 5
 
 
 def test_rollouts_are_recorded_as_they_are_measured():

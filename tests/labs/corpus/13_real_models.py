@@ -1523,6 +1523,13 @@ language_step = changed(
 )
 
 
+# %% wrong language-step: every weight ends as inf
+#    says: weights are inf or NaN
+language_step = changed(
+    "    return mean", '    for p in model.parameters():\n        p.data.fill_(float("inf"))\n    return mean'
+)
+
+
 # %% wrong language-step: the learning rate set by hand
 #    says: the learning rate is
 language_step = changed("scheduler.step()", "optimizer.param_groups[0]['lr'] *= 0.9")

@@ -13,7 +13,7 @@ def test_alarms_have_a_row_of_strokes_for_each_rule():
     assert [math.isnan(y) for y in curve.get_ydata()] == [False, False, False, True, False]
     assert (list(silent.get_xdata()), list(loud.get_xdata())) == ([], [1, 2, 3])
     assert max(loud.get_ydata()) < min(loss for loss in losses if loss == loss)
-    assert "a spike of 5e+02 and a NaN at step 3" in picture.alt
+    assert "a spike of 500 and a NaN at step 3" in picture.alt
     assert "silent rings at 0 steps; loud rings at 3 steps" in picture.alt
 
 

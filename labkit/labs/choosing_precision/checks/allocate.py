@@ -4,6 +4,7 @@ import copy
 import random
 import statistics
 
+from labkit.labs.choosing_precision.allocation import memory, optimum, total
 from labkit.labs.engine import Mistake, calls, check, entries, number
 from labkit.labs.engine.messages import fill
 
@@ -137,28 +138,20 @@ def _read(name, got, cost):
 def _judge(name, bits, instance):
     """The answer's memory as a multiple of the smallest, and what can be said of it."""
     cost, size, budget = instance
-    spent, got = _total(cost, bits), _memory(size, bits)
+    spent, got = total(bits, cost), memory(bits, size)
     if spent > budget:
         raise Mistake(OVER, name=name, got=spent, budget=budget, why=_one_back(bits, instance))
-    best = _smallest(instance)
+    best = optimum(*instance)
     why = _not_done(bits, instance) or _trade(bits, best, size)
-    even = next(b for b in _uniform(cost) if _total(cost, b) <= budget)
-    if got > (want := _memory(size, even)):
-        said = {"bits": next(iter(even.values())), "cost": _total(cost, even), "budget": budget}
+    even = next(b for b in _uniform(cost) if total(b, cost) <= budget)
+    if got > (want := memory(even, size)):
+        said = {"bits": next(iter(even.values())), "cost": total(even, cost), "budget": budget}
         raise Mistake(ABOVE_UNIFORM, name=name, got=got, want=want, why=why, **said)
-    want = _memory(size, best)
+    want = memory(best, size)
     said = {"got": got, "want": want, "why": why}
     if not got <= _WORST * want:
         raise Mistake(NOT_SMALL, name=name, times=got / want, **said)
     return got / want, said
-
-
-def _total(cost, bits):
-    return sum(cost[layer][b] for layer, b in bits.items())
-
-
-def _memory(size, bits):
-    return sum(size[layer] * b for layer, b in bits.items())
 
 
 def _uniform(cost):
@@ -166,31 +159,12 @@ def _uniform(cost):
     return (dict.fromkeys(cost, b) for b in sorted(next(iter(cost.values()))))
 
 
-def _smallest(instance):
-    """The smallest {layer: bits} within the budget, by dynamic programming."""
-    cost, size, budget = instance
-    front = [(0, 0.0, {})]  # memory, cost and bits; each costs less than all smaller ones
-    for layer, menu in cost.items():
-        more = [
-            (used + size[layer] * b, spent + kl, bits | {layer: b})
-            for used, spent, bits in front
-            for b, kl in menu.items()
-            if spent + kl <= budget
-        ]
-        front, least = [], float("inf")
-        for entry in sorted(more, key=lambda one: one[:2]):
-            if entry[1] < least:
-                front.append(entry)
-                least = entry[1]
-    return front[0][2]
-
-
 def _one_back(bits, instance):
     """The layer whose last step leads beyond the budget, as a sentence, or ""."""
     cost, _, budget = instance
     for layer, b in bits.items():
         wider = min((w for w in cost[layer] if w > b), default=b)
-        if _total(cost, bits | {layer: wider}) <= budget:
+        if total(bits | {layer: wider}, cost) <= budget:
             return fill(ONE_BACK, layer=layer, wider=wider, bits=b)
     return ""
 
@@ -198,7 +172,7 @@ def _one_back(bits, instance):
 def _not_done(bits, instance):
     """The step that saves most among those that are still possible, as a sentence, or ""."""
     cost, size, budget = instance
-    left = budget - _total(cost, bits)
+    left = budget - total(bits, cost)
     steps = [
         (size[layer] * (b - fewer), layer, fewer)
         for layer, b in bits.items()

@@ -160,7 +160,7 @@ def _why(got, want, place, name, others):
     """The one mistake that gives this number, and its idea."""
     if "all 0" in name and place == 3:
         return NONE_LEFT, None
-    if place == 0 and "FP16" in name and not np.isfinite(got):
+    if place == 0 and "FP16" in name and np.isinf(got):
         return NOT_IN_FP16, "norms-fit-their-dtype"
     fitting = [
         key

@@ -230,7 +230,7 @@ def _why_moved(moved, wanted, place, limit, rate, unclipped):
             return fill(NOT_FINITE, place=place, why=AN_INF)
         return fill(MOVED_ANYWAY, place=place, moved=moved.norm())
     if not moved.isfinite().all():
-        return fill(NOT_FINITE, place=place)
+        return fill(NOT_FINITE, place=place, why="")
     if not moved.any():
         return fill(UNMOVED, place=place)
     length = rate * limit

@@ -117,7 +117,7 @@ def _turned(Rotary, width, settings, converted, surrounding, positions):
 def check_rotary(found, seed):
     """Rotary positions in float32, under autocast and after .to(torch.bfloat16)."""
     shown, widened, opened = found
-    elsewhere = "".join(device for device in opened if device != "cpu")
+    elsewhere = " and ".join(device for device in opened if device != "cpu")
     positions = _positions(seed).double()
     for setting, (converted, surrounding) in _SETTINGS.items():
         for name, (width, settings) in _MODULES.items():
@@ -218,9 +218,9 @@ class _Case:
 
     def _others(self):
         """The angles that each mistake gives, by its sentence and its idea."""
-        others = {(OTHER_BASE, None): self.positions[:, None] * self._frequencies(10_000.0)}
-        if self.base == 10_000.0:
-            others.clear()
+        others = {}
+        if self.base != 10_000.0:
+            others[OTHER_BASE, None] = self.positions[:, None] * self._frequencies(10_000.0)
         for dtype in _NARROW:
             name, positions, frequencies = (
                 name_of(dtype),
