@@ -13,6 +13,7 @@ LAB = "11_monitoring_and_debugging"
 
 RAISED = "{name}: the code under your mode raised {error}. {why}"
 NO_OUTPUT = "Does your method return what `func` returns, each time?"
+NO_KEYWORDS = "Here `kwargs` is None."
 NOT_TEXT = "{name}: `found` is {came}; {want} is wanted, the `str(func)` of an operator."
 OTHER_RESULT = (
     "{name}: under your mode the code gives {got}, and without it {want}. What does your method "
@@ -90,6 +91,11 @@ def _alpha():
     return torch.add(torch.ones(2), torch.ones(2), alpha=math.inf)
 
 
+def _log():
+    return torch.zeros(2).log()
+
+
+_BARE = "log(0), where `kwargs` is None"
 _SCENES = {
     "all values finite": _nothing_wrong,
     "an FP16 square of 300": _square,
@@ -105,18 +111,29 @@ _SCENES = {
     "a tuple of tensors": _tuple,
     "a batch that holds NaN": _batch,
     "an inf as keyword argument": _alpha,
+    _BARE: _log,
 }
 """Each runs a few operators and returns a tensor."""
 
 
 def run_first_born(FirstNonfinite):
     """Of each scene `found`, and what the scene returns."""
-    return {name: attempt(_met, FirstNonfinite, scene) for name, scene in _SCENES.items()}
+    shown = {name: attempt(_met, FirstNonfinite, scene) for name, scene in _SCENES.items()}
+    return shown | {_BARE: attempt(_called, FirstNonfinite)}
 
 
 def _met(FirstNonfinite, scene):
     with FirstNonfinite() as mode:
         value = scene()
+    return mode.found, value
+
+
+def _called(FirstNonfinite):
+    """The method called by hand, with None for kwargs."""
+    mode = FirstNonfinite()
+    value = mode.__torch_dispatch__(
+        torch.ops.aten.log.default, (torch.Tensor,), (torch.zeros(2),), None
+    )
     return mode.found, value
 
 
@@ -164,6 +181,7 @@ _FIRST = {
         "The NaN came with the batch, and every operator after it got it as input.",
     ),
     "an inf as keyword argument": (None, "`torch.add` got the inf itself, as alpha."),
+    _BARE: ("aten.log.default", "It makes -inf of 0."),
 }
 
 
@@ -174,6 +192,7 @@ def check_first_born(shown):
         got = shown[name]
         if type(got) is Raised:
             why = NO_OUTPUT if "NoneType" in got.message else ""
+            why = NO_KEYWORDS if name == _BARE else why
             raise AnswerError(RAISED, name=name, error=failure(got), why=why)
         found, value = got
         right, (want, why) = scene(), _FIRST.get(name, (None, "No value is inf or NaN."))

@@ -56,7 +56,10 @@ def _traces(seed):
     return {
         "a run that learns": ({}, (quiet * 1.2 * 0.98**steps).tolist()),
         "one loss of 1000": ({}, put(quiet, {drawn: 1000.0})),
-        "NaN, -inf and inf": ({}, put(quiet, {10: math.nan, 70: -math.inf, 90: math.inf})),
+        "NaN twice, -inf and inf": (
+            {},
+            put(quiet, {10: math.nan, 30: math.nan, 70: -math.inf, 90: math.inf}),
+        ),
         "a loss that falls by 1.5": ({}, (quiet - 1.5 * (steps >= 80)).tolist()),
         "0.71 and 1.95 after losses of 0.7": ({}, put(np.full(90, 0.7), {60: 0.71, 80: 1.95})),
         "a spike before `past` is full": ({}, put(quiet, {49: 30.0, 90: 30.0})),
