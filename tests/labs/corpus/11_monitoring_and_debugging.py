@@ -380,6 +380,38 @@ class SpikeAlarm(Given):
         self.past.append(loss)
 
 
+# %% wrong spike-alarm: the margin only where the MAD is 0
+#    says: at step 60 `see(2.7)` is "spike"
+#    says: 0.05102, 1) = 1, and the loss lies 0.7 above the median
+SpikeAlarm = changed("max(self.k * 1.4826 * mad, self.margin)", "(self.k * 1.4826 * mad or self.margin)")
+
+# %% wrong spike-alarm: a margin relative to the median
+#    says: at step 80 `see(3.5)` is None
+SpikeAlarm = changed("self.margin)", "self.margin * median)")
+
+
+# %% wrong spike-alarm: a NaN counts where the window fills
+#    says: NaN, and 30 before `past` is full
+#    says: `past` holds 49 of 50 losses
+class SpikeAlarm(Given):
+    seen = 0
+
+    def see(self, loss):
+        kind = None
+        if not math.isfinite(loss):
+            kind = "nonfinite"
+        elif self.seen >= self.past.maxlen:
+            m = statistics.median(self.past)
+            mad = statistics.median(abs(x - m) for x in self.past)
+            if loss - m > max(self.k * 1.4826 * mad, self.margin):
+                kind = "spike"
+        if math.isfinite(loss):
+            self.past.append(loss)
+        self.seen += 1
+        new, self.ringing = kind if not self.ringing else None, bool(kind)
+        return new
+
+
 # %% right layer-row: methods
 def layer_row(weight, before, grad, scale):
     g = grad.float()
@@ -595,6 +627,19 @@ def layer_row(weight, before, grad, scale):
             share,
         ]
     )
+
+
+# %% wrong layer-row: the share that is kept
+#    says: if it counts what FP16 keeps
+layer_row = changed("share = lost.sum()", "share = (nonzero & ~lost).sum()")
+
+# %% wrong layer-row: magnitudes added up
+#    says: if magnitudes are added, not squares
+layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.abs().sum()")
+
+# %% wrong layer-row: the root of the mean square
+#    says: if the mean of the squares is taken
+layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.square().mean().sqrt()")
 
 
 # %% right first-born: loops, a flag
@@ -859,6 +904,27 @@ class FirstNonfinite(GivenMode):
         if all(seen) and False in after and self.found is None:
             self.found = str(func)
         return out
+
+
+# %% wrong first-born: keywords are dropped after the first find
+#    says: [nan] in float32, and without it [nan] in float64
+#    says: what does it hand to `func`
+class FirstNonfinite(GivenMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.found:
+            return func(*args)
+        healthy = all(map(finite, tree_leaves((args, kwargs or {}))))
+        out = func(*args, **(kwargs or {}))
+        if healthy and not all(map(finite, tree_leaves(out))):
+            self.found = str(func)
+        return out
+
+
+# %% wrong first-born: a copy for the output, so that a view is none
+#    says: all values finite: under your mode the code gives
+FirstNonfinite = changed(
+    "        return out\n", "        return out.clone() if torch.is_tensor(out) else out\n"
+)
 
 
 # %% right must-stay: recursion over halves, with the rest in FP32
@@ -1383,3 +1449,8 @@ def tolerance(a, b):
     for x in products.flip(0):
         backward = backward + x
     return abs(forward - backward).item()
+
+
+# %% wrong same-sum: 4 gamma, which is no eps
+#    says: with 4 gamma in the place of 2 gamma
+tolerance = changed("return 2 * gamma", "return 4 * gamma")

@@ -132,6 +132,10 @@ def _others(weight, before, grad, scale):
             ("without the division by `scale`", None): size(grad).item(),
             ("if it is multiplied by `scale` once more", None): size(grad * scale).item(),
             ("if its square root is not taken", None): size(grad / scale).item() ** 2,
+            ("if magnitudes are added, not squares", None): (grad / scale).abs().sum().item(),
+            ("if the mean of the squares is taken, not their sum", None): (
+                (grad / scale).square().mean().sqrt().item()
+            ),
             ("if FP16 gradients are divided by `scale` in FP16",
              "unscaling-may-be-sixteen-bit"): unscaled,
         },
@@ -156,6 +160,7 @@ def _others(weight, before, grad, scale):
             ("if all values below 2**-24 count as lost", "lost-means-below-smallest"): (
                 share(grad.abs() < 2.0**-24)
             ),
+            ("if it counts what FP16 keeps", None): share(grad.abs() > 2.0**-25),
             ("if every negative gradient counts as lost", None): share(grad <= 2.0**-25),
             ("if 2**-25, which is a tie, does not count as lost", None): (
                 share(grad.abs() < 2.0**-25)
