@@ -103,8 +103,8 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 #
 # - **Input:** a loss, a float that may be NaN, inf or -inf. `past` holds the last finite losses, at most `window` of them; `ringing` says whether the
 #   previous loss was a fault.
-# - **Fault:** a loss that is not finite is "nonfinite". A loss is a "spike" if `past` is full and the loss lies more than max(k * 1.4826 * MAD, margin)
-#   above the median of `past`.
+# - **Fault:** a loss that is not finite is "nonfinite". A loss is a "spike" if `past` is full, with `past.maxlen` losses, and the loss lies more than
+#   max(k * 1.4826 * MAD, margin) above the median of `past`.
 # - **Output:** the name of the fault, if there is one and the previous loss was no fault; otherwise None. So 60 NaN in a row give one alarm, and a spike right after a NaN gives none.
 # - **Afterwards:** each finite loss enters `past`, a spike too, so a loss that rises by 4 and stays there becomes normal.
 # - **Example:** with `window=4`, the losses 1, 1, 1, 1, 9, 9, 1, nan give None four times, then "spike", None, None, "nonfinite".
@@ -301,7 +301,7 @@ for alert in monitor.alerts:
 # - **Output:** a float32 tensor of 4 values: the norm of the gradient without `scale`; the norm of `before`; the norm of `weight - before` divided by
 #   that of `before`; and, of the scaled gradients that are not 0, the share that FP16 rounds to 0 (magnitude at most 2⁻²⁵).
 # - **Example:** weight [4], before [2], grad [-3], scale 2 give [1.5, 2, 1, 0].
-# - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, so add their squares in float32. If all gradients are 0, the share is 0.
+# - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, and 2⁻¹⁷ divided by a scale of 1024 is 0 in FP16: compute in float32. If all gradients are 0, the share is 0.
 # - **No waiting:** the result stays on the device of the inputs, and nothing asks for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do. The check calls
 #   `layer_row` with tensors of torch's meta device too, which have a shape and no values.
 
@@ -454,8 +454,8 @@ def named():
 #
 # *12 minutes, about 8 lines.* Write `__torch_dispatch__` of a mode that names the first operator whose inputs are all finite and whose output is not.
 #
-# - **Input:** torch calls the method for each operator inside `with FirstNonfinite() as mode:`, also in the backward pass. `func` is the operator, `args` and
-#   `kwargs` are its inputs; `kwargs` may be None. Inputs may be numbers, and tensors may stand in lists.
+# - **Input:** torch calls the method for each operator inside `with FirstNonfinite() as mode:`, also in the backward pass. Inside the method the mode is
+#   off, so your own torch calls do not come back to it. `func` is the operator, `args` and `kwargs` are its inputs; `kwargs` may be None. Inputs may be numbers, and tensors may stand in lists.
 # - **Output:** what `func` returns for these inputs, unchanged: a tensor, a list or a tuple.
 # - **Effect:** `mode.found` becomes `str(func)` of that operator and stays so. Until then it is None.
 # - **Example:** after `torch.zeros(1).log() - 1`, `found` is "aten.log.default": the subtraction got an inf.

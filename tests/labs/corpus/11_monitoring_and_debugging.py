@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import torch.nn.functional as F
+from torch.utils._pytree import tree_map
 
 
 class Given:
@@ -333,6 +334,84 @@ class SpikeAlarm(Given):
         return None
 
 
+# %% wrong spike-alarm: while past fills, ringing is not reset
+#    says: at step 30 `see(nan)` is None
+#    says: The last fault before it ended with step 10
+class SpikeAlarm(Given):
+    def see(self, loss):
+        if not math.isfinite(loss):
+            if self.ringing:
+                return None
+            self.ringing = True
+            return "nonfinite"
+        if len(self.past) < self.past.maxlen:
+            self.past.append(loss)
+            return None
+        median = statistics.median(self.past)
+        mad = statistics.median(abs(x - median) for x in self.past)
+        self.past.append(loss)
+        if loss > median + max(self.k * 1.4826 * mad, self.margin):
+            if self.ringing:
+                return None
+            self.ringing = True
+            return "spike"
+        self.ringing = False
+        return None
+
+
+# %% wrong spike-alarm: a fault ends the method before anything is stored
+#    idea: faults-are-no-history
+class SpikeAlarm(Given):
+    def see(self, loss):
+        if not math.isfinite(loss):
+            if not self.ringing:
+                self.ringing = True
+                return "nonfinite"
+            return None
+        if len(self.past) == self.past.maxlen:
+            median = statistics.median(self.past)
+            mad = statistics.median(abs(x - median) for x in self.past)
+            if loss > median + max(self.k * 1.4826 * mad, self.margin):
+                if not self.ringing:
+                    self.ringing = True
+                    return "spike"
+                return None
+        self.ringing = False
+        self.past.append(loss)
+
+
+# %% wrong spike-alarm: the margin only where the MAD is 0
+#    says: at step 60 `see(2.7)` is "spike"
+#    says: 0.05102, 1) = 1, and the loss lies 0.7 above the median
+SpikeAlarm = changed("max(self.k * 1.4826 * mad, self.margin)", "(self.k * 1.4826 * mad or self.margin)")
+
+# %% wrong spike-alarm: a margin relative to the median
+#    says: at step 80 `see(3.5)` is None
+SpikeAlarm = changed("self.margin)", "self.margin * median)")
+
+
+# %% wrong spike-alarm: a NaN counts where the window fills
+#    says: NaN, and 30 before `past` is full
+#    says: `past` holds 49 of 50 losses
+class SpikeAlarm(Given):
+    seen = 0
+
+    def see(self, loss):
+        kind = None
+        if not math.isfinite(loss):
+            kind = "nonfinite"
+        elif self.seen >= self.past.maxlen:
+            m = statistics.median(self.past)
+            mad = statistics.median(abs(x - m) for x in self.past)
+            if loss - m > max(self.k * 1.4826 * mad, self.margin):
+                kind = "spike"
+        if math.isfinite(loss):
+            self.past.append(loss)
+        self.seen += 1
+        new, self.ringing = kind if not self.ringing else None, bool(kind)
+        return new
+
+
 # %% right layer-row: methods
 def layer_row(weight, before, grad, scale):
     g = grad.float()
@@ -510,6 +589,57 @@ layer_row = changed(
 #    says: a tensor is asked for
 def layer_row(weight, before, grad, scale):
     return dict(zip("abcd", ours.layer_row(weight, before, grad, scale)))
+
+
+# %% wrong layer-row: unscaled in FP16
+#    idea: unscaling-may-be-sixteen-bit
+#    says: divided by `scale` in FP16
+def layer_row(weight, before, grad, scale):
+    nonzero = grad != 0
+    lost = nonzero & (grad.abs() <= 2.0**-25)
+    share = lost.sum() / nonzero.sum().clamp(min=1)
+    norm = before.norm()
+    return torch.stack([(grad / scale).float().norm(), norm, (weight - before).norm() / norm, share])
+
+
+# %% wrong layer-row: negative gradients are all small
+#    says: if every negative gradient counts as lost
+def layer_row(weight, before, grad, scale):
+    grad = grad.float()
+    nonzero = grad != 0
+    lost = nonzero & (grad <= 2.0**-25)
+    share = lost.sum() / nonzero.sum().clamp(min=1)
+    norm = before.norm()
+    return torch.stack([grad.norm() / scale, norm, (weight - before).norm() / norm, share])
+
+
+# %% right layer-row: numbers counted by the norm of order 0
+def layer_row(weight, before, grad, scale):
+    grad = grad.float()
+    nonzero = torch.linalg.vector_norm(grad, ord=0)
+    stays = torch.linalg.vector_norm(grad * (grad.abs() > 2**-25), ord=0)
+    share = (nonzero - stays) / torch.maximum(nonzero, torch.ones_like(nonzero))
+    return torch.stack(
+        [
+            torch.linalg.norm(grad) / scale,
+            torch.linalg.norm(before),
+            torch.linalg.norm(weight - before) / torch.linalg.norm(before),
+            share,
+        ]
+    )
+
+
+# %% wrong layer-row: the share that is kept
+#    says: if it counts what FP16 keeps
+layer_row = changed("share = lost.sum()", "share = (nonzero & ~lost).sum()")
+
+# %% wrong layer-row: magnitudes added up
+#    says: if magnitudes are added, not squares
+layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.abs().sum()")
+
+# %% wrong layer-row: the root of the mean square
+#    says: if the mean of the squares is taken
+layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.square().mean().sqrt()")
 
 
 # %% right first-born: loops, a flag
@@ -750,6 +880,53 @@ class FirstNonfinite(GivenMode):
         return out
 
 
+# %% wrong first-born: kwargs that are None are passed on
+#    says: must be a mapping, not NoneType
+#    says: Here `kwargs` is None.
+#    never: Does your method return
+class FirstNonfinite(GivenMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        healthy = all(finite(x) for x in tree_leaves((args, kwargs)))
+        out = func(*args, **kwargs)
+        if self.found is None and healthy and not all(finite(x) for x in tree_leaves(out)):
+            self.found = str(func)
+        return out
+
+
+# %% right first-born: tree_map into a list, of None as well
+class FirstNonfinite(GivenMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        seen = []
+        tree_map(lambda x: seen.append(finite(x)), [args, kwargs])
+        out = func(*args, **dict(kwargs or {}))
+        after = []
+        tree_map(lambda x: after.append(finite(x)), out)
+        if all(seen) and False in after and self.found is None:
+            self.found = str(func)
+        return out
+
+
+# %% wrong first-born: keywords are dropped after the first find
+#    says: [nan] in float32, and without it [nan] in float64
+#    says: what does it hand to `func`
+class FirstNonfinite(GivenMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if self.found:
+            return func(*args)
+        healthy = all(map(finite, tree_leaves((args, kwargs or {}))))
+        out = func(*args, **(kwargs or {}))
+        if healthy and not all(map(finite, tree_leaves(out))):
+            self.found = str(func)
+        return out
+
+
+# %% wrong first-born: a copy for the output, so that a view is none
+#    says: all values finite: under your mode the code gives
+FirstNonfinite = changed(
+    "        return out\n", "        return out.clone() if torch.is_tensor(out) else out\n"
+)
+
+
 # %% right must-stay: recursion over halves, with the rest in FP32
 def must_stay(names, good):
     def among(part, rest):
@@ -873,7 +1050,7 @@ def must_stay(names, good):
 
 
 # %% wrong must-stay: off by one, the module before the culprit
-#    says: your search went on after 1000 runs
+#    says: runs had layer3 in FP32, and only layer4 must stay there
 must_stay = changed("{names[high - 1]}", "{names[low - 1]}")
 
 
@@ -992,6 +1169,104 @@ def must_stay(names, good):
     return set(names) - ours.must_stay(names, good)
 
 
+# %% right must-stay: only before the culprit found last
+def must_stay(names, good):
+    keep, end = [], len(names)
+    while not good(set(keep)):
+        low, high = 0, end
+        while low + 1 < high:
+            mid = low + (high - low) // 2
+            low, high = (low, mid) if good({*keep, *names[:mid]}) else (mid, high)
+        keep.append(names[low])
+        end = low
+    return set(keep)
+
+
+# %% right must-stay: candidates cut out of a list
+def must_stay(names, good):
+    keep, left = set(), list(names)
+    while not good(keep):
+        part = left
+        outside = set()
+        while len(part) > 1:
+            first, second = part[: len(part) // 2], part[len(part) // 2 :]
+            if good(keep | outside | set(first)):
+                part = first
+            else:
+                outside |= set(first)
+                part = second
+        keep.add(part[0])
+        left.remove(part[0])
+    return keep
+
+
+# %% wrong must-stay: off by one, the module behind the prefix
+#    says: runs had layer5 in FP32, and only layer4 must stay there
+def must_stay(names, good):
+    keep = set()
+    while not good(keep):
+        low, high = 0, len(names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if good(keep | set(names[:middle])):
+                high = middle
+            else:
+                low = middle
+        keep.add(names[high])
+    return keep
+
+
+# %% wrong must-stay: good read the wrong way round
+#    says: runs had layer47 in FP32, and only layer4 must stay there
+def must_stay(names, good):
+    keep = set()
+    while not good(keep):
+        low, high = 0, len(names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if good(keep | set(names[:middle])):
+                low = middle
+            else:
+                high = middle
+        keep.add(names[high - 1])
+    return keep
+
+
+# %% wrong must-stay: the kept set swallows the prefix
+#    says: 23 of your 24 need no FP32
+def must_stay(names, good):
+    keep = set()
+    while not good(keep):
+        low, high = 0, len(names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            keep |= set(names[:middle])
+            if good(keep):
+                high = middle
+            else:
+                low = middle
+        keep.add(names[high - 1])
+    return keep
+
+
+# %% wrong must-stay: two culprits, then it stops
+#    says: because layer1, layer4 are missing
+def must_stay(names, good):
+    keep = set()
+    for _ in range(2):
+        if good(keep):
+            break
+        low, high = 0, len(names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if good(keep | set(names[:middle])):
+                high = middle
+            else:
+                low = middle
+        keep.add(names[high - 1])
+    return keep
+
+
 # %% right same-sum: numpy
 def tolerance(a, b):
     products = np.abs(a.numpy().astype(np.float64) * b.numpy().astype(np.float64))
@@ -1104,3 +1379,78 @@ tolerance = changed("2.0**-24", "2.0**-11")
 def tolerance(a, b):
     nu = len(a) * 2.0**-24
     return 2 * nu / (1 - nu) * (a * b).abs()
+
+
+# %% wrong same-sum: eps and one side
+#    says: for one order and with u = 2**-23
+def tolerance(a, b):
+    n, u = len(a), torch.finfo(torch.float32).eps
+    gamma = n * u / (1 - n * u)
+    return gamma * (a.double() * b.double()).abs().sum().item()
+
+
+# %% wrong same-sum: gamma without the sum
+#    says: without the sum
+def tolerance(a, b):
+    n, u = len(a), 2.0**-24
+    return 2 * n * u / (1 - n * u)
+
+
+# %% wrong same-sum: n - 1 roundings
+#    says: with the example
+#    says: with n - 1 in the place of n
+def tolerance(a, b):
+    n, u = len(a) - 1, 2.0**-24
+    gamma = n * u / (1 - n * u)
+    return 2 * gamma * (a.double() * b.double()).abs().sum().item()
+
+
+# %% wrong same-sum: the product of two norms
+#    says: the product of the norms
+def tolerance(a, b):
+    n, u = len(a), 2.0**-24
+    gamma = n * u / (1 - n * u)
+    return 2 * gamma * (a.double().norm() * b.double().norm()).item()
+
+
+# %% wrong same-sum: relative to the sum, a ratio
+#    says: divided by the magnitude of the sum
+def tolerance(a, b):
+    n, u = len(a), 2.0**-24
+    gamma = n * u / (1 - n * u)
+    p = a.double() * b.double()
+    return (2 * gamma * p.abs().sum() / p.sum().abs()).item()
+
+
+# %% wrong same-sum: u of float64
+#    says: the u of float64
+def tolerance(a, b):
+    n, u = len(a), 2.0**-53
+    gamma = n * u / (1 - n * u)
+    return 2 * gamma * (a.double() * b.double()).abs().sum().item()
+
+
+# %% wrong same-sum: never below a fixed tolerance
+#    says: products around 1e-30
+#    says: your tolerance lets it pass
+def tolerance(a, b):
+    n, u = len(a), 2.0**-24
+    gamma = n * u / (1 - n * u)
+    return max(2 * gamma * (a.double() * b.double()).abs().sum().item(), 1e-6)
+
+
+# %% wrong same-sum: two orders, measured
+#    says: Two orders of the additions give
+def tolerance(a, b):
+    products = a * b
+    forward = backward = torch.zeros((), dtype=torch.float32)
+    for x in products:
+        forward = forward + x
+    for x in products.flip(0):
+        backward = backward + x
+    return abs(forward - backward).item()
+
+
+# %% wrong same-sum: 4 gamma, which is no eps
+#    says: with 4 gamma in the place of 2 gamma
+tolerance = changed("return 2 * gamma", "return 4 * gamma")

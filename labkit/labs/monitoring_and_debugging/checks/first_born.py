@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
@@ -13,6 +14,7 @@ LAB = "11_monitoring_and_debugging"
 
 RAISED = "{name}: the code under your mode raised {error}. {why}"
 NO_OUTPUT = "Does your method return what `func` returns, each time?"
+NO_KEYWORDS = "Here `kwargs` is None."
 NOT_TEXT = "{name}: `found` is {came}; {want} is wanted, the `str(func)` of an operator."
 OTHER_RESULT = (
     "{name}: under your mode the code gives {got}, and without it {want}. What does your method "
@@ -23,7 +25,7 @@ OTHER = "{name}: `found` is {got}; {want} is wanted. {why}"
 
 def _nothing_wrong():
     x = torch.linspace(-3, 3, 7).softmax(0)
-    x.add_(1)
+    x[1:].add_(1)
     return x.log()
 
 
@@ -66,7 +68,7 @@ def _backward():
 
 def _two():
     large = torch.tensor([3e38]) * 2
-    return large + torch.tensor([0.0]).log()
+    return (large + torch.tensor([0.0]).log()).double()
 
 
 def _list():
@@ -90,6 +92,11 @@ def _alpha():
     return torch.add(torch.ones(2), torch.ones(2), alpha=math.inf)
 
 
+def _log():
+    return torch.zeros(2).log()
+
+
+_BARE = "log(0), where `kwargs` is None"
 _SCENES = {
     "all values finite": _nothing_wrong,
     "an FP16 square of 300": _square,
@@ -105,6 +112,7 @@ _SCENES = {
     "a tuple of tensors": _tuple,
     "a batch that holds NaN": _batch,
     "an inf as keyword argument": _alpha,
+    _BARE: _log,
 }
 """Each runs a few operators and returns a tensor."""
 
@@ -114,8 +122,20 @@ def run_first_born(FirstNonfinite):
     return {name: attempt(_met, FirstNonfinite, scene) for name, scene in _SCENES.items()}
 
 
+class _Below(TorchDispatchMode):
+    """Hands each operator to a mode, with None for keyword arguments where there are none."""
+
+    def __init__(self, mode):
+        super().__init__()
+        self.mode = mode
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return self.mode.__torch_dispatch__(func, types, args, kwargs or None)
+
+
 def _met(FirstNonfinite, scene):
-    with FirstNonfinite() as mode:
+    mode = FirstNonfinite()
+    with _Below(mode) if scene is _log else mode:
         value = scene()
     return mode.found, value
 
@@ -164,6 +184,7 @@ _FIRST = {
         "The NaN came with the batch, and every operator after it got it as input.",
     ),
     "an inf as keyword argument": (None, "`torch.add` got the inf itself, as alpha."),
+    _BARE: ("aten.log.default", "It makes -inf of 0."),
 }
 
 
@@ -174,6 +195,7 @@ def check_first_born(shown):
         got = shown[name]
         if type(got) is Raised:
             why = NO_OUTPUT if "NoneType" in got.message else ""
+            why = NO_KEYWORDS if name == _BARE else why
             raise AnswerError(RAISED, name=name, error=failure(got), why=why)
         found, value = got
         right, (want, why) = scene(), _FIRST.get(name, (None, "No value is inf or NaN."))

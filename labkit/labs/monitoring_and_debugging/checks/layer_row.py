@@ -49,6 +49,12 @@ def _layers(seed):
     return {
         "gradients from 2**-32 to 2**3, some of them 0": (weight, before, grad, _SCALE),
         "FP16 gradients of 30000": (weight, before, torch.full((40, 50), 3e4).half(), _SCALE),
+        "FP16 gradients of 2**-17": (
+            weight,
+            before,
+            torch.full((40, 50), 2.0**-17).half(),
+            _SCALE,
+        ),
         "gradients that are all 0": (weight, before, torch.zeros(40, 50), _SCALE),
         "one element": (*one, 2.0),
     }
@@ -112,8 +118,10 @@ def _row(weight, before, grad, scale):
 
 def _others(weight, before, grad, scale):
     """What each mistake gives, by the place of the number: how it is said, and its idea."""
+    size = torch.linalg.vector_norm
+    unscaled = size((grad / scale).double()).item()
     weight, before, grad = (x.double() for x in (weight, before, grad))
-    size, nonzero = torch.linalg.vector_norm, (grad != 0).double()
+    nonzero = (grad != 0).double()
     count = max(nonzero.sum().item(), 1)
 
     def share(below, g=grad):
@@ -124,6 +132,12 @@ def _others(weight, before, grad, scale):
             ("without the division by `scale`", None): size(grad).item(),
             ("if it is multiplied by `scale` once more", None): size(grad * scale).item(),
             ("if its square root is not taken", None): size(grad / scale).item() ** 2,
+            ("if magnitudes are added, not squares", None): (grad / scale).abs().sum().item(),
+            ("if the mean of the squares is taken, not their sum", None): (
+                (grad / scale).square().mean().sqrt().item()
+            ),
+            ("if FP16 gradients are divided by `scale` in FP16",
+             "unscaling-may-be-sixteen-bit"): unscaled,
         },
         1: {("of `weight`, which is after the step", None): size(weight).item()},
         2: {
@@ -146,6 +160,8 @@ def _others(weight, before, grad, scale):
             ("if all values below 2**-24 count as lost", "lost-means-below-smallest"): (
                 share(grad.abs() < 2.0**-24)
             ),
+            ("if it counts what FP16 keeps", None): share(grad.abs() > 2.0**-25),
+            ("if every negative gradient counts as lost", None): share(grad <= 2.0**-25),
             ("if 2**-25, which is a tie, does not count as lost", None): (
                 share(grad.abs() < 2.0**-25)
             ),
@@ -177,13 +193,18 @@ _SHARE = "lost = nonzero & (scaled.abs() <= 2.0**-25)"
 
 check_layer_row.slip(
     "logging-is-free",
-    "How do the four numbers become one tensor without leaving the device?",
+    "Which line asks for a value, and how does it give a tensor whose shape depends on no value?",
     swap=("torch.stack(", "torch.tensor("),
 )
 check_layer_row.slip(
     "norms-fit-their-dtype",
     "In which dtype did you add the squares?",
     swap=("norm(scaled / scale)", "norm(grad) / scale"),
+)
+check_layer_row.slip(
+    "unscaling-may-be-sixteen-bit",
+    "2**-17 / 1024 is 2**-27, which FP16 rounds to 0. In which dtype do you divide?",
+    swap=("norm(scaled / scale)", "norm((grad / scale).float())"),
 )
 check_layer_row.slip(
     "zero-means-underflow",

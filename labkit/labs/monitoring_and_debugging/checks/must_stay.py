@@ -6,7 +6,7 @@ import numpy as np
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.engine.messages import came
+from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 
 LAB = "11_monitoring_and_debugging"
@@ -26,11 +26,13 @@ TOO_LONG = (
     "{name}: your set is right, after {runs:d} runs of the network; at most {most:d} are allowed. "
     "A run may have many modules in FP32. Which runs rule out half of the modules at once?"
 )
-ENDLESS = "{name}: your search went on after {limit:d} runs of the network."
+ENDLESS = "{name}: your search went on after {limit:d} runs of the network. {why}"
+KEPT = "Each of the last {last:d} runs had {kept} in FP32, and only {culprits} must stay there."
 NO_SET_ASKED = "good takes a set of module names; it got {got}"
 UNKNOWN = "good takes module names; {got} is none"
 
 _STOPPED_AT = 1000
+_LAST = 500
 _SIZES = {
     "48 modules, one culprit": (48, 1),
     "48 modules, two neighbours": (48, 2),
@@ -56,14 +58,18 @@ def _cases(seed):
 
 
 def run_must_stay(must_stay, seed):
-    """Of each case what comes back, sorted, and the number of runs."""
+    """Of each case what comes back, sorted, and the number of runs.
+
+    Of a search without end also the modules that each of its last runs had in FP32.
+    """
     shown = {}
     for name, names, culprits in _cases(seed):
         good = _Network(names, culprits)
         found = attempt(must_stay, list(names), good)
         if isinstance(found, (set, frozenset, list, tuple)):
             found = sorted(found, key=str)
-        shown[name] = found, good.runs
+        endless = type(found) is Raised and good.runs > _STOPPED_AT
+        shown[name] = (found, good.runs, *[sorted(good.kept)] * endless)
     return shown
 
 
@@ -72,6 +78,7 @@ class _Network:
 
     def __init__(self, names, culprits):
         self.names, self.culprits, self.runs = set(names), culprits, 0
+        self.kept = set(names)
 
     def __call__(self, wide):
         if isinstance(wide, str) or not hasattr(wide, "__iter__"):
@@ -82,6 +89,8 @@ class _Network:
         self.runs += 1
         if self.runs > _STOPPED_AT:
             raise RuntimeError(f"{_STOPPED_AT} runs are enough")
+        if self.runs > _STOPPED_AT - _LAST:
+            self.kept &= wide
         return self.culprits <= wide
 
 
@@ -89,9 +98,10 @@ class _Network:
 def check_must_stay(shown, seed):
     """The modules that must stay in FP32, in few runs."""
     for name, names, culprits in _cases(seed):
-        got, runs = shown[name]
+        got, runs, *kept = shown[name]
         if type(got) is Raised and runs > _STOPPED_AT:
-            raise Mistake(ENDLESS, name=name, limit=_STOPPED_AT, misconception=_idea(shown, seed))
+            said = {"why": _circle(*kept, names, culprits), "misconception": _idea(shown, seed)}
+            raise Mistake(ENDLESS, name=name, limit=_STOPPED_AT, **said)
         if type(got) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(got))
         if type(got) is not list:
@@ -106,6 +116,14 @@ def check_must_stay(shown, seed):
         most = math.ceil(2 * (len(culprits) + 1) * math.log2(len(names)))
         if not runs <= most:
             raise Mistake(TOO_LONG, name=name, runs=runs, most=most, search=False)
+
+
+def _circle(kept, names, culprits):
+    """What an endless search kept although it need not, if it also lacks a culprit."""
+    if set(kept) <= culprits or culprits <= set(kept):
+        return ""
+    said = {"kept": _listed(kept, names), "culprits": _listed(culprits, names)}
+    return fill(KEPT, last=_LAST, **said)
 
 
 def _other_set(name, names, found, culprits, runs, idea):
@@ -138,7 +156,7 @@ def _idea(shown, seed):
 
 
 def _sets(shown):
-    return [got.type_name if type(got) is Raised else got for got, _ in shown.values()]
+    return [got.type_name if type(got) is Raised else got for got, *_ in shown.values()]
 
 
 _ONE_FOUND = (

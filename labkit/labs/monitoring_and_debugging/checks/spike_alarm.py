@@ -56,13 +56,18 @@ def _traces(seed):
     return {
         "a run that learns": ({}, (quiet * 1.2 * 0.98**steps).tolist()),
         "one loss of 1000": ({}, put(quiet, {drawn: 1000.0})),
-        "NaN, -inf and inf": ({}, put(quiet, {10: math.nan, 70: -math.inf, 90: math.inf})),
+        "NaN twice, -inf and inf": (
+            {},
+            put(quiet, {10: math.nan, 30: math.nan, 70: -math.inf, 90: math.inf}),
+        ),
         "a loss that falls by 1.5": ({}, (quiet - 1.5 * (steps >= 80)).tolist()),
         "0.71 and 1.95 after losses of 0.7": ({}, put(np.full(90, 0.7), {60: 0.71, 80: 1.95})),
         "a spike before `past` is full": ({}, put(quiet, {49: 30.0, 90: 30.0})),
         "1000, and 100 five steps later": ({}, put(quiet, {80: 1000.0, 85: 100.0})),
         "a noisy run": ({}, put(noisy, {60: 3.25, 80: 3.7, 100: 4.75})),
         "60 NaN, and 50 ten steps later": ({}, put(quiet, nan | {149: 50.0})),
+        "2.7 and 3.5 after losses around 2": ({}, put(quiet, {60: 2.7, 80: 3.5})),
+        "NaN, and 30 before `past` is full": ({}, put(quiet, {10: math.nan, 50: 30.0})),
         "NaN, 50, a normal loss, 50": ({}, put(quiet, {80: math.nan, 81: 50.0, 83: 50.0})),
         "4 higher from step 70 on, 50 at steps 80 and 130": (
             {},
