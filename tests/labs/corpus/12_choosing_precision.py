@@ -638,6 +638,7 @@ allocate = changed("return min(", "return max(")
 
 
 # %% wrong allocate: ends at the first step that does not fit
+#    idea: greedy-is-done-when-stuck
 #    says: could still go
 def allocate(cost, size, budget):
     bits = {n: max(cost[n]) for n in cost}
@@ -1564,3 +1565,19 @@ def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
 # %% wrong off-policy: the defaults are written into the body
 #    says: `clip` is 0.2 and `cap` is 2
 policy_loss = changed("1 - clip, 1 + clip", "0.8, 1.2", "clamp(max=cap)", "clamp(max=2.0)")
+
+
+# %% wrong allocate: ends at the first step that does not fit, and forgets the uniform choice
+#    says: could still go
+def allocate(cost, size, budget):
+    bits = {n: max(cost[n]) for n in cost}
+    while True:
+        steps = [
+            (size[n] * (b - f) / max(cost[n][f] - cost[n][b], 1e-300), n, f)
+            for n, b in bits.items()
+            for f in cost[n]
+            if f < b
+        ]
+        if not steps or total(bits | {max(steps)[1]: max(steps)[2]}, cost) > budget:
+            return bits
+        bits[max(steps)[1]] = max(steps)[2]

@@ -280,11 +280,10 @@ def allocate(cost, size, budget):
             for f in cost[n]
             if f < b
         ]
-        if not steps:
-            return bits
-        _, layer, fewer = max(steps)
-        if sum(cost[n][b] for n, b in (bits | {layer: fewer}).items()) > budget:
-            return bits
+        _, layer, fewer = max(steps, default=(0, None, None))
+        if layer is None or _total(cost, bits | {layer: fewer}) > budget:
+            even = next(b for b in _uniform(cost) if _total(cost, b) <= budget)
+            return min(bits, even, key=lambda one: _memory(size, one))
         bits[layer] = fewer
 
 
