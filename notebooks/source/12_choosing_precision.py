@@ -111,7 +111,7 @@ def kl_ratio():
 # - **Example:** `nn.Sequential(nn.Linear(1, 2))` with weight [[1.1], [0]] and bias 0, name "0", x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
 #   become (3.5, 0): kl is 2.2e-4, overflow 0.
 # - **Edge cases:** if logits become NaN, so does `kl`. An exception of the model, for instance at an inf, reaches the caller.
-# - **Afterwards the model is as it was**, after an exception too: weights bit for bit, each module's `training` flag, no hooks.
+# - **Afterwards the model is as it was**, after an exception too: weights bit for bit, each module's `training` flag, no hooks. `x` keeps its values, too.
 #
 # `evaluating`, below, sets eval mode and puts each module's mode back.
 
@@ -405,7 +405,7 @@ mismatch_table()
 # *12 minutes, about 7 lines.* Write `policy_loss`, PPO's clipped loss with the truncated importance weight, in the decoupled form.
 #
 # - **Input:** `new`, `old` and `rollout`, the log-probabilities of the drawn tokens under p_new, p_old and p_engine; `advantage`; `mask`, 1 for a token that counts and 0 for
-#   padding. All are float32 (N, T). Padding holds ordinary log-probabilities that mean nothing.
+#   padding. All are float32 (N, T). Padding holds ordinary log-probabilities that mean nothing. In each call some token counts.
 # - **PPO's part:** ratio = exp(new − old); the smaller of ratio · advantage and ratio clipped to [1 − clip, 1 + clip] · advantage.
 # - **The importance weight** exp(old − rollout) of trainer over engine, at most `cap`, multiplies it.
 # - **Output:** a scalar tensor: minus the sum over all tokens that count, divided by their number. Its gradient goes to `new` alone: `old` and
@@ -502,7 +502,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 # - **Up:** after `up` unstable windows in a row, one level up.
 # - **Down:** after `wait` stable windows in a row, one level down, on trial: `trial` becomes True.
 # - **A trial** ends after `wait` stable windows in a row: `trial` becomes False. If the level goes up before that, the trial has failed, and `wait` doubles.
-# - **After each move** both counts are 0; after a move up `trial` is False, after a move down it is True, also if a trial ends in the same window. There is no level below 0 or above 2.
+# - **After each move** both counts are 0; after a move up `trial` is False, after a move down it is True, also if a trial ends in the same window. There is no level below 0 or above 2. Without a move the counts go on.
 # - **Example:** with up = 2 and wait = 20, two unstable windows lead from level 0 to 1, and 20 stable ones back to 0, on trial. Two unstable ones then lead to level 1 with wait = 40.
 
 # %%

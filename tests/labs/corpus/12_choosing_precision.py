@@ -638,6 +638,7 @@ allocate = changed("return min(", "return max(")
 
 
 # %% wrong allocate: ends at the first step that does not fit
+#    idea: greedy-is-done-when-stuck
 #    says: could still go
 def allocate(cost, size, budget):
     bits = {n: max(cost[n]) for n in cost}
@@ -1471,3 +1472,112 @@ def escalate(state, unstable, up=2):
 def escalate(state, unstable, up=2):
     new = ours.escalate(state, unstable, up)
     return new | {"wait": new["wait"] * 2 if new["level"] == 2 != state["level"] else new["wait"]}
+
+
+# %% wrong one-layer: hooks that round in place
+#    says: the caller's batch `x`
+#    says: Which line writes
+def one_layer(model, name, fmt, x):
+    layer, made = model.get_submodule(name), []
+
+    def before(module, inputs):
+        inputs[0].copy_(quantize(inputs[0], fmt))
+
+    def after(module, inputs, output):
+        made.append(output.copy_(quantize(output, fmt)))
+
+    with evaluating(model):
+        exact = model(x).double().log_softmax(-1)
+        weights = {f"{name}.{key}": quantize(p, fmt) for key, p in layer.named_parameters()}
+        hooks = layer.register_forward_pre_hook(before), layer.register_forward_hook(after)
+        try:
+            narrow = functional_call(model, weights, (x,)).double().log_softmax(-1)
+        finally:
+            for hook in hooks:
+                hook.remove()
+    kl = (exact.exp() * (exact - narrow)).sum(-1).mean().item()
+    return kl, 1 - made[0].isfinite().double().mean().item()
+
+
+# %% wrong one-layer: half and float, whatever the format
+#    idea: a-measurement-may-change-the-model
+#    says: the precision of FP16
+def one_layer(model, name, fmt, x):
+    layer, made = model.get_submodule(name), []
+
+    def after(module, inputs, output):
+        made.append(output)
+        return output.float()
+
+    with evaluating(model):
+        exact = model(x).double().log_softmax(-1)
+        layer.half()
+        before = layer.register_forward_pre_hook(lambda module, inputs: inputs[0].half())
+        with before, layer.register_forward_hook(after):
+            narrow = model(x).double().log_softmax(-1)
+        layer.float()
+    kl = (exact.exp() * (exact - narrow)).sum(-1).mean().item()
+    return kl, 1 - made[0].isfinite().double().mean().item()
+
+
+# %% wrong allocate: memory for the whole cost of a step, not for what it adds
+#    says: has `large` at 2 bits, where you have 8
+def allocate(cost, size, budget):
+    bits = {n: max(cost[n]) for n in cost}
+    while True:
+        steps = [
+            (size[n] * (b - f) / max(cost[n][f], 1e-300), n, f)
+            for n, b in bits.items()
+            for f in cost[n]
+            if f < b and total(bits | {n: f}, cost) <= budget
+        ]
+        if not steps:
+            return min(bits, uniform(cost, budget), key=lambda one: memory(one, size))
+        _, n, f = max(steps)
+        bits[n] = f
+
+
+# %% wrong allocate: the smaller of the two by the sum of the bits
+#    says: All layers at 4 bits
+allocate = changed("key=lambda choice: memory(choice, size)", "key=lambda choice: sum(choice.values())")
+
+
+# %% wrong off-policy: divided by the sum of the weights
+#    says: divided by the sum of the weights
+policy_loss = changed("/ mask.sum()", "/ (weight * mask).sum()")
+
+
+# %% wrong off-policy: heavy tokens are dropped and not counted
+#    says: does not count
+policy_loss = changed(
+    "weight = (old - rollout).exp().clamp(max=cap)",
+    "weight = (old - rollout).exp()\n    mask = mask * (weight <= cap)",
+)
+
+
+# %% wrong off-policy: REINFORCE
+#    says: stands in place of PPO's ratio
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    weight = (old - rollout).detach().exp().clamp(max=cap)
+    return -(weight * new * advantage * mask).sum() / mask.sum()
+
+
+# %% wrong off-policy: the defaults are written into the body
+#    says: `clip` is 0.2 and `cap` is 2
+policy_loss = changed("1 - clip, 1 + clip", "0.8, 1.2", "clamp(max=cap)", "clamp(max=2.0)")
+
+
+# %% wrong allocate: ends at the first step that does not fit, and forgets the uniform choice
+#    says: could still go
+def allocate(cost, size, budget):
+    bits = {n: max(cost[n]) for n in cost}
+    while True:
+        steps = [
+            (size[n] * (b - f) / max(cost[n][f] - cost[n][b], 1e-300), n, f)
+            for n, b in bits.items()
+            for f in cost[n]
+            if f < b
+        ]
+        if not steps or total(bits | {max(steps)[1]: max(steps)[2]}, cost) > budget:
+            return bits
+        bits[max(steps)[1]] = max(steps)[2]

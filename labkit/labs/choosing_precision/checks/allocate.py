@@ -93,15 +93,20 @@ def _instances(seed):
         size |= {"embed": draw.randint(1500, 2500), "norm": 2}
         budget = 0.875 + sum(kl[8] for kl in cost.values())
         made[f"a step that does not fit {i}"] = cost, size, budget
-        # The small layer's steps have the best quotients, and leave too little for the large one.
-        cost = {"small": {2: 12, 4: 9, 8: 0}, "large": {2: 400, 4: 100, 8: 0}}
-        cost = {layer: {b: kl / 1024 for b, kl in menu.items()} for layer, menu in cost.items()}
-        size = {"small": 100, "large": draw.randint(950, 1000)}
-        made[f"a layer that takes the budget {i}"] = cost, size, 110 / 1024
+        # The small layers' steps have the best quotients, and leave too little for the large one.
+        # Greedy ends above the uniform choice in memory, but not in the sum of the layers' bits.
+        cost = {f"small {j}": {2: 17, 4: 11, 8: 0} for j in range(3)}
+        cost["large"] = {2: 1600, 4: 400, 8: 0}
+        cost = {layer: {b: kl / 4096 for b, kl in menu.items()} for layer, menu in cost.items()}
+        size = dict.fromkeys(cost, 34) | {"large": draw.randint(950, 1000)}
+        made[f"layers that take the budget {i}"] = cost, size, 438 / 4096
     cost = {"large": {2: 0.5, 4: 0.0, 8: 0.0}, "small": {2: 0.5, 4: 0.25, 8: 0.0}}
     made["only a step that adds nothing fits"] = cost, {"large": 1000, "small": 10}, 0.125
     cost = {"large": {2: 1.0, 4: 0.5, 8: 0.375}, "small": {2: 0.5, 4: 0.25, 8: 0.0}}
     made["8 bits that cost something"] = cost, {"large": 1000, "small": 10}, 0.5
+    # Of two steps, the one that adds less for each saved bit leads to the larger cost.
+    cost = {"large": {2: 0.5, 4: 0.4375, 8: 0.375}, "small": {2: 0.5, 4: 0.125, 8: 0.0}}
+    made["8 bits that cost something, two steps"] = cost, {"large": 1000, "small": 400}, 0.5
     cost, size, _ = _drawn(draw, sizes=_NATURAL)
     made["a budget for the most bits alone"] = cost, size, sum(kl[8] for kl in cost.values())
     cost, size, _ = _drawn(draw, sizes=_NATURAL)
@@ -249,11 +254,10 @@ def allocate(cost, size, budget):
             for f in cost[n]
             if f < b
         ]
-        if not steps:
-            return bits
-        _, layer, fewer = max(steps)
-        if sum(cost[n][b] for n, b in (bits | {layer: fewer}).items()) > budget:
-            return bits
+        _, layer, fewer = max(steps, default=(0, None, None))
+        if layer is None or _total(cost, bits | {layer: fewer}) > budget:
+            even = next(b for b in _uniform(cost) if _total(cost, b) <= budget)
+            return min(bits, even, key=lambda one: _memory(size, one))
         bits[layer] = fewer
 
 

@@ -250,6 +250,20 @@ _MISTAKES = {
     "a weight above cap becomes 0": (
         {"weight": lambda t: (w := (t.old - t.rollout).exp()) * (w <= t.cap)}, None
     ),
+    "a token with a weight above cap does not count": (
+        {
+            "weight": lambda t: (
+                (w := (t.old - t.rollout).exp())
+                * (kept := w <= t.cap)
+                * t.mask.sum()
+                / (kept * t.mask).sum()
+            )
+        },
+        None,
+    ),
+    "the sum is divided by the sum of the weights": (
+        {"weight": lambda t: (w := _PARTS["weight"](t)) * t.mask.sum() / (w * t.mask).sum()}, None
+    ),
     "the weight is clipped as the ratio is": (
         {"weight": lambda t: (t.old - t.rollout).exp().clamp(1 - t.clip, 1 + t.clip)}, None
     ),
@@ -263,6 +277,10 @@ _MISTAKES = {
     ),
     "`cap` is 2 in each call": ({"settings": lambda clip, cap: (clip, 2.0)}, None),
     "`clip` is 0.2 in each call": ({"settings": lambda clip, cap: (0.2, cap)}, None),
+    "`clip` is 0.2 and `cap` is 2 in each call": ({"settings": lambda clip, cap: (0.2, 2.0)}, None),
+    "`new` itself, a logarithm, stands in place of PPO's ratio, and is not clipped": (
+        {"ratio": lambda t: t.new, "surrogate": lambda ratio, clipped, gain: ratio * gain}, None
+    ),
     "PPO's ratio is old over new": ({"ratio": lambda t: (t.old - t.new).exp()}, None),
     "PPO's ratio is the quotient of the logarithms": ({"ratio": lambda t: t.new / t.old}, None),
     "PPO's ratio is new - old, the logarithm of the ratio": (

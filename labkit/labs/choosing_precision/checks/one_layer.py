@@ -27,6 +27,10 @@ CHANGED = (
     "were. {why}"
 )
 ROUNDED_FOR_GOOD = "They now have the precision of {fmt}."
+BATCH_CHANGED = (
+    "{name}: after your one_layer, {count:d} of the {all:d} values of the caller's batch `x` are "
+    "not what they were. Which line writes into the tensor that the layer reads?"
+)
 AFTER_AN_ERROR = "This model raised. Which lines run when it does?"
 OTHER_PARTS = (
     "{name}: after your one_layer, the model's state_dict has the keys {got}; before, "
@@ -184,6 +188,7 @@ def run_one_layer(one_layer, seed):
             "returned": returned,
             "heard": heard,
             "after": dict(model.state_dict()),
+            "batch": x,
             "modes": [module.training for module in model.modules()],
             "hooks": sum(
                 len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
@@ -240,18 +245,16 @@ def _judge_state(name, case, model, layer, fmt, x):
     for what, was in state.items():
         now = tensor(after[what], call=f"{name}: {what}", shape=was.shape)
         if count := int((now != was).sum()):
-            rounded = was.is_floating_point() and torch.equal(now, quantize(was, fmt))
+            held = _format_of(now, was, fmt)
             raise Mistake(
                 CHANGED,
-                misconception="a-measurement-may-change-the-model"
-                if rounded and not last
-                else None,
+                misconception="a-measurement-may-change-the-model" if held and not last else None,
                 search=False,
                 name=name,
                 count=count,
                 all=was.numel(),
                 what=what,
-                why=last or (fill(ROUNDED_FOR_GOOD, fmt=fmt.name.upper()) if rounded else ""),
+                why=last or (fill(ROUNDED_FOR_GOOD, fmt=held.name.upper()) if held else ""),
             )
     for (what, module), got in zip(model.named_modules(), modes, strict=True):
         want = module.training
@@ -262,6 +265,15 @@ def _judge_state(name, case, model, layer, fmt, x):
         idea = None if last else "hooks-leave-by-themselves"
         said = {"name": name, "count": case["hooks"], "why": last}
         raise Mistake(HOOKS_LEFT, misconception=idea, search=False, **said)
+    batch = tensor(case["batch"], call=f"{name}: x", shape=x.shape)
+    if count := int((batch != x).sum()):
+        raise Mistake(BATCH_CHANGED, search=False, name=name, count=count, all=x.numel())
+
+
+def _format_of(now, was, fmt):
+    """The format to which a parameter was rounded: that of the call, or a dtype of 16 bits."""
+    formats = (fmt, FP16, BF16) if was.is_floating_point() else ()
+    return next((f for f in formats if torch.equal(now, quantize(was, f))), None)
 
 
 def _judge_overflow(name, got, output, fmt):
