@@ -93,7 +93,7 @@ def kl_ratio():
 # restores the dtype but not the 13 lost mantissa bits: the analyser damages the model. These tools leave the model as it is:
 #
 # - `functional_call(model, {"0.weight": w}, (x,))` runs the model with `w` in place of this parameter, for one call.
-# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer; what it returns replaces the input. `layer.register_forward_hook(hook)` calls `hook(layer, inputs, output)` after it; what it returns replaces the output. Both return a handle with a `remove()`.
+# - `layer.register_forward_pre_hook(hook)` calls `hook(layer, inputs)` before the layer; `inputs` is a tuple, so the tensor is `inputs[0]`; what it returns replaces the input. `layer.register_forward_hook(hook)` calls `hook(layer, inputs, output)` after it; what it returns replaces the output. Both return a handle with a `remove()`.
 # - `quantize(t, fmt)` rounds float32 to a format, as float32; overflow becomes inf (in E4M3, which has no inf, NaN).
 #
 # Measure in eval mode: dropout would change the probabilities at random.
@@ -101,7 +101,7 @@ def kl_ratio():
 # %% [markdown]
 # ### Exercise: one layer at a time
 #
-# *16 minutes, about 14 lines.* Write `one_layer`, which keeps one layer of a model in a narrow format and measures the KL.
+# *14 minutes, about 14 lines.* Write `one_layer`, which keeps one layer of a model in a narrow format and measures the KL.
 #
 # - **Input:** `model`; the `name` of a layer, such as `"blocks.0.qkv"`, which takes one float tensor and returns one; a format `fmt`; a batch `x`. `model(x)` is
 #   logits (..., classes).
@@ -243,7 +243,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Exercise: bits under a budget
 #
-# *14 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
+# *13 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
 #
 # - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
 #   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. With the most bits everywhere the sum is within the budget.
@@ -253,7 +253,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.02. Uniform needs 8
 #   bits; {"large": 4, "small": 8} takes 4,080 bits instead of 8,080.
 #
-# `total(bits, cost)` is the sum of the costs, `memory(bits, size)` the bits of memory, and `uniform(cost, budget)` the best uniform choice.
+# `total(bits, cost)` is the sum of the costs, `memory(bits, size)` the bits of memory, and `uniform(cost, budget)` the best uniform choice, or None if no width fits.
 
 # %%
 from labkit.labs.choosing_precision.allocation import memory, total, uniform
@@ -365,7 +365,7 @@ for fmt in ("fp16", "bf16"):
 # %% [markdown]
 # Both sides use one format and still differ: the engine also stores norms and the residual stream in 16 bits, autocast keeps them in FP32. BF16 differs 8 times as much as FP16.
 #
-# The next engine casts weights and inputs of linear layers to E4M3, which has four bits fewer than BF16; its trainer uses BF16.
+# The next engine casts weights and inputs of linear layers to E4M3, which has four mantissa bits fewer than BF16; its trainer uses BF16.
 
 
 # %% predict="fp8-tokens"
@@ -402,7 +402,7 @@ mismatch_table()
 # %% [markdown]
 # ### Exercise: a policy loss for rollouts of another engine
 #
-# *12 minutes, about 7 lines.* Write `policy_loss`, PPO's clipped loss with the truncated importance weight, in the decoupled form.
+# *10 minutes, about 7 lines.* Write `policy_loss`, PPO's clipped loss with the truncated importance weight, in the decoupled form.
 #
 # - **Input:** `new`, `old` and `rollout`, the log-probabilities of the drawn tokens under p_new, p_old and p_engine; `advantage`; `mask`, 1 for a token that counts and 0 for
 #   padding. All are float32 (N, T). Padding holds ordinary log-probabilities that mean nothing. In each call some token counts.
@@ -479,7 +479,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
     print(f"{fmt:6}", *(f"{error:12.1%}" for error in errors))
 
 # %% [markdown]
-# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %. Without a cap the error is 0, because this cell counts every character and has no sampling noise. The cap pays where tokens are drawn.
+# Without a weight, rollouts in E4M3 put the gradient off by about 14 %. The truncated weight leaves between 1 and 2 %, in E5M2 about 6 %. Without a cap the error is 0, because this cell counts every character and has no sampling noise. The cap pays where tokens are drawn.
 #
 # ### FP16 for reinforcement learning
 #
@@ -565,7 +565,7 @@ for rule in (at_once, without_trials, escalating):
     print(f"{rule.__name__:16}{moves(rule):5}")
 
 # %% [markdown]
-# Hysteresis alone tries FP16 45 times in vain; with growing waits the rule tries it five times. `adjust` in `labkit.labs.choosing_precision.selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
+# After the first move up, each try takes two moves. So hysteresis alone tries FP16 45 times in vain (91 moves), and with growing waits the rule tries it five times (11 moves). `adjust` in `labkit.labs.choosing_precision.selector` follows this rule in a real run: it reads how many losses of a window were not finite and how many steps in a row were skipped, and logs each move.
 #
 # ### How many pairs a margin needs
 #

@@ -255,9 +255,9 @@ def allocate(cost, size, budget):
             if f < b
         ]
         _, layer, fewer = max(steps, default=(0, None, None))
-        if layer is None or _total(cost, bits | {layer: fewer}) > budget:
-            even = next(b for b in _uniform(cost) if _total(cost, b) <= budget)
-            return min(bits, even, key=lambda one: _memory(size, one))
+        if layer is None or total(bits | {layer: fewer}, cost) > budget:
+            even = next(b for b in _uniform(cost) if total(b, cost) <= budget)
+            return min(bits, even, key=lambda one: memory(one, size))
         bits[layer] = fewer
 
 
