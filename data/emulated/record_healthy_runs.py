@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from labkit.base.files import replace_file
 from labkit.devices.probe import processor
 from labkit.training import train
 from labkit.training.data import batches, character_batches, digits, shakespeare
@@ -79,7 +80,7 @@ def about():
 
 def store(record):
     text = json.dumps(record, separators=(",", ":"))
-    FILE.write_text(text.replace("]},{", "]},\n{") + "\n", encoding="utf-8")
+    replace_file(FILE, text.replace("]},{", "]},\n{") + "\n")
 
 
 def main():

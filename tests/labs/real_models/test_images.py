@@ -109,7 +109,7 @@ def test_the_loss_returned_is_the_mean_of_the_last_epoch(data):
 
 
 def test_fp16_reads_digits_as_well_as_float32(data):
-    """One seed here; ten paired seeds are recorded, and test_recorded judges them."""
+    """One seed here; ten paired seeds are recorded, and test_real_models_recorded judges them."""
     found = {
         precision: evaluate(
             trained(data, epochs=4, precision=precision)[0], data.test_images, data.test_labels

@@ -115,15 +115,17 @@ def check_head_loss(shown, seed):
 
 def _parts(logits, targets, cap, z):
     """The loss, its cross-entropy, and the mean of log Z squared."""
-    capped = cap * torch.tanh(logits / cap)
+    return _of_capped(cap * torch.tanh(logits / cap), targets, z)
+
+
+def _of_capped(capped, targets, z):
     entropy = F.cross_entropy(capped, targets)
     square = capped.logsumexp(dim=-1)[targets != -100].square().mean()
     return entropy + z * square, entropy, square
 
 
 def _loss(capped, targets, z):
-    square = capped.logsumexp(dim=-1)[targets != -100].square().mean()
-    return F.cross_entropy(capped, targets) + z * square
+    return _of_capped(capped, targets, z)[0]
 
 
 def _judge_gradient(gradient, logits, want, entropy, dtype, call):
