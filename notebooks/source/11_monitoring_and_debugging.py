@@ -301,7 +301,7 @@ for alert in monitor.alerts:
 # - **Output:** a float32 tensor of 4 values: the norm of the gradient without `scale`; the norm of `before`; the norm of `weight - before` divided by
 #   that of `before`; and, of the scaled gradients that are not 0, the share that FP16 rounds to 0 (magnitude at most 2⁻²⁵).
 # - **Example:** weight [4], before [2], grad [-3], scale 2 give [1.5, 2, 1, 0].
-# - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, and 2⁻¹⁷ divided by a scale of 1024 is 0 in FP16: compute in float32. If all gradients are 0, the share is 0.
+# - **Edge cases:** 2,000 FP16 gradients of 30,000 have a norm of 1.3 million, and 2⁻¹⁷ divided by a scale of 1024 is 0 in FP16: compute in float32. If all gradients are 0, the share is 0. The inputs stay as they are.
 # - **No waiting:** the result stays on the device of the inputs, and nothing asks for a value, as `.item()`, `if norm > 0` and `grad[grad != 0]` do. The check calls
 #   `layer_row` with tensors of torch's meta device too, which have a shape and no values.
 
@@ -666,7 +666,7 @@ figures.difference_picture(first, others)
 #   γ = n u / (1 − n u), on either side of it.
 # - **Output:** a float, the bound on the distance between two orders.
 # - **Example:** for a = [1, 2, 4] and b = [3, −4, 0.5], Σ|a·b| = 13, and the tolerance is 4.65e-6.
-# - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them.
+# - **Edge case:** if the sum nearly cancels to 0, the tolerance does not become smaller. For values of 1e-15 it becomes smaller with them. `a` and `b` stay as they are.
 
 
 # %% exercise="same-sum"

@@ -412,6 +412,16 @@ class SpikeAlarm(Given):
         return new
 
 
+# %% wrong spike-alarm: a loss at the limit is above it
+#    says: = 1, and the loss lies 1 above the median
+SpikeAlarm = changed("loss - median >", "loss - median >=")
+
+# %% wrong spike-alarm: the window is full one loss early
+#    says: `past` holds 49 of 50 losses
+#    never: The loss was in `past` when you computed the baseline
+SpikeAlarm = changed("len(self.past) == self.past.maxlen", "len(self.past) >= self.past.maxlen - 1")
+
+
 # %% right layer-row: methods
 def layer_row(weight, before, grad, scale):
     g = grad.float()
@@ -640,6 +650,29 @@ layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.abs()
 # %% wrong layer-row: the root of the mean square
 #    says: if the mean of the squares is taken
 layer_row = changed("norm = torch.linalg.vector_norm", "norm = lambda x: x.square().mean().sqrt()")
+
+
+# %% wrong layer-row: the gradients of the run are unscaled
+#    says: layer_row changes `grad`
+def layer_row(weight, before, grad, scale):
+    nonzero = grad != 0
+    share = (nonzero & (grad.abs() <= 2.0**-25)).sum() / nonzero.sum().clamp(min=1)
+    g = grad.float()
+    g /= scale
+    norm = torch.linalg.vector_norm
+    return torch.stack([norm(g), norm(before), norm(weight - before) / norm(before), share])
+
+
+# %% wrong layer-row: a mask takes elements out, and torch says so in a long message
+#    idea: logging-is-free
+#    says: implementation does not exist in your line
+#    never: please set
+def layer_row(weight, before, grad, scale):
+    g = grad.float() / scale
+    kept = grad[grad != 0]
+    share = (kept.abs() <= 2.0**-25).sum() / max(kept.numel(), 1)
+    size = before.norm()
+    return torch.stack([g.norm(), size, (weight - before).norm() / size, share])
 
 
 # %% right first-born: loops, a flag
@@ -1267,6 +1300,29 @@ def must_stay(names, good):
     return keep
 
 
+# %% wrong must-stay: the next search begins behind the culprit
+#    says: had layer28, layer29 ... layer47 (20 modules) in FP32
+#    never: What does your second search keep
+def must_stay(names, good):
+    keep, low = set(), 0
+    while not good(keep):
+        high = len(names)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if good(keep | set(names[:middle])):
+                high = middle
+            else:
+                low = middle
+        keep.add(names[high - 1])
+        low = high
+    return keep
+
+
+# %% wrong must-stay: six halvings, as many as 48 modules need
+#    says: 200 modules, three culprits
+must_stay = changed("while high - low > 1:", "for _ in range(6):")
+
+
 # %% right same-sum: numpy
 def tolerance(a, b):
     products = np.abs(a.numpy().astype(np.float64) * b.numpy().astype(np.float64))
@@ -1454,3 +1510,10 @@ def tolerance(a, b):
 # %% wrong same-sum: 4 gamma, which is no eps
 #    says: with 4 gamma in the place of 2 gamma
 tolerance = changed("return 2 * gamma", "return 4 * gamma")
+
+
+# %% wrong same-sum: the products take the place of a
+#    says: tolerance changes its arguments
+def tolerance(a, b):
+    n, u = len(a), 2.0**-24
+    return 2 * n * u / (1 - n * u) * a.mul_(b).double().abs().sum().item()

@@ -5,8 +5,9 @@ import torch
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, tensor
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import brief
 from labkit.labs.engine.messages import fill
-from labkit.labs.engine.reading import failure
+from labkit.labs.engine.reading import in_line
 
 LAB = "11_monitoring_and_debugging"
 
@@ -21,6 +22,11 @@ MOVED = (
 TWO_DEVICES = (
     "The four numbers are right. But with tensors of the meta device, layer_row raised {error}. On "
     "which device do you make tensors of your own?"
+)
+CHANGED = (
+    "layer_row changes {names}: after the call it holds other values, and the training step goes "
+    "on with them. `.float()` of a float32 tensor makes no copy. Which operations return a new "
+    "tensor?"
 )
 OTHER = "layer_row with {name}: {what} is {got}; {want} is wanted. {why}"
 NOT_IN_FP16 = "The gradients are FP16, and the sum of their squares is above 65504."
@@ -61,10 +67,22 @@ def _layers(seed):
 
 
 def run_layer_row(layer_row, seed):
-    """Each row, and what comes of tensors without values: an exception, or devices."""
-    rows = {name: attempt(layer_row, *layer) for name, layer in _layers(seed).items()}
+    """Each row, the inputs that changed, and what comes of tensors without values.
+
+    Of the last an exception, or devices.
+    """
+    layers = _layers(seed)
+    rows = {name: attempt(layer_row, *layer) for name, layer in layers.items()}
+    changed = [
+        argument
+        for place, argument in enumerate(("weight", "before", "grad"))
+        if any(
+            not torch.equal(layers[name][place], layer[place])
+            for name, layer in _layers(seed).items()
+        )
+    ]
     empty = [torch.empty(4, 4, device="meta") for _ in range(3)]
-    return rows, _devices(attempt(layer_row, *empty, _SCALE))
+    return rows, changed, _devices(attempt(layer_row, *empty, _SCALE))
 
 
 def _devices(row):
@@ -79,7 +97,9 @@ def _devices(row):
 @check(run_layer_row)
 def check_layer_row(shown, seed):
     """Four numbers of a layer, as a tensor that stays where the layer is."""
-    rows, without_values = shown
+    rows, changed, without_values = shown
+    if changed:
+        raise Mistake(CHANGED, names=" and ".join(f"`{argument}`" for argument in changed))
     for name, layer in _layers(seed).items():
         call = f"layer_row with {name}"
         got = tensor(rows[name], call=call, shape=(4,)).double().tolist()
@@ -98,7 +118,7 @@ def check_layer_row(shown, seed):
                     why=why,
                 )
     if type(without_values) is Raised:
-        error = failure(without_values)
+        error = brief(without_values) + in_line(without_values)
         if "expected device" in without_values.message:
             raise AnswerError(TWO_DEVICES, error=error)
         raise Mistake(WAITS, error=error, misconception="logging-is-free")

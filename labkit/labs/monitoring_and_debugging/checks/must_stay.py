@@ -40,6 +40,7 @@ _SIZES = {
     "48 modules, no culprit": (48, 0),
     "12 modules, four culprits": (12, 4),
     "30 modules, three culprits": (30, 3),
+    "200 modules, three culprits": (200, 3),
 }
 
 
@@ -156,7 +157,9 @@ def _idea(shown, seed):
 
 
 def _sets(shown):
-    return [got.type_name if type(got) is Raised else got for got, *_ in shown.values()]
+    return [
+        (got.type_name, *kept) if type(got) is Raised else got for got, _, *kept in shown.values()
+    ]
 
 
 _ONE_FOUND = (

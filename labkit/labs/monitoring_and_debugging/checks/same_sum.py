@@ -11,6 +11,10 @@ from labkit.labs.engine.messages import fill
 
 LAB = "11_monitoring_and_debugging"
 
+CHANGED = (
+    "tolerance changes its arguments: after the call with {name} they hold other values. Which "
+    "operations return a new tensor?"
+)
 OTHER = "tolerance with {name} is {got}; {want} is wanted. {why}"
 TOO_SMALL = "Two orders of the additions give {low} and {high}: {apart} apart, and both are right."
 A_FAULT = "One term that is left out changes the sum by {fault}, and your tolerance lets it pass."
@@ -34,13 +38,19 @@ def _vectors(name, seed):
 
 
 def run_same_sum(tolerance, seed):
-    """The tolerance of each pair of vectors."""
-    return {name: attempt(tolerance, *_vectors(name, seed)) for name in _CASES}
+    """The tolerance of each pair of vectors, and whether the call changed them."""
+    shown, changed = {}, {}
+    for name in _CASES:
+        vectors = _vectors(name, seed)
+        shown[name] = attempt(tolerance, *vectors)
+        changed[name] = not all(map(torch.equal, vectors, _vectors(name, seed)))
+    return shown, changed
 
 
 @check(run_same_sum)
 def check_same_sum(shown, seed):
     """How far two orders of the same additions can lie apart."""
+    shown, changed = shown
     for name in _CASES:
         a, b = _vectors(name, seed)
         got = _got(name, shown)
@@ -52,6 +62,8 @@ def check_same_sum(shown, seed):
         if not abs(got - want) <= 1.5e-3 * want:
             why, idea = _why(name, shown, want, seed)
             raise Mistake(OTHER, name=name, got=got, want=want, why=why, misconception=idea)
+        if changed[name]:
+            raise Mistake(CHANGED, name=name)
 
 
 def _got(name, shown):

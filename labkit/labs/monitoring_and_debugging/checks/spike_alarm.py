@@ -77,6 +77,9 @@ def _traces(seed):
             {"window": 20, "k": 4.0, "margin": 0.2},
             put(_levels(20, 0.1, seed + 5), {10: 3.0, 40: 2.26, 60: 2.45, 61: 2.45}),
         ),
+        "2 and 2.5 after losses of 1": ({}, put(np.ones(90), {60: 2.0, 80: 2.5})),
+        # In so short a window a loss of 9 moves a baseline that it is part of.
+        "window=3": ({"window": 3}, [1.0, 2.0, 9.0, 9.0, 9.0, 2.0, 50.0]),
     }
 
 
