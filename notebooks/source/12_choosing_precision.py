@@ -111,7 +111,7 @@ def kl_ratio():
 # - **Example:** `nn.Sequential(nn.Linear(1, 2))` with weight [[1.1], [0]] and bias 0, name "0", x = [[3.3]], E5M2. Weight and input become 1 and 3.5, so the logits (3.63, 0)
 #   become (3.5, 0): kl is 2.2e-4, overflow 0.
 # - **Edge cases:** if logits become NaN, so does `kl`. An exception of the model, for instance at an inf, reaches the caller.
-# - **Afterwards the model is as it was**, after an exception too: weights bit for bit, each module's `training` flag, no hooks. `x` keeps its values, too.
+# - **Afterwards the model is as it was**, after an exception too: weights bit for bit and their `requires_grad`, each module's `training` flag, no hooks but its own. `x` keeps its values, and torch its gradient mode.
 #
 # `evaluating`, below, sets eval mode and puts each module's mode back.
 
@@ -247,7 +247,7 @@ sensitivity_picture(gpt, cost, bits=4)
 #
 # - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
 #   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. With the most bits everywhere the sum is within the budget.
-# - **Output:** a dict `{layer: bits}`. `total(bits, cost)` is at most `budget`.
+# - **Output:** a dict `{layer: bits}`. `total(bits, cost)` is at most `budget`. The caller's `cost` and `size` stay as they are.
 # - **How small:** never more memory than the best uniform choice. In the check's cases it is at most 1.6 times
 #   the smallest possible memory, and at most 1.03 times on average. The greedy search meets both limits if it takes steps that add no KL first, and goes on with other steps when the best one does not fit.
 # - **Example:** cost = {"large": {2: 0.5, 4: 0.02, 8: 0}, "small": {2: 0.3, 4: 0.01, 8: 0}}, sizes 1000 and 10, budget 0.02. Uniform needs 8
@@ -409,7 +409,7 @@ mismatch_table()
 # - **PPO's part:** ratio = exp(new − old); the smaller of ratio · advantage and ratio clipped to [1 − clip, 1 + clip] · advantage.
 # - **The importance weight** exp(old − rollout) of trainer over engine, at most `cap`, multiplies it.
 # - **Output:** a scalar tensor: minus the sum over all tokens that count, divided by their number. Its gradient goes to `new` alone: `old` and
-#   `rollout` are constants. In the first update after a rollout, a trainer may pass one tensor as `new` and as `old`.
+#   `rollout` are constants. All inputs keep their values. In the first update after a rollout, a trainer may pass one tensor as `new` and as `old`.
 # - **Example:** one token, new = old = −1, rollout = −1.5, advantage 2: the ratio is 1, the weight e^0.5 = 1.6487, the loss −3.2974. With new = −0.5 the ratio of 1.6487 is
 #   clipped to 1.2, and the loss is −3.9569 with gradient 0.
 

@@ -577,7 +577,7 @@ def allocate(cost, size, budget):
 # %% right allocate: menus that are used up
 def allocate(cost, size, budget):
     same = uniform(cost, budget)
-    kept = {n: dict(menu) for n, menu in cost.items()}
+    kept, cost = cost, {n: dict(menu) for n, menu in cost.items()}
     bits = {n: max(menu) for n, menu in cost.items()}
     while any(len(menu) > 1 for menu in cost.values()):
         offers = {}
@@ -1581,3 +1581,84 @@ def allocate(cost, size, budget):
         if not steps or total(bits | {max(steps)[1]: max(steps)[2]}, cost) > budget:
             return bits
         bits[max(steps)[1]] = max(steps)[2]
+
+
+# %% wrong allocate: widths that are no longer possible are taken out of the caller's cost
+#    says: the caller's `cost` is not what it was
+def allocate(cost, size, budget):
+    bits = ours.allocate(cost, size, budget)
+    for n, menu in cost.items():
+        for wider in [b for b in menu if b > bits[n]]:
+            del menu[wider]
+    return bits
+
+
+# %% wrong allocate: the caller's sizes are used up
+#    says: the caller's `size` is not what it was
+def allocate(cost, size, budget):
+    bits = ours.allocate(cost, size, budget)
+    while size:
+        size.popitem()
+    return bits
+
+
+# %% wrong one-layer: all hooks of the layer are cleared
+#    says: a hook is gone that the caller had put on the model
+one_layer = changed("hook.remove()", "layer._forward_hooks.clear()\n                layer._forward_pre_hooks.clear()")
+
+
+# %% wrong one-layer: the parameters are frozen, and stay so
+#    says: requires_grad = False; before, it had True
+def one_layer(model, name, fmt, x):
+    model.requires_grad_(False)
+    return ours.one_layer(model, name, fmt, x)
+
+
+# %% right one-layer: frozen for the measurement, under the hooks of the caller
+def one_layer(model, name, fmt, x):
+    trained = [p for p in model.parameters() if p.requires_grad]
+    model.requires_grad_(False)
+    try:
+        return ours.one_layer(model, name, fmt, x)
+    finally:
+        for p in trained:
+            p.requires_grad_()
+
+
+# %% wrong off-policy: the weight is computed in the memory of old
+#    says: the caller's `old` has other values
+policy_loss = changed("(old - rollout).exp()", "old.sub_(rollout).exp_()")
+
+
+# %% wrong off-policy: the mask is used up
+#    says: the caller's `mask` has other values
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    loss = ours.policy_loss(new, old, rollout, advantage, mask.clone(), clip, cap)
+    mask.zero_()
+    return loss
+
+
+# %% right off-policy: in place, on copies
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    old = old.detach().clone()
+    ratio = (new - old).exp()
+    weight = old.sub_(rollout.detach()).exp_().clamp_(max=cap)
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return -(weight * gain * mask).sum() / mask.sum()
+
+
+# %% wrong escalate: wait grows to 160 at most
+#    says: wait is 160; 320 is wanted
+escalate = changed("2 * wait if trial else wait", "min(2 * wait, 160) if trial else wait")
+
+
+# %% wrong escalate: wait grows to 640 at most
+#    says: wait is 640; 1280 is wanted
+escalate = changed("2 * wait if trial else wait", "min(2 * wait, 640) if trial else wait")
+
+
+# %% wrong one-layer: gradients are switched off, and stay so
+#    says: torch.is_grad_enabled() is False
+def one_layer(model, name, fmt, x):
+    torch.set_grad_enabled(False)
+    return ours.one_layer(model, name, fmt, x)

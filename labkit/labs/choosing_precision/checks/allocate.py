@@ -5,11 +5,15 @@ import random
 import statistics
 
 from labkit.labs.choosing_precision.allocation import memory, optimum, total
-from labkit.labs.engine import Mistake, calls, check, entries, number
+from labkit.labs.engine import Mistake, attempt, check, entries, number
 from labkit.labs.engine.messages import fill
 
 LAB = "12_choosing_precision"
 
+CHANGED = (
+    "{name}: after your allocate, the caller's `{what}` is not what it was. Which line writes into "
+    "it?"
+)
 OFF_THE_MENU = "{name}: `{layer}` has {got} bits; one of {menu} is asked for."
 OVER = "{name}: the costs of your bits add up to {got}, and the budget is {budget}. {why}"
 ONE_BACK = "With `{layer}` at {wider:d} bits instead of {bits:d} they would be within it."
@@ -114,12 +118,25 @@ def _instances(seed):
     return made
 
 
-@check(calls(lambda seed: _instances(seed).values()))
+def run_allocate(allocate, seed):
+    """Of each case: what came back, and whether cost and size are what they were."""
+    seen = []
+    for cost, size, budget in _instances(seed).values():
+        kept = copy.deepcopy((cost, size))
+        returned = attempt(allocate, cost, size, budget)
+        seen.append([returned, [cost == kept[0], size == kept[1]]])
+    return seen
+
+
+@check(run_allocate)
 def check_allocate(found, seed):
     """Bits for each layer within the budget, nearly as small as can be."""
     ratios = {}
-    for (name, instance), got in zip(_instances(seed).items(), found, strict=True):
+    for (name, instance), (got, kept) in zip(_instances(seed).items(), found, strict=True):
         bits = _read(name, got, instance[0])
+        for what, same in zip(("cost", "size"), kept, strict=True):
+            if same is not True:
+                raise Mistake(CHANGED, search=False, name=name, what=what)
         ratios[name] = _judge(name, bits, instance)
     mean = statistics.mean(ratio for ratio, _ in ratios.values())
     if not mean <= _MEAN:

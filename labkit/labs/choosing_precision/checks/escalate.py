@@ -36,7 +36,7 @@ _KEYS = "level", "bad", "good", "wait", "trial"
 _START = {"level": 0, "bad": 0, "good": 0, "wait": 20, "trial": False}
 _LOOPS = {  # up, wait at the start, windows
     "the example": (2, 20, 26),
-    "FP16 is never stable": (2, 20, 300),
+    "FP16 is never stable": (2, 20, 1300),  # until wait has doubled six times
     "every second window is unstable": (2, 20, 60),
     "all windows are unstable": (2, 20, 8),
     "a bad stretch of 100 windows": (2, 20, 300),

@@ -14,6 +14,10 @@ LAB = "12_choosing_precision"
 RAISED = "{name}: your policy_loss raised {error}."
 NO_SCALAR = "{name}: your loss has shape {got}; a scalar is asked for."
 NO_GRADIENT = "{name}: the loss that you return has no gradient for `new`. Which line cuts it off?"
+CHANGED = (
+    "{name}: after your policy_loss, the caller's `{what}` has other values. Which line writes "
+    "into it?"
+)
 OTHER_LOSS = "{name}: the loss is {got}; {want} is wanted. {why}"
 OTHER_GRADIENT = (
     "{name}: the loss is right, and its gradient for new[{row}, {column}] is {got}; {want} is "
@@ -77,21 +81,24 @@ def _case(name, seed):
 
 
 def run_off_policy(policy_loss, seed):
-    """Of each case: the loss, and the gradients of new, old and rollout."""
+    """Of each case: the loss, the gradients of new, old and rollout, and what kept its values."""
     return {name: attempt(_used, policy_loss, name, seed) for name in _NAMES}
 
 
 def _used(policy_loss, name, seed):
     new, old, rollout, advantage, mask = (t.clone() for t in _case(name, seed))
+    one = "one tensor" in name
+    given = (new, new if one else old, rollout, advantage, mask)
     clip, cap = _NAMES[name]
     new.requires_grad_()
-    old = new if "one tensor" in name else old.requires_grad_()
+    old = new if one else old.requires_grad_()
     rollout.requires_grad_()
     loss = policy_loss(new, old, rollout, advantage, mask, clip=clip, cap=cap)
+    kept = [torch.equal(t, was) for t, was in zip(given, _case(name, seed), strict=True)]
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.numel() == 1:
         loss.sum().backward()
     grads = [new.grad, None if old is new else old.grad, rollout.grad]
-    return {"loss": loss, "grads": grads}
+    return {"loss": loss, "grads": grads, "kept": kept}
 
 
 @check(run_off_policy)
@@ -99,6 +106,8 @@ def check_off_policy(seen, seed):
     """A policy loss that corrects for the engine's own probabilities."""
     right = {name: _right(name, seed) for name in _NAMES}
     losses = {name: _read(name, seen[name]) for name in _NAMES}
+    for name in _NAMES:
+        _judge_inputs(name, seen[name]["kept"])
     for name, (want, terms, _) in right.items():
         if not abs(losses[name] - want) <= _room(terms):
             why, idea = _explained(losses, seed)
@@ -121,6 +130,12 @@ def _read(name, used):
     if loss.numel() != 1:
         raise Mistake(NO_SCALAR, name=name, got=tuple(loss.shape))
     return loss.item()
+
+
+def _judge_inputs(name, kept):
+    for what, same in zip(("new", "old", "rollout", "advantage", "mask"), kept, strict=True):
+        if same is not True:
+            raise Mistake(CHANGED, search=False, name=name, what=what)
 
 
 def _judge_constants(name, grads):

@@ -37,6 +37,18 @@ OTHER_PARTS = (
     "it had {want}. {why}"
 )
 OTHER_MODE = "{name}: after your one_layer, `{what}` has training = {got}; before, it had {want}."
+HOOK_GONE = (
+    "{name}: after your one_layer, a hook is gone that the caller had put on the model. Which line "
+    "removes more hooks than you registered?"
+)
+FROZEN = (
+    "{name}: after your one_layer, `{what}` has requires_grad = {got}; before, it had {want}. "
+    "Which line sets it?"
+)
+NO_GRADIENTS = (
+    "{name}: after your one_layer, gradients are off for all code that follows: "
+    "torch.is_grad_enabled() is False. Which line turns them off, and which turns them on again?"
+)
 HOOKS_LEFT = (
     "{name}: after your one_layer, {count:d} hooks are still on the model, so its next call rounds "
     "too. {why}"
@@ -120,6 +132,10 @@ class _Note(nn.Module):
         return x
 
 
+def _passes_on(layer, inputs, output):
+    """A hook of the caller's: it changes nothing."""
+
+
 class _RaisesOnInf(nn.Module):
     def forward(self, x):
         if not x.isfinite().all():
@@ -151,7 +167,10 @@ def _case(name, seed, heard):
             return model, "0", E5M2, torch.tensor([[3.3]])
         case "dropout, FP16" | "dropout, BF16":
             fmt = FP16 if name.endswith("FP16") else BF16
-            return _network(seed, heard, [nn.Dropout(0.5)]), "0", fmt, x
+            model = _network(seed, heard, [nn.Dropout(0.5)])
+            if fmt is BF16:
+                model[0].register_forward_hook(_passes_on)
+            return model, "0", fmt, x
         case "batch norm in eval mode in a model in train mode, BF16":
             norm = nn.BatchNorm1d(32)
             model = _network(seed, heard, [norm, nn.Dropout(0.5)])
@@ -175,24 +194,29 @@ def _case(name, seed, heard):
     return _network(seed, heard, guard, first=2.0**15, last=2.0**-15), "0", fmt, x
 
 
+def _hooks(model):
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
 def run_one_layer(one_layer, seed):
     """Of each case: (kl, overflow), the modes that were met, and the model as it is afterwards."""
     seen = {}
     for name in _NAMES:
         heard = []
         model, layer, fmt, x = _case(name, seed, heard)
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.manual_seed(seed)  # dropout that an answer leaves on drops the same everywhere
             returned = attempt(one_layer, model, layer, fmt, x)
+            gradients = torch.is_grad_enabled()
         seen[name] = {
             "returned": returned,
             "heard": heard,
             "after": dict(model.state_dict()),
             "batch": x,
             "modes": [module.training for module in model.modules()],
-            "hooks": sum(
-                len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()
-            ),
+            "trained": {key: p.requires_grad for key, p in model.named_parameters()},
+            "hooks": _hooks(model),
+            "gradients": gradients,
         }
     return seen
 
@@ -261,9 +285,19 @@ def _judge_state(name, case, model, layer, fmt, x):
         if got is not want:
             said = {"what": what or "model", "got": got, "want": want}
             raise Mistake(OTHER_MODE, search=False, name=name, **said)
-    if case["hooks"] != 0:
+    for what, p in model.named_parameters():
+        got = case["trained"].get(what)  # None: it is no parameter any more
+        if got is not p.requires_grad:
+            said = {"what": what, "got": got, "want": p.requires_grad}
+            raise Mistake(FROZEN, search=False, name=name, **said)
+    if case["gradients"] is not True:
+        raise Mistake(NO_GRADIENTS, search=False, name=name)
+    left = case["hooks"] - _hooks(model)
+    if left < 0:
+        raise Mistake(HOOK_GONE, search=False, name=name)
+    if left > 0:
         idea = None if last else "hooks-leave-by-themselves"
-        said = {"name": name, "count": case["hooks"], "why": last}
+        said = {"name": name, "count": left, "why": last}
         raise Mistake(HOOKS_LEFT, misconception=idea, search=False, **said)
     batch = tensor(case["batch"], call=f"{name}: x", shape=x.shape)
     if count := int((batch != x).sum()):
