@@ -607,8 +607,7 @@ for gigabytes in (16, 8):
 #
 # ### The decision record
 #
-# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The cell fills in a record for the GPT: first recorded runs in BF16, then
-# your bits of each matrix. It lowers the budget to 0.9 of its value, because the sum of the single KLs is too low, and compares the two models on eight parts of a text, within a margin of 0.1 bits a character.
+# A record passes five states, each on its own evidence: *baseline* (FP32, five seeds), *precision* (the rules of the choice), *mixed* (paired runs beside FP32), *tuned* (paired with the model before tuning), and *validated* (on data that no choice was made on). The first cell gives each matrix of the GPT your bits. It lowers the budget to 0.9 of its value, because the sum of the single KLs is too low. `compared` sets the result beside the FP32 model on eight parts of a text, within a margin of 0.1 bits a character. The second cell fills in the record.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.choosing_precision.decision import Comparison, Evidence, EvidenceMissing, Record
@@ -631,6 +630,7 @@ def compared(text):
     )
 
 
+# %% tags=["nbval-ignore-output"]
 in_bf16 = Comparison(differences=gains("bf16"), margin=0.02, control=gains("control"))
 train_text, test_text = shakespeare_split()
 own = Requirements(
@@ -651,7 +651,7 @@ except EvidenceMissing as missing:
 print(record.describe())
 
 # %% [markdown]
-# Set `margin` to 0.05 and run the cell again: the record stops before *tuned*. Then lower the factor 0.9 until *tuned* passes on the training text. Only then read *validated*, once: its text must serve no choice. Keep `record.to_json()` beside the code, with what would reopen the decision: another device, other text, a smaller margin.
+# Set `margin` to 0.05 and run both cells again: the record stops before *tuned*. Then lower the factor 0.9 until *tuned* passes on the training text. Only then read *validated*, once: its text must serve no choice. Keep `record.to_json()` beside the code, with what would reopen the decision: another device, other text, a smaller margin.
 #
 # ### Say it
 #

@@ -24,6 +24,7 @@ PLAYS = ("Julius Caesar", "Macbeth", "Othello")
 PAD, UNKNOWN, START = 0, 1, 2
 LONGEST = 32
 """The words of a speech that are kept."""
+WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -131,18 +132,17 @@ def collate(
     tokenizer: WordTokenizer,
     *,
     context: int = LONGEST + 1,
-    classes: int = len(PLAYS),
 ) -> PaddedBatch:
     """Pad the texts to the longest of them, of which at most ``context`` tokens are kept.
 
     Raises:
-        ValueError: no text; another number of labels; a label that is not one of 0 to classes - 1.
+        ValueError: no text; another number of labels; a label that is none of a play.
     """
     if not texts or len(texts) != len(labels):
         raise ValueError(f"{len(texts)} texts and {len(labels)} labels: pass one label a text")
-    wrong = labels[(labels < 0) | (labels >= classes)].tolist()
+    wrong = labels[(labels < 0) | (labels >= len(PLAYS))].tolist()
     if wrong:
-        raise ValueError(f"label {wrong[0]} is not one of 0 to {classes - 1}")
+        raise ValueError(f"label {wrong[0]} is not one of 0 to {len(PLAYS) - 1}")
     whole = [torch.tensor(tokenizer.encode(text)) for text in texts]
     kept = [tokens[:context] for tokens in whole]
     tokens = nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=PAD)
@@ -230,25 +230,22 @@ class TextClassifier(nn.Module):
         self,
         vocabulary: int,
         context: int = LONGEST + 1,
-        width: int = 64,
-        blocks: int = 2,
         heads: int = 4,
-        classes: int = len(PLAYS),
         *,
         attend: Callable[..., Tensor] = fused_attention,
         pool: Callable[[Tensor, Tensor], Tensor] = first_token,
     ) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(f"{heads} heads cannot share a width of {width}; make it a multiple")
+        if WIDTH % heads:
+            raise ValueError(f"{heads} heads cannot share a width of {WIDTH}; take a divisor of it")
         self.context, self.pool = context, pool
-        self.token = nn.Embedding(vocabulary, width)
-        self.position = nn.Embedding(context, width)
+        self.token = nn.Embedding(vocabulary, WIDTH)
+        self.position = nn.Embedding(context, WIDTH)
         for embedding in (self.token, self.position):
             nn.init.normal_(embedding.weight, std=0.02)
-        self.blocks = nn.ModuleList([EncoderBlock(width, heads, attend) for _ in range(blocks)])
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, classes)
+        self.blocks = nn.ModuleList([EncoderBlock(WIDTH, heads, attend) for _ in range(2)])
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, len(PLAYS))
 
     def hidden(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """What the pooling reads, N x T x width, in the dtype of the last layer norm."""

@@ -902,7 +902,7 @@ language_step = changed("nn.utils.clip_grad_norm_", "nn.utils.clip_grad_value_")
 
 # %% wrong language-step: no clip
 #    says: a limit of 0.1: in step 0 the weights moved
-#    says: That is the step without a clip
+#    says: A step without any clip ends there too
 language_step = changed("nn.utils.clip_grad_norm_(model.parameters(), limit)", "pass")
 
 
@@ -1280,7 +1280,7 @@ joint_step = changed(
 
 
 # %% wrong joint-step: no clip
-#    says: That is the step without a clip
+#    says: A step without any clip ends there too
 joint_step = changed("model.parameters(), limit", "model.parameters(), float('inf')")
 
 
@@ -1316,7 +1316,7 @@ joint_step = changed(
 
 
 # %% wrong language-step: the clip after the step
-#    says: That is the step without a clip
+#    says: A step without any clip ends there too
 language_step = changed(
     "    nn.utils.clip_grad_norm_(model.parameters(), limit)\n    scaler.step(optimizer)\n",
     "    scaler.step(optimizer)\n    nn.utils.clip_grad_norm_(model.parameters(), limit)\n",

@@ -25,8 +25,8 @@ LAB = "13_real_models"
 
 CASE = "{name}: {said}"
 IN_FP32 = (
-    "the model's outputs are {met}; under FP16 autocast they are float16. Which call stands "
-    "outside of the autocast block?"
+    "the model's outputs are {met}; under FP16 autocast they are float16. Which call must "
+    "stand inside an autocast block?"
 )
 IN_BF16 = "the model's outputs are {met}; FP16 is asked for. Which dtype does autocast get?"
 OTHER_LOSS = "step {place} returns a loss of {got}; {want} is wanted. {why}"
@@ -42,7 +42,7 @@ MOVED_ANYWAY = (
 )
 TOO_FAR = "in step {place} the weights moved {times:.3g} times as far as they must. {why}"
 ASTRAY = "in step {place} the weights' movement differs by {away:.0%} from the right one. {why}"
-UNCLIPPED = "That is the step without a clip."
+UNCLIPPED = "A step without any clip ends there too."
 LENGTH = "The limit {limit:g} and the learning rate {rate:.3g} allow a length of {length:.2g}."
 OTHER_RATE = (
     "after step {place} the learning rate is {got}; {want} is wanted, because {taken:d} of "
