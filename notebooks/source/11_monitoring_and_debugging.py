@@ -255,8 +255,8 @@ print("148 numbers every 50th step:  ", milliseconds_a_step(items=148, every=50)
 print("one stack of 148 every 50th:  ", milliseconds_a_step(items=1, every=50), "ms a step")
 
 # %% [markdown]
-# So keep the numbers on the GPU, stack them, and read the stack once in 50 steps. `torch.cuda.set_sync_debug_mode("warn")` warns at most
-# calls that wait.
+# So keep the numbers on the GPU, stack them, and read the stack once in 50 steps. `torch.cuda.set_sync_debug_mode("warn")` gives a warning at nearly all
+# calls that wait (not at those of torch.distributed).
 #
 # ### What to record beside the loss
 #

@@ -610,7 +610,7 @@ def farther():
 
 
 # %% [markdown]
-# Only SGD. Muon's weights do not differ in a single bit, and AdamW's by three millionths, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
+# Only SGD. Muon's weights do not differ in a single bit, and AdamW's by a few millionths, because its eps is not scaled. A normalized update ignores a factor that all gradients share.
 
 # %% [markdown]
 # In a real run the scale changes. The cell halves it after each of the first five steps, from 2¹⁶ to 2¹¹.

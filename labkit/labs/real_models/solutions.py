@@ -97,6 +97,6 @@ EXPLANATIONS = {
 fourth: 128 in each of the four intervals up to 4096. 257 + 4 × 128 = 769.""",
     "scores-grow": r"""The error of fused attention falls to a third, and that of eager attention rises to more than four times as much. When scores grow, one token gets nearly all weight of a row. Weights of 1 and 0 are exact in BF16, so fused attention has hardly anything to round. Eager attention rounds the scores themselves: at 200 the gap of BF16 is 1,
 and a score that is off by 0.5 changes a weight by a factor of 1.6.""",
-    "muon-unscaled": r"""Only SGD. Muon's weights do not differ in a single bit, and AdamW's by three millionths, because its eps is not scaled. A normalized update ignores a factor that all gradients share.""",
+    "muon-unscaled": r"""Only SGD. Muon's weights do not differ in a single bit, and AdamW's by a few millionths, because its eps is not scaled. A normalized update ignores a factor that all gradients share.""",
 }
 """What stands behind each prediction."""

@@ -1,9 +1,12 @@
-"""What the prose of lab 11 says of the GPT's updates and gradients, on several seeds."""
+"""What the prose of lab 11 says: of the GPT's updates and gradients, and of a search's runs."""
+
+from itertools import combinations
 
 import pytest
 import torch
 
 from labkit.emulation import emulate_gpu
+from labkit.labs.monitoring_and_debugging.solutions import must_stay
 from labkit.training import cross_entropy, trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
@@ -45,3 +48,18 @@ def test_the_gradient_of_the_keys_bias_is_rounding_noise(seed):
     for block in model.blocks:
         query, key, value = block.qkv.bias.grad.chunk(3)
         assert key.abs().max() < 2.0**-25 < 1e-3 < min(query.abs().max(), value.abs().max())
+
+
+def test_two_culprits_among_48_take_13_to_15_runs():
+    names, counts = [f"layer{i}" for i in range(48)], set()
+    for pair in map(set, combinations(names, 2)):
+        runs = 0
+
+        def good(wide, pair=pair):
+            nonlocal runs
+            runs += 1
+            return pair <= wide
+
+        assert must_stay(names, good) == pair
+        counts.add(runs)
+    assert counts == {13, 14, 15}

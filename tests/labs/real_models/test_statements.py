@@ -136,6 +136,15 @@ def test_underflow_turns_muons_step_more_than_the_gradient(seed):
     assert F.cosine_similarity(*steps, dim=0) < 0.75
 
 
+@pytest.mark.parametrize("weak", [1e-5, 1e-6])
+def test_muon_lengthens_a_weak_direction_almost_500_times(weak):
+    w = nn.Parameter(torch.zeros(2, 2))
+    w.grad = torch.diag(torch.tensor([1.0, weak]))
+    torch.optim.Muon([w], lr=1.0, weight_decay=0.0).step()
+    lengthened = w.detach()[1, 1].abs().item()  # of a gradient that is divided by its norm, 1
+    assert 400 < lengthened / weak < 500
+
+
 def test_at_two_to_the_20_a_bias_overflows_and_no_matrix():
     vocabulary, (text, _) = characters(shakespeare()), shakespeare_split()
     batches = list(character_batches(text, 64, 8, steps=80, vocabulary=vocabulary))
