@@ -42,7 +42,7 @@ from labkit.labs.engine.slips import Slip
 _LONGEST = 10_000
 """Characters of a message."""
 
-_KEPT = 100
+KEPT = 100
 """Behaviours of known wrong answers that a check keeps: a grader meets another seed each time."""
 
 _Answer = TypeVar("_Answer")
@@ -165,7 +165,7 @@ class Check:
 
     def collect(self, answer: object, *, seed: int = 0) -> bytes:
         """Beside the answer: run it and return what happened as bytes of the codec."""
-        return collect(_seeded(self.run, seed), answer)
+        return collect(bind_seed(self.run, seed), answer)
 
     def verdict(self, collected: bytes, *, seed: int = 0) -> CheckResult:
         """Inside the judge: what the collected bytes are worth. Never raises for hostile bytes."""
@@ -181,7 +181,7 @@ class Check:
         if outcome != "value":
             return self._result("error", fill(messages.UNREADABLE, why=f"outcome {outcome!r}."))
         try:
-            _seeded(self.judge, seed)(value)
+            bind_seed(self.judge, seed)(value)
         except AnswerError as error:
             return self._result("error", str(error))
         except Mistake as mistake:
@@ -277,7 +277,7 @@ class Check:
     def _behaviour(self, place: int, seed: int) -> object:
         """What a known wrong answer does with a seed; each is run once, as long as it is kept."""
         if (place, seed) not in self._behaviours:
-            if len(self._behaviours) >= _KEPT:
+            if len(self._behaviours) >= KEPT:
                 self._behaviours.clear()
             report = codec.decode(self.collect(self.known_wrong[place].answer, seed=seed))
             self._behaviours[place, seed] = report["value"]
@@ -295,7 +295,8 @@ def takes_seed(function: Callable[..., object]) -> bool:
     return "seed" in inspect.signature(function).parameters
 
 
-def _seeded(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+def bind_seed(function: Callable[..., Any], seed: int) -> Callable[..., Any]:
+    """The function with its parameter ``seed`` filled in, where it has one."""
     return functools.partial(function, seed=seed) if takes_seed(function) else function
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from labkit.labs.engine.behaviour import same_failure
-from labkit.labs.engine.checks import KnownWrong
+from labkit.labs.engine.checks import KEPT, KnownWrong, bind_seed
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.reading import AnswerError, Mistake, failure
 from labkit.labs.engine.running import plain
@@ -105,35 +105,38 @@ class Loop:
     """One exercise: how a loop is run, the lab's own solution, and how an end is shown.
 
     ``weights(shown)`` is the part of an end that no slip in reporting touches: where the weights
-    went; ``reported(got, want)`` may name such a slip by its size. ``ends`` keeps the judge's own
-    runs: one a loop and process.
+    went; ``reported(got, want)`` may name such a slip by its size. ``run``, ``evidence`` and
+    ``reported`` get the check's seed where they have a parameter ``seed``. ``ends`` keeps the
+    judge's own runs: one a loop, seed and process.
     """
 
-    run: Callable[[Any], dict[str, Any]]
+    run: Callable[..., dict[str, Any]]
     right: Callable[..., Any]
-    evidence: Callable[[Any, Any], str]
+    evidence: Callable[..., str]
     weights: Callable[[Any], Any]
-    reported: Callable[[Any, Any], str | None] | None = None
+    reported: Callable[..., str | None] | None = None
     ends: dict[Any, dict[str, Any]] = field(default_factory=dict)
 
-    def end(self, loop: Any) -> dict[str, Any]:
+    def end(self, loop: Any, *, seed: int = 0) -> dict[str, Any]:
         """Where a loop of the judge's own ends."""
-        if loop not in self.ends:
+        if (loop, seed) not in self.ends:
+            if len(self.ends) >= KEPT:
+                self.ends.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                end = plain(self.run(loop))
-            self.ends[loop] = {k: end[k] for k in end if not k.endswith("at once")}
-        return self.ends[loop]
+                end = plain(bind_seed(self.run, seed)(loop))
+            self.ends[loop, seed] = {k: end[k] for k in end if not k.endswith("at once")}
+        return self.ends[loop, seed]
 
-    def judge(self, got: Any, known_wrong: Sequence[KnownWrong | Slip]) -> None:
+    def judge(self, got: Any, known_wrong: Sequence[KnownWrong | Slip], *, seed: int = 0) -> None:
         """Raise what is wrong with an answer's end; return when it is that of the solution.
 
         ``known_wrong`` holds the check's known wrong answers: one that ends alike is named.
         """
-        want = self.end(self.right)
+        want = self.end(self.right, seed=seed)
         if same_end(got, want):
             return
-        ends = [(wrong.misconception, self.end(wrong.answer)) for wrong in known_wrong]
+        ends = [(wrong.misconception, self.end(wrong.answer, seed=seed)) for wrong in known_wrong]
         fitting = {idea for idea, end in ends if same_end(got, end)}
         went = self.weights(got)
         if not fitting and not same_end(went, self.weights(want)) and _moves(went):
@@ -144,12 +147,13 @@ class Loop:
             }
         named = fitting.pop() if len(fitting) == 1 else None
         if named is None and self.reported:
-            named = self.reported(got, want)
+            named = bind_seed(self.reported, seed)(got, want)
         if named is None and (failed := next(_failures(got), None)):
             said = f"{failure(failed)}."
             means = next((means for part, means in SCALER_SAYS.items() if part in said), "")
             raise AnswerError(f"{said} {means}".rstrip())
-        raise Mistake(self.evidence(got, want), misconception=named, search=False)
+        evidence = bind_seed(self.evidence, seed)(got, want)
+        raise Mistake(evidence, misconception=named, search=False)
 
 
 def same_end(got: Any, want: Any) -> bool:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from labkit.labs.engine import AnswerError, KnownWrong, Mistake, attempt
+from labkit.labs.engine.checks import KEPT
 from labkit.labs.engine.loop_ends import HeldPasses, Loop, same_end
 
 START = torch.tensor([1.0, -1.0])
@@ -85,6 +86,31 @@ def test_equal_weights_and_another_exception_are_another_mistake():
         return 1.0
 
     assert judged(no_exception) == ("It ends elsewhere.", None)
+
+
+def test_the_judge_s_own_runs_meet_the_answer_s_seed():
+    def run_from(loop, seed):
+        weights = START * (seed + 1)
+        return {"losses": [attempt(loop, weights, 0)], "moved": weights - START * (seed + 1)}
+
+    def said(got, want, seed):
+        return f"With seed {seed} it ends elsewhere."
+
+    loop = Loop(run_from, right, said, lambda end: end["moved"])
+    for seed in (0, 1):
+        loop.judge(run_from(right, seed), KNOWN, seed=seed)
+        with pytest.raises(Mistake, match=f"seed {seed} it ends") as caught:
+            loop.judge(run_from(doubled, seed), KNOWN, seed=seed)
+        assert caught.value.misconception == "ulp-is-relative"
+    with pytest.raises(Mistake):
+        loop.judge(run_from(right, 0), KNOWN, seed=1)
+
+
+def test_only_so_many_ends_are_kept():
+    loop = Loop(lambda answer, seed: {"seed": seed}, right, "".join, lambda end: end)
+    for seed in range(3 * KEPT):
+        assert loop.end(right, seed=seed) == {"seed": seed}
+    assert len(loop.ends) <= KEPT
 
 
 def test_weights_that_did_not_move_are_like_no_other():
