@@ -130,6 +130,13 @@ def test_what_no_check_grades_has_one_maximum_for_the_class():
     assert remark.who == "bob" and "essay" in remark.said
 
 
+def test_a_bonus_is_for_those_who_have_it():
+    sheets = [made("ada", ulp="passed"), made("bob", ulp="passed")]
+    (ada, bob), _ = with_overrides(sheets, [by_hand("ada", "extra", 1.0, possible=0.0)])
+    assert [(one.points, one.possible) for one in (ada, bob)] == [(3.0, 6.0), (2.0, 6.0)]
+    assert all_well(remarks_on([ada, bob]))
+
+
 def test_a_line_for_everyone_is_for_those_who_handed_in_and_have_none_of_their_own():
     sheets = [made("ada"), made("bob"), absent("cy")]
     lines = [

@@ -8,7 +8,8 @@ until it is graded or an instructor sets them.**
 
 **The rule of points set by hand: they replace what the checks gave, and may exceed the maximum.
 What no check grades has a row for each student of the class, so that all have one maximum. It is
-not graded until the instructor says its points; who handed nothing in has 0.**
+not graded until the instructor says its points. A maximum of 0 makes it a bonus, and who has no
+line has 0 points. So has who handed nothing in.**
 """
 
 import hmac
@@ -191,8 +192,10 @@ def _manual(submission: Submission, exercise: str, possible: float) -> Row:
     row = _ungraded(submission, exercise, possible)
     if row.status == "missing":
         return replace(row, manual=True)
-    message = "Your instructor grades this by hand."
-    return replace(row, manual=True, message=message, cause="to be graded by hand")
+    row = replace(row, manual=True, message="Your instructor grades this by hand.")
+    if not possible:  # a bonus, which nobody has to have
+        return replace(row, status="by hand", points=0.0, cause="")
+    return replace(row, cause="to be graded by hand")
 
 
 class _Said:
