@@ -114,7 +114,8 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--gradebook", type=Path, metavar="gradebook.db", help="write the scores there too")
     add("--roster", type=Path, metavar="FILE", help="columns id, name, lms_id and maybe due")
     add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
-    add("--overrides", type=Path, metavar="FILE", help="student, lab, exercise, points, reason")
+    add("--overrides", type=Path, metavar="FILE", help="points and comments by hand")
+    add("--partial", action="store_true", help="a failed answer earns a part of the points")
     add("--chinese", action="store_true", help="feedback pages state wrong ideas in Chinese too")
     add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
@@ -130,6 +131,7 @@ _FLAGS_OF_GRADING = {
     "roster": "--roster",
     "only": "--only",
     "overrides": "--overrides",
+    "partial": "--partial",
     "chinese": "--chinese",
     "scheduler": "--scheduler",
     "secret_file": "--secret-file",

@@ -117,7 +117,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     outputs = Outputs.beside(options.out)
     _try_to_write(outputs)
     roster = read_roster(options.roster) if options.roster else {}
-    overrides = read_overrides(options.overrides) if options.overrides else None
+    overrides = read_overrides(options.overrides, course) if options.overrides else None
     hidden = _hidden_points(options.extra, course)
     if options.gradebook:
         _require_gradebook()
@@ -134,7 +134,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
                 return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
-        sheets, unmet = scores.with_overrides(_sheets(chosen, course, ledger, hidden), overrides)
+        graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
+        sheets, unmet = scores.with_overrides(graded, overrides)
         remarks = attention.remarks_on(sheets, only, of_all)
         try:
             _write(outputs, sheets, remarks, course, settings.secret)
@@ -271,12 +272,11 @@ def _submissions(
 
 
 def _overrides(given: list[Override] | None, ledger: Ledger) -> list[Override]:
-    """The points set by hand: those given now, else those of an earlier run."""
+    """What the instructor wrote: what is given now, else what an earlier run was given."""
     if given is not None:
         ledger.keep_overrides(given)
-        return given
     kept = ledger.overrides()
-    if kept:
+    if kept and given is None:
         _say(
             f"Kept from an earlier run: {len(kept)} overrides. --overrides with another file"
             " replaces them."
@@ -323,7 +323,12 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
 
 def _sheets(
-    chosen: list[Submission], course: dict[str, CourseLab], ledger: Ledger, hidden: dict[str, dict]
+    chosen: list[Submission],
+    course: dict[str, CourseLab],
+    ledger: Ledger,
+    hidden: dict[str, dict],
+    *,
+    partial: bool,
 ) -> list[Sheet]:
     """A sheet for each submission, sorted, whatever the order in which they were graded."""
     return [
@@ -332,6 +337,7 @@ def _sheets(
             course.get(one.lab),
             ledger.found(one.work) if one.work else {},
             hidden.get(one.lab, {}),
+            partial=partial,
         )
         for one in sorted(chosen, key=lambda one: (one.student, one.lab))
     ]
@@ -371,7 +377,7 @@ def _say_changes(changed: list[str], unmet: list[Override]) -> None:
         if changed[_SHOWN_CHANGES:]:
             _say(f"  and {len(changed) - _SHOWN_CHANGES} more")
     for one in unmet[:_SHOWN_CHANGES]:
-        _say(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise}.")
+        _say(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise or 'the lab'}.")
 
 
 def _say(*lines: str, to: TextIO | None = None) -> None:

@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass, replace
 
+HIDDEN = "hidden-"
+"""How the row of a hidden check begins; the exercise follows. nbgrader courses say the same."""
+
 AGAIN = " The next run of the grader tries it again."
 """How the message of an outcome with ``rerun`` ends."""
 
@@ -61,7 +64,8 @@ class Outcome:
     may end otherwise: a limit on wall time was hit, or a signal from outside may have ended the
     code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
     by since the outcome before it, cells that ran in between included: those of one submission add
-    up to the time that it took.
+    up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
+    to 1; it is 1 where the answer passed.
     """
 
     exercise: str
@@ -73,6 +77,7 @@ class Outcome:
     hidden: bool = False
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
+    score: float = 0.0
 
 
 def settled(outcome: Outcome) -> Outcome:

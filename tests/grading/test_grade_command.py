@@ -503,6 +503,27 @@ def test_overrides_are_kept_by_a_regrade(tmp_path, grader, capsys):
     assert row(tmp_path, "ada")["points"] == "0"
 
 
+def test_what_an_instructor_wrote_is_kept_by_a_rerun_without_the_file(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("fails")), bob=small(answer("passes")))
+    table = tmp_path / "overrides.csv"
+    table.write_text(
+        "student,lab,exercise,points,reason,comment,possible\n"
+        "ada,02,essay,3.5,two of three,Well written.,5\n"
+        "*,02,essay,0,nothing came,,\n"
+        "*,02,,,,The median is 4.,\n"
+    )
+    outputs = []
+    for more in (["--overrides", table], []):
+        assert grade(grader, tmp_path, *more) == ALL_GRADED
+        pages = [tmp_path / "grades.feedback" / f"{name}.html" for name in ("ada", "bob")]
+        outputs.append([file.read_bytes() for file in (tmp_path / "grades.json", *pages)])
+    assert outputs[0] == outputs[1]
+    assert all(b"The median is 4." in page for page in outputs[0][1:])
+    essays = {r["student"]: r for r in rows(tmp_path) if r["exercise"] == "essay"}
+    assert [essays[name]["points"] for name in ("ada", "bob")] == ["3.5", "0"]
+    assert {r["possible"] for r in essays.values()} == {"5"}
+
+
 def test_a_file_of_no_lab_is_named_and_does_not_hide_the_lab(tmp_path, grader):
     hand_in(tmp_path, ada=small(answer("passes")), bob=b"{}")
     (tmp_path / "submitted" / "ada" / "notes.ipynb").write_bytes(b'{"cells": []}')

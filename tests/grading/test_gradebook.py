@@ -37,12 +37,13 @@ def grade(root, *more):
 def test_scores_are_those_of_the_table_and_nbgrader_exports_them(tmp_path, book):
     hand_in(tmp_path, ada=small(answer("passes")), bob=small(answer("fails")), cy=b"")
     (tmp_path / "overrides.csv").write_text(
-        f"student,lab,exercise,points,reason\nbob,{LAB},snap,2.5,oral\n"
+        "student,lab,exercise,points,reason,possible\n"
+        f"bob,{LAB},snap,2.5,oral,\nada,{LAB},essay,3,,5\n*,{LAB},essay,0,,\n"
     )
     assert grade(tmp_path, "--overrides", tmp_path / "overrides.csv") == command.SOME_UNGRADED
     scores = {s: book.find_submission(LAB, s).score for s in ("ada", "bob", "cy")}
-    assert scores == {"ada": 2.0, "bob": 2.5, "cy": 0.0}
-    assert book.find_assignment(LAB).max_score == 6.0
+    assert scores == {"ada": 5.0, "bob": 2.5, "cy": 0.0}
+    assert book.find_assignment(LAB).max_score == 11.0
     ulp = book.find_grade("check-ulp", LAB, LAB, "ada")
     assert (ulp.auto_score, ulp.manual_score, ulp.needs_manual_grade) == (2.0, None, False)
     assert book.find_grade("check-snap", LAB, LAB, "bob").manual_score == 2.5
@@ -58,7 +59,7 @@ def test_scores_are_those_of_the_table_and_nbgrader_exports_them(tmp_path, book)
     assert done.returncode == 0, done.stderr
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
         exported = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
-    assert exported == {"ada": 2.0, "bob": 2.5, "cy": 0.0}
+    assert exported == {"ada": 5.0, "bob": 2.5, "cy": 0.0}
 
 
 def test_a_gradebook_of_the_course_keeps_what_it_has_and_gets_what_is_missing(tmp_path, book):

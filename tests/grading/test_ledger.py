@@ -7,6 +7,7 @@ import pytest
 
 from labkit.grading import course
 from labkit.grading.course import read_course
+from labkit.grading.intake.roster import Override
 from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import AGAIN, Outcome, Settings, Work
 
@@ -162,6 +163,28 @@ def test_a_row_that_somebody_has_changed_is_named(tmp_path):
         ledger._log.execute("UPDATE graded SET outcomes = '[{}]'")
         with pytest.raises(LedgerError, match="move it away"):
             ledger.known(WORK)
+
+
+def test_a_ledger_of_version_1_keeps_what_was_graded_and_set_by_hand(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+    with sqlite3.connect(tmp_path / "l.db") as log:
+        log.execute("DROP TABLE overrides")
+        log.execute(
+            "CREATE TABLE overrides (student TEXT, lab TEXT, exercise TEXT, points REAL,"
+            " reason TEXT, PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID"
+        )
+        log.execute("INSERT INTO overrides VALUES ('ada', '02', 'ulp', 1.5, 'oral')")
+        log.execute("PRAGMA user_version = 1")
+    log.close()
+    old = Override(student="ada", lab="02", exercise="ulp", points=1.5, reason="oral")
+    new = replace(old, student="bob", points=None, comment="Come and see me.", possible=5.0)
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert ledger.overrides() == [old]
+        assert ledger.known(WORK) == {"ulp": [outcome("ulp")]}
+        ledger.keep_overrides([new, old])
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert ledger.overrides() == [old, new]
 
 
 def test_a_ledger_of_a_newer_labkit_is_left_alone(tmp_path):

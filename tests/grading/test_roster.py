@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from labkit.grading.course import read_course
 from labkit.grading.intake.roster import (
     Override,
     Student,
@@ -100,20 +101,61 @@ def test_a_roster_that_is_absent_or_in_another_encoding_says_so(tmp_path):
         read_roster(table(tmp_path, "id,name,lms_id\na,é,1", "latin-1"))
 
 
-def test_overrides_are_read_and_need_points_and_a_reason(tmp_path):
-    head = "student,lab,exercise,points,reason\n"
-    assert read_overrides(table(tmp_path, head + "ada,02,ulp,1.5,an oral answer\n")) == [
-        Override(student="ada", lab="02", exercise="ulp", points=1.5, reason="an oral answer")
+COURSE = read_course()
+LAB = "02_number_formats"
+OLD_HEAD = "student,lab,exercise,points,reason\n"
+HEAD = "student,lab,exercise,points,reason,comment,possible\n"
+
+
+def test_a_table_of_points_and_reasons_is_read(tmp_path):
+    assert read_overrides(
+        table(tmp_path, OLD_HEAD + "ada,02,ulp,1.5,an oral answer\n"), COURSE
+    ) == [Override(student="ada", lab=LAB, exercise="ulp", points=1.5, reason="an oral answer")]
+
+
+def test_comments_need_no_points_and_what_no_check_grades_no_reason(tmp_path):
+    rows = [
+        "ada,02,ulp,,,Well argued.,",
+        "ada,02,,,,Come and see me.,",
+        "ada,02,essay,3,,,5",
+        "bob,02,essay,6,the best,,",  # the maximum stands in another line
+        "bob,02,snap,3,oral,,3",  # a line of the table of grades, with a reason
     ]
-    for row, said in [
-        ("ada,02,ulp,all,x", "points is 'all'"),
-        ("ada,02,ulp,-1,x", "points is '-1'"),
-        ("ada,02,ulp,nan,x", "points is 'nan'"),
-        ("ada,02,ulp,1,", "the reason is empty"),
-    ]:
-        with pytest.raises(TableError, match="line 2") as caught:
-            read_overrides(table(tmp_path, head + row))
-        assert said in str(caught.value)
+    read = read_overrides(table(tmp_path, HEAD + "\n".join(rows)), COURSE)
+    facts = [(one.student, one.exercise, one.points, one.comment, one.possible) for one in read]
+    assert facts == [
+        ("ada", "ulp", None, "Well argued.", None),
+        ("ada", "", None, "Come and see me.", None),
+        ("ada", "essay", 3.0, "", 5.0),
+        ("bob", "essay", 6.0, "", 5.0),
+        ("bob", "snap", 3.0, "", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "said"),
+    [
+        (["ada,02,ulp,all,x,,"], 2, "points is 'all'"),
+        (["ada,02,ulp,-1,x,,"], 2, "points is '-1'"),
+        (["ada,02,ulp,nan,x,,"], 2, "points is 'nan'"),
+        (["ada,02,ulp,1,,,"], 2, "the reason is empty"),
+        (["ada,02,esay,1,,,"], 2, "the reason is empty"),
+        (["ada,02,ulp,,because,,"], 2, "neither points nor a comment"),
+        (["ada,02,essay,,,,5"], 2, "neither points nor a comment"),
+        (["ada,02,,1,x,,"], 2, "points need an exercise"),
+        (["ada,77,ulp,1,x,,"], 2, "There is no lab '77'"),
+        (["ada,02,essay,3,,,x"], 2, "possible is 'x'"),
+        (["ada,02,ulp,1,x,,5"], 2, "the lab gives 'ulp' 2"),
+        (["ada,02,my essay,3,,,5"], 2, "letters, digits and hyphens"),
+        (["ada,,essay,3,,,5"], 2, "possible belongs to a lab"),
+        (["ada,02,essay,3,,,5", "bob,02,essay,3,,,4"], 3, "and 5 in line 2"),
+        (["ada,02,ulp,1,x,,", "bob,02,ulp,1,x,,", f"ada,{LAB},ulp,2,y,,"], 4, "line 2 is for"),
+    ],
+)
+def test_a_line_that_cannot_be_meant_is_refused_with_its_number(tmp_path, rows, line, said):
+    with pytest.raises(TableError, match=f"line {line}:") as caught:
+        read_overrides(table(tmp_path, HEAD + "\n".join(rows)), COURSE)
+    assert said in str(caught.value)
 
 
 def roster(*rows: str) -> dict[str, Student]:

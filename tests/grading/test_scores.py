@@ -105,6 +105,107 @@ def test_an_override_grades_what_could_not_be_graded():
     assert (broken.points, one.points) == (None, 6)
 
 
+def by_hand(student: str, exercise: str, points: float | None = None, **facts) -> Override:
+    return Override(student=student, lab=LAB.lab, exercise=exercise, points=points, **facts)
+
+
+def absent(student: str) -> Sheet:
+    submission = Submission(student=student, file="", lab=LAB.lab, cause="missing", trouble="No.")
+    return sheet(submission, LAB, {}, {})
+
+
+def test_what_no_check_grades_has_one_maximum_for_the_class():
+    sheets = [made("ada", ulp="passed"), made("bob", ulp="passed"), absent("cy"), absent("dan")]
+    lines = [
+        by_hand(name, "essay", points, possible=5.0)
+        for name, points in (("ada", 6.0), ("dan", 3.0))
+    ]
+    (ada, bob, cy, dan), unmet = with_overrides(sheets, lines)
+    assert not unmet
+    assert {one.possible for one in (ada, bob, cy, dan)} == {11.0}
+    assert (ada.points, bob.points, cy.points, dan.points) == (8.0, None, 0.0, 3.0)
+    essays = [one.rows[-1] for one in (ada, bob, cy, dan)]
+    assert [row.status for row in essays] == ["by hand", "not graded", "missing", "by hand"]
+    (remark,) = [one for one in remarks_on([ada, bob, cy, dan]) if one.kind == "ungraded"]
+    assert remark.who == "bob" and "essay" in remark.said
+
+
+def test_a_bonus_is_for_those_who_have_it():
+    sheets = [made("ada", ulp="passed"), made("bob", ulp="passed")]
+    (ada, bob), _ = with_overrides(sheets, [by_hand("ada", "extra", 1.0, possible=0.0)])
+    assert [(one.points, one.possible) for one in (ada, bob)] == [(3.0, 6.0), (2.0, 6.0)]
+    assert all_well(remarks_on([ada, bob]))
+
+
+def test_a_line_for_everyone_is_for_those_who_handed_in_and_have_none_of_their_own():
+    sheets = [made("ada"), made("bob"), absent("cy")]
+    lines = [
+        by_hand("ada", "ulp", comment="Nice try."),
+        by_hand("*", "ulp", 2.0, reason="the check was wrong", comment="Sorry."),
+        by_hand("ada", "essay", 4.0, possible=5.0),
+        by_hand("*", "essay", 0.0, possible=5.0),
+        by_hand("*", "", comment="Read section 3 again."),
+    ]
+    (ada, bob, cy), unmet = with_overrides(sheets, lines)
+    assert (ada.points, bob.points, cy.points, unmet) == (6.0, 2.0, 0.0, [])
+    assert [one.comment for one in (ada, bob, cy)] == ["Read section 3 again."] * 2 + [""]
+    of_ulp = [r.comment for one in (ada, bob, cy) for r in one.rows if r.exercise == "ulp"]
+    assert of_ulp == ["Nice try.", "Sorry.", ""]
+
+
+def test_comments_and_hand_given_points_stand_on_the_page():
+    lines = [
+        by_hand("ada", "essay", 3.0, possible=5.0, reason="two of three"),
+        by_hand("ada", "", comment=f"Come and see me. {EVIL}"),
+        by_hand("cy", "snap", comment="On paper, please."),
+    ]
+    (ada, cy), _ = with_overrides([made(ulp="failed: no"), absent("cy")], lines)
+    text = feedback([ada], COURSE)
+    assert "3 of 5" in text and "two of three" in text and "Come and see me." in text
+    assert EVIL not in text and "3 of 11 points" in text
+    assert "On paper, please." in feedback([cy], COURSE)
+    # No cell of the notebook is missed for what no check grades.
+    essay = text.partition(f'<article id="{LAB.lab}-essay">')[2]
+    assert essay and "holds no cell" not in essay
+
+
+def scored(score: float, status: str = "failed", **facts):
+    found = outcomes()
+    found["snap"] = [Outcome(exercise="snap", status=status, message="no", score=score)]
+    return sheet(made().submission, LAB, found, {}, **facts)
+
+
+@pytest.mark.parametrize(
+    ("status", "score", "earned"),
+    [
+        ("failed", 0.5, 1.5),
+        ("failed", 1 / 3, 1.0),
+        ("failed", 0.111, 0.33),
+        ("failed", -1, 0.0),
+        ("failed", 0, 0.0),
+        ("error", 0.5, 0.0),
+        ("passed", 0.0, 3.0),
+    ],
+)
+def test_a_failed_answer_earns_a_part_only_where_that_is_asked_for(status, score, earned):
+    assert scored(score, status, partial=True).points == pytest.approx(earned, abs=1e-12)
+    assert scored(score, status).points == (3.0 if status == "passed" else 0.0)
+
+
+def test_a_part_of_the_points_stands_on_the_page_and_in_the_table():
+    one = scored(0.5, partial=True)
+    assert "1.5 of 3" in feedback([one], COURSE)
+    (snap,) = [
+        r for r in csv.DictReader(io.StringIO(grades_csv([one], SECRET))) if r["exercise"] == "snap"
+    ]
+    assert (snap["points"], snap["checked"], snap["score"], snap["status"]) == (
+        "1.5",
+        "1.5",
+        "0.5",
+        "failed",
+    )
+
+
 def test_changes_name_what_was_and_what_is():
     before = {("ada", "02", "ulp"): (0.0, "failed"), ("bob", "02", "ulp"): (2.0, "passed")}
     now = {("ada", "02", "ulp"): (2.0, "passed"), ("eve", "02", "ulp"): (2.0, "passed")}

@@ -18,12 +18,18 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from labkit.base.manifest import full_name
+from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import quoted
+from labkit.grading.records import HIDDEN
+
+EVERYONE = "*"
+"""In a table of overrides: each student who handed the lab in and has no line of their own."""
 
 _NEEDED = ("id", "name", "lms_id")
 _EARLY = datetime(1, 1, 1, tzinfo=UTC)
@@ -45,13 +51,19 @@ class Student:
 
 @dataclass(frozen=True, kw_only=True)
 class Override:
-    """Points that an instructor set by hand."""
+    """What an instructor wrote of a student: points set by hand, a comment, or both.
+
+    ``student`` may be ``EVERYONE``. ``exercise`` is "" for a comment on the lab as a whole.
+    ``possible`` is the maximum of an exercise that no check grades, and None for one of the lab's.
+    """
 
     student: str
     lab: str
     exercise: str
-    points: float
-    reason: str
+    points: float | None = None
+    reason: str = ""
+    comment: str = ""
+    possible: float | None = None
 
 
 class Attempt(Protocol):
@@ -93,22 +105,96 @@ def read_roster(file: Path) -> dict[str, Student]:
     return students
 
 
-def read_overrides(file: Path) -> list[Override]:
-    """Points set by hand, in the order of the file; raises TableError."""
+def read_overrides(file: Path, course: Mapping[str, CourseLab]) -> list[Override]:
+    """Points and comments of an instructor, in the order of the file; raises TableError."""
+    needed = ("student", "lab", "exercise", "points", "reason")
+    lines: dict[tuple[str, str, str], int] = {}
+    maxima: dict[tuple[str, str], tuple[float, int]] = {}
     overrides = []
-    for number, row in _rows(file, ("student", "lab", "exercise", "points", "reason")):
-        try:
-            points = float(row["points"])
-        except ValueError:
-            points = -1.0
-        if not 0 <= points < 1e6:
+    for number, row in _rows(file, needed, optional=("comment", "possible")):
+        where = f"{file}, line {number}"
+        one = _override(row, course, where)
+        first = lines.setdefault((one.student, one.lab, one.exercise), number)
+        if first != number:
             raise TableError(
-                f"{file}, line {number}: points is {row['points']!r}; a number from 0 is needed."
+                f"{where}: line {first} is for the same student, lab and exercise. Keep one of"
+                " them."
             )
-        if not row["reason"]:
+        if one.possible is not None:
+            most, first = maxima.setdefault((one.lab, one.exercise), (one.possible, number))
+            if most != one.possible:
+                raise TableError(
+                    f"{where}: possible is {one.possible:g} for {one.exercise!r}, and {most:g} in"
+                    f" line {first}. A class has one maximum."
+                )
+        overrides.append(one)
+    # One line may say the maximum for all.
+    completed = [
+        replace(one, possible=maxima.get((one.lab, one.exercise), (None, 0))[0])
+        for one in overrides
+    ]
+    for one, number in zip(completed, lines.values(), strict=True):
+        if one.points is not None and one.possible is None and not one.reason:
             raise TableError(f"{file}, line {number}: the reason is empty; write why.")
-        overrides.append(Override(**{**row, "points": points}))
-    return overrides
+    return completed
+
+
+def _override(row: Mapping[str, str], course: Mapping[str, CourseLab], where: str) -> Override:
+    """A line by itself, its lab under its full name."""
+    try:
+        lab = full_name(row["lab"], course) if row["lab"] else ""
+    except ValueError as error:
+        raise TableError(f"{where}: {error}") from None
+    points, possible = (_amount(row, name, where) for name in ("points", "possible"))
+    exercise = row["exercise"]
+    if points is None and not row["comment"]:
+        raise TableError(f"{where}: there are neither points nor a comment. Write one of them.")
+    if points is not None and lab and not exercise:
+        raise TableError(f"{where}: points need an exercise; a comment on the lab needs none.")
+    if possible is not None:
+        possible = _maximum(possible, lab and course[lab], exercise, where)
+    return Override(
+        student=row["student"],
+        lab=lab,
+        exercise=exercise,
+        points=points,
+        reason=row["reason"],
+        comment=row["comment"],
+        possible=possible,
+    )
+
+
+def _amount(row: Mapping[str, str], name: str, where: str) -> float | None:
+    """A number of points; None where the cell is empty."""
+    if not row[name]:
+        return None
+    try:
+        amount = float(row[name])
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < 1e6:
+        raise TableError(f"{where}: {name} is {row[name]!r}; a number from 0 is needed.")
+    return amount
+
+
+def _maximum(possible: float, lab: CourseLab | str, exercise: str, where: str) -> float | None:
+    """The maximum of an exercise that the lab does not have; None of one that it has."""
+    if exercise.startswith(HIDDEN):
+        return None  # the file of hidden checks says it
+    if not lab or not re.fullmatch(r"[\w-]{1,60}", exercise):
+        raise TableError(
+            f"{where}: possible belongs to a lab and an exercise that no check grades, with a name"
+            f" of letters, digits and hyphens such as 'essay'; the exercise is {exercise!r}."
+        )
+    own = {one.exercise: one.points for one in lab.exercises}
+    if exercise not in own:
+        return possible
+    if own[exercise] != possible:
+        raise TableError(
+            f"{where}: possible is {possible:g}, and the lab gives {exercise!r} {own[exercise]:g}."
+            " The lab's own maxima stay as they are; leave the cell empty."
+        )
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ class Judge:
         )
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
-        """Status, message and misconceptions; or ``{"missing": True}``."""
+        """Status, message, misconceptions and score; or ``{"missing": True}``."""
         asked = {"do": "verdict", "lab": lab, "seed": seed}
         asked |= {"exercise": shipment.exercise, "hidden": shipment.hidden}
         return json.loads(self._ask(asked, collected)[0])
@@ -205,6 +205,7 @@ class _Bench:
             "status": result.status,
             "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),
             "misconceptions": list(result.misconceptions),
+            "score": result.score,
         }
 
 

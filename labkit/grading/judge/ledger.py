@@ -18,7 +18,7 @@ from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
 from labkit.grading.records import TWICE, Outcome, Settings, Work, settled
 
-_VERSION = 1
+_VERSION = 2
 _BUSY_SECONDS = 30
 _TABLES = (
     "CREATE TABLE graded (digest TEXT, lab TEXT, exercise TEXT, key TEXT, outcomes TEXT NOT NULL,"
@@ -27,7 +27,13 @@ _TABLES = (
     "CREATE TABLE reported (student TEXT, lab TEXT, exercise TEXT, points REAL, status TEXT,"
     " PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID",
     "CREATE TABLE overrides (student TEXT, lab TEXT, exercise TEXT, points REAL, reason TEXT,"
+    " comment TEXT NOT NULL DEFAULT '', possible REAL,"
     " PRIMARY KEY (student, lab, exercise)) WITHOUT ROWID",
+)
+# An older labkit refuses the ledger then: it would leave out what it does not know of.
+_FROM_VERSION_1 = (
+    "ALTER TABLE overrides ADD COLUMN comment TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE overrides ADD COLUMN possible REAL",
 )
 # Ledgers of version 1 get it when they are opened; an older labkit does not look at it.
 _PAGES = (
@@ -162,9 +168,9 @@ class Ledger:
             )
 
     def overrides(self) -> list[Override]:
-        """The points set by hand that an earlier run was given."""
+        """The points and comments that an earlier run was given, sorted."""
         with _sentences(self.file):
-            rows = self._log.execute("SELECT * FROM overrides").fetchall()
+            rows = self._log.execute("SELECT * FROM overrides ORDER BY 1, 2, 3").fetchall()
         names = [field.name for field in dataclasses.fields(Override)]
         return [Override(**dict(zip(names, row, strict=True))) for row in rows]
 
@@ -173,7 +179,7 @@ class Ledger:
         with self._transaction():
             self._log.execute("DELETE FROM overrides")
             self._log.executemany(
-                "INSERT OR REPLACE INTO overrides VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO overrides VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [dataclasses.astuple(override) for override in overrides],
             )
 
@@ -201,8 +207,8 @@ class Ledger:
                     f"{self.file} was written by a newer labkit; update this one, or grade to"
                     " another file."
                 )
-            if version == 0:
-                for statement in _TABLES:
+            if version < _VERSION:
+                for statement in _TABLES if version == 0 else _FROM_VERSION_1:
                     self._log.execute(statement)
                 self._log.execute(f"PRAGMA user_version = {_VERSION}")
             self._log.execute(_PAGES)

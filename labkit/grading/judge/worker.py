@@ -355,6 +355,7 @@ class _Submission:
             status=told["status"],
             message=told["message"] if passed else with_causes(told["message"], self.work, errors),
             misconceptions=tuple(told["misconceptions"]),
+            score=told["score"],
             hidden=task.shipment.hidden,
             cpu_seconds=round(spent, 2),
         )

@@ -111,9 +111,11 @@ def _write_sheet(book, sheet: Sheet) -> None:
     submission = book.update_or_create_submission(of.lab, of.student, **time)
     _add_grades(book, submission, of.lab)
     for row in sheet.rows:
+        if row.manual and row.points is None:
+            continue  # somebody may have graded it in nbgrader's formgrader
         grade = book.find_grade(_cell(row), of.lab, of.lab, of.student)
         grade.auto_score = row.checked
-        grade.manual_score = row.points if row.override else None
+        grade.manual_score = row.points if row.override or row.manual else None
         grade.needs_manual_grade = row.points is None
     book.db.commit()
 
@@ -136,4 +138,5 @@ def _add_grades(book, submission, lab: str) -> None:
 
 
 def _cell(row: Row) -> str:
-    return row.exercise if row.exercise.startswith(HIDDEN) else f"{_CHECK}{row.exercise}"
+    own = row.exercise.startswith(HIDDEN) or row.manual
+    return row.exercise if own else f"{_CHECK}{row.exercise}"

@@ -1,29 +1,39 @@
 """From outcomes to points, a sheet for each student and lab.
 
-**The rule: an exercise earns all of its points when its check passes, and none otherwise; a hidden
-check of an instructor's own is a row of its own, `hidden-<exercise>`, with the points that its file
-gives it. What could not be graded has no points, neither 0 nor more, until it is graded or an
-instructor sets them.**
+**The rule: an exercise earns all of its points when its check passes, and none otherwise. With
+`--partial` an answer that failed earns its points times the score that its check gives it, rounded
+to two decimals. A hidden check of an instructor's own is a row of its own, `hidden-<exercise>`,
+with the points that its file gives it. What could not be graded has no points, neither 0 nor more,
+until it is graded or an instructor sets them.**
+
+**The rule of points set by hand: they replace what the checks gave, and may exceed the maximum.
+What no check grades has a row for each student of the class, so that all have one maximum. It is
+not graded until the instructor says its points. A maximum of 0 makes it a bonus, and who has no
+line has 0 points. So has who handed nothing in.**
 """
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import plain
-from labkit.grading.intake.roster import Override
+from labkit.grading.intake.roster import EVERYONE, Override
 from labkit.grading.judge.batch import Submission, not_graded
 from labkit.grading.judge.ledger import Scores
-from labkit.grading.records import Outcome
+from labkit.grading.records import HIDDEN, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One exercise of one student. ``points`` is None where it was not graded.
 
-    ``status`` is an outcome's, or "missing". ``checked`` are the points before ``override``, the
-    instructor's reason for other ones. ``seconds`` is the wall time that grading took.
+    ``status`` is an outcome's, "missing", or "by hand" where an instructor gave the points of a
+    ``manual`` row: one that no check grades. ``checked`` are the points before ``override``, the
+    instructor's reason for other ones. ``comment`` is the instructor's too. ``score`` is what the
+    check says that the answer is worth, from 0 to 1. ``seconds`` is the wall time that grading
+    took.
     """
 
     exercise: str
@@ -38,6 +48,9 @@ class Row:
     hidden: bool = False
     override: str = ""
     seconds: float = 0.0
+    score: float = 0.0
+    comment: str = ""
+    manual: bool = False
 
     @property
     def idea(self) -> str:
@@ -51,10 +64,14 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """One lab of one student: the submission that counts, and a row for each exercise."""
+    """One lab of one student: the submission that counts, and a row for each exercise.
+
+    ``comment`` is the instructor's on the lab as a whole.
+    """
 
     submission: Submission
     rows: tuple[Row, ...]
+    comment: str = ""
 
     @property
     def points(self) -> float | None:
@@ -72,19 +89,18 @@ class Sheet:
         return sum(row.seconds for row in self.rows)
 
 
-HIDDEN = "hidden-"
-"""How the row of a hidden check begins; the exercise follows. nbgrader courses say the same."""
-
-
 def sheet(
     submission: Submission,
     lab: CourseLab | None,
     outcomes: Mapping[str, list[Outcome]],
     hidden: Mapping[str, float],
+    *,
+    partial: bool = False,
 ) -> Sheet:
     """The sheet of a submission; ``outcomes`` are its own, by exercise, as the ledger has them.
 
-    ``hidden`` holds what the instructor's own checks of this lab grant, by exercise.
+    ``hidden`` holds what the instructor's own checks of this lab grant, by exercise. ``partial``
+    lets an answer that failed earn a part of the points.
     """
     if lab is None:
         return Sheet(submission=submission, rows=(_ungraded(submission, "", 0.0),))
@@ -101,15 +117,17 @@ def sheet(
                 rows.append(_not_asked_for(row_name, possible))
             else:
                 of_it = [one for one in found if one.hidden == is_hidden]
-                rows.append(_row(row_name, possible, of_it))
+                rows.append(_row(row_name, possible, of_it, partial=partial))
     return Sheet(submission=submission, rows=tuple(rows))
 
 
-def _row(name: str, possible: float, outcomes: list[Outcome]) -> Row:
+def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
     outcome = outcomes[0] if outcomes else not_graded(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
     if outcome.status == "passed":
         points = float(possible)
+    elif partial and outcome.status == "failed":
+        points = round(possible * min(max(outcome.score, 0.0), 1.0), 2)
     return Row(
         exercise=name,
         status=outcome.status,
@@ -122,6 +140,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome]) -> Row:
         rerun=outcome.rerun,
         hidden=outcome.hidden,
         seconds=outcome.wall_seconds,
+        score=outcome.score,
     )
 
 
@@ -152,19 +171,67 @@ def _ungraded(submission: Submission, exercise: str, possible: float) -> Row:
 def with_overrides(
     sheets: Iterable[Sheet], overrides: Iterable[Override]
 ) -> tuple[list[Sheet], list[Override]]:
-    """The sheets with the points set by hand, and the overrides that met no exercise."""
-    by_place = {(one.student, one.lab, one.exercise): one for one in overrides}
+    """The sheets with what an instructor wrote, and the overrides that met nothing."""
+    said = _Said(overrides)
     changed = []
     for one in sheets:
         of = one.submission
-        rows = []
-        for row in one.rows:
-            override = by_place.pop((of.student, of.lab, row.exercise), None)
-            if override:
-                row = replace(row, points=override.points, override=plain(override.reason))
-            rows.append(row)
-        changed.append(replace(one, rows=tuple(rows)))
-    return changed, list(by_place.values())
+        names = {row.exercise for row in one.rows}
+        manual = [
+            _manual(of, exercise, possible)
+            for exercise, possible in sorted(said.maxima[of.lab].items())
+            if exercise not in names
+        ]
+        rows = tuple(said.of_row(of, row) for row in (*one.rows, *manual))
+        changed.append(replace(one, rows=rows, comment=said.comment(of, "")))
+    return changed, [one for place, one in said.lines.items() if place not in said.met]
+
+
+def _manual(submission: Submission, exercise: str, possible: float) -> Row:
+    """The row of what no check grades, before an instructor has said its points."""
+    row = _ungraded(submission, exercise, possible)
+    if row.status == "missing":
+        return replace(row, manual=True)
+    row = replace(row, manual=True, message="Your instructor grades this by hand.")
+    if not possible:  # a bonus, which nobody has to have
+        return replace(row, status="by hand", points=0.0, cause="")
+    return replace(row, cause="to be graded by hand")
+
+
+class _Said:
+    """What an instructor wrote, by student, lab and exercise; ``met`` are the places of use."""
+
+    def __init__(self, overrides: Iterable[Override]):
+        self.lines = {(one.student, one.lab, one.exercise): one for one in overrides}
+        self.met: set[tuple[str, str, str]] = set()
+        self.maxima: dict[str, dict[str, float]] = defaultdict(dict)
+        for one in self.lines.values():
+            if one.possible is not None:
+                self.maxima[one.lab][one.exercise] = one.possible
+
+    def of_row(self, of: Submission, row: Row) -> Row:
+        """The row with the points and the comment that are said of it."""
+        if row.exercise:
+            row = replace(row, comment=self.comment(of, row.exercise))
+        for one in self._about(of, row.exercise):
+            if one.points is not None:
+                said = {"points": one.points, "override": plain(one.reason)}
+                if row.manual:
+                    said |= {"status": "by hand", "cause": ""}
+                return replace(row, **said)
+        return row
+
+    def comment(self, of: Submission, exercise: str) -> str:
+        """The comment on an exercise of a student, or on the lab where ``exercise`` is ""."""
+        return next((plain(one.comment) for one in self._about(of, exercise) if one.comment), "")
+
+    def _about(self, of: Submission, exercise: str) -> Iterator[Override]:
+        """The student's own line, then that for all who handed the lab in."""
+        for student in (of.student, EVERYONE) if of.cause != "missing" else (of.student,):
+            place = (student, of.lab, exercise)
+            if place in self.lines:
+                self.met.add(place)
+                yield self.lines[place]
 
 
 def scores_of(sheets: Iterable[Sheet]) -> Scores:

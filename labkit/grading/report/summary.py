@@ -170,7 +170,8 @@ def _exercises(sheets: Sequence[Sheet]) -> Table:
     by_exercise: dict[str, list[Row]] = defaultdict(list)
     for sheet in sheets:
         for row in sheet.rows:
-            by_exercise[row.exercise].append(row)
+            if not row.manual:
+                by_exercise[row.exercise].append(row)
     rows = []
     for exercise, of_it in by_exercise.items():
         counts = Counter(row.status for row in of_it)

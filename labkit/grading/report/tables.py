@@ -19,7 +19,17 @@ from labkit.grading.report.scores import Sheet, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
 _COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "hidden", "late"]
-_COLUMNS += ["override", "repairs", "file", "digest", "pseudonym", "seconds", "of_submission"]
+_COLUMNS += [
+    "score",
+    "override",
+    "comment",
+    "repairs",
+    "file",
+    "digest",
+    "pseudonym",
+    "seconds",
+    "of_submission",
+]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _WITHIN = re.compile(r"""[;\t][\s"]*(?=[=+\-@＝＋－＠])""")
 
@@ -89,6 +99,7 @@ def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
             "repairs": list(sheet.submission.repairs),
             "points": sheet.points,
             "possible": sheet.possible,
+            "comment": sheet.comment,
             "exercises": [_without_seconds(asdict(row)) for row in sheet.rows],
         }
         for sheet in sheets
