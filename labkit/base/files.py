@@ -1,7 +1,10 @@
 """Files written in one step: a reader, or a crash, meets the old file or the new one, whole."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
@@ -11,11 +14,21 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> 
     leaves one of the two. Raises OSError where the folder is missing or cannot be written; the old
     file then stays as it was.
     """
-    data = content.encode() if isinstance(content, str) else content
+    with replacing(path, durable=durable) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """A new file to write bytes to, which takes the place of ``path`` when the block ends.
+
+    For what is too large to be held in memory; the rest is as in ``replace_file``. Where the block
+    raises, the old file stays as it was.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

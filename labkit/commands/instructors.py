@@ -103,6 +103,9 @@ def _installed(extra: str, *packages: str) -> bool:
     return True
 
 
+_LMS_TABLE = "a worksheet or gradebook to be filled"
+
+
 def _declare_grade(parser: ArgumentParser) -> None:
     parser.usage = "labkit grade SUBMISSIONS -o grades.csv [...], or labkit grade --self-test"
     add = parser.add_argument
@@ -116,6 +119,8 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--only", action="append", default=[], metavar="EXERCISE", help="grade this again")
     add("--overrides", type=Path, metavar="FILE", help="points and comments by hand")
     add("--partial", action="store_true", help="a failed answer earns a part of the points")
+    add("--lms", choices=("moodle", "canvas"), help="write files to upload there")
+    add("--lms-table", type=Path, action="append", default=[], metavar="FILE", help=_LMS_TABLE)
     add("--chinese", action="store_true", help="feedback pages state wrong ideas in Chinese too")
     add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
@@ -132,6 +137,8 @@ _FLAGS_OF_GRADING = {
     "only": "--only",
     "overrides": "--overrides",
     "partial": "--partial",
+    "lms": "--lms",
+    "lms_table": "--lms-table",
     "chinese": "--chinese",
     "scheduler": "--scheduler",
     "secret_file": "--secret-file",
@@ -144,6 +151,8 @@ def _grade(options: Namespace) -> int:
         options.refuse(f"--jobs is {options.jobs}; it is at least 1")
     if options.scheduler and options.jobs is not None:
         options.refuse("--jobs is for this machine; with --scheduler each worker has its own")
+    if options.lms_table and not options.lms:
+        options.refuse("--lms-table needs --lms, which says whose table it is")
     if options.self_test:
         own = [flag for name, flag in _FLAGS_OF_GRADING.items() if vars(options)[name]]
         if own:

@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -26,7 +27,18 @@ from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader import gradebook
 from labkit.grading.nbgrader.gradebook import GradebookError
 from labkit.grading.records import Settings
-from labkit.grading.report import attention, feedback, scores, summary, tables
+from labkit.grading.report import (
+    attention,
+    canvas,
+    feedback,
+    lms,
+    moodle,
+    scores,
+    summary,
+    tables,
+)
+from labkit.grading.report.lms import Upload
+from labkit.grading.report.lms_table import LmsError
 from labkit.grading.report.scores import Sheet
 
 ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
@@ -41,7 +53,15 @@ class NotWritten(Exception):
     """What could not be written after grading, with what to do."""
 
 
-_REASONS = (CannotStart, IntakeError, TableError, LedgerError, ClusterError, GraderError)
+_REASONS = (
+    CannotStart,
+    IntakeError,
+    TableError,
+    LmsError,
+    LedgerError,
+    ClusterError,
+    GraderError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +74,8 @@ class Outputs:
     remarks: Path
     summary: Path
     feedback: Path
+    moodle: Path
+    canvas: Path
     ledger: Path
     secret: Path
 
@@ -71,6 +93,8 @@ class Outputs:
             remarks=named("remarks.csv"),
             summary=named("summary.html"),
             feedback=named("feedback"),
+            moodle=named("moodle"),
+            canvas=named("canvas"),
             ledger=named("ledger.db"),
             secret=named("secret"),
         )
@@ -81,8 +105,9 @@ def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int
 
     0: every exercise of every submission was graded, and it is clear whose each is. 1: something
     is to be looked at: an exercise that was not graded, a file that was dropped, a student who is
-    not in the roster, names and numbers that contradict each other, an output that could not be
-    written. 2: it could not start. 130: it was stopped, and what was graded is kept.
+    not in the roster, names and numbers that contradict each other, a mark that the LMS's files do
+    not bring back, an output that could not be written. 2: it could not start. 130: it was stopped,
+    and what was graded is kept.
 
     What was repaired, who handed in nothing, several attempts of one student and slow submissions
     are listed and change no status.
@@ -125,6 +150,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
 
     read, of_all = _submissions(options.submissions, course, lab)
     chosen = batch.choose(read, roster)
+    wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
+    make_upload = _upload_maker(options, wanted, course)
     with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
@@ -132,14 +159,16 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         with _engine(options.scheduler, settings, make_grader or Grader) as engine:
             if not _run(left, engine, ledger):
                 return INTERRUPTED
-        wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
         sheets, unmet = scores.with_overrides(graded, overrides)
-        remarks = attention.remarks_on(sheets, only, of_all)
+        upload = make_upload(sheets)
+        remarks = attention.remarks_on(sheets, only, [*of_all, *upload.remarks])
         try:
             _write(outputs, sheets, remarks, course, settings.secret)
             feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
+            if options.lms:
+                lms.write(getattr(outputs, options.lms), upload, outputs.feedback)
         except OSError as error:
             raise NotWritten(
                 f"The tables and pages beside {outputs.grades} are not all written"
@@ -158,6 +187,11 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},",
         f"{outputs.remarks.name}, {outputs.summary.name} and {outputs.feedback.name}/ are written.",
     )
+    if options.lms:
+        _say(*upload.said[:_SHOWN_CHANGES])
+        _say(
+            f"{getattr(outputs, options.lms).name}/ holds what to upload to {options.lms.title()}."
+        )
     if unwritten:
         _say(unwritten, to=sys.stderr)
     return ALL_GRADED if attention.all_well(remarks) and not unwritten else SOME_UNGRADED
@@ -352,6 +386,18 @@ def _write(
     tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
     tables.write(outputs.remarks, tables.remarks_csv(remarks))
     tables.write(outputs.summary, summary.summary(sheets, course, secret, remarks))
+
+
+def _upload_maker(
+    options: argparse.Namespace, labs: Sequence[str], course: dict[str, CourseLab]
+) -> Callable[[list[Sheet]], Upload]:
+    """What makes the files for the LMS; the LMS's own tables are read before an hour of grading."""
+    if options.lms == "moodle":
+        return partial(moodle.upload, moodle.read(options.lms_table, labs))
+    if options.lms == "canvas":
+        titles = {lab: course[lab].title for lab in labs}
+        return partial(canvas.upload, canvas.read(options.lms_table, titles))
+    return lambda sheets: Upload(tables={}, zips={})
 
 
 def _require_gradebook() -> None:

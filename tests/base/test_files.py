@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from labkit.base.files import replace_file
+from labkit.base.files import replace_file, replacing
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -53,3 +53,16 @@ def test_only_what_must_last_waits_for_the_disk(tmp_path, monkeypatch):
     replace_file(tmp_path / "page", "a")
     replace_file(tmp_path / "answers", "a", durable=True)
     assert order == ["named", "on the disk", "named"]
+
+
+def test_what_is_written_in_parts_comes_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    with replacing(path) as file:
+        file.write(b"a")
+        assert not path.exists()
+        file.write(b"b")
+    assert path.read_bytes() == b"ab"
+    with pytest.raises(ValueError, match="halfway"), replacing(path) as file:
+        file.write(b"c")
+        raise ValueError("halfway")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"ab")]

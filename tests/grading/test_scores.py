@@ -65,13 +65,19 @@ def test_what_is_not_graded_leaves_no_total():
     one = made(ulp="not graded: the grader failed", snap="passed")
     assert one.points is None
     (line,) = list(csv.DictReader(io.StringIO(totals_csv([one]))))
-    assert (line["02_number_formats (6)"], line["total (6)"]) == ("", "")
+    assert (line["02_number_formats"], line["total"]) == ("", "")
+    assert (line["02_number_formats possible"], line["total possible"]) == ("6", "6")
 
 
 def test_a_lab_that_was_not_handed_in_adds_nothing():
     other = Sheet(submission=Submission(student="bob", file="", lab="04"), rows=made().rows[:1])
     lines = list(csv.DictReader(io.StringIO(totals_csv([made(ulp="passed"), other]))))
-    assert [list(line.values())[3:] for line in lines] == [["2", "", "2"], ["", "0", "0"]]
+    lab, total = "02_number_formats", "total"
+    assert [(line[lab], line["04"], line[total]) for line in lines] == [
+        ("2", "", "2"),
+        ("", "0", "0"),
+    ]
+    assert {line["04 possible"] for line in lines} == {"1"}
 
 
 def test_an_override_sets_points_keeps_the_others_and_names_what_it_missed():
@@ -437,7 +443,7 @@ def on(kind: str, who: str, said: str) -> Remark:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_remark_that_leaves_a_grade_in_doubt_is_not_well(kind):
-    doubtful = {"contradicting", "dropped", "unknown", "ungraded"}
+    doubtful = {"contradicting", "dropped", "unknown", "ungraded", "lms"}
     assert all_well([on(kind, "ada", "said.")]) == (kind not in doubtful)
 
 

@@ -46,7 +46,8 @@ _MOST_NAMED = 20  # of what was left out, named one by one
 _SYSTEMS = (".git", ".DS_Store", ".localized", ".directory", ".vscode", ".idea", "__MACOSX")
 _SYSTEMS += (".ipynb_checkpoints", "Thumbs.db", "desktop.ini")
 _FULL = ("unreadable", "too many files")  # of a folder that may hold notebooks
-_GRADERS = (".feedback", ".secret", ".ledger.db")  # what `labkit grade` leaves beside grades.csv
+# What `labkit grade` leaves beside grades.csv.
+_GRADERS = (".feedback", ".moodle", ".canvas", ".secret", ".ledger.db")
 
 
 @dataclass(frozen=True, kw_only=True)

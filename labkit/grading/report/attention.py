@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from labkit.grading.intake.remarks import KINDS, Remark, plain
 from labkit.grading.report.scores import Row, Sheet
 
-OPEN = frozenset({"contradicting", "dropped", "unknown", "ungraded"})
+OPEN = frozenset({"contradicting", "dropped", "unknown", "ungraded", "lms"})
 """The kinds that leave a grade in doubt until somebody has looked; the others only inform."""
 
 SLOWEST = 5

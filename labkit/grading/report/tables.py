@@ -58,30 +58,37 @@ def grades_csv(sheets: Iterable[Sheet], secret: bytes) -> str:
                 "of_submission": sheet.seconds or None,
             }
             rows.append([facts[column] for column in _COLUMNS])
-    return _csv(_COLUMNS, rows)
+    return csv_text(_COLUMNS, rows)
 
 
 def totals_csv(sheets: Iterable[Sheet]) -> str:
-    """A row for each student and a column for each lab, for the gradebook of an LMS.
+    """A row for each student, and for each lab its points and the points possible.
 
     A lab that is not wholly graded leaves its cell and the total empty: no 0 that nobody gave. A
     lab that was not handed in leaves its cell empty and adds nothing.
     """
     sheets = list(sheets)
-    labs = {s.submission.lab: s.possible for s in sheets if s.submission.lab}
+    possible: dict[str, float] = {}
     students: dict[str, dict[str, Sheet]] = {}
     for sheet in sheets:
-        students.setdefault(sheet.submission.student, {})[sheet.submission.lab] = sheet
+        of = sheet.submission
+        possible[of.lab] = max(sheet.possible, possible.get(of.lab, 0.0))
+        students.setdefault(of.student, {})[of.lab] = sheet
+    possible.pop("", None)
+    heads = ["student", "name", "lms_id"]
+    for lab in (*sorted(possible), "total"):
+        heads += [lab, f"{lab} possible"]
     rows = []
     for student, by_lab in sorted(students.items()):
         of = next(iter(by_lab.values())).submission
         points = {lab: sheet.points for lab, sheet in by_lab.items()}
-        total = None if None in points.values() else sum(points.values())
-        cells = [points.get(lab) for lab in sorted(labs)]
-        rows.append([student, of.name, of.lms_id, *cells, total])
-    heads = [f"{lab} ({_number(labs[lab])})" for lab in sorted(labs)]
-    total = f"total ({_number(sum(labs.values()))})"
-    return _csv(["student", "name", "lms_id", *heads, total], rows)
+        cells: list[object] = [student, of.name, of.lms_id]
+        for lab in sorted(possible):
+            cells += [points.get(lab), possible[lab]]
+        earned = [one for one in points.values() if one is not None]
+        total = sum(earned) if len(earned) == len(points) else None
+        rows.append([*cells, total, sum(possible.values())])
+    return csv_text(heads, rows)
 
 
 def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
@@ -110,7 +117,7 @@ def grades_json(sheets: Iterable[Sheet], *, versions: dict[str, str]) -> str:
 
 def remarks_csv(remarks: Iterable[Remark]) -> str:
     """A row for each remark on the run."""
-    return _csv(["kind", "who", "remark"], [[one.kind, one.who, one.said] for one in remarks])
+    return csv_text(["kind", "who", "remark"], [[one.kind, one.who, one.said] for one in remarks])
 
 
 def write(file: Path, text: str) -> None:
@@ -132,7 +139,8 @@ def safe(value: object) -> str:
     return re.sub(r"[\r\n]", " ", text)  # a spreadsheet may take the rest for a new row
 
 
-def _csv(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
+def csv_text(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
+    """The text of a table, each cell as ``safe`` writes it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([safe(column) for column in columns])
