@@ -103,9 +103,6 @@ def _installed(extra: str, *packages: str) -> bool:
     return True
 
 
-_LMS_TABLE = "a worksheet or gradebook to be filled"
-
-
 def _declare_grade(parser: ArgumentParser) -> None:
     parser.usage = "labkit grade SUBMISSIONS -o grades.csv [...], or labkit grade --self-test"
     add = parser.add_argument
@@ -120,7 +117,14 @@ def _declare_grade(parser: ArgumentParser) -> None:
     add("--overrides", type=Path, metavar="FILE", help="points and comments by hand")
     add("--partial", action="store_true", help="a failed answer earns a part of the points")
     add("--lms", choices=("moodle", "canvas"), help="write files to upload there")
-    add("--lms-table", type=Path, action="append", default=[], metavar="FILE", help=_LMS_TABLE)
+    add(
+        "--lms-table",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="the LMS's worksheet or gradebook, to be filled",
+    )
     add("--chinese", action="store_true", help="feedback pages state wrong ideas in Chinese too")
     add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
