@@ -283,3 +283,39 @@ def test_numbers_of_any_length_are_no_numbers():
 def test_two_names_have_two_keys(first, second):
     one, other = places(first, second)
     assert one.key != other.key
+
+
+CLASSROOM = {
+    "one assignment": ["lab2-submissions/lab2-{}/x.ipynb"],
+    "a repository with folders": ["lab2-submissions/lab2-{}/notebooks/deep/x.ipynb"],
+    "two notebooks": [f"l-2-submissions/l-2-{{}}/{LAB}.ipynb", "l-2-submissions/l-2-{}/x.ipynb"],
+    "two assignments": ["a-submissions/a-{}/x.ipynb", "a-b-submissions/a-b-{}/x.ipynb"],
+    "its own file": ["s-submissions/s-{}/s-submissions/s-other/x.ipynb"],
+}
+
+
+@pytest.mark.parametrize("layout", CLASSROOM)
+def test_repositories_of_github_classroom_are_called_like_their_students(layout):
+    files = [form.format(name) for name in CLASS for form in CLASSROOM[layout]]
+    expected = [(name, "") for name in CLASS for _ in CLASSROOM[layout]]
+    assert students(*files) == expected
+    one = [form.format("ada") for form in CLASSROOM[layout]]
+    assert students(*one) == [("ada", "")] * len(one)
+
+
+def test_the_folder_of_github_classroom_itself_can_be_given():
+    files = [f"lab2-{name}/x.ipynb" for name in CLASS]
+    assert students(*files, where="lab2-submissions") == [(name, "") for name in CLASS]
+    assert students(*files) == [(f"lab2-{name}", "") for name in CLASS], "called otherwise"
+
+
+@pytest.mark.parametrize(
+    "file", ["lab2-submissions/eve/x.ipynb", "lab2-submissions/lab2-/x.ipynb", "eve/lab2-x/x.ipynb"]
+)
+def test_one_folder_that_github_classroom_would_not_name_keeps_all_names_whole(file):
+    files = [*(f"lab2-submissions/lab2-{name}/x.ipynb" for name in CLASS), file]
+    try:
+        found = [name for name, _ in students(*files)]
+    except IntakeError:
+        return
+    assert not set(CLASS) & set(found)

@@ -1,19 +1,19 @@
 """What the paths of a delivery say: which folders stand around the students, and whose a file is.
 
-**The rule: the forms of Moodle and Canvas, a folder `submitted` or `submissions`, and the names of
-labs are signs. Without a sign, several notebooks in one folder are a class, and so are several
-folders in one; where the names could as well be a student's pieces of work (`hw1`, `hw2`), or a
-folder stands around many, the delivery is refused.** Everything here is decided by names; no file
-is opened. Whose a file is, the first part below the folders around the class says and no other:
-what stands below that a student may have named.
+**The rule: the forms of Moodle, Canvas and GitHub Classroom, a folder `submitted` or `submissions`,
+and the names of labs are signs. Without a sign, several notebooks in one folder are a class, and so
+are several folders in one; where the names could as well be a student's pieces of work (`hw1`,
+`hw2`), or a folder stands around many, the delivery is refused.** Everything here is decided by
+names; no file is opened. Whose a file is, the first part below the folders around the class says
+and no other: what stands below that a student may have named.
 """
 
 import os
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from labkit.grading.intake.entries import MARKERS, IntakeError, Parts, shown
@@ -45,6 +45,9 @@ _WORK = re.compile(
 )
 """What students call their pieces of work, and nobody is called."""
 
+_CLASSROOM = "submissions"
+"""GitHub Classroom clones into `SLUG-submissions/SLUG-USER` (github/gh-classroom, `clone`)."""
+
 _SHORT_NUMBER = re.compile(r"[(]?[0-9]{1,3}[)]?")  # of a student, or of a piece of work
 
 
@@ -54,7 +57,8 @@ class Layout:
 
     ``top``: the folders around all of them. ``grouped``: below it, a folder of a lab or of a group
     stands around some. ``form``: "moodle", "canvas" or "". ``is_nbgraders``: what lies in its
-    `submitted`. ``is_assumed``: only names told that ``top`` stands around a class.
+    `submitted`. ``is_assumed``: only names told that ``top`` stands around a class. ``prefixes``:
+    what stands before each student's name, by the folder of the group; "" is for no groups.
     """
 
     top: Parts = ()
@@ -62,6 +66,7 @@ class Layout:
     form: str = ""
     is_nbgraders: bool = False
     is_assumed: bool = False
+    prefixes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +107,13 @@ def place_of(parts: Parts, layout: Layout, labs: Sequence[str]) -> Place | None:
         parts = parts[len(top) :]
     elif top[-1] in MARKERS and parts[: len(top)][-1] in _NBGRADERS:
         return None
+    group = ""
     if layout.grouped and len(parts) > 1:
         lab = parts[0] if parts[0] in labs else lab
-        parts = parts[1:]
+        group, parts = parts[0], parts[1:]
     if not any(parts):
         return None  # a folder around the class
+    parts = (parts[0].removeprefix(layout.prefixes.get(group, "")), *parts[1:])
     place = _in_form(parts, layout.form, labs) or _plain(parts, layout.form, labs)
     return place if place.assignment or not lab else replace(place, assignment=lab)
 
@@ -179,6 +186,8 @@ class _Reader:
 
     def layout(self, paths: list[Parts], top: Parts, is_nbgraders: bool) -> Layout:
         common = _common(paths)
+        if classroom := self._classroom(paths, common, top):
+            return classroom
         for depth in range(len(common) + 1):
             here, around = [parts[depth:] for parts in paths], (*top, *common[:depth])
             if depth > 1 and common[depth - 1] in self.labs and len({h[0] for h in here}) == 1:
@@ -193,6 +202,27 @@ class _Reader:
         here, around = [parts[depth:] for parts in paths], (*top, *common[:depth])
         grouped, form = self._grouped(here)
         return Layout(top=around, grouped=grouped, form=form, is_assumed=is_assumed)
+
+    def _classroom(self, paths: list[Parts], common: Parts, top: Parts) -> Layout | None:
+        """The layout where GitHub Classroom has named the folders, be it for several assignments.
+
+        Only the outermost folders count: what stands deeper a student may have named.
+        """
+        if top:
+            return None
+        here = os.path.basename(os.path.abspath(self.where))
+        if (prefix := _prefix(here)) and _all_begin(paths, prefix):
+            return Layout(prefixes={"": prefix})
+        prefixes = {parts[0]: _prefix(parts[0]) for parts in paths if len(parts) > 2}
+        inside = [parts[1:] for parts in paths]
+        if not all(parts[0] in prefixes for parts in paths) or not all(
+            _all_begin([below], prefixes[parts[0]])
+            for parts, below in zip(paths, inside, strict=True)
+        ):
+            return None
+        if len(prefixes) == 1:
+            return Layout(top=common[:1], prefixes={"": min(prefixes.values())})
+        return Layout(grouped=True, prefixes=prefixes)
 
     def _marked(self, paths: list[Parts], around: Parts) -> Layout:
         """The layout below a folder `submitted` or `submissions` at this level."""
@@ -344,6 +374,19 @@ def _common(paths: list[Parts]) -> Parts:
     while length < min(len(first), len(last)) - 1 and first[length] == last[length]:
         length += 1
     return first[:length]
+
+
+def _prefix(folder: str) -> str:
+    """`SLUG-` for `SLUG-submissions`; "" for another name."""
+    slug = folder.removesuffix(_CLASSROOM)
+    return slug if slug not in (folder, "", "-") and slug.endswith("-") else ""
+
+
+def _all_begin(paths: list[Parts], prefix: str) -> bool:
+    """Whether each path begins with a folder that is called so, and has a name after it."""
+    return bool(prefix) and all(
+        len(parts) > 1 and parts[0].startswith(prefix) and parts[0] != prefix for parts in paths
+    )
 
 
 def _lms_form(paths: list[Parts]) -> str:
