@@ -11,6 +11,7 @@ KINDS = {
     "missing": "Nothing was handed in",
     "ungraded": "Exercises that are not graded",
     "repaired": "Repaired while reading",
+    "shortcut": "Forbidden shortcuts",
     "slow": "Slowest",
 }
 """The kinds of remark in the order in which they are listed, with the heading of each."""
