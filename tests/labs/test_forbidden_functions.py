@@ -1,6 +1,7 @@
 """What the labs' exercises forbid: it exists, the text says it, and no right answer uses it."""
 
 import json
+import pkgutil
 import re
 
 import pytest
@@ -8,7 +9,6 @@ from test_labs import CHECKS
 
 from labkit.base.paths import NOTEBOOKS
 from labkit.labs.engine import codec
-from labkit.labs.engine.own_work import resolve
 from labkit.labs.engine.slips import solutions_of
 from tests.corpus import every_snippet
 
@@ -35,7 +35,7 @@ def statement(lab: str, exercise: str) -> str:
 def test_each_forbidden_function_is_one_and_the_exercise_s_text_names_it(check):
     spans = " ".join(re.findall(r"`[^`]+`", statement(check.lab, check.exercise)))
     for name in check.own_work:
-        assert callable(resolve(name)), name
+        assert callable(pkgutil.resolve_name(name)), name
         assert re.search(rf"(?<!\w){name.rpartition('.')[2]}(?!\w)", spans), name
 
 

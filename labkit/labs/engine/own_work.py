@@ -12,7 +12,6 @@ An answer that wants to hide a call from this can: it only tells what ordinary c
 import contextlib
 import dis
 import functools
-import importlib
 import inspect
 import linecache
 import sys
@@ -63,22 +62,6 @@ def _is_learners(name: str) -> bool:
     return not name.startswith(_NOT_THE_LEARNERS) or Path(name).name == "solutions.py"
 
 
-def resolve(name: str) -> Any:
-    """What a dotted name such as ``torch.amp.GradScaler`` stands for.
-
-    Raises ImportError where its package is not on this machine, AttributeError where the package
-    has no such name.
-    """
-    package, *rest = name.split(".")
-    thing: Any = importlib.import_module(package)
-    for part in rest:
-        if isinstance(thing, types.ModuleType) and not hasattr(thing, part):
-            with contextlib.suppress(ModuleNotFoundError):
-                importlib.import_module(f"{thing.__name__}.{part}")
-        thing = getattr(thing, part)
-    return thing
-
-
 @contextlib.contextmanager
 def noticing(
     own_work: tuple[str, ...], run: Callable[..., object], answer: object
@@ -86,7 +69,7 @@ def noticing(
     """Notice in the block what the learner's code uses of ``own_work``; nothing for ``()``.
 
     Args:
-        own_work: dotted names; one that this machine lacks is left out.
+        own_work: dotted names. No package is imported for them: what is not there is not used yet.
         run: the first half of the check; what it uses itself does not count.
         answer: what is run; it counts too where it is such a function, or a class or a partial of
             one.
@@ -151,10 +134,9 @@ class _Watch:
         self.functions: dict[int, _Function] = {}
         self.methods: dict[str, list[_Method]] = defaultdict(list)
         self.read: dict[int, tuple[types.CodeType, list[tuple[tuple[str, ...], int]]]] = {}
-        for name in own_work:
-            with contextlib.suppress(ImportError, AttributeError):
-                self._add(name, resolve(name))
-        self.words = {name.rpartition(".")[2] for name, _ in self.things.values()}
+        self.words = {name.rpartition(".")[2] for name in own_work}
+        self.open = list(own_work)  # names whose modules are not loaded
+        self._load()
 
     def __call__(self, frame: types.FrameType, event: str, arg: Any) -> None:
         if event == "call":
@@ -175,6 +157,14 @@ class _Watch:
             for base in one.__mro__ if isinstance(one, type) else (one,):
                 if id(base) in self.things:
                     self.found[self.things[id(base)][0], True] = ""
+
+    def _load(self) -> None:
+        """Look up the names whose modules have been imported by now."""
+        found = {name: _loaded(name) for name in self.open}
+        self.open = [name for name, thing in found.items() if thing is None]
+        for name, thing in found.items():
+            if thing is not None:
+                self._add(name, thing)
 
     def _add(self, name: str, thing: Any) -> None:
         self.things.setdefault(id(thing), (name, thing))
@@ -209,6 +199,8 @@ class _Watch:
         if id(code) not in self.read:
             counts = self._counts(code) and not self.words.isdisjoint(_words(code))
             self.read[id(code)] = code, _uses(code, self.words) if counts else []
+        if self.open and self.read[id(code)][1]:
+            self._load()
         for path, line in self.read[id(code)][1]:
             known = self.things.get(id(_looked_up(path, frame)))
             if known and known[0].rpartition(".")[2] == path[-1]:
@@ -256,9 +248,24 @@ def _uses(code: types.CodeType, words: set[str]) -> list[tuple[tuple[str, ...], 
 def _looked_up(path: tuple[str, ...], frame: types.FrameType) -> Any:
     """What a path of names stands for in a frame; only modules and classes are looked into."""
     first, *rest = path
-    thing = frame.f_locals.get(first, frame.f_globals.get(first))
-    for name in rest:
-        if not isinstance(thing, (types.ModuleType, type)):
-            return None
-        thing = inspect.getattr_static(thing, name, None)
-    return thing
+    return functools.reduce(_part, rest, frame.f_locals.get(first, frame.f_globals.get(first)))
+
+
+def _loaded(name: str) -> Any:
+    """What a dotted name such as ``torch.amp.GradScaler`` stands for; None until it is imported."""
+    root, *rest = name.split(".")
+    return functools.reduce(_part, rest, sys.modules.get(root))
+
+
+def _part(whole: Any, name: str) -> Any:
+    """A part of a module or a class; None where it has none or is neither."""
+    if not isinstance(whole, types.ModuleType):
+        return inspect.getattr_static(whole, name, None) if isinstance(whole, type) else None
+    if name in vars(whole):
+        return vars(whole)[name]
+    if below := sys.modules.get(f"{whole.__name__}.{name}"):
+        return below
+    with contextlib.suppress(AttributeError, ImportError):
+        # Packages of labkit offer names that their modules define.
+        return vars(whole)["__getattr__"](name) if "__getattr__" in vars(whole) else None
+    return None

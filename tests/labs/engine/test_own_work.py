@@ -22,8 +22,7 @@ OWN = (
     "torch.cuda.amp.autocast",
     "numpy.var",
     "numpy.logaddexp",
-    "contextlib.nullcontext",
-    "contextlib.redirect_stdout",
+    "labkit.formats.quantize",
     "not_installed.anything",
 )
 
@@ -32,6 +31,11 @@ OWN = (
 def check_own(values):
     """Anything that came back."""
     assert len(values) == len(ROWS)
+
+
+@check(calls([(row,) for row in ROWS]), own_work=("colorsys.rgb_to_hsv", "turtle.Turtle"))
+def check_later(values):
+    """Anything that came back."""
 
 
 @check(calls([(row,) for row in ROWS]))
@@ -71,6 +75,14 @@ BY_NAME = {
     "a class": (
         "import torch\ndef own(x):\n    return torch.amp.GradScaler('cpu').get_scale()",
         "torch.amp.GradScaler"),
+    "labkit's, by its package": (
+        "import labkit.formats\ndef own(x):\n"
+        "    return [labkit.formats.quantize(y, labkit.formats.FP16) for y in x]",
+        "labkit.formats.quantize"),
+    "labkit's, by its module": (
+        "from labkit.formats import FP16, tensors\ndef own(x):\n"
+        "    return [tensors.quantize(y, FP16) for y in x]",
+        "labkit.formats.quantize"),
     "a class with a decorated __init__": (
         "import torch\ndef own(x):\n    return bool(torch.cuda.amp.autocast(enabled=False))",
         "torch.cuda.amp.autocast"),
@@ -201,6 +213,14 @@ def test_a_profile_that_was_there_is_put_back():
         assert sys.getprofile() is mine
     finally:
         sys.setprofile(before)
+
+
+def test_nothing_is_imported_for_the_names_and_a_late_import_is_seen(monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    assert check_later.result(lambda x: 1.0).status == "passed"
+    assert not sys.modules.keys() & {"colorsys", "turtle"}
+    text = "def own(x):\n    import colorsys\n    return colorsys.rgb_to_hsv(0, 0, 0)"
+    assert "`colorsys.rgb_to_hsv`" in check_later.result(written(text)).message
 
 
 def test_known_wrong_answers_run_without_a_profile(monkeypatch):
