@@ -65,13 +65,15 @@ class Outcome:
     code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
     by since the outcome before it, cells that ran in between included: those of one submission add
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
-    to 1; it is 1 where the answer passed.
+    to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of
+    forbidden functions that the answer used in a way that its text does not show.
     """
 
     exercise: str
     status: str
     message: str
     misconceptions: tuple[str, ...] = ()
+    shortcuts: tuple[str, ...] = ()
     cause: str = ""
     rerun: bool = False
     hidden: bool = False

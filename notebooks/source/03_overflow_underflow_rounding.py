@@ -429,7 +429,7 @@ def ones():
 # ### Exercise: reach 5000
 #
 # *10 minutes, optional, about 4 lines.* Add up an FP16 vector by `+` on FP16 tensors: no `sum`, no wider dtype, no
-# Python floats, no numpy.
+# Python floats, no `math.fsum`, no numpy.
 #
 # - **Input:** an FP16 vector. Its length may be odd, and it may be 1.
 # - **Output:** one number. 5000 ones give 5000, and 4000 numbers between 0 and 2 give their sum within 1.2 %.
@@ -543,7 +543,7 @@ running_sums({f"1000 updates of 1e-4, {whose(fair)} fair_round": lines}, grid=BF
 # ### Exercise: Kahan
 #
 # *10 minutes, about 5 lines.* Add up a BF16 vector with a loop of BF16 adds and subtractions: no `sum`, no wider
-# dtype, no Python floats, no numpy.
+# dtype, no Python floats, no `math.fsum`, no numpy.
 #
 # - **Input:** a BF16 vector: ones, numbers between 0 and 1, a large number and then ones, or a 1 and then 1000 times
 #   1e-4.

@@ -570,7 +570,7 @@ check_scaled_step(scaled_step)
 # ### Exercise: the scaler
 #
 # *10 minutes, about 6 lines.* Put the parts together. `unscale_and_step(optimizer, scale)` divides the gradients and steps, and returns True if it skipped.
-# `advance(scale, count, found_inf, interval=...)` is the transition.
+# `advance(scale, count, found_inf, interval=...)` is the transition. Write the rest yourself: `GradScaler` and labkit's `LossScaler` and `LossScale` do not count.
 #
 # - An iteration calls `scale` for each loss, `step` once for each optimizer, then `update` once.
 # - An optimizer takes its step if its own gradients are finite, whatever another one found. Overflows in one iteration lower the scale once.

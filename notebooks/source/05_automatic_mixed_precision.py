@@ -195,7 +195,8 @@ with torch.autocast("cpu", dtype=torch.float16):
 # ### Exercise: a small autocast
 #
 # *18 minutes, optional, about 8 lines.* A function whose name is in `LOW` gets its arguments cast to
-# `self.dtype`, one whose name is in `WIDE` to float32. All others keep theirs unchanged.
+# `self.dtype`, one whose name is in `WIDE` to float32. All others keep theirs unchanged. `torch.autocast` itself does
+# not count as an answer.
 #
 # - Cast floating-point tensors only, also those passed by keyword. Leave float64 alone, and tensors inside lists.
 # - Gradients must pass through the casts.

@@ -130,3 +130,56 @@ def test_one_exercise_of_a_lab_is_graded_as_among_all(grader):
     assert mixed != sources
     (outcome,) = grader.grade(submissions.work(lab, mixed, only=("scaler",)))
     assert outcome.status == "passed"
+
+
+SHORTCUTS = {
+    "autocast": (
+        "05_automatic_mixed_precision",
+        "mini-autocast",
+        "def mini_autocast(dtype):\n    return torch.autocast('cpu', dtype=dtype)",
+        "torch.autocast",
+    ),
+    "scaler": (
+        "04_loss_scaling",
+        "scaler",
+        "def Scaler(scale=65536.0, interval=2000):\n"
+        "    return torch.amp.GradScaler('cpu', init_scale=scale, growth_interval=interval)",
+        "torch.amp.GradScaler",
+    ),
+    "fsum": (
+        "03_overflow_underflow_rounding",
+        "kahan",
+        "def kahan(x):\n    return math.fsum(x.tolist())",
+        "math.fsum",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lab", "exercise", "cell", "name"), SHORTCUTS.values(), ids=SHORTCUTS)
+def test_a_function_that_does_the_exercise_is_refused_by_its_name(
+    grader, lab, exercise, cell, name
+):
+    setup, *_ = submissions.cells(lab, solved=True)
+    work = submissions.work(lab, [f"import math, torch\n{setup}", cell], only=(exercise,))
+    (outcome,) = grader.grade(work)
+    line = cell.splitlines()[-1].strip()
+    assert (outcome.status, outcome.shortcuts) == ("failed", ())
+    assert outcome.message.startswith(f"Your line `{line}` uses `{name}`;")
+
+
+def test_a_function_that_is_called_in_another_way_passes_and_is_flagged(grader):
+    lab, exercise, cell, name = SHORTCUTS["scaler"]
+    hidden = cell.replace("torch.amp.GradScaler(", "getattr(torch.amp, 'Grad' + 'Scaler')(")
+    assert hidden != cell
+    (outcome,) = grader.grade(submissions.work(lab, ["import torch", hidden], only=(exercise,)))
+    assert (outcome.status, outcome.shortcuts) == ("passed", (name,))
+
+
+def test_comparing_with_the_function_beside_the_answer_is_no_shortcut(grader):
+    lab, exercise, _, _ = SHORTCUTS["fsum"]
+    sources = submissions.cells(lab, solved=True)
+    (cell,) = (source for source in sources if "def kahan" in source)
+    beside = f"import math\n{cell}\nassert kahan(torch.ones(3).bfloat16()) == math.fsum([1.0] * 3)"
+    mixed = [beside if source == cell else source for source in sources]
+    (outcome,) = grader.grade(submissions.work(lab, mixed, only=(exercise,)))
+    assert (outcome.status, outcome.shortcuts) == ("passed", ())

@@ -484,6 +484,21 @@ def test_remarks_on_a_class_are_in_the_order_of_the_kinds():
     assert "ungraded" not in {one.kind for one in remarks_on(sheets, only={"ulp"})}
 
 
+def test_a_shortcut_that_earned_points_is_a_remark_and_changes_no_grade():
+    found = outcomes(ulp="passed", snap="failed: x", decode="passed")
+    for exercise in ("ulp", "snap"):
+        found[exercise] = [
+            replace(one, shortcuts=("labkit.formats.spacing", "numpy.spacing"))
+            for one in found[exercise]
+        ]
+    one = sheet(made().submission, LAB, found, {})
+    (remark,) = remarks_on([one])
+    assert (remark.kind, remark.who) == ("shortcut", "ada")
+    assert "ulp uses labkit.formats.spacing, numpy.spacing" in remark.said
+    assert all_well([remark]) and one.rows[0].points == made(ulp="passed").rows[0].points
+    assert remarks_on([one], only={"snap"}) == []
+
+
 def test_points_set_by_hand_settle_a_file_that_was_dropped():
     broken = sheet(
         Submission(student="ada", file="x", lab=LAB.lab, cause="corrupt", trouble="cut off"),

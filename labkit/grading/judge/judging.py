@@ -38,6 +38,7 @@ class Shipment:
     run: bytes
     takes_seed: bool
     hidden: bool
+    own_work: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +77,16 @@ class Judge:
         runs, ours = blobs[: len(told["checks"])], blobs[len(told["checks"]) :]
         pairs = zip(told["checks"], runs, strict=True)
         return Cargo(
-            shipments=tuple(Shipment(run=run, **check) for check, run in pairs),
+            shipments=tuple(
+                Shipment(run=run, **{**check, "own_work": tuple(check["own_work"])})
+                for check, run in pairs
+            ),
             ours=dict(zip(told["exercises"], ours, strict=True)),
             public=public,
         )
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
-        """Status, message, misconceptions and score; or ``{"missing": True}``."""
+        """Status, message, misconceptions, score and shortcuts; or ``{"missing": True}``."""
         asked = {"do": "verdict", "lab": lab, "seed": seed}
         asked |= {"exercise": shipment.exercise, "hidden": shipment.hidden}
         return json.loads(self._ask(asked, collected)[0])
@@ -177,6 +181,7 @@ class _Bench:
                 "exercise": name,
                 "hidden": hidden,
                 "takes_seed": self.takes_seed(check.run),
+                "own_work": check.own_work,
             }
             for (_, name, hidden), check in chosen.items()
         ]
@@ -206,6 +211,7 @@ class _Bench:
             "message": textwrap.shorten(result.message, MESSAGE_LIMIT, placeholder=" ..."),
             "misconceptions": list(result.misconceptions),
             "score": result.score,
+            "shortcuts": list(result.shortcuts),
         }
 
 

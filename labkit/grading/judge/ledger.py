@@ -239,7 +239,8 @@ def _twice(
 
 
 def _outcome(fields: dict) -> Outcome:
-    return Outcome(**{**fields, "misconceptions": tuple(fields["misconceptions"])})
+    rows = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Outcome(**{**fields, **rows})
 
 
 def _digest(facts: dict) -> str:

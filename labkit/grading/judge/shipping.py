@@ -1,9 +1,8 @@
 """The first half of a check as bytes for the sandbox: the function and what it refers to, no more.
 
 ``cloudpickle`` takes a function of a lab's checks or of labkit.labs.engine by value, with those
-globals only that it reads. ``labkit.labs.engine.codec`` and ``labkit.labs.engine.running``
-stay references: they are in the sandbox. What would carry a right answer along is refused here, so
-that a mistake in a check never becomes a leak.
+globals only that it reads. The modules of ``BESIDE`` stay references: they are in the sandbox. What
+would carry a right answer along is refused here, so that a mistake in a check never becomes a leak.
 """
 
 import copyreg
@@ -26,7 +25,7 @@ from labkit.base.manifest import read_manifest
 from labkit.labs.engine import Check, KnownWrong, Slip
 from labkit.labs.engine.slips import solutions_of
 
-BESIDE = ("labkit.labs.engine.codec", "labkit.labs.engine.running")
+BESIDE = tuple(f"labkit.labs.engine.{name}" for name in ("codec", "own_work", "running"))
 _SOLUTIONS = re.compile(r"labkit\.labs\.\w+\.solutions(\.slips)?")
 EXTRA = "labkit_extra_checks"
 _CHECKS = re.compile(r"labkit\.labs\.(engine\.|\w+\.checks(\.|$))")

@@ -341,6 +341,7 @@ class _Submission:
             raise Stopped("budget")
         seed = self._seed(task.exercise)
         question = {"names": task.names, "seed": seed, "takes_seed": task.shipment.takes_seed}
+        question["own_work"] = task.shipment.own_work
         blobs = [task.shipment.run, *task.lent]
         collected, spent = snapshot.ask(question, blobs, self._limits(task.seconds))
         try:
@@ -356,6 +357,7 @@ class _Submission:
             message=told["message"] if passed else with_causes(told["message"], self.work, errors),
             misconceptions=tuple(told["misconceptions"]),
             score=told["score"],
+            shortcuts=tuple(told["shortcuts"]),
             hidden=task.shipment.hidden,
             cpu_seconds=round(spent, 2),
         )

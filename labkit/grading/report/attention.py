@@ -89,7 +89,17 @@ def _on_rows(sheet: Sheet, only: Collection[str]) -> list[Remark]:
             open_rows[f"{row.cause}, tried again by the same command"].append(row)
         elif row.points is None:
             open_rows[row.cause].append(row)
-    return [
+    hidden = [
+        Remark(
+            kind="shortcut",
+            who=of.student,
+            said=f"{of.lab}: {row.exercise} uses {', '.join(row.shortcuts)} in a way that its text "
+            "does not show.",
+        )
+        for row in rows
+        if row.shortcuts and row.points
+    ]
+    return hidden + [
         Remark(
             kind="ungraded",
             who=of.student,

@@ -43,6 +43,7 @@ class Row:
     message: str
     checked: float | None = None
     misconceptions: tuple[str, ...] = ()
+    shortcuts: tuple[str, ...] = ()
     cause: str = ""
     rerun: bool = False
     hidden: bool = False
@@ -136,6 +137,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
         possible=float(possible),
         message=plain(outcome.message),
         misconceptions=outcome.misconceptions,
+        shortcuts=outcome.shortcuts,
         cause=outcome.cause,
         rerun=outcome.rerun,
         hidden=outcome.hidden,

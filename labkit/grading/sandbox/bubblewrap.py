@@ -71,7 +71,7 @@ _BASE = (
     "torchao.py",
     "transformers.py",
 )
-_ENGINE = ("codec.py", "running.py")
+_ENGINE = ("codec.py", "own_work.py", "running.py")
 _DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
 
 

@@ -65,7 +65,7 @@ def preload(names: Iterable[str] | None = None) -> dict:
         importlib.import_module(name)
     if names is None:
         _step(torch)
-    beside = {name: _beside(name) for name in ("codec", "running")}
+    beside = {name: _beside(name) for name in ("codec", "own_work", "running")}
     standin.install()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it touches
@@ -129,7 +129,7 @@ def answer(sock: socket.socket, names: dict, beside: dict) -> None:
     shipped = frames.read(request, most=REQUEST_BYTES)
     lent = [frames.read(request, most=REQUEST_BYTES) for _ in range(asked["lent"])]
     sys.settrace(None)
-    sys.modules.update(beside)  # the names by which a shipped function finds these two
+    sys.modules.update(beside)  # the names by which a shipped function finds these
     for blob in lent:
         standin.lend(pickle.loads(blob))
     encode, running = (
@@ -145,13 +145,14 @@ def answer(sock: socket.socket, names: dict, beside: dict) -> None:
         if asked["takes_seed"]:
             run = functools.partial(run, seed=asked["seed"])
         values = tuple(names[name] for name in asked["names"])
-        content = _collect(running, encode, run, values[0] if len(values) == 1 else values)
+        value = values[0] if len(values) == 1 else values
+        content = _collect(running, encode, run, value, tuple(asked["own_work"]))
     sock.sendall(frames.framed(bytes.fromhex(asked["nonce"]) + content))
 
 
-def _collect(running, encode: Callable, run: Callable, value) -> bytes:
+def _collect(running, encode: Callable, run: Callable, value, own_work: tuple[str, ...]) -> bytes:
     try:
-        return running.collect(run, value)
+        return running.collect(run, value, own_work)
     except BaseException as error:  # KeyboardInterrupt: nobody sits at this keyboard
         report = {"outcome": "raised", "value": running.raised(error), "printed": "", "warned": []}
         return encode(report)

@@ -26,7 +26,7 @@ import inspect
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from labkit.base import progress
@@ -35,6 +35,7 @@ from labkit.labs.engine import codec, limit, messages, showing
 from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
 from labkit.labs.engine.messages import came, fill
+from labkit.labs.engine.own_work import Shortcut, reported
 from labkit.labs.engine.reading import AnswerError, Mistake, failure, in_line
 from labkit.labs.engine.running import TookTooLong, collect, raised
 from labkit.labs.engine.slips import Slip
@@ -58,7 +59,8 @@ class CheckResult:
 
     ``status`` is "passed", "failed", "error" or "not attempted"; ``message`` is one line for the
     learner; ``misconceptions`` holds the id of the wrong idea that the answer shows, if it shows
-    one; ``score`` is from 0 to 1, and 1 for an answer that passed.
+    one; ``score`` is from 0 to 1, and 1 for an answer that passed; ``shortcuts`` holds the dotted
+    names of forbidden functions that the answer used in a way that its text does not show.
     """
 
     exercise: str
@@ -66,6 +68,7 @@ class CheckResult:
     message: str
     misconceptions: tuple[str, ...] = ()
     score: float = 0.0
+    shortcuts: tuple[str, ...] = ()
 
 
 class CheckFailed(Exception):
@@ -85,7 +88,11 @@ class KnownWrong:
 
 
 def check(
-    run: Callable[..., object], *, bits: bool = False, seeds: int = 5
+    run: Callable[..., object],
+    *,
+    bits: bool = False,
+    seeds: int = 5,
+    own_work: tuple[str, ...] = (),
 ) -> "Callable[[_Judge], Check]":
     """Make a check of a judge: ``@check(run)`` above ``def check_<exercise>(data)``.
 
@@ -102,8 +109,11 @@ def check(
             exercises whose subject the bits are.
         seeds: known wrong and right answers are tested at so many seeds, from 0 on, where the check
             takes one; 2 for a check that trains.
+        own_work: dotted names of the functions and classes that do the exercise's work, such as
+            "math.fsum". An answer that uses one by its name fails, and one that uses it in another
+            way is flagged for the instructor. The exercise's text names each.
     """
-    return lambda judge: Check(run, judge, bits=bits, seeds=seeds)
+    return lambda judge: Check(run, judge, bits=bits, seeds=seeds, own_work=own_work)
 
 
 class Check:
@@ -113,8 +123,15 @@ class Check:
     """
 
     def __init__(
-        self, run: Callable[..., object], judge: _Judge, *, bits: bool = False, seeds: int = 5
+        self,
+        run: Callable[..., object],
+        judge: _Judge,
+        *,
+        bits: bool = False,
+        seeds: int = 5,
+        own_work: tuple[str, ...] = (),
     ) -> None:
+        self.own_work = own_work
         self.run = run
         self.judge = judge
         self.bits = bits
@@ -165,7 +182,7 @@ class Check:
 
     def collect(self, answer: object, *, seed: int = 0) -> bytes:
         """Beside the answer: run it and return what happened as bytes of the codec."""
-        return collect(bind_seed(self.run, seed), answer)
+        return collect(bind_seed(self.run, seed), answer, self.own_work)
 
     def verdict(self, collected: bytes, *, seed: int = 0) -> CheckResult:
         """Inside the judge: what the collected bytes are worth. Never raises for hostile bytes."""
@@ -176,6 +193,14 @@ class Check:
             return self._result("error", fill(messages.UNREADABLE, why=str(error)))
         if outcome == "not attempted":
             return self._result("not attempted", messages.NOT_ATTEMPTED)
+        used = reported(report.get("shortcuts"), self.own_work)
+        if named := next((one for one in used if one.by_name), None):
+            return self._result("failed", _refusal(named))
+        hidden = tuple(dict.fromkeys(one.name for one in used))
+        return replace(self._judged(outcome, value, seed), shortcuts=hidden)
+
+    def _judged(self, outcome: object, value: object, seed: int) -> CheckResult:
+        """What the judge says of what the run brought back."""
         if outcome == "raised":
             return self._result("error", _crash(value))
         if outcome != "value":
@@ -279,7 +304,8 @@ class Check:
         if (place, seed) not in self._behaviours:
             if len(self._behaviours) >= KEPT:
                 self._behaviours.clear()
-            report = codec.decode(self.collect(self.known_wrong[place].answer, seed=seed))
+            answer = self.known_wrong[place].answer
+            report = codec.decode(collect(bind_seed(self.run, seed), answer))
             self._behaviours[place, seed] = report["value"]
         return self._behaviours[place, seed]
 
@@ -316,6 +342,11 @@ def _stale_copy() -> str:
     said = stale(os.environ.get("JPY_SESSION_NAME", ""))
     _repeats[said] += 1
     return said if said and _repeats[said] == 1 else ""
+
+
+def _refusal(used: Shortcut) -> str:
+    template = messages.USES if used.line else messages.MADE_OF
+    return fill(template, line=used.line, name=used.name)
 
 
 def _crash(value: object) -> str:

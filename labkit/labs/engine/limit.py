@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from labkit.labs.engine.running import TookTooLong, is_learners
+from labkit.labs.engine.own_work import is_learners
+from labkit.labs.engine.running import TookTooLong
 
 LEAST_SECONDS = 120.0
 """No check is stopped before this."""

@@ -41,6 +41,8 @@ STOPPED = (
     "Your answer was still running after {seconds} seconds, so the check stopped it{place}. Does "
     "one of your loops never end?"
 )
+USES = "Your line `{line}` uses `{name}`; this exercise asks you to write what it does."
+MADE_OF = "Your answer is made of `{name}`; this exercise asks you to write what it does."
 
 # Values
 

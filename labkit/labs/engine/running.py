@@ -11,7 +11,6 @@ import itertools
 import linecache
 import re
 import sys
-import sysconfig
 import traceback
 import types
 import warnings
@@ -20,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from labkit.labs.engine import codec
 from labkit.labs.engine.codec import CodecError, Foreign, Raised
+from labkit.labs.engine.own_work import is_learners, noticing
 
 STUB = "your code here"
 """The message of the NotImplementedError that stands where a solution was taken out."""
@@ -40,12 +39,6 @@ _SEARCHED = 10_000  # characters of a message that are looked at
 
 ITEMS_LIMIT = 10_000
 """Items drawn from a generator that an answer returns, and warnings heard while it runs."""
-
-_NOT_THE_LEARNERS = (
-    "<frozen",
-    str(Path(__file__).resolve().parents[2]),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
-)
 
 _WARNINGS_KEPT = 20
 
@@ -108,15 +101,16 @@ def _call(answer: Callable[..., Any], entry: Any) -> Any:
     return attempt(answer, *entry) if isinstance(entry, tuple) else attempt(answer, entry)
 
 
-def collect(run: Callable[[Any], object], answer: object) -> bytes:
+def collect(run: Callable[[Any], object], answer: object, own_work: tuple[str, ...] = ()) -> bytes:
     """Run the first half of a check on an answer; everything that happened, as bytes.
 
     The bytes hold a dict: ``outcome`` is "value", "raised" or "not attempted"; ``value`` what
     ``run`` returned, made plain, or the ``Raised`` record; ``printed`` what the answer printed and
-    ``warned`` the text of each warning while it ran. Only ``KeyboardInterrupt`` leaves this
-    function.
+    ``warned`` the text of each warning while it ran; ``shortcuts``, where there is ``own_work``,
+    what the answer used of it. Only ``KeyboardInterrupt`` leaves this function.
     """
     printed = io.StringIO()
+    shortcuts: list[dict[str, Any]] = []
     with (
         listening() as heard,
         contextlib.redirect_stdout(printed),
@@ -125,7 +119,8 @@ def collect(run: Callable[[Any], object], answer: object) -> bytes:
         try:
             if _holds_placeholder(answer):
                 raise NotAttempted
-            outcome, value = "value", plain(run(answer))
+            with noticing(own_work, run, answer) as shortcuts:
+                outcome, value = "value", plain(run(answer))
             codec.encode(value)
         except NotAttempted:
             outcome, value = "not attempted", None
@@ -134,14 +129,13 @@ def collect(run: Callable[[Any], object], answer: object) -> bytes:
         except (Exception, SystemExit, TookTooLong) as error:
             stub = _is_stub(error)
             outcome, value = ("not attempted", None) if stub else ("raised", raised(error))
-    return codec.encode(
-        {
-            "outcome": outcome,
-            "value": value,
-            "printed": _utf8(_shorten(printed.getvalue())),
-            "warned": _told(heard),
-        }
-    )
+    report = {
+        "outcome": outcome,
+        "value": value,
+        "printed": _utf8(_shorten(printed.getvalue())),
+        "warned": _told(heard),
+    }
+    return codec.encode(report | {"shortcuts": shortcuts} if own_work else report)
 
 
 # Right answers of other types
@@ -309,15 +303,6 @@ def _told(heard: list[Heard]) -> list[str]:
 
 
 # Exceptions and lines
-
-
-def is_learners(frame: types.FrameType) -> bool:
-    """Whether a frame runs the learner's code: neither labkit's nor a library's nor Python's.
-
-    labkit's own answers, in a lab's ``solutions.py``, are answers like any other.
-    """
-    name = frame.f_code.co_filename
-    return not name.startswith(_NOT_THE_LEARNERS) or Path(name).name == "solutions.py"
 
 
 def raised(error: BaseException) -> Raised:

@@ -690,7 +690,7 @@ def total(x):
 
 
 # %% wrong total: fsum
-#    says: Python
+#    says: uses `math.fsum`
 def total(x):
     return math.fsum(x)
 
@@ -843,10 +843,16 @@ def kahan(x):
     return changed("return s", "return s + c")(x)
 
 
+# %% wrong kahan: fsum
+#    says: Your line `return math.fsum(x.tolist())` uses `math.fsum`
+def kahan(x):
+    return math.fsum(x.tolist())
+
+
 # %% wrong kahan: Python floats
 #    says: Python
 def kahan(x):
-    return math.fsum(x.tolist())
+    return sum(x.tolist())
 
 
 # %% wrong kahan: c from value instead of y

@@ -1059,7 +1059,8 @@ Scaler = changed(
 )
 
 
-# %% right scaler: torch's own
+# %% wrong scaler: torch's own
+#    says: uses `torch.amp.GradScaler`
 def Scaler(scale=65536.0, interval=2000):
     return torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=interval)
 

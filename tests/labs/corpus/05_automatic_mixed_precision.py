@@ -136,12 +136,12 @@ mini_autocast = changed("in LOW else None", "in LOW else torch.float32")
 
 
 # %% wrong mini-autocast: names that only hold a listed one
-#    says: `log1p` and `abs` are in neither set
+#    says: uses `torch.autocast`
 mini_autocast = changed("func.__name__ in WIDE", "any(w in func.__name__ for w in WIDE)")
 
 
 # %% wrong mini-autocast: torch's own autocast
-#    says: `log1p` and `abs` are in neither set
+#    says: uses `torch.autocast`
 def mini_autocast(dtype):
     return torch.autocast("cpu", dtype=dtype)
 

@@ -106,7 +106,14 @@ def _loss(mini, network, x):
     return loss.dtype
 
 
-@check(run_mini_autocast)
+@check(
+    run_mini_autocast,
+    own_work=(
+        "torch.autocast",
+        "torch.cuda.amp.autocast",
+        "torch.cpu.amp.autocast",
+    ),
+)
 def check_mini_autocast(shown, seed):
     """Autocast in a dozen lines: matmuls in 16 bits, listed functions in float32."""
     for was, now in zip(_network().parameters(), shown["parameters"], strict=True):

@@ -86,7 +86,17 @@ def _drive(make, scale, interval, flags, resume):
     return rows
 
 
-@check(run_scaler, bits=True)
+@check(
+    run_scaler,
+    bits=True,
+    own_work=(
+        "torch.amp.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cpu.amp.GradScaler",
+        "labkit.training.scaling.LossScale",
+        "labkit.training.loss_scaler.LossScaler",
+    ),
+)
 def check_scaler(answers, seed):
     """In step with torch.amp.GradScaler: two optimizers, one update, saved and resumed."""
     for name, script in _scripts(seed).items():

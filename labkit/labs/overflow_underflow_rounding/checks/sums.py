@@ -118,7 +118,7 @@ def run_total(total, seed):
     return {name: _watched(total, x) for name, x in _sums(seed).items()}
 
 
-@check(run_total, bits=True)
+@check(run_total, bits=True, own_work=("math.fsum",))
 def check_total(answers, seed):
     """5000 by FP16 adds alone: a balanced tree has log2 n roundings on each path, not n."""
     sums = _sums(seed)
@@ -260,7 +260,7 @@ def run_kahan(kahan, seed):
     return {name: _watched(kahan, x) for name, x in _additions(seed).items()}
 
 
-@check(run_kahan, bits=True)
+@check(run_kahan, bits=True, own_work=("math.fsum",))
 def check_kahan(answers, seed):
     """A BF16 sum that passes the rounding error of each add on to the next."""
     additions = _additions(seed)
