@@ -99,6 +99,10 @@ class Outputs:
             secret=named("secret"),
         )
 
+    def of(self, system: str) -> Path:
+        """The folder of what is to be uploaded to an LMS."""
+        return {"moodle": self.moodle, "canvas": self.canvas}[system]
+
 
 def run(options: argparse.Namespace, make_grader: Callable | None = None) -> int:
     """Grade as the options of ``labkit grade`` say, and return the exit status.
@@ -140,7 +144,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     lab = _lab(options.lab, course)
     only = _only(options.only, course, lab)
     outputs = Outputs.beside(options.out)
-    _try_to_write(outputs)
+    _try_to_write(outputs, options.lms)
     roster = read_roster(options.roster) if options.roster else {}
     overrides = read_overrides(options.overrides, course) if options.overrides else None
     hidden = _hidden_points(options.extra, course)
@@ -168,7 +172,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
             _write(outputs, sheets, remarks, course, settings.secret)
             feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
             if options.lms:
-                lms.write(getattr(outputs, options.lms), upload, outputs.feedback)
+                lms.write(outputs.of(options.lms), upload, outputs.feedback)
         except OSError as error:
             raise NotWritten(
                 f"The tables and pages beside {outputs.grades} are not all written"
@@ -189,9 +193,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     )
     if options.lms:
         _say(*upload.said[:_SHOWN_CHANGES])
-        _say(
-            f"{getattr(outputs, options.lms).name}/ holds what to upload to {options.lms.title()}."
-        )
+        _say(f"{outputs.of(options.lms).name}/ holds what to upload to {options.lms.title()}.")
     if unwritten:
         _say(unwritten, to=sys.stderr)
     return ALL_GRADED if attention.all_well(remarks) and not unwritten else SOME_UNGRADED
@@ -255,7 +257,7 @@ def _settings(options: argparse.Namespace, secret: bytes) -> Settings:
     )
 
 
-def _try_to_write(outputs: Outputs) -> None:
+def _try_to_write(outputs: Outputs, system: str | None) -> None:
     """Fail before an hour of grading, not after it."""
     folder = outputs.grades.parent
     if outputs.grades.is_dir():
@@ -267,6 +269,8 @@ def _try_to_write(outputs: Outputs) -> None:
         trial.touch()
         trial.unlink()
         outputs.feedback.mkdir(exist_ok=True)
+        if system:
+            outputs.of(system).mkdir(exist_ok=True)
     except OSError as error:
         raise CannotStart(
             f"{outputs.grades} cannot be written ({error.strerror}); name another file with -o."

@@ -309,6 +309,20 @@ def test_the_folder_of_github_classroom_itself_can_be_given():
     assert students(*files) == [(f"lab2-{name}", "") for name in CLASS], "called otherwise"
 
 
+def test_a_team_of_moodle_is_no_assignment_of_github_classroom():
+    files = [
+        f"T-submissions/T-{name}_{n}_assignsubmission_file/x.ipynb" for n, name in enumerate(CLASS)
+    ]
+    assert [number for _, number in students(*files)] == ["0", "1", "2", "3"]
+    inside = [file.removeprefix("T-submissions/") for file in files]
+    assert [number for _, number in students(*inside, where="T-submissions")] == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
+
+
 @pytest.mark.parametrize(
     "file", ["lab2-submissions/eve/x.ipynb", "lab2-submissions/lab2-/x.ipynb", "eve/lab2-x/x.ipynb"]
 )

@@ -370,7 +370,8 @@ HOSTILE += ["LATE", "\x00\n", "\u202eevil", "x" * 500, "\u00e9" * 200, "link", "
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_of_a_student_leads_a_page_astray(tmp_path, name):
-    (tmp_path / "pages").mkdir()
+    for folder in ("pages", "m", "c"):
+        (tmp_path / folder).mkdir()
     students = [name or "?", "other"]
     sheets = [
         sheet(one, lms_id=str(41 + n), attempt=91 + n, name=one) for n, one in enumerate(students)
@@ -434,7 +435,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path, content, said):
         ("canvas", {"a.csv": gradebook([101], {7: "Essay"})}, "0 columns"),
         ("canvas", {"a.csv": gradebook([101], {7: LAB, 8: f"{LAB} again"})}, "2 columns"),
         ("canvas", {"a.csv": gradebook([101], {7: LAB}), "b.csv": ""}, "once"),
-        ("canvas", {}, ""),
+        ("canvas", {}, "none.csv cannot be read"),
     ],
 )
 def test_a_table_of_the_lms_that_does_not_fit_stops_before_grading(
@@ -459,6 +460,13 @@ def test_a_class_whose_marks_all_find_their_way_is_well(tmp_path):
             archive.writestr(where, as_bytes(small(answer("passes"))))
     (tmp_path / "roster.csv").write_text("id,name,lms_id\na,Ada Lovelace,\nb,Bob Best,\n")
     assert grade(tmp_path, tmp_path / "a.zip", "--lms", "moodle") == ALL_GRADED
+
+
+def test_a_file_in_the_place_of_the_folder_stops_before_grading(tmp_path, capsys):
+    zip_ = delivery(tmp_path, MOODLE)
+    (tmp_path / "grades.moodle").write_text("mine")
+    assert grade(tmp_path, zip_, "--lms", "moodle") == CANNOT_START
+    assert "cannot be written" in capsys.readouterr().err
 
 
 def test_a_mark_without_points_says_that_it_is_not_graded():

@@ -383,9 +383,16 @@ def _prefix(folder: str) -> str:
 
 
 def _all_begin(paths: list[Parts], prefix: str) -> bool:
-    """Whether each path begins with a folder that is called so, and has a name after it."""
-    return bool(prefix) and all(
-        len(parts) > 1 and parts[0].startswith(prefix) and parts[0] != prefix for parts in paths
+    """Whether each path begins with a folder that is called so, and has a name after it.
+
+    Moodle's folders may begin alike too, with the name of a team; they say more.
+    """
+    return (
+        bool(prefix)
+        and not _lms_form(paths)
+        and all(
+            len(parts) > 1 and parts[0].startswith(prefix) and parts[0] != prefix for parts in paths
+        )
     )
 
 

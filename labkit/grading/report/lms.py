@@ -167,7 +167,6 @@ def write(folder: Path, upload: Upload, pages: Path) -> None:
     The zips' bytes depend on the pages and names alone, and one page is in memory at a time. A zip
     without a page is not written, and one of an earlier run goes. Raises OSError.
     """
-    folder.mkdir(exist_ok=True)
     for name, text in upload.tables.items():
         replace_file(folder / name, text.encode(errors="replace"))
     for name, entries in upload.zips.items():

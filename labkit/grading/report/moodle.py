@@ -105,8 +105,9 @@ def read(files: Sequence[Path], labs: Sequence[str]) -> dict[str, LmsTable]:
             named = list(labs)
         if len(named) != 1 or named[0] in tables:
             raise LmsError(
-                f"It is not clear which lab {file.name} is of. Give one worksheet a lab, and put"
-                f" the lab's name into the file's, as in {labs[0] if labs else 'LAB'}.csv."
+                f"It is not clear which lab {file.name} is of. Grade one lab with --lab, or give"
+                " one worksheet a lab and put the lab's name into the file's, as in"
+                f" {labs[0] if labs else 'LAB'}.csv."
             )
         tables[named[0]] = read_table(file)
         _Worksheet(tables[named[0]])
