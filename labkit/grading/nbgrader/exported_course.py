@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from labkit.base.files import replace_file
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.build import CELL_SECONDS, choose, notebook_text
-from labkit.course.lab_source import Lab, cell_id, digest, read_lab
+from labkit.course.cell_ids import cell_id, digest
+from labkit.course.lab_source import Lab, read_lab
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader.settings import labkit_config, own_config
 from labkit.grading.report.scores import RESULT
