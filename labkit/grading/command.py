@@ -129,9 +129,10 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         _say(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
-        with _engine(options.scheduler, settings, make_grader or Grader) as engine:
-            if not _run(left, engine, ledger):
-                return INTERRUPTED
+        if left:  # nothing starts where nothing is to be graded
+            with _engine(options.scheduler, settings, make_grader or Grader) as engine:
+                if not _run(left, engine, ledger):
+                    return INTERRUPTED
         wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
         chosen += batch.missing(chosen, roster, wanted)
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
@@ -305,7 +306,7 @@ def _engine(address: str | None, settings: Settings, make_grader: Callable) -> I
 def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
     """Grade what is left; False where somebody stopped it."""
     with _asked_to_stop() as stop:
-        done = batch.grade(left, engine, ledger, stop) if left else 0
+        done = batch.grade(left, engine, ledger, stop)
     if done < len(left):
         _say(
             f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
