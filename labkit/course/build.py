@@ -32,7 +32,8 @@ from typing import Any
 from labkit.base.files import replace_file
 from labkit.base.manifest import full_name
 from labkit.base.paths import NOTEBOOKS
-from labkit.course.lab_source import Lab, digest, read_lab
+from labkit.course.cell_ids import digest
+from labkit.course.lab_source import Lab, read_lab
 from labkit.course.solution_text import answers_text, solutions_text, topic
 from labkit.course.terms import TermError, glossary, terms_beside
 

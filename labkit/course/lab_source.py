@@ -26,7 +26,6 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import hashlib
 import re
 import symtable
 from collections import Counter
@@ -34,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.course.cell_ids import cell_id, digest
 from labkit.course.minutes import Minutes, by_heading, is_optional, lab_minutes
 from labkit.course.terms import add_blocks, terms_beside
 
@@ -100,16 +100,6 @@ class Lab:
     sections: list[dict[str, Any]]
     learner: Any
     solution: Any
-
-
-def digest(text: str) -> str:
-    """The SHA-256 of ``text`` in UTF-8, as 64 hex digits."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def cell_id(cell_type: str, text: str, occurrence: int) -> str:
-    """The id of the ``occurrence``-th cell (from 1) of this type and text in a learner notebook."""
-    return f"lab-{digest(cell_type + chr(10) + text)[:12]}-{occurrence}"
 
 
 def tree(code: str) -> ast.Module:

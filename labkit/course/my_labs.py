@@ -12,7 +12,7 @@ folder and may be called any number of times:
 - whatever else is in the way is left alone, and the report says so.
 
 A copy shows by itself what was changed: a lab's cell carries the hash of its text in its id, see
-``labkit.course.lab_source.cell_id``.
+``labkit.course.cell_ids.cell_id``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from labkit.base.files import replace_file
 from labkit.base.manifest import LabEntry, copied, read_manifest
 from labkit.base.paths import IN_CHECKOUT, NOTEBOOKS
 from labkit.base.templates import render
-from labkit.course.lab_source import COMMENT, STUB, cell_id
+from labkit.course.cell_ids import cell_id
+from labkit.course.lab_source import COMMENT, STUB
 
 FOLDER = "my_labs"
 IMAGES = "images"  # what notebooks show from files; copied beside them, so that links hold

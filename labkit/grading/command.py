@@ -160,9 +160,10 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         overrides = _overrides(overrides, ledger)
         left = batch.to_do((one.work for one in chosen if one.work), ledger, only)
         _say(f"Submissions: {len(chosen)}. To grade: {len(left)}.")
-        with _engine(options.scheduler, settings, make_grader or Grader) as engine:
-            if not _run(left, engine, ledger):
-                return INTERRUPTED
+        if left:  # nothing starts where nothing is to be graded
+            with _engine(options.scheduler, settings, make_grader or Grader) as engine:
+                if not _run(left, engine, ledger):
+                    return INTERRUPTED
         chosen += batch.missing(chosen, roster, wanted)
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
         sheets, unmet = scores.with_overrides(graded, overrides)
@@ -170,7 +171,15 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         remarks = attention.remarks_on(sheets, only, [*of_all, *upload.remarks])
         try:
             _write(outputs, sheets, remarks, course, settings.secret)
-            feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
+            feedback.write_pages(
+                outputs.feedback,
+                sheets,
+                course,
+                ledger,
+                chinese=options.chinese,
+                hidden=options.hidden_feedback or scores.RESULT,
+                labs_url=options.labs_url or "",
+            )
             if options.lms:
                 lms.write(outputs.of(options.lms), upload, outputs.feedback)
         except OSError as error:
@@ -335,7 +344,7 @@ def _engine(address: str | None, settings: Settings, make_grader: Callable) -> I
 def _run(left: list, engine: Engine, ledger: Ledger) -> bool:
     """Grade what is left; False where somebody stopped it."""
     with _asked_to_stop() as stop:
-        done = batch.grade(left, engine, ledger, stop) if left else 0
+        done = batch.grade(left, engine, ledger, stop)
     if done < len(left):
         _say(
             f"\nStopped. {done} of {len(left)} are graded and kept; the same command goes on.",
@@ -376,6 +385,7 @@ def _sheets(
             ledger.found(one.work) if one.work else {},
             hidden.get(one.lab, {}),
             partial=partial,
+            graded_on=ledger.graded_on(one.work) if one.work else None,
         )
         for one in sorted(chosen, key=lambda one: (one.student, one.lab))
     ]

@@ -67,6 +67,8 @@ class Outcome:
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
     to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of
     forbidden functions that the answer used in a way that its text does not show.
+    to 1; it is 1 where the answer passed. ``more`` are sentences on further cases that are wrong,
+    after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not known.
     """
 
     exercise: str
@@ -80,6 +82,9 @@ class Outcome:
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     score: float = 0.0
+    more: tuple[str, ...] = ()
+    wrong: int = 0
+    cases: int = 0
 
 
 def settled(outcome: Outcome) -> Outcome:

@@ -13,7 +13,7 @@ from labkit.base import progress
 from labkit.base.manifest import ManifestError, stale
 from labkit.course import my_labs
 from labkit.course.build import build
-from labkit.course.lab_source import digest
+from labkit.course.cell_ids import digest
 from labkit.course.my_labs import Started, default_folder, start
 
 NAME = "02_tiny.ipynb"

@@ -20,7 +20,7 @@ from handing_in import (
 
 from labkit.base.manifest import ManifestError
 from labkit.base.paths import NOTEBOOKS
-from labkit.course.lab_source import cell_id
+from labkit.course.cell_ids import cell_id
 from labkit.grading.course import read_course
 from labkit.grading.intake import naming, selecting
 from labkit.grading.intake.naming import names_of

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from labkit.course.lab_source import cell_id
+from labkit.course.cell_ids import cell_id
 
 LARGEST = 32 * 2**20
 """Bytes of a notebook. JSON can grow thirtyfold in memory; labs without outputs take 60 kB."""

@@ -41,15 +41,14 @@ def page(template: str, **facts: object) -> str:
     return render(f"grading/report/{template}", style=Markup(style), digest=digest, **facts)
 
 
+@functools.lru_cache(maxsize=1_000)
 def code(source: str) -> Markup:
     """Python source as HTML with its parts marked; Pygments escapes what it takes."""
     from pygments import highlight
-    from pygments.formatters import HtmlFormatter
-    from pygments.lexers import PythonLexer
 
     # A program cannot show as it is read where it turns the direction of writing.
     visible = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in source)
-    marked = highlight(visible, PythonLexer(ensurenl=False), HtmlFormatter(nowrap=True))
+    marked = highlight(visible, *_python())
     return Markup('<pre dir="ltr" tabindex="0" class="code"><code>{}</code></pre>').format(
         Markup(marked)
     )
@@ -60,6 +59,15 @@ def points(value: float | None, possible: float) -> str:
     if value is None:
         return "not graded"
     return f"{value:g} of {possible:g}" if value or possible else "no points"
+
+
+@functools.cache
+def _python() -> tuple:
+    """Pygments' lexer and formatter; making them takes as long as an answer of ten lines."""
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    return PythonLexer(ensurenl=False), HtmlFormatter(nowrap=True)
 
 
 @functools.cache
