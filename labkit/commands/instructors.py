@@ -6,6 +6,7 @@ import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from labkit.commands import Command, Group
 
@@ -20,6 +21,7 @@ def _declare_build(parser: ArgumentParser) -> None:
     parser.add_argument("--labs", nargs="+", dest="of_course", help=argparse.SUPPRESS)
     parser.add_argument("--extra", type=Path, action="append", default=[], help=argparse.SUPPRESS)
     parser.add_argument("--variants", action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(hidden_feedback="result")
 
 
 def _build(options: Namespace) -> int:
@@ -69,6 +71,12 @@ def _declare_nbgrader(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--variants", action="store_true", help="a seed for each student, not one for the class"
     )
+    parser.add_argument(
+        "--hidden-feedback",
+        choices=["result", "message"],
+        default="result",
+        help="what feedback tells of a hidden check; by default whether it passed",
+    )
 
 
 def _nbgrader(options: Namespace) -> int:
@@ -82,7 +90,11 @@ def _nbgrader(options: Namespace) -> int:
 
     try:
         said = nbgrader_course.write_course(
-            options.course, options.of_course, extra=options.extra, variants=options.variants
+            options.course,
+            options.of_course,
+            extra=options.extra,
+            variants=options.variants,
+            hidden_feedback=options.hidden_feedback,
         )
     except (nbgrader_course.CourseError, BuildError, LabError, TermError, OSError) as error:
         print(error, file=sys.stderr)
@@ -126,6 +138,13 @@ def _declare_grade(parser: ArgumentParser) -> None:
         help="the LMS's worksheet or gradebook, to be filled",
     )
     add("--chinese", action="store_true", help="feedback pages state wrong ideas in Chinese too")
+    # The words stand in labkit.grading too, which is read when it is needed.
+    add(
+        "--hidden-feedback",
+        choices=["result", "message", "none"],
+        help="what a student's page tells of a hidden check; by default whether it passed",
+    )
+    add("--labs-url", metavar="URL", help="where the labs' notebooks lie; pages then link to them")
     add("--no-sandbox", action="store_true", help="run students' code as yourself; see the doctor")
     add("--self-test", action="store_true", help="do the course's own answers earn their points?")
     add("--scheduler", metavar="ADDRESS", help="of Dask, such as tcp://10.0.0.5:8786")
@@ -144,6 +163,8 @@ _FLAGS_OF_GRADING = {
     "lms": "--lms",
     "lms_table": "--lms-table",
     "chinese": "--chinese",
+    "hidden_feedback": "--hidden-feedback",
+    "labs_url": "--labs-url",
     "scheduler": "--scheduler",
     "secret_file": "--secret-file",
 }
@@ -157,6 +178,11 @@ def _grade(options: Namespace) -> int:
         options.refuse("--jobs is for this machine; with --scheduler each worker has its own")
     if options.lms_table and not options.lms:
         options.refuse("--lms-table needs --lms, which says whose table it is")
+    if options.labs_url is not None and not _is_web_address(options.labs_url):
+        options.refuse(
+            f"--labs-url is {options.labs_url!r}; it is the address of the folder with the labs'"
+            " notebooks and begins with https:// or http://, with no ? and no # in it"
+        )
     if options.self_test:
         own = [flag for name, flag in _FLAGS_OF_GRADING.items() if vars(options)[name]]
         if own:
@@ -166,6 +192,16 @@ def _grade(options: Namespace) -> int:
     from labkit.grading import command
 
     return command.run(options)
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname
+    except ValueError:  # half an IPv6 address
+        return False
+    written = text.isprintable() and not set(' "<>\\^`{|}?#') & set(text)
+    return parts.scheme in ("http", "https") and bool(host) and written
 
 
 def _declare_record(parser: ArgumentParser) -> None:

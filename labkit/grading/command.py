@@ -166,7 +166,15 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         remarks = attention.remarks_on(sheets, only, [*of_all, *upload.remarks])
         try:
             _write(outputs, sheets, remarks, course, settings.secret)
-            feedback.write_pages(outputs.feedback, sheets, course, ledger, chinese=options.chinese)
+            feedback.write_pages(
+                outputs.feedback,
+                sheets,
+                course,
+                ledger,
+                chinese=options.chinese,
+                hidden=options.hidden_feedback or scores.RESULT,
+                labs_url=options.labs_url or "",
+            )
             if options.lms:
                 lms.write(getattr(outputs, options.lms), upload, outputs.feedback)
         except OSError as error:
@@ -372,6 +380,7 @@ def _sheets(
             ledger.found(one.work) if one.work else {},
             hidden.get(one.lab, {}),
             partial=partial,
+            graded_on=ledger.graded_on(one.work) if one.work else None,
         )
         for one in sorted(chosen, key=lambda one: (one.student, one.lab))
     ]

@@ -4,7 +4,8 @@ import ast
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit.base import paths
@@ -21,7 +22,8 @@ class CourseLab:
     ``check_versions`` holds the version of each exercise's check. ``given`` are the texts of the
     code cells that a learner gets, ``stubs`` those in which an answer is to be written; all as
     ``normal`` makes them, so that they can be compared. ``setup`` is the lab's first code cell,
-    ``imports`` are those that only import: each sitting begins with one.
+    ``imports`` are those that only import: each sitting begins with one. ``anchors`` hold the
+    section of each exercise as a link names it.
     """
 
     lab: str
@@ -33,6 +35,7 @@ class CourseLab:
     stubs: frozenset[str]
     setup: str
     imports: tuple[str, ...]
+    anchors: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> frozenset[str]:
@@ -98,6 +101,7 @@ def _lab(entry: LabEntry, notebooks: Path) -> CourseLab:
         stubs=frozenset(t for t, m in zip(texts, marks, strict=True) if m.get("solution")),
         setup=texts[0] if texts else "",
         imports=tuple(text for text in texts if _only_imports(text)),
+        anchors={item: each.section for each in entry.sections for item in each.items},
     )
 
 

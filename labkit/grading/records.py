@@ -65,7 +65,8 @@ class Outcome:
     code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
     by since the outcome before it, cells that ran in between included: those of one submission add
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
-    to 1; it is 1 where the answer passed.
+    to 1; it is 1 where the answer passed. ``more`` are sentences on further cases that are wrong,
+    after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not known.
     """
 
     exercise: str
@@ -78,6 +79,9 @@ class Outcome:
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     score: float = 0.0
+    more: tuple[str, ...] = ()
+    wrong: int = 0
+    cases: int = 0
 
 
 def settled(outcome: Outcome) -> Outcome:

@@ -9,7 +9,14 @@ from labkit.base import paths
 from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, make_secret, read_secret
 from labkit.grading.nbgrader.exported_course import NO_SEED, source_notebook
-from labkit.grading.nbgrader.steps import ClearLabSolutions, FillSeeds, GuardChecks, SetAsideStderr
+from labkit.grading.nbgrader.steps import (
+    ClearLabSolutions,
+    FillSeeds,
+    GuardChecks,
+    HiddenLast,
+    SetAsideStderr,
+    WithholdHidden,
+)
 
 SOURCES = sorted((paths.NOTEBOOKS / "source").glob("*.py"))
 
@@ -75,3 +82,37 @@ def test_stderr_becomes_stdout_in_grade_cells_only():
     other = v4.new_code_cell("1 / 0", outputs=copy.deepcopy(warned + error))
     kept, _ = SetAsideStderr().preprocess_cell(other, {}, 0)
     assert kept.outputs == warned + error
+
+
+TOLD = [
+    v4.new_output("stream", name="stdout", text="54321"),
+    v4.new_output("display_data", data={"text/html": "54321"}),
+    v4.new_output("error", ename="54321", evalue="54321", traceback=["54321"]),
+]
+
+
+@pytest.mark.parametrize(("count", "result"), [(0, "passed"), (2, "passed"), (3, "failed")])
+def test_feedback_tells_of_a_hidden_check_its_result_alone(count, result):
+    cell = graded("...", "hidden-ulp", outputs=copy.deepcopy(TOLD[:count]))
+    shown, _ = WithholdHidden().preprocess_cell(cell, {}, 0)
+    assert "54321" not in str(shown) and len(shown.outputs) == 1
+    assert f"ulp, hidden check: {result}." in str(shown.outputs)
+
+
+def test_feedback_keeps_what_other_cells_said_and_all_where_it_is_asked_for():
+    for step, grade_id in (
+        (WithholdHidden(), "check-ulp"),
+        (WithholdHidden(hidden_feedback="message"), "hidden-ulp"),
+    ):
+        cell = graded("...", grade_id, outputs=copy.deepcopy(TOLD))
+        shown, _ = step.preprocess_cell(cell, {}, 0)
+        assert shown.outputs == TOLD
+
+
+def test_hidden_checks_run_after_all_other_cells():
+    names = ["check-a", "hidden-a", "check-b", "hidden-b", "hidden-c"]
+    notebook = v4.new_notebook(cells=[graded("...", name) for name in names])
+    notebook.cells.append(v4.new_code_cell("print(kept)"))
+    ordered, _ = HiddenLast().preprocess(notebook, {})
+    found = [cell.metadata.get("nbgrader", {}).get("grade_id", "") for cell in ordered.cells]
+    assert found == ["check-a", "check-b", "", "hidden-a", "hidden-b", "hidden-c"]

@@ -20,11 +20,17 @@ from labkit.grading.sandbox import frames, watching
 VERDICT_SECONDS = 120
 """Wall time of one verdict; explaining a failure runs the known wrong answers again."""
 
+FURTHER_SECONDS = 90
+"""Wall time of what is told beyond it: several times what ``further`` allows itself."""
+
 MESSAGE_LIMIT = 1_000
 """Characters of a verdict's message: it may quote what the answer returned."""
 
 MEMORY_BYTES = 4 * 2**30
 """Above what it holds once its checks are loaded: of 64 MB each byte may become a tensor."""
+
+SENTENCE_LIMIT = 300
+"""Characters of a sentence on a further case."""
 
 REPLY_BYTES = 2**27
 ANSWER_BYTES = 2**26 + 2**10  # the codec's limit, and room for its cover
@@ -83,9 +89,17 @@ class Judge:
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
         """Status, message, misconceptions and score; or ``{"missing": True}``."""
-        asked = {"do": "verdict", "lab": lab, "seed": seed}
-        asked |= {"exercise": shipment.exercise, "hidden": shipment.hidden}
-        return json.loads(self._ask(asked, collected)[0])
+        return self._about("verdict", lab, shipment, seed, collected, VERDICT_SECONDS)
+
+    def further(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
+        """What else is wrong with an answer that failed: ``more``, and the counts of ``Further``.
+
+        Asked apart, so that nothing in it can cost the verdict; a judge that ends tells nothing.
+        """
+        try:
+            return self._about("further", lab, shipment, seed, collected, FURTHER_SECONDS)
+        except JudgeError:
+            return {}
 
     def close(self) -> None:
         """End the process."""
@@ -96,12 +110,19 @@ class Judge:
             self.process.stdout.close()
             self.process = None
 
-    def _ask(self, asked: dict, content: bytes = b"") -> list[bytes]:
+    def _about(
+        self, do: str, lab: str, shipment: Shipment, seed: int, collected: bytes, seconds: float
+    ) -> dict:
+        asked = {"do": do, "lab": lab, "seed": seed}
+        asked |= {"exercise": shipment.exercise, "hidden": shipment.hidden}
+        return json.loads(self._ask(asked, collected, seconds)[0])
+
+    def _ask(self, asked: dict, content: bytes = b"", seconds: float | None = None) -> list[bytes]:
         if self.stopped:
             raise JudgeError("the grader was stopped")
         if self.process is None:
             self.process = self._start()
-        end = time.monotonic() + VERDICT_SECONDS
+        end = time.monotonic() + (seconds or VERDICT_SECONDS)
         try:
             self._send(frames.framed(json.dumps(asked).encode()) + frames.framed(content), end)
             return self._replies(end)
@@ -208,6 +229,22 @@ class _Bench:
             "score": result.score,
         }
 
+    def further(self, asked: dict, collected: bytes) -> dict:
+        from labkit.grading.judge.further import further
+
+        check = self.checks[asked["lab"], asked["exercise"], asked["hidden"]]
+        found = further(check, collected, seed=asked["seed"])
+        return {
+            "more": [_short(sentence) for sentence in found.sentences],
+            "wrong": found.wrong,
+            "cases": found.cases,
+            "commonest": found.commonest,
+        }
+
+
+def _short(sentence: str) -> str:
+    return textwrap.shorten(sentence, SENTENCE_LIMIT, placeholder=" ...")
+
 
 def _bound_memory() -> None:
     """Let an allocation fail here before the machine runs out; Linux only."""
@@ -242,6 +279,8 @@ def main(args: list[str]) -> None:
                 got = bench.cargo(asked["lab"])
             elif asked["do"] == "verdict":
                 got = [json.dumps(bench.verdict(asked, content)).encode()]
+            elif asked["do"] == "further":
+                got = [json.dumps(bench.further(asked, content)).encode()]
         except Exception as error:  # said to the grader; the next request may be a good one
             said = (
                 str(error) if isinstance(error, JudgeError) else f"{type(error).__name__}: {error}"

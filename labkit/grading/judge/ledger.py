@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
+from datetime import date, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -39,6 +40,11 @@ _FROM_VERSION_1 = (
 _PAGES = (
     "CREATE TABLE IF NOT EXISTS pages (file TEXT, digest TEXT, PRIMARY KEY (file, digest))"
     " WITHOUT ROWID"
+)
+# So do they get this: the day on which a row of ``graded`` was written.
+_DAYS = (
+    "CREATE TABLE IF NOT EXISTS days (digest TEXT, lab TEXT, exercise TEXT, key TEXT,"
+    " day TEXT NOT NULL, PRIMARY KEY (digest, lab, exercise, key)) WITHOUT ROWID"
 )
 
 
@@ -139,6 +145,7 @@ class Ledger:
         run. If it then ends like that a second time, it counts: no run waits for it any more.
         """
         before = self.found(work)
+        today = _today().isoformat()
         rows = [
             (
                 work.identity,
@@ -151,6 +158,23 @@ class Ledger:
         ]
         with self._transaction():
             self._log.executemany("INSERT OR REPLACE INTO graded VALUES (?, ?, ?, ?, ?)", rows)
+            days = [(*row[:4], today) for row in rows]
+            self._log.executemany("INSERT OR REPLACE INTO days VALUES (?, ?, ?, ?, ?)", days)
+
+    def graded_on(self, work: Work) -> date | None:
+        """The day on which the last of what is kept of this submission was graded.
+
+        None where nothing is, and where an older labkit graded all of it.
+        """
+        with _sentences(self.file):
+            rows = self._log.execute(
+                "SELECT exercise, key, day FROM days WHERE digest = ? AND lab = ?",
+                (work.identity, work.lab),
+            ).fetchall()
+        days = [
+            day for exercise, key, day in rows if key == self._basis.keys.get((work.lab, exercise))
+        ]
+        return date.fromisoformat(max(days)) if days else None
 
     def reported(self) -> Scores:
         """The scores that the run before this one wrote."""
@@ -212,6 +236,7 @@ class Ledger:
                     self._log.execute(statement)
                 self._log.execute(f"PRAGMA user_version = {_VERSION}")
             self._log.execute(_PAGES)
+            self._log.execute(_DAYS)
 
     @contextmanager
     def _transaction(self):
@@ -239,7 +264,12 @@ def _twice(
 
 
 def _outcome(fields: dict) -> Outcome:
-    return Outcome(**{**fields, "misconceptions": tuple(fields["misconceptions"])})
+    texts = {name: tuple(fields.get(name, ())) for name in ("misconceptions", "more")}
+    return Outcome(**{**fields, **texts})
+
+
+def _today() -> date:
+    return datetime.now().astimezone().date()
 
 
 def _digest(facts: dict) -> str:

@@ -27,6 +27,7 @@ from labkit.course.build import CELL_SECONDS, choose, notebook_text
 from labkit.course.lab_source import Lab, cell_id, digest, read_lab
 from labkit.grading.judge.seeds import make_secret
 from labkit.grading.nbgrader.settings import labkit_config, own_config
+from labkit.grading.report.scores import RESULT
 
 if TYPE_CHECKING:
     from labkit.grading.judge.hidden_checks import HiddenCheck
@@ -58,6 +59,7 @@ def write_course(
     *,
     extra: Iterable[Path] = (),
     variants: bool = False,
+    hidden_feedback: str = RESULT,
     notebooks: Path = NOTEBOOKS,
 ) -> list[str]:
     """Write the course, or bring it up to date, and return a sentence for each change.
@@ -67,6 +69,7 @@ def write_course(
         labs: names or numbers such as ``"02"``; all by default. Others in the course stay.
         extra: files of hidden checks, see ``labkit.grading.judge.hidden_checks``.
         variants: whether seeds differ from student to student.
+        hidden_feedback: what feedback tells of a hidden check, ``scores.RESULT`` or ``MESSAGE``.
         notebooks: the folder that holds ``source/``.
 
     Raises CourseError, BuildError (an unknown lab) or LabError (a mistake in a source); then
@@ -82,7 +85,11 @@ def write_course(
     }
     texts["source/header.ipynb"] = _header()
     texts["labkit_config.py"] = labkit_config(
-        _limits(read.values()), other=CELL_SECONDS, by_student=variants, secret=SECRET
+        _limits(read.values()),
+        other=CELL_SECONDS,
+        by_student=variants,
+        secret=SECRET,
+        hidden_feedback=hidden_feedback,
     )
     for name, text in texts.items():
         _refuse_edited(course / name, {record["files"].get(name), digest(text)})

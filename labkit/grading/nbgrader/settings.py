@@ -7,6 +7,8 @@ nbgrader's defaults and overrule it below the line that loads it.
 
 from collections.abc import Mapping
 
+from labkit.grading.report.scores import RESULT
+
 GRACE = 3
 """A cell may take so many times its check's limit: limits are of an idle machine."""
 
@@ -58,6 +60,7 @@ c.Autograde.sanitize_preprocessors = [
 c.Autograde.autograde_preprocessors = [
     ours.GuardChecks,
     ours.FillSeeds,
+    ours.HiddenLast,
     ours.ExecuteLab,
     ours.SetAsideStderr,
     steps.IgnorePattern,
@@ -66,12 +69,16 @@ c.Autograde.autograde_preprocessors = [
     steps.AssignLatePenalties,
     steps.CheckCellMetadata,
 ]
-# Feedback shows the sentence of a hidden check and never its code.
+# Feedback never shows the code of a hidden check.
 c.GenerateFeedback.preprocessors = [
     steps.GetGrades,
+    ours.WithholdHidden,
     steps.ClearHiddenTests,
     CSSHTMLHeaderPreprocessor,
 ]
+
+# What feedback tells of a hidden check: "result", whether it passed, or "message".
+c.WithholdHidden.hidden_feedback = {hidden_feedback!r}
 
 # Whether each student meets inputs of their own in the hidden checks that take a seed.
 c.FillSeeds.by_student = {by_student}
@@ -102,7 +109,12 @@ def own_config(course_id: str) -> str:
 
 
 def labkit_config(
-    limits: Mapping[str, float], *, other: float, by_student: bool, secret: str
+    limits: Mapping[str, float],
+    *,
+    other: float,
+    by_student: bool,
+    secret: str,
+    hidden_feedback: str = RESULT,
 ) -> str:
     """The text of ``labkit_config.py``.
 
@@ -111,8 +123,14 @@ def labkit_config(
         other: seconds for a cell without one.
         by_student: whether seeds differ from student to student.
         secret: the name of the file that holds the secret.
+        hidden_feedback: what feedback tells of a hidden check, RESULT or MESSAGE.
     """
     seconds = "\n".join(f"    {name!r}: {GRACE * limit}," for name, limit in sorted(limits.items()))
     return _LABKIT.format(
-        seconds=seconds, other=other, grace=GRACE, by_student=by_student, secret=secret
+        seconds=seconds,
+        other=other,
+        grace=GRACE,
+        by_student=by_student,
+        secret=secret,
+        hidden_feedback=hidden_feedback,
     )

@@ -6,6 +6,7 @@ Each completes a single step of nbgrader, which does the rest.
 import os
 from pathlib import Path
 
+from nbformat import v4
 from nbgrader.preprocessors import (
     ClearSolutions,
     DeduplicateIds,
@@ -14,7 +15,7 @@ from nbgrader.preprocessors import (
     OverwriteCells,
 )
 from nbgrader.utils import is_grade, is_solution
-from traitlets import Bool, Dict, Unicode
+from traitlets import Bool, Dict, Enum, Unicode
 
 from labkit.course.lab_source import COMMENT, STUB, without_bare_stub
 from labkit.grading.judge.seeds import derive_seed, read_secret
@@ -25,6 +26,7 @@ from labkit.grading.nbgrader.exported_course import (
     hidden_region,
     judged_name,
 )
+from labkit.grading.report.scores import MESSAGE, RESULT
 
 
 class ClearLabSolutions(ClearSolutions):
@@ -114,11 +116,46 @@ class FillSeeds(NbGraderPreprocessor):
         return cell, resources
 
 
+class HiddenLast(NbGraderPreprocessor):
+    """Runs the hidden checks after all other cells.
+
+    An answer can keep what it has seen in a hidden check, and the message of a cell that runs later
+    would show it to the student.
+    """
+
+    def preprocess(self, nb, resources):
+        nb.cells.sort(key=_is_hidden)  # stable
+        return nb, resources
+
+
 class ExecuteLab(Execute):
     """Runs a submission without writing into the instructor's own progress log."""
 
     def setup_kernel(self, **kwargs):
         return super().setup_kernel(env={**os.environ, "LABKIT_PROGRESS": "off"}, **kwargs)
+
+
+class WithholdHidden(NbGraderPreprocessor):
+    """Leaves of a hidden check's output on a feedback page whether the check passed.
+
+    All else may quote what it tried: its message, and whatever the answer printed while it ran.
+    """
+
+    hidden_feedback = Enum(
+        (RESULT, MESSAGE), RESULT, help="What students are told: the result, or the message too"
+    ).tag(config=True)
+
+    def preprocess_cell(self, cell, resources, cell_index):
+        if self.hidden_feedback == RESULT and _is_hidden(cell):
+            exercise = cell.metadata["nbgrader"]["grade_id"].removeprefix(HIDDEN)
+            failed = any(output.output_type == "error" for output in cell.outputs)
+            said = f"{exercise}, hidden check: {'failed' if failed else 'passed'}."
+            if failed:
+                error = v4.new_output("error", ename="CheckFailed", evalue=said, traceback=[said])
+                cell.outputs = [error]
+            else:
+                cell.outputs = [v4.new_output("stream", name="stdout", text=f"{said}\n")]
+        return cell, resources
 
 
 class SetAsideStderr(NbGraderPreprocessor):
@@ -135,3 +172,9 @@ class SetAsideStderr(NbGraderPreprocessor):
             elif output.output_type == "error":
                 output.traceback = [f"{output.ename}: {output.evalue}".removesuffix(": ")]
         return cell, resources
+
+
+def _is_hidden(cell) -> bool:
+    """Whether a cell is that of a hidden check."""
+    grade_id = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+    return is_grade(cell) and grade_id.startswith(HIDDEN)

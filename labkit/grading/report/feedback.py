@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -14,10 +15,12 @@ from labkit.base.misconceptions import misconceptions
 from labkit.grading.course import CourseLab
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.report.pages import code, page, points
-from labkit.grading.report.scores import HIDDEN, Sheet
+from labkit.grading.report.scores import HIDDEN, RESULT, Sheet, for_student, is_hidden
 
 LONGEST_CODE = 10_000
 """Characters of one answer on the page; labkit's own answers have at most some 3,000."""
+
+_IN_FRAGMENTS = "!$&'()*+,;=:@/?"  # may stand after the # of an address, RFC 3986
 
 _AT_A_TIME = 200  # pages in memory, and in one write of the ledger
 
@@ -34,6 +37,22 @@ class _Answer:
     left_out: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Lab:
+    """One lab on the page: its sheet as the student may see it, its title and what goes with it.
+
+    ``address`` is the lab's on the web and ``places`` those of its exercises' sections.
+    ``left_out`` says that rows of hidden checks are.
+    """
+
+    sheet: Sheet
+    title: str
+    address: str
+    answers: Mapping[str, _Answer]
+    places: Mapping[str, str]
+    left_out: bool
+
+
 def file_name(student: str) -> str:
     """The name of a student's page: readable, and no two students share one."""
     kept = re.sub(r"[^a-z0-9_-]+", "_", student.lower(), flags=re.ASCII)[:60].strip("_-")
@@ -44,28 +63,81 @@ def file_name(student: str) -> str:
 
 
 def feedback(
-    sheets: Sequence[Sheet], course: Mapping[str, CourseLab], *, chinese: bool = False
+    sheets: Sequence[Sheet],
+    course: Mapping[str, CourseLab],
+    *,
+    chinese: bool = False,
+    hidden: str = RESULT,
+    labs_url: str = "",
 ) -> str:
-    """The page of one student, whose sheets these are; ``chinese`` adds the ideas in Chinese."""
+    """The page of one student, whose sheets these are.
+
+    Args:
+        sheets: one a lab.
+        course: the labs by name.
+        chinese: whether wrong ideas are stated in Chinese too.
+        hidden: what is told of hidden checks, one of ``scores.HIDDEN_FEEDBACK``.
+        labs_url: where the labs' notebooks lie on the web, for links; "" for none.
+    """
     of = sheets[0].submission
+    shown = [for_student(sheet, hidden) for sheet in sheets]
     return page(
         "feedback.html",
         student=of.name or of.student,
-        labs=[(sheet, _title(sheet, course), _answers(sheet)) for sheet in sheets],
+        labs=[
+            _Lab(
+                sheet=one,
+                title=_title(one, course),
+                address=_address(labs_url, one.submission.lab) if _known(one, course) else "",
+                answers=_answers(one),
+                places=_places(labs_url, course.get(one.submission.lab)),
+                left_out=len(one.rows) < len(sheet.rows),
+            )
+            for one, sheet in zip(shown, sheets, strict=True)
+        ],
+        together=_together(shown),
+        possible=sum(sheet.possible for sheet in shown),
         ideas=misconceptions(),
+        cures={idea.id: _cure(labs_url, idea.cure) for idea in misconceptions().values()},
         chinese=chinese,
         hidden=HIDDEN,
         points=points,
-        place=_place,
+        is_hidden=is_hidden,
     )
 
 
-def _place(cure: str) -> str:
-    """Where a misconception is cured, in words."""
-    where, _, section = cure.replace("-", " ").partition("#")
+def _together(sheets: Sequence[Sheet]) -> float | None:
+    """The points of all labs; None while one is not wholly graded."""
+    each = [sheet.points for sheet in sheets]
+    return None if None in each else sum(each)
+
+
+def _cure(labs_url: str, cure: str) -> tuple[str, str]:
+    """Where a misconception is cured: in words, and the address of the place, or ""."""
+    where, _, section = cure.partition("#")
     if where.startswith("topic:"):
-        return f"the interview questions on {where.removeprefix('topic:')}"
-    return f"lab {where}, section “{section}”"
+        topic = where.removeprefix("topic:").replace("-", " ")
+        return f"the interview questions on {topic}", ""
+    words = f"lab {where.partition('_')[0]}, section “{section.replace('-', ' ')}”"
+    return words, _address(labs_url, where, section)
+
+
+def _places(labs_url: str, lab: CourseLab | None) -> dict[str, str]:
+    """The address of each exercise's section."""
+    anchors = lab.anchors if lab else {}
+    return {name: _address(labs_url, lab.lab, section) for name, section in anchors.items()}
+
+
+def _address(labs_url: str, lab: str, section: str = "") -> str:
+    """The address of a lab or of a section of it; "" where nobody said where the labs lie.
+
+    JupyterLab compares a section as it stands in the address, so what may stand there is not
+    escaped.
+    """
+    if not labs_url or not lab:
+        return ""
+    place = f"#{quote(section, safe=_IN_FRAGMENTS)}" if section else ""
+    return f"{labs_url.rstrip('/')}/{lab}.ipynb{place}"
 
 
 def write_pages(
@@ -75,6 +147,8 @@ def write_pages(
     ledger: Ledger,
     *,
     chinese: bool = False,
+    hidden: str = RESULT,
+    labs_url: str = "",
 ) -> None:
     """Write each student's page, and remove what earlier runs wrote for students who are gone.
 
@@ -86,7 +160,9 @@ def write_pages(
     before, now = ledger.pages(), set()
     for students in _parts(sorted(of_student), _AT_A_TIME):
         pages = {
-            file_name(student): feedback(of_student[student], course, chinese=chinese).encode()
+            file_name(student): feedback(
+                of_student[student], course, chinese=chinese, hidden=hidden, labs_url=labs_url
+            ).encode()
             for student in students
         }
         digests = {(name, _digest(content)) for name, content in pages.items()}
@@ -127,6 +203,10 @@ def _answers(sheet: Sheet) -> dict[str, _Answer]:
         part = source[:LONGEST_CODE]
         answers[row.exercise] = _Answer(code=code(part), left_out=len(source) - len(part))
     return answers
+
+
+def _known(sheet: Sheet, course: Mapping[str, CourseLab]) -> bool:
+    return sheet.submission.lab in course
 
 
 def _title(sheet: Sheet, course: Mapping[str, CourseLab]) -> str:

@@ -16,6 +16,7 @@ import hmac
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import plain
@@ -33,7 +34,7 @@ class Row:
     ``manual`` row: one that no check grades. ``checked`` are the points before ``override``, the
     instructor's reason for other ones. ``comment`` is the instructor's too. ``score`` is what the
     check says that the answer is worth, from 0 to 1. ``seconds`` is the wall time that grading
-    took.
+    took. ``more``, ``wrong`` and ``cases`` are an outcome's.
     """
 
     exercise: str
@@ -51,6 +52,9 @@ class Row:
     score: float = 0.0
     comment: str = ""
     manual: bool = False
+    more: tuple[str, ...] = ()
+    wrong: int = 0
+    cases: int = 0
 
     @property
     def idea(self) -> str:
@@ -66,12 +70,13 @@ class Row:
 class Sheet:
     """One lab of one student: the submission that counts, and a row for each exercise.
 
-    ``comment`` is the instructor's on the lab as a whole.
+    ``comment`` is the instructor's on the lab as a whole. ``graded_on`` is the day of the last grade, where the ledger knows it.
     """
 
     submission: Submission
     rows: tuple[Row, ...]
     comment: str = ""
+    graded_on: date | None = None
 
     @property
     def points(self) -> float | None:
@@ -96,6 +101,7 @@ def sheet(
     hidden: Mapping[str, float],
     *,
     partial: bool = False,
+    graded_on: date | None = None,
 ) -> Sheet:
     """The sheet of a submission; ``outcomes`` are its own, by exercise, as the ledger has them.
 
@@ -118,7 +124,7 @@ def sheet(
             else:
                 of_it = [one for one in found if one.hidden == is_hidden]
                 rows.append(_row(row_name, possible, of_it, partial=partial))
-    return Sheet(submission=submission, rows=tuple(rows))
+    return Sheet(submission=submission, rows=tuple(rows), graded_on=graded_on)
 
 
 def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
@@ -141,6 +147,9 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
         hidden=outcome.hidden,
         seconds=outcome.wall_seconds,
         score=outcome.score,
+        more=tuple(plain(said) for said in outcome.more),
+        wrong=outcome.wrong,
+        cases=outcome.cases,
     )
 
 
@@ -232,6 +241,58 @@ class _Said:
             if place in self.lines:
                 self.met.add(place)
                 yield self.lines[place]
+
+
+HIDDEN_FEEDBACK = RESULT, MESSAGE, NOTHING = "result", "message", "none"
+"""What a student is told of a hidden check: passed or failed, its message too, or nothing."""
+
+_NOT_SHOWN = "What this check of your instructor tries is not shown."
+
+
+def for_student(sheet: Sheet, hidden: str = RESULT) -> Sheet:
+    """The sheet as its student may see it; ``hidden`` is one of ``HIDDEN_FEEDBACK``.
+
+    A message of a hidden check may quote what the check tried, and an answer that raises says what
+    it likes in it. So under ``RESULT`` nothing is left that the answer's run in a hidden check
+    made, but whether it passed, and the points.
+    """
+    if hidden == MESSAGE:
+        return sheet
+    status = {row.exercise: row.status for row in sheet.rows}
+    rows = []
+    for row in sheet.rows:
+        if not is_hidden(row) or row.manual:
+            rows.append(row)
+        elif hidden == RESULT:
+            rows.append(_result_alone(row, status.get(row.exercise.removeprefix(HIDDEN), "")))
+    return replace(sheet, rows=tuple(rows))
+
+
+def is_hidden(row: Row) -> bool:
+    """Whether a row is that of an instructor's own check."""
+    return row.exercise.startswith(HIDDEN)
+
+
+def _result_alone(row: Row, of_the_lab: str) -> Row:
+    """A hidden row without what an answer may have written; ``of_the_lab`` is its own check's."""
+    status, message = row.status, _NOT_SHOWN
+    if status == "not graded":
+        message = "The grader has given no verdict yet."
+    elif status == "missing":
+        message = row.message
+    elif status != "passed":
+        # An answer can end its run in several ways, and each would tell what it likes.
+        status = of_the_lab if of_the_lab == "not attempted" else "failed"
+    return Row(
+        exercise=row.exercise,
+        status=status,
+        points=row.points,
+        possible=row.possible,
+        message=message,
+        hidden=True,
+        override=row.override,
+        comment=row.comment,
+    )
 
 
 def scores_of(sheets: Iterable[Sheet]) -> Scores:
