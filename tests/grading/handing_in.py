@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from labkit.base.paths import NOTEBOOKS
@@ -20,6 +21,10 @@ def ulp(x):
     return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -14, -14) - 10)
 """
 WRONG_ULP = "def ulp(x):\n    return 2.0**-10 * abs(x)\n"
+
+
+AT = 1_780_000_000
+"""When a file was handed in, so that two classes have the same pages: a day in May 2026."""
 
 
 def unsolved() -> dict:
@@ -65,6 +70,7 @@ def hand_in(root: Path, **notebooks: dict | bytes) -> Path:
         folder.mkdir(parents=True)
         content = notebook if isinstance(notebook, bytes) else as_bytes(notebook)
         (folder / f"{LAB}.ipynb").write_bytes(content)
+        os.utime(folder / f"{LAB}.ipynb", (AT, AT))
     return root
 
 

@@ -2,12 +2,14 @@
 
 import sqlite3
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
 from labkit.grading import course
 from labkit.grading.course import read_course
 from labkit.grading.intake.roster import Override
+from labkit.grading.judge import ledger as ledger_module
 from labkit.grading.judge.ledger import Basis, Ledger, LedgerError
 from labkit.grading.records import AGAIN, Outcome, Settings, Work
 
@@ -25,7 +27,7 @@ def test_what_was_kept_is_known_again_field_by_field(tmp_path):
     found = {
         "ulp": [
             outcome("ulp", misconceptions=("a", "b"), cpu_seconds=1.5),
-            outcome("ulp", hidden=True, cause="time"),
+            outcome("ulp", hidden=True, cause="time", more=("x", "y"), wrong=3, cases=4),
         ]
     }
     with Ledger(tmp_path / "l.db", BASIS) as ledger:
@@ -59,6 +61,32 @@ def test_what_two_runs_ended_alike_is_not_tried_a_third_time(tmp_path):
         assert list(ledger.known(WORK)) == ["ulp"]
         ledger.keep(WORK, {"snap": [late]})
         assert set(ledger.known(WORK)) == {"ulp", "snap"}
+
+
+def test_the_day_of_the_last_grade_is_kept_and_a_rerun_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_module, "_today", lambda: date(2026, 11, 20))
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert ledger.graded_on(WORK) is None
+        ledger.keep(WORK, {"ulp": [outcome("ulp")], "snap": [outcome("snap")]})
+    monkeypatch.setattr(ledger_module, "_today", lambda: date(2026, 12, 1))
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert ledger.graded_on(WORK) == date(2026, 11, 20)
+        ledger.keep(WORK, {"snap": [outcome("snap")]})
+        assert ledger.graded_on(WORK) == date(2026, 12, 1)
+        assert ledger.graded_on(replace(WORK, digest="cd" * 32)) is None
+    other = Basis.of(COURSE.values(), Settings(secret=b"of another class"))
+    with Ledger(tmp_path / "l.db", other) as ledger:
+        assert ledger.graded_on(WORK) is None, "nothing of it holds any more"
+
+
+def test_a_ledger_of_before_there_were_days_opens_and_knows_none(tmp_path):
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        ledger.keep(WORK, {"ulp": [outcome("ulp")]})
+        ledger._log.execute("DROP TABLE days")
+    with Ledger(tmp_path / "l.db", BASIS) as ledger:
+        assert list(ledger.known(WORK)) == ["ulp"] and ledger.graded_on(WORK) is None
+        ledger.keep(WORK, {"snap": [outcome("snap")]})
+        assert ledger.graded_on(WORK) is not None
 
 
 def test_helpers_are_part_of_what_was_handed_in(tmp_path):

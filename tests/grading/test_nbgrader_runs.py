@@ -184,6 +184,12 @@ def submissions(handed_out) -> dict:
             f"    seen = {_gap_inputs(seed=0)}\n"  # what the lab's own check asks here
             "    return spacing(x, FP16) if x in seen else 1.0"
         },
+        # Keeps what it is asked, and shows it in a cell below the hidden check.
+        "keeps": right
+        | {
+            "ulp": "kept = []\ndef ulp(x):\n    kept.append(x)\n    return spacing(x, FP16)",
+            "eight-bits": f"print(kept)\n{right['eight-bits']}",
+        },
     }
     for number in range(WRONG):
         made[f"wrong-{number}"] = {
@@ -233,6 +239,7 @@ SCORES = {
     "loops": 1,
     "crashes": 1,
     "knows-the-inputs": 3,
+    "keeps": 6,
     "slow": 6,
     "copied": 6,
     "deleted": 6,
@@ -304,12 +311,32 @@ def test_a_release_shows_nothing_of_solutions_or_hidden_checks(graded, tmp_path)
 
 
 @pytest.mark.slow
-def test_feedback_shows_a_hidden_checks_sentence_and_not_its_code(graded):
+def test_feedback_shows_a_hidden_checks_result_and_neither_its_words_nor_its_code(graded):
+    asked = {}
     for student, said in {"solved": "passed", "knows-the-inputs": "failed"}.items():
         page = (graded.course / "feedback" / student / LAB / f"{LAB}.html").read_text("utf-8")
         assert f"hidden check: {said}" in page
         for secret in ("run_hidden", "must_have_passed", "Random", "uniform", "seed="):
             assert secret not in page
+        asked[student] = inputs_of(graded, student)
+        assert not [x for x in asked[student] if str(x) in page]
+    (error,) = graded.cell("knows-the-inputs", "hidden-ulp").outputs
+    assert str(asked["knows-the-inputs"][0]) in error.evalue, "the instructor reads it"
+
+
+def inputs_of(graded, student: str) -> list[float]:
+    """What the hidden check asked a student beyond the first two inputs, which are the class's."""
+    seed = derive_seed(read_secret(graded.course / "labkit_secret"), LAB, "ulp", student)
+    names = {}
+    exec(EXTRA, names)
+    return names["inputs"](seed)[2:]
+
+
+@pytest.mark.slow
+def test_what_an_answer_keeps_of_a_hidden_check_no_later_cell_shows(graded):
+    page = (graded.course / "feedback" / "keeps" / LAB / f"{LAB}.html").read_text("utf-8")
+    assert "1.9990234375" in page, "what the lab's own check asked is shown"
+    assert not [x for x in inputs_of(graded, "keeps") if str(x) in page]
 
 
 @pytest.mark.slow

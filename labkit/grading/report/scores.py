@@ -70,7 +70,8 @@ class Row:
 class Sheet:
     """One lab of one student: the submission that counts, and a row for each exercise.
 
-    ``comment`` is the instructor's on the lab as a whole. ``graded_on`` is the day of the last grade, where the ledger knows it.
+    ``comment`` is the instructor's on the lab as a whole. ``graded_on`` is the day of the last
+    grade, where the ledger knows it.
     """
 
     submission: Submission
