@@ -150,11 +150,13 @@ def test_further_cases_are_listed_and_counted():
     facts = {"more": ("`f(2)` is <3>.", "`f(4)` is 5."), "wrong": 9, "cases": 10}
     page = feedback([made(status="failed", **facts)], COURSE)
     text = text_of(page)
-    assert "This check tries 10 cases, and your answer is wrong in 9 of them." in text
+    assert "This check tries 10 cases, and your answer fails in 9 of them." in text
     assert "It is also wrong here: f(2) is <3>. f(4) is 5." in text
     assert "<3>" not in page
     alone = text_of(feedback([made(status="failed", wrong=1, cases=10)], COURSE))
-    assert "wrong in this one only" in alone and "also wrong" not in alone
+    assert "fails in this one only" in alone and "also wrong" not in alone
+    all_of_them = text_of(feedback([made(status="failed", wrong=10, cases=10)], COURSE))
+    assert "fails in all of them" in all_of_them
     assert "cases" not in text_of(feedback([made(status="failed")], COURSE))
 
 
