@@ -12,6 +12,8 @@ KINDS = {
     "ungraded": "Exercises that are not graded",
     "repaired": "Repaired while reading",
     "lms": "Marks that the LMS's files do not bring back",
+    "copied": "Copies of the published solution",
+    "identical": "Identical answers",
     "slow": "Slowest",
 }
 """The kinds of remark in the order in which they are listed, with the heading of each."""
