@@ -50,9 +50,9 @@ def form_of(source: str, names: Collection[str], given: frozenset[str]) -> Form 
         if not written:
             return None
         tree = ast.Module(body=statements, type_ignores=[])
-        text, exact = ast.unparse(tree), _digest(tree)
-        renamed = _digest(_Renamer(statements, names).visit(tree))
-        return Form(text=text, exact=exact, renamed=renamed, written=written)
+        text, words = ast.unparse(tree), []
+        _spell(_Renamer(statements, names).visit(tree), words)
+        return Form(text=text, exact=_digest([text]), renamed=_digest(words), written=written)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -119,18 +119,30 @@ def _pieces(statements: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
     """Each statement without those within it, and the number of its nodes."""
     left = list(statements)
     while left:
-        node = left.pop()
-        children = list(ast.iter_child_nodes(node))
-        parts = [child for child in children if not isinstance(child, _BLOCKS)]
-        left += [child for child in children if isinstance(child, _BLOCKS)]
-        text = " ".join(
-            [type(node).__name__, getattr(node, "name", None) or "", *map(ast.dump, parts)]
-        )
-        yield text, 1 + sum(_size(part) for part in parts)
+        words, inner = [], []
+        size = _spell(left.pop(), words, inner)
+        left += inner
+        yield " ".join(words), size
 
 
-def _size(node: ast.AST) -> int:
-    return sum(not isinstance(one, ast.expr_context) for one in ast.walk(node))
+def _spell(node: ast.AST, words: list[str], inner: list[ast.AST] | None = None) -> int:
+    """Append a node and what it holds as words.
+
+    Statements that it holds go to ``inner`` if that is given. Returns the number of nodes spelt.
+    """
+    words.append(type(node).__name__)
+    size = 1
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for one in value if isinstance(value, list) else (value,):
+            if not isinstance(one, ast.AST):
+                words.append(repr(one))
+            elif inner is not None and isinstance(one, _BLOCKS):
+                inner.append(one)
+            elif not isinstance(one, ast.expr_context):
+                size += _spell(one, words, inner)
+        words.append(";")
+    return size
 
 
 @functools.lru_cache(maxsize=64)
@@ -199,5 +211,5 @@ def _outside(node: ast.AST) -> list[ast.AST]:
     return [one for one in (*heads, getattr(node, "returns", None)) if one]
 
 
-def _digest(tree: ast.AST) -> str:
-    return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).hexdigest()
