@@ -310,9 +310,8 @@ def test_a_page_runs_nothing_and_loads_nothing(render):
     assert not {"script", "img", "iframe", "link", "object"} & {tag for tag, _ in page.tags}
     for _, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
-        assert re.match(
-            r"(#|\./grades\.\w+\.html#s[0-9a-f]{8}\Z)", attributes.get("href", "#")
-        ) or (attributes["href"] == "./grades.names.html")
+        link = attributes.get("href", "#")
+        assert re.match(r"#|\./grades\.names\.html(#s[0-9a-f]{8})?\Z", link)
     (policy,) = [a["content"] for _, a in page.tags if "http-equiv" in a]
     digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
@@ -431,9 +430,7 @@ def test_a_student_holds_an_idea_once():
     ]
     text = summary([replace(sheet_, rows=tuple(rows)), made("bob")], COURSE, SECRET)
     words = re.sub(r"<[^>]*>", " ", text)
-    assert re.search(
-        r"\s1\s+The gap above x is eps \* x\.\s+snap\s*;\s*ulp\s*;\s*ulp, hidden check\s", words
-    )
+    assert re.search(r"\s1\s+The gap above x is eps \* x\.\s+snap\s*;\s*ulp\s", words)
 
 
 def test_what_shows_one_of_several_ideas_stands_among_the_other_failures():

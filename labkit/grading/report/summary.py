@@ -117,9 +117,7 @@ def summary(
         "summary.html",
         students=len({sheet.submission.student for sheet in sheets}),
         names=students.url,
-        hidden=any(
-            row.hidden and row.status in ("failed", "error") for s in sheets for row in s.rows
-        ),
+        hidden=any(_is_hidden_failure(row) for sheet in sheets for row in sheet.rows),
         ideas=_ideas(sheets, labs),
         labs=labs,
         copies=_alike(
@@ -197,6 +195,10 @@ def _group(anchor: str, of: Cluster, students: _Students, *, whole: bool) -> _Fa
         code=code(part) if whole and part else None,
         rest=of.code[len(part) :].count("\n"),
     )
+
+
+def _is_hidden_failure(row: Row) -> bool:
+    return row.exercise.startswith(HIDDEN) and row.status in ("failed", "error")
 
 
 def _label(exercise: str) -> str:
