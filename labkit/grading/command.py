@@ -168,9 +168,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
         sheets, unmet = scores.with_overrides(graded, overrides)
         upload = make_upload(sheets)
-        known = likeness.published(course, {one.lab for one in chosen})
-        alike = [*likeness.copies(chosen, known), *likeness.shared(chosen, known)]
-        beside = [*of_all, *upload.remarks, *likeness.remarks(alike, known)]
+        alike = likeness.likenesses(chosen, course)
+        beside = [*of_all, *upload.remarks, *likeness.remarks(alike)]
         remarks = attention.remarks_on(sheets, only, beside)
         try:
             _write(outputs, sheets, remarks, alike, course, settings.secret)

@@ -108,9 +108,9 @@ def test_a_copy_of_the_published_solution_is_told(change, other_names):
         students=("ada",),
         exercises=("decode",),
         renamed=frozenset({"decode"} if other_names else ()),
-        published=True,
+        published=len(KNOWN[LAB]),
     )
-    (remark,) = remarks([found], KNOWN)
+    (remark,) = remarks([found])
     assert (remark.kind, remark.who) == ("copied", "ada")
     assert f"1 of the {len(KNOWN[LAB])} answers" in remark.said and "decode" in remark.said
     assert ("names changed" in remark.said) == other_names
@@ -163,7 +163,7 @@ def test_a_long_answer_that_students_share_is_told_to_each():
     (found,) = shared(class_, KNOWN)
     assert (found.students, found.exercises) == (("ada", "bob"), ("decode",))
     assert found.renamed == {"decode"} and not found.files
-    one, other = remarks([found], KNOWN)
+    one, other = remarks([found])
     assert (one.who, other.who) == ("ada", "bob") and one.said == other.said
     assert "`ada`, `bob`" in one.said and "decode (names changed)" in one.said
     assert one.kind == "identical"
@@ -188,7 +188,7 @@ def test_a_group_as_large_as_the_class_is_told_in_a_short_sentence():
     class_ = [with_answers(f"student-{n:03}", decode=OWN) for n in range(3)]
     many = [Submission(**{**vars(class_[0]), "student": f"student-{n:03}`"}) for n in range(300)]
     (found,) = shared(many, KNOWN)
-    said = [one.said for one in remarks([found], KNOWN)]
+    said = [one.said for one in remarks([found])]
     assert len(said) == 300 and len(set(said)) == 1 and len(said[0]) < 1_000
     assert "and 280 more" in said[0]
 
@@ -196,9 +196,9 @@ def test_a_group_as_large_as_the_class_is_told_in_a_short_sentence():
 def test_likeness_changes_no_points_and_stands_on_the_class_page_only():
     class_ = [with_answers(student, decode=OWN) for student in ("ada", "bob")]
     class_.append(with_answers("eve", decode=DECODE))
-    alike = [*copies(class_, KNOWN), *shared(class_, KNOWN)]
+    alike = likeness.likenesses(class_, COURSE)
     sheets = [sheet(one, COURSE[LAB], {}, {}) for one in class_]
-    text = summary(sheets, COURSE, SECRET, list(remarks(alike, KNOWN)), alike)
+    text = summary(sheets, COURSE, SECRET, list(remarks(alike)), alike)
     assert 'id="alike"' in text and "ada" not in text
     for caption in ("Copies of the published solution", "Identical answers"):
         assert text.count(f'<table aria-label="{caption}">') == 1

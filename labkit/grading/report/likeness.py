@@ -35,15 +35,16 @@ Published = Mapping[str, Mapping[str, Form]]
 class Likeness:
     """Students of one lab whose answers to ``exercises`` are alike.
 
-    ``renamed`` are those of the exercises in which their own names differ. ``published``: the
-    answers are labkit's. ``files``: the whole files are equal.
+    ``renamed`` are those of the exercises in which their own names differ. ``published`` counts the
+    lab's solutions that are long enough to compare where the answers are among these, else it is
+    0. ``files``: the whole files are equal.
     """
 
     lab: str
     students: tuple[str, ...]
     exercises: tuple[str, ...]
     renamed: frozenset[str]
-    published: bool = False
+    published: int = 0
     files: bool = False
 
     def listed(self) -> str:
@@ -51,6 +52,14 @@ class Likeness:
         return ", ".join(
             f"{one} (names changed)" if one in self.renamed else one for one in self.exercises
         )
+
+
+def likenesses(
+    submissions: Sequence[Submission], course: Mapping[str, CourseLab]
+) -> list[Likeness]:
+    """Copies of the published solutions, then what students share."""
+    known = published(course, {one.lab for one in submissions})
+    return [*copies(submissions, known), *shared(submissions, known)]
 
 
 def published(course: Mapping[str, CourseLab], labs: Collection[str]) -> Published:
@@ -88,7 +97,7 @@ def copies(submissions: Iterable[Submission], known: Published) -> list[Likeness
             students=tuple(sorted(students)),
             exercises=exercises,
             renamed=renamed,
-            published=True,
+            published=len(known[lab]),
         )
         for (lab, exercises, renamed), students in found.items()
     )
@@ -127,13 +136,13 @@ def shared(submissions: Iterable[Submission], known: Published) -> list[Likeness
     )
 
 
-def remarks(found: Sequence[Likeness], known: Published) -> Iterator[Remark]:
+def remarks(found: Iterable[Likeness]) -> Iterator[Remark]:
     """A remark for each student; those of a group are told the same sentence, which names them."""
     for one in found:
         for student in one.students:
             if one.published:
                 said = (
-                    f"{one.lab}: {len(one.exercises)} of the {len(known[one.lab])} answers that are"
+                    f"{one.lab}: {len(one.exercises)} of the {one.published} answers that are"
                     f" long enough to compare are the published solution: {one.listed()}."
                 )
                 yield Remark(kind="copied", who=student, said=said)
