@@ -31,12 +31,15 @@ from labkit.grading.report import (
     attention,
     canvas,
     feedback,
+    likeness,
     lms,
     moodle,
+    names,
     scores,
     summary,
     tables,
 )
+from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.lms import Upload
 from labkit.grading.report.lms_table import LmsError
 from labkit.grading.report.scores import Sheet
@@ -73,6 +76,7 @@ class Outputs:
     everything: Path
     remarks: Path
     summary: Path
+    names: Path
     feedback: Path
     moodle: Path
     canvas: Path
@@ -92,6 +96,7 @@ class Outputs:
             everything=named("json"),
             remarks=named("remarks.csv"),
             summary=named("summary.html"),
+            names=named("names.html"),
             feedback=named("feedback"),
             moodle=named("moodle"),
             canvas=named("canvas"),
@@ -168,9 +173,11 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         graded = _sheets(chosen, course, ledger, hidden, partial=options.partial)
         sheets, unmet = scores.with_overrides(graded, overrides)
         upload = make_upload(sheets)
-        remarks = attention.remarks_on(sheets, only, [*of_all, *upload.remarks])
+        alike = likeness.likenesses(chosen, course)
+        beside = [*of_all, *upload.remarks, *likeness.remarks(alike)]
+        remarks = attention.remarks_on(sheets, only, beside)
         try:
-            _write(outputs, sheets, remarks, course, settings.secret)
+            _write(outputs, sheets, remarks, alike, course, settings.secret)
             feedback.write_pages(
                 outputs.feedback,
                 sheets,
@@ -198,7 +205,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     _say(*attention.lines(remarks, outputs.remarks.name))
     _say(
         f"{outputs.grades}, {outputs.totals.name}, {outputs.everything.name},",
-        f"{outputs.remarks.name}, {outputs.summary.name} and {outputs.feedback.name}/ are written.",
+        f"{outputs.remarks.name}, {outputs.summary.name}, {outputs.names.name} and",
+        f"{outputs.feedback.name}/ are written.",
     )
     if options.lms:
         _say(*upload.said[:_SHOWN_CHANGES])
@@ -392,14 +400,21 @@ def _sheets(
 
 
 def _write(
-    outputs: Outputs, sheets: list[Sheet], remarks: list[Remark], course: dict, secret: bytes
+    outputs: Outputs,
+    sheets: list[Sheet],
+    remarks: list[Remark],
+    alike: list[Likeness],
+    course: dict,
+    secret: bytes,
 ) -> None:
     versions = {lab.lab: lab.version for lab in course.values()}
     tables.write(outputs.grades, tables.grades_csv(sheets, secret))
     tables.write(outputs.totals, tables.totals_csv(sheets))
     tables.write(outputs.everything, tables.grades_json(sheets, versions=versions))
     tables.write(outputs.remarks, tables.remarks_csv(remarks))
-    tables.write(outputs.summary, summary.summary(sheets, course, secret, remarks))
+    page = summary.summary(sheets, course, secret, remarks, alike, outputs.names.name)
+    tables.write(outputs.summary, page)
+    tables.write(outputs.names, names.names(sheets, secret, outputs.feedback.name))
 
 
 def _upload_maker(

@@ -90,6 +90,40 @@ def test_a_rerun_grades_only_what_changed(tmp_path, grader, capsys):
     assert f"Changed since the last run (1):\n  bob {LAB} ulp: 0 -> 2 (failed -> passed)" in said
 
 
+def test_copies_and_identical_answers_are_told_and_cost_nothing(tmp_path, grader, capsys):
+    own = (
+        "def snap(x):  # {}\n    y = math.frexp(x)[1] + math.floor(x / 3 - 1)\n"
+        + "    y = y * x + 1\n" * 5
+    )
+    solutions = solved()
+    solutions["cells"] = [c for c in solutions["cells"] if c["cell_type"] == "code"]
+    hand_in(
+        tmp_path,
+        ada=small(own.format("passes")),
+        bob=small(own.replace("y", "z").format("passes")),
+        eve=small(answer("fails")),
+        zoe=solutions,
+    )
+    assert grade(grader, tmp_path) == ALL_GRADED
+    told = {
+        (one["kind"], one["who"]): one["remark"] for one in rows(tmp_path, "grades.remarks.csv")
+    }
+    alike = {key: said for key, said in told.items() if key[0] in ("copied", "identical")}
+    assert set(alike) == {("identical", "ada"), ("identical", "bob"), ("copied", "zoe")}
+    assert "`ada`, `bob`" in told["identical", "ada"] and "snap" in told["identical", "ada"]
+    assert row(tmp_path, "ada", "snap")["points"] == row(tmp_path, "bob", "snap")["points"] == "3"
+    said = capsys.readouterr().out
+    assert "Identical answers (2):" in said and "Copies of the published solution (1):" in said
+    for page in (tmp_path / "grades.feedback").iterdir():
+        assert not re.search("identical|published|copied", page.read_text())
+    names = (tmp_path / "grades.names.html").read_text()
+    for student in ("ada", "bob", "eve", "zoe"):
+        (link,) = re.findall(rf'href="\./([^"]*/{student}\.html)"', names)
+        assert (tmp_path / link).is_file()
+    first = outputs(tmp_path)
+    assert grade(grader, tmp_path) == ALL_GRADED and outputs(tmp_path) == first
+
+
 def test_a_new_check_version_grades_that_exercise_again(tmp_path, grader, monkeypatch):
     hand_in(tmp_path, ada=small(answer("passes")))
     grade(grader, tmp_path)

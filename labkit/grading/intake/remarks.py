@@ -13,6 +13,8 @@ KINDS = {
     "repaired": "Repaired while reading",
     "lms": "Marks that the LMS's files do not bring back",
     "shortcut": "Forbidden shortcuts",
+    "copied": "Copies of the published solution",
+    "identical": "Identical answers",
     "slow": "Slowest",
 }
 """The kinds of remark in the order in which they are listed, with the heading of each."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from labkit.grading.course import CourseLab, normal
+from labkit.grading.intake.forms import Form, form_of
 from labkit.grading.intake.naming import Names, names_of, names_of_all, without_calls
 from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_notebook
 from labkit.grading.records import Work
@@ -22,10 +23,14 @@ _SHOWN = 60  # characters of a student's line in a sentence
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What is graded of a notebook. ``code`` holds, by exercise, the cells that answer it."""
+    """What is graded of a notebook. ``code`` holds, by exercise, the cells that answer it.
+
+    ``forms`` are the forms of those that have one, for comparisons.
+    """
 
     work: Work
     code: dict[str, str]
+    forms: dict[str, Form]
     repairs: tuple[str, ...]
 
 
@@ -113,6 +118,7 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
     code = _with_setup(code, lab, repairs)
     _say_twice_defined(code, lab, repairs)
     repairs += _magics(code)
+    answers = _answers(code, lab)
     return Selected(
         work=Work(
             lab=lab.lab,
@@ -121,9 +127,20 @@ def select(notebook: Notebook, lab: CourseLab) -> Selected:
             exercises=lab.exercises,
             python=notebook.python,
         ),
-        code=_answers(code, lab),
+        code=answers,
+        forms=forms_of(answers, lab),
         repairs=tuple(repairs),
     )
+
+
+def forms_of(answers: Mapping[str, str], lab: CourseLab) -> dict[str, Form]:
+    """The forms of answers to this lab, by exercise; an answer that has none is left out."""
+    forms = {
+        one.exercise: form_of(answers[one.exercise], one.names, lab.given)
+        for one in lab.exercises
+        if answers.get(one.exercise)
+    }
+    return {exercise: form for exercise, form in forms.items() if form}
 
 
 def _is_python(notebook: Notebook) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from labkit.base import progress
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.deliveries import Handed
+from labkit.grading.intake.forms import Form
 from labkit.grading.intake.reader import understand
 from labkit.grading.intake.reading import Unreadable
 from labkit.grading.intake.remarks import Remark, plain, quoted
@@ -38,7 +39,8 @@ _MOST_REPAIRS = 30  # sentences that a page shows; a notebook may have a repair 
 class Submission:
     """One file that was handed in, read. ``work`` is None where it cannot be graded.
 
-    ``cause`` and ``trouble`` then say why; ``code`` holds the learner's answer by exercise.
+    ``cause`` and ``trouble`` then say why; ``code`` holds the learner's answer by exercise, and
+    ``forms`` what is compared of it.
     ``repairs`` are for the student, ``remarks`` for the instructor.
     """
 
@@ -53,6 +55,7 @@ class Submission:
     late: bool = False
     work: Work | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
     cause: str = ""
@@ -88,6 +91,7 @@ def read(handed: Handed, course: Mapping[str, CourseLab], lab: str | None) -> Su
         lab=selected.work.lab,
         work=replace(selected.work, helpers=handed.helpers),
         code=selected.code,
+        forms=selected.forms,
         repairs=_bounded(selected.repairs),
     )
 

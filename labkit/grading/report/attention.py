@@ -10,6 +10,8 @@ from labkit.grading.report.scores import Row, Sheet
 OPEN = frozenset({"contradicting", "dropped", "unknown", "ungraded", "lms"})
 """The kinds that leave a grade in doubt until somebody has looked; the others only inform."""
 
+_RANKED = frozenset({"copied", "identical"})  # they come with what weighs most in front
+
 SLOWEST = 5
 
 _SHOWN = 8  # sentences of a kind on a terminal
@@ -22,13 +24,14 @@ def remarks_on(
 ) -> list[Remark]:
     """Every remark on these sheets and ``beside`` them, in the order of ``KINDS``, then of names.
 
+    Copies and identical answers keep the order in which they come.
     Of exercises that were not graded those of ``only`` count, where it names any.
     """
     found = [*beside, *(remark for sheet in sheets for remark in sheet.submission.remarks)]
     for sheet in sheets:
         found += _on_rows(sheet, only)
     order = list(KINDS)
-    found.sort(key=lambda one: (order.index(one.kind), one.who))
+    found.sort(key=lambda one: (order.index(one.kind), "" if one.kind in _RANKED else one.who))
     slowest = sorted((s for s in sheets if s.seconds), key=lambda s: -s.seconds)[:SLOWEST]
     found += [
         Remark(

@@ -1,55 +1,91 @@
-"""What the class did, without names: how scores lie, what was missed, what is believed.
+"""What the class did, without names: how scores lie, what failed and why, what is believed.
 
-Students appear under pseudonyms that only the instructor's secret gives; what a message quotes of
-somebody's code is left out.
+Students appear under pseudonyms that only the instructor's secret gives; each is a link to its line
+on the page of names.
 """
 
-import difflib
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.base.misconceptions import misconceptions
+from labkit.base.misconceptions import Misconception, misconceptions
 from labkit.base.templates import render
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import KINDS, Remark
 from labkit.grading.report.attention import without_names
-from labkit.grading.report.pages import Table, page
+from labkit.grading.report.failures import Cluster, clusters
+from labkit.grading.report.likeness import Likeness
+from labkit.grading.report.pages import Table, code, page
 from labkit.grading.report.scores import HIDDEN, Row, Sheet, pseudonym
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
 _BINS = 10
-_ALIKE = 0.85  # by eye: two sentences of one check that differ in a clause lie above it
-_MOST_COMPARED = 300  # each sentence is compared with the clusters so far
-_NAMED = 6
+_NAMED = 6  # pseudonyms that stand open; more are folded
+_WHOLE = 40  # groups of failures in a lab with an example of the code
+_LISTED = 400  # further ones with their message only
+_LINES, _CHARACTERS = 30, 1_500  # of the code of an example
+_MOST_ALIKE = 100  # rows of answers that are alike
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Failures of one exercise whose messages read alike, with the students' pseudonyms."""
+class _Failures:
+    """A group of failures as the page shows it, under the ``anchor`` that links lead to.
 
+    ``rest`` counts the lines of the example's code that are left out.
+    """
+
+    anchor: str
+    of: Cluster
     exercise: str
-    message: str
-    students: tuple[str, ...]
+    idea: Misconception | None
+    who: Markup
+    code: Markup | None = None
+    rest: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Lab:
-    """What the page says of one lab: sentences, the picture of scores, tables.
+    """What the page says of one lab: sentences, the picture of scores, tables, failures.
 
-    ``alone`` counts the messages that went to one student each.
+    ``shared`` are failures of several students and ``alone`` of one each, all with an example;
+    ``listed`` are those beyond, and ``unlisted`` counts what is on no list.
     """
 
+    anchor: str
     title: str
     facts: str
-    clusters: Table
-    alone: int
+    shared: list[_Failures]
+    alone: list[_Failures]
+    listed: list[_Failures]
+    unlisted: int
     scores: str = ""
     picture: str = ""
     exercises: Table | None = None
+
+
+class _Students:
+    """Pseudonyms as links to the page of names."""
+
+    def __init__(self, secret: bytes, names: str):
+        self.secret = secret
+        self.url = f"./{quote(names)}"
+
+    def links(self, students: Iterable[str]) -> Markup:
+        """Those of students, sorted."""
+        return self.linked(sorted(pseudonym(one, self.secret) for one in set(students)))
+
+    def linked(self, pseudonyms: Sequence[str]) -> Markup:
+        """The links; folded where they are many."""
+        link = Markup('<a href="{}#{}">{}</a>')
+        links = Markup(", ").join(link.format(self.url, one, one) for one in pseudonyms)
+        if len(pseudonyms) <= _NAMED:
+            return links
+        folded = Markup("<details><summary>{} students</summary>{}</details>")
+        return folded.format(len(pseudonyms), links)
 
 
 def summary(
@@ -57,67 +93,55 @@ def summary(
     course: Mapping[str, CourseLab],
     secret: bytes,
     remarks: Sequence[Remark] = (),
+    alike: Sequence[Likeness] = (),
+    names: str = "grades.names.html",
 ) -> str:
-    """The page of the whole class; ``remarks`` are those on the run."""
-    labs = sorted({sheet.submission.lab for sheet in sheets})
-    by_lab = {lab: [sheet for sheet in sheets if sheet.submission.lab == lab] for lab in labs}
+    """The page of the whole class.
+
+    Args:
+        sheets: all of them.
+        course: the labs by name.
+        secret: what the pseudonyms are made with.
+        remarks: those on the run.
+        alike: answers that are the published solution, and answers that students share.
+        names: the file beside the page that says who is who.
+    """
+    students = _Students(secret, names)
+    in_order = sorted({sheet.submission.lab for sheet in sheets})
+    by_lab = {lab: [sheet for sheet in sheets if sheet.submission.lab == lab] for lab in in_order}
+    labs = [
+        _lab(f"lab-{number}", lab, of_lab, course, students)
+        for number, (lab, of_lab) in enumerate(by_lab.items(), 1)
+    ]
     return page(
         "summary.html",
         students=len({sheet.submission.student for sheet in sheets}),
-        ideas=_ideas(sheets),
-        labs=[_lab(lab, of_lab, course, secret) for lab, of_lab in by_lab.items()],
-        causes=_causes(sheets, secret),
-        remarks=_remarks(remarks, {s.submission.student for s in sheets}, secret),
-        count=_count,
-    )
-
-
-def clusters(sheets: Sequence[Sheet], secret: bytes) -> list[Cluster]:
-    """Failures beyond the listed misconceptions, the largest group first."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for sheet in sheets:
-        for row in sheet.rows:
-            if row.status in ("failed", "error") and not row.idea:
-                template = without_names(row.message)
-                found[row.exercise, template].append(sheet.submission.student)
-    merged: dict[tuple[str, str], list[str]] = {}
-    by_size = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    for place, (key, students) in enumerate(by_size):
-        twin = _twin(key, merged) if place < _MOST_COMPARED else None
-        merged.setdefault(twin or key, []).extend(students)
-    return sorted(
-        (
-            Cluster(
-                exercise=exercise,
-                message=template,
-                students=tuple(sorted(pseudonym(one, secret) for one in set(students))),
-            )
-            for (exercise, template), students in merged.items()
+        names=students.url,
+        hidden=any(_is_hidden_failure(row) for sheet in sheets for row in sheet.rows),
+        ideas=_ideas(sheets, labs),
+        labs=labs,
+        copies=_alike(
+            "Copies of the published solution", [x for x in alike if x.published], students
         ),
-        key=lambda one: (-len(one.students), one.exercise, one.message),
+        shared=_alike("Identical answers", [x for x in alike if not x.published], students),
+        causes=_causes(sheets, students),
+        remarks=_remarks(remarks, {s.submission.student for s in sheets}, students),
+        count=_count,
+        place=_place,
     )
 
 
-def _twin(key: tuple[str, str], merged: Mapping) -> tuple[str, str] | None:
-    """The cluster of the same exercise whose message reads like this one's."""
-    exercise, template = key
-    return next((k for k in merged if k[0] == exercise and _alike(k[1], template)), None)
-
-
-def _alike(one: str, other: str) -> bool:
-    matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
-    return matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
-
-
-def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab], secret: bytes) -> _Lab:
-    found = clusters(sheets, secret)
-    failures = {
-        "clusters": _shared(found),
-        "alone": sum(len(one.students) == 1 for one in found),
-    }
+def _lab(
+    anchor: str,
+    lab: str,
+    sheets: Sequence[Sheet],
+    course: Mapping[str, CourseLab],
+    students: _Students,
+) -> _Lab:
+    failures = _failures(anchor, sheets, students)
     if lab not in course:
         title, facts = "Files of no known lab", f"{_count(len(sheets), 'file')}."
-        return _Lab(title=title, facts=facts, **failures)
+        return _Lab(anchor=anchor, title=title, facts=facts, **failures)
     facts = [
         _count(len([s for s in sheets if s.submission.cause != "missing"]), "submission"),
         f"{sum(s.submission.cause == 'missing' for s in sheets)} missing",
@@ -134,6 +158,7 @@ def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab], sec
             f" from {min(scored):g} to {max(scored):g}."
         )
     return _Lab(
+        anchor=anchor,
         title=lab,
         facts=f"{', '.join(facts)}.",
         scores=scores,
@@ -141,6 +166,44 @@ def _lab(lab: str, sheets: Sequence[Sheet], course: Mapping[str, CourseLab], sec
         exercises=_exercises(sheets),
         **failures,
     )
+
+
+def _failures(anchor: str, sheets: Sequence[Sheet], students: _Students) -> dict:
+    """The fields of ``_Lab`` on failures: the largest groups whole, then a list, then a number."""
+    found = clusters(sheets, students.secret)
+    groups = [
+        _group(f"{anchor}-{number}", one, students, whole=number <= _WHOLE)
+        for number, one in enumerate(found[: _WHOLE + _LISTED], 1)
+    ]
+    whole = groups[:_WHOLE]
+    return {
+        "shared": [one for one in whole if len(one.of.students) > 1],
+        "alone": [one for one in whole if len(one.of.students) == 1],
+        "listed": groups[_WHOLE:],
+        "unlisted": len(found[_WHOLE + _LISTED :]),
+    }
+
+
+def _group(anchor: str, of: Cluster, students: _Students, *, whole: bool) -> _Failures:
+    part = "\n".join(of.code[:_CHARACTERS].split("\n")[:_LINES])
+    return _Failures(
+        anchor=anchor,
+        of=of,
+        exercise=_label(of.exercise),
+        idea=misconceptions().get(of.idea),
+        who=students.linked(of.students),
+        code=code(part) if whole and part else None,
+        rest=of.code[len(part) :].count("\n"),
+    )
+
+
+def _is_hidden_failure(row: Row) -> bool:
+    return row.exercise.startswith(HIDDEN) and row.status in ("failed", "error")
+
+
+def _label(exercise: str) -> str:
+    bare = exercise.removeprefix(HIDDEN)
+    return bare if bare == exercise else f"{bare}, hidden check"
 
 
 def histogram(scored: Sequence[float], possible: float) -> Markup:
@@ -186,26 +249,30 @@ def _exercises(sheets: Sequence[Sheet]) -> Table:
     )
 
 
-def _ideas(sheets: Sequence[Sheet]) -> Table:
+def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
     holders: dict[str, set[str]] = defaultdict(set)
-    where: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
             if row.idea:
                 holders[row.idea].add(sheet.submission.student)
-                where[row.idea].add(row.exercise.removeprefix(HIDDEN))
+    where: dict[str, list[Markup]] = defaultdict(list)
+    for lab in labs:
+        for one in sorted([*lab.shared, *lab.alone, *lab.listed], key=lambda one: one.exercise):
+            if one.of.idea:
+                link = Markup('<a href="#{}">{}</a>').format(one.anchor, one.exercise)
+                where[one.of.idea].append(link)
     known = misconceptions()
     rows = [
         [
             len(students),
             known[idea].en if idea in known else idea,
-            ", ".join(sorted(where[idea])),
-            known[idea].cure.replace("#", ", ").replace("-", " ") if idea in known else "",
+            Markup("; ").join(where[idea]),
+            _place(known[idea].cure) if idea in known else "",
         ]
         for idea, students in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     return Table(
-        caption="What the class believes: misconceptions that answers showed",
+        caption="Misconceptions that answers showed",
         heads=["students", "idea", "exercises", "where it is cured"],
         rows=rows,
         numbers=[0],
@@ -213,50 +280,59 @@ def _ideas(sheets: Sequence[Sheet]) -> Table:
     )
 
 
-def _shared(found: Sequence[Cluster]) -> Table:
-    """The messages that went to more than one student."""
+def _place(cure: str) -> str:
+    return cure.replace("#", ", ").replace("-", " ")
+
+
+def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> Table:
+    rows = [
+        [
+            len(one.students),
+            one.lab,
+            ", ".join(filter(None, ["the whole file" if one.files else "", one.listed()])),
+            students.links(one.students),
+        ]
+        for one in found[:_MOST_ALIKE]
+    ]
     return Table(
-        caption="Other failures whose messages read alike",
-        heads=["students", "exercise", "message", "who"],
-        rows=[
-            [
-                len(one.students),
-                one.exercise,
-                one.message,
-                ", ".join(one.students[:_NAMED]) + (" …" if one.students[_NAMED:] else ""),
-            ]
-            for one in found
-            if len(one.students) > 1
-        ],
+        caption=caption,
+        heads=["students", "lab", "exercises", "who"],
+        rows=rows,
         numbers=[0],
         wide=2,
     )
 
 
-def _causes(sheets: Sequence[Sheet], secret: bytes) -> Table:
+def _causes(sheets: Sequence[Sheet], students: _Students) -> Table:
     causes: dict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for row in sheet.rows:
             if row.cause and row.cause != "missing":
-                causes[row.cause].add(pseudonym(sheet.submission.student, secret))
+                causes[row.cause].add(sheet.submission.student)
     rows = [
-        [cause, len(who), ", ".join(sorted(who)[:_NAMED])]
+        [cause, len(who), students.links(who)]
         for cause, who in sorted(causes.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
     return Table(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
 
 
-def _remarks(remarks: Sequence[Remark], students: Collection[str], secret: bytes) -> Table:
-    """All remarks under pseudonyms, what reads alike in one row."""
+def _remarks(remarks: Sequence[Remark], known: Collection[str], students: _Students) -> Table:
+    """Remarks that have no part of their own, under pseudonyms, what reads alike in one row."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in remarks:
-        said = one.said if one.kind == "slow" else without_names(one.said)
-        who = pseudonym(one.who, secret) if one.who in students else "a file"
-        found[KINDS[one.kind], said].append(who)
+        if one.kind not in ("copied", "identical"):
+            said = one.said if one.kind == "slow" else without_names(one.said)
+            found[KINDS[one.kind], said].append(one.who)
+    rows = []
+    for (what, said), who in found.items():
+        links = [students.links(named)] if (named := known & set(who)) else []
+        files = sum(one not in known for one in who)
+        links += [_count(files, "file")] if files else []
+        rows.append([what, len(who), said, Markup(", ").join(links)])
     return Table(
         caption="Of this run",
         heads=["what", "number", "remark", "who"],
-        rows=[[what, len(who), said, ", ".join(who)] for (what, said), who in found.items()],
+        rows=rows,
         numbers=[1],
         wide=2,
     )
