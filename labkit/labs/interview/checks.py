@@ -3,6 +3,7 @@
 Both are judged by where they end, under ``emulate_gpu()``; see ``labkit.labs.engine.loop_ends``.
 """
 
+import copy
 import functools
 import math
 from fractions import Fraction
@@ -13,6 +14,7 @@ from torch import nn
 from labkit.emulation import emulate_gpu
 from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
+from labkit.labs.engine.checks import KEPT
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import NEAR, Loop, brief, filled, flat, same_end
 from labkit.labs.engine.messages import fill
@@ -50,9 +52,9 @@ _CASES = (
 _LINEAR = ("query_key_value", "attention_out", "feed_forward.0", "feed_forward.2", "head")
 
 
-def _prepared(network, case):
+def _prepared(network, case, seed):
     """Weights of its own for a case: tiny, large queries, far logits, or a first token of zeros."""
-    filled(network, 3)
+    filled(network, 3 + seed)
     with torch.no_grad():
         if "tiny" in case:  # mean squares near 1e-8: a changed eps shows
             for weights in (network.token, network.position, network.query_key_value):
@@ -67,20 +69,20 @@ def _prepared(network, case):
     return network
 
 
-def run_gpt16(gpt16):
+def run_gpt16(gpt16, seed):
     """Logits, loss and gradients of the port in float32 and under FP16 autocast."""
     shown = {}
-    tokens = _tokens(1, 2, 6)
+    tokens = _tokens(1 + 2 * seed, 2, 6)
     tokens[0, 0] = 0
-    targets = _tokens(2, 2, 6)
+    targets = _tokens(2 + 2 * seed, 2, 6)
     with emulate_gpu():
         for case in _CASES:
-            shown[case] = attempt(_one_pass, gpt16, case, tokens, targets)
+            shown[case] = attempt(_one_pass, gpt16, case, tokens, targets, seed)
     return shown
 
 
-def _one_pass(gpt16, case, tokens, targets):
-    network = _prepared(gpt16(_VOCABULARY, _CONTEXT), case)
+def _one_pass(gpt16, case, tokens, targets, seed):
+    network = _prepared(gpt16(_VOCABULARY, _CONTEXT), case, seed)
     met = {}
     for name in _LINEAR:
         network.get_submodule(name).register_forward_hook(
@@ -134,11 +136,11 @@ MODEL = Loop(
 )
 
 
-@check(run_gpt16)
-def check_gpt16(got):
+@check(run_gpt16, seeds=2)
+def check_gpt16(got, seed):
     """The same model in float32, and one that FP16 autocast does not break."""
     try:
-        MODEL.judge(got, check_gpt16.known_wrong)
+        MODEL.judge(got, check_gpt16.known_wrong, seed=seed)
     except AnswerError as error:
         case = next(case for case in _CASES if type(got[case]) is Raised)
         raise AnswerError(IN_CASE, case=case, said=str(error)) from None
@@ -253,6 +255,8 @@ _MICRO_BATCHES, _EVERY, _LIMIT = 10, 4, 1.0
 class _Wide(HandmadeGPT):
     """A model that trains in FP16: what FP16 breaks is float32, the five layers are not."""
 
+    steepness = 1.0
+
     def norm(self, x):
         return super().norm(x.float())
 
@@ -260,34 +264,71 @@ class _Wide(HandmadeGPT):
         with torch.autocast(value.device.type, enabled=False):
             return super().attend(query.float(), key.float(), value.float())
 
+    def loss(self, logits, next_tokens):
+        return self.steepness * super().loss(logits, next_tokens)
 
-def _trained(seed=5):
-    network = filled(_Wide(_VOCABULARY, _CONTEXT), seed)
+
+def _trained(seed):
+    """A network and ten micro-batches, so steep that 65536 overflows, and 32768 does not.
+
+    Of twenty micro-batches the steepest leads the first group of four, and the next one the second.
+    The eight gentlest follow them.
+    """
+    network = filled(_Wide(_VOCABULARY, _CONTEXT), seed + 5)
     with torch.no_grad():
-        network.head.weight *= 3  # so steep that 65536 overflows, and 32768 does not
-    return network
+        network.head.weight *= 3
+    drawn = range(100 * seed + 30, 100 * seed + 50)
+    batches = [(_tokens(i, 1, 5), _tokens(i + 20, 1, 5)) for i in drawn]
+    with emulate_gpu():
+        steep = {place: _largest_gradient(network, *batch) for place, batch in enumerate(batches)}
+    order = sorted(steep, key=steep.get, reverse=True)
+    gentle = order[2 - _MICRO_BATCHES :]
+    # In a group of four, a largest gradient of 4 overflows at 65536, and one of 8 at 32768; in the
+    # last group, of two, one of 4 does at 32768. The second group's is put midway.
+    network.steepness = 4 * math.sqrt(2) / steep[order[1]]
+    order = order[:1] + gentle[:3] + order[1:2] + gentle[3:]
+    return network, [batches[place] for place in order]
+
+
+def _largest_gradient(network, tokens, next_tokens):
+    """The largest entry of all FP16 gradients of a micro-batch."""
+    met = []
+
+    def see(module, inputs, output):
+        for tensor in (inputs[0], output):
+            tensor.register_hook(met.append)
+
+    layers = [network.get_submodule(name) for name in _LINEAR]
+    hooks = [layer.register_forward_hook(see) for layer in layers]
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = network.loss(network(tokens), next_tokens)
+    (256 * loss).backward()  # far from both ends of FP16
+    met += [layer.weight.grad for layer in layers]
+    for hook in hooks:
+        hook.remove()
+    network.zero_grad()
+    return max(gradient.abs().max().item() for gradient in met) / 256
 
 
 def _optimizer(network):
     return torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
 
 
-def run_train_amp(train_amp):
+def run_train_amp(train_amp, seed):
     """Ten micro-batches at one go, again with a restart, and thousands of steps of a tiny model.
 
     ``ran`` is the dtype of the logits and ``loss`` that of the loss. For each forward pass
     ``arrived`` holds the largest gradient that the logits got, and ``came`` how far the weights had
     come.
     """
-    shown = _run_in_short(train_amp)
+    shown = _run_in_short(train_amp, seed)
     shown["aged"] = _aged(train_amp) if _is_triple(shown["restarted"], 2) else None
     return shown
 
 
-def _run_in_short(train_amp):
-    batches = [(_tokens(30 + i, 1, 5), _tokens(60 + i, 1, 5)) for i in range(_MICRO_BATCHES)]
+def _run_in_short(train_amp, seed):
     shown = {"ran": "", "loss": "", "arrived": [], "came": []}
-    network = _trained()
+    network, batches = _trained(seed)
     start, own_loss = flat(network), network.loss
 
     def seen(module, inputs, output):
@@ -308,18 +349,18 @@ def _run_in_short(train_amp):
     with emulate_gpu():
         shown["whole"] = _without_state(attempt(train_amp, *rest))
         shown["whole moved"] = flat(network) - start
-        shown["restarted"], shown["restarted moved"] = _restarted(train_amp, batches)
+        shown["restarted"], shown["restarted moved"] = _restarted(train_amp, seed)
     return shown | {"first": (shown["arrived"] or [0.0])[0]}
 
 
-def _restarted(train_amp, batches):
-    network = _trained()
+def _restarted(train_amp, seed):
+    network, batches = _trained(seed)
     optimizer = _optimizer(network)
     first = attempt(train_amp, network, batches[:_EVERY], optimizer, "cpu", _EVERY, _LIMIT)
     if not _is_triple(first, 3):
         return _without_state(first), torch.zeros(0)
-    fresh = _trained(seed=6)
-    fresh.load_state_dict(network.state_dict())
+    fresh = copy.deepcopy(network)
+    fresh.zero_grad()
     again, start = _optimizer(fresh), flat(fresh)
     again.load_state_dict(optimizer.state_dict())
     rest = fresh, batches[_EVERY:], again, "cpu", _EVERY, _LIMIT, first[2]
@@ -382,8 +423,8 @@ def _overflows(end):
     return [step for step, norm in enumerate(end[1]) if not math.isfinite(norm)]
 
 
-def _loop_evidence(got, _):
-    want = _ours()
+def _loop_evidence(got, _, seed):
+    want = _ours(seed)
     if got["ran"] and got["ran"] != want["ran"]:
         return fill(TRAINED_IN, got=got["ran"])
     if got["loss"] and got["loss"] != want["loss"]:
@@ -510,15 +551,15 @@ def _divided_later(model, batches, optimizer, device, every, limit, state=None):
     return losses, norms, scaler.state_dict()
 
 
-def _compared(train_amp):
+def _compared(train_amp, seed):
     """What of a short run must be right; the rest of it only explains."""
-    shown = _run_in_short(train_amp)
+    shown = _run_in_short(train_amp, seed)
     return {key: shown[key] for key in shown if key not in ("arrived", "came")}
 
 
-@functools.cache
-def _ours():
-    return _run_in_short(solutions.train_amp)
+@functools.lru_cache(KEPT)
+def _ours(seed):
+    return _run_in_short(solutions.train_amp, seed)
 
 
 LOOP = Loop(
@@ -536,11 +577,11 @@ LOOP = Loop(
 )
 
 
-@check(run_train_amp)
-def check_train_amp(got):
+@check(run_train_amp, seeds=2)
+def check_train_amp(got, seed):
     """A loop in FP16 that accumulates, clips, logs what is true, and goes on after a restart."""
-    if not same_end(got, LOOP.end(_divided_later)):
-        LOOP.judge(got, check_train_amp.known_wrong)
+    if not same_end(got, LOOP.end(_divided_later, seed=seed)):
+        LOOP.judge(got, check_train_amp.known_wrong, seed=seed)
     _judge_growth(got["aged"])
 
 

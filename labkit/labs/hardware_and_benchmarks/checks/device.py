@@ -107,10 +107,27 @@ _RECIPES = {
 _GPUS = [(*gpu, "tf32" if "RTX 2080" in gpu[0] else "ieee") for gpu in _RECIPES]
 
 
-def run_recipe(recipe):
+_CAPABILITIES = (5, 0), (6, 1), (7, 0), (7, 2), (7, 5), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0)
+
+
+def _gpus(seed):
+    """The GPUs above, and eight that are drawn, by names that nobody has listed."""
+    draw = random.Random(seed)
+    drawn = []
+    for _ in range(8):
+        capability, number = draw.choice(_CAPABILITIES), draw.randrange(1000)
+        name = f"NVIDIA Graphics Device {number}"
+        if capability == (7, 5) and number % 2:
+            name = f"NVIDIA GeForce GTX 16{number % 10}0"
+        before = "ieee" if capability >= (8, 0) else draw.choice(("ieee", "tf32"))
+        drawn.append((name, capability, before))
+    return _GPUS + drawn
+
+
+def run_recipe(recipe, seed):
     """`recipe` on simulated GPUs, with the setting for float32 matmuls that it leaves."""
     found = []
-    for name, capability, before in _GPUS:
+    for name, capability, before in _gpus(seed):
         with simulated_gpu(name, capability) as matmul_precision:
             torch.backends.cuda.matmul.fp32_precision = before
             got = attempt(recipe)
@@ -119,10 +136,10 @@ def run_recipe(recipe):
 
 
 @check(run_recipe)
-def check_recipe(answers):
-    """The dtype, the scaler and TF32 of thirteen GPUs, from what torch says of them."""
-    for (name, capability, before), (got, switch) in zip(_GPUS, answers, strict=True):
-        (dtype, scaler), why = _RECIPES[name, capability]
+def check_recipe(answers, seed):
+    """The dtype, the scaler and TF32 of many GPUs, from what torch says of them."""
+    for (name, capability, before), (got, switch) in zip(_gpus(seed), answers, strict=True):
+        (dtype, scaler), why = _right_recipe(name, capability)
         where = f"On {name}, capability {capability},"
         if isinstance(got, Raised):
             raise AnswerError(_CRASHED, where=where, error=failure(got))
@@ -141,6 +158,15 @@ def check_recipe(answers):
         if switch != want:
             why = _HAS_TF32 if has_tf32 else _WAS_TF32 if before == "tf32" else _NO_TF32
             raise Mistake(_OTHER_SWITCH, where=where, got=f'"{switch}"', want=f'"{want}"', why=why)
+
+
+def _right_recipe(name, capability):
+    """What is right for a GPU, and why."""
+    if (name, capability) in _RECIPES:
+        return _RECIPES[name, capability]
+    if "GTX 16" in name:
+        return _NO_CORES
+    return _BF16 if capability >= (8, 0) else _FP16 if capability >= (7, 0) else _OLD
 
 
 check_recipe.slip(

@@ -1,12 +1,15 @@
 """Check of lab 11's dispatch mode: short scenes, each with one operator that is to be named."""
 
+import itertools
 import math
+import random
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.loop_ends import seeded
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 
@@ -21,6 +24,8 @@ OTHER_RESULT = (
     "return, and what does it hand to `func`?"
 )
 OTHER = "{name}: `found` is {got}; {want} is wanted. {why}"
+ALL_FINITE = "No value is inf or NaN."
+WHY_FIRST = "Its inputs are finite, and so are those of all operators before it."
 
 
 def _nothing_wrong():
@@ -116,10 +121,56 @@ _SCENES = {
 }
 """Each runs a few operators and returns a tensor."""
 
+_HEALTHY = torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.neg
+"""What lies between -1 and 1 stays there."""
 
-def run_first_born(FirstNonfinite):
+_SICK = {
+    "a division by 0": lambda x: x / torch.zeros(()),
+    "the logarithm of 0": lambda x: (x - x).log(),
+    "the reciprocal of 0": lambda x: (x - x).reciprocal(),
+    "the reciprocal of the root of 0": lambda x: (x - x).rsqrt(),
+    "the root of a negative number": lambda x: (x - 2).sqrt(),
+    "log1p below -1": lambda x: (x - 5).log1p(),
+    "the arc cosine of 3": lambda x: (x + 3).acos(),
+    "the exponential of 100": lambda x: (x + 100).exp(),
+    "the exponential of 100, in place": lambda x: (x + 100).exp_(),
+    "the square of 1e30": lambda x: (x + 1e30) ** 2,
+    "1e30 times 1e30": lambda x: (x + 1e30) * 1e30,
+    "a difference beyond -3.4e38": lambda x: (x - 3e38) - 3e38,
+    "a cast of 1e5 to FP16": lambda x: (x + 1e5).half(),
+}
+"""What makes inf or NaN of every x between -1 and 1: an operator that makes room, and the one."""
+
+
+def _scenes(seed):
+    """The scenes above; then drawn operators, all healthy, and with two sick ones among them."""
+    draw = random.Random(seed)
+    start = seeded(seed, draw.randrange(2, 9)).tanh()
+
+    def steps():
+        return [draw.choice(_HEALTHY) for _ in range(draw.randrange(1, 6))]
+
+    drawn = {"a chain of finite values": _chain(start, [*steps(), *steps()])}
+    for first, second in itertools.pairwise(draw.sample(sorted(_SICK), 7)):
+        before, between, after = steps(), steps(), steps()
+        code = [*before, _SICK[first], *between, _SICK[second], *after]
+        drawn[f"{len(before)} finite steps; {first}; {second}"] = _chain(start, code)
+    return _SCENES | drawn
+
+
+def _chain(start, code):
+    def scene():
+        x = start
+        for step in code:
+            x = step(x)
+        return x
+
+    return scene
+
+
+def run_first_born(FirstNonfinite, seed):
     """Of each scene `found`, and what the scene returns."""
-    return {name: attempt(_met, FirstNonfinite, scene) for name, scene in _SCENES.items()}
+    return {name: attempt(_met, FirstNonfinite, scene) for name, scene in _scenes(seed).items()}
 
 
 class _Below(TorchDispatchMode):
@@ -188,17 +239,40 @@ _FIRST = {
 }
 
 
+_MADE_BY = {
+    "a division by 0": "aten.div.Tensor",
+    "the logarithm of 0": "aten.log.default",
+    "the reciprocal of 0": "aten.reciprocal.default",
+    "the reciprocal of the root of 0": "aten.rsqrt.default",
+    "the root of a negative number": "aten.sqrt.default",
+    "log1p below -1": "aten.log1p.default",
+    "the arc cosine of 3": "aten.acos.default",
+    "the exponential of 100": "aten.exp.default",
+    "the exponential of 100, in place": "aten.exp_.default",
+    "the square of 1e30": "aten.pow.Tensor_Scalar",
+    "1e30 times 1e30": "aten.mul.Tensor",
+    "a difference beyond -3.4e38": "aten.sub.Tensor",
+    "a cast of 1e5 to FP16": "aten._to_copy.default",
+}
+
+
+def _first_of(name):
+    """The operator that a scene wants named, and why."""
+    first = name.split("; ")[1:2]
+    return (_MADE_BY[first[0]], WHY_FIRST) if first else _FIRST.get(name, (None, ALL_FINITE))
+
+
 @check(run_first_born)
-def check_first_born(shown):
+def check_first_born(shown, seed):
     """The first operator that makes an inf or NaN, in the forward and the backward pass."""
-    for name, scene in _SCENES.items():
+    for name, scene in _scenes(seed).items():
         got = shown[name]
         if type(got) is Raised:
             why = NO_OUTPUT if "NoneType" in got.message else ""
             why = NO_KEYWORDS if name == _BARE else why
             raise AnswerError(RAISED, name=name, error=failure(got), why=why)
         found, value = got
-        right, (want, why) = scene(), _FIRST.get(name, (None, "No value is inf or NaN."))
+        right, (want, why) = scene(), _first_of(name)
         if not _same(value, right):
             raise Mistake(OTHER_RESULT, name=name, got=_text(value), want=_text(right))
         if found is not None and type(found) is not str:

@@ -69,12 +69,12 @@ def _loss(network, step, infinite):
     return loss
 
 
-def run_joint_step(joint_step):
+def run_joint_step(joint_step, seed):
     """Four steps of each case: what is returned, both movements, and the scales."""
     shown = {}
     with emulate_gpu():
         for name, (second, limit, settings, infinite) in _CASES.items():
-            network = filled(_Network(), 3)
+            network = filled(_Network(), 3 + seed)
             matrix = network.hidden.weight
             others = [p for p in network.parameters() if p is not matrix]
             muon = torch.optim.Muon([matrix], lr=0.02)
@@ -101,17 +101,17 @@ def _truth(got):
     return got.item() if isinstance(got, torch.Tensor) and got.numel() == 1 else got
 
 
-def _evidence(got, want):
+def _evidence(got, want, seed):
     for name in _CASES:
         for place in range(_STEPS):
-            said = _step_evidence(name, place, got[name], want[name])
+            said = _step_evidence(name, place, got[name], want[name], seed)
             if said:
                 said += FROM_BEFORE if name == _OLD else ""
                 return fill(STEP, name=name, place=place, said=said)
     return ENDS_DIFFER
 
 
-def _step_evidence(name, place, got, want):
+def _step_evidence(name, place, got, want, seed):
     """What is true of a step that ends elsewhere, or ""."""
     returned = got["returned"][place]
     if type(returned) is Raised:
@@ -126,7 +126,7 @@ def _step_evidence(name, place, got, want):
             said = _otherwise(
                 who, step.flatten(), right.flatten(), _scale_before(name, place, want)
             )
-            unclipped = JOINT.end(_unclipped)[name]["moved"][place]
+            unclipped = JOINT.end(_unclipped, seed=seed)[name]["moved"][place]
             return said + (UNCLIPPED if same_end(moved, unclipped) and step.any() else "")
     if got["scales"][place] != want["scales"][place]:
         return fill(OTHER_SCALE, got=got["scales"][place], want=want["scales"][place])
@@ -176,10 +176,10 @@ JOINT = Loop(
 )
 
 
-@check(run_joint_step)
-def check_joint_step(got):
+@check(run_joint_step, seeds=2)
+def check_joint_step(got, seed):
     """Two optimizers on one model: clipped by one norm, and both step or neither."""
-    JOINT.judge(got, check_joint_step.known_wrong)
+    JOINT.judge(got, check_joint_step.known_wrong, seed=seed)
 
 
 _CLIP = "norm = nn.utils.clip_grad_norm_(model.parameters(), limit)"

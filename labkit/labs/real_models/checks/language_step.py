@@ -114,19 +114,20 @@ class _Scaler(torch.amp.GradScaler):
         return self.calls[-1:] == ["update"] and self.calls.count("get_scale") > 1
 
 
-def run_language_step(language_step):
+def run_language_step(language_step, seed):
     """Three steps of each case: losses, movements, learning rates, scales."""
     shown = {}
     with emulate_gpu():
         for place, (name, (counted, limit, settings)) in enumerate(_CASES.items()):
-            model = filled(SmallGPT(_WORDS, _LENGTH, width=16, blocks=1, heads=2), 7)
+            model = filled(SmallGPT(_WORDS, _LENGTH, width=16, blocks=1, heads=2), 7 + seed)
             optimizer = torch.optim.SGD(model.parameters(), lr=_RATE)
             scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
             scaler = _Scaler("cpu", **settings)
             passes = HeldPasses(model)
             ends = {"losses": [], "moved": [], "rates": [], "scales": []}
             for step in range(_STEPS):
-                group, before = list(_group(10 * place + step, counted)), flat(model)
+                drawn = 100 * seed + 10 * place + step
+                group, before = list(_group(drawn, counted)), flat(model)
                 scaler.calls.clear()
                 step_of = model, group, optimizer, scheduler, scaler, limit, "cpu"
                 with _overflowing(model, name == _NAN_LOSS and step == 0):
@@ -156,15 +157,16 @@ def _loss(got):
     return got.item() if isinstance(got, torch.Tensor) and got.numel() == 1 else got
 
 
-def _evidence(got, want):
+def _evidence(got, want, seed):
     waits = got[_NAN_LOSS]["rates"][0] == _RATE
     for name in _CASES:
         if not same_end(got[name], want[name]):
-            return fill(CASE, name=name, said=_case_evidence(name, got[name], want[name], waits))
+            said = _case_evidence(name, got[name], want[name], waits, seed)
+            return fill(CASE, name=name, said=said)
     return ENDS_DIFFER
 
 
-def _case_evidence(name, got, want, waits):
+def _case_evidence(name, got, want, waits, seed):
     """What is true of the first case that ends elsewhere.
 
     ``waits`` says whether the schedule stands where the loss is NaN.
@@ -185,7 +187,7 @@ def _case_evidence(name, got, want, waits):
             return fill(OTHER_LOSS, place=place, got=brief(loss), want=brief(right), why=why)
         if not same_end(moved, wanted):
             rate = want["rates"][place - 1] if place else _RATE
-            unclipped = LANGUAGE.end(_unclipped)[name]["moved"][place]
+            unclipped = LANGUAGE.end(_unclipped, seed=seed)[name]["moved"][place]
             return _why_moved(moved, wanted, place, limit, rate, unclipped)
         if got["rates"][place] != want["rates"][place]:
             return fill(
@@ -256,14 +258,14 @@ LANGUAGE = Loop(
 )
 
 
-@check(run_language_step)
-def check_language_step(got):
+@check(run_language_step, seeds=2)
+def check_language_step(got, seed):
     """One step of a language model: a mean over tokens, clipped, and a schedule that waits."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
     known = check_language_step.known_wrong
     if any(ends[name].get("read early") for name in _CASES):
         known = [one for one in known if one.misconception != "scheduler-waits-for-the-scaler"]
-    LANGUAGE.judge(ends, known)
+    LANGUAGE.judge(ends, known, seed=seed)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)
