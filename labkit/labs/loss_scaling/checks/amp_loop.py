@@ -105,7 +105,7 @@ def run_amp_loop(train_fp16, seed):
     Each epoch comes from a generator and finds old gradients in .grad. The first weights and the
     batches come of the seed.
     """
-    network = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 1 + 100 * seed)
+    network = filled(nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 4)), 1 + 100 * seed)
     optimizer = torch.optim.SGD(network.parameters(), lr=2.0**20)
     scaler = torch.amp.GradScaler("cpu", init_scale=_START, growth_interval=4)
     met, largest, start = [], [0.0], flat(network)

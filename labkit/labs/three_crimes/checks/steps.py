@@ -74,9 +74,10 @@ _BATCHES = ((31, 8), (32, 8), (33, 5))  # seed and number of images
 def run_bf16_step(bf16_step, seed):
     """Three steps of `bf16_step`; the first finds gradients of an earlier step.
 
-    The first weights and the batches come of the seed. In the last step a block that names no dtype is an FP16 block, as it is on a GPU.
+    The first weights and the batches come of the seed. In the last step a block that names no dtype
+    is an FP16 block, as it is on a GPU.
     """
-    model = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 3 + 100 * seed)
+    model = filled(nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 4)), 3 + 100 * seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     met, inside = set(), set()
 
