@@ -62,6 +62,7 @@ def reachable(thing) -> list:
 # What both halves of a check read. Each was looked at: inputs, settings, and what builds or drives
 # them; no answers. A name that is new here may be a table of answers: split it.
 BOTH = {
+    "fp16-bytes": "_COUNTS",
     "penalized-loss": "_CASES _TARGETS _X _network seeded",
     "mini-autocast": "_TARGETS seeded",
     "fit": "_DTYPES",
@@ -98,7 +99,7 @@ BOTH = {
     "quantize-uint8": "_AFFINE",
     "softmax": "_ROWS",
     "online-softmax": "_blocks _through",
-    "witness": "_BF16 _FP16 _FP32 _SCENES",
+    "witness": "_KINDS _LAYERS _SCENES",
     "first-nonfinite": "_STATES",
     "ledger": "_MODELS",
     "pardon": "_lower",

@@ -25,7 +25,8 @@ from labkit.labs.engine.slips import Slip
 
 # Two right loops may round in another order. Each step of ours has gradients within 2**-11, a run
 # has up to 8 steps: 2**-8 of the way that the weights went. Mistakes measured here are 2**-4 away
-# or more, so the limit stands between the two.
+# or more, so the limit stands between the two. The networks of the checks are smooth: at the kink
+# of a ReLU two right loops of one rounding more or less go 2**-5 of the way apart at some seeds.
 NEAR = 2.0**-6
 
 # What torch's errors mean for a learner's loop, by a part of each.

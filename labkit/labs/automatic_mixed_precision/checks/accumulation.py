@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch.nn import functional as F
 
 from labkit.emulation import emulate_gpu
 from labkit.labs.automatic_mixed_precision import solutions
@@ -56,19 +57,34 @@ def _padded(seed, counted):
     return inputs.unflatten(0, (_ROWS, _LENGTH)), targets.unflatten(0, (_ROWS, _LENGTH))
 
 
-def run_accumulate(accumulate):
-    """`accumulate` on even groups, on padded ones in BF16, and with a micro-batch of padding."""
+def _enlarged(network, inputs):
+    """A batch with inputs so large that its losses fit FP16, and their sum does not.
+
+    Each target is the class that the network thinks least of: no logit is far above the mean loss.
+    """
+    with torch.no_grad():
+        logits = network(1000 * inputs)
+    targets = logits.argmin(-1)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    return 1e7 / loss * inputs, targets
+
+
+def run_accumulate(accumulate, seed):
+    """`accumulate` on even groups, on padded ones in BF16, and with a micro-batch of padding.
+
+    The first weights and the batches come of the seed.
+    """
     shown = {}
     with emulate_gpu():
         for name, (counts, k, dtype) in _CASES.items():
-            network = small_network()
+            network = small_network(seed)
             optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
             live = dtype is torch.float16
             scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE, enabled=live)
-            batches, start = [_padded(80 + i, n) for i, n in enumerate(counts)], flat(network)
+            start, first = flat(network), 80 + 100 * seed
+            batches = [_padded(first + i, n) for i, n in enumerate(counts)]
             if name == "16 and 16, then 16 and 16":  # an overflow at first: its inf must not stay
-                # The losses fit FP16, and their sum does not.
-                batches[0] = 6000 * batches[0][0], batches[0][1]
+                batches[0] = _enlarged(network, batches[0][0])
             passes = HeldPasses(network)
             losses = attempt(accumulate, network, batches, k, optimizer, scaler, dtype, "cpu")
             shown[name] = losses
@@ -146,11 +162,11 @@ ACCUMULATE = Loop(
 )
 
 
-@check(run_accumulate)
-def check_accumulate(got):
+@check(run_accumulate, seeds=2)
+def check_accumulate(got, seed):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
-    ACCUMULATE.judge(ends, check_accumulate.known_wrong)
+    ACCUMULATE.judge(ends, check_accumulate.known_wrong, seed=seed)
     largest = max(got[key] for key in got if key.endswith("at once"))
     if largest > _ROWS:
         raise Mistake(HELD, held=largest, most=_ROWS)

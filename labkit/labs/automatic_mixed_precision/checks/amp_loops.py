@@ -90,9 +90,9 @@ class _Unheard(nn.Module):
             return self.inner(x.float())
 
 
-def _fit_network():
-    layers = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4)
-    network = filled(nn.Sequential(*layers), 1)
+def _fit_network(seed):
+    layers = nn.Linear(6, 16), nn.BatchNorm1d(16), nn.SiLU(), nn.Linear(16, 4)
+    network = filled(nn.Sequential(*layers), 1 + 100 * seed)
     # Large features, so that the first scaled steps overflow: by that a live scaler is seen.
     nn.init.constant_(network[1].weight, 4.0)
     return network
@@ -117,30 +117,33 @@ class _Outputs:
         self.inside |= torch.is_autocast_enabled("cpu")
 
 
-def run_fit(fit):
-    """`fit` in three dtypes, and on a network that does not listen to autocast."""
+def run_fit(fit, seed):
+    """`fit` in three dtypes, and on a network that does not listen to autocast.
+
+    The first weights and the batches come of the seed.
+    """
     shown = {}
     with emulate_gpu():
         for name, dtype in _DTYPES.items():
-            network, watch = _fit_network().eval(), _Outputs()  # as an evaluation before left it
+            network, watch = _fit_network(seed).eval(), _Outputs()  # as an evaluation left it
             network.register_forward_hook(watch)
             start = flat(network)
-            shown[name], loud, shown[f"{name} off"] = _fitted(fit, network, dtype, 6)
+            shown[name], loud, shown[f"{name} off"] = _fitted(fit, network, dtype, 6, seed)
             shown[f"{name} loud"] = loud or type(shown[name]) is Raised
             shown[f"{name} met"] = sorted(set(watch.met))
             shown[f"{name} live"] = watch.largest > 1
             shown[f"{name} inside"] = watch.inside
             shown[f"{name} weights"] = flat(network) - start
         for name in ("FP16", "BF16"):
-            end, loud, _ = _fitted(fit, _Unheard(_fit_network()), _DTYPES[name], 1)
+            end, loud, _ = _fitted(fit, _Unheard(_fit_network(seed)), _DTYPES[name], 1, seed)
             shown[f"unheard {name} loud"] = loud or type(end) is Raised
     return shown
 
 
-def _fitted(fit, network, dtype, count):
+def _fitted(fit, network, dtype, count, seed):
     """(what `fit` returned, whether it warned by itself, whether torch switched something off)."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
-    batches = [batch(20 + i, _FIT_BATCH) for i in range(count)]
+    batches = [batch(20 + 100 * seed + i, _FIT_BATCH) for i in range(count)]
     with listening() as heard:
         end = attempt(fit, network, batches, F.cross_entropy, optimizer, dtype, "cpu")
     off = any("CUDA is not available" in one.text for one in heard)
@@ -199,11 +202,11 @@ FIT = Loop(
 )
 
 
-@check(run_fit)
-def check_fit(got):
+@check(run_fit, seeds=2)
+def check_fit(got, seed):
     """One loop for FP32, BF16 and FP16, that says when it computes in another dtype."""
     try:
-        FIT.judge(got, check_fit.known_wrong)
+        FIT.judge(got, check_fit.known_wrong, seed=seed)
     except AnswerError as error:
         name = next(name for name in _DTYPES if type(got[name]) is Raised)
         met = names(got[f"{name} met"]) or "not computed"
@@ -307,7 +310,9 @@ def _(*training):
 # Clip
 
 _RATE = 0.1
-# Seed, scale and limit of each batch.
+# Seed, scale and limit of each batch. At _LATE_SCALE the last ones overflow at no seed.
+_LATE = 6
+_LATE_SCALE = 2.0**12
 _CLIP_BATCHES = (
     (60, 1.0, 1.0),
     (61, 0.3, 1.0),
@@ -320,16 +325,21 @@ _CLIP_BATCHES = (
 )
 
 
-def run_clipped_step(clipped_step):
-    """Eight steps on batches of small and large gradients; the scale grows, and overflows."""
-    network = small_network()
+def run_clipped_step(clipped_step, seed):
+    """Eight steps on batches of small and large gradients; the scale grows, and overflows.
+
+    The first weights and the batches come of the seed.
+    """
+    network = small_network(seed)
     optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17, growth_interval=2)
     shown = {"norms": [], "scales": [], "moved": []}
     with emulate_gpu():
-        for seed, scale, limit in _CLIP_BATCHES:
+        for i, (draw, scale, limit) in enumerate(_CLIP_BATCHES):
+            if i == _LATE:
+                scaler = torch.amp.GradScaler("cpu", init_scale=_LATE_SCALE, growth_interval=2)
             before = flat(network)
-            inputs, targets = batch(seed, scale=scale)
+            inputs, targets = batch(draw + 100 * seed, scale=scale)
             norm = attempt(clipped_step, network, inputs, targets, optimizer, scaler, limit, "cpu")
             shown["norms"].append(norm)
             shown["scales"].append(scaler.get_scale())
@@ -380,10 +390,10 @@ CLIP = Loop(
 )
 
 
-@check(run_clipped_step)
-def check_clipped_step(got):
+@check(run_clipped_step, seeds=2)
+def check_clipped_step(got, seed):
     """A step clipped by its true norm, under a scale that overflows at first."""
-    CLIP.judge(got, check_clipped_step.known_wrong)
+    CLIP.judge(got, check_clipped_step.known_wrong, seed=seed)
 
 
 _CLIP = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)"

@@ -53,10 +53,16 @@ ENDS_DIFFER = "Your steps do not end where the right ones end."
 _GAN_SCALE = 2.0**12
 
 
-def run_gan_step(gan_step):
-    """Seven steps of a tiny pair: the third overflows in D alone, the fifth in G."""
-    generator = filled(nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 6)), 3)
-    discriminator = filled(nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 1)), 4)
+def run_gan_step(gan_step, seed):
+    """Seven steps of a tiny pair: the third overflows in D alone, the fifth in G.
+
+    The first weights, the real data and the noise come of the seed.
+    """
+    drawn = 100 * seed
+    generator = nn.Sequential(nn.Linear(3, 12), nn.SiLU(), nn.Linear(12, 6))
+    generator = filled(generator, 3 + drawn)
+    discriminator = nn.Sequential(nn.Linear(6, 12), nn.SiLU(), nn.Linear(12, 1))
+    discriminator = filled(discriminator, 4 + drawn)
     d_optimizer = torch.optim.SGD(discriminator.parameters(), lr=0.2)
     g_optimizer = torch.optim.SGD(generator.parameters(), lr=0.2)
     scaler = torch.amp.GradScaler("cpu", init_scale=_GAN_SCALE, growth_interval=4)
@@ -68,11 +74,12 @@ def run_gan_step(gan_step):
     shown = {"losses": [], "scales": [], "D": [], "G": []}
     with emulate_gpu():
         for i in range(7):
-            real = seeded(90 + i, 16, 6) + 1
+            real = seeded(drawn + 90 + i, 16, 6) + 1
             real = -2000 * real if i == 2 else real
-            noise = seeded(200 + i, 16, 3)
-            sure = 1024.0 if i == 4 else 0.0  # D calls all fake, and the noise is large
-            noise = 500 * noise if sure else noise
+            noise = seeded(drawn + 200 + i, 16, 3)
+            noise = 500 * noise if i == 4 else noise
+            # So large a bias makes D call all fake: at an overflow of either one, whatever it saw.
+            sure = 8192.0 if i in (2, 4) else 0.0
             discriminator[2].bias.data -= sure
             was = flat(discriminator), flat(generator)
             pair = generator, discriminator
@@ -87,7 +94,7 @@ def run_gan_step(gan_step):
     return shown
 
 
-def _gan_evidence(got, want):
+def _gan_evidence(got, want, seed):
     for i in range(len(want["scales"])):
         losses = got["losses"][i]
         if type(losses) is Raised:
@@ -115,7 +122,8 @@ def _gan_evidence(got, want):
                 return fill(TOO_FAR, i=i, name=name, times=times)
             if moved @ wanted < -0.5 * moved.norm() * wanted.norm():
                 return fill(AGAINST, i=i, name=name)
-            why = OLD_D if name == "G" and same_end(moved, GAN.end(_against_old_d)["G"][i]) else ""
+            old = GAN.end(_against_old_d, seed=seed)
+            why = OLD_D if name == "G" and same_end(moved, old["G"][i]) else ""
             return fill(OFF_ITS_WAY, i=i, name=name, away=away, why=why)
         if got["scales"][i] != want["scales"][i]:
             return fill(GAN_SCALE, i=i, got=got["scales"][i], want=want["scales"][i])
@@ -153,10 +161,10 @@ GAN = Loop(
 )
 
 
-@check(run_gan_step)
-def check_gan_step(got):
+@check(run_gan_step, seeds=2)
+def check_gan_step(got, seed):
     """Two optimizers under one scale: an inf in D costs D its step, and G nothing."""
-    GAN.judge(got, check_gan_step.known_wrong)
+    GAN.judge(got, check_gan_step.known_wrong, seed=seed)
     for place, name in enumerate("DG"):
         # Seven losses of float32 are all values of FP16 once in 2**91.
         losses = torch.tensor([float(pair[place]) for pair in got["losses"]])

@@ -99,12 +99,13 @@ def _small_loss(outputs, targets):
     return 2.0**-23 * nn.functional.cross_entropy(outputs, targets)
 
 
-def run_amp_loop(train_fp16):
+def run_amp_loop(train_fp16, seed):
     """Eight batches, whose first scales overflow, then one of a second epoch.
 
-    Each epoch comes from a generator and finds old gradients in .grad.
+    Each epoch comes from a generator and finds old gradients in .grad. The first weights and the
+    batches come of the seed.
     """
-    network = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 1)
+    network = filled(nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 4)), 1 + 100 * seed)
     optimizer = torch.optim.SGD(network.parameters(), lr=2.0**20)
     scaler = torch.amp.GradScaler("cpu", init_scale=_START, growth_interval=4)
     met, largest, start = [], [0.0], flat(network)
@@ -119,12 +120,11 @@ def run_amp_loop(train_fp16):
         largest.append(_largest([gradient]))
         is_open.append(torch.is_autocast_enabled("cpu"))
 
-    def epoch(places):
+    def epoch(places, scaler):
         for p in network.parameters():
             p.grad = torch.full_like(p, 2.0**15)
-        batches = (
-            (_CLASSES[y] + seeded(10 + i, 16, 6), y) for i in places for y in [labels(i, 16)]
-        )
+        drawn = ((100 * seed + i, labels(100 * seed + i, 16)) for i in places)
+        batches = ((_CLASSES[y] + seeded(10 + i, 16, 6), y) for i, y in drawn)
         return attempt(train_fp16, network, _small_loss, optimizer, scaler, batches)
 
     network.register_forward_hook(watch)
@@ -132,11 +132,12 @@ def run_amp_loop(train_fp16):
         lambda *_: handed.append(_largest([p.grad for p in network.parameters()]))
     )
     with emulate_gpu():
-        losses = epoch(range(8))
+        losses = epoch(range(8), scaler)
         end = flat(network)
         scale, count = scaler.get_scale(), scaler.state_dict()["_growth_tracker"]
         first = list(handed)
-        epoch([8])
+        # The last update may have doubled the scale: here no gradient may overflow.
+        epoch([8], torch.amp.GradScaler("cpu", init_scale=scale / 8, growth_interval=4))
     many = isinstance(losses, (np.ndarray, torch.Tensor)) and losses.ndim
     return {
         "losses": losses.tolist() if many else losses,
@@ -158,7 +159,7 @@ def _largest(gradients):
     return max(found, default=0.0)
 
 
-def _evidence(got, want):
+def _evidence(got, want, seed):
     losses, moved = got["losses"], got["moved"]
     if type(losses) is Raised:
         return fill(RAISED, error=failure(losses), count=len(want["losses"]))
@@ -174,21 +175,21 @@ def _evidence(got, want):
     if not moved.isfinite().all():
         return NOT_FINITE
     if not moved.any():
-        return fill(UNMOVED, largest=brief(got["largest"]), why=_why_unmoved(got))
+        return fill(UNMOVED, largest=brief(got["largest"]), why=_why_unmoved(got, seed))
     if same_end(moved, want["moved"]):
         if not same_end(got["then moved"], want["then moved"]):
             return fill(OLD_GRADIENTS, times=_far(got, want, "then moved"))
         return fill(OTHER_SCALE, got=got["scale"], want=want["scale"])
     times = _far(got, want, "moved")
     losses = "" if other else LOSSES_RIGHT
-    return fill(ELSEWHERE, times=times, losses=losses, why=_why_elsewhere(got))
+    return fill(ELSEWHERE, times=times, losses=losses, why=_why_elsewhere(got, seed))
 
 
 def _far(got, want, key):
     return (got[key].norm() / want[key].norm()).item()
 
 
-def _why_unmoved(got):
+def _why_unmoved(got, seed):
     """What the optimizer was given, where it moved nothing."""
     if not got["handed"]:
         return NO_STEP
@@ -196,18 +197,18 @@ def _why_unmoved(got):
         return LOST
     if not any(got["handed"]):
         return EMPTIED
-    return _why_handed(got)
+    return _why_handed(got, seed)
 
 
-def _why_elsewhere(got):
+def _why_elsewhere(got, seed):
     """One thing that is certainly other than in the solution."""
     if got["scale"] == _START:
         return GIVEN_SCALER
-    return STILL_OPEN if got["open"] else _why_handed(got)
+    return STILL_OPEN if got["open"] else _why_handed(got, seed)
 
 
-def _why_handed(got):
-    right = run_amp_loop(solutions.train_fp16)["handed"]
+def _why_handed(got, seed):
+    right = run_amp_loop(solutions.train_fp16, seed)["handed"]
     if not got["handed"] or same_end(got["handed"][0], right[0]):
         return ""
     return fill(HANDED, got=brief(got["handed"][0]), want=brief(right[0]))
@@ -251,9 +252,9 @@ def _reported(got, want):
     )
 
 
-def _end(train_fp16):
+def _end(train_fp16, seed):
     """What an answer is judged by; the rest of `run_amp_loop` only explains."""
-    end = run_amp_loop(train_fp16)
+    end = run_amp_loop(train_fp16, seed)
     return {key: end[key] for key in end if key not in ("handed", "open")}
 
 
@@ -266,12 +267,12 @@ LOOP = Loop(
 )
 
 
-@check(run_amp_loop)
-def check_amp_loop(got):
+@check(run_amp_loop, seeds=2)
+def check_amp_loop(got, seed):
     """FP16 autocast, a scaled backward pass, step and update, and the losses as they are."""
     if got["weights"] != ["float32"]:
         raise Mistake(CAST, got=" and ".join(got["weights"]), search=False)
-    LOOP.judge(got, check_amp_loop.known_wrong)
+    LOOP.judge(got, check_amp_loop.known_wrong, seed=seed)
 
 
 check_amp_loop.slip(

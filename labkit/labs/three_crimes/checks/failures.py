@@ -6,7 +6,8 @@ import reprlib
 
 import torch
 
-from labkit.formats.dtypes import name_of
+from labkit.formats import quantize
+from labkit.formats.dtypes import dtype_of, name_of
 from labkit.labs.engine import Mistake, attempt, check, near_value, number
 from labkit.labs.three_crimes.checks.shared import BF16, FP16, FP32, refuse_raised
 
@@ -59,7 +60,7 @@ def _states(seed):
     draw = random.Random(seed)
     rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(5)]
     rows[draw.randrange(5)][draw.randrange(4)] = draw.choice((math.inf, -math.inf, math.nan))
-    drawn = [(f"tensor {place}", torch.tensor(row)) for place, row in enumerate(rows)]
+    drawn = [(f"tensor {draw.randrange(10**6)}", torch.tensor(row)) for row in rows]
     return _STATES | {"five tensors of four numbers": drawn}
 
 
@@ -163,10 +164,35 @@ _UPDATES = {
 _LOST = ((2, 4), (1, 3), (1, 3), (1, 2), (1, 2), (1, 4), (2, 4), (0, 0), (0, 0))
 
 
-def run_lost_updates(lost_updates):
+def _updates(seed):
+    """The tensors above, and one of each 16-bit dtype that is drawn.
+
+    An update is a number of sixteenths of the gap at its weight, so float32 holds the sum.
+    """
+    draw = random.Random(seed)
+    drawn = {}
+    for dtype in (BF16, FP16):
+        eps, weights, updates = torch.finfo(dtype).eps, [], []
+        for _ in range(draw.randrange(40, 80)):
+            fraction, power = draw.randrange(1, round(1 / eps)), draw.randint(-6, 2)
+            weights.append(draw.choice((-1, 1)) * math.ldexp(1 + fraction * eps, power))
+            updates.append(math.ldexp(draw.randint(-16, 16) * eps, power - 4))
+        scene = f"{name_of(dtype)}, {len(weights)} weights that are drawn"
+        drawn[scene] = dtype, weights, updates
+    return _UPDATES | drawn
+
+
+def _lost_and_tried(dtype, weights, updates):
+    """How many updates are lost, and how many are other than 0, by exact sums rounded once."""
+    fmt = dtype_of(dtype).format
+    pairs = [(w, u) for w, u in zip(weights, updates, strict=True) if u]
+    return sum(quantize(w + u, fmt) == w for w, u in pairs), len(pairs)
+
+
+def run_lost_updates(lost_updates, seed):
     """`lost_updates` on each pair: its share, and whether the weights it was given changed."""
     seen = []
-    for dtype, weights, updates in _UPDATES.values():
+    for dtype, weights, updates in _updates(seed).values():
         weight = torch.tensor(weights, dtype=dtype)
         share = attempt(lost_updates, weight, torch.tensor(updates, dtype=FP32))
         seen.append([share, not torch.equal(weight, torch.tensor(weights, dtype=dtype))])
@@ -174,10 +200,12 @@ def run_lost_updates(lost_updates):
 
 
 @check(run_lost_updates)
-def check_lost_updates(seen):
+def check_lost_updates(seen, seed):
     """Of the updates other than 0, the share that leaves its weight bit for bit as it was."""
-    cases = zip(_UPDATES.items(), _LOST, seen, strict=True)
-    for (scene, case), (lost, tried), (share, changed) in cases:
+    cases = _updates(seed)
+    drawn = [_lost_and_tried(*case) for scene, case in cases.items() if scene not in _UPDATES]
+    judged = zip(cases.items(), [*_LOST, *drawn], seen, strict=True)
+    for (scene, case), (lost, tried), (share, changed) in judged:
         refuse_raised(share, scene)
         if changed:
             raise Mistake(WEIGHTS_CHANGED, scene=scene)

@@ -1,5 +1,7 @@
 """Checks of lab 01: a step in BF16, and the dtypes of a step."""
 
+import random
+
 import torch
 from torch import nn
 
@@ -69,12 +71,13 @@ HOOKS_LEFT = "{scene}: hooks still on the layer after your call: {hooks}."
 _BATCHES = ((31, 8), (32, 8), (33, 5))  # seed and number of images
 
 
-def run_bf16_step(bf16_step):
+def run_bf16_step(bf16_step, seed):
     """Three steps of `bf16_step`; the first finds gradients of an earlier step.
 
-    In the last step a block that names no dtype is an FP16 block, as it is on a GPU.
+    The first weights and the batches come of the seed. In the last step a block that names no dtype
+    is an FP16 block, as it is on a GPU.
     """
-    model = filled(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 4)), 3)
+    model = filled(nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Linear(16, 4)), 3 + 100 * seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     met, inside = set(), set()
 
@@ -90,11 +93,11 @@ def run_bf16_step(bf16_step):
     optimizer.register_step_pre_hook(lambda *_: note("the optimizer's step"))
     shown = {"losses": [], "moved": [], "graphs": []}
     usual = torch.get_autocast_dtype("cpu")
-    for place, (seed, count) in enumerate(_BATCHES):
-        before = flat(model)
+    for place, (draw, count) in enumerate(_BATCHES):
+        before, draw = flat(model), draw + 100 * seed
         torch.set_autocast_dtype("cpu", FP16 if place == len(_BATCHES) - 1 else usual)
         try:
-            loss = attempt(bf16_step, model, optimizer, seeded(seed, count, 6), labels(seed, count))
+            loss = attempt(bf16_step, model, optimizer, seeded(draw, count, 6), labels(draw, count))
         finally:
             torch.set_autocast_dtype("cpu", usual)
         shown["losses"].append(loss)
@@ -129,14 +132,18 @@ def _bf16_step_evidence(got, want):
 
 
 BF16_STEP = Loop(
-    run_bf16_step, solutions.bf16_step, _bf16_step_evidence, lambda shown: shown["moved"]
+    run_bf16_step,
+    solutions.bf16_step,
+    _bf16_step_evidence,
+    # Weights of an FP32 step may be near enough to those of BF16, and at another seed not.
+    lambda shown: [shown["moved"], shown["met"], shown["inside"]],
 )
 
 
-@check(run_bf16_step)
-def check_bf16_step(got):
+@check(run_bf16_step, seeds=2)
+def check_bf16_step(got, seed):
     """Forward and loss under BF16 autocast; backward and update outside, on FP32 weights."""
-    BF16_STEP.judge(got, check_bf16_step.known_wrong)
+    BF16_STEP.judge(got, check_bf16_step.known_wrong, seed=seed)
     losses = torch.tensor([float(loss) for loss in got["losses"]])
     # Three float32 losses are all values of BF16 once in 2**48.
     if torch.equal(losses.bfloat16().float(), losses):
@@ -196,6 +203,16 @@ _WITNESSED = {  # stays with the judge
     "pure BF16": (BF16,) * 5,
     "an FP16 model, its BatchNorm in FP32": (FP32, FP16, FP16, FP32, FP32),
 }
+# Of a drawn step: what it is -> the dtype of the model, of its norm, of autocast.
+_KINDS = {
+    "FP32": (FP32, FP32, None),
+    "FP16 autocast": (FP32, FP32, FP16),
+    "BF16 autocast": (FP32, FP32, BF16),
+    "pure FP16": (FP16, FP16, None),
+    "pure BF16": (BF16, BF16, None),
+    "an FP16 model, its BatchNorm in FP32": (FP16, FP32, None),
+}
+_LAYERS = ("the first layer", "the norm", "the last layer")
 _WHAT = {
     "parameter": "the layer's weight",
     "activation": "what the layer computes inside `step()`",
@@ -203,6 +220,22 @@ _WHAT = {
     "gradient": "the gradient of the layer's weight",
     "state": "Adam's running mean for the layer's own weight",
 }
+
+
+def _scenes(seed):
+    """The scenes above, and eight that are drawn."""
+    draw, drawn = random.Random(seed), {}
+    for number in range(1, 9):
+        kind, place = draw.choice(list(_KINDS)), draw.randrange(3)
+        drawn[f"drawn step {number}, {kind}, {_LAYERS[place]}"] = *_KINDS[kind], place
+    return _SCENES | drawn
+
+
+def _dtypes(dtype, norm, autocast, place):
+    """The dtypes of a drawn step, by role."""
+    own = norm if place == 1 else dtype
+    output = (FP32 if place == 1 else autocast) if autocast else dtype
+    return own, output, FP32 if autocast else dtype, own, own
 
 
 def _scene(dtype, norm, autocast, place):
@@ -240,11 +273,11 @@ def _scene(dtype, norm, autocast, place):
     return layer, optimizer, step, steps, replaced
 
 
-def run_witness(witness):
+def run_witness(witness, seed):
     """`witness` in each scene: its report, its steps, the hooks it left, outputs it replaced."""
     seen = {}
     with emulate_gpu():
-        for name, settings in _SCENES.items():
+        for name, settings in _scenes(seed).items():
             layer, optimizer, step, steps, replaced = _scene(*settings)
             report = attempt(witness, layer, optimizer, step)
             seen[name] = [report, len(steps), len(layer._forward_hooks), replaced()]
@@ -252,9 +285,10 @@ def run_witness(witness):
 
 
 @check(run_witness)
-def check_witness(seen):
+def check_witness(seen, seed):
     """Parameters, gradients and moments stay FP32 under autocast; a matmul's output does not."""
-    for scene, wanted in _WITNESSED.items():
+    for scene, settings in _scenes(seed).items():
+        wanted = _WITNESSED.get(scene) or _dtypes(*settings)
         report, steps, hooks, replaced = seen[scene]
         if replaced:
             idea = "what-a-hook-returns-is-ignored"
