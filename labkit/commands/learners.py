@@ -153,7 +153,7 @@ def _plan(options: Namespace) -> int:
     """What is left to do when the interview is days away."""
     from labkit.interview import questions, terminal
 
-    print(terminal.friday_text(questions.load()))
+    print(terminal.friday_text(questions.load(), _language(options)))
     return 0
 
 
@@ -292,7 +292,7 @@ COMMANDS: dict[str, Command | Group] = {
     "interview": Group(
         "Prepare for an interview: plan, readiness, date, questions.",
         {
-            "plan": Command(_plan),
+            "plan": Command(_plan, _declare_language),
             "ready": Command(_ready, _declare_language),
             "date": Command(_date, _declare_date),
             "diagnostic": Command(_diagnostic, _declare_language),

@@ -6,39 +6,46 @@ that says what a reader would see.
 
 from collections.abc import Sequence
 
-from labkit.plots import BLUE, Picture, new_axes
+from labkit.interview.readiness import BAR, Estimate
+from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 
-def readiness(rows: Sequence[tuple[str, float, int, int]], *, when: str) -> Picture:
-    """How ready somebody is in each topic, as bars.
+def readiness(
+    rows: Sequence[tuple[str, Estimate | None, Estimate | None, int, int]], *, when: str, said: str
+) -> Picture:
+    """What somebody would get right in each topic: two marks, each with its interval.
 
     Args:
-        rows: topic, expected share of right answers, questions seen, questions there are.
+        rows: topic, estimate of a screen and of a deep dive, questions seen, questions there are.
         when: "now", or the day of the interview.
+        said: what it means, for the caption.
     """
-    figure, axes = new_axes(height=0.8 + 0.3 * len(rows))
-    places = range(len(rows))
-    axes.barh(places, [100 * ready for _, ready, _, _ in rows], color=BLUE, height=0.6)
-    for place, (_, ready, seen, all_) in zip(places, rows, strict=True):
-        axes.annotate(
-            f"{seen} of {all_} seen",
-            (100 * ready, place),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
+    figure, axes = new_axes(height=1.2 + 0.42 * len(rows))
+    kinds = (("screen: levels 1 and 2", 1, BLUE, "o"), ("deep dive: level 3", 2, ORANGE, "s"))
+    for label, column, color, marker in kinds:
+        drawn = [(place, row[column]) for place, row in enumerate(rows) if row[column]]
+        places = [place + 0.18 * (2 * column - 3) for place, _ in drawn]
+        shares = [100 * estimate.share for _, estimate in drawn]
+        below = [100 * (estimate.share - estimate.low) for _, estimate in drawn]
+        above = [100 * (estimate.high - estimate.share) for _, estimate in drawn]
+        axes.errorbar(
+            shares, places, xerr=(below, above), fmt=marker, color=color, label=label, markersize=5
         )
-    axes.set_yticks(places, [topic for topic, *_ in rows])
+    axes.axvline(100 * BAR, color=GREY, linewidth=1, linestyle=":")
+    axes.set_yticks(range(len(rows)), [f"{row[0]}, {row[3]} of {row[4]} seen" for row in rows])
     axes.invert_yaxis()
-    axes.set_xlim(0, 115)
-    axes.set_xticks(range(0, 101, 20))
+    axes.set_xlim(0, 100)
     axes.set_xlabel("expected share of right answers, %")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     spoken = "; ".join(
-        f"{topic}: {100 * ready:.0f} %, {seen} of {all_} seen" for topic, ready, seen, all_ in rows
+        f"{topic}, {seen} of {all_} seen: screen {screen.percent if screen else 'has no question'},"
+        f" deep dive {dive.percent if dive else 'has no question'}"
+        for topic, screen, dive, seen, all_ in rows
     )
     return Picture(
         figure,
-        f"Computed from your answers, for {when}. A question never seen counts as 0.",
+        f"Computed from your answers, for {when}. Bars are intervals of 80 %: the fewer answers,"
+        f" the wider. Dotted: {100 * BAR:.0f} %, where we would call it a pass. {said}",
         f"Readiness by topic. {spoken}.",
     )
 

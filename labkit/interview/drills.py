@@ -1,4 +1,4 @@
-"""What to ask next, and how ready somebody is: pure functions over a bank, reviews and a moment.
+"""What to ask next: pure functions over a bank, reviews and a moment.
 
 The schedule is computed from the reviews each time and stored nowhere. The fsrs package turns
 ratings into dates (its default parameters; no random shift, so that equal reviews give equal
@@ -216,8 +216,9 @@ def session(
 ) -> list[Question]:
     """The questions of one sitting: what is due, then new ones, at most ``count``.
 
-    With ``core`` only what interviewers ask most. Raises ValueError for a count below 1
-    and for a topic that the bank does not have.
+    With ``core`` only what interviewers ask most: first what was missed or never asked, so that the
+    whole of it is asked sooner or later. Raises ValueError for a count below 1 and for a topic that
+    the bank does not have.
     """
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
@@ -226,9 +227,15 @@ def session(
         raise ValueError(f"there is no topic {strays[0]!r}; there are {', '.join(bank.topics)}")
     waiting = due(bank, reviews, now, mistakes=mistakes, interview=interview, topics=topics)
     chosen = [entry.question for entry in waiting]
-    known = {question.id for question in chosen}
-    chosen += [q for q in unseen(bank, reviews, topics=topics) if q.id not in known]
-    return [q for q in chosen if "core" in q.tags or not core][:count]
+    fresh = unseen(bank, reviews, topics=topics)
+    if core:
+        newest = {review.question: review.correct for review in reviews}
+        again = [question for question in chosen if newest.get(question.id)]
+        missed = [question for question in chosen if not newest.get(question.id)]
+        chosen = [q for q in [*missed, *fresh, *again] if "core" in q.tags]
+    else:
+        chosen += fresh
+    return list({question.id: question for question in chosen}.values())[:count]
 
 
 def due_dates(
@@ -323,40 +330,18 @@ def where_to_start(bank: Bank, reviews: Iterable[Review]) -> str | None:
     return next((row.lab for row in by_lab(bank, reviews) if row.right < row.asked), None)
 
 
-@dataclass(frozen=True)
-class Readiness:
-    """How ready somebody is in a topic: ``ready`` is the expected share of right answers now.
-
-    A question never asked counts as 0; one asked counts as the chance that it is still known.
-    """
-
-    topic: str
-    questions: int
-    seen: int
-    ready: float
-    missed: int
-
-
-def readiness(
-    bank: Bank, reviews: Sequence[Review], now: datetime, *, interview: datetime | None = None
-) -> list[Readiness]:
-    """Readiness in each topic, in the bank's order; on the day of the interview if it is given."""
-    now = moment(reviews, now)
+def recalls(
+    bank: Bank,
+    reviews: Sequence[Review],
+    now: datetime,
+    at: datetime,
+    *,
+    interview: datetime | None = None,
+) -> dict[str, float]:
+    """The chance that the answer to each question that was ever asked is remembered ``at`` then."""
     scheduler = _scheduler(now, interview)
     cards = _memories(bank, reviews, scheduler)
-    last = {review.question: review for review in reviews}
-    at = now if interview is None else max(now, interview)
-    rows = []
-    for topic in bank.topics.values():
-        ids = [question.id for question in topic.questions]
-        known = [
-            scheduler.get_card_retrievability(cards[id], at) * last[id].correct
-            for id in ids
-            if id in cards
-        ]
-        missed = sum(not last[id].correct for id in ids if id in last)
-        rows.append(Readiness(topic.topic, len(ids), len(known), sum(known) / len(ids), missed))
-    return rows
+    return {id: scheduler.get_card_retrievability(card, at) for id, card in cards.items()}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Where a learner stands before an interview, as tables and pictures for a notebook.
 
-Everything is computed from the learner's own log by ``drills`` and ``plans``; this
+Everything is computed from the learner's own log by ``drills``, ``plans`` and ``readiness``; this
 module only asks the log and the clock. Each function raises ``labkit.base.progress.ProgressError``
 where the log cannot be read.
 """
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 
-from labkit.interview import charts, drills, plans
+from labkit.interview import charts, drills, plans, readiness
 from labkit.interview import log as interview
 from labkit.interview.questions import load
 from labkit.interview.wording import sureness
@@ -21,7 +21,7 @@ _FOUR_WEEKS = timedelta(days=28)
 def friday_plan() -> pd.DataFrame:
     """What is left to do when the interview is days away, with the cell to run for each line."""
     steps = plans.friday(load(), interview.reviews(), datetime.now(UTC))
-    rows = [{"do": step.what, "minutes": step.minutes, "run": step.cell} for step in steps]
+    rows = [{"do": step.what.en, "minutes": step.minutes, "run": step.cell} for step in steps]
     if not rows:
         rows = [{"do": "all done; sleep well", "minutes": 0, "run": ""}]
     return pd.DataFrame(rows, index=range(1, len(rows) + 1))
@@ -50,9 +50,13 @@ def weeks_plan() -> Picture:
 def ready() -> Picture:
     """What would be answered rightly, topic by topic: on the day of the interview, if it is set."""
     bank, day = load(), interview.interview_date()
-    rows = drills.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
-    titled = [(bank.topics[r.topic].title.en, r.ready, r.seen, r.questions) for r in rows]
-    return charts.readiness(titled, when=f"{day:%Y-%m-%d}" if day else "now")
+    found = readiness.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
+    rows = [
+        (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.seen, row.questions)
+        for row in found.topics
+    ]
+    when = f"{day:%Y-%m-%d}" if day else "now"
+    return charts.readiness(rows, when=when, said=readiness.summed_up(found, bank).en)
 
 
 def confidence() -> Picture:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from textwrap import fill
 
-from labkit.interview import drills, plans
+from labkit.interview import drills, plans, readiness
 from labkit.interview import log as interview
 from labkit.interview.answers import is_unknown, judge, read
 from labkit.interview.card_text import card_text, verdict_text
@@ -158,11 +158,12 @@ def _sure(language: str, ask) -> int:
 def readiness_text(bank: Bank, language: str) -> str:
     """How ready the learner is, topic by topic, and how well stated confidence fits."""
     past, now = interview.reviews(), datetime.now(UTC)
-    rows = drills.readiness(bank, past, now, interview=interview.interview_date())
-    lines = [
-        f"{100 * row.ready:4.0f} %  {row.seen:3}/{row.questions:<3}"
-        f"  {bank.topics[row.topic].title[language]}"
-        for row in rows
+    found = readiness.readiness(bank, past, now, interview=interview.interview_date())
+    lines = [readiness.summed_up(found, bank)[language], "", WORDS["ready columns"][language]]
+    lines += [
+        f"{_percent(row.screen):>15}  {_percent(row.deep_dive):>15}"
+        f"  {row.seen:3}/{row.questions:<3}  {bank.topics[row.topic].title[language]}"
+        for row in found.topics
     ]
     for row in drills.calibration(past):
         if row.answers:
@@ -171,11 +172,17 @@ def readiness_text(bank: Bank, language: str) -> str:
     return "\n".join(lines)
 
 
-def friday_text(bank: Bank) -> str:
+def _percent(estimate: readiness.Estimate | None) -> str:
+    return estimate.percent if estimate else "–"
+
+
+def friday_text(bank: Bank, language: str) -> str:
     """The plan for an interview that is days away, with the commands to run."""
     steps = plans.friday(bank, interview.reviews(), datetime.now(UTC))
     if not steps:
-        return "All done: nothing is left before the interview."
+        return WORDS["all done"][language]
+    minutes = WORDS["minutes"][language]
     return "\n".join(
-        f"{step.minutes:3} min  {step.what}\n         {step.command}" for step in steps
+        f"{step.minutes:3} {minutes}  {step.what[language]}\n         {step.command}"
+        for step in steps
     )

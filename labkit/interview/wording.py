@@ -63,6 +63,15 @@ WORDS = {
     "confidence": {"en": "stated confidence", "zh": "把握"},
     "share right": {"en": "right", "zh": "正确率"},
     "answers": {"en": "answers", "zh": "题数"},
+    "ready columns": {
+        "en": "Expected share right, with an interval of 80 %: screen, deep dive; seen; topic",
+        "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
+    },
+    "minutes": {"en": "min", "zh": "分钟"},
+    "all done": {
+        "en": "All done: nothing is left before the interview.",
+        "zh": "全部完成：面试前没有剩下的事了。",
+    },
 }
 """Each text by its name, then by its language."""
 

@@ -258,8 +258,8 @@ from labkit.interview.widget_drill_card import diagnostic, drill, mock_interview
 # ### Three plans
 #
 # **Friday.** The interview is days away. Run the cell, do its first line, run it again, until nothing is left: a
-# diagnostic, five topics, two mocks, less than two hours. Its topics are those of the **core 40**, the questions that are asked
-# most: first where you missed most, then what you were never asked.
+# diagnostic, the **core** (the questions that are asked most) in sittings of a quarter of an hour, two mocks. The topics where
+# you missed most come first. The minutes are those of the answers; reading the explanations comes on top.
 
 # %% tags=["nbval-ignore-output"]
 preparing.friday_plan()
@@ -290,7 +290,8 @@ drill(topics=("fp8", "quantization"), count=6)
 # %% [markdown]
 # ### Are you ready?
 #
-# Two pictures of your own answers. The first says what you would get right, topic by topic. The second says whether your
+# Two pictures of your own answers. The first estimates what you would get right, topic by topic: in a screen, and in a deep
+# dive. The fewer your answers, the wider its intervals. The second says whether your
 # confidence can be trusted: "certain" should be right nearly always. In an interview, certain and wrong costs most.
 
 # %% tags=["nbval-ignore-output"]

@@ -3,8 +3,10 @@
 import pytest
 
 from labkit.interview import charts
+from labkit.interview.readiness import Estimate
 
-TOPICS = [("Formats", 0.25, 3, 12), ("Rounding", 0.8, 5, 5)]
+HIGH, LOW = Estimate(0.9, 0.75, 0.95), Estimate(0.4, 0.2, 0.6)
+TOPICS = [("Formats", HIGH, LOW, 3, 12), ("Rounding", HIGH, None, 5, 5)]
 SURE = [("guessing", 4, 0.25), ("fairly sure", 0, float("nan")), ("certain", 10, 0.9)]
 DAYS = [(f"{day} Jan", day % 3) for day in range(1, 29)]
 
@@ -13,14 +15,18 @@ def labels(axis):
     return [label.get_text() for label in axis]
 
 
-def test_readiness_draws_each_topic_as_a_share_and_says_what_was_seen():
-    picture = charts.readiness(TOPICS, when="2027-01-15")
+def test_readiness_draws_both_rounds_with_their_intervals():
+    picture = charts.readiness(TOPICS, when="2027-01-15", said="You would pass.")
     axes = picture.figure.axes[0]
-    assert [bar.get_width() for bar in axes.patches] == [25, 80]
-    assert labels(axes.get_yticklabels()) == ["Formats", "Rounding"] and axes.yaxis_inverted()
-    assert [text.get_text() for text in axes.texts] == ["3 of 12 seen", "5 of 5 seen"]
-    assert "2027-01-15" in picture.caption and "never seen counts as 0" in picture.caption
-    assert "Formats: 25 %, 3 of 12 seen; Rounding: 80 %, 5 of 5 seen" in picture.alt
+    screen, dive = [line for line in axes.lines if line.get_marker() in ("o", "s")]
+    assert list(screen.get_xdata()) == [90, 90] and list(dive.get_xdata()) == [40]
+    ends = [path.vertices[:, 0].tolist() for bars in axes.collections for path in bars.get_paths()]
+    assert ends == [pytest.approx([75, 95])] * 2 + [pytest.approx([20, 60])]
+    named = labels(axes.get_yticklabels())
+    assert named == ["Formats, 3 of 12 seen", "Rounding, 5 of 5 seen"] and axes.yaxis_inverted()
+    assert "2027-01-15" in picture.caption and picture.caption.endswith("You would pass.")
+    assert "Formats, 3 of 12 seen: screen 90 % (75–95), deep dive 40 % (20–60)" in picture.alt
+    assert "deep dive has no question" in picture.alt
 
 
 def test_calibration_says_that_a_confidence_has_no_answers():
@@ -46,7 +52,7 @@ def test_due_by_day_names_at_most_ten_days_and_says_those_with_reviews():
 @pytest.mark.parametrize(
     "picture",
     [
-        charts.readiness(TOPICS, when="now"),
+        charts.readiness(TOPICS, when="now", said=""),
         charts.calibration(SURE),
         charts.due_by_day(DAYS, pace="Two a day."),
     ],

@@ -111,19 +111,24 @@ def test_reviews_of_a_clock_that_went_backwards_lose_nothing(bank):
     assert "2026-11-22 09:00" in said and "Nothing is lost" in said
     assert drills.clock_trouble([review()], NOW) is None
     assert drills.due(bank, reviews, NOW) == []
-    rows = {row.topic: row for row in drills.readiness(bank, reviews, NOW)}
-    assert rows["small"].seen == 1
+    assert drills.recalls(bank, reviews, NOW, NOW).keys() == {"pick"}
 
 
-def test_readiness_counts_what_is_known_now(bank):
-    rows = {row.topic: row for row in drills.readiness(bank, [review(seconds=30.0)], NOW)}
-    assert rows["small"].questions == 5
-    assert rows["small"].ready == pytest.approx(1 / 5), "known for certain at once"
-    assert rows["other"].ready == 0
-    wrong = {r.topic: r for r in drills.readiness(bank, [review(correct=False)], NOW)}
-    assert (wrong["small"].ready, wrong["small"].missed) == (0, 1)
-    later = {r.topic: r for r in drills.readiness(bank, [review(seconds=30.0)], NOW + 90 * DAY)}
-    assert 0 < later["small"].ready < rows["small"].ready
+def test_of_the_core_what_was_missed_or_never_asked_comes_first(bank):
+    core = [q.id for q in bank.questions.values() if "core" in q.tags]
+    assert len(core) >= 1
+    everything = drills.session(bank, [], NOW, count=99, core=True)
+    assert sorted(q.id for q in everything) == sorted(core)
+    known = [review(core[0], NOW - 30 * DAY, seconds=30.0)]
+    assert drills.session(bank, known, NOW, count=99, core=True)[-1].id == core[0]
+    missed = [review(core[-1], NOW - DAY, correct=False)]
+    assert drills.session(bank, missed, NOW, count=1, core=True)[0].id == core[-1]
+
+
+def test_recall_fades(bank):
+    reviews = [review(seconds=30.0)]
+    assert drills.recalls(bank, reviews, NOW, NOW) == {"pick": pytest.approx(1)}
+    assert drills.recalls(bank, reviews, NOW, NOW + 90 * DAY)["pick"] < 0.9
 
 
 def test_calibration_is_the_share_of_right_answers_at_each_confidence():

@@ -7,6 +7,7 @@ import pytest
 
 from labkit.interview import drills, plans
 from labkit.interview.drills import Review
+from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank, load
 from tests.interview.small_bank import small_bank
 
@@ -25,13 +26,22 @@ def review(question, at=NOW, correct=True, mode="drill"):
     )
 
 
-def test_friday_is_a_diagnostic_five_topics_and_two_mocks():
-    steps = plans.friday(load(), [], NOW)
-    assert [step.action for step in steps] == ["diagnostic"] + ["drill"] * 5 + ["mock"] * 2
-    assert sum(step.minutes for step in steps) < 120
-    assert len({step.topic for step in steps if step.topic}) == 5
-    known = [review(q.id) for q in load().topics[steps[1].topic].questions]
-    assert steps[1].topic not in {step.topic for step in plans.friday(load(), known, NOW)}
+def test_friday_is_a_diagnostic_the_whole_core_and_two_mocks():
+    bank = load()
+    steps = plans.friday(bank, [], NOW)
+    drills_ = [step for step in steps if step.action == "drill"]
+    assert [step.action for step in steps] == [
+        "diagnostic", *["drill"] * len(drills_), "mock", "mock",
+    ]  # fmt: skip
+    core = [q for q in bank.questions.values() if "core" in q.tags]
+    topics = [topic for step in drills_ for topic in step.topics]
+    assert len(topics) == len(set(topics)) and set(topics) == {q.topic for q in core}
+    assert {"fp8", "quantization", "distributed", "memory", "debugging"} <= set(topics)
+    for step in drills_:
+        asked = drills.session(bank, [], NOW, count=step.count, topics=step.topics, core=True)
+        assert sorted(q.id for q in asked) == sorted(q.id for q in core if q.topic in step.topics)
+        assert step.minutes == -(-sum(q.seconds for q in asked) // 60)
+        assert step.minutes <= 15 or len(step.topics) == 1
 
 
 def with_lab_07(bank):
@@ -52,40 +62,54 @@ def test_the_diagnostic_says_how_much_it_asks_also_with_a_lab_more():
         step = plans.friday(bank, [], NOW)[0]
         asked = drills.diagnostic(bank, [])
         assert len({question.lab for question in asked}) == labs, "all but lab 00"
-        assert f"{labs + 6} questions" in step.what and f"{labs} labs" in step.what
+        assert f"{labs + 6} questions" in step.what.en and f"{labs} labs" in step.what.en
         assert step.minutes == -(-sum(question.seconds for question in asked) // 60)
 
 
 def test_what_was_missed_comes_before_what_was_never_asked():
     bank = load()
-    missed = [q for q in bank.topics["quantization"].questions][:2]
-    known = [review(q.id, mode="diagnostic") for q in bank.topics["formats"].questions[:2]]
+    missed = list(bank.topics["quantization"].questions)[:2]
+    known = [review(q.id, mode="diagnostic") for q in bank.topics["formats"].questions]
     taken = [review(q.id, correct=False, mode="diagnostic") for q in missed] + known
     steps = plans.friday(bank, taken, NOW)
-    assert (steps[0].topic, steps[0].what) == (
-        "quantization",
-        "Quantization: 0 of 2 right so far",
-    )
-    assert "never asked" in steps[1].what
-    assert "formats" not in {step.topic for step in steps}
+    assert steps[0].topics[0] == "quantization"
+    assert "formats" not in {topic for step in steps for topic in step.topics}
+    core = next(q for q in bank.topics["fp8"].questions if "core" in q.tags)
+
+    def asked(reviews):
+        return sum(step.count for step in plans.friday(bank, reviews, NOW))
+
+    assert asked([review(core.id)]) == asked([]) - 1
+    assert asked([review(core.id, correct=False)]) == asked([])
+    assert asked([review(core.id, at=NOW - 8 * DAY)]) == asked([]), "that is long ago"
 
 
 def test_the_plan_ends():
-    bank, reviews, done = load(), [], 0
-    while steps := plans.friday(bank, reviews, NOW + done * timedelta(minutes=20)):
-        step, at = steps[0], NOW + done * timedelta(minutes=20)
-        asked = bank.topics[step.topic or "formats"].questions[:8]
-        reviews += [review(q.id, at, mode=step.action) for q in asked]
-        done += 1
-    assert done == 8, "a diagnostic, five topics, two mocks"
+    bank, reviews, now, minutes = load(), [], NOW, 0
+    while steps := plans.friday(bank, reviews, now):
+        step, left = steps[0], len(steps)
+        if step.action == "drill":
+            asked = drills.session(
+                bank, reviews, now, count=step.count, topics=step.topics, core=True
+            )
+        else:
+            asked = bank.topics["basics"].questions
+        now += timedelta(minutes=step.minutes)
+        minutes += step.minutes
+        reviews += [review(q.id, now, mode=step.action) for q in asked]
+        assert len(plans.friday(bank, reviews, now)) == left - 1
+    core = {q.id for q in bank.questions.values() if "core" in q.tags}
+    assert core <= {review.question for review in reviews}, "the whole core is asked"
+    assert minutes == sum(step.minutes for step in plans.friday(bank, [], NOW))
     assert plans.friday(bank, reviews, NOW + 9 * DAY), "a week later it begins again"
 
 
 def test_a_step_says_what_to_run_in_a_notebook_and_in_a_terminal():
-    drill = plans.Step("FP8", 10, "drill", "fp8")
-    assert drill.cell == 'drill(topics=("fp8",), count=8)'
-    assert drill.command == "python -m labkit drill --topic fp8 --count 8"
-    assert plans.Step("a mock", 20, "mock").command == "python -m labkit mock"
+    said = Text(en="FP8", zh="FP8")
+    drill = plans.Step(said, 10, "drill", ("fp8",), 3)
+    assert drill.cell == "drill(topics=('fp8',), core=True, count=3)"
+    assert drill.command == "python -m labkit drill --core --topic fp8 --count 3"
+    assert plans.Step(said, 20, "mock").command == "python -m labkit mock"
 
 
 def test_the_weeks_count_what_falls_due_and_share_out_the_new(bank):

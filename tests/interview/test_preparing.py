@@ -56,8 +56,8 @@ def test_the_topics_are_named_for_a_drill():
 def test_readiness_and_confidence_are_shown_and_said():
     keep("largest-finite", sure=3)
     keep("running-sum-of-ones", correct=False, sure=3)
-    assert f"Number formats: {100 / len(load().topics['formats'].questions):.0f} %" in (
-        preparing.ready().alt
-    )
+    seen = f"Number formats, 1 of {len(load().topics['formats'].questions)} seen: screen "
+    assert seen in preparing.ready().alt
+    assert "A screen: " in preparing.ready().caption
     assert "certain: 50 % of 2" in preparing.confidence().alt
     assert "guessing: no answers" in preparing.confidence().alt
