@@ -7,6 +7,7 @@ import pytest
 from labkit.formats import FP16, spacing
 from labkit.grading.judge import further as module
 from labkit.grading.judge.further import MOST_SENTENCES, Further, further
+from labkit.grading.judge.judging import Judge, JudgeError, Shipment
 from labkit.labs.engine import Mistake, calls, check, same_value
 from labkit.labs.engine.checks import Check
 from labkit.labs.number_formats.checks import check_snap, check_ulp
@@ -126,6 +127,16 @@ def test_an_exercise_without_an_answer_of_labkit_gives_nothing():
     unknown = check(calls(INPUTS))(check_ulp_each.judge)
     unknown.exercise = "none-such"
     assert told(unknown, lambda x: 0.0) == Further()
+
+
+def test_a_judge_that_ends_costs_no_verdict(monkeypatch):
+    def ends(*_):
+        raise JudgeError("the judge ended: it closed its pipe")
+
+    judge = Judge()
+    monkeypatch.setattr(judge, "_ask", ends)
+    shipment = Shipment(exercise="ulp", run=b"", takes_seed=True, hidden=False)
+    assert judge.further(LAB, shipment, 0, check_ulp.collect(lambda x: 1.0)) == {}
 
 
 def test_an_answer_of_labkit_that_takes_long_runs_once(monkeypatch):
