@@ -50,7 +50,7 @@ def links(page: str) -> set[str]:
 
 
 def anchors(lab: str) -> set[str]:
-    """The headings of a learner notebook as JupyterLab and GitHub name them in links."""
+    """The headings of a learner notebook as JupyterLab names them in links."""
     notebook = json.loads((NOTEBOOKS / f"{lab}.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "markdown"]
     headings = re.findall(r"(?m)^#+ (.+)$", "\n".join(cells))

@@ -1,12 +1,17 @@
 """What is told beyond the first mistake: true of the answer, bounded, and never a verdict."""
 
+import time
 import types
 
+import attacks
 import pytest
+import submissions
 
 from labkit.formats import FP16, spacing
 from labkit.grading.judge import further as module
+from labkit.grading.judge import worker
 from labkit.grading.judge.further import MOST_SENTENCES, Further, further
+from labkit.grading.judge.judging import Judge, JudgeError, Shipment
 from labkit.labs.engine import Mistake, calls, check, same_value
 from labkit.labs.engine.checks import Check
 from labkit.labs.number_formats.checks import check_snap, check_ulp
@@ -128,6 +133,36 @@ def test_an_exercise_without_an_answer_of_labkit_gives_nothing():
     assert told(unknown, lambda x: 0.0) == Further()
 
 
+def test_judgings_that_take_long_tell_nothing(monkeypatch):
+    collected = check_ulp.collect(lambda x: 1.0)
+    assert further(check_ulp, collected).sentences
+    monkeypatch.setattr(module, "SECONDS", -1.0)
+    monkeypatch.setattr(module, "_slow", set())
+    monkeypatch.setattr(module, "_good", lambda check, seed: module._good_at(check, seed))
+    assert further(check_ulp, collected) == Further()
+
+
+def test_a_judge_that_ends_costs_no_verdict(monkeypatch):
+    def ends(*_):
+        raise JudgeError("the judge ended: it closed its pipe")
+
+    judge = Judge()
+    monkeypatch.setattr(judge, "_ask", ends)
+    shipment = Shipment(exercise="ulp", run=b"", takes_seed=True, hidden=False, own_work=())
+    assert judge.further(LAB, shipment, 0, check_ulp.collect(lambda x: 1.0)) == {}
+
+
+def test_what_it_takes_is_no_time_of_the_submission(grader, monkeypatch):
+    begun, waited = time.monotonic, []
+    clock = types.SimpleNamespace(monotonic=lambda: begun() + sum(waited))
+    monkeypatch.setattr(worker, "time", clock)
+    monkeypatch.setattr(Judge, "further", lambda *_: waited.append(10_000) or {})
+    wrong = "def e2m1_value(code):\n    return 7.0"
+    work = submissions.work(LAB, [attacks.SETUP, wrong, attacks.RIGHT], only=attacks.ONLY)
+    assert [one.status for one in grader.grade(work)] == ["failed", "passed"]
+    assert waited == [10_000], "of the one that failed"
+
+
 def test_an_answer_of_labkit_that_takes_long_runs_once(monkeypatch):
     runs = []
 
@@ -138,7 +173,7 @@ def test_an_answer_of_labkit_that_takes_long_runs_once(monkeypatch):
 
     slow = types.SimpleNamespace(EXERCISES={"ulp": ("ulp",)}, ulp=endless)
     monkeypatch.setattr(module, "solutions_of", lambda lab: slow)
-    monkeypatch.setattr(module, "SECONDS", 0.1)
+    monkeypatch.setattr(module, "_WALL_SECONDS", 0.1)
     monkeypatch.setattr(module, "_slow", set())
     of = Check(check_ulp_each.run, check_ulp_each.judge)
     of.exercise = "ulp"

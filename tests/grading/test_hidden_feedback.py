@@ -130,6 +130,14 @@ def test_a_page_tells_of_a_hidden_check_whether_it_passed(attacked):
         ), student
 
 
+def test_further_cases_are_told_of_the_labs_own_check_alone(attacked):
+    root, _ = attacked
+    told_of_it = section(root, "prints", "ulp")
+    assert "your answer fails in" in told_of_it and "It is also wrong here: ulp(" in told_of_it
+    hidden = section(root, "prints", "hidden-ulp")
+    assert "cases" not in hidden and "wrong" not in hidden
+
+
 def test_the_attacks_see_the_inputs_and_the_instructor_reads_it(attacked):
     root, grade = attacked
     assert "kumquat: `ulp(54321.0)` is 1.0" in table(root, "prints", "hidden-ulp")["message"]

@@ -20,7 +20,7 @@ from labkit.grading.sandbox import frames, watching
 VERDICT_SECONDS = 120
 """Wall time of one verdict; explaining a failure runs the known wrong answers again."""
 
-FURTHER_SECONDS = 90
+FURTHER_SECONDS = 150
 """Wall time of what is told beyond it: several times what ``further`` allows itself."""
 
 MESSAGE_LIMIT = 1_000

@@ -354,7 +354,7 @@ class _Submission:
         passed = told["status"] == "passed"
         more = {}
         if told["status"] in ("failed", "error"):
-            more = self.worker.judge.further(self.work.lab, task.shipment, seed, collected)
+            more = self._further(task, seed, collected)
         return Outcome(
             exercise=task.exercise,
             status=told["status"],
@@ -368,6 +368,14 @@ class _Submission:
             wrong=more.get("wrong", 0),
             cases=more.get("cases", 0),
         )
+
+    def _further(self, task: Task, seed: int, collected: bytes) -> dict:
+        """What else is wrong; it takes nothing from the time of the submission."""
+        begun = time.monotonic()
+        try:
+            return self.worker.judge.further(self.work.lab, task.shipment, seed, collected)
+        finally:
+            self.end += time.monotonic() - begun
 
     def _missing(self, task: Task, errors: list[CellError], spent: float) -> Outcome:
         """No value has the exercise's name: the cell that would have made it says why."""
