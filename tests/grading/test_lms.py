@@ -368,6 +368,13 @@ def test_a_login_of_canvas_finds_its_student():
     assert {who: marks[LAB] for who, marks in given.items()} == {"s101": "", "s102": "2"}
 
 
+def test_a_name_of_canvas_is_read_with_the_family_name_last():
+    text = gradebook([101], {1: LAB}).replace("Lovelace, Ada", "Gogh, Vincent Willem van")
+    book = canvas._gradebook(parse_table("t", text), {LAB: "-"})
+    made = canvas.upload(book, [sheet("v", name="Vincent Willem van Gogh")])
+    assert not made.remarks
+
+
 @pytest.mark.parametrize("there", ["EX", "N/A"])
 def test_an_excused_student_stays_excused_and_a_bonus_stays(there):
     text = gradebook([101, 102], {7001: LAB}).replace("101,u101,,S1,,", f"101,u101,,S1,{there},")
