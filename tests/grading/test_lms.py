@@ -320,6 +320,12 @@ def test_two_students_never_share_a_line(two):
     assert all(line.number not in ("12", "13", "14") for line in found.values())
 
 
+def test_an_id_that_two_lines_have_is_nobodys():
+    twins = [replace(line, ids=("x",)) for line in LINES[:2]]
+    found, without = lms.match([sheet("x")], twins)
+    assert not found and set(without) == {"x"}
+
+
 def test_whoever_contradicts_gets_no_line():
     doubt = Remark(kind="contradicting", who="b", said="!")
     found, without = lms.match([sheet("b", lms_id="11", remarks=(doubt,))], LINES)
@@ -331,8 +337,42 @@ def test_what_moodle_skips_without_a_word_is_said():
     made = moodle.upload({LAB: table}, [sheet("s101", 7.0, lms_id="101")])
     (one,) = made.remarks
     assert one.who == "s101" and "7 points" in one.said
+    table = parse_table("t", worksheet([101], maximum="6.00"))
+    assert not moodle.upload({LAB: table}, [sheet("s101", 6.0, lms_id="101")]).remarks
     assert moodle_grades(made.tables[f"{LAB}.csv"], LMS_IDS, 6.0) == {}
     assert moodle_grades(made.tables[f"{LAB}.csv"], LMS_IDS, 8.0) == {"s101": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("heads", "row", "filled"),
+    [
+        # English heads say which columns these are, whatever else looks like them.
+        ("Identifier,Full name,Phone,Room,Grade,Maximum grade", "Participant 7,A B,,3,,6", 4),
+        ("ID,Name,Nummer,Bewertung,Maximum", "Teilnehmer 7,A B,4711,,6", 3),
+        ("ID,Bewertung,Maximum", "Teilnehmer 7,,6", 1),
+    ],
+)
+def test_the_column_of_grades_is_found(heads, row, filled):
+    table = parse_table("t", f"{heads}\n{row}\n")
+    made = moodle.upload({LAB: table}, [sheet("a", lms_id="7")])
+    want = row.split(",")
+    want[filled] = "2"
+    assert made.tables[f"{LAB}.csv"].splitlines()[1].split(",") == want
+    assert not made.remarks
+
+
+def test_a_login_of_canvas_finds_its_student():
+    book = canvas._gradebook(parse_table("t", gradebook([101, 102], {1: LAB})), {LAB: "-"})
+    made = canvas.upload(book, [sheet("u102")])
+    given = canvas_grades(made.tables["gradebook.csv"], LMS_IDS, {1: LAB})
+    assert {who: marks[LAB] for who, marks in given.items()} == {"s101": "", "s102": "2"}
+
+
+def test_a_name_of_canvas_is_read_with_the_family_name_last():
+    text = gradebook([101], {1: LAB}).replace("Lovelace, Ada", "Gogh, Vincent Willem van")
+    book = canvas._gradebook(parse_table("t", text), {LAB: "-"})
+    made = canvas.upload(book, [sheet("v", name="Vincent Willem van Gogh")])
+    assert not made.remarks
 
 
 @pytest.mark.parametrize("there", ["EX", "N/A"])
@@ -431,6 +471,7 @@ def test_a_table_that_cannot_be_read_says_why(tmp_path, content, said):
         ("moodle", {"a.csv": "x,y\n1,2\n"}, "no grading worksheet"),
         ("moodle", {"a.csv": worksheet([101]), "b.csv": worksheet([102])}, "which lab"),
         ("moodle", {"a.csv": worksheet([101], maximum="")}, "no grading worksheet"),
+        ("moodle", {"a.csv": worksheet([101, 102]).replace("pant 102", "102")}, "no grading"),
         ("canvas", {"a.csv": "x,y\n1,2\n"}, "no gradebook"),
         ("canvas", {"a.csv": gradebook([101], {7: "Essay"})}, "0 columns"),
         ("canvas", {"a.csv": gradebook([101], {7: LAB, 8: f"{LAB} again"})}, "2 columns"),

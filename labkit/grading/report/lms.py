@@ -81,7 +81,6 @@ def match(sheets: Sequence[Sheet], lines: Sequence[Line]) -> tuple[dict[str, Lin
         key: Student(id=key, name=line.name, lms_id=line.number) for key, line in by_key.items()
     }
     delivered = {one.submission.student: _delivered(one, roster) for one in sheets}
-    namesakes = Counter(delivered.values())
     people = identify(delivered.values(), roster)
     found, without = {}, {}
     for one in sheets:
@@ -90,8 +89,6 @@ def match(sheets: Sequence[Sheet], lines: Sequence[Line]) -> tuple[dict[str, Lin
         doubts = {remark.kind for remark in one.submission.remarks if remark.who == student}
         if "contradicting" in doubts or person.kind == "contradicting":
             without[student] = "the name and the number are of different people, or of several"
-        elif namesakes[delivered[student]] > 1:
-            without[student] = "several students have this name, and no number tells them apart"
         elif person.listed:
             found[student] = by_key[person.listed.id]
         elif one.submission.lms_id:
