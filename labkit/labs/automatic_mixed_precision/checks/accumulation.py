@@ -146,7 +146,7 @@ ACCUMULATE = Loop(
 )
 
 
-@check(run_accumulate)
+@check(run_accumulate, own_work=("labkit.training.train",))
 def check_accumulate(got):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}

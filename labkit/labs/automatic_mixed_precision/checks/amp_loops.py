@@ -199,7 +199,7 @@ FIT = Loop(
 )
 
 
-@check(run_fit)
+@check(run_fit, own_work=("labkit.training.train",))
 def check_fit(got):
     """One loop for FP32, BF16 and FP16, that says when it computes in another dtype."""
     try:
@@ -380,7 +380,7 @@ CLIP = Loop(
 )
 
 
-@check(run_clipped_step)
+@check(run_clipped_step, own_work=("labkit.training.train",))
 def check_clipped_step(got):
     """A step clipped by its true norm, under a scale that overflows at first."""
     CLIP.judge(got, check_clipped_step.known_wrong)

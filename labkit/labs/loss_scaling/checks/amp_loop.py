@@ -266,7 +266,7 @@ LOOP = Loop(
 )
 
 
-@check(run_amp_loop)
+@check(run_amp_loop, own_work=("labkit.training.train",))
 def check_amp_loop(got):
     """FP16 autocast, a scaled backward pass, step and update, and the losses as they are."""
     if got["weights"] != ["float32"]:

@@ -133,7 +133,7 @@ BF16_STEP = Loop(
 )
 
 
-@check(run_bf16_step)
+@check(run_bf16_step, own_work=("labkit.training.train",))
 def check_bf16_step(got):
     """Forward and loss under BF16 autocast; backward and update outside, on FP32 weights."""
     BF16_STEP.judge(got, check_bf16_step.known_wrong)
