@@ -79,7 +79,7 @@ claim("in one epoch the loss falls from above 2.2 to below 2", losses[-1] < 2 < 
 # ### Exercise: a step in BF16
 #
 # *9 minutes, about 6 lines.* Write `bf16_step`, the body of the loop above with BF16 autocast around the forward pass and
-# the loss. `with torch.autocast(device_type, dtype=...):` opens the block. Without a `dtype`, the block is FP16 on a GPU.
+# the loss. `with torch.autocast(device_type, dtype=...):` opens the block. Without a `dtype`, the block is FP16 on a GPU. labkit's `train` does not count.
 #
 # - **Input:** a model with FP32 parameters, its optimizer, a batch of images and labels. The device type is
 #   `images.device.type`; autocast works on "cpu" too.

@@ -276,6 +276,7 @@ def converted():
 # ### Exercise: rescue the matmul
 #
 # *8 minutes, about 3 lines.* Round the inputs to `in_dtype`, multiply and add in float32, round once to `out_dtype`.
+# labkit's `mixed_matmul` does not count.
 #
 # - **Input:** two float32 matrices and two torch dtypes. An element may be NaN, or too large for `in_dtype`.
 # - **Output:** the product in `out_dtype`, and True if some element of that product is inf or NaN, else False. The
@@ -358,6 +359,7 @@ print(f"0 in FP16: {lost:.0%}; 0 if subnormals are flushed: {flushed:.0%}")
 # ### Exercise: a norm that survives
 #
 # *10 minutes, optional, 2 or 3 lines.* Divide each row by the root above, with $\epsilon$ = 1e-8.
+# torch's `rms_norm` and `RMSNorm` do not count.
 #
 # - **Input:** an FP16 tensor with two axes. A row may hold only zeros, values near 60000, or values near 2⁻¹⁴.
 # - **Output:** an FP16 tensor of the same shape. A row of four 3s becomes four 1s.
@@ -468,6 +470,7 @@ checks.check_total(total)
 # ### Exercise: fair rounding
 #
 # *14 minutes, about 3 lines.* Round float32 to BF16 values, up or down at random, so that the mean is x.
+# labkit's `quantize` does not count.
 #
 # - **Input:** a float32 vector of finite values, possibly negative. Many may be equal: draw for each, anew
 #   at each call.
@@ -717,7 +720,7 @@ claim("each error is within its bound", (error <= ku / (1 - ku) * (a.abs() @ b.a
 #
 # *12 minutes, optional, about 6 lines.* Write `welford(stream)`, the mean and the variance (divided by n) of numbers
 # that can be read only once. The numbers 1 and 3 give (2.0, 1.0). Numbers may lie near 1e9. A single number has
-# variance 0.0.
+# variance 0.0. Functions such as `var`, `var_mean` and `pvariance` do not count.
 
 
 # %% exercise="welford"

@@ -138,7 +138,7 @@ print(f"weight gradients that the FP16 backward pass made 0: {zeros:.1%}")
 #
 # ### Exercise: the AMP loop
 #
-# *10 minutes, about 7 lines.* Write `train_fp16`, one epoch with FP16 autocast and the scaler that you are given.
+# *10 minutes, about 7 lines.* Write `train_fp16`, one epoch with FP16 autocast and the scaler that you are given. labkit's `train` does not count.
 #
 # - **Input:** an FP32 model on the CPU, `loss_fn(outputs, targets)`, optimizer, `GradScaler`, and pairs `(inputs, targets)`,
 #   possibly from a generator. The caller has opened `emulate_gpu()`.
@@ -436,7 +436,7 @@ def percent():
 # ### Exercise: the transition
 #
 # *10 minutes, about 8 lines.* Write the rule of `GradScaler.update`, a whiteboard question. `count` is the number of good
-# steps since it was last set to 0.
+# steps since it was last set to 0. Write the rule yourself: `GradScaler` and labkit's `LossScale` do not count.
 #
 # 1. After an overflow the scale is multiplied by `backoff`, and the count is 0.
 # 2. A good step raises the count by 1. When the count reaches `interval`, the scale is multiplied by `growth`, and the count is 0.
@@ -529,7 +529,7 @@ def weights():
 #
 # *16 minutes, optional, about 12 lines.* Write a strict `scaler.step(optimizer)`: divide every gradient by the scale, and step only if all results are
 # finite. In a skipped step no bit of parameters and moments may change. (PyTorch tests before it divides. The two differ only if the division itself gives
-# inf or NaN, as with a scale near 0.)
+# inf or NaN, as with a scale near 0.) `GradScaler` and labkit's `LossScaler` do not count.
 #
 # - **Output:** True if the step was skipped, else False. With SGD, lr 1, weight 1, gradient 8 and scale 16 the weight becomes 0.5.
 # - Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.

@@ -339,7 +339,7 @@ print("after step:  .grad", w.grad.item(), "    w", w.item())
 # ### Exercise: the whole loop
 #
 # *18 minutes, about 10 lines.* Write one loop that trains in FP32, BF16 or FP16. Forward and loss run under autocast. FP16 gets
-# a scaler. BF16 and FP32 get none: `GradScaler(device, enabled=False)` passes everything through.
+# a scaler. BF16 and FP32 get none: `GradScaler(device, enabled=False)` passes everything through. labkit's `train` does not count.
 #
 # - **Input:** a model with FP32 weights, possibly in evaluation mode (`fit` puts it into training mode); batches `(inputs, targets)`;
 #   `loss_fn(output, targets)`; the optimizer; `dtype`, one of `torch.float32`, `torch.bfloat16`, `torch.float16`; the device.
@@ -524,7 +524,7 @@ def first():
 #
 # ### Exercise: a clipped step
 #
-# *5 minutes, about 5 lines.* Make one FP16 step whose gradient norm is clipped to `limit`.
+# *5 minutes, about 5 lines.* Make one FP16 step whose gradient norm is clipped to `limit`. labkit's `train` does not count.
 #
 # - **Input:** `limit` is any positive float.
 # - **Output:** the norm of the gradients, unscaled and before clipping, as a float. It is not finite in a step that overflows; such a step
@@ -587,6 +587,7 @@ print(f"mean of the means {sum(means) / 2:.2f}, mean over the tokens {both:.2f}"
 #
 # *12 minutes, about 9 lines.* Train one epoch with one optimizer step for each k micro-batches, and one for what is left. Each step
 # equals that of one large batch: its loss is the mean over all targets of the group that are not −100. Forward and loss run under autocast.
+# labkit's `train` does not count.
 #
 # - **Input:** a model with logits N x T x classes; `batches`, a list of (inputs, targets), targets N x T; `dtype`,
 #   float16 with an enabled scaler or bfloat16 with a disabled one.

@@ -20,7 +20,7 @@ SETUP = COURSE[LAB].setup
 CHECK = "check_ulp(ulp)"
 NUMPY_ULP = """\
 def ulp(x):
-    return float(np.spacing(np.float16(abs(x))))
+    return float(np.ldexp(1.0, max(math.frexp(x)[1] - 1 if x else -14, -14) - 10))
 """
 HALF_ULP = "def ulp(x):\n    return twice(RIGHT(x) / 2)\n"
 TWICE = "def twice(x):\n    return 2 * x\n"
@@ -142,11 +142,12 @@ def colab() -> dict:
 
 def without_imports_of_the_second_sitting() -> dict:
     (imports,) = [text for text in COURSE[LAB].imports if "FloatFormat" in text]
-    notebook = begun("def ulp(x):\n    return spacing(quantize(x, FP16), TF32) * 1.0")
+    notebook = begun()
     notebook["cells"].remove(cell_of(notebook, imports))
     cell_of(notebook, "def ulp(")["source"] = (
         "HALF = FloatFormat('half', exponent_bits=5, mantissa_bits=10)\n\n"
-        "def ulp(x):\n    return spacing(x, HALF)\n"
+        "def ulp(x):\n    exponent = max(math.frexp(x)[1] - 1 if x else -14, HALF.min_exponent)\n"
+        "    return 2.0 ** (exponent - HALF.mantissa_bits)\n"
     )
     return notebook
 

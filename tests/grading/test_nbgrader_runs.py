@@ -146,12 +146,16 @@ def test_grading_leaves_no_progress(first):
 
 # A cut of lab 02, with a hidden check
 
+GAP = "2.0 ** ((int(abs(x) * 2**24) | 1024).bit_length() - 35)"
+"""The gap at x, whose multiples of the smallest subnormal have so many bits."""
+
 
 def solutions() -> dict[str, str]:
     return {
-        "e2m1-value": "from labkit.formats import E2M1, decode\n"
-        "def e2m1_value(code):\n    return decode(code, E2M1)",
-        "ulp": "def ulp(x):\n    return spacing(x, FP16)",
+        "e2m1-value": "def e2m1_value(code):\n"
+        "    values = 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0\n"
+        "    return values[code & 7] * (-1.0 if code >> 3 else 1.0)",
+        "ulp": f"def ulp(x):\n    return {GAP}",
         "eight-bits": "eight_bits = dict(exponent_bits=5, mantissa_bits=2, bias=38)",
     }
 
@@ -172,7 +176,7 @@ def submissions(handed_out) -> dict:
             "    warnings.warn('old')\n"
             "    print('oh', file=sys.stderr)\n"
             "    logging.warning('logged')\n"
-            "    return spacing(x, FP16)"
+            f"    return {GAP}"
         },
         # Passes by display alone: the check's name is taken, the answer is wrong.
         "shows": right | {"ulp": "def ulp(x):\n    return 1.0\ncheck_ulp = print"},
@@ -182,7 +186,7 @@ def submissions(handed_out) -> dict:
         | {
             "ulp": "def ulp(x):\n"
             f"    seen = {_gap_inputs(seed=0)}\n"  # what the lab's own check asks here
-            "    return spacing(x, FP16) if x in seen else 1.0"
+            f"    return {GAP} if x in seen else 1.0"
         },
         # Keeps what it is asked, and shows it in a cell below the hidden check.
         "keeps": right

@@ -61,7 +61,8 @@ def ulp(x):
     return info.eps * 2.0**octave
 
 
-# %% right ulp: numpy's spacing of FP16
+# %% wrong ulp: numpy's spacing of FP16
+#    says: uses `numpy.spacing`
 def ulp(x):
     return np.spacing(np.float16(abs(x)))
 
@@ -70,6 +71,20 @@ def ulp(x):
 def ulp(x):
     code = np.float16(abs(x)).view(np.uint16)
     return float(np.uint16(code + 1).view(np.float16)) - abs(x)
+
+
+# %% right ulp: the exponent field
+def ulp(x):
+    field = int(np.float16(abs(x)).view(np.uint16)) >> 10
+    return 2.0 ** (max(field, 1) - 25)
+
+
+# %% right ulp: doubled until 2048 of it are more than x
+def ulp(x):
+    gap = 2.0**-24
+    while abs(x) >= 2048 * gap:
+        gap *= 2
+    return gap
 
 
 # %% right ulp: a fraction
@@ -120,7 +135,8 @@ def ulp(x):
     return 2.0 ** (max(math.floor(math.log2(abs(x))), -14) - 10)
 
 
-# %% right ulp: torch.nextafter
+# %% wrong ulp: torch.nextafter
+#    says: uses `torch.nextafter`
 def ulp(x):
     above = torch.nextafter(torch.tensor(abs(x)).half(), torch.tensor(math.inf).half())
     return (above.float() - abs(x)).item()
@@ -129,7 +145,8 @@ def ulp(x):
 # %% wrong ulp: float32's gap
 #    says: the gap of float32
 def ulp(x):
-    return np.spacing(np.float32(abs(x)))
+    x = np.float32(abs(x))
+    return float((x.view(np.int32) + 1).view(np.float32) - x)
 
 
 # %% wrong ulp: BF16's gap

@@ -340,7 +340,8 @@ def unit_rms(x):
     return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-8)).to(x.dtype)
 
 
-# %% right unit-rms: torch's own
+# %% wrong unit-rms: torch's own
+#    says: uses `torch.nn.functional.rms_norm`
 def unit_rms(x):
     return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], eps=1e-8).half()
 
@@ -424,7 +425,7 @@ def unit_rms(x):
 # %% wrong unit-rms: eps 1e-5, as torch has it
 #    idea: a-larger-eps-costs-nothing
 def unit_rms(x):
-    return torch.nn.functional.rms_norm(x.float(), x.shape[-1:], eps=1e-5).half()
+    return (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-5)).half()
 
 
 # %% wrong unit-rms: clamped to eps
@@ -984,7 +985,15 @@ def fair_round(x):
     return (bits & -65536).view(torch.float32)
 
 
-# %% right fair-round: both neighbours by quantize
+# %% right fair-round: one of two whole numbers of gaps
+def fair_round(x):
+    gap = spacing(x, BF16)
+    low = (x / gap).floor()
+    return torch.where(torch.rand_like(x) < x / gap - low, low + 1, low) * gap
+
+
+# %% wrong fair-round: both neighbours by quantize
+#    says: uses `labkit.formats.quantize`
 def fair_round(x):
     low, high = quantize(x, BF16, rounding="down"), quantize(x, BF16, rounding="up")
     share = torch.where(high > low, (x - low) / (high - low).clamp(min=1e-30), torch.zeros_like(x))
@@ -1090,16 +1099,36 @@ def welford(stream):
     return mean, m2 / n
 
 
-# %% right welford: numpy of a list
+# %% wrong welford: numpy of a list
+#    says: uses `numpy.var`
 def welford(stream):
     values = list(stream)
     return np.mean(values), np.var(values)
 
 
-# %% right welford: statistics
+# %% wrong welford: statistics
+#    says: uses `statistics.pvariance`
 def welford(stream):
     values = list(stream)
     return statistics.fmean(values), statistics.pvariance(values)
+
+
+# %% right welford: a running variance
+def welford(stream):
+    n = mean = variance = 0.0
+    for x in stream:
+        n += 1
+        delta = x - mean
+        mean += delta / n
+        variance += (delta * (x - mean) - variance) / n
+    return mean, variance
+
+
+# %% right welford: a list, read twice
+def welford(stream):
+    values = list(stream)
+    mean = math.fsum(values) / len(values)
+    return mean, math.fsum((x - mean) ** 2 for x in values) / len(values)
 
 
 # %% right welford: fractions
@@ -1122,7 +1151,8 @@ def welford(stream):
 # %% right welford: a tensor
 def welford(stream):
     values = torch.tensor(list(stream), dtype=torch.float64)
-    return torch.stack([values.mean(), values.var(correction=0)])
+    mean = values.mean()
+    return torch.stack([mean, (values - mean).square().mean()])
 
 
 # %% wrong welford: the standard deviation
@@ -1188,7 +1218,7 @@ def welford(stream):
 #    never: squared
 def welford(stream):
     x = torch.tensor(list(stream))
-    return x.mean().item(), x.var(unbiased=False).item()
+    return x.mean().item(), (x - x.mean()).square().mean().item()
 
 
 # %% right hair: above three

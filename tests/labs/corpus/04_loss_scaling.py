@@ -836,7 +836,8 @@ scaled_step = changed(
 )
 
 
-# %% right scaled-step: GradScaler does it
+# %% wrong scaled-step: GradScaler does it
+#    says: uses `torch.amp.GradScaler`
 def scaled_step(optimizer, scale):
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     scaler.scale(torch.zeros(()))

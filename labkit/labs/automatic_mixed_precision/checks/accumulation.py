@@ -162,7 +162,7 @@ ACCUMULATE = Loop(
 )
 
 
-@check(run_accumulate, seeds=2)
+@check(run_accumulate, seeds=2, own_work=("labkit.training.train",))
 def check_accumulate(got, seed):
     """Accumulation that equals the large batch, with padding and an uneven tail."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}

@@ -202,7 +202,7 @@ FIT = Loop(
 )
 
 
-@check(run_fit, seeds=2)
+@check(run_fit, seeds=2, own_work=("labkit.training.train",))
 def check_fit(got, seed):
     """One loop for FP32, BF16 and FP16, that says when it computes in another dtype."""
     try:
@@ -390,7 +390,7 @@ CLIP = Loop(
 )
 
 
-@check(run_clipped_step, seeds=2)
+@check(run_clipped_step, seeds=2, own_work=("labkit.training.train",))
 def check_clipped_step(got, seed):
     """A step clipped by its true norm, under a scale that overflows at first."""
     CLIP.judge(got, check_clipped_step.known_wrong, seed=seed)

@@ -267,7 +267,7 @@ LOOP = Loop(
 )
 
 
-@check(run_amp_loop, seeds=2)
+@check(run_amp_loop, seeds=2, own_work=("labkit.training.train",))
 def check_amp_loop(got, seed):
     """FP16 autocast, a scaled backward pass, step and update, and the losses as they are."""
     if got["weights"] != ["float32"]:

@@ -64,7 +64,16 @@ def _walk(transition, scale, flags, settings):
     return pairs
 
 
-@check(run_transition, bits=True)
+@check(
+    run_transition,
+    bits=True,
+    own_work=(
+        "torch.amp.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cpu.amp.GradScaler",
+        "labkit.training.scaling.LossScale",
+    ),
+)
 def check_transition(answers, seed):
     """The same scale and count as torch.amp.GradScaler, step by step."""
     for name, (scale, flags, settings) in _flags(seed).items():

@@ -104,7 +104,15 @@ def _sixteen_bit(step):
     return weight.detach().clone()
 
 
-@check(run_scaled_step)
+@check(
+    run_scaled_step,
+    own_work=(
+        "torch.amp.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cpu.amp.GradScaler",
+        "labkit.training.loss_scaler.LossScaler",
+    ),
+)
 def check_scaled_step(seen, seed):
     """Unscaled in all groups; a skipped step leaves every bit, moments included."""
     for name in _OPTIMIZERS:

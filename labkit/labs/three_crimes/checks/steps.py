@@ -140,7 +140,7 @@ BF16_STEP = Loop(
 )
 
 
-@check(run_bf16_step, seeds=2)
+@check(run_bf16_step, seeds=2, own_work=("labkit.training.train",))
 def check_bf16_step(got, seed):
     """Forward and loss under BF16 autocast; backward and update outside, on FP32 weights."""
     BF16_STEP.judge(got, check_bf16_step.known_wrong, seed=seed)
