@@ -35,7 +35,11 @@ _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged last
 
 
-@check(calls(_E2M1_CODES), bits=True)
+@check(
+    calls(_E2M1_CODES),
+    bits=True,
+    own_work=("labkit.formats.decode", "labkit.labs.number_formats.look.look_at_code"),
+)
 def check_e2m1_value(values):
     """All sixteen codes of E2M1 mean what the OCP specification says."""
     layout = _LAYOUTS["E2M1"]
@@ -210,7 +214,11 @@ def _decode_inputs(seed):
     return [*_DECODE_INPUTS, *drawn, *_SIGNED_ZEROS]
 
 
-@check(calls(_decode_inputs), bits=True)
+@check(
+    calls(_decode_inputs),
+    bits=True,
+    own_work=("labkit.formats.decode", "labkit.labs.number_formats.look.look_at_code"),
+)
 def check_decode(values, seed):
     """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""
     _judge_codes(values, [_code(*entry) for entry in _decode_inputs(seed)])

@@ -55,7 +55,17 @@ def _gap_above(x: float) -> float:
     return float(np.spacing(np.float16(abs(x))))
 
 
-@check(calls(_gap_inputs), bits=True)
+@check(
+    calls(_gap_inputs),
+    bits=True,
+    own_work=(
+        "labkit.formats.spacing",
+        "labkit.formats.exact.ulp",
+        "numpy.spacing",
+        "numpy.nextafter",
+        "torch.nextafter",
+    ),
+)
 def check_ulp(gaps, seed):
     """The gap above x in FP16, zero and subnormals included, as numpy's spacing has it."""
     inputs = _gap_inputs(seed)
