@@ -90,7 +90,7 @@ FormatExplorer(fmt=E2M1, value=1.0)
 # ### Exercise: decode E2M1
 #
 # *10 minutes, about 6 lines.* Write `e2m1_value(code)`, the number that a four-bit code stands for.
-# labkit's `decode` and `exact.value` do not count.
+# Write it yourself: labkit's `decode` and `look_at_code` do not count.
 #
 # - **Input:** an int from 0 to 15.
 # - **Output:** a float. `e2m1_value(0b0101)` is 3.0, and `e2m1_value(0b1001)` is −0.5.
@@ -205,7 +205,7 @@ def percent_below_one():
 # ### Exercise: decode any format
 #
 # *14 minutes, optional, about 8 lines.* Write `decode(code, exponent_bits, mantissa_bits, bias)`, the rule
-# above for any widths and any bias. labkit's `decode` and `exact.value` do not count.
+# above for any widths and any bias, without labkit's `decode` and `look_at_code`.
 #
 # - **Input:** four ints. No code of inf or NaN occurs, so treat the highest exponent field like the others.
 # - **Output:** a float. `decode(0b01111011, 5, 2, 15)` is 57344.0, the largest value of E5M2.
@@ -278,7 +278,7 @@ table.map("{:.6g}".format).T
 # ### Exercise: the gap above x
 #
 # *16 minutes, about 3 lines.* Write `ulp(x)`, the distance from |x| to the next larger FP16 value.
-# Compute it yourself: `spacing`, `nextafter` and labkit's `exact.ulp` do not count.
+# Compute it yourself: labkit's `spacing` and `exact.ulp`, numpy's `spacing` and any `nextafter` do not count.
 #
 # - **Input:** a float that FP16 holds exactly, possibly negative or zero. Not inf, NaN or ±65504.
 # - **Output:** a float. `ulp(3.0)` is 2⁻⁹, because FP16 divides the interval from 2 to 4 into 1024 steps.
@@ -382,8 +382,8 @@ def cast():
 # ### Exercise: round to FP16
 #
 # *20 minutes, about 5 lines.* Write `snap(x)`, the FP16 value that x is rounded to. You may call
-# `spacing(x, FP16)`, the gap at any finite x, also at an x that is not an FP16 value. labkit's `quantize` and
-# `exact.nearest` do not count.
+# `spacing(x, FP16)`, the gap at any finite x, also at an x that is not an FP16 value. Round it yourself: labkit's
+# `quantize`, `encode`, `nearest`, `rounded` and `round_tensor`, numpy's `float16` and Python's `struct.pack` do not count.
 #
 # - **Input:** any float, inf and NaN included. Do not go through float32, as torch's
 #   cast of a float64 tensor does: that would round twice.
@@ -499,7 +499,7 @@ def largest_share_lost():
 # ### Exercise: lost values and rounding error
 #
 # *16 minutes, optional, about 5 lines.* Write `window(x, dtype)`, which casts a tensor and measures both kinds of damage.
-# labkit's `range_report` does not count.
+# Write it yourself: labkit's `range_report` does not count.
 #
 # - **Input:** a float32 tensor, zeros and subnormals included, and `torch.float16` or `torch.bfloat16`. No
 #   value overflows, and at least one nonzero value survives.

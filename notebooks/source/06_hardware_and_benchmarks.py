@@ -104,6 +104,7 @@ pd.DataFrame(rows).T
 # ### Exercise: the recipe
 #
 # *10 minutes, about 6 lines.* Write `recipe()`, which asks `torch.cuda` about the current GPU and chooses how to train.
+# Write it yourself: labkit's `device_of` and `recommend` do not count.
 #
 # - **Output:** `(dtype, scaler)`: a `torch.dtype` for autocast, and whether to use a `GradScaler`. Choose BF16
 #   where Tensor Cores take it, otherwise FP16 where there are Tensor Cores, otherwise `torch.float32`, that is, no autocast.
@@ -260,6 +261,7 @@ def bound():
 # ### Exercise: the least time
 #
 # *10 minutes, about 6 lines.* Write `least_time(m, n, k, size, peak, bandwidth, launch)` for one of many equal matmuls.
+# Write it yourself: labkit's `matmul_work` and `Roof` do not count.
 #
 # - **Input:** the sizes, bytes per value, FLOP/s, bytes/s, and seconds of a launch (0 is possible). Inputs and result have the
 #   same dtype, and each matrix crosses the memory bus once.
@@ -636,6 +638,7 @@ report
 # ### Exercise: the verdict
 #
 # *16 minutes, about 12 lines.* Write `verdict(ratios, control, margin, t)`, which turns paired rounds into one word.
+# Write it yourself: labkit's `measuring.verdict` does not count.
 #
 # 1. Take logarithms, so that half and twice are equally far from 0. For n logarithms with mean $d$ and sample standard deviation $s$, the
 #    95 % **confidence interval** of the mean is $d \pm t\, s/\sqrt n$. The factor $t$, from Student's distribution, is given.

@@ -143,7 +143,7 @@ for name, call in calls.items():
 #
 # ### Exercise: to FP8
 #
-# *7 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale.
+# *7 minutes, about 4 lines.* Write `to_fp8(x, dtype)`, which casts a tensor to FP8 with one scale, without labkit's `scaled`.
 #
 # - **Input:** `x`, a float32 or bfloat16 tensor of any shape without inf and NaN; `dtype` is `torch.float8_e4m3fn` or `torch.float8_e5m2`.
 # - **Output:** the pair `(codes, descale)`. `codes` has the shape of `x` and the given dtype. `descale` is a float32 tensor with one value, and
@@ -355,7 +355,7 @@ claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.
 # ### Exercise: delayed scaling
 #
 # *14 minutes, optional, about 3 lines change.* Each step's scale must come from the steps *before* it.
-# The method below has three faults. Write `Delayed` without them.
+# The method below has three faults. Write `Delayed` without them and without labkit's `AmaxHistory`.
 #
 # ```python
 # def cast(self, x, dtype):
@@ -512,7 +512,7 @@ pd.DataFrame(rules).T
 #
 # ### Exercise: an MXFP8 cast
 #
-# *14 minutes, optional, about 6 lines.* Write `to_mx(x)`, the MXFP8 cast of the OCP specification.
+# *14 minutes, optional, about 6 lines.* Write `to_mx(x)`, the MXFP8 cast of the OCP specification, without labkit's `mx`.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 32, without inf and NaN. A block is 32 neighbours of one row. It holds only zeros, or its
 #   largest magnitude is between 2⁻⁶⁰ and 2¹⁰⁰.
@@ -578,7 +578,7 @@ def fp4(x):
 # %% [markdown]
 # ### Exercise: NVFP4
 #
-# *14 minutes, about 6 lines.* Write `to_nvfp4(x)`.
+# *14 minutes, about 6 lines.* Write `to_nvfp4(x)` without labkit's `nvfp4` and `scaled`.
 #
 # - **Input:** a float32 tensor of shape (rows, K), K a multiple of 16, without inf and NaN, with at least one value that is not 0. A block is 16 neighbours of one row.
 # - **Output:** `(values, block_scales, tensor_scale)`: float32 values on E2M1's grid, shape (rows, K); `torch.float8_e4m3fn` of shape (rows, K / 16); a float32 tensor

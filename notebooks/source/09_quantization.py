@@ -204,6 +204,7 @@ def product():
 # ### Exercise: a linear layer in integers
 #
 # *16 minutes, about 8 lines.* Write `integer_linear`, a linear layer whose input, weight and output are integer codes.
+# Write it yourself: labkit's own `integer_linear` and `IntegerReader` do not count.
 #
 # - **Input:** `x` uint8 (N, in) with scale `sx` (float) and zero point `zx` (int); `w` int8 (out, in) with one scale a row, `sw` float32 (out);
 #   `bias` float32 (out); the floats `lo` and `hi`, the smallest and the largest output in the calibration.
@@ -513,6 +514,7 @@ claim("with STE the reader is within 10 answers of FP32's 349", learned[0] > 339
 # ### Exercise: fake quantization
 #
 # *8 minutes, optional, about 5 lines.* Write `fake_quant`, which rounds `x` to a grid, returns floats, and lets the gradient through.
+# Write it yourself: labkit's `fake_quantize` and torch's `fake_quantize_per_tensor_affine` and `fake_quantize_per_channel_affine` do not count.
 #
 # - **Input:** `x` float32, any shape, finite; `scale`, a float or a tensor that broadcasts over x, such as one scale a row; ints `zero`, `low`, `high`.
 # - **Output:** float32, `(code - zero) * scale`. The code is the integer nearest to `x / scale`, plus `zero`, clamped to `low` to `high`.
@@ -578,6 +580,7 @@ from labkit.training import bits_per_character, trained_gpt
 # ### Exercise: GPTQ
 #
 # *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
+# Write it yourself: labkit's own `gptq` does not count.
 #
 # - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
 # - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest`, given below, rounds. The caller's `W` stays as it is.

@@ -100,6 +100,7 @@ print(f"median {median:.1f}, 1.4826 * MAD {1.4826 * mad:.2f}")
 # ### Exercise: a spike alarm
 #
 # *14 minutes, about 10 lines.* Write `see`, which gets the loss of each step and says whether a fault begins there.
+# Write it yourself: labkit's `Monitor`, `Baseline` and `normal` do not count.
 #
 # - **Input:** a loss, a float that may be NaN, inf or -inf. `past` holds the last finite losses, at most `window` of them; `ringing` says whether the
 #   previous loss was a fault.

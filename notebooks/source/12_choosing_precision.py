@@ -102,6 +102,7 @@ def kl_ratio():
 # ### Exercise: one layer at a time
 #
 # *14 minutes, about 14 lines.* Write `one_layer`, which keeps one layer of a model in a narrow format and measures the KL.
+# Write it yourself: labkit's `analyse` does not count.
 #
 # - **Input:** `model`; the `name` of a layer, such as `"blocks.0.qkv"`, which takes one float tensor and returns one; a format `fmt`; a batch `x`. `model(x)` is
 #   logits (..., classes).
@@ -243,7 +244,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Exercise: bits under a budget
 #
-# *13 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits.
+# *13 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits, without labkit's own `allocate` and `optimum`.
 #
 # - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
 #   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. With the most bits everywhere the sum is within the budget.
@@ -496,6 +497,7 @@ for fmt in ("bf16", "e4m3", "e5m2"):
 # ### Exercise: escalate and come back
 #
 # *12 minutes, optional, about 9 lines.* Write `escalate`, which chooses the level of a run after each window of steps: 0 is FP16, 1 is BF16, 2 is FP32.
+# Write it yourself: labkit's `adjust` does not count.
 #
 # - **Input:** a `state`, the dict that `START` shows; `unstable`, whether the window was; `up`. `bad` and `good` count unstable and stable windows in a row.
 # - **Output:** the next state, a new dict with the same keys. The caller's dict stays as it is.

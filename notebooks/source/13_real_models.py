@@ -463,6 +463,7 @@ def published_step(model, group, optimizer, scheduler, scaler, limit, device):
 # ### Exercise: one step of a language model
 #
 # *17 minutes, about 14 lines.* Write `language_step`, one optimizer step over a group of micro-batches in FP16.
+# Write it yourself: labkit's `train` does not count.
 #
 # - **Input:** `group`, a list of (tokens, targets), each N x T; a target of −100 does not count. Micro-batches differ in N and in how many targets count. `model(tokens)` gives logits, N x T x vocabulary. The scaler is enabled.
 # - **Output:** the mean loss over all targets of the group, a float. The step follows its gradient, clipped to the norm `limit`. Forward and loss run under autocast.

@@ -129,7 +129,7 @@ capstone.check_gpt16(GPT16)
 #
 # ### Exercise: the loop
 #
-# *20 minutes, about 20 lines.* Port `train_fp32` to FP16, with the defaults of torch's scaler. Log true losses, and true
+# *20 minutes, about 20 lines.* Port `train_fp32` to FP16, with the defaults of torch's scaler and without labkit's `train`. Log true losses, and true
 # norms before clipping: not finite where a step overflowed. The last group may be short. Name the dtype: on a CPU, where
 # the check runs, `torch.autocast` takes BF16 if you do not. Runs are stopped and go on: return a state, any object you
 # like, with which a second call goes on as if the first had never ended. The scale, for one, doubles after 2000 good steps

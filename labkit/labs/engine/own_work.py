@@ -233,7 +233,7 @@ def _uses(code: types.CodeType, words: set[str]) -> list[tuple[tuple[str, ...], 
     found: list[tuple[tuple[str, ...], int]] = []
     path: tuple[str, ...] = ()
     for one in dis.get_instructions(code):
-        name = one.argval[-1] if type(one.argval) is tuple else one.argval
+        name = one.argval[-1] if type(one.argval) is tuple and one.argval else one.argval
         if one.opname.startswith(_LOADS_NAME) and type(name) is str:
             path = (name,)
         elif one.opname in _LOADS_ATTRIBUTE and path:

@@ -577,7 +577,7 @@ LOOP = Loop(
 )
 
 
-@check(run_train_amp, seeds=2)
+@check(run_train_amp, seeds=2, own_work=("labkit.training.train",))
 def check_train_amp(got, seed):
     """A loop in FP16 that accumulates, clips, logs what is true, and goes on after a restart."""
     if not same_end(got, LOOP.end(_divided_later, seed=seed)):

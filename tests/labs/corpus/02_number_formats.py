@@ -61,12 +61,6 @@ def ulp(x):
     return info.eps * 2.0**octave
 
 
-# %% wrong ulp: numpy's spacing of FP16
-#    says: uses `numpy.spacing`
-def ulp(x):
-    return np.spacing(np.float16(abs(x)))
-
-
 # %% right ulp: the next code
 def ulp(x):
     code = np.float16(abs(x)).view(np.uint16)
@@ -135,18 +129,10 @@ def ulp(x):
     return 2.0 ** (max(math.floor(math.log2(abs(x))), -14) - 10)
 
 
-# %% wrong ulp: torch.nextafter
-#    says: uses `torch.nextafter`
-def ulp(x):
-    above = torch.nextafter(torch.tensor(abs(x)).half(), torch.tensor(math.inf).half())
-    return (above.float() - abs(x)).item()
-
-
 # %% wrong ulp: float32's gap
 #    says: the gap of float32
 def ulp(x):
-    x = np.float32(abs(x))
-    return float((x.view(np.int32) + 1).view(np.float32) - x)
+    return 2.0 ** (max(math.frexp(x)[1] - 1 if x else -126, -126) - 23)
 
 
 # %% wrong ulp: BF16's gap
@@ -374,12 +360,6 @@ def decode(code, exponent_bits, mantissa_bits, bias):
     return ours.decode(code, exponent_bits, mantissa_bits, bias)
 
 
-# %% right snap: numpy
-def snap(x):
-    with np.errstate(over="ignore"):
-        return np.float64(x).astype(np.float16)
-
-
 # %% right snap: a threshold first
 def snap(x):
     if x != x or x == 0 or abs(x) >= 65520:
@@ -409,15 +389,6 @@ def snap(x):
     gap = spacing(x, FP16)
     value = np.rint(x / gap) * gap
     return np.copysign(np.inf if abs(value) > 65504 else value, x)
-
-
-# %% right snap: struct
-def snap(x):
-    import struct
-
-    if math.isfinite(x) and abs(x) < 65520:
-        return struct.unpack("<e", struct.pack("<e", x))[0]
-    return math.copysign(math.inf, x) if x == x else x
 
 
 # %% wrong snap: inf is not asked for
@@ -795,3 +766,165 @@ def window(x, dtype):
 #    says: Which width must grow?
 #    never: larger bias
 eight_bits = {"exponent_bits": 4, "mantissa_bits": 3, "bias": 31}
+
+
+# %% right ulp: the exponent field of FP16's code
+def ulp(x):
+    field = torch.tensor(abs(x), dtype=torch.float16).view(torch.int16).item() >> 10
+    return math.ldexp(1, max(field, 1) - 25)
+
+
+# %% right ulp: the gap of float64, 2**42 times as wide
+def ulp(x):
+    return max(math.ulp(x) * 2**42, 2.0**-24)
+
+
+# %% right snap: a float64 whose lower bits are lost in a sum
+def snap(x):
+    shift = 2**52 * spacing(x, FP16) if math.isfinite(x) else 0
+    value = abs(x) + shift - shift
+    return math.copysign(value if value <= 65504 else math.inf, x) if x == x else x
+
+
+# %% wrong e2m1-value: labkit's decode
+#    says: uses `labkit.formats.decode`
+def e2m1_value(code):
+    from labkit.formats import E2M1, decode
+
+    return decode(code, E2M1)
+
+
+# %% wrong e2m1-value: the format explorer's
+#    says: uses `labkit.labs.number_formats.look.look_at_code`
+def e2m1_value(code):
+    from labkit.formats import E2M1
+    from labkit.labs.number_formats.look import look_at_code
+
+    return look_at_code(code, E2M1).value
+
+
+# %% wrong decode: labkit's decode
+#    says: uses `labkit.formats.decode`
+def decode(code, exponent_bits, mantissa_bits, bias):
+    from labkit import formats
+
+    widths = {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits, "bias": bias}
+    return formats.decode(code, formats.FloatFormat("mine", **widths, specials="none"))
+
+
+# %% wrong decode: the format explorer's
+#    says: uses `labkit.labs.number_formats.look.look_at_code`
+def decode(code, exponent_bits, mantissa_bits, bias):
+    from labkit.formats import FloatFormat
+    from labkit.labs.number_formats import look
+
+    widths = {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits, "bias": bias}
+    return look.look_at_code(code, FloatFormat("mine", **widths, specials="none")).value
+
+
+# %% wrong ulp: labkit's spacing
+#    says: uses `labkit.formats.spacing`
+def ulp(x):
+    return spacing(x, FP16)
+
+
+# %% wrong ulp: labkit's exact ulp
+#    says: uses `labkit.formats.exact.ulp`
+def ulp(x):
+    from labkit.formats import exact
+
+    return exact.ulp(x, FP16)
+
+
+# %% wrong ulp: numpy's spacing
+#    says: uses `numpy.spacing`
+def ulp(x):
+    return np.spacing(np.float16(abs(x)))
+
+
+# %% wrong ulp: numpy's nextafter
+#    says: uses `numpy.nextafter`
+def ulp(x):
+    x = np.float16(abs(x))
+    return np.nextafter(x, np.float16(np.inf)) - x
+
+
+# %% wrong ulp: torch's nextafter
+#    says: uses `torch.nextafter`
+def ulp(x):
+    above = torch.nextafter(torch.tensor(abs(x)).half(), torch.tensor(math.inf).half())
+    return (above.float() - abs(x)).item()
+
+
+# %% wrong snap: labkit's quantize
+#    says: uses `labkit.formats.quantize`
+def snap(x):
+    from labkit.formats import quantize
+
+    return quantize(x, FP16)
+
+
+# %% wrong snap: labkit's encode and decode
+#    says: uses `labkit.formats.encode`
+def snap(x):
+    from labkit.formats import decode, encode
+
+    return decode(encode(x, FP16), FP16)
+
+
+# %% wrong snap: labkit's exact nearest
+#    says: uses `labkit.formats.exact.nearest`
+def snap(x):
+    from labkit.formats import exact
+
+    return math.copysign(exact.nearest(x, FP16), x)
+
+
+# %% wrong snap: what labkit's quantize is made of
+#    says: uses `labkit.formats.rounding.round_tensor`
+def snap(x):
+    from labkit.formats.rounding import round_tensor
+
+    x = torch.tensor(x, dtype=torch.float64)
+    return round_tensor(x, FP16, "nearest_even", False, None).item()
+
+
+# %% wrong snap: the format explorer's
+#    says: uses `labkit.labs.number_formats.look.rounded`
+def snap(x):
+    from labkit.labs.number_formats.look import rounded
+
+    return rounded(x, FP16)
+
+
+# %% wrong snap: numpy's float16
+#    says: uses `numpy.float16`
+def snap(x):
+    return np.float16(x)
+
+
+# %% wrong snap: numpy's cast
+#    says: uses `numpy.float16`
+def snap(x):
+    with np.errstate(over="ignore"):
+        return np.float64(x).astype(np.float16)
+
+
+# %% wrong snap: struct
+#    says: uses `struct.pack`
+def snap(x):
+    import struct
+
+    if math.isfinite(x) and abs(x) < 65520:
+        return struct.unpack("<e", struct.pack("<e", x))[0]
+    return math.copysign(math.inf, x) if x == x else x
+
+
+# %% wrong window: labkit's report
+#    says: uses `labkit.formats.histograms.range_report`
+def window(x, dtype):
+    from labkit.formats.dtypes import format_of
+    from labkit.formats.histograms import range_report
+
+    report = range_report(x, format_of(dtype))
+    return report.share_lost, report.error

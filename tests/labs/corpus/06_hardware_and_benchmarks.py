@@ -1028,18 +1028,6 @@ def speedup(profile, factor):
     return before / (before - matmuls + matmuls / factor)
 
 
-# %% right recipe: labkit's own rules, and a list
-def recipe():
-    from labkit.devices import Description, device_of
-
-    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
-    gpu = device_of(Description(name=name, kind="cuda", capability="{}.{}".format(*capability)))
-    if gpu.dtypes["bf16"].accelerated.answer:
-        torch.set_float32_matmul_precision("high")
-        return [torch.bfloat16, False]
-    return [torch.float16, True] if gpu.matrix_units.answer else [torch.float32, False]
-
-
 # %% wrong recipe: the setting is put back to ieee elsewhere
 #    says: The setting was "tf32" before
 def recipe():
@@ -1242,3 +1230,60 @@ def timed(cuda, work, repeats):
             pass
         times.append(start.elapsed_time(end))
     return statistics.median(times)
+
+
+# %% wrong recipe: labkit's own rules
+#    says: uses `labkit.devices.device_of`
+def recipe():
+    from labkit.devices import Description, device_of
+
+    name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+    gpu = device_of(Description(name=name, kind="cuda", capability="{}.{}".format(*capability)))
+    if gpu.dtypes["bf16"].accelerated.answer:
+        torch.set_float32_matmul_precision("high")
+        return [torch.bfloat16, False]
+    return [torch.float16, True] if gpu.matrix_units.answer else [torch.float32, False]
+
+
+# %% wrong recipe: labkit's own recipe
+#    says: uses `labkit.devices.
+def recipe():
+    from labkit import devices
+
+    name, capability = torch.cuda.get_device_name(), "{}.{}".format(*torch.cuda.get_device_capability())
+    gpu = devices.Description(name=name, kind="cuda", capability=capability)
+    found = devices.recommend(devices.device_of(gpu))
+    if found.tf32:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    dtypes = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+    return dtypes[found.dtype], found.scaler
+
+
+# %% wrong least-time: labkit's count of FLOP and bytes
+#    says: uses `labkit.devices.roofline.matmul_work`
+def least_time(m, n, k, size, peak, bandwidth, launch):
+    from labkit.devices.roofline import matmul_work
+
+    flop, moved = matmul_work(m, n, k, "fp16")
+    moved *= size / 2
+    return max((flop / peak, "compute"), (moved / bandwidth, "memory"), (launch, "overhead"))
+
+
+# %% wrong least-time: labkit's roof
+#    says: uses `labkit.devices.roofline.Roof`
+def least_time(m, n, k, size, peak, bandwidth, launch):
+    from labkit.devices.roofline import Roof
+
+    roof = Roof("", "", peak, bandwidth)
+    work = {"flop": 2 * m * n * k, "bytes_moved": size * (m * k + k * n + m * n)}
+    return max((roof.seconds(**work), roof.bound(**work)), (launch, "overhead"))
+
+
+# %% wrong verdict: labkit's verdict on differences
+#    says: uses `labkit.measuring.verdict`
+def verdict(ratios, control, margin, t):
+    from labkit import measuring
+
+    logs, again = ([-math.log(ratio) for ratio in rounds] for rounds in (ratios, control))
+    found = measuring.verdict(logs, math.log1p(margin), control=again).answer
+    return {"better": "faster", "worse": "slower"}.get(found, found)

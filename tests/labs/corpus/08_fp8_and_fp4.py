@@ -674,21 +674,6 @@ class Delayed:
         return codes, 1 / old
 
 
-# %% right delayed: labkit's history
-class Delayed:
-    def __init__(self, largest, length=16, margin=0):
-        from labkit.formats import E4M3 as narrow, E5M2 as wide, AmaxHistory
-
-        self.history = AmaxHistory(length, margin)
-        self.format = narrow if largest == 448 else wide
-
-    def cast(self, x, dtype):
-        scale = self.history.scale(self.format)
-        self.history = self.history.observe(x.abs().max())
-        largest = torch.finfo(dtype).max
-        return (x * scale).clamp(-largest, largest).to(dtype), 1 / scale
-
-
 # %% right delayed: tensors throughout
 class Delayed:
     def __init__(self, largest, length=16, margin=0):
@@ -992,14 +977,6 @@ def to_mx(x):
     return (blocks / scales[..., None]).to(E4M3).flatten(-2), scales.to(E8M0)
 
 
-# %% right mx-block: labkit.formats
-def to_mx(x):
-    from labkit.formats import E4M3, mx
-
-    made = mx(x, E4M3, overflow="saturate")
-    return made.codes, made.scales
-
-
 # %% right mx-block: numpy
 def to_mx(x):
     blocks = x.numpy().reshape(len(x), -1, 32)
@@ -1208,14 +1185,6 @@ def to_nvfp4(x):
     scales = (blocks.abs().amax(-1) / 6 / tensor_scale).clamp(min=0.015625).to(E4M3)
     quotient = blocks / (scales.float() * tensor_scale)[..., None]
     return grid[(quotient[..., None] - grid).abs().argmin(-1)].flatten(-2), scales, tensor_scale
-
-
-# %% right nvfp4-block: labkit.formats
-def to_nvfp4(x):
-    from labkit.formats import nvfp4
-
-    made = nvfp4(x, overflow="saturate")
-    return made.codes, made.scales, made.tensor_scale
 
 
 # %% right nvfp4-block: float64
@@ -1518,3 +1487,72 @@ recipe = ours.recipe | {"dw_x": "fp16"}
 # %% wrong recipe: a list
 #    says: a dict with the keys x, w, dx_grad, dx_w, dw_grad, dw_x is asked for
 recipe = ["nvfp4"] * 4 + ["e4m3"] * 2
+
+
+# %% right delayed: a list that grows
+class Delayed:
+    def __init__(self, largest, length=16, margin=0):
+        self.largest, self.length, self.margin = largest, length, margin
+        self.seen, self.scale = [], 1.0
+
+    def cast(self, x, dtype):
+        used, amax = self.scale, float(x.abs().max())
+        if amax < math.inf:
+            self.seen.append(amax)
+        if any(self.seen[-self.length :]):
+            self.scale = self.largest / max(self.seen[-self.length :]) * 0.5**self.margin
+        return torch.clamp(x * used, -self.largest, self.largest).to(dtype), 1 / used
+
+
+# %% wrong to-fp8: labkit's scaled
+#    says: uses `labkit.formats.scaled`
+def to_fp8(x, dtype):
+    from labkit.formats import E4M3, E5M2, scaled
+
+    stored = scaled(x, E4M3 if dtype is torch.float8_e4m3fn else E5M2, overflow="saturate")
+    return stored.codes, stored.scales
+
+
+# %% wrong delayed: labkit's history
+#    says: uses `labkit.formats.AmaxHistory`
+class Delayed:
+    def __init__(self, largest, length=16, margin=0):
+        from labkit.formats import AmaxHistory
+
+        self.largest, self.history = largest, AmaxHistory(length, margin)
+
+    def cast(self, x, dtype):
+        from labkit.formats import E4M3, E5M2
+
+        scale = self.history.scale(E4M3 if dtype is torch.float8_e4m3fn else E5M2)
+        self.history = self.history.observe(x.abs().max())
+        return (x * scale).clamp(-self.largest, self.largest).to(dtype), 1 / scale
+
+
+# %% wrong mx-block: labkit's mx
+#    says: uses `labkit.formats.mx`
+def to_mx(x):
+    from labkit.formats import E4M3, mx
+
+    stored = mx(x, E4M3, overflow="saturate")
+    return stored.codes, stored.scales
+
+
+# %% wrong nvfp4-block: labkit's nvfp4
+#    says: uses `labkit.formats.nvfp4`
+def to_nvfp4(x):
+    from labkit.formats import nvfp4
+
+    stored = nvfp4(x, overflow="saturate")
+    return stored.codes, stored.scales, stored.tensor_scale
+
+
+# %% wrong nvfp4-block: labkit's scaled, with block scales in E4M3
+#    says: uses `labkit.formats.scaled`
+def to_nvfp4(x):
+    from labkit.formats import E2M1, E4M3, scaled
+
+    tensor_scale = x.abs().amax() / 2688
+    blocks = {"granularity": "block", "block": 16, "scale_format": E4M3}
+    stored = scaled(x / tensor_scale, E2M1, overflow="saturate", **blocks)
+    return stored.codes, stored.scales, tensor_scale

@@ -313,14 +313,6 @@ def fake_quant(x, scale, zero, low, high):
     return (v.clamp(low, high) - zero) * scale
 
 
-# %% right fake-quant: torch's own function
-def fake_quant(x, scale, zero, low, high):
-    if not torch.is_tensor(scale) or scale.dim() == 0:
-        return torch.fake_quantize_per_tensor_affine(x, float(scale), zero, low, high)
-    zeros = torch.full((len(scale),), zero, dtype=torch.int32)
-    return torch.fake_quantize_per_channel_affine(x, scale.flatten(), zeros, 0, low, high)
-
-
 # %% right fake-quant: a hook that masks the gradient
 def fake_quant(x, scale, zero, low, high):
     codes = torch.round(x.detach() / scale) + zero
@@ -1370,3 +1362,61 @@ LoRALinear = changed(" / codes.shape[1] ** 0.5", "")
 # %% wrong lora-linear: the factor on the bias too
 #    says: if the bias is multiplied by alpha / rank too
 LoRALinear = changed("self.bias.bfloat16())", "self.factor * self.bias.bfloat16())")
+
+
+# %% wrong integer-linear: labkit's sums
+#    says: uses `labkit.labs.quantization.linear.integer_linear`
+def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
+    from labkit.formats import choose
+    from labkit.labs.quantization import linear
+
+    grid = choose(lo, hi, bits=8, symmetric=False)
+    sums = linear.integer_linear(x, w, zx) + torch.round(bias / (sx * sw)).int()
+    y = torch.round(sums * (sx * sw / grid.scale)) + grid.zero_point
+    return y.clamp(0, 255).to(torch.uint8), grid.scale.item(), grid.zero_point.item()
+
+
+# %% wrong integer-linear: labkit's chain of integer layers, of one
+#    says: uses `labkit.labs.quantization.linear.IntegerReader`
+def integer_linear(x, w, bias, sx, zx, sw, lo, hi):
+    from labkit.formats import QuantParams, choose
+    from labkit.labs.quantization.linear import IntegerReader
+
+    zero = torch.tensor(zx, dtype=torch.int32)
+    of_x = QuantParams(scale=torch.tensor(sx), zero_point=zero, low=0, high=255)
+    of_y = choose(lo, hi, bits=8, symmetric=False)
+    reader = IntegerReader([torch.nn.Linear(*reversed(w.shape))], [of_x, of_y])
+    reader.weight0, reader.scale0, reader.bias0 = w, sx * sw, (bias / (sx * sw)).round().int()
+    return reader((x.float() - zx) * sx), of_y.scale.item(), of_y.zero_point.item()
+
+
+# %% wrong fake-quant: labkit's
+#    says: uses `labkit.formats.fake_quantize`
+def fake_quant(x, scale, zero, low, high):
+    from labkit.formats import QuantParams, fake_quantize
+
+    scale = torch.as_tensor(scale)
+    scale, axis = (scale.flatten(), 0) if scale.ndim else (scale, None)
+    zeros = torch.full(scale.shape, zero, dtype=torch.int32)
+    grid = QuantParams(scale=scale, zero_point=zeros, low=low, high=high, axis=axis)
+    return fake_quantize(x, grid)
+
+
+# %% wrong fake-quant: torch's
+#    says: uses `torch.fake_quantize_per_
+def fake_quant(x, scale, zero, low, high):
+    if not isinstance(scale, torch.Tensor) or scale.numel() == 1:
+        return torch.fake_quantize_per_tensor_affine(x, float(scale), zero, low, high)
+    zeros = torch.full((scale.numel(),), zero, dtype=torch.int32)
+    return torch.fake_quantize_per_channel_affine(x, scale.flatten(), zeros, 0, low, high)
+
+
+# %% wrong gptq: labkit's, with the given scales in place of its own
+#    says: uses `labkit.labs.quantization.weights.gptq`
+def gptq(W, X, scale, damp=0.01):
+    from unittest.mock import patch
+
+    from labkit.labs.quantization import weights
+
+    with patch.object(weights, "scales_for", lambda *_, **__: scale):
+        return weights.gptq(W, X, bits=4, damp=damp).codes * scale

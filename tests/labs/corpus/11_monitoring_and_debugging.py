@@ -1517,3 +1517,57 @@ tolerance = changed("return 2 * gamma", "return 4 * gamma")
 def tolerance(a, b):
     n, u = len(a), 2.0**-24
     return 2 * n * u / (1 - n * u) * a.mul_(b).double().abs().sum().item()
+
+
+# %% wrong spike-alarm: labkit's monitor
+#    says: uses `labkit.labs.monitoring_and_debugging.monitor.Monitor`
+class SpikeAlarm:
+    def __init__(self, window=50, k=6.0, margin=1.0):
+        from labkit.labs.monitoring_and_debugging.monitor import Monitor
+
+        self.monitor, self.losses = Monitor(window=window, k=k, margin=margin), 0
+        self.ringing = False
+
+    def see(self, loss):
+        before = len(self.monitor.alerts)
+        self.monitor.watch(self.losses, loss=loss)
+        self.losses += 1
+        kind = next((alert.kind for alert in self.monitor.alerts[before:]), None)
+        kind, self.ringing = None if self.ringing else kind, bool(self.monitor._ringing)
+        return kind
+
+
+# %% wrong spike-alarm: labkit's baseline
+#    says: uses `labkit.labs.monitoring_and_debugging.monitor.Baseline`
+class SpikeAlarm:
+    def __init__(self, window=50, k=6.0, margin=1.0):
+        from labkit.labs.monitoring_and_debugging.monitor import Baseline
+
+        self.before, self.ringing = Baseline(window, k, margin), False
+
+    def see(self, loss):
+        limit, kind = self.before.limit(), None
+        if not math.isfinite(loss):
+            kind = "nonfinite"
+        else:
+            kind = "spike" if limit is not None and loss > limit else None
+            self.before.past.append(loss)
+        kind, self.ringing = None if self.ringing else kind, kind is not None
+        return kind
+
+
+# %% wrong spike-alarm: the rules of labkit's AlarmBench
+#    says: uses `labkit.labs.monitoring_and_debugging.alarm_rules.normal`
+class SpikeAlarm:
+    def __init__(self, window=50, k=6.0, margin=1.0):
+        self.losses, self.window, self.settings = [1.0] * window, window, {"k": k, "margin": margin}
+
+    def see(self, loss):
+        from labkit.labs.monitoring_and_debugging import alarm_rules as rules
+
+        self.losses.append(loss)
+        losses, how = np.array(self.losses), {"rule": "median", "window": self.window}
+        limit = rules.limits(rules.normal(losses, **how), **how, **self.settings)
+        limit[: 2 * self.window] = np.inf
+        rings = rules.alarms(losses, limit)[-1:] == len(losses) - 1
+        return ("spike" if math.isfinite(loss) else "nonfinite") if rings.any() else None

@@ -567,13 +567,6 @@ def allocate(cost, size, budget):
     return best[1]
 
 
-# %% right allocate: labkit's own
-def allocate(cost, size, budget):
-    from labkit.labs.choosing_precision import allocation
-
-    return allocation.allocate(cost, size, budget)
-
-
 # %% right allocate: menus that are used up
 def allocate(cost, size, budget):
     same = uniform(cost, budget)
@@ -1662,3 +1655,46 @@ escalate = changed("2 * wait if trial else wait", "min(2 * wait, 640) if trial e
 def one_layer(model, name, fmt, x):
     torch.set_grad_enabled(False)
     return ours.one_layer(model, name, fmt, x)
+
+
+# %% wrong one-layer: labkit's analyse for the KL, and the output by hand
+#    says: uses `labkit.labs.choosing_precision.sensitivity.analyse`
+def one_layer(model, name, fmt, x):
+    from labkit.labs.choosing_precision.sensitivity import analyse
+
+    kl = next(row.kl for row in analyse(model, [x], formats=[fmt]).rows if row.name == name)
+    layer, inputs = model.get_submodule(name), []
+    with layer.register_forward_pre_hook(lambda _, args: inputs.extend(args)), evaluating(model):
+        model(x)
+        weights = {key: quantize(p, fmt) for key, p in layer.named_parameters()}
+        output = quantize(functional_call(layer, weights, (quantize(inputs[0], fmt),)), fmt)
+    return kl, (~output.isfinite()).double().mean().item()
+
+
+# %% wrong allocate: labkit's own
+#    says: uses `labkit.labs.choosing_precision.allocation.allocate`
+def allocate(cost, size, budget):
+    from labkit.labs.choosing_precision import allocation
+
+    return allocation.allocate(cost, size, budget)
+
+
+# %% wrong allocate: labkit's optimum
+#    says: uses `labkit.labs.choosing_precision.allocation.optimum`
+def allocate(cost, size, budget):
+    from labkit.labs.choosing_precision.allocation import optimum
+
+    return optimum(cost, size, budget)
+
+
+# %% wrong escalate: labkit's adjust
+#    says: uses `labkit.labs.choosing_precision.selector.adjust`
+def escalate(state, unstable, up=2):
+    from unittest.mock import patch
+
+    from labkit.labs.choosing_precision import selector
+
+    strategy = selector.Strategy(ladder=selector.LADDER, **state)
+    with patch.object(selector, "UP", up):
+        after = selector.adjust(strategy, {"nonfinite_losses": int(unstable)})
+    return {key: getattr(after, key) for key in state}

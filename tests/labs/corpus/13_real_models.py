@@ -1673,3 +1673,15 @@ def attend(q, k, v, q_gain, k_gain):
         return (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * gain).to(v.dtype)
 
     return F.scaled_dot_product_attention(norm(q, q_gain), norm(k, k_gain), v, is_causal=True)
+
+
+# %% wrong language-step: labkit's loop
+#    says: uses `labkit.training.train`
+def language_step(model, group, optimizer, scheduler, scaler, limit, device):
+    from labkit.training import train
+
+    run = train(
+        model, group, optimizer=optimizer, precision="fp16", scaler=scaler, schedule=scheduler,
+        max_grad_norm=limit, accumulate=len(group), device=device, progress=False,
+    )  # fmt: skip
+    return run[0].loss

@@ -505,3 +505,18 @@ train_amp = changed("GradScaler(device)", "GradScaler(device, growth_interval=20
 #    says: NoneType came back
 def train_amp(*arguments, **rest):
     ours.train_amp(*arguments, **rest)
+
+
+# %% wrong train-amp: labkit's loop
+#    says: uses `labkit.training.train`
+def train_amp(model, batches, optimizer, device, every, limit, state=None):
+    from labkit.training import train
+
+    scaler = torch.amp.GradScaler(device)
+    if state is not None:
+        scaler.load_state_dict(state)
+    run = train(
+        model, batches, optimizer=optimizer, loss_fn=model.loss, precision="fp16", scaler=scaler,
+        max_grad_norm=limit, accumulate=every, device=device, progress=False,
+    )  # fmt: skip
+    return [step.loss for step in run], [step.grad_norm for step in run], scaler.state_dict()

@@ -62,6 +62,8 @@ BY_NAME = {
         "import math as m\ndef own(x):\n    return m.fsum(x)", "math.fsum"),
     "handed to map": (
         "import math\ndef own(x):\n    return list(map(math.fsum, [x]))", "math.fsum"),
+    "beside an empty tuple": (
+        "import math\ndef own(x):\n    start = ()\n    return math.fsum(x)", "math.fsum"),
     "a function of Python": (
         "import statistics\ndef own(x):\n    return statistics.fmean(x)", "statistics.fmean"),
     "a ufunc": ("import numpy as np\ndef own(x):\n    return np.logaddexp(*x)", "numpy.logaddexp"),

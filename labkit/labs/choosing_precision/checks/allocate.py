@@ -128,7 +128,13 @@ def run_allocate(allocate, seed):
     return seen
 
 
-@check(run_allocate)
+@check(
+    run_allocate,
+    own_work=(
+        "labkit.labs.choosing_precision.allocation.allocate",
+        "labkit.labs.choosing_precision.allocation.optimum",
+    ),
+)
 def check_allocate(found, seed):
     """Bits for each layer within the budget, nearly as small as can be."""
     ratios = {}

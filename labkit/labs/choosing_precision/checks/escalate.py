@@ -82,7 +82,7 @@ def run_escalate(escalate, seed):
     return seen
 
 
-@check(run_escalate)
+@check(run_escalate, own_work=("labkit.labs.choosing_precision.selector.adjust",))
 def check_escalate(seen, seed):
     """A selector that goes up, comes back on trial, and learns from a failed trial."""
     for name, (up, wait, windows) in _LOOPS.items():

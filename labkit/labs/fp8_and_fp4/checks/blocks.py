@@ -129,7 +129,7 @@ def _mx_cases(seed):
     }
 
 
-@check(calls(lambda seed: _mx_cases(seed).values()))
+@check(calls(lambda seed: _mx_cases(seed).values()), own_work=("labkit.formats.mx",))
 def check_mx_block(answers, seed):
     """Blocks of 32 with a power of two each, by the floor rule."""
     for got, (case, x) in zip(answers, _mx_cases(seed).items(), strict=True):
@@ -208,7 +208,10 @@ def _nvfp4_cases(seed):
     }
 
 
-@check(calls(lambda seed: _nvfp4_cases(seed).values()))
+@check(
+    calls(lambda seed: _nvfp4_cases(seed).values()),
+    own_work=("labkit.formats.nvfp4", "labkit.formats.scaled"),
+)
 def check_nvfp4_block(answers, seed):
     """Blocks of 16 with E4M3 scales, which a tensor scale moves into their range."""
     for got, (case, x) in zip(answers, _nvfp4_cases(seed).items(), strict=True):

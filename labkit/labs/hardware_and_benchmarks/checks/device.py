@@ -135,7 +135,7 @@ def run_recipe(recipe, seed):
     return found
 
 
-@check(run_recipe)
+@check(run_recipe, own_work=("labkit.devices.device_of", "labkit.devices.recommend"))
 def check_recipe(answers, seed):
     """The dtype, the scaler and TF32 of many GPUs, from what torch says of them."""
     for (name, capability, before), (got, switch) in zip(_gpus(seed), answers, strict=True):
@@ -225,7 +225,10 @@ def _matmuls(seed):
     return _MATMULS + drawn
 
 
-@check(calls(_matmuls))
+@check(
+    calls(_matmuls),
+    own_work=("labkit.devices.roofline.matmul_work", "labkit.devices.roofline.Roof"),
+)
 def check_least_time(answers, seed):
     """The least time of a matmul, and which of three things bounds it."""
     for inputs, got in zip(_matmuls(seed), answers, strict=True):

@@ -85,7 +85,7 @@ def _inputs(seed):
     ]
 
 
-@check(calls(_inputs))
+@check(calls(_inputs), own_work=("labkit.measuring.verdict",))
 def check_verdict(answers, seed):
     """Faster, slower, equivalent or inconclusive, from paired rounds and their control."""
     for (name, (ratios, control, margin)), got in zip(_rounds(seed).items(), answers, strict=True):

@@ -101,7 +101,14 @@ def _seen(alarm, losses):
     return seen
 
 
-@check(run_spike_alarm)
+@check(
+    run_spike_alarm,
+    own_work=(
+        "labkit.labs.monitoring_and_debugging.monitor.Monitor",
+        "labkit.labs.monitoring_and_debugging.monitor.Baseline",
+        "labkit.labs.monitoring_and_debugging.alarm_rules.normal",
+    ),
+)
 def check_spike_alarm(shown, seed):
     """One alarm for each spike and each loss that is not finite, and none on a healthy run."""
     for name, (settings, losses) in _traces(seed).items():

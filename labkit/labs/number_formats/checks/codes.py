@@ -36,7 +36,9 @@ _E2M1_CODES = [*range(1, 8), *range(9, 16), 0, 8]  # signs of zeros are judged l
 
 
 @check(
-    calls(_E2M1_CODES), bits=True, own_work=("labkit.formats.decode", "labkit.formats.exact.value")
+    calls(_E2M1_CODES),
+    bits=True,
+    own_work=("labkit.formats.decode", "labkit.labs.number_formats.look.look_at_code"),
 )
 def check_e2m1_value(values):
     """All sixteen codes of E2M1 mean what the OCP specification says."""
@@ -215,7 +217,7 @@ def _decode_inputs(seed):
 @check(
     calls(_decode_inputs),
     bits=True,
-    own_work=("labkit.formats.decode", "labkit.formats.exact.value"),
+    own_work=("labkit.formats.decode", "labkit.labs.number_formats.look.look_at_code"),
 )
 def check_decode(values, seed):
     """One rule decodes E2M1, FP16, BF16, FP32 and both E4M3, as torch does."""

@@ -106,7 +106,13 @@ def run_integer_linear(integer_linear, seed):
     return seen, "_int_mm" in calls.names, torch._int_mm(full, full)[0, 0].item()
 
 
-@check(run_integer_linear)
+@check(
+    run_integer_linear,
+    own_work=(
+        "labkit.labs.quantization.linear.integer_linear",
+        "labkit.labs.quantization.linear.IntegerReader",
+    ),
+)
 def check_integer_linear(found, seed):
     """A linear layer in integers: the output's grid, 32-bit sums, one rescaling, clamped codes."""
     seen, called, full = found

@@ -258,7 +258,7 @@ LANGUAGE = Loop(
 )
 
 
-@check(run_language_step, seeds=2)
+@check(run_language_step, seeds=2, own_work=("labkit.training.train",))
 def check_language_step(got, seed):
     """One step of a language model: a mean over tokens, clipped, and a schedule that waits."""
     ends = {key: got[key] for key in got if not key.endswith("at once")}
