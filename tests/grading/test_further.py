@@ -2,6 +2,7 @@
 
 import time
 import types
+from dataclasses import replace
 
 import attacks
 import pytest
@@ -10,7 +11,7 @@ import submissions
 from labkit.formats import FP16, spacing
 from labkit.grading.judge import further as module
 from labkit.grading.judge import worker
-from labkit.grading.judge.further import MOST_SENTENCES, Further, further
+from labkit.grading.judge.further import MOST_EARNED, MOST_SENTENCES, Further, further
 from labkit.grading.judge.judging import Judge, JudgeError, Shipment
 from labkit.labs.engine import Mistake, calls, check, same_value
 from labkit.labs.engine.checks import Check
@@ -91,6 +92,21 @@ def test_the_same_exception_is_told_once():
 
     found = told(check_ulp_each, raises)
     assert (len(found.sentences), found.wrong) == (1, 10)
+
+
+def test_half_of_the_points_is_for_what_no_constant_answer_gets_right():
+    found = Further(wrong=3, cases=10, commonest=4)
+    assert found.score == MOST_EARNED * 3 / 6
+    assert replace(found, wrong=1).score < MOST_EARNED
+    assert [replace(found, wrong=n).score for n in (6, 7, 10)] == [0.0] * 3
+    assert Further().score == Further(wrong=4, cases=4, commonest=4).score == 0.0
+
+
+def test_the_share_of_right_cases_comes_from_the_judge():
+    assert (
+        told(check_ulp_each, lambda x: 0.0 if x == 8 else right(x)).score == 0.4444
+    )  # 8 of 9, halved
+    assert told(check_ulp_each, lambda x: 2.0**-10).score == 0.0
 
 
 def test_the_commonest_element_is_counted():

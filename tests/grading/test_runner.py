@@ -163,6 +163,15 @@ def test_a_name_that_nothing_defines_is_not_attempted(grader):
     assert (outcome.status, outcome.cause) == ("not attempted", "")
 
 
+def test_the_score_tells_right_from_partly_right_and_wrong(grader):
+    normal_only = "def ulp(x):\n    return 2.0 ** (math.frexp(x)[1] - 11) if x else 2.0**-24"
+    scores = []
+    for cell in (attacks.ULP, normal_only, "def ulp(x):\n    return 2.0**-10"):
+        (outcome,) = grader.grade(submissions.work(LAB, [attacks.SETUP, cell], only=("ulp",)))
+        scores.append(outcome.score)
+    assert scores[0] == 1.0 > 0.5 > scores[1] > 0.0 == scores[2]
+
+
 @pytest.mark.parametrize(
     ("cell", "told"),
     [

@@ -190,7 +190,8 @@ def scored(score: float, status: str = "failed", **facts):
         ("failed", 0.111, 0.33),
         ("failed", -1, 0.0),
         ("failed", 0, 0.0),
-        ("error", 0.5, 0.0),
+        ("error", 0.5, 1.5),
+        ("not attempted", 0.5, 0.0),
         ("passed", 0.0, 3.0),
     ],
 )

@@ -28,6 +28,13 @@ MOST_JUDGINGS = 200
 
 MOST_SENTENCES = 3
 
+MOST_EARNED = 0.5
+"""What an answer that fails is worth at most.
+
+Of the labs' known wrong answers to such checks half are right in 52 % of the cases or more, and a
+quarter in 81 %: many cases are ordinary, and an idea shows in a few.
+"""
+
 SECONDS = 10.0
 """CPU time for labkit's own answer, and again for the judgings; past it nothing further is told.
 
@@ -58,6 +65,17 @@ class Further:
     cases: int = 0
     commonest: int = 0
     judgings: int = 0
+
+    @property
+    def score(self) -> float:
+        """What the right cases are worth, from 0 to ``MOST_EARNED``.
+
+        As many as a constant answer may get right are worth nothing.
+        """
+        beyond = self.cases - self.wrong - self.commonest
+        if beyond <= 0:
+            return 0.0
+        return round(MOST_EARNED * beyond / (self.cases - self.commonest), 4)
 
 
 def further(check: Check, collected: bytes, *, seed: int = 0) -> Further:

@@ -244,7 +244,7 @@ class _Bench:
             "more": [_short(sentence) for sentence in found.sentences],
             "wrong": found.wrong,
             "cases": found.cases,
-            "commonest": found.commonest,
+            "score": found.score,
         }
 
 

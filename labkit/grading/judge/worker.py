@@ -360,7 +360,7 @@ class _Submission:
             status=told["status"],
             message=told["message"] if passed else with_causes(told["message"], self.work, errors),
             misconceptions=tuple(told["misconceptions"]),
-            score=told["score"],
+            score=told["score"] or more.get("score", 0.0),
             shortcuts=tuple(told["shortcuts"]),
             hidden=task.shipment.hidden,
             cpu_seconds=round(spent, 2),

@@ -15,7 +15,7 @@ from labkit.grading.report.attention import without_names
 from labkit.grading.report.scores import HIDDEN, Sheet, pseudonym
 
 _ALIKE = 0.85  # by eye: two sentences of one check that differ in a clause lie above it
-_MOST_COMPARED = 300  # each sentence is compared with the clusters so far
+_MOST_COMPARED, _MOST_GROUPS = 300, 20  # so many sentences, each with the largest groups so far
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,20 +111,24 @@ def _own(of: Submission) -> re.Pattern[str]:
 def _merged(found: Mapping[tuple[str, str, str], list[_Failure]]) -> dict[tuple, list[_Failure]]:
     """The groups, those put together whose messages read alike."""
     merged: dict[tuple[str, str, str], list[_Failure]] = {}
+    largest: dict[str, list[str]] = defaultdict(list)  # the first messages of groups, by exercise
     by_size = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    for place, (key, failures) in enumerate(by_size):
-        _, idea, _ = key
-        twin = _twin(key, merged) if not idea and place < _MOST_COMPARED else None
-        merged.setdefault(twin or key, []).extend(failures)
+    for place, ((exercise, idea, template), failures) in enumerate(by_size):
+        first = template
+        if not idea and place < _MOST_COMPARED:
+            first = _twin(template, largest[exercise]) or template
+            if first == template and len(largest[exercise]) < _MOST_GROUPS:
+                largest[exercise].append(template)
+        merged.setdefault((exercise, idea, first), []).extend(failures)
     return merged
 
 
-def _twin(key: tuple[str, str, str], merged: Iterable[tuple]) -> tuple[str, str, str] | None:
-    """The group of the same exercise whose message reads like this one's."""
-    exercise, idea, template = key
-    return next((k for k in merged if k[:2] == (exercise, idea) and _alike(k[2], template)), None)
-
-
-def _alike(one: str, other: str) -> bool:
-    matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
-    return matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE
+def _twin(template: str, others: Iterable[str]) -> str | None:
+    """The first of the others that reads like this message."""
+    matcher = difflib.SequenceMatcher(None, "", template, autojunk=False)
+    for other in others:
+        matcher.set_seq1(other)
+        ratios = (matcher.real_quick_ratio, matcher.quick_ratio, matcher.ratio)
+        if all(ratio() >= _ALIKE for ratio in ratios):
+            return other
+    return None

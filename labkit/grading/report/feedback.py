@@ -1,6 +1,7 @@
 """The page that a student gets back: what they earned, each check's sentence, their own code."""
 
 import contextlib
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +99,7 @@ def feedback(
         together=_together(shown),
         possible=sum(sheet.possible for sheet in shown),
         ideas=misconceptions(),
-        cures={idea.id: _cure(labs_url, idea.cure) for idea in misconceptions().values()},
+        cures=_cures(labs_url),
         chinese=chinese,
         hidden=HIDDEN,
         points=points,
@@ -110,6 +111,12 @@ def _together(sheets: Sequence[Sheet]) -> float | None:
     """The points of all labs; None while one is not wholly graded."""
     each = [sheet.points for sheet in sheets]
     return None if None in each else sum(each)
+
+
+@functools.cache
+def _cures(labs_url: str) -> Mapping[str, tuple[str, str]]:
+    """Where each misconception is cured; the same for all pages of a run."""
+    return {idea.id: _cure(labs_url, idea.cure) for idea in misconceptions().values()}
 
 
 def _cure(labs_url: str, cure: str) -> tuple[str, str]:

@@ -134,7 +134,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
     points = None if outcome.status == "not graded" else 0.0
     if outcome.status == "passed":
         points = float(possible)
-    elif partial and outcome.status == "failed":
+    elif partial and outcome.status in ("failed", "error"):
         points = round(possible * min(max(outcome.score, 0.0), 1.0), 2)
     return Row(
         exercise=name,
