@@ -18,6 +18,7 @@ from pydantic import Field
 from labkit.formats.expressions import ExpressionError, Number, evaluate
 from labkit.interview.question_parts import (
     BankError,
+    Before,
     Item,
     Option,
     Part,
@@ -33,6 +34,9 @@ from labkit.interview.question_parts import (
 from labkit.interview.typed_numbers import in_full, rounds_to, same, within, written
 
 _DRAWS = 2000
+
+Wrong = Said | Option | Before
+"""A known wrong answer: it has a feedback, and a misconception where it shows one."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,12 @@ class Face:
     parts: tuple[tuple[str, str], ...] = ()
 
 
-def as_a_whole(correct: bool, wrong: Said | Option | None) -> Result:
+def as_a_whole(correct: bool, wrong: Wrong | None) -> Result:
     """A result that is right or wrong as a whole, with the known wrong answer that it is."""
     if correct or wrong is None:
         return Result(correct, float(correct))
-    return Result(False, 0.0, wrong.feedback, (wrong.misconception,))
+    ideas = (wrong.misconception,) if wrong.misconception else ()
+    return Result(False, 0.0, wrong.feedback, ideas)
 
 
 _ALL = ("all", "全部", "全选", "都对")
@@ -165,14 +170,15 @@ class Question(Record):
         return not (self.spoken or self.program)
 
     @property
-    def known_wrongs(self) -> tuple[Said | Option, ...]:
+    def known_wrongs(self) -> tuple[Wrong, ...]:
         """The wrong answers that the question knows, each with what is said of it."""
         raise NotImplementedError
 
     @property
     def wrong_ideas(self) -> tuple[str, ...]:
         """The ids of the misconceptions that the wrong answers show, each once."""
-        return tuple(dict.fromkeys(wrong.misconception for wrong in self.known_wrongs))
+        ideas = (wrong.misconception for wrong in self.known_wrongs)
+        return tuple(dict.fromkeys(idea for idea in ideas if idea))
 
     @property
     def entries(self) -> tuple[Option | Item, ...]:
@@ -205,7 +211,7 @@ class Question(Record):
         """The right answer in the form that ``judge`` takes."""
         raise NotImplementedError
 
-    def wrong_answers(self, card: "Card") -> Iterator[tuple[object, Said | Option]]:
+    def wrong_answers(self, card: "Card") -> Iterator[tuple[object, Wrong]]:
         """Every known wrong answer in the form that ``judge`` takes, with what is said of it."""
         return iter(())
 

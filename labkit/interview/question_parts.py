@@ -129,10 +129,16 @@ class WrongNumber(Said):
     part: int = 1
 
 
-class WrongOrder(Said):
-    """An order that people give: all keys."""
+class Before(Record):
+    """Two keys of an order, the first of which comes before the other, and why.
 
-    order: tuple[Slug, ...]
+    ``misconception`` is the idea of those who turn them round, None where no single idea explains
+    it.
+    """
+
+    pair: tuple[Slug, Slug]
+    feedback: Text
+    misconception: Slug | None = None
 
 
 class WrongPair(Said):

@@ -71,8 +71,7 @@ SELECT = card(
 ORDER = card(
     "order",
     items=[{"key": key, **both(key.upper())} for key in "abc"],
-    also=[["b", "a", "c"]],
-    wrong=[{"order": ["c", "b", "a"], **IDEA}],
+    before=[{"pair": ["a", "c"], **IDEA}, {"pair": ["b", "c"], "feedback": both("C needs B.")}],
 )
 MATCH = card(
     "match",
@@ -151,7 +150,6 @@ def test_right_answers(card, answer):
         assert found.score == 1
 
 
-C_BEFORE_B = '"C" stands before "B"'
 TENTH = "size: That is 1/10 of the right"
 
 
@@ -167,14 +165,8 @@ TENTH = "size: That is 1/10 of the right"
         (SELECT, ["c", "d"], 0, "Said 24. Other. A too. 1 more", [FIRST, SECOND]),
         (SELECT, [], 0, "A too. 1 more", []),
         (ORDER, ["c", "b", "a"], 0, "Said 24.", [FIRST]),
-        (ORDER, ["a", "c", "b"], 0, C_BEFORE_B, []),
-        (
-            ORDER,
-            ["c", "a", "b"],
-            0,
-            '"C" stands before "A"',
-            [],
-        ),
+        (ORDER, ["b", "c", "a"], 0, "Said 24.", [FIRST]),
+        (ORDER, ["a", "c", "b"], 0, "C needs B.", []),
         (MATCH, ["y", "y", "x"], 2 / 3, "Said 24.", [FIRST]),
         (MATCH, ["y", "x", "z"], 0, "Said 24. Other. Line 2 ", [FIRST, SECOND]),
         (MATCH, ["x", "x", "x"], 2 / 3, "Line 2 ", []),

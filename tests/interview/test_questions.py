@@ -164,6 +164,13 @@ def test_a_mistake_is_said_with_file_question_and_field(bank, mistake):
 
 
 ORDER = [f'[[question.items]]\nkey = "{key}"\nen = "{key}"\nzh = "{key}"\n' for key in "abc"]
+
+
+def order(*pairs: tuple[str, str]) -> str:
+    before = [f"[[question.before]]\npair = {list(pair)}{SAID}" for pair in pairs]
+    return asked("row", "order", rest="".join(ORDER + before))
+
+
 MATCH = """
 [[question.pairs]]
 left.en = "1"
@@ -190,9 +197,15 @@ right = "y"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (order(("a", "d")), "row: question: the pair ['a', 'd'] must be two of ['a', 'b', 'c']"),
+        (order(("a", "a")), "row: question: the pair ['a', 'a'] must be two of ['a', 'b', 'c']"),
         (
-            asked("row", "order", rest="".join(ORDER) + f'[[question.wrong]]\norder = ["a"]{SAID}'),
-            "row: question: the order ['a'] must hold each of ['a', 'b', 'c'] once",
+            order(("b", "a")),
+            "row: question: the items themselves stand against the pair ['b', 'a']",
+        ),
+        (
+            order(("a", "b"), ("b", "c"), ("a", "c")),
+            "row: question: the pair ['a', 'c'] follows from those before it",
         ),
         (
             asked("pair", "match", rest=MATCH.format(right="z", pair=1) + SAID),
@@ -279,8 +292,7 @@ def test_a_seed_draws_the_same_card_every_time(bank):
 
 
 def test_items_to_order_are_never_shown_in_order(bank):
-    wrong = f'[[question.wrong]]\norder = ["c", "b", "a"]{SAID}'
-    question = bank(HEAD + asked("row", "order", rest="".join(ORDER) + wrong)).questions["row"]
+    question = bank(HEAD + order(("a", "b"))).questions["row"]
     assert ("a", "b", "c") not in {draw(question, seed).keys for seed in range(60)}
 
 
