@@ -17,6 +17,7 @@ from pydantic import Field
 
 from labkit.formats.expressions import ExpressionError, Number, evaluate
 from labkit.interview.question_parts import (
+    Asked,
     BankError,
     Before,
     Item,
@@ -138,6 +139,7 @@ class Question(Record):
     section: str | None = None
     follow_ups: tuple[Slug, ...] = ()
     sources: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
     verified: Literal["computed", "read", "reasoned"]
     cell: str | None = None
     parameters: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)] | Range] = Field(

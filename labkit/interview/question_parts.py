@@ -188,6 +188,16 @@ class Pair(Record):
     right: Slug
 
 
+class Asked(Record):
+    """A public source in which a question is asked or debated, and its year.
+
+    ``year`` is the source's own; of an undated page, the year in which it was read.
+    """
+
+    source: str = Field(min_length=1)
+    year: int = Field(ge=2010, le=2100)
+
+
 class Point(Text):
     """One point of a rubric."""
 

@@ -143,6 +143,8 @@ def _loose_ends(questions: Mapping[str, Question]):
     known = misconceptions()
     for question in questions.values():
         name = f"{question.topic}.toml: {question.id}"
+        if "core" in question.tags and not question.asked:
+            yield f"{name}: asked: a core question names a source in which it is asked"
         for follow_up in question.follow_ups:
             if follow_up not in questions:
                 yield f"{name}: follow_ups: there is no question {follow_up!r}"

@@ -100,7 +100,8 @@ def test_another_matter_begins_easier_after_a_wrong_answer_than_after_a_right_on
 def test_what_is_asked_most_comes_three_times_as_often(tmp_path):
     claim = SMALL[SMALL.index('\n[[question]]\nid = "false-claim"') :]
     claim = claim[: claim.index('\n[[question]]\nid = "speak"')]
-    core = claim.replace('"false-claim"', '"core-claim"\ntags = ["core"]')
+    tags = 'tags = ["core"]\nasked = [{ source = "A list", year = 2025 }]'
+    core = claim.replace('"false-claim"', f'"core-claim"\n{tags}')
     (tmp_path / "small.toml").write_text(SMALL + core, encoding="utf-8")
     two_claims = load(tmp_path)
     opening = Turn(question="easy", seed=0, move=mock.OPENING, answer="2")

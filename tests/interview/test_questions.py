@@ -115,6 +115,14 @@ MISTAKES = {
         PICK, "level = 1", 'level = 1\nfollow_ups = ["twice", "nowhere"]',
         "pick: follow_ups: there is no question 'nowhere'",
     ),
+    "core without a source": (
+        PICK, "level = 1", 'level = 1\ntags = ["core"]',
+        "pick: asked: a core question names a source in which it is asked",
+    ),
+    "asked without a year": (
+        PICK, "level = 1", 'level = 1\nasked = [{ source = "A list" }]',
+        "pick: asked[1].year: Field required",
+    ),
     "hints": (PICK, "level = 1", 'level = 1\nhints.en = ["x"]', "pick: hints: 1 in English, 0 in"),
     "duplicate id": (TWICE, '"twice"', '"pick"', "pick: id: stands twice in the bank"),
     "line out of range": (LINE, "line = 2", "line = 3", "line: question: line 3: the code has"),
