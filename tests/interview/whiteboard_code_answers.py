@@ -168,6 +168,36 @@ def reduce(gradients, errors, quantize):
     return total / len(gradients), left
 """,
     ),
+    "smoothquant-in-place": (
+        """
+def smooth(norm, linear, amax, alpha=0.5):
+    with torch.no_grad():
+        top = linear.weight.abs().max(dim=0).values
+        s = torch.where((amax > 0) & (top > 0), amax.pow(alpha) / top.pow(1 - alpha), 1.0)
+        norm.weight.div_(s)
+        norm.bias.div_(s)
+        linear.weight.copy_(linear.weight * s)
+""",
+    ),
+    "verify-a-drafted-token": (
+        """
+def verify(p, q, token, u):
+    if q[token] * u < p[token]:
+        return None
+    rest = torch.relu(p - q)
+    return torch.nn.functional.normalize(rest, p=1, dim=0)
+""",
+    ),
+    "ppo-loss-for-two-engines": (
+        """
+def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
+    with torch.no_grad():
+        weight = torch.exp(old - rollout).clamp(max=cap) * mask / mask.sum()
+    ratio = torch.exp(new - old.detach())
+    loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(1 - clip, 1 + clip))
+    return (weight * loss).sum()
+""",
+    ),
 }
 
 WRONG = {
@@ -269,5 +299,17 @@ def pack_state(x, block):
     "reduce-with-error-feedback": (
         (("g + e for g, e", "g - e for g, e"), "add up to"),
         ((".mean(0)", ".sum(0)"), "add up to"),
+    ),
+    "smoothquant-in-place": (
+        (("linear.weight *= s", "linear.weight /= s"), "output moved"),
+        (("norm.weight /= s", "pass"), "output moved"),
+    ),
+    "verify-a-drafted-token": (
+        (("u < p[token] / q[token]", "p[token] >= q[token]"), "comes out with probability"),
+        (("(p - q).clamp(min=0)", "(p - q).abs()"), "comes out with probability"),
+    ),
+    "ppo-loss-for-two-engines": (
+        ((".clamp(max=cap)", ""), "the loss is"),
+        (("* mask).sum()", ").sum()"), "is wanted"),
     ),
 }

@@ -528,3 +528,58 @@ def check_awq(answers):
         if alpha != want:
             raise Mistake(OTHER_ALPHA, call=call, got=alpha, want=want)
         _compare(weight, made[want], 1e-5 * w.abs().max(), call=f"the weight of {call}")
+
+
+# A drafted token, accepted or not
+
+OTHER_SHARE = (
+    "{call}: over all drafted tokens and u, token {token:d} comes out with probability {got:.3f}; "
+    "the target gives it {want:.3f}."
+)
+_PAIRS = {
+    "a draft that is flatter": ([0.6, 0.3, 0.1], [0.4, 0.35, 0.25]),
+    "a draft that misses a token": ([0.5, 0.25, 0.25], [0.5, 0.5, 0.0]),
+    "an exact draft": ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]),
+}
+_UNIFORM = [(i + 0.5) / 40 for i in range(40)]
+
+
+def run_verify(verify):
+    """The decision for each drafted token and each u."""
+    return {
+        (name, token, u): attempt(verify, torch.tensor(p), torch.tensor(q), token, u)
+        for name, (p, q) in _PAIRS.items()
+        for token in range(3)
+        for u in _UNIFORM
+        if q[token] > 0
+    }
+
+
+@check(run_verify)
+def check_verify(answers):
+    """What comes out has the target's distribution, and no draft is refused needlessly."""
+    for name, (p, q) in _PAIRS.items():
+        total, kept = torch.zeros(3, dtype=torch.float64), 0.0
+        for token in range(3):
+            for u in _UNIFORM if q[token] > 0 else ():
+                call = f"verify({name}, token {token}, u = {u})"
+                rest = answers[name, token, u]
+                weight = q[token] / len(_UNIFORM)
+                if rest is None:
+                    total[token] += weight
+                    kept += weight
+                else:
+                    total += weight * tensor(rest, call=call, shape=(3,)).double()
+        # u has 40 values: a probability is off by up to 1/40 of a draft's share.
+        for token in range(3):
+            if not abs(total[token] - p[token]) <= 0.026:
+                raise Mistake(
+                    OTHER_SHARE, call=f"verify({name})", token=token, got=total[token].item(),
+                    want=p[token],
+                )  # fmt: skip
+        want = sum(map(min, p, q))
+        if not kept >= want - 0.026:
+            raise Mistake(
+                "verify({name}) accepts {got:.3f} of the drafts; {want:.3f} is possible.",
+                name=name, got=kept, want=want,
+            )  # fmt: skip
