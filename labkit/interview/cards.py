@@ -158,8 +158,6 @@ class Question(Record):
     """Takes more than a line or a moment, so no warm-up asks it."""
     prints: ClassVar[bool] = False
     """The right answer is what a program says or is, and is shown as code."""
-    shown_in_order: ClassVar[bool] = True
-    """Whether a card may happen to show its choices in the order of the file."""
 
     @property
     def taught_in(self) -> str | None:
@@ -186,6 +184,10 @@ class Question(Record):
     def entries(self) -> tuple[Option | Item, ...]:
         """What a card shuffles and shows to choose from; an answer then names their keys."""
         return ()
+
+    def may_show(self, keys: tuple[str, ...]) -> bool:
+        """Whether a card may show its choices in this order, or would give the answer away."""
+        return True
 
     @property
     def numbers(self) -> tuple[Part, ...]:
@@ -341,10 +343,9 @@ def _all_differ(question: Question, expected: tuple, wrong: tuple) -> bool:
 
 
 def _shuffled(question: Question, source: random.Random) -> tuple[str, ...]:
-    right = [entry.key for entry in question.entries]
-    keys = list(right)
+    keys = [entry.key for entry in question.entries]
     source.shuffle(keys)
-    while keys == right and not question.shown_in_order:
+    while not question.may_show(tuple(keys)):
         source.shuffle(keys)
     return tuple(keys)
 

@@ -205,7 +205,6 @@ class Order(Keyed):
 
     form = "order"
     how = Text(en="the letters in order, as b a c", zh="按顺序写字母，如 b a c")
-    shown_in_order = False
 
     @model_validator(mode="after")
     def _each_pair_can_be_told(self):
@@ -229,6 +228,9 @@ class Order(Keyed):
     @property
     def known_wrongs(self) -> tuple[Before, ...]:
         return self.before
+
+    def may_show(self, keys: tuple[str, ...]) -> bool:
+        return self._violated(keys) is not None
 
     def _keys(self) -> tuple[str, ...]:
         return tuple(item.key for item in self.items)
