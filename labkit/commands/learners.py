@@ -92,7 +92,9 @@ def _language(options: Namespace) -> str:
 
 
 def _declare_drill(parser: ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, metavar="N", help="questions in this sitting (10)")
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="questions in this sitting (10; with --core, all)"
+    )
     parser.add_argument("--topic", action="append", default=[], help="such as fp8; may be repeated")
     parser.add_argument("--core", action="store_true", help="only what interviewers ask most")
     _declare_language(parser)
@@ -103,9 +105,10 @@ def _drill(options: Namespace) -> int:
     """Interview questions: what is due, then what is new."""
     from labkit.interview import questions, sittings
 
+    count = 10 if options.count is None and not options.core else options.count
     sitting = sittings.todays(
         questions.load(),
-        count=10 if options.count is None else options.count,
+        count=count,
         topics=options.topic,
         core=options.core,
     )
@@ -176,20 +179,33 @@ def _diagnostic(options: Namespace) -> int:
 
 def _declare_date(parser: ArgumentParser) -> None:
     parser.add_argument("day", nargs="?", type=_day, metavar="YYYY-MM-DD", help="kept from now on")
+    _declare_language(parser)
 
 
 @plainly
 def _date(options: Namespace) -> int:
     """Say when the interview is, or show what you said."""
     from labkit.interview import log as interview
+    from labkit.interview import wording
 
-    trouble = options.day and interview.set_interview_date(options.day)
+    language = _language(options)
+    trouble = options.day and (
+        _past(options.day, language) or interview.set_interview_date(options.day)
+    )
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    day = interview.interview_date()
-    print(f"The interview is on {day:%Y-%m-%d}." if day else "No interview is ahead.")
+    found = interview.interview_date()
+    day = options.day or (found and found.date())
+    print(wording.ahead(day, date.today())[language] if day else wording.WORDS["no date"][language])
     return 0
+
+
+def _past(day: date, language: str) -> str | None:
+    """A sentence for a day on which no interview can be any more."""
+    from labkit.interview.wording import WORDS
+
+    return WORDS["past date"][language].format(day=day) if day < date.today() else None
 
 
 def _day(text: str) -> date:
@@ -275,6 +291,9 @@ def _drill_or_flag(options: Namespace) -> int:
     if options.interview:
         from labkit.interview import log as interview
 
+        past = _past(options.interview, _language(options))
+        if past:
+            options.refuse(past)
         interview.set_interview_date(options.interview)
     if not flags:
         return _drill(options)

@@ -208,19 +208,19 @@ def session(
     reviews: Sequence[Review],
     now: datetime,
     *,
-    count: int = 10,
+    count: int | None = 10,
     mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
     core: bool = False,
 ) -> list[Question]:
-    """The questions of one sitting: what is due, then new ones, at most ``count``.
+    """The questions of one sitting: what is due, then new ones, at most ``count`` (None: all).
 
     With ``core`` only what interviewers ask most: first what was missed or never asked, so that the
     whole of it is asked sooner or later. Raises ValueError for a count below 1 and for a topic that
     the bank does not have.
     """
-    if count < 1:
+    if count is not None and count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     strays = sorted(set(topics or ()) - set(bank.topics))
     if strays:

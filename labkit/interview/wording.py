@@ -4,6 +4,8 @@ The questions bring their own texts; these are the words around them, for the ca
 and for the terminal.
 """
 
+from datetime import date
+
 from labkit.interview.question_parts import Text
 
 WORDS = {
@@ -30,6 +32,30 @@ WORDS = {
         "zh": "你说到了哪些要点？（编号，没有则写 0）",
     },
     "sure": {"en": "How sure?", "zh": "有多大把握？"},
+    "sure is 1 to 3": {
+        "en": "Give 1, 2 or 3. Enter alone means 2.",
+        "zh": "请输入 1、2 或 3；直接回车表示 2。",
+    },
+    "speech cut": {
+        "en": "That is {length} characters. The first {limit} are kept; a line is enough.",
+        "zh": "共 {length} 个字符，只保留前 {limit} 个；一句话就够了。",
+    },
+    "editor opens": {
+        "en": "Enter opens {editor}; or type {how}",
+        "zh": "回车打开 {editor}；或直接输入{how}",
+    },
+    "running": {
+        "en": "Running your program. Ctrl-C stops the program, not the drill.",
+        "zh": "正在运行你的程序。Ctrl-C 只停止程序，练习会继续。",
+    },
+    "run stopped": {
+        "en": "Stopped. Nothing counts yet; change the program and give it again.",
+        "zh": "已停止，这次不计。请修改程序后重新提交。",
+    },
+    "second try": {
+        "en": "Second try (? to leave it): {how}",
+        "zh": "第二次机会（? 表示放弃）：{how}",
+    },
     "guessing": {"en": "guessing", "zh": "猜的"},
     "fairly sure": {"en": "fairly sure", "zh": "较有把握"},
     "certain": {"en": "certain", "zh": "肯定"},
@@ -68,6 +94,11 @@ WORDS = {
         "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
+    "no date": {"en": "No interview is ahead.", "zh": "没有定下面试日期。"},
+    "past date": {
+        "en": "{day} is past. Give the day of the interview, such as 2027-01-15.",
+        "zh": "{day} 已经过去。请给出面试的日期，例如 2027-01-15。",
+    },
     "all done": {
         "en": "All done: nothing is left before the interview.",
         "zh": "全部完成：面试前没有剩下的事了。",
@@ -84,6 +115,17 @@ def lasting(questions: int, seconds: int) -> Text:
     if seconds > 120:
         en, zh = (f"{minutes} minutes", f"{minutes} 分钟")
     return Text(en=f"{many}, about {en}.", zh=f"共 {questions} 题，约 {zh}。")
+
+
+def ahead(day: date, today: date) -> Text:
+    """The date of the interview and the days left until then."""
+    days = (day - today).days
+    if days == 0:
+        return Text(en=f"The interview is today, {day}.", zh=f"面试就在今天（{day}）。")
+    left = "1 day is" if days == 1 else f"{days} days are"
+    return Text(
+        en=f"The interview is on {day}: {left} left.", zh=f"面试日期是 {day}，还有 {days} 天。"
+    )
 
 
 def words(language: str) -> dict[str, str]:
