@@ -251,9 +251,12 @@ def _declare_anki(parser: ArgumentParser) -> None:
 def _anki(options: Namespace) -> int:
     """Write the interview questions as an Anki deck."""
     from labkit.interview import anki, questions
+    from labkit.interview.wording import WORDS
 
-    cards = anki.export(questions.load(), options.file, _language(options))
-    print(f"{options.file}: {cards} cards")
+    language = _language(options)
+    deck = anki.export(questions.load(), options.file, language)
+    facts = {"file": options.file, "tag": anki.ON_PAPER, **dataclasses.asdict(deck)}
+    print(WORDS["exported"][language].format(**facts))
     return 0
 
 

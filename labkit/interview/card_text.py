@@ -61,3 +61,9 @@ def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bo
     stands_as_code = card.question.prints and "\n" in right.strip("\n")
     right = "\n\n" + indent(right.strip("\n"), "    ") + "\n" if stands_as_code else f" {right}"
     return f"{said}\n{label(card, language)}:{right}"
+
+
+def cell_text(card: Card) -> str:
+    """The cell that decides the answer, with the drawn numbers set before it."""
+    said = [f"{name} = {value!r}" for name, value in card.values.items()]
+    return "\n".join([*said, card.question.cell.strip("\n")])

@@ -99,6 +99,29 @@ WORDS = {
         "en": "{day} is past. Give the day of the interview, such as 2027-01-15.",
         "zh": "{day} 已经过去。请给出面试的日期，例如 2027-01-15。",
     },
+    "deck": {"en": "Mixed precision", "zh": "混合精度"},
+    "one draw": {
+        "en": "The numbers vary in a drill. This card keeps one draw.",
+        "zh": "练习中数字会变化；这张卡片固定为其中一组。",
+    },
+    "points": {"en": "Points to make", "zh": "要点"},
+    "wrong answers": {"en": "Wrong answers, and why", "zh": "常见错误及原因"},
+    "sources": {"en": "Sources", "zh": "来源"},
+    "exported": {
+        "en": "{file}: {cards} cards.\n"
+        "{programs} questions are not in the deck: you answer them with a program, in "
+        "`labkit drill`.\n"
+        "{on_paper} cards have the tag {tag}: write the order or the pairs down, then turn the "
+        "card.\n"
+        "Importing again updates these cards; the other language has cards of its own. Cards of "
+        'the old note type "labkit question" are not updated: find them in Anki\'s browser with '
+        'note:"labkit question" and delete them.',
+        "zh": "{file}：{cards} 张卡片。\n"
+        "有 {programs} 道题不在牌组里：它们要写程序作答，请用 `labkit drill`。\n"
+        "{on_paper} 张卡片带有标签 {tag}：请先写下顺序或配对，再翻面。\n"
+        "再次导入会更新这些卡片；另一种语言的卡片各自独立。旧笔记类型 “labkit question” "
+        '的卡片不会更新：在 Anki 浏览器里搜索 note:"labkit question"，然后删除。',
+    },
     "all done": {
         "en": "All done: nothing is left before the interview.",
         "zh": "全部完成：面试前没有剩下的事了。",

@@ -206,25 +206,6 @@ def test_the_date_of_the_interview(capsys, monkeypatch):
     assert "--- 1/1 " in capsys.readouterr().out, "the drill goes on"
 
 
-def test_an_anki_deck_keeps_its_ids(tmp_path, capsys):
-    import sqlite3
-    import zipfile
-
-    def notes(command, name, language):
-        assert main([*command, str(tmp_path / name), "--language", language]) == 0
-        with zipfile.ZipFile(tmp_path / name) as deck:
-            deck.extract("collection.anki2", tmp_path / language)
-        with sqlite3.connect(tmp_path / language / "collection.anki2") as base:
-            return dict(base.execute("select guid, flds from notes"))
-
-    english, chinese = (
-        notes(["anki"], "en.apkg", "en"),
-        notes(["drill", "--anki"], "zh.apkg", "zh"),
-    )
-    assert set(english) == set(chinese) and len(english) >= 220
-    assert not any("<script" in text for text in english.values())
-
-
 def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
     ahead = datetime.now(UTC) + timedelta(days=3)
     interview.keep(drills.Review(at=ahead, question="any", seed=0, correct=True, score=1.0))
