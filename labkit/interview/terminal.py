@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from labkit.interview import drills, editing, plans, readiness
 from labkit.interview import log as interview
@@ -20,6 +21,9 @@ from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
 from labkit.interview.wording import WORDS, sureness
+
+_TYPED = 8
+"""Columns that a prompt leaves for the answer, at least."""
 
 
 class Stopped(Exception):
@@ -44,8 +48,11 @@ class _Talk:
         return WORDS[name][self.language].format(**values)
 
     def line(self, prompt: str) -> str:
-        """Ask for a line; raises Stopped for q."""
-        line = self.ask(prompt)
+        """Ask for a line, with what fits no longer in one line said before; Stopped for q."""
+        *before, last = for_terminal(prompt, columns() - _TYPED).split("\n")
+        if before:
+            self.say("\n".join(before))
+        line = self.ask(f"{last}> ")
         if line.strip().lower() in ("q", "quit"):
             raise Stopped
         return line
@@ -145,7 +152,7 @@ def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
         for place, point in enumerate(card.question.rubric, start=1):
             talk.tell(f"  {place}. {point[language]}")
         _understood(
-            lambda: sitting.tick(read(card, talk.line(f"{talk.word('made')}> ") or "0") or []),
+            lambda: sitting.tick(read(card, talk.line(talk.word("made")) or "0") or []),
             talk,
         )
     else:
@@ -157,7 +164,7 @@ def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
 def _answered(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> bool:
     """Take one line: a hint, or an answer with its confidence; whether the card is answered."""
     question = sitting.card.question
-    line = talk.line(f"{_how(sitting, talk, desk)}> ")
+    line = talk.line(_how(sitting, talk, desk))
     if not line.strip() and not (question.program and talk.editor):
         return False  # a stray Enter is no answer
     if line.strip().lower() in ("h", "hint"):
@@ -191,7 +198,7 @@ def _how(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> str:
     question = sitting.card.question
     how = question.how[talk.language]
     if question.program and talk.editor:
-        how = talk.word("editor opens", editor=talk.editor[0], how=how)
+        how = talk.word("editor opens", editor=Path(talk.editor[0]).name, how=how)
     return talk.word("second try", how=how) if desk.failed else how
 
 
@@ -240,7 +247,7 @@ def _sure(talk: _Talk) -> int:
     """The stated confidence, 1 to 3; Enter is 2."""
     levels = ", ".join(f"{i} {words}" for i, words in enumerate(sureness(talk.language), 1))
     while True:
-        said = talk.line(f"{talk.word('sure')} {levels} [{FAIRLY_SURE}]> ").strip()
+        said = talk.line(f"{talk.word('sure')} {levels} [{FAIRLY_SURE}]").strip()
         if not said:
             return FAIRLY_SURE
         if said in ("1", "2", "3"):
