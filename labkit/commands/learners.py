@@ -105,10 +105,9 @@ def _drill(options: Namespace) -> int:
     """Interview questions: what is due, then what is new."""
     from labkit.interview import questions, sittings
 
-    count = 10 if options.count is None and not options.core else options.count
     sitting = sittings.todays(
         questions.load(),
-        count=count,
+        count=options.count,
         topics=options.topic,
         core=options.core,
     )
@@ -121,7 +120,7 @@ def _hold_drill(sitting, language: str) -> int:
 
     trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
     if trouble:
-        print(trouble)
+        print(trouble[language])
     terminal.hold(sitting, language=language)
     return 0
 
@@ -223,8 +222,10 @@ def _declare_export(parser: ArgumentParser) -> None:
 def _export(options: Namespace) -> int:
     """Write your reviews to a file, for another machine."""
     from labkit.interview import log as interview
+    from labkit.interview.wording import WORDS
 
-    print(f"{options.file}: {interview.export_reviews(options.file)} reviews")
+    count, said = interview.export_reviews(options.file), WORDS["reviews written"]
+    print(said[interview.language()].format(file=options.file, count=count))
     return 0
 
 
@@ -236,9 +237,11 @@ def _declare_import(parser: ArgumentParser) -> None:
 def _import(options: Namespace) -> int:
     """Add the reviews of such a file to yours."""
     from labkit.interview import log as interview
+    from labkit.interview.wording import WORDS
 
     added, known = interview.import_reviews(options.file)
-    print(f"{options.file}: {added} added, {known} known before")
+    said = WORDS["reviews read"][interview.language()]
+    print(said.format(file=options.file, added=added, known=known))
     return 0
 
 

@@ -18,6 +18,7 @@ from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
 from labkit.base.misconceptions import misconceptions
 from labkit.interview.cards import Question
+from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
 GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
@@ -97,14 +98,17 @@ def moment(reviews: Iterable[Review], now: datetime) -> datetime:
     return max((review.at for review in reviews), default=now) if _ahead(reviews, now) else now
 
 
-def clock_trouble(reviews: Sequence[Review], now: datetime) -> str | None:
+def clock_trouble(reviews: Sequence[Review], now: datetime) -> Text | None:
     """A sentence where the newest review lies over an hour in the future, else None."""
     if not _ahead(reviews, now):
         return None
     last = max(review.at for review in reviews)
-    return (
-        f"The clock says {now:%Y-%m-%d %H:%M}, your newest review {last:%Y-%m-%d %H:%M} (UTC)."
-        " Nothing is lost; set the clock. Until then the schedule counts from that review."
+    clock, newest = f"{now:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"
+    return Text(
+        en=f"The clock says {clock}, your newest review {newest} (UTC)."
+        " Nothing is lost; set the clock. Until then the schedule counts from that review.",
+        zh=f"系统时间是 {clock}，而最新的答题记录是 {newest}（UTC）。"
+        "记录没有丢失；请校准时钟。在此之前，复习计划从那条记录算起。",
     )
 
 

@@ -22,6 +22,9 @@ from labkit.interview.mock import Mock, NextTurn, Report
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
+COUNT = 10
+"""Questions of a sitting, at most, unless another number is asked for."""
+
 ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
 
 
@@ -245,15 +248,18 @@ class MockSitting(Sitting):
 
 
 def todays(
-    bank: Bank, *, count: int | None = 10, topics: Sequence[str] = (), core: bool = False
+    bank: Bank, *, count: int | None = None, topics: Sequence[str] = (), core: bool = False
 ) -> DrillSitting:
-    """What is due for this learner now, then what is new. Raises as ``drills.session``."""
+    """What is due for this learner now, then what is new. Raises as ``drills.session``.
+
+    Where no ``count`` is given it has ``COUNT`` questions, and of the core all that wait.
+    """
     past = interview.reviews()
     questions = drills.session(
         bank,
         past,
         datetime.now(UTC),
-        count=count,
+        count=COUNT if count is None and not core else count,
         mistakes=interview.mistakes(),
         interview=interview.interview_date(),
         topics=topics or None,

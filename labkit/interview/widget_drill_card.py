@@ -225,7 +225,7 @@ def _verdict(card: Card, judgement, language: str, *, unknown: bool) -> dict:
 
 def drill(
     *,
-    count: int = 10,
+    count: int | None = None,
     topics: tuple[str, ...] = (),
     core: bool = False,
     language: str | None = None,

@@ -94,6 +94,11 @@ WORDS = {
         "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
+    "reviews written": {"en": "{file}: {count} reviews", "zh": "{file}：{count} 条答题记录"},
+    "reviews read": {
+        "en": "{file}: {added} added, {known} known before",
+        "zh": "{file}：新增 {added} 条，已有 {known} 条",
+    },
     "no date": {"en": "No interview is ahead.", "zh": "没有定下面试日期。"},
     "past date": {
         "en": "{day} is past. Give the day of the interview, such as 2027-01-15.",

@@ -213,7 +213,7 @@ def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
     assert main(["drill", "--count", "1"]) == 0
     said = capsys.readouterr().out
     trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
-    assert trouble and f"{trouble}\n" in said
+    assert trouble and f"{trouble.en}\n" in said
 
 
 def broken_off(length, monkeypatch, capsys):
@@ -360,6 +360,14 @@ def test_a_very_long_speech_is_cut_and_it_is_said(bank):
     assert "30000 characters" in said and len(sitting.speech) == SPEECH_LIMIT
 
 
+def test_a_file_of_reviews_is_spoken_of_in_chinese_too(capsys, tmp_path):
+    interview.set_language("zh")
+    file = str(tmp_path / "r.json")
+    assert main(["reviews", "export", file]) == main(["reviews", "import", file]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}：0 条答题记录" in said and f"{file}：新增 0 条" in said
+
+
 def test_all_of_the_core_is_asked_where_no_count_is_given(capsys, monkeypatch):
     core = sum("core" in question.tags for question in load().questions.values())
     for typed, count in ([], core), (["--count", "7"], 7):
@@ -367,6 +375,8 @@ def test_all_of_the_core_is_asked_where_no_count_is_given(capsys, monkeypatch):
         assert main(["drill", "--core", *typed]) == 0
         said = capsys.readouterr().out
         assert f"--- 1/{count} " in said and f"{count} questions, about " in said
+    assert sittings.todays(load(), core=True).length == core
+    assert sittings.todays(load()).length == 10
 
 
 @pytest.mark.parametrize("command", ["interview date", "drill --interview"])
