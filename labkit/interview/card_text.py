@@ -4,10 +4,12 @@ The terminal prints it, the deck of cards and a mock's report hold it, and a wid
 there is no page.
 """
 
+from textwrap import indent
+
 from labkit.interview.answers import Judgement
 from labkit.interview.cards import Card
 from labkit.interview.choice_kinds import LETTERS
-from labkit.interview.wording import WORDS
+from labkit.interview.wording import WORDS, labelled
 
 
 def card_text(card: Card, language: str) -> str:
@@ -54,5 +56,14 @@ def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bo
     """Right or not, what the mistake was, and the right answer; "I do not know" is no mistake."""
     said = verdict(card, judgement, language, unknown=unknown)
     if judgement.said:
-        said += " " + judgement.said[language]
-    return f"{said}\n{label(card, language)}: {judgement.right[language]}"
+        said += (" " if language == "en" else "") + judgement.said[language]
+    right = judgement.right[language].strip("\n")
+    if card.question.prints and "\n" in right:
+        right = "\n\n" + indent(right, "    ") + "\n"
+    return f"{said}\n{labelled(label(card, language), right, language)}"
+
+
+def cell_text(card: Card) -> str:
+    """The cell that decides the answer, with the drawn numbers set before it."""
+    said = [f"{name} = {value!r}" for name, value in card.values.items()]
+    return "\n".join([*said, card.question.cell.strip("\n")])
