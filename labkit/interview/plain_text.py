@@ -69,6 +69,7 @@ _SYMBOLS = {
     "times": "×", "cdot": "·", "approx": "≈", "pm": "±", "le": "≤", "ge": "≥", "ne": "≠",
     "leq": "≤", "geq": "≥", "neq": "≠", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉",
     "sum": "Σ", "sigma": "σ", "alpha": "α", "beta": "β", "epsilon": "ε", "infty": "∞", "to": "→",
+    "delta": "δ", "lambda": "λ",
     "log": "log", "ln": "ln", "exp": "exp", "max": "max", "min": "min", "left": "", "right": "",
 }  # fmt: skip
 
