@@ -145,7 +145,7 @@ def _card_seconds(call: ast.Call) -> float:
         case "warm_up":
             return drills.WARM_UP_SECONDS
         case "mock_interview":
-            return mock.SECONDS_A_TURN * given.get("length", 10)
+            return 60 * given.get("minutes", mock.MINUTES)
         case "say_it":
             asked = drills.say_it(bank, lab=ast.literal_eval(call.args[0]))
         case "diagnostic":

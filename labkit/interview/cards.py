@@ -18,6 +18,7 @@ from pydantic import Field
 from labkit.formats.expressions import ExpressionError, Number, evaluate
 from labkit.interview.question_parts import (
     BankError,
+    Changed,
     Item,
     Option,
     Part,
@@ -132,6 +133,7 @@ class Question(Record):
     explanation: Text
     section: str | None = None
     follow_ups: tuple[Slug, ...] = ()
+    changed: tuple[Changed, ...] = ()
     sources: tuple[str, ...] = ()
     verified: Literal["computed", "read", "reasoned"]
     cell: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from textwrap import fill
 
-from labkit.interview import drills, plans, readiness
+from labkit.interview import drills, editing, plans, readiness
 from labkit.interview import log as interview
 from labkit.interview.answers import is_unknown, judge, read
 from labkit.interview.card_text import card_text, verdict_text
@@ -46,7 +46,8 @@ def hold(
         say("")
     if mock_too:
         if sitting.state == DONE:
-            say("\n" + report_markdown(sitting.report(), sitting.bank, language))
+            told = report_markdown(sitting.report(), sitting.bank, language, trend=sitting.trend())
+            say("\n" + told)
         return
     say("\n".join(ending(sitting, language)))
 
@@ -79,13 +80,16 @@ def ending(
 def _step(sitting, language, ask, say) -> None:
     card = sitting.card
     if sitting.state == ASKING:
-        where = f"\n--- {sitting.place + 1}/{sitting.length}"
+        where = f"\n--- {sitting.place + 1}"
         if isinstance(sitting, MockSitting):
             say(f"{where} · {sitting.minutes_left:.0f} min")
         else:
-            say(f"{where} · {sitting.bank.topics[card.question.topic].title[language]}")
+            title = sitting.bank.topics[card.question.topic].title[language]
+            say(f"{where}/{sitting.length} · {title}")
         if sitting.introduction:
             say(sitting.introduction[language])
+        if isinstance(sitting, MockSitting) and sitting.before:
+            say("\n" + sitting.before[language])
         say("\n" + card_text(card, language))
         while not _answered(sitting, language, ask, say):
             pass
@@ -111,7 +115,9 @@ def _step(sitting, language, ask, say) -> None:
 def _answered(sitting, language, ask, say) -> bool:
     """Take one line: a hint, or an answer with its confidence; whether the card is answered."""
     question = sitting.card.question
-    line = _line(f"{question.how[language]}> ", ask)
+    command = editing.editor() if question.program else None
+    how = WORDS["editor"][language] if command else question.how[language]
+    line = _line(f"{how}> ", ask)
     if not line.strip():
         return False  # a stray Enter is no answer
     if line.strip().lower() in ("h", "hint"):
@@ -120,7 +126,13 @@ def _answered(sitting, language, ask, say) -> bool:
         say(told or WORDS["no more hints"][language])
         return False
     unknown = is_unknown(line)
-    if question.program and not unknown:
+    if command and line.strip().lower() == "e":
+        try:
+            line = sitting.draft = editing.edited(sitting.draft or question.stub, command)
+        except Unclear as unclear:
+            say(unclear.said[language])
+            return False
+    elif question.program and not unknown:
         line = "\n".join([line, *iter(lambda: ask("... "), ".")])
 
     def submit() -> None:

@@ -1,4 +1,4 @@
-"""A bank of six questions, written where a test may use it."""
+"""A bank of a few questions, written where a test may use it."""
 
 from pathlib import Path
 
@@ -148,7 +148,7 @@ def small_bank(folder: Path) -> Bank:
         SMALL[_start("easy") : _start("false-claim")]
         .replace('"easy"', f'"easy-{i}"')
         .replace("level = 1", f"level = {1 + i % 3}")
-        for i in range(18)
+        for i in range(40)
     ]
     other = SMALL[: SMALL.index("\n[[question]]")].replace("small", "other") + "".join(more)
     (folder / "small.toml").write_text(SMALL, encoding="utf-8")

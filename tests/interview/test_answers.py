@@ -523,7 +523,7 @@ def test_lines_that_cannot_be_understood(card, text):
 ULP = card(
     "code",
     stub="def ulp(x):\n    raise NotImplementedError('your code here')",
-    solution="import math\ndef ulp(x): return 2.0 ** max(math.frexp(x)[1] - 11, -24) if x else 2**-24",
+    solution="import math\ndef ulp(x): return 2.0 ** max(math.frexp(x or 2**-24)[1] - 11, -24)",
     check="labkit.labs.number_formats.checks.check_ulp",
     wrong=[{"code": "def ulp(x): return 2**-10", **IDEA}],
 )
@@ -594,9 +594,7 @@ def test_code_that_ends_its_process_is_wrong_and_leaves_this_one(capfd):
 
 def test_code_needs_neither_the_stubs_imports_nor_its_left_margin():
     stub = "import math\n\n\ndef ulp(x):\n    ..."
-    given = (
-        "    def ulp(x):\n        return 2.0 ** max(math.frexp(x)[1] - 11, -24) if x else 2**-24\n"
-    )
+    given = "    def ulp(x):\n        return 2.0 ** max(math.frexp(x or 2**-24)[1] - 11, -24)\n"
     result = run_code(given, check=ULP.question.check, stub=stub, name="small")
     assert result.status == "passed", result.message
 
