@@ -237,9 +237,9 @@ def _twice(bank: Bank):
 def _loose_ends(bank: Bank):
     """What points nowhere: follow-ups, changes, misconceptions, formats of a tolerance."""
     known, questions = misconceptions(), bank.questions
-    parts = [part.question for problem in bank.problems.values() for part in problem.parts]
-    for question in [*questions.values(), *parts]:
-        name = f"{question.topic}.toml: {question.id}"
+    files = {id: problem.id for id, (problem, _) in bank.parts.items()}
+    for question in [*questions.values(), *map(bank.asked, bank.parts)]:
+        name = f"{files.get(question.id, question.topic)}.toml: {question.id}"
         for follow_up in question.follow_ups:
             if follow_up not in questions:
                 yield f"{name}: follow_ups: there is no question {follow_up!r}"

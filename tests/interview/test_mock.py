@@ -119,18 +119,21 @@ def test_a_right_answer_goes_deeper_and_a_wrong_one_steps_back(bank):
 
 def test_deeper_is_harder_and_easier_is_not():
     found = Counter()
+    branched = (mock.OPENING, mock.DEEPER, mock.EASIER, mock.ELSEWHERE)
     for said in ("right", None):
         for seed in range(10):
             done = hold(Mock(seed=seed), COURSE, said)
             for before, turn in zip(done.turns, done.turns[1:], strict=False):
                 first, then = COURSE.asked(before.question), COURSE.asked(turn.question)
+                if before.move not in branched:
+                    continue
                 if turn.move == mock.EASIER:
                     assert said is None and then.topic == first.topic and then.level < first.level
-                if turn.move == mock.DEEPER and before.move in (mock.OPENING, mock.ELSEWHERE):
+                if turn.move == mock.DEEPER:
                     assert said == "right"
                     assert then.id in first.follow_ups or then.level > first.level
                 found[turn.move] += 1
-    assert found[mock.EASIER] > 10 and found[mock.DEEPER] > 10
+    assert found[mock.EASIER] > 3 and found[mock.DEEPER] > 3
 
 
 def test_after_three_on_one_matter_the_interviewer_moves_on(bank):
