@@ -92,7 +92,9 @@ def _language(options: Namespace) -> str:
 
 
 def _declare_drill(parser: ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, metavar="N", help="questions in this sitting (10)")
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="questions in this sitting (10; with --core, all)"
+    )
     parser.add_argument("--topic", action="append", default=[], help="such as fp8; may be repeated")
     parser.add_argument("--core", action="store_true", help="only what interviewers ask most")
     _declare_language(parser)
@@ -105,7 +107,7 @@ def _drill(options: Namespace) -> int:
 
     sitting = sittings.todays(
         questions.load(),
-        count=10 if options.count is None else options.count,
+        count=options.count,
         topics=options.topic,
         core=options.core,
     )
@@ -118,7 +120,7 @@ def _hold_drill(sitting, language: str) -> int:
 
     trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
     if trouble:
-        print(trouble)
+        print(trouble[language])
     terminal.hold(sitting, language=language)
     return 0
 
@@ -175,20 +177,33 @@ def _diagnostic(options: Namespace) -> int:
 
 def _declare_date(parser: ArgumentParser) -> None:
     parser.add_argument("day", nargs="?", type=_day, metavar="YYYY-MM-DD", help="kept from now on")
+    _declare_language(parser)
 
 
 @plainly
 def _date(options: Namespace) -> int:
     """Say when the interview is, or show what you said."""
     from labkit.interview import log as interview
+    from labkit.interview import wording
 
-    trouble = options.day and interview.set_interview_date(options.day)
+    language = _language(options)
+    trouble = options.day and (
+        _past(options.day, language) or interview.set_interview_date(options.day)
+    )
     if trouble:
         print(trouble, file=sys.stderr)
         return 1
-    day = interview.interview_date()
-    print(f"The interview is on {day:%Y-%m-%d}." if day else "No interview is ahead.")
+    found = interview.interview_date()
+    day = options.day or (found and found.date())
+    print(wording.ahead(day, date.today())[language] if day else wording.WORDS["no date"][language])
     return 0
+
+
+def _past(day: date, language: str) -> str | None:
+    """A sentence for a day on which no interview can be any more."""
+    from labkit.interview.wording import WORDS
+
+    return WORDS["past date"][language].format(day=day) if day < date.today() else None
 
 
 def _day(text: str) -> date:
@@ -206,8 +221,10 @@ def _declare_export(parser: ArgumentParser) -> None:
 def _export(options: Namespace) -> int:
     """Write your reviews to a file, for another machine."""
     from labkit.interview import log as interview
+    from labkit.interview.wording import WORDS
 
-    print(f"{options.file}: {interview.export_reviews(options.file)} reviews")
+    count, said = interview.export_reviews(options.file), WORDS["reviews written"]
+    print(said[interview.language()].format(file=options.file, count=count))
     return 0
 
 
@@ -219,9 +236,11 @@ def _declare_import(parser: ArgumentParser) -> None:
 def _import(options: Namespace) -> int:
     """Add the reviews of such a file to yours."""
     from labkit.interview import log as interview
+    from labkit.interview.wording import WORDS
 
     added, known = interview.import_reviews(options.file)
-    print(f"{options.file}: {added} added, {known} known before")
+    said = WORDS["reviews read"][interview.language()]
+    print(said.format(file=options.file, added=added, known=known))
     return 0
 
 
@@ -234,9 +253,12 @@ def _declare_anki(parser: ArgumentParser) -> None:
 def _anki(options: Namespace) -> int:
     """Write the interview questions as an Anki deck."""
     from labkit.interview import anki, questions
+    from labkit.interview.wording import WORDS
 
-    cards = anki.export(questions.load(), options.file, _language(options))
-    print(f"{options.file}: {cards} cards")
+    language = _language(options)
+    deck = anki.export(questions.load(), options.file, language)
+    facts = {"file": options.file, "tag": anki.ON_PAPER, **dataclasses.asdict(deck)}
+    print(WORDS["exported"][language].format(**facts))
     return 0
 
 
@@ -274,6 +296,9 @@ def _drill_or_flag(options: Namespace) -> int:
     if options.interview:
         from labkit.interview import log as interview
 
+        past = _past(options.interview, _language(options))
+        if past:
+            options.refuse(past)
         interview.set_interview_date(options.interview)
     if not flags:
         return _drill(options)

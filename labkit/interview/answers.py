@@ -16,6 +16,9 @@ from labkit.interview.question_parts import Text, Unclear
 LONGEST = 20_000
 """Characters of an answer; more is refused unread."""
 
+SPEECH_LIMIT = 2000
+"""Characters that are kept of the line that sums a speech up."""
+
 GIVEN_LIMIT = 300
 """Characters of a typed answer that a report shows."""
 

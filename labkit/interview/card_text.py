@@ -4,6 +4,8 @@ The terminal prints it, the deck of cards and a mock's report hold it, and a wid
 there is no page.
 """
 
+from textwrap import indent
+
 from labkit.interview.answers import Judgement
 from labkit.interview.cards import Card
 from labkit.interview.choice_kinds import LETTERS
@@ -55,4 +57,13 @@ def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bo
     said = verdict(card, judgement, language, unknown=unknown)
     if judgement.said:
         said += " " + judgement.said[language]
-    return f"{said}\n{label(card, language)}: {judgement.right[language]}"
+    right = judgement.right[language]
+    stands_as_code = card.question.prints and "\n" in right.strip("\n")
+    right = "\n\n" + indent(right.strip("\n"), "    ") + "\n" if stands_as_code else f" {right}"
+    return f"{said}\n{label(card, language)}:{right}"
+
+
+def cell_text(card: Card) -> str:
+    """The cell that decides the answer, with the drawn numbers set before it."""
+    said = [f"{name} = {value!r}" for name, value in card.values.items()]
+    return "\n".join([*said, card.question.cell.strip("\n")])

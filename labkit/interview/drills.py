@@ -18,6 +18,7 @@ from pydantic import AwareDatetime, ConfigDict, Field, StrictBool
 
 from labkit.base.misconceptions import misconceptions
 from labkit.interview.cards import Question
+from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
 GUESSING, FAIRLY_SURE, CERTAIN = 1, 2, 3
@@ -97,14 +98,17 @@ def moment(reviews: Iterable[Review], now: datetime) -> datetime:
     return max((review.at for review in reviews), default=now) if _ahead(reviews, now) else now
 
 
-def clock_trouble(reviews: Sequence[Review], now: datetime) -> str | None:
+def clock_trouble(reviews: Sequence[Review], now: datetime) -> Text | None:
     """A sentence where the newest review lies over an hour in the future, else None."""
     if not _ahead(reviews, now):
         return None
     last = max(review.at for review in reviews)
-    return (
-        f"The clock says {now:%Y-%m-%d %H:%M}, your newest review {last:%Y-%m-%d %H:%M} (UTC)."
-        " Nothing is lost; set the clock. Until then the schedule counts from that review."
+    clock, newest = f"{now:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"
+    return Text(
+        en=f"The clock says {clock}, your newest review {newest} (UTC)."
+        " Nothing is lost; set the clock. Until then the schedule counts from that review.",
+        zh=f"系统时间是 {clock}，而最新的答题记录是 {newest}（UTC）。"
+        "记录没有丢失；请校准时钟。在此之前，复习计划从那条记录算起。",
     )
 
 
@@ -208,19 +212,19 @@ def session(
     reviews: Sequence[Review],
     now: datetime,
     *,
-    count: int = 10,
+    count: int | None = 10,
     mistakes: Iterable[WrongIdeaSeen] = (),
     interview: datetime | None = None,
     topics: Iterable[str] | None = None,
     core: bool = False,
 ) -> list[Question]:
-    """The questions of one sitting: what is due, then new ones, at most ``count``.
+    """The questions of one sitting: what is due, then new ones, at most ``count`` (None: all).
 
     With ``core`` only what interviewers ask most: first what was missed or never asked, so that the
     whole of it is asked sooner or later. Raises ValueError for a count below 1 and for a topic that
     the bank does not have.
     """
-    if count < 1:
+    if count is not None and count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     strays = sorted(set(topics or ()) - set(bank.topics))
     if strays:

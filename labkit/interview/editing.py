@@ -1,20 +1,15 @@
-"""A program written in the learner's own editor: $VISUAL or $EDITOR, with a time for the whole.
+"""A program written in the learner's own editor: $VISUAL or $EDITOR.
 
-The editor is never closed from here, so nothing that was typed is lost; the time decides whether
-there is a second try.
+The editor is never closed from here, so nothing that was typed is lost.
 """
 
 import os
 import shlex
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from labkit.interview.question_parts import Unclear
-
-TRIES = 2
 
 
 def editor() -> list[str] | None:
@@ -53,28 +48,3 @@ def _no_editor(command: list[str], why: str) -> Unclear:
         f"The editor {command[0]} did not work: {why}. Set EDITOR, or type the code here.",
         f"编辑器 {command[0]} 无法使用：{why}。请设置 EDITOR，或直接在这里输入代码。",
     )
-
-
-def in_tries(
-    write: Callable[[str], str],
-    judge: Callable[[str], str | None],
-    *,
-    seconds: float,
-    tries: int = TRIES,
-    clock: Callable[[], float] = time.monotonic,
-) -> str:
-    """Write a program until it is right, the tries are used, or the time is over; returns the last.
-
-    Args:
-        write: given a note (empty at first, then what was wrong), returns the program.
-        judge: None where a program is right, else what to say of it. What it raises is not caught.
-        seconds: after them no further try begins; a program that is written then still counts.
-    """
-    begun = clock()
-    program = write("")
-    for _ in range(tries - 1):
-        wrong = judge(program)
-        if wrong is None or clock() - begun >= seconds:
-            break
-        program = write(wrong)
-    return program

@@ -1,6 +1,7 @@
 """The report of a mock interview as Markdown, for the card in a notebook and for the terminal."""
 
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 
 from labkit.interview.answers import given_answer, right_answer
@@ -132,8 +133,7 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
 
 def _as_program(text: str) -> str:
     """A program as a block of code in Markdown, whatever it holds."""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    return f"{fence}\n{text.strip(chr(10))}\n{fence}"
+    return textwrap.indent(text.strip("\n"), "    ", lambda line: True)
 
 
 def _as_typed(text: str) -> str:

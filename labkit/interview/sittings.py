@@ -15,12 +15,15 @@ from labkit.base.manifest import ManifestError, read_manifest
 from labkit.base.progress import Event, ProgressError
 from labkit.interview import drills, mock, wording
 from labkit.interview import log as interview
-from labkit.interview.answers import Judgement, judge
+from labkit.interview.answers import SPEECH_LIMIT, Judgement, judge
 from labkit.interview.cards import Card, Question, draw
 from labkit.interview.drills import Review
 from labkit.interview.mock import Held, Mock, NextTurn, Report
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
+
+COUNT = 10
+"""Questions of a sitting, at most, unless another number is asked for."""
 
 ASKING, TICKING, ANSWERED, DONE = "asking", "ticking", "answered", "done"
 
@@ -35,7 +38,6 @@ class Sitting:
         self.place = 0
         self.hints = 0
         self.speech: str | None = None
-        self.draft: str | None = None
         self.judgement: Judgement | None = None
         self.trouble: str | None = None
         self._clock = clock
@@ -43,7 +45,7 @@ class Sitting:
 
     def _show(self, card: Card) -> None:
         self.card, self.state, self.hints = card, ASKING, 0
-        self.speech = self.draft = self.judgement = None
+        self.speech = self.judgement = None
         self._begun = self._clock()
 
     def hint(self) -> Text | None:
@@ -83,6 +85,7 @@ class DrillSitting(Sitting):
         self.mode = mode
         self._past = list(reviews)
         self._seconds = 0.0
+        self._tries = 1
         self._unknown = False
         self._sure = drills.FAIRLY_SURE
         self.place = -1
@@ -109,12 +112,17 @@ class DrillSitting(Sitting):
         question = self.questions[self.place]
         self._show(draw(question, drills.next_seed(question, [*self._past, *self.reviews])))
 
-    def submit(self, answer, *, sure: int = drills.FAIRLY_SURE) -> None:
-        """Answer the card; free speech goes on to its rubric. Raises ``Unclear``."""
+    def submit(self, answer, *, sure: int = drills.FAIRLY_SURE, tries: int = 1) -> None:
+        """Answer the card; free speech goes on to its rubric. Raises ``Unclear``.
+
+        ``tries`` counts the programs that were run: each but the last told what was wrong, which
+        is as good as a hint.
+        """
         said = answer is not None and not self.card.question.spoken
+        self._tries = tries
         self._seconds, self._sure = self._clock() - self._begun, sure if said else drills.NOT_SAID
         if self.card.question.spoken and answer is not None:
-            self.speech, self.state = str(answer), TICKING
+            self.speech, self.state = str(answer)[:SPEECH_LIMIT], TICKING
             return
         self._judged(answer)
 
@@ -130,7 +138,7 @@ class DrillSitting(Sitting):
             judgement,
             at=datetime.now(UTC),
             sure=self._sure,
-            hints=self.hints,
+            hints=self.hints + self._tries - 1,
             seconds=self._seconds,
             mode=self.mode,
         )
@@ -228,6 +236,8 @@ class MockSitting(Sitting):
         """Answer the card and go on. Raises ``Unclear``; then nothing counts."""
         seconds = self._clock() - self._begun
         place = len(self.mock.turns)
+        if self.card.question.spoken and answer is not None:
+            answer = str(answer)[:SPEECH_LIMIT]
         self.mock = mock.with_answer(self.mock, self.asked, answer, sure=sure, seconds=seconds)
         self._keep(place)
         self.next()
@@ -254,15 +264,18 @@ class MockSitting(Sitting):
 
 
 def todays(
-    bank: Bank, *, count: int = 10, topics: Sequence[str] = (), core: bool = False
+    bank: Bank, *, count: int | None = None, topics: Sequence[str] = (), core: bool = False
 ) -> DrillSitting:
-    """What is due for this learner now, then what is new. Raises as ``drills.session``."""
+    """What is due for this learner now, then what is new. Raises as ``drills.session``.
+
+    Where no ``count`` is given it has ``COUNT`` questions, and of the core all that wait.
+    """
     past = interview.reviews()
     questions = drills.session(
         bank,
         past,
         datetime.now(UTC),
-        count=count,
+        count=COUNT if count is None and not core else count,
         mistakes=interview.mistakes(),
         interview=interview.interview_date(),
         topics=topics or None,

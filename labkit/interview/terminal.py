@@ -4,24 +4,71 @@
 was answered is kept at once, so Ctrl-C loses nothing.
 """
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from textwrap import fill
+from pathlib import Path
 
 from labkit.interview import drills, editing, plans, readiness
 from labkit.interview import log as interview
-from labkit.interview.answers import is_unknown, judge, read
+from labkit.interview.answers import SPEECH_LIMIT, is_unknown, judge, read
 from labkit.interview.card_text import card_text, verdict_text
-from labkit.interview.drills import FAIRLY_SURE
+from labkit.interview.drills import FAIRLY_SURE, NOT_SAID
 from labkit.interview.mock_report import report_markdown
+from labkit.interview.plain_text import columns, for_terminal
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
 from labkit.interview.wording import WORDS, sureness
 
+_TYPED = 8
+"""Columns that a prompt leaves for the answer, at least."""
+
 
 class Stopped(Exception):
     """The learner ended the sitting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Talk:
+    """The learner's end: how lines are asked for and said, in which language, with which editor."""
+
+    language: str
+    ask: Callable[[str], str]
+    say: Callable[[str], None]
+    editor: list[str] | None
+
+    def tell(self, markdown: str) -> None:
+        """Say a text in lines that fit the terminal."""
+        self.say(for_terminal(markdown, columns()))
+
+    def word(self, name: str, **values: object) -> str:
+        """One of the interview's own words."""
+        return WORDS[name][self.language].format(**values)
+
+    def line(self, prompt: str) -> str:
+        """Ask for a line, with what fits no longer in one line said before; Stopped for q."""
+        *before, last = for_terminal(prompt, columns() - _TYPED).split("\n")
+        if before:
+            self.say("\n".join(before))
+        line = self.ask(f"{last}> ")
+        if line.strip().lower() in ("q", "quit"):
+            raise Stopped
+        return line
+
+
+@dataclass
+class _Desk:
+    """The program written for one card so far.
+
+    ``failed`` is a first one that was wrong, ``wrong`` says why, ``sure`` how sure of it one was.
+    """
+
+    draft: str
+    failed: str = ""
+    wrong: str = ""
+    sure: int = FAIRLY_SURE
 
 
 def hold(
@@ -30,26 +77,34 @@ def hold(
     language: str = "en",
     ask: Callable[[str], str] = input,
     say: Callable[[str], None] = print,
+    editor: list[str] | None = None,
 ) -> None:
-    """Hold a sitting to its end, or until q, Ctrl-C or the end of the input."""
+    """Hold a sitting to its end, or until q, Ctrl-C or the end of the input.
+
+    ``editor`` is the command in which programs are written; by default $VISUAL or $EDITOR where
+    somebody sits at a terminal.
+    """
+    if editor is None and ask is input and sys.stdin.isatty():
+        editor = editing.editor()
+    talk = _Talk(language=language, ask=ask, say=say, editor=editor)
     if sitting.state == DONE:
-        say(WORDS["nothing due"][language])
+        talk.tell(talk.word("nothing due"))
         return
     mock_too = isinstance(sitting, MockSitting)
-    say(WORDS["mock keys" if mock_too else "terminal keys"][language])
+    talk.tell(talk.word("mock keys" if mock_too else "terminal keys"))
     try:
         while sitting.state != DONE:
-            _step(sitting, language, ask, say)
+            _step(sitting, talk)
             if sitting.trouble:
-                say(sitting.trouble)
+                talk.tell(sitting.trouble)
     except (Stopped, EOFError, KeyboardInterrupt):
         say("")
     if mock_too:
         if sitting.state == DONE:
             told = report_markdown(sitting.report(), sitting.bank, language, trend=sitting.trend())
-            say("\n" + told)
+            talk.tell("\n" + told)
         return
-    say("\n".join(ending(sitting, language)))
+    talk.tell("\n".join(ending(sitting, language)))
 
 
 def ending(
@@ -77,94 +132,131 @@ def ending(
     return lines + [f"- {again}: {link(section, language)}" for section in sitting.sections()]
 
 
-def _step(sitting, language, ask, say) -> None:
-    card = sitting.card
+def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
+    card, language = sitting.card, talk.language
     if sitting.state == ASKING:
         where = f"\n--- {sitting.place + 1}"
         if isinstance(sitting, MockSitting):
-            say(f"{where} · {sitting.minutes_left:.0f} min")
+            talk.tell(f"{where} · {sitting.minutes_left:.0f} {talk.word('minutes')}")
         else:
             title = sitting.bank.topics[card.question.topic].title[language]
-            say(f"{where}/{sitting.length} · {title}")
+            talk.tell(f"{where}/{sitting.length} · {title}")
         if sitting.introduction:
-            say(sitting.introduction[language])
+            talk.tell(sitting.introduction[language])
         if isinstance(sitting, MockSitting) and sitting.before:
-            say("\n" + sitting.before[language])
-        say("\n" + card_text(card, language))
-        while not _answered(sitting, language, ask, say):
+            talk.tell("\n" + sitting.before[language])
+        talk.tell("\n" + card_text(card, language))
+        desk = _Desk(draft=card.question.face(card, language).stub)
+        while not _answered(sitting, talk, desk):
             pass
     elif sitting.state == TICKING:
         if isinstance(sitting, MockSitting):
-            say(f"\n{card_text(card, language)}\n\n> {sitting.speech}\n")
-        say(card.fill(card.question.model[language]))
+            talk.tell(f"\n{card_text(card, language)}\n\n> {sitting.speech}\n")
+        talk.tell(card.fill(card.question.model[language]))
         for place, point in enumerate(card.question.rubric, start=1):
-            say(f"  {place}. {point[language]}")
+            talk.tell(f"  {place}. {point[language]}")
         _understood(
-            lambda: sitting.tick(
-                read(card, _line(f"{WORDS['made'][language]}> ", ask) or "0") or []
-            ),
-            language,
-            say,
+            lambda: sitting.tick(read(card, talk.line(talk.word("made")) or "0") or []),
+            talk,
         )
     else:
-        say(verdict_text(card, sitting.judgement, language, unknown=sitting.unknown))
-        say(fill(card.fill(card.question.explanation[language]), 96, replace_whitespace=False))
+        talk.tell(verdict_text(card, sitting.judgement, language, unknown=sitting.unknown))
+        talk.tell(card.fill(card.question.explanation[language]))
         sitting.next()
 
 
-def _answered(sitting, language, ask, say) -> bool:
+def _answered(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> bool:
     """Take one line: a hint, or an answer with its confidence; whether the card is answered."""
     question = sitting.card.question
-    command = editing.editor() if question.program else None
-    how = WORDS["editor"][language] if command else question.how[language]
-    line = _line(f"{how}> ", ask)
-    if not line.strip():
+    line = talk.line(_how(sitting, talk, desk))
+    if not line.strip() and not (question.program and talk.editor):
         return False  # a stray Enter is no answer
     if line.strip().lower() in ("h", "hint"):
         hint = sitting.hint()
-        told = f"{WORDS['hint'][language]} {sitting.hints}: {hint[language]}" if hint else None
-        say(told or WORDS["no more hints"][language])
+        told = hint and f"{talk.word('hint')} {sitting.hints}: {hint[talk.language]}"
+        talk.tell(told or talk.word("no more hints"))
         return False
     unknown = is_unknown(line)
-    if command and line.strip().lower() == "e":
-        try:
-            line = sitting.draft = editing.edited(sitting.draft or question.stub, command)
-        except Unclear as unclear:
-            say(unclear.said[language])
-            return False
-    elif question.program and not unknown:
-        line = "\n".join([line, *iter(lambda: ask("... "), ".")])
+    if question.program and not unknown:
+        return bool(_understood(lambda: _programmed(sitting, talk, desk, line), talk))
 
-    def submit() -> None:
+    def submit() -> bool:
+        if desk.failed:  # the second try is given up: the first one counts
+            sitting.submit(desk.failed, sure=desk.sure)
+            return True
         answer = line if question.spoken and not unknown else read(sitting.card, line)
         sure = FAIRLY_SURE
         if answer is not None and not question.spoken:
             judge(sitting.card, answer)  # what is unclear is said before the confidence is asked
-            sure = _sure(language, ask)
+            sure = _sure(talk)
+        elif answer is not None and len(answer) > SPEECH_LIMIT:
+            talk.tell(talk.word("speech cut", length=len(answer), limit=SPEECH_LIMIT))
         sitting.submit(answer, sure=sure)
+        return True
 
-    return _understood(submit, language, say)
+    return bool(_understood(submit, talk))
 
 
-def _understood(act: Callable[[], None], language: str, say) -> bool:
+def _how(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> str:
+    """How the card is answered, for a prompt."""
+    question = sitting.card.question
+    how = question.how[talk.language]
+    if question.program and talk.editor:
+        how = talk.word("editor opens", editor=Path(talk.editor[0]).name, how=how)
+    return talk.word("second try", how=how) if desk.failed else how
+
+
+def _programmed(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk, line: str) -> bool:
+    """Take a program and run it; in a drill a wrong one may be mended once.
+
+    Returns whether the card is answered. Raises Unclear where it is no program yet; the editor
+    then opens on what was written.
+    """
+    if line.strip():
+        desk.draft = "\n".join([line, *iter(lambda: talk.ask("... "), ".")])
+    else:
+        desk.draft = editing.edited(desk.draft, talk.editor, note=desk.wrong)
+    if isinstance(sitting, MockSitting):
+        sitting.submit(desk.draft, sure=_sure(talk))
+        return True
+    talk.tell(talk.word("running"))
     try:
-        act()
-    except Unclear as unclear:
-        say(unclear.said[language])
+        judgement = judge(sitting.card, desk.draft)
+    except KeyboardInterrupt:
+        talk.tell("\n" + talk.word("run stopped"))
         return False
-    return True
+    mended = bool(desk.failed)
+    if not mended:
+        desk.sure = _sure(talk)
+    if judgement.correct or mended:
+        sure = NOT_SAID if mended and judgement.correct else desk.sure
+        sitting.submit(desk.draft, sure=sure, tries=1 + mended)
+        return True
+    desk.wrong = judgement.said[talk.language]
+    desk.failed = desk.draft
+    talk.tell(f"{talk.word('wrong')} {desk.wrong}")
+    return False
 
 
-def _line(prompt: str, ask) -> str:
-    line = ask(prompt)
-    if line.strip().lower() in ("q", "quit"):
-        raise Stopped
-    return line
+def _understood(act: Callable[[], bool | None], talk: _Talk) -> bool | None:
+    """What it returns; None where a line could not be understood, of which it is said why."""
+    try:
+        return act()
+    except Unclear as unclear:
+        talk.tell(unclear.said[talk.language])
+        return None
 
 
-def _sure(language: str, ask) -> int:
-    said = _line(f"{WORDS['sure'][language]} 1-3 [2]> ", ask).strip()
-    return int(said) if said in ("1", "2", "3") else FAIRLY_SURE
+def _sure(talk: _Talk) -> int:
+    """The stated confidence, 1 to 3; Enter is 2."""
+    levels = ", ".join(f"{i} {words}" for i, words in enumerate(sureness(talk.language), 1))
+    while True:
+        said = talk.line(f"{talk.word('sure')} {levels} [{FAIRLY_SURE}]").strip()
+        if not said:
+            return FAIRLY_SURE
+        if said in ("1", "2", "3"):
+            return int(said)
+        talk.tell(talk.word("sure is 1 to 3"))
 
 
 def readiness_text(bank: Bank, language: str) -> str:

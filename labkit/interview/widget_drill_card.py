@@ -228,20 +228,14 @@ def _verdict(card: Card, judgement, language: str, *, unknown: bool) -> dict:
         "said": rendered.line(judgement.said[language]) if judgement.said else "",
         "right": shown(judgement.right[language]),
         "explanation": rendered.text(card.fill(question.explanation[language])),
-        "cell": rendered.code(_with_values(card)) if question.cell else "",
+        "cell": rendered.code(card_text.cell_text(card)) if question.cell else "",
         "sources": list(question.sources),
     }
 
 
-def _with_values(card: Card) -> str:
-    """The cell that decides the answer, with the drawn numbers set before it."""
-    said = [f"{name} = {value!r}" for name, value in card.values.items()]
-    return "\n".join([*said, card.question.cell.strip("\n")])
-
-
 def drill(
     *,
-    count: int = 10,
+    count: int | None = None,
     topics: tuple[str, ...] = (),
     core: bool = False,
     language: str | None = None,

@@ -4,6 +4,8 @@ The questions bring their own texts; these are the words around them, for the ca
 and for the terminal.
 """
 
+from datetime import date
+
 from labkit.interview.question_parts import Text
 
 WORDS = {
@@ -30,6 +32,30 @@ WORDS = {
         "zh": "你说到了哪些要点？（编号，没有则写 0）",
     },
     "sure": {"en": "How sure?", "zh": "有多大把握？"},
+    "sure is 1 to 3": {
+        "en": "Give 1, 2 or 3. Enter alone means 2.",
+        "zh": "请输入 1、2 或 3；直接回车表示 2。",
+    },
+    "speech cut": {
+        "en": "That is {length} characters. The first {limit} are kept; a line is enough.",
+        "zh": "共 {length} 个字符，只保留前 {limit} 个；一句话就够了。",
+    },
+    "editor opens": {
+        "en": "Enter opens {editor}; or type {how}",
+        "zh": "回车打开 {editor}；或直接输入{how}",
+    },
+    "running": {
+        "en": "Running your program. Ctrl-C stops the program, not the drill.",
+        "zh": "正在运行你的程序。Ctrl-C 只停止程序，练习会继续。",
+    },
+    "run stopped": {
+        "en": "Stopped. Nothing counts yet; change the program and give it again.",
+        "zh": "已停止，这次不计。请修改程序后重新提交。",
+    },
+    "second try": {
+        "en": "Second try (? to leave it): {how}",
+        "zh": "第二次机会（? 表示放弃）：{how}",
+    },
     "guessing": {"en": "guessing", "zh": "猜的"},
     "fairly sure": {"en": "fairly sure", "zh": "较有把握"},
     "certain": {"en": "certain", "zh": "肯定"},
@@ -68,10 +94,6 @@ WORDS = {
         "en": "These answers would not pass a screen yet.",
         "zh": "这些回答还不能通过初面。",
     },
-    "editor": {
-        "en": "e opens your editor; or type the code, closed by a line with a dot",
-        "zh": "输入 e 打开编辑器；或直接输入代码，最后一行只写一个点",
-    },
     "nothing due": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
     "read again": {"en": "Read again", "zh": "建议重读"},
     "start with": {"en": "Start with", "zh": "建议从这里开始"},
@@ -93,6 +115,39 @@ WORDS = {
         "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
+    "reviews written": {"en": "{file}: {count} reviews", "zh": "{file}：{count} 条答题记录"},
+    "reviews read": {
+        "en": "{file}: {added} added, {known} known before",
+        "zh": "{file}：新增 {added} 条，已有 {known} 条",
+    },
+    "no date": {"en": "No interview is ahead.", "zh": "没有定下面试日期。"},
+    "past date": {
+        "en": "{day} is past. Give the day of the interview, such as 2027-01-15.",
+        "zh": "{day} 已经过去。请给出面试的日期，例如 2027-01-15。",
+    },
+    "deck": {"en": "Mixed precision", "zh": "混合精度"},
+    "one draw": {
+        "en": "The numbers vary in a drill. This card keeps one draw.",
+        "zh": "练习中数字会变化；这张卡片固定为其中一组。",
+    },
+    "points": {"en": "Points to make", "zh": "要点"},
+    "wrong answers": {"en": "Wrong answers, and why", "zh": "常见错误及原因"},
+    "sources": {"en": "Sources", "zh": "来源"},
+    "exported": {
+        "en": "{file}: {cards} cards.\n"
+        "{programs} questions are not in the deck: you answer them with a program, in "
+        "`labkit drill`.\n"
+        "{on_paper} cards have the tag {tag}: write the order or the pairs down, then turn the "
+        "card.\n"
+        "Importing again updates these cards; the other language has cards of its own. Cards of "
+        'the old note type "labkit question" are not updated: find them in Anki\'s browser with '
+        'note:"labkit question" and delete them.',
+        "zh": "{file}：{cards} 张卡片。\n"
+        "有 {programs} 道题不在牌组里：它们要写程序作答，请用 `labkit drill`。\n"
+        "{on_paper} 张卡片带有标签 {tag}：请先写下顺序或配对，再翻面。\n"
+        "再次导入会更新这些卡片；另一种语言的卡片各自独立。旧笔记类型 “labkit question” "
+        '的卡片不会更新：在 Anki 浏览器里搜索 note:"labkit question"，然后删除。',
+    },
     "all done": {
         "en": "All done: nothing is left before the interview.",
         "zh": "全部完成：面试前没有剩下的事了。",
@@ -119,6 +174,17 @@ def lasting(questions: int, seconds: int) -> Text:
     if seconds > 120:
         en, zh = (f"{minutes} minutes", f"{minutes} 分钟")
     return Text(en=f"{many}, about {en}.", zh=f"共 {questions} 题，约 {zh}。")
+
+
+def ahead(day: date, today: date) -> Text:
+    """The date of the interview and the days left until then."""
+    days = (day - today).days
+    if days == 0:
+        return Text(en=f"The interview is today, {day}.", zh=f"面试就在今天（{day}）。")
+    left = "1 day is" if days == 1 else f"{days} days are"
+    return Text(
+        en=f"The interview is on {day}: {left} left.", zh=f"面试日期是 {day}，还有 {days} 天。"
+    )
 
 
 def words(language: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A program from the learner's editor: its text, its failures, and the tries that a time allows."""
+"""A program from the learner's editor: its text, and its failures."""
 
 import sys
 
@@ -49,27 +49,3 @@ def test_an_editor_that_fails_says_so(tmp_path, body):
 def test_an_editor_that_is_not_there_says_so():
     with pytest.raises(Unclear, match="no-such-editor did not work"):
         editing.edited("x = 1", ["no-such-editor"])
-
-
-@pytest.mark.parametrize(
-    ("right_at", "took", "notes"),
-    [
-        (1, 10, [""]),  # right at once
-        (2, 10, ["", "no 1"]),  # right at the second try
-        (9, 10, ["", "no 1"]),  # never right: two tries
-        (2, 100, [""]),  # the time is over after the first
-    ],
-)
-def test_a_second_try_while_there_is_time(right_at, took, notes):
-    now, given = [0.0], []
-
-    def write(note):
-        given.append(note)
-        now[0] += took
-        return str(len(given))
-
-    def judge(program):
-        return None if int(program) >= right_at else f"no {program}"
-
-    last = editing.in_tries(write, judge, seconds=100, clock=lambda: now[0])
-    assert given == notes and last == str(len(notes))

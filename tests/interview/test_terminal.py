@@ -2,15 +2,18 @@
 
 import io
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
 from labkit.__main__ import main, parse
 from labkit.interview import drills, sittings, terminal
 from labkit.interview import log as interview
+from labkit.interview.answers import SPEECH_LIMIT
+from labkit.interview.plain_text import text_width
 from labkit.interview.questions import load
 from labkit.interview.sittings import DONE, DrillSitting
+from labkit.interview.wording import ahead
 from tests.interview.small_bank import small_bank
 
 
@@ -25,7 +28,7 @@ def bank(tmp_path):
     return small_bank(tmp_path)
 
 
-def hold(sitting, *lines, language="en"):
+def hold(sitting, *lines, language="en", editor=None):
     """What is said while the lines are typed; the input then ends."""
     typed, said = iter(lines), []
 
@@ -36,7 +39,7 @@ def hold(sitting, *lines, language="en"):
         except StopIteration:
             raise EOFError from None
 
-    terminal.hold(sitting, language=language, ask=ask, say=said.append)
+    terminal.hold(sitting, language=language, ask=ask, say=said.append, editor=editor)
     return "\n".join(said)
 
 
@@ -137,25 +140,6 @@ def test_a_code_answer_has_many_lines(bank, monkeypatch):
     assert "Right." in said
 
 
-def test_code_from_an_editor_is_kept_where_it_cannot_be_read(monkeypatch, tmp_path):
-    editor = tmp_path / "editor.py"
-    editor.write_text(
-        "import pathlib, sys\n"
-        "file = pathlib.Path(sys.argv[1])\n"
-        "seen = pathlib.Path(sys.argv[0] + '.seen')\n"
-        "seen.write_text((seen.read_text() if seen.exists() else '') + file.read_text())\n"
-        "file.write_text('def (:\\n')\n"
-    )
-    monkeypatch.setenv("EDITOR", f"{sys.executable} {editor}")
-    monkeypatch.delenv("VISUAL", raising=False)
-    question = next(q for q in load().questions.values() if q.kind == "code")
-    sitting = DrillSitting(load(), [question])
-    said = hold(sitting, "e", "e", "?")
-    assert said.count("Python cannot read that, from line 1 on") == 2
-    stub, again = question.stub.strip("\n"), "def (:"
-    assert (tmp_path / "editor.py.seen").read_text().strip() == f"{stub}\n{again}".strip()
-
-
 def test_the_commands(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n" * 9))
     assert main(["drill", "--count", "2", "--topic", "fp8"]) == 0
@@ -210,7 +194,7 @@ def test_reviews_are_carried(capsys, monkeypatch, tmp_path, way):
 
 
 def test_the_date_of_the_interview(capsys, monkeypatch):
-    day = (datetime.now(UTC) + timedelta(days=9)).date()
+    day = date.today() + timedelta(days=9)
     assert main(["interview", "date"]) == 0
     assert main(["interview", "date", str(day)]) == 0
     assert main(["interview", "date"]) == 0
@@ -222,25 +206,6 @@ def test_the_date_of_the_interview(capsys, monkeypatch):
     assert "--- 1/1 " in capsys.readouterr().out, "the drill goes on"
 
 
-def test_an_anki_deck_keeps_its_ids(tmp_path, capsys):
-    import sqlite3
-    import zipfile
-
-    def notes(command, name, language):
-        assert main([*command, str(tmp_path / name), "--language", language]) == 0
-        with zipfile.ZipFile(tmp_path / name) as deck:
-            deck.extract("collection.anki2", tmp_path / language)
-        with sqlite3.connect(tmp_path / language / "collection.anki2") as base:
-            return dict(base.execute("select guid, flds from notes"))
-
-    english, chinese = (
-        notes(["anki"], "en.apkg", "en"),
-        notes(["drill", "--anki"], "zh.apkg", "zh"),
-    )
-    assert set(english) == set(chinese) and len(english) >= 220
-    assert not any("<script" in text for text in english.values())
-
-
 def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
     ahead = datetime.now(UTC) + timedelta(days=3)
     interview.keep(drills.Review(at=ahead, question="any", seed=0, correct=True, score=1.0))
@@ -248,7 +213,7 @@ def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
     assert main(["drill", "--count", "1"]) == 0
     said = capsys.readouterr().out
     trouble = drills.clock_trouble(interview.reviews(), datetime.now(UTC))
-    assert trouble and f"{trouble}\n" in said
+    assert trouble and f"{trouble.en}\n" in said
 
 
 def broken_off(minutes, monkeypatch, capsys):
@@ -305,3 +270,132 @@ def test_flags_that_ask_for_different_things_are_refused(typed, named, capsys, t
     assert ended.value.code == 2
     out, err = capsys.readouterr()
     assert out == "" and all(flag in err.splitlines()[-1] for flag in named)
+
+
+def code_question():
+    return next(q for q in load().questions.values() if q.kind == "code")
+
+
+def wrong_program(question):
+    return question.wrong[0].code.strip("\n").splitlines()
+
+
+def test_a_wrong_program_is_told_why_and_may_be_mended_once():
+    question = code_question()
+    right = question.solution.strip("\n").splitlines()
+    said = hold(DrillSitting(load(), [question]), *wrong_program(question), ".", "3", *right, ".")
+    assert said.count("Second try") == 1 and said.index("Not so.") < said.index("Right.")
+    (kept,) = interview.reviews()
+    assert (kept.correct, kept.hints) == (True, 1), "what was wrong is as good as a hint"
+    assert kept.sure == drills.NOT_SAID, "the confidence was that of the wrong program"
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_second_wrong_program_counts_and_so_does_the_first_left_alone(twice):
+    question = code_question()
+    program = [*wrong_program(question), "."]
+    lines = [*program, "3", *(program if twice else ["?"])]
+    said = hold(DrillSitting(load(), [question]), *lines)
+    assert said.count("How sure?") == 1 and said.endswith("0 of 1 right")
+    (kept,) = interview.reviews()
+    assert (kept.correct, kept.sure, kept.hints) == (False, 3, int(twice))
+    assert kept.misconceptions == (question.wrong[0].misconception,)
+
+
+def test_a_program_is_written_in_the_editor_and_a_second_time_on_what_was_written(tmp_path):
+    question = code_question()
+    (tmp_path / "0").write_text("\n".join(wrong_program(question)))
+    (tmp_path / "1").write_text(question.solution)
+    seen = tmp_path / "seen"
+    editor = tmp_path / "editor.py"
+    editor.write_text(
+        "import pathlib, shutil, sys\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "place = len(list(folder.glob('seen*')))\n"
+        "shutil.copy(sys.argv[1], folder / f'seen{place}')\n"
+        "shutil.copy(folder / str(place), sys.argv[1])\n"
+    )
+    said = hold(DrillSitting(load(), [question]), "", "2", "", editor=[sys.executable, str(editor)])
+    assert said.endswith("1 of 1 right")
+    first, second = (seen.with_name(f"seen{i}").read_text() for i in (0, 1))
+    assert question.stub.strip() in first
+    assert wrong_program(question)[0] in second and second.startswith("#: ")
+
+
+def test_an_editor_that_fails_leaves_the_lines():
+    question = code_question()
+    right = question.solution.strip("\n").splitlines()
+    sitting = DrillSitting(load(), [question])
+    said = hold(sitting, "", *right, ".", "2", editor=["/no/such/editor"])
+    assert "/no/such/editor did not work" in said and said.endswith("1 of 1 right")
+
+
+def test_a_program_that_is_stopped_does_not_count(monkeypatch):
+    question = code_question()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("labkit.interview.terminal.judge", interrupted)
+    said = hold(DrillSitting(load(), [question]), "while True: pass", ".", "q")
+    assert "Stopped." in said and not interview.reviews()
+
+
+def test_confidence_says_what_its_numbers_mean_and_takes_no_other(bank):
+    said = hold(DrillSitting(bank, [bank.questions["easy"]]), "2", "9", "sure", "1")
+    assert "1 guessing, 2 fairly sure, 3 certain [2]>" in said
+    assert said.count("Give 1, 2 or 3.") == 2
+    assert interview.reviews()[0].sure == 1
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_lines_fit_the_terminal_and_formulas_are_readable(bank, monkeypatch, language):
+    monkeypatch.setenv("COLUMNS", "44")
+    asked = [bank.questions[id] for id in ("pick", "speak")]
+    said = hold(DrillSitting(bank, asked), "1", "", "so " * 40, "0", language=language)
+    assert "2^10" in said and "$" not in said
+    assert not [line for line in said.splitlines() if text_width(line) > 44]
+
+
+def test_a_very_long_speech_is_cut_and_it_is_said(bank):
+    sitting = DrillSitting(bank, [bank.questions["speak"]])
+    said = hold(sitting, "x" * 30_000, "1 2")
+    assert "30000 characters" in said and len(sitting.speech) == SPEECH_LIMIT
+
+
+def test_a_file_of_reviews_is_spoken_of_in_chinese_too(capsys, tmp_path):
+    interview.set_language("zh")
+    file = str(tmp_path / "r.json")
+    assert main(["reviews", "export", file]) == main(["reviews", "import", file]) == 0
+    said = capsys.readouterr().out
+    assert f"{file}：0 条答题记录" in said and f"{file}：新增 0 条" in said
+
+
+def test_all_of_the_core_is_asked_where_no_count_is_given(capsys, monkeypatch):
+    core = sum("core" in question.tags for question in load().questions.values())
+    for typed, count in ([], core), (["--count", "7"], 7):
+        monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+        assert main(["drill", "--core", *typed]) == 0
+        said = capsys.readouterr().out
+        assert f"--- 1/{count} " in said and f"{count} questions, about " in said
+    assert sittings.todays(load(), core=True).length == core
+    assert sittings.todays(load()).length == 10
+
+
+@pytest.mark.parametrize("command", ["interview date", "drill --interview"])
+def test_a_date_that_is_past_is_refused(capsys, command):
+    try:
+        status = main([*command.split(), "2020-01-01"])
+    except SystemExit as ended:
+        status = ended.code
+    assert status in (1, 2) and "2020-01-01 is past" in capsys.readouterr().err
+    assert interview.interview_date() is None
+
+
+def test_a_date_is_confirmed_with_the_days_left(capsys):
+    day = date.today() + timedelta(days=9)
+    for language, left in ("en", "9 days are left"), ("zh", "还有 9 天"):
+        assert main(["interview", "date", str(day), "--language", language]) == 0
+        assert left in capsys.readouterr().out
+    assert ahead(day, day).en.startswith("The interview is today")
+    assert "1 day is left" in ahead(day, day - timedelta(days=1)).en
