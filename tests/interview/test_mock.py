@@ -97,6 +97,12 @@ def test_the_same_seed_and_answers_ask_the_same_and_another_seed_does_not():
     assert [t.question for t in one.turns] != [t.question for t in other.turns]
 
 
+def test_the_seed_says_when_the_fixed_turns_come():
+    plans = {tuple(mock._plan(Mock(seed=seed, minutes=45))) for seed in range(5)}
+    assert len(plans) == 5
+    assert len({tuple(move for _, move in plan) for plan in plans}) > 1, "in another order too"
+
+
 def moves_after(bank, *said):
     """What follows these answers, for many seeds: (move, question), fixed turns left out.
 
@@ -241,6 +247,14 @@ def test_a_question_further_back_is_named(tmp_path):
     assert later.introduction.en == "Back to question 1. Now with less:"
     assert later.introduction.zh == "回到第 1 题。现在更少："
     assert mock._continued(Mock(seed=0, turns=tuple(answers)), changing, 39) is None, "40 seconds"
+
+
+def test_the_newest_question_that_can_change_is_taken():
+    first, newer = [q for q in COURSE.questions.values() if q.changed][:2]
+    turns = [Turn(question=q.id, seed=0, move=mock.DEEPER) for q in (first, newer)]
+    asked = mock._continued(Mock(seed=0, turns=tuple(turns)), COURSE, 1000)
+    assert asked.card.question.id in {change.id for change in newer.changed}
+    assert asked.card.question.id not in {change.id for change in first.changed}
 
 
 @pytest.mark.parametrize("id", ["no-such-question", "pick"])
