@@ -315,18 +315,19 @@ NanDetective(7, lab="16_interview")
 # %% [markdown]
 # ### The mock
 #
-# Ten questions, twenty minutes, no verdict before the end. A right answer leads deeper, a wrong one a step back. Expect a
-# false premise, the same question with other numbers, an interruption. "I do not know" is an honest answer and leads on. Where you speak,
-# speak aloud, then sum it up in a line; afterwards you tick what you said. Closed in the middle, it goes on where it was.
+# Twenty minutes of questions by the bank's times, no verdict before the end. A right answer leads deeper, a wrong one a step back.
+# Expect a colleague's claim, which is as often true as false, the same problem under a changed constraint, a function to write, and an
+# interruption. "I do not know" is an honest answer and leads on. Where you speak, speak aloud, then sum it up in a line; afterwards you
+# tick what you said. Closed in the middle, it goes on where it was. From 30 minutes on there is also a long problem of dependent parts.
 
 # %% tags=["nbval-ignore-output"]
-mock_interview(length=10)
+mock_interview(minutes=20)
 
 # %% [markdown]
-# Its report shows what you answered and how fast, your calibration, up to three labs to revisit, and every question with
-# its explanation. What you missed is due again at once: your next drill begins with it.
+# Its report shows whether these are answers of a screen or of a deep dive, what to do next, the path of the questions, your
+# calibration, up to three labs to revisit, your mocks so far, and every question with your answer and its explanation. What you missed is due again at once: your next drill begins with it.
 #
-# With a seed the same interview comes again: `mock_interview(length=10, seed=7)`. An instructor can set one that way, in a
+# With a seed the same interview comes again: `mock_interview(minutes=20, seed=7)`. An instructor can set one that way, in a
 # terminal with `python -m labkit mock --seed 7`. The path still depends on the answers.
 
 # %% [markdown]
