@@ -1,14 +1,14 @@
-"""The NaN detective: a run that fails, eight instruments, four queries, one cause.
+"""The NaN detective: a run that fails, eight instruments with a price each, a budget, one cause.
 
 A case is a real training run, and each instrument measures it. The table in ``causes`` says
 which findings each cause can show, so a reading rules out every cause that cannot show it.
-``accuse`` compares the queries that were made with the fewest that settle the case.
+``accuse`` compares the queries that were made with the cheapest that settle the case.
 
 >>> case = new_case(2)
 >>> case.ask("fp32").finding
 'it trains'
->>> case.queries_left
-3
+>>> case.minutes_left
+20
 """
 
 import random
@@ -20,27 +20,17 @@ from labkit.labs.detective.broken_runs import run
 from labkit.labs.detective.causes import CAUSES, FLAT, Cause
 from labkit.labs.detective.instruments import INSTRUMENTS, Reading, first_bad_loss, learns, symptom
 
-QUERIES = 4
-"""How many instruments may be asked in one case."""
+BUDGET = 40
+"""GPU-minutes for the queries of one case."""
 
 _DRAWS = 5
-# For a sentence that says what would have ruled a suspect out: the broadest measurement first.
-_BROADEST_FIRST = (
-    "fp32",
-    "first",
-    "batch",
-    "updates",
-    "gradients",
-    "scaler",
-    "activations",
-    "loss",
-)
 
 
 class Case:
     """A broken run, what has been asked of it, and the verdict once somebody was accused.
 
-    ``symptom`` is what everybody can see, ``readings`` what was asked so far, in order.
+    ``readings`` is what was asked so far, in order. ``symptom`` says what the loss does; the
+    detective's page leaves that to the loss curve.
     """
 
     def __init__(self, cause: Cause, seed: int, *, draw: int = 0) -> None:
@@ -53,7 +43,7 @@ class Case:
         self.verdict: Verdict | None = None
 
     def __repr__(self) -> str:
-        return f"Case {self.seed}: {self.symptom} {self.queries_left} queries left."
+        return f"Case {self.seed}: {self.complaint} {self.minutes_left} GPU-minutes left."
 
     @property
     def finding(self) -> str:
@@ -62,15 +52,21 @@ class Case:
 
     @property
     def symptom(self) -> str:
-        """The complaint that opens the case."""
+        """What the loss does, and from which step on."""
         if self.finding == FLAT:
             return "A 16-bit run: every loss is finite, and the loss hardly moves."
         bad = first_bad_loss(self._steps)
         return f"A 16-bit run: at step {bad} the loss is not finite any more."
 
     @property
-    def queries_left(self) -> int:
-        return QUERIES - len(self.readings)
+    def complaint(self) -> str:
+        """What opens the case for a detective."""
+        return "A 16-bit run does not train: its loss is not finite at last, or it never falls."
+
+    @property
+    def minutes_left(self) -> int:
+        """The GPU-minutes that are left for queries."""
+        return BUDGET - price(reading.instrument for reading in self.readings)
 
     def losses(self, *, repaired: bool = False) -> list[float]:
         """The loss of each step; ``repaired``: of the run without its cause, once it is known.
@@ -85,10 +81,11 @@ class Case:
         return [step.loss for step in run(self._cause.repaired(self._recipe))]
 
     def ask(self, instrument: str) -> Reading:
-        """Measure, at the price of one query; an instrument that was asked before costs nothing.
+        """Measure, at the instrument's price; one that was asked before costs nothing.
 
         Raises:
-            ValueError: there is no such instrument, no query is left, or the case is closed.
+            ValueError: there is no such instrument, it costs more than is left, or the case is
+                closed.
         """
         if instrument not in INSTRUMENTS:
             raise ValueError(f"instrument {instrument!r}: ask one of {', '.join(INSTRUMENTS)}")
@@ -97,11 +94,24 @@ class Case:
             return asked[instrument]
         if self.verdict:
             raise ValueError(f"case {self.seed} is closed: open another with new_case(seed)")
-        if not self.queries_left:
-            raise ValueError(f"all {QUERIES} queries are used: accuse one of the causes")
+        if price([instrument]) > self.minutes_left:
+            raise ValueError(self._cannot_pay(instrument))
         reading = self._measure(instrument)
         self.readings += (reading,)
         return reading
+
+    def _cannot_pay(self, instrument: str) -> str:
+        asked = {reading.instrument for reading in self.readings}
+        payable = [
+            each.id
+            for each in INSTRUMENTS.values()
+            if each.id not in asked and each.price <= self.minutes_left
+        ]
+        way = f"ask one of {', '.join(payable)}, or accuse" if payable else "accuse a cause"
+        return (
+            f"{INSTRUMENTS[instrument].name} costs {INSTRUMENTS[instrument].price} GPU-minutes, "
+            f"and {self.minutes_left} are left: {way}"
+        )
 
     def _measure(self, instrument: str) -> Reading:
         if instrument not in self._measured:
@@ -110,17 +120,17 @@ class Case:
         return self._measured[instrument]
 
     def is_fair(self) -> bool:
-        """Whether it fails, no reading contradicts the cause, and four queries can prove it.
+        """Whether it fails, no reading contradicts the cause, and the budget pays for a proof.
 
         This measures everything, so that later queries take no time.
         """
         if self.finding == FLAT and learns([step.loss for step in self._steps]):
             return False
         readings = {name: self._measure(name) for name in INSTRUMENTS}
-        if self._cause.id not in left(self.finding, readings.values()):
+        if self._cause.id not in left(readings.values()):
             return False
         try:
-            return bool(shortest_chain(self._cause, self.finding, readings))
+            return bool(cheapest_proof(self._cause, readings))
         except LookupError:
             return False
 
@@ -144,8 +154,9 @@ class Verdict:
         left: the causes that the readings had not ruled out, ids. If ``right`` and only the cause
             is left, the case was proved; otherwise it was guessed.
         sign: the reading that shows the mechanism at work.
-        evidence: the readings that settle the case, as few as can be.
+        evidence: the readings that settle the case, as cheap as can be.
         against: for every innocent cause, the sentence that clears it.
+        spent: GPU-minutes of the queries that were made.
         misconception: the wrong idea behind a wrong accusation, None if it was right.
         repair: what to do about the cause.
     """
@@ -157,6 +168,7 @@ class Verdict:
     sign: Reading
     evidence: tuple[Reading, ...]
     against: Mapping[str, str]
+    spent: int
     misconception: str | None
     repair: str
 
@@ -165,10 +177,16 @@ class Verdict:
         return self.right and self.left == (self.cause,)
 
     def __str__(self) -> str:
-        lines = [self._opening(), f"The sign of it: {_said(self.sign)}"]
-        lines += ["What settles it, in as few queries as can be:"]
-        lines += [f"- {_said(reading)}" for reading in self.evidence]
+        lines = [self._opening(), f"The sign of it: {said(self.sign, closed=True)}", self.bill()]
+        lines += [f"- {said(reading)}" for reading in self.evidence]
         return "\n".join([*lines, f"Repair: {self.repair}"])
+
+    def bill(self) -> str:
+        """What the cheapest proof costs, beside what was spent."""
+        cheapest = price(reading.instrument for reading in self.evidence)
+        return (
+            f"What settles it at the lowest price, {cheapest} GPU-minutes; you spent {self.spent}:"
+        )
 
     def _opening(self) -> str:
         name = CAUSES[self.cause].name
@@ -214,59 +232,65 @@ def accuse(case: Case, cause: str) -> Verdict:
         raise ValueError(f"case {case.seed} is closed: open another with new_case(seed)")
     guilty = case._cause
     readings = {name: case._measure(name) for name in INSTRUMENTS}
-    chain = shortest_chain(guilty, case.finding, readings)
+    proof = cheapest_proof(guilty, readings)
     case.verdict = Verdict(
         accused=cause,
         cause=guilty.id,
         right=cause == guilty.id,
-        left=tuple(left(case.finding, case.readings)),
+        left=tuple(left(case.readings)),
         sign=readings[guilty.sign],
-        evidence=tuple(readings[name] for name in chain),
+        evidence=tuple(readings[name] for name in proof),
         against={
             other.id: _cleared(other, case, readings)
             for other in CAUSES.values()
             if other is not guilty
         },
+        spent=BUDGET - case.minutes_left,
         misconception=None if cause == guilty.id else misconception(CAUSES[cause], guilty, case),
         repair=guilty.advice,
     )
     return case.verdict
 
 
-def left(symptom: str, readings: Iterable[Reading]) -> list[str]:
-    """The causes that a symptom and some readings do not rule out."""
+def price(instruments: Iterable[str]) -> int:
+    """GPU-minutes for a query of each of these instruments, ids."""
+    return sum(INSTRUMENTS[name].price for name in instruments)
+
+
+def left(readings: Iterable[Reading]) -> list[str]:
+    """The causes that some readings do not rule out."""
     readings = list(readings)
     return [
         cause.id
         for cause in CAUSES.values()
-        if cause.can_show("symptom", symptom)
-        and all(cause.can_show(r.instrument, r.finding) for r in readings)
+        if all(cause.can_show(r.instrument, r.finding) for r in readings)
     ]
 
 
-def shortest_chain(cause: Cause, symptom: str, readings: Mapping[str, Reading]) -> tuple[str, ...]:
-    """The fewest instruments that together rule every other cause out, at most ``QUERIES``.
+def cheapest_proof(cause: Cause, readings: Mapping[str, Reading]) -> tuple[str, ...]:
+    """The cheapest instruments that together rule every other cause out, at most ``BUDGET``.
 
-    Those are preferred of which the cause has something to say, in the order of the instruments.
+    Of equally cheap sets the one with fewest instruments is taken, then the one with most of which
+    the cause has something to say.
 
     Raises:
-        LookupError: no so few instruments do.
+        LookupError: the budget pays for no such set.
     """
-    telling = [name for name in readings if name in cause.allows]
-    for names in (telling, list(readings)):
-        for length in range(QUERIES + 1):
-            for chain in combinations(names, length):
-                if left(symptom, (readings[name] for name in chain)) == [cause.id]:
-                    return chain
-    raise LookupError(f"{cause.id}: no {QUERIES} instruments rule all other causes out")
+
+    def cost(names: tuple[str, ...]) -> tuple[int, int, int]:
+        return price(names), len(names), sum(name not in cause.allows for name in names)
+
+    sets = (names for n in range(len(readings) + 1) for names in combinations(readings, n))
+    for names in sorted((names for names in sets if price(names) <= BUDGET), key=cost):
+        if left(readings[name] for name in names) == [cause.id]:
+            return names
+    raise LookupError(f"{cause.id}: no queries for {BUDGET} GPU-minutes rule all others out")
 
 
 def _cleared(other: Cause, case: Case, readings: Mapping[str, Reading]) -> str:
-    """Which measurement rules a cause out: one that was made if there is any, else the broadest."""
-    if not other.can_show("symptom", case.finding):
-        return f"Among these runs the symptom alone clears “{_lower(other.name)}”: {case.finding}."
+    """Which measurement rules a cause out: one that was made if there is any, else the cheapest."""
     asked = [reading.instrument for reading in case.readings]
-    for name in (*asked, *_BROADEST_FIRST):
+    for name in (*asked, *sorted(readings, key=lambda name: price([name]))):
         reading = readings[name]
         if not other.can_show(name, reading.finding):
             whose = "Your own reading" if name in asked else "One reading"
@@ -298,8 +322,10 @@ def misconception(accused: Cause, guilty: Cause, case: Case) -> str:
     return "one-symptom-one-cause"
 
 
-def _said(reading: Reading) -> str:
-    return f"{INSTRUMENTS[reading.instrument].name}: {reading.text}"
+def said(reading: Reading, *, closed: bool = False) -> str:
+    """A reading in words; in a closed case with the mechanism."""
+    detail = f" {reading.detail}" if closed and reading.detail else ""
+    return f"{INSTRUMENTS[reading.instrument].name}: {reading.text}{detail}"
 
 
 def _lower(name: str) -> str:
