@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 83841795549cc3aa82ea3a9f1b022dedb09e5664f26dd6522a9fa1930d4731a5
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 9346012a879aa1ebc17720eefc91cb21b590a532c0cb99b418af3dea3adeccf6
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -249,7 +249,7 @@ function render({ model, el }) {
         { class: "lk-keys" },
         node("kbd", {}, "1"),
         "to",
-        node("kbd", {}, "8"),
+        node("kbd", {}, String(view.instruments.length)),
         " ask, ",
         node("kbd", {}, "a"),
         "to",

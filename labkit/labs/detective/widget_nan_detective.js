@@ -147,7 +147,7 @@ function render({ model, el }) {
       node("p", { class: "nd-symptom" }, view.symptom)];
     if (view.verdict) parts.push(verdict(view.verdict));
     else {
-      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, "8"), " ask, ", node("kbd", {}, "a"), "to",
+      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, String(view.instruments.length)), " ask, ", node("kbd", {}, "a"), "to",
         node("kbd", {}, "m"), " choose a suspect, ", node("kbd", {}, "Enter"), "accuses."));
       parts.push(node("h4", {}, "Instruments"), node("div", { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
         ...view.instruments.map((each, i) => {

@@ -11,9 +11,8 @@ from tqdm.auto import tqdm
 from labkit.base import progress
 from labkit.base.misconceptions import misconceptions
 from labkit.labs.detective import nan_detective
-from labkit.labs.detective.causes import CAUSES
-from labkit.labs.detective.instruments import INSTRUMENTS, Reading
-from labkit.labs.detective.nan_detective import BUDGET, Case, Verdict, said
+from labkit.labs.detective.instruments import Reading
+from labkit.labs.detective.nan_detective import TIERS, Case, Verdict, said
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.engine.described import AskingWidget
 
@@ -30,6 +29,7 @@ class NanDetective(AskingWidget):
     Args:
         seed: which case.
         lab: the lab that the log names.
+        tier: "digits", small runs that really fail, or "scale", simulated jobs on 32 GPUs.
 
     Raises:
         ValueError: from ``ask`` and ``accuse``: an unknown name, a query that is too dear, a closed
@@ -39,15 +39,18 @@ class NanDetective(AskingWidget):
     _esm = Path(__file__).with_suffix(".bundle.js")
     _css = Path(__file__).with_suffix(".bundle.css")
 
-    def __init__(self, seed: int = 0, *, lab: str = "interview") -> None:
+    def __init__(self, seed: int = 0, *, lab: str = "interview", tier: str = "digits") -> None:
         super().__init__()
+        if tier not in TIERS:
+            raise ValueError(f"tier {tier!r}: take one of {', '.join(TIERS)}")
+        self.tier = TIERS[tier]
         self.lab = lab
         self._open(seed)
 
     def _open(self, seed: int) -> None:
         opening = f"Case {seed} runs on this machine: seconds, up to half a minute if it is busy"
         with tqdm(total=1, desc=opening, bar_format="{desc}", leave=False):
-            self.case: Case = nan_detective.new_case(seed)
+            self.case: Case = nan_detective.new_case(seed, self.tier)
         self._trouble = ""
         self._show()
 
@@ -55,7 +58,7 @@ class NanDetective(AskingWidget):
         """Ask an instrument; returns what it says."""
         reading = self.case.ask(instrument)
         self._show()
-        return said(reading)
+        return said(reading, self.tier)
 
     def accuse(self, cause: str) -> str:
         """Accuse a cause and close the case; returns the verdict."""
@@ -77,6 +80,7 @@ class NanDetective(AskingWidget):
             message=str(verdict).splitlines()[0],
             misconceptions=[verdict.misconception] if verdict.misconception else [],
             seed=self.case.seed,
+            tier=self.tier.id,
             accused=verdict.accused,
             cause=verdict.cause,
             proved=verdict.proved,
@@ -110,10 +114,12 @@ class NanDetective(AskingWidget):
                     "asked": each.id in asked,
                     "payable": each.price <= case.minutes_left,
                 }
-                for each in INSTRUMENTS.values()
+                for each in self.tier.instruments.values()
             ],
-            "readings": [_reading(reading) for reading in case.readings],
-            "suspects": [{"id": cause.id, "name": cause.name} for cause in CAUSES.values()],
+            "readings": [_reading(reading, case) for reading in case.readings],
+            "suspects": [
+                {"id": cause.id, "name": cause.name} for cause in self.tier.causes.values()
+            ],
             "verdict": case.verdict and _verdict(case.verdict, asked),
             "trouble": self._trouble,
         }
@@ -125,34 +131,34 @@ class NanDetective(AskingWidget):
         lines = [f"NaN detective, case {case.seed}. {case.complaint}", _left_words(case)]
         if case.readings:
             lines += ["", "Readings:"]
-            lines += [f"- {said(reading)}" for reading in case.readings]
+            lines += [f"- {said(reading, self.tier)}" for reading in case.readings]
         if case.verdict:
             return "\n".join([*lines, "", str(case.verdict), *_why_not(case.verdict)])
         lines += ["", "Instruments, .ask(...):"]
         lines += [
             f"- {each.id!r}, {_minutes(each.price)}: {each.tells}"
-            for each in INSTRUMENTS.values()
+            for each in self.tier.instruments.values()
             if each.id not in asked
         ]
         lines += ["", "Suspects, .accuse(...):"]
-        lines += [f"- {cause.id!r}: {cause.name}" for cause in CAUSES.values()]
+        lines += [f"- {cause.id!r}: {cause.name}" for cause in self.tier.causes.values()]
         return "\n".join(lines)
 
 
 def _left_words(case: Case) -> str:
     if case.verdict:
         return "The case is closed."
-    return f"{case.minutes_left} of {BUDGET} GPU-minutes left."
+    return f"{case.minutes_left} of {case.tier.budget} GPU-minutes left."
 
 
 def _minutes(price: int) -> str:
     return f"{price} GPU-minute{'' if price == 1 else 's'}"
 
 
-def _reading(reading: Reading) -> dict:
+def _reading(reading: Reading, case: Case | Verdict) -> dict:
     return {
         "id": reading.instrument,
-        "name": INSTRUMENTS[reading.instrument].name,
+        "name": case.tier.instruments[reading.instrument].name,
         "text": reading.text,
         "picture": drawn(reading.picture),
     }
@@ -163,11 +169,13 @@ def _verdict(verdict: Verdict, asked: set[str]) -> dict:
     return {
         "right": verdict.right,
         "opening": opening,
-        "sign": said(verdict.sign, closed=True),
+        "sign": said(verdict.sign, verdict.tier, closed=True),
         "bill": verdict.bill().removesuffix(":"),
-        "evidence": [_reading(r) | {"asked": r.instrument in asked} for r in verdict.evidence],
+        "evidence": [
+            _reading(r, verdict) | {"asked": r.instrument in asked} for r in verdict.evidence
+        ],
         "against": [
-            {"name": CAUSES[cause].name, "sentence": sentence}
+            {"name": verdict.tier.causes[cause].name, "sentence": sentence}
             for cause, sentence in verdict.against.items()
         ],
         "idea": _idea(verdict),

@@ -22,7 +22,9 @@ def log(tmp_path, monkeypatch):
 @pytest.fixture
 def known(monkeypatch):
     """Every case is one of a NaN in the data."""
-    monkeypatch.setattr(nan_detective, "new_case", lambda seed: Case(CAUSES["nan-pixel"], seed))
+    monkeypatch.setattr(
+        nan_detective, "new_case", lambda seed, tier: Case(CAUSES["nan-pixel"], seed)
+    )
 
 
 def send(shown, do, value=None, **changed):
