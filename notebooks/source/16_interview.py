@@ -303,9 +303,11 @@ preparing.confidence()
 # %% [markdown]
 # ### The NaN detective
 #
-# "The loss is NaN, or it does not move. What do you look at?" A run fails; it really ran, and each of eight instruments
-# really measures. You have four queries. Ask for the reading that rules out most suspects. Then accuse. The verdict says
-# what would have settled it, and the repair. Each number is another case.
+# An interviewer says: "A 16-bit run does not train. What do you look at first?" A good answer weighs what a measurement
+# tells against what it costs. Here a small run really fails, and eight instruments really measure it. Each query has a
+# price in GPU-minutes: reading the log costs 1, and training an FP32 twin costs 20. You have 40, and half of the
+# cases take three queries or more. Start with cheap queries that rule out many suspects, then accuse one. The verdict
+# names the cheapest proof, its price beside yours, and the repair. Another number than 7 opens another case.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.detective.widget_nan_detective import NanDetective
