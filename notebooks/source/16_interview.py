@@ -427,6 +427,15 @@ from labkit.labs.detective.widget_nan_detective import NanDetective
 NanDetective(7, lab="16_interview")
 
 # %% [markdown]
+# The second tier is a job on 32 GPUs: one rank's NaN that the all-reduce spreads, a loss spike, a faulty host, a bad
+# shard, an FP8 scale that is too old. A program draws its telemetry; nothing of it was recorded. You have 60 GPU-minutes
+# and nine instruments. Loss by shard and the amax history are cheap. A replay on other hosts is dear, and it alone
+# separates a faulty device from faulty data.
+
+# %% tags=["nbval-ignore-output"]
+NanDetective(0, lab="16_interview", tier="scale")
+
+# %% [markdown]
 # ### The mock
 #
 # Twenty minutes of questions by the bank's times, no verdict before the end. A right answer leads deeper, a wrong one a step back.

@@ -173,9 +173,9 @@ class Case:
             if each.id not in asked and each.price <= self.minutes_left
         ]
         way = f"ask one of {', '.join(payable)}, or accuse" if payable else "accuse a cause"
+        dear = self.tier.instruments[instrument]
         return (
-            f"{self.tier.instruments[instrument].name} costs {self.tier.instruments[instrument].price} GPU-minutes, "
-            f"and {self.minutes_left} are left: {way}"
+            f"{dear.name} costs {dear.price} GPU-minutes, and {self.minutes_left} are left: {way}"
         )
 
     def _measure(self, instrument: str) -> Reading:

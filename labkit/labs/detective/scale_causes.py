@@ -134,7 +134,8 @@ _ALL = (
         "local-amax",
         "FP8 amax is not reduced over ranks: one rank scales by its own history",
         "All-reduce amax with max over the ranks that share a tensor.",
-        "amax", ranks=(APART,), shards=(ONE_SHARD,), amax=(SATURATES,), replay=(SAME, OTHER), twin=(HOLDS,),
+        "amax", ranks=(APART,), shards=(ONE_SHARD,), amax=(SATURATES,),
+        replay=(SAME, OTHER), twin=(HOLDS,),
     ),
     _cause(
         "logit-growth",

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 RANKS, STEPS, SHARDS, LAYERS, HISTORY = 32, 120, 8, 6, 16
-FP8_MAX = 448.0
 LR = 3e-4
 
 
@@ -134,10 +133,10 @@ def _limits(amax: np.ndarray) -> np.ndarray:
 def _spoil(job: Job, gradients: np.ndarray, weights: np.ndarray) -> None:
     if job.fault in ("empty-microbatch", "device-nan"):
         gradients[job.rank] = np.nan
-    elif job.fault in ("silent-corruption", "flipped-weight", "corrupt-shard") or (
-        job.fault in ("local-amax", "replica-skips") and job.fp8
-    ):
+    elif job.fault in ("silent-corruption", "flipped-weight", "corrupt-shard"):
         gradients[job.rank] *= 60
+    elif job.fault in ("local-amax", "replica-skips"):
+        gradients[job.rank] *= 60 if job.fp8 else 1
     elif job.fault in ("stale-amax", "unmixed-shards", "adam-lost"):
         gradients *= 6 if job.fp8 or job.fault != "stale-amax" else 1
     if job.fault == "flipped-weight":
