@@ -86,7 +86,7 @@ def _ranks(job: Job, t: Telemetry) -> Reading:
                      for r in sorted({0, 1, 2, *odd})])  # fmt: skip
     if odd:
         seen = "NaN" if np.isnan(t.rank_norms[odd[0]]) else f"{t.rank_norms[odd[0]]:.2g}"
-        text = f"Step {job.at}, before the reduce: rank {odd[0]} has {seen}, the median is {middle:.2g}."
+        text = f"Step {job.at}, before the reduce: rank {odd[0]} has {seen}, median {middle:.2g}."
     else:
         text = f"Step {job.at}, before the reduce: all ranks lie near {middle:.2g}."
     return Reading("ranks", found.APART if odd else found.ALIKE, text, picture)
