@@ -2,7 +2,8 @@
 
 Nothing here was recorded. A gradient is a vector of 8 numbers a rank, the reduce is their mean, and
 each replica applies it to its own copy of the weights; the loss is a falling curve plus the damage
-that the updates did. So what an instrument reads follows from what the fault did to these arrays.
+that the updates did. How hard a fault hits (a gradient 60 times as large) is set by hand; what an
+instrument reads is computed from the arrays that follow.
 """
 
 from dataclasses import dataclass
