@@ -23,7 +23,7 @@ from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 from labkit.interview.typed_kinds import Free, Numeric
 from labkit.interview.typed_numbers import in_words
-from labkit.interview.wording import WORDS
+from labkit.interview.wording import WORDS, labelled
 from labkit.labs.engine import markdown
 
 # Anki tells decks and models by their numbers: these are ours for good. A model of other fields
@@ -237,7 +237,8 @@ class _Page:
                 part = question.parts[wrong.part - 1]
                 said = f"{in_words(value)} {part.unit or ''}".rstrip()
                 name = card.fill(part.label[self.language]) if part.label else ""
-                yield self.line(f"{name}: {said}" if name else said), wrong.feedback
+                shown = labelled(name, said, self.language) if name else said
+                yield self.line(shown), wrong.feedback
         elif isinstance(question, Match):
             for wrong in question.wrong:
                 left = question.pairs[wrong.pair - 1].left[self.language]

@@ -9,7 +9,7 @@ from textwrap import indent
 from labkit.interview.answers import Judgement
 from labkit.interview.cards import Card
 from labkit.interview.choice_kinds import LETTERS
-from labkit.interview.wording import WORDS
+from labkit.interview.wording import WORDS, labelled
 
 
 def card_text(card: Card, language: str) -> str:
@@ -56,11 +56,11 @@ def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bo
     """Right or not, what the mistake was, and the right answer; "I do not know" is no mistake."""
     said = verdict(card, judgement, language, unknown=unknown)
     if judgement.said:
-        said += " " + judgement.said[language]
-    right = judgement.right[language]
-    stands_as_code = card.question.prints and "\n" in right.strip("\n")
-    right = "\n\n" + indent(right.strip("\n"), "    ") + "\n" if stands_as_code else f" {right}"
-    return f"{said}\n{label(card, language)}:{right}"
+        said += (" " if language == "en" else "") + judgement.said[language]
+    right = judgement.right[language].strip("\n")
+    if card.question.prints and "\n" in right:
+        right = "\n\n" + indent(right, "    ") + "\n"
+    return f"{said}\n{labelled(label(card, language), right, language)}"
 
 
 def cell_text(card: Card) -> str:

@@ -20,7 +20,7 @@ from labkit.interview.plain_text import columns, for_terminal
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
-from labkit.interview.wording import WORDS, sureness
+from labkit.interview.wording import WORDS, labelled, sureness
 
 _TYPED = 8
 """Columns that a prompt leaves for the answer, at least."""
@@ -124,12 +124,17 @@ def ending(
     lines = [WORDS["right of"][language].format(right=right, all=len(sitting.reviews))]
     if sitting.mode == "diagnostic":
         rows = drills.by_lab(sitting.bank, sitting.reviews)
-        lines += [f"- {link(row.lab, language)}: {row.right}/{row.asked}" for row in rows]
+        lines += [
+            "- " + labelled(link(row.lab, language), f"{row.right}/{row.asked}", language)
+            for row in rows
+        ]
         start = drills.where_to_start(sitting.bank, sitting.reviews)
-        begin = f"{WORDS['start with'][language]}: {link(start, language)}" if start else None
-        return [*lines, begin or WORDS["all right"][language]]
+        if start is None:
+            return [*lines, WORDS["all right"][language]]
+        return [*lines, labelled(WORDS["start with"][language], link(start, language), language)]
     again = WORDS["read again"][language]
-    return lines + [f"- {again}: {link(section, language)}" for section in sitting.sections()]
+    places = [link(section, language) for section in sitting.sections()]
+    return lines + [f"- {labelled(again, place, language)}" for place in places]
 
 
 def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
@@ -173,7 +178,8 @@ def _answered(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> 
         return False  # a stray Enter is no answer
     if line.strip().lower() in ("h", "hint"):
         hint = sitting.hint()
-        told = hint and f"{talk.word('hint')} {sitting.hints}: {hint[talk.language]}"
+        name = f"{talk.word('hint')} {sitting.hints}"
+        told = hint and labelled(name, hint[talk.language], talk.language)
         talk.tell(told or talk.word("no more hints"))
         return False
     unknown = is_unknown(line)
@@ -234,7 +240,7 @@ def _programmed(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk, l
         return True
     desk.wrong = judgement.said[talk.language]
     desk.failed = desk.draft
-    talk.tell(f"{talk.word('wrong')} {desk.wrong}")
+    talk.tell(f"{talk.word('wrong')}{'' if talk.language == 'zh' else ' '}{desk.wrong}")
     return False
 
 

@@ -41,6 +41,7 @@ from labkit.interview.typed_numbers import (
     within,
     wrong_tokens,
 )
+from labkit.interview.wording import labelled
 
 _SIGN_FIELDS = str.maketrans("", "", "-–")
 """What people put between sign, exponent and mantissa, where no minus can stand."""
@@ -162,7 +163,8 @@ class Numeric(WithWrongs):
     def _said(self, card: Card, language: str) -> Iterator[str]:
         labels = self._labels(card, language)
         for label, part, value in zip(labels, self.parts, card.expected, strict=True):
-            yield f"{f'{label}: ' if label else ''}{in_words(value)} {part.unit or ''}".rstrip()
+            said = f"{in_words(value)} {part.unit or ''}".rstrip()
+            yield labelled(label, said, language) if label else said
 
 
 def _without_label(text: str, card: Card, part: Part) -> str:

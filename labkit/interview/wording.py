@@ -187,6 +187,11 @@ def ahead(day: date, today: date) -> Text:
     )
 
 
+def labelled(label: str, text: str, language: str) -> str:
+    """A label, the language's colon, and what it is the label of."""
+    return f"{label}：{text}" if language == "zh" else f"{label}: {text}"
+
+
 def words(language: str) -> dict[str, str]:
     """All words in one language, "en" or "zh"."""
     return {name: said[language] for name, said in WORDS.items()}

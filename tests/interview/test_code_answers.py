@@ -5,11 +5,11 @@ import pytest
 from labkit.interview import questions
 from labkit.interview.answers import judge
 from labkit.interview.cards import draw
-from tests.interview import code_answers, lab_code_answers
+from tests.interview import code_answers, lab_code_answers, whiteboard_code_answers
 
 BANK = questions.load()
-RIGHT = code_answers.RIGHT | lab_code_answers.RIGHT
-WRONG = code_answers.WRONG | lab_code_answers.WRONG
+RIGHT = code_answers.RIGHT | lab_code_answers.RIGHT | whiteboard_code_answers.RIGHT
+WRONG = code_answers.WRONG | lab_code_answers.WRONG | whiteboard_code_answers.WRONG
 
 
 def judged(question, program):

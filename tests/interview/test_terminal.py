@@ -111,7 +111,7 @@ def test_q_stops_and_keeps_what_was_answered(bank):
 def test_in_chinese(bank):
     sitting = DrillSitting(bank, [bank.questions["pick"]])
     said = hold(sitting, number_of(sitting, "that"), "", language="zh")
-    assert "哪一个?" in said and "不对。 那个隐含了 1。" in said
+    assert "哪一个?" in said and "不对。那个隐含了 1。\n答案：这个。" in said
 
 
 def test_a_mock_says_nothing_of_right_and_wrong_before_its_end(bank):

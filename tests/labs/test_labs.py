@@ -163,15 +163,16 @@ def ulp_by_codes(x):
 
 
 def snap_by_numpy(x):
-    with np.errstate(over="ignore"):
-        return np.float16(x)
+    gap = spacing(x, FP16) if math.isfinite(x) else 1.0
+    value = np.rint(np.float64(x) / gap) * gap
+    return value if abs(value) <= 65504 or math.isnan(x) else math.copysign(math.inf, x)
 
 
-def snap_by_struct(x):
-    try:
-        return struct.unpack("<e", struct.pack("<e", x))[0]
-    except OverflowError:
-        return math.copysign(math.inf, x)
+def snap_by_remainder(x):
+    if not math.isfinite(x):
+        return x
+    value = x - math.remainder(x, spacing(x, FP16))
+    return math.copysign(value if abs(value) <= 65504 else math.inf, x)
 
 
 def window_by_numpy(x, dtype):
@@ -517,7 +518,7 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
         (check_decode, decode_by_fractions),
         (check_ulp, ulp_by_codes),
         (check_snap, snap_by_numpy),
-        (check_snap, snap_by_struct),
+        (check_snap, snap_by_remainder),
         (check_window, window_by_numpy),
         (check_window, window_by_loops),
         (check_window, window_by_ratio),
