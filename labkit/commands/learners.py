@@ -135,14 +135,19 @@ def _declare_mock(parser: ArgumentParser) -> None:
 @plainly
 def _mock(options: Namespace) -> int:
     """A mock interview of some minutes, with a report."""
+    from labkit.interview import log as interview
     from labkit.interview import questions, sittings, terminal
+    from labkit.interview.wording import WORDS
 
     bank, language = questions.load(), _language(options)
     asked = {"minutes": options.minutes, "seed": options.seed}
     sitting = None if options.new else sittings.resumed(bank, **asked)
     if sitting:
-        print(f"Resumed at question {sitting.place + 1}; --new begins another.")
+        print(WORDS["resumed"][language].format(place=sitting.place + 1))
     else:
+        other = None if options.new else interview.unfinished_mock(bank)
+        if other:
+            print(WORDS["other mock"][language].format(seed=other[1].seed))
         sitting = sittings.new_mock(bank, **asked)
         print(f"Seed {sitting.mock.seed}")
     terminal.hold(sitting, language=language)

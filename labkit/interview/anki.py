@@ -245,6 +245,10 @@ class _Page:
                 (right,) = question.named([wrong.right])
                 said = card.fill(f"{left} → {right[self.language]}")
                 yield self.line(said), wrong.feedback
+        elif isinstance(question, Order):
+            for needed in question.before:
+                turned = question.given(card, needed.pair[::-1])
+                yield self.line(turned[self.language]), needed.feedback
         else:
             for answer, wrong in question.wrong_answers(card):
                 said = question.given(card, answer)[self.language]

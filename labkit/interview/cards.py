@@ -17,7 +17,9 @@ from pydantic import Field
 
 from labkit.formats.expressions import ExpressionError, Number, evaluate
 from labkit.interview.question_parts import (
+    Asked,
     BankError,
+    Before,
     Changed,
     Item,
     Option,
@@ -34,6 +36,9 @@ from labkit.interview.question_parts import (
 from labkit.interview.typed_numbers import in_full, rounds_to, same, within, written
 
 _DRAWS = 2000
+
+Wrong = Said | Option | Before
+"""A known wrong answer: it has a feedback, and a misconception where it shows one."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,12 @@ class Face:
     parts: tuple[tuple[str, str], ...] = ()
 
 
-def as_a_whole(correct: bool, wrong: Said | Option | None) -> Result:
+def as_a_whole(correct: bool, wrong: Wrong | None) -> Result:
     """A result that is right or wrong as a whole, with the known wrong answer that it is."""
     if correct or wrong is None:
         return Result(correct, float(correct))
-    return Result(False, 0.0, wrong.feedback, (wrong.misconception,))
+    ideas = (wrong.misconception,) if wrong.misconception else ()
+    return Result(False, 0.0, wrong.feedback, ideas)
 
 
 _ALL = ("all", "全部", "全选", "都对")
@@ -135,6 +141,7 @@ class Question(Record):
     follow_ups: tuple[Slug, ...] = ()
     changed: tuple[Changed, ...] = ()
     sources: tuple[str, ...] = ()
+    asked: tuple[Asked, ...] = ()
     verified: Literal["computed", "read", "reasoned"]
     cell: str | None = None
     parameters: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)] | Range] = Field(
@@ -153,8 +160,6 @@ class Question(Record):
     """Takes more than a line or a moment, so no warm-up asks it."""
     prints: ClassVar[bool] = False
     """The right answer is what a program says or is, and is shown as code."""
-    shown_in_order: ClassVar[bool] = True
-    """Whether a card may happen to show its choices in the order of the file."""
 
     @property
     def taught_in(self) -> str | None:
@@ -167,19 +172,24 @@ class Question(Record):
         return not (self.spoken or self.program)
 
     @property
-    def known_wrongs(self) -> tuple[Said | Option, ...]:
+    def known_wrongs(self) -> tuple[Wrong, ...]:
         """The wrong answers that the question knows, each with what is said of it."""
         raise NotImplementedError
 
     @property
     def wrong_ideas(self) -> tuple[str, ...]:
         """The ids of the misconceptions that the wrong answers show, each once."""
-        return tuple(dict.fromkeys(wrong.misconception for wrong in self.known_wrongs))
+        ideas = (wrong.misconception for wrong in self.known_wrongs)
+        return tuple(dict.fromkeys(idea for idea in ideas if idea))
 
     @property
     def entries(self) -> tuple[Option | Item, ...]:
         """What a card shuffles and shows to choose from; an answer then names their keys."""
         return ()
+
+    def may_show(self, keys: tuple[str, ...]) -> bool:
+        """Whether a card may show its choices in this order, or would give the answer away."""
+        return True
 
     @property
     def numbers(self) -> tuple[Part, ...]:
@@ -207,7 +217,7 @@ class Question(Record):
         """The right answer in the form that ``judge`` takes."""
         raise NotImplementedError
 
-    def wrong_answers(self, card: "Card") -> Iterator[tuple[object, Said | Option]]:
+    def wrong_answers(self, card: "Card") -> Iterator[tuple[object, Wrong]]:
         """Every known wrong answer in the form that ``judge`` takes, with what is said of it."""
         return iter(())
 
@@ -335,10 +345,9 @@ def _all_differ(question: Question, expected: tuple, wrong: tuple) -> bool:
 
 
 def _shuffled(question: Question, source: random.Random) -> tuple[str, ...]:
-    right = [entry.key for entry in question.entries]
-    keys = list(right)
+    keys = [entry.key for entry in question.entries]
     source.shuffle(keys)
-    while keys == right and not question.shown_in_order:
+    while not question.may_show(tuple(keys)):
         source.shuffle(keys)
     return tuple(keys)
 

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -19,13 +20,12 @@ from labkit.interview.cards import (
     together,
 )
 from labkit.interview.question_parts import (
+    Before,
     Item,
     Option,
     Pair,
-    Slug,
     Text,
     Unclear,
-    WrongOrder,
     WrongPair,
 )
 
@@ -63,11 +63,6 @@ def _lettered_keys(card: Card, text: str) -> list[str]:
             f"Give letters from a to {last}, as b a c.", f"请用 a 到 {last} 的字母作答，如 b a c。"
         )
     return [card.keys[LETTERS.index(letter)] for letter in letters]
-
-
-def _short(text: str) -> str:
-    """An item's text without the full stop that would stand inside a sentence."""
-    return text.rstrip(".。")
 
 
 class Keyed(Question):
@@ -197,65 +192,85 @@ class Claim(OneOption, Spot):
         )
 
 
-class Order(Keyed, WithWrongs):
-    """Items to put in order; ``items`` stand in the right one. An answer is all keys in order."""
+class Order(Keyed):
+    """Items to put in order; ``items`` stand in a right one. An answer is all keys in order.
+
+    An order is right if each pair of ``before`` stands that way round in it. A wrong one is told
+    why the first pair that does not is needed, in the question's order of the pairs.
+    """
 
     kind: Literal["order"]
     items: tuple[Item, ...] = Field(min_length=3, max_length=9)
-    also: tuple[tuple[Slug, ...], ...] = ()
-    wrong: tuple[WrongOrder, ...] = Field(min_length=1)
+    before: tuple[Before, ...] = Field(min_length=1)
 
     form = "order"
     how = Text(en="the letters in order, as b a c", zh="按顺序写字母，如 b a c")
-    shown_in_order = False
 
     @model_validator(mode="after")
-    def _orders_are_whole(self):
+    def _each_pair_can_be_told(self):
         _keys_are_unique(self.items)
-        keys = sorted(item.key for item in self.items)
-        for order in (*self.also, *(wrong.order for wrong in self.wrong)):
-            if sorted(order) != keys:
-                raise ValueError(f"the order {list(order)} must hold each of {keys} once")
+        keys = self._keys()
+        for needed in self.before:
+            if len({*needed.pair} & {*keys}) < 2:
+                raise ValueError(f"the pair {list(needed.pair)} must be two of {list(keys)}")
+        if self._violated(keys):
+            pair = list(self._violated(keys).pair)
+            raise ValueError(f"the items themselves stand against the pair {pair}")
+        for needed in self.before:
+            if self._violating(needed) is None:
+                raise ValueError(f"the pair {list(needed.pair)} follows from those before it")
         return self
 
     @property
     def entries(self) -> tuple[Item, ...]:
         return self.items
 
+    @property
+    def known_wrongs(self) -> tuple[Before, ...]:
+        return self.before
+
+    def may_show(self, keys: tuple[str, ...]) -> bool:
+        return self._violated(keys) is not None
+
+    def _keys(self) -> tuple[str, ...]:
+        return tuple(item.key for item in self.items)
+
+    def _violated(self, order: tuple[str, ...]) -> Before | None:
+        """The first pair that stands the other way round in an order of all keys."""
+        for needed in self.before:
+            first, then = needed.pair
+            if order.index(first) > order.index(then):
+                return needed
+        return None
+
+    def _violating(self, needed: Before) -> tuple[str, ...] | None:
+        """An order of which ``needed`` is the first pair violated; None where there is none."""
+        first, then = needed.pair
+        pairs = [(then, first), *(b.pair for b in self.before[: self.before.index(needed)])]
+        graph = {key: [a for a, b in pairs if b == key] for key in self._keys()}
+        try:
+            return tuple(TopologicalSorter(graph).static_order())
+        except CycleError:
+            return None
+
     def face(self, card: Card, language: str) -> Face:
         return Face(choices=self.choices(card, language), lettered=True)
 
     def judge(self, card: Card, answer: Sequence[str]) -> Result:
-        given, right = tuple(answer), tuple(self.right_answer(card))
-        if sorted(given) != sorted(right):
+        given = tuple(answer)
+        if sorted(given) != sorted(self._keys()):
             raise Unclear("Give every item once.", "每一项都要出现一次。")
-        known = next((wrong for wrong in self.wrong if wrong.order == given), None)
-        if known or given in (right, *self.also):
-            return as_a_whole(known is None, known)
-        return Result(False, 0.0, self._too_early(given))
-
-    def _too_early(self, given: tuple[str, ...]) -> Text | None:
-        """Two items that stand the other way round in every right order; the nearest such pair."""
-        rights = [tuple(item.key for item in self.items), *self.also]
-        for apart in range(1, len(given)):
-            for first, second in zip(given, given[apart:], strict=False):
-                if all(order.index(second) < order.index(first) for order in rights):
-                    one, other = self.named([first, second])
-                    return Text(
-                        en=f'"{_short(one.en)}" stands before "{_short(other.en)}". '
-                        "In the right order it stands after it.",
-                        zh=f"“{_short(one.zh)}”排在“{_short(other.zh)}”之前，正确的顺序相反。",
-                    )
-        return None
+        violated = self._violated(given)
+        return as_a_whole(violated is None, violated)
 
     def read(self, card: Card, text: str) -> list[str]:
         return _lettered_keys(card, text)
 
     def right_answer(self, card: Card) -> list[str]:
-        return [item.key for item in self.items]
+        return list(self._keys())
 
-    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], WrongOrder]]:
-        return ((list(wrong.order), wrong) for wrong in self.wrong)
+    def wrong_answers(self, card: Card) -> Iterator[tuple[list[str], Before]]:
+        return ((list(self._violating(needed)), needed) for needed in self.before)
 
     def given(self, card: Card, answer: Sequence[str]) -> Text:
         items = self.named(answer)

@@ -129,10 +129,16 @@ class WrongNumber(Said):
     part: int = 1
 
 
-class WrongOrder(Said):
-    """An order that people give: all keys."""
+class Before(Record):
+    """Two keys of an order, the first of which comes before the other, and why.
 
-    order: tuple[Slug, ...]
+    ``misconception`` is the idea of those who turn them round, None where no single idea explains
+    it.
+    """
+
+    pair: tuple[Slug, Slug]
+    feedback: Text
+    misconception: Slug | None = None
 
 
 class WrongPair(Said):
@@ -189,6 +195,16 @@ class Pair(Record):
 
     left: Text
     right: Slug
+
+
+class Asked(Record):
+    """A public source in which a question is asked or debated, and its year.
+
+    ``year`` is the source's own; of an undated page, the year in which it was read.
+    """
+
+    source: str = Field(min_length=1)
+    year: int = Field(ge=2010, le=2100)
 
 
 class Point(Text):

@@ -240,6 +240,8 @@ def _loose_ends(bank: Bank):
     files = {id: problem.id for id, (problem, _) in bank.parts.items()}
     for question in [*questions.values(), *map(bank.asked, bank.parts)]:
         name = f"{files.get(question.id, question.topic)}.toml: {question.id}"
+        if "core" in question.tags and not question.asked:
+            yield f"{name}: asked: a core question names a source in which it is asked"
         for follow_up in question.follow_ups:
             if follow_up not in questions:
                 yield f"{name}: follow_ups: there is no question {follow_up!r}"

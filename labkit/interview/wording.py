@@ -115,6 +115,16 @@ WORDS = {
         "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
+    "resumed": {
+        "en": "Resumed at question {place}; --new begins another.",
+        "zh": "从第 {place} 题继续；加 --new 可重新开始一场。",
+    },
+    "other mock": {
+        "en": "This is a new mock. Another one is unfinished; q, then "
+        "`labkit mock --seed {seed}` goes on with it.",
+        "zh": "这是新的一场。另有一场还没做完；要继续那一场，请输入 q，"
+        "再运行 `labkit mock --seed {seed}`。",
+    },
     "reviews written": {"en": "{file}: {count} reviews", "zh": "{file}：{count} 条答题记录"},
     "reviews read": {
         "en": "{file}: {added} added, {known} known before",

@@ -74,7 +74,7 @@ def _known_wrongs_are_named(card: Card) -> Iterator[str]:
             continue  # a check of a lab has its own words
         elif card.fill(wrong.feedback.en) not in (found.said.en if found.said else ""):
             yield f"the wrong answer {answer!r} does not get its feedback"
-        elif wrong.misconception not in found.misconceptions:
+        elif {wrong.misconception} - {None, *found.misconceptions}:
             yield f"the wrong answer {answer!r} is not tied to {wrong.misconception!r}"
 
 

@@ -24,6 +24,7 @@ explanation.en = "Because of $2^{10}$."
 explanation.zh = "因为 $2^{10}$。"
 section = "02_number_formats#Four-bits:-E2M1"
 follow_ups = ["double"]
+asked = [{ source = "A list of interview questions", year = 2025 }]
 verified = "reasoned"
 [[question.options]]
 key = "this"

@@ -131,7 +131,7 @@ def test_speech_has_its_points(exported):
 def test_every_kind_shows_its_wrong_answers(exported, kind):
     question = of_kind(kind)
     found = note(exported, question.id)
-    assert found["More"].count("<b>") >= len(question.wrong)
+    assert found["More"].count("<b>") >= len(question.known_wrongs)
     assert found["Answer"]
 
 

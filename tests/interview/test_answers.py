@@ -71,8 +71,7 @@ SELECT = card(
 ORDER = card(
     "order",
     items=[{"key": key, **both(key.upper())} for key in "abc"],
-    also=[["b", "a", "c"]],
-    wrong=[{"order": ["c", "b", "a"], **IDEA}],
+    before=[{"pair": ["a", "c"], **IDEA}, {"pair": ["b", "c"], "feedback": both("C needs B.")}],
 )
 MATCH = card(
     "match",
@@ -151,7 +150,6 @@ def test_right_answers(card, answer):
         assert found.score == 1
 
 
-C_BEFORE_B = '"C" stands before "B"'
 TENTH = "size: That is 1/10 of the right"
 
 
@@ -167,14 +165,8 @@ TENTH = "size: That is 1/10 of the right"
         (SELECT, ["c", "d"], 0, "Said 24. Other. A too. 1 more", [FIRST, SECOND]),
         (SELECT, [], 0, "A too. 1 more", []),
         (ORDER, ["c", "b", "a"], 0, "Said 24.", [FIRST]),
-        (ORDER, ["a", "c", "b"], 0, C_BEFORE_B, []),
-        (
-            ORDER,
-            ["c", "a", "b"],
-            0,
-            '"C" stands before "A"',
-            [],
-        ),
+        (ORDER, ["b", "c", "a"], 0, "Said 24.", [FIRST]),
+        (ORDER, ["a", "c", "b"], 0, "C needs B.", []),
         (MATCH, ["y", "y", "x"], 2 / 3, "Said 24.", [FIRST]),
         (MATCH, ["y", "x", "z"], 0, "Said 24. Other. Line 2 ", [FIRST, SECOND]),
         (MATCH, ["x", "x", "x"], 2 / 3, "Line 2 ", []),
@@ -523,7 +515,7 @@ def test_lines_that_cannot_be_understood(card, text):
 ULP = card(
     "code",
     stub="def ulp(x):\n    raise NotImplementedError('your code here')",
-    solution="import math\ndef ulp(x): return 2.0 ** max(math.frexp(x or 2**-24)[1] - 11, -24)",
+    solution="import math\ndef ulp(x): return 2.0 ** max(math.frexp(x)[1] - 11 if x else -24, -24)",
     check="labkit.labs.number_formats.checks.check_ulp",
     wrong=[{"code": "def ulp(x): return 2**-10", **IDEA}],
 )
@@ -594,7 +586,7 @@ def test_code_that_ends_its_process_is_wrong_and_leaves_this_one(capfd):
 
 def test_code_needs_neither_the_stubs_imports_nor_its_left_margin():
     stub = "import math\n\n\ndef ulp(x):\n    ..."
-    given = "    def ulp(x):\n        return 2.0 ** max(math.frexp(x or 2**-24)[1] - 11, -24)\n"
+    given = "    def ulp(x):\n        return 2.0 ** max(math.frexp(x)[1] - 11 if x else -24, -24)\n"
     result = run_code(given, check=ULP.question.check, stub=stub, name="small")
     assert result.status == "passed", result.message
 

@@ -1,6 +1,7 @@
 """The course's bank: every question proved, in both languages, and tied to labs that are built."""
 
 import functools
+import math
 import re
 import warnings
 
@@ -10,10 +11,10 @@ from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
 from labkit.interview import answers
 from labkit.interview.cards import Spot, draw
-from labkit.interview.choice_kinds import Options
+from labkit.interview.choice_kinds import OneOption, Options
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
-from labkit.interview.questions import load
+from labkit.interview.questions import LANGUAGES, load
 from labkit.interview.typed_kinds import Numeric
 from tests.interview.prove import SEEDS, failures, right_answer
 
@@ -66,6 +67,29 @@ def test_some_claims_hold_and_some_do_not():
         True,
         False,
     }
+
+
+CORE = [question for question in QUESTIONS if "core" in question.tags]
+
+
+def test_the_core_is_what_interviews_ask_and_can_be_asked_in_75_minutes():
+    assert 50 <= len(CORE) <= 65
+    assert sum(question.seconds for question in CORE) <= 75 * 60
+    weighty = {"fp8", "distributed", "quantization", "memory", "rollouts", "debugging"}
+    assert {question.topic for question in CORE} > weighty
+    assert 2 * sum(question.topic in weighty for question in CORE) >= len(CORE)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_longest_option_is_right_as_often_as_chance_would_have_it(language):
+    asked = [question for question in QUESTIONS if isinstance(question, OneOption)]
+    chances = [1 / len(question.options) for question in asked]
+    longest = 0
+    for question in asked:
+        right = next(len(option[language]) for option in question.options if option.right)
+        longest += all(len(o[language]) < right for o in question.options if not o.right)
+    deviation = math.sqrt(sum(chance * (1 - chance) for chance in chances))
+    assert abs(longest - sum(chances)) <= 2 * deviation
 
 
 def test_every_slow_question_is_in_the_bank():

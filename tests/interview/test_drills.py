@@ -10,7 +10,7 @@ import pytest
 from labkit.base.manifest import read_manifest
 from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import DATA
-from labkit.interview import drills
+from labkit.interview import drills, plans, readiness
 from labkit.interview.drills import Review, WrongIdeaSeen
 from labkit.interview.questions import load
 from tests.interview.small_bank import SMALL, small_bank
@@ -301,3 +301,20 @@ def test_a_diagnostic_asks_each_lab_and_names_the_first_with_a_gap(tmp_path):
         ("04_x", 0, 1),
     ]
     assert drills.where_to_start(bank, [review("two-pick")]) is None
+
+
+def test_reviews_of_a_question_that_left_the_bank_change_nothing(bank):
+    known = [review("pick"), review("double", correct=False)]
+    gone = review("left-the-bank", correct=False, misconceptions=("left-with-it",))
+    logged, later = [gone, *known], NOW + 30 * DAY
+    missed = [WrongIdeaSeen("left-with-it", NOW)]
+    for found in (
+        lambda reviews: drills.due(bank, reviews, later, mistakes=missed),
+        lambda reviews: drills.unseen(bank, reviews),
+        lambda reviews: drills.diagnostic(bank, reviews),
+        lambda reviews: drills.by_lab(bank, reviews),
+        lambda reviews: drills.where_to_start(bank, reviews),
+        lambda reviews: readiness.readiness(bank, reviews, later),
+        lambda reviews: plans.friday(bank, reviews, later),
+    ):
+        assert found(logged) == found(known)

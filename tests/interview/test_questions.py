@@ -115,6 +115,14 @@ MISTAKES = {
         PICK, "level = 1", 'level = 1\nfollow_ups = ["twice", "nowhere"]',
         "pick: follow_ups: there is no question 'nowhere'",
     ),
+    "core without a source": (
+        PICK, "level = 1", 'level = 1\ntags = ["core"]',
+        "pick: asked: a core question names a source in which it is asked",
+    ),
+    "asked without a year": (
+        PICK, "level = 1", 'level = 1\nasked = [{ source = "A list" }]',
+        "pick: asked[1].year: Field required",
+    ),
     "hints": (PICK, "level = 1", 'level = 1\nhints.en = ["x"]', "pick: hints: 1 in English, 0 in"),
     "duplicate id": (TWICE, '"twice"', '"pick"', "pick: id: stands twice in the bank"),
     "line out of range": (LINE, "line = 2", "line = 3", "line: question: line 3: the code has"),
@@ -164,6 +172,13 @@ def test_a_mistake_is_said_with_file_question_and_field(bank, mistake):
 
 
 ORDER = [f'[[question.items]]\nkey = "{key}"\nen = "{key}"\nzh = "{key}"\n' for key in "abc"]
+
+
+def order(*pairs: tuple[str, str]) -> str:
+    before = [f"[[question.before]]\npair = {list(pair)}{SAID}" for pair in pairs]
+    return asked("row", "order", rest="".join(ORDER + before))
+
+
 MATCH = """
 [[question.pairs]]
 left.en = "1"
@@ -190,9 +205,15 @@ right = "y"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (order(("a", "d")), "row: question: the pair ['a', 'd'] must be two of ['a', 'b', 'c']"),
+        (order(("a", "a")), "row: question: the pair ['a', 'a'] must be two of ['a', 'b', 'c']"),
         (
-            asked("row", "order", rest="".join(ORDER) + f'[[question.wrong]]\norder = ["a"]{SAID}'),
-            "row: question: the order ['a'] must hold each of ['a', 'b', 'c'] once",
+            order(("b", "a")),
+            "row: question: the items themselves stand against the pair ['b', 'a']",
+        ),
+        (
+            order(("a", "b"), ("b", "c"), ("a", "c")),
+            "row: question: the pair ['a', 'c'] follows from those before it",
         ),
         (
             asked("pair", "match", rest=MATCH.format(right="z", pair=1) + SAID),
@@ -278,10 +299,10 @@ def test_a_seed_draws_the_same_card_every_time(bank):
     assert card.expected == (2 * card.values["n"],) and card.wrong == (3 * card.values["n"],)
 
 
-def test_items_to_order_are_never_shown_in_order(bank):
-    wrong = f'[[question.wrong]]\norder = ["c", "b", "a"]{SAID}'
-    question = bank(HEAD + asked("row", "order", rest="".join(ORDER) + wrong)).questions["row"]
-    assert ("a", "b", "c") not in {draw(question, seed).keys for seed in range(60)}
+def test_items_to_order_are_never_shown_in_a_right_order(bank):
+    question = bank(HEAD + order(("a", "b"))).questions["row"]
+    shown = {draw(question, seed).keys for seed in range(60)}
+    assert shown == {("b", "a", "c"), ("b", "c", "a"), ("c", "b", "a")}
 
 
 def test_a_range_holds_both_ends(bank):

@@ -237,6 +237,18 @@ def test_a_mock_goes_on_only_as_it_was_asked_for(monkeypatch, capsys, typed, goe
     said = capsys.readouterr().out
     assert ("Resumed at question 2" in said) is goes_on
     assert ("--- 1 " in said) is not goes_on
+    assert ("Another one is unfinished" in said) is not goes_on
+
+
+def test_the_unfinished_mock_goes_on_as_it_is_said(monkeypatch, capsys):
+    broken_off(30, monkeypatch, capsys)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", "--minutes", "5", "--language", "zh"]) == 0
+    seed = capsys.readouterr().out.split("--seed ")[1].split("`")[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", "--seed", seed]) == 0
+    said = capsys.readouterr().out
+    assert "从第 2 题继续" in said and "--- 2 · 30 分钟" in said
 
 
 def test_of_two_mocks_broken_off_the_one_of_those_minutes_goes_on(monkeypatch, capsys):
