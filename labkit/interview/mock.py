@@ -149,20 +149,22 @@ def next_turn(mock: Mock, bank: Bank) -> NextTurn | None:
     part = _next_part(mock, bank)
     if part:
         return part
-    spent = expected_seconds(mock, bank)
-    if spent > (1 - _OFF) * 60 * mock.minutes:
-        return None
-    open_ = _open(mock)
-    for due, move in open_:
-        if spent >= due * 60 * mock.minutes:
-            found = _fixed(mock, bank, move, source)
-            if found:
-                return found
-    found = _branched(mock, bank, source, _room(mock, bank, open_))
-    if found is None:  # no time is left but what the fixed turns wait for
-        fixed = (_fixed(mock, bank, move, source) for _, move in open_)
-        found = next((each for each in fixed if each), None)
-    return found or _branched(mock, bank, source, _room(mock, bank, ()))
+    time, spent, open_ = 60 * mock.minutes, expected_seconds(mock, bank), _open(mock)
+    due = [move for share, move in open_ if spent >= share * time]
+    found = _first_fixed(mock, bank, due, source)
+    if found is None and spent <= (1 - _OFF) * time:
+        found = _branched(mock, bank, source, _room(mock, bank, open_))
+        if found is None:  # no time is left but what the fixed turns wait for
+            found = _first_fixed(mock, bank, [move for _, move in open_], source)
+        found = found or _branched(mock, bank, source, _room(mock, bank, ()))
+    return found
+
+
+def _first_fixed(
+    mock: Mock, bank: Bank, moves: Iterable[str], source: random.Random
+) -> NextTurn | None:
+    fixed = (_fixed(mock, bank, move, source) for move in moves)
+    return next((found for found in fixed if found), None)
 
 
 def expected_seconds(mock: Mock, bank: Bank) -> int:

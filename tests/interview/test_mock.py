@@ -97,6 +97,12 @@ def test_the_same_seed_and_answers_ask_the_same_and_another_seed_does_not():
     assert [t.question for t in one.turns] != [t.question for t in other.turns]
 
 
+def test_the_seed_chooses_the_questions():
+    """Not only the places of the fixed turns: the first question depends on nothing else."""
+    openings = {next_turn(Mock(seed=seed), COURSE).card.question.id for seed in range(20)}
+    assert len(openings) > 4
+
+
 def test_the_seed_says_when_the_fixed_turns_come():
     plans = {tuple(mock._plan(Mock(seed=seed, minutes=45))) for seed in range(5)}
     assert len(plans) == 5
