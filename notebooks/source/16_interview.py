@@ -438,20 +438,20 @@ NanDetective(0, lab="16_interview", tier="scale")
 # %% [markdown]
 # ### The mock
 #
-# Twenty minutes of questions by the bank's times, no verdict before the end. A right answer leads deeper, a wrong one a step back.
+# The mock asks for twenty minutes, by the times that the bank gives its questions, and tells no verdict before the end. After a right answer the next question goes deeper, and after a wrong one it goes a step back.
 # Expect a colleague's claim, which is as often true as false, the same problem under a changed constraint, a function to write, and an
-# interruption. "I do not know" is an honest answer and leads on. Where you speak, speak aloud, then sum it up in a line; afterwards you
-# tick what you said. Closed in the middle, it goes on where it was. From 30 minutes on there is also a long problem of dependent parts.
+# interruption. If you do not know, say "I do not know"; the interview goes on. Where you are asked to speak, speak aloud, then sum up your answer in one line; afterwards you
+# tick what you said. If you close the notebook, the mock goes on later where it was. A mock of 30 minutes or more also has a long problem, whose parts depend on each other.
 
 # %% tags=["nbval-ignore-output"]
 mock_interview(minutes=20)
 
 # %% [markdown]
-# Its report shows whether these are answers of a screen or of a deep dive, what to do next, the path of the questions, your
-# calibration, up to three labs to revisit, your mocks so far, and every question with your answer and its explanation. What you missed is due again at once: your next drill begins with it.
+# The report says whether your answers have the level of a screen or of a deep dive, and what to do next. It shows the path of the questions, your
+# calibration, up to three labs to go back to, your mocks so far, and every question with your answer and its explanation. Questions that you missed are due again at once, so your next drill begins with them.
 #
-# With a seed the same interview comes again: `mock_interview(minutes=20, seed=7)`. An instructor can set one that way, in a
-# terminal with `python -m labkit mock --seed 7`. The path still depends on the answers.
+# With a seed the same interview comes again: `mock_interview(minutes=20, seed=7)`. An instructor can set the same interview for everybody in this way; in a
+# terminal the command is `python -m labkit mock --seed 7`. Which questions come still depends on the answers.
 
 # %% [markdown]
 # ### Ten questions at three levels
