@@ -126,8 +126,7 @@ def _hold_drill(sitting, language: str) -> int:
 
 
 def _declare_mock(parser: ArgumentParser) -> None:
-    parser.add_argument("--length", type=int, choices=(5, 10, 15), help="questions (10)")
-    parser.add_argument("--minutes", type=float, help="2 for each question if left out")
+    parser.add_argument("--minutes", type=float, help="5 to 120, 20 if left out")
     parser.add_argument("--seed", type=int, help="the same seed asks the same way")
     parser.add_argument("--new", action="store_true", help="do not resume one that was broken off")
     _declare_language(parser)
@@ -135,15 +134,20 @@ def _declare_mock(parser: ArgumentParser) -> None:
 
 @plainly
 def _mock(options: Namespace) -> int:
-    """A mock interview of 5, 10 or 15 questions, with a report."""
+    """A mock interview of some minutes, with a report."""
+    from labkit.interview import log as interview
     from labkit.interview import questions, sittings, terminal
+    from labkit.interview.wording import WORDS
 
     bank, language = questions.load(), _language(options)
-    asked = {"length": options.length, "minutes": options.minutes, "seed": options.seed}
+    asked = {"minutes": options.minutes, "seed": options.seed}
     sitting = None if options.new else sittings.resumed(bank, **asked)
     if sitting:
-        print(f"Resumed at question {sitting.place + 1}; --new begins another.")
+        print(WORDS["resumed"][language].format(place=sitting.place + 1))
     else:
+        other = None if options.new else interview.unfinished_mock(bank)
+        if other:
+            print(WORDS["other mock"][language].format(seed=other[1].seed))
         sitting = sittings.new_mock(bank, **asked)
         print(f"Seed {sitting.mock.seed}")
     terminal.hold(sitting, language=language)

@@ -20,6 +20,7 @@ from labkit.interview.question_parts import (
     Asked,
     BankError,
     Before,
+    Changed,
     Item,
     Option,
     Part,
@@ -138,6 +139,7 @@ class Question(Record):
     explanation: Text
     section: str | None = None
     follow_ups: tuple[Slug, ...] = ()
+    changed: tuple[Changed, ...] = ()
     sources: tuple[str, ...] = ()
     asked: tuple[Asked, ...] = ()
     verified: Literal["computed", "read", "reasoned"]

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 
@@ -29,6 +29,9 @@ LOG = "interview"
 """The name under which the log keeps what belongs to no lab."""
 
 FORMAT = 1
+
+RULES = 2
+"""The rules by which a mock asks. Those of 1, which had a length, asked otherwise."""
 
 
 def reviews(log: Iterable[Event] | None = None) -> list[Review]:
@@ -184,8 +187,8 @@ def start_mock(settings: Mock, now: datetime) -> str:
         item=name,
         status="started",
         now=now,
+        rules=RULES,
         seed=settings.seed,
-        length=settings.length,
         minutes=settings.minutes,
     )
     return name
@@ -210,26 +213,41 @@ def unfinished_mock(
 ) -> tuple[str, Mock] | None:
     """The newest mock that was broken off, as it stood; None where there is none.
 
-    ``settings`` are values of ``Mock``'s fields that it must have, such as ``length=5``. One whose
-    questions the bank no longer has cannot be resumed and is left out.
+    ``settings`` are values of ``Mock``'s fields that it must have, such as ``seed=5``. One of other
+    rules, or whose questions the bank no longer has, cannot be resumed and is left out.
     """
+    whole = {
+        name: found
+        for name, found in _broken_off(log, rules=RULES).items()
+        if all(bank.asked(turn.question) for turn in found.turns)
+        and all(getattr(found, field) == value for field, value in settings.items())
+    }
+    return next(reversed(whole.items()), None)
+
+
+def close_older_mocks(bank: Bank, now: datetime) -> int:
+    """Close what was broken off under older rules, its answers kept as reviews; how many."""
+    older = _broken_off(None, rules=1)
+    for name, found in older.items():
+        turns = tuple(turn for turn in found.turns if bank.asked(turn.question))
+        finish_mock(name, replace(found, turns=turns), bank, now)
+    return len(older)
+
+
+def _broken_off(log: Sequence[Event] | None, *, rules: int) -> dict[str, Mock]:
+    """The mocks of these rules that were started and not finished, by name, the oldest first."""
     log = progress.events(kind="mock") if log is None else log
     started: dict[str, Mock] = {}
     for event in log:
         said = dict(event.detail)
-        if event.status == "started":
-            started[event.item] = Mock(**said)
+        if event.status == "started" and said.get("rules", 1) == rules:
+            minutes = min(max(said["minutes"], mock.SHORTEST), mock.LONGEST)
+            started[event.item] = Mock(seed=said["seed"], minutes=minutes)
         elif event.status == "finished":
             started.pop(event.item, None)
-        elif event.item in started:
+        elif event.status == "turn" and event.item in started:
             started[event.item] = _with_turn(started[event.item], said)
-    whole = {
-        name: found
-        for name, found in started.items()
-        if all(turn.question in bank.questions for turn in found.turns)
-        and all(getattr(found, field) == value for field, value in settings.items())
-    }
-    return next(reversed(whole.items()), None)
+    return started
 
 
 def _with_turn(found: Mock, said: dict) -> Mock:
@@ -237,4 +255,4 @@ def _with_turn(found: Mock, said: dict) -> Mock:
     ticks = said.pop("ticked")
     turn = Turn(**said, ticked=None if ticks is None else tuple(ticks))
     turns = [*found.turns[:place], turn, *found.turns[place + 1 :]]
-    return Mock(seed=found.seed, length=found.length, minutes=found.minutes, turns=tuple(turns))
+    return replace(found, turns=tuple(turns))

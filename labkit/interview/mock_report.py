@@ -1,11 +1,12 @@
 """The report of a mock interview as Markdown, for the card in a notebook and for the terminal."""
 
 import re
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 
 from labkit.interview.answers import given_answer, right_answer
 from labkit.interview.card_text import card_text, label, verdict
-from labkit.interview.mock import ItemRow, Report
+from labkit.interview.mock import MOVES, Held, ItemRow, Report, what_next
 from labkit.interview.questions import Bank
 from labkit.interview.wording import stated, sureness, words
 
@@ -15,16 +16,18 @@ def report_markdown(
     bank: Bank,
     language: str,
     *,
+    trend: Sequence[Held] = (),
     link: Callable[[str, str], str] = lambda place, _: place,
 ) -> str:
-    """The report: a table by topic, one by confidence, the labs to revisit, then every item.
+    """The report: the level that was reached, what to do next, the path, then every item.
 
-    ``link(place, language)`` writes a lab.
+    ``trend`` are the mocks so far, this one the last; ``link(place, language)`` writes a lab.
     """
     said = words(language)
     taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
     lines = [f"**{100 * report.score:.0f} %**, {taken} {said['seconds']}"]
     lines[0] += f" ({said['expected']} {expected})"
+    lines += ["", *_level(report, language), "", *_next(report, bank, language)]
     lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
     lines += ["|---|---|---|---|"]
     lines += [
@@ -42,17 +45,73 @@ def report_markdown(
     if report.labs:
         links = [link(lab, language) for lab in report.labs]
         lines += ["", f"{said['labs to revisit']}: {', '.join(links)}"]
+    lines += _trend(trend, language)
+    lines += ["", f"**{said['path']}**", "", *_path(report, bank, language)]
     for place, item in enumerate(report.items, start=1):
         lines += ["", f"**{place}.** {card_text(item.card, language)}", ""]
         lines += _transcript(item, language)
     return "\n".join(lines)
 
 
+def _level(report: Report, language: str) -> list[str]:
+    """Which round these answers would pass, and what that follows from."""
+    said = words(language)
+    lines = [said[f"reached {report.depth or 'none'}"], ""]
+    lines += [f"| {said['round']} | {said['score']} | {said['answers']} |", "|---|---|---|"]
+    return lines + [
+        f"| {said[row.round]} | {_percent(row.score if row.turns else None)} | {row.turns} |"
+        for row in report.levels
+    ]
+
+
+def _next(report: Report, bank: Bank, language: str) -> list[str]:
+    steps = what_next(report, bank)
+    lines = [f"{i}. {step.what[language]} `{step.command}`" for i, step in enumerate(steps, 1)]
+    return [f"**{words(language)['what next']}**", "", *lines]
+
+
+def _trend(trend: Sequence[Held], language: str) -> list[str]:
+    """The mocks so far; nothing where there is no earlier one to compare with."""
+    said = words(language)
+    if len(trend) < 2:
+        return []
+    names = ("mock ended", "answers", "score", "screen", "deep dive")
+    lines = ["", f"**{said['trend']}**", "", f"| {' | '.join(said[name] for name in names)} |"]
+    lines.append("|---" * len(names) + "|")
+    return lines + [
+        f"| {held.at:%Y-%m-%d %H:%M} | {held.answers} | {_percent(held.score)}"
+        f" | {_percent(held.screen)} | {_percent(held.deep_dive)} |"
+        for held in trend[-_MOCKS_SHOWN:]
+    ]
+
+
+def _path(report: Report, bank: Bank, language: str) -> list[str]:
+    """Turn by turn: the move that led to it, its topic and level, and whether it was right."""
+    said = words(language)
+    lines = []
+    for place, item in enumerate(report.items, start=1):
+        question = item.card.question
+        title = bank.topics[question.topic].title[language]
+        worth = f", {_percent(item.judgement.score)}" if item.judgement else ""
+        move = MOVES[item.turn.move][language]
+        lines.append(f"{place}. {move}: {title}, {said['level']} {question.level}{worth}")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+_MOCKS_SHOWN = 10
+
+
 def _transcript(item: ItemRow, language: str) -> list[str]:
     """One turn: what was answered and how fast, the verdict, and why it is so."""
     card, question, turn, said = item.card, item.card.question, item.turn, words(language)
     given = given_answer(card, turn.answer)[language]
-    if turn.answer is not None and not card.keys:
+    if turn.answer is not None and question.program:
+        given = f"\n\n{_as_program(str(turn.answer))}"
+    elif turn.answer is not None and not card.keys:
         given = _as_typed(given)
     pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
     lines = [f"{said['given']} ({pace}{stated(turn.sure, language)}): {given}", ""]
@@ -67,8 +126,14 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
         ]
         lines.append("")
     right = right_answer(card)[language]
-    lines += [f"{label(card, language)}: {right}", ""]
+    shown = f"\n\n{_as_program(right)}" if question.program else right
+    lines += [f"{label(card, language)}: {shown}", ""]
     return [*lines, card.fill(question.explanation[language])]
+
+
+def _as_program(text: str) -> str:
+    """A program as a block of code in Markdown, whatever it holds."""
+    return textwrap.indent(text.strip("\n"), "    ", lambda line: True)
 
 
 def _as_typed(text: str) -> str:

@@ -66,11 +66,16 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 _SYMBOLS = {
-    "times": "×", "cdot": "·", "approx": "≈", "pm": "±", "le": "≤", "ge": "≥", "ne": "≠",
-    "leq": "≤", "geq": "≥", "neq": "≠", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉",
-    "sum": "Σ", "sigma": "σ", "alpha": "α", "beta": "β", "epsilon": "ε", "infty": "∞", "to": "→",
-    "delta": "δ", "lambda": "λ",
-    "log": "log", "ln": "ln", "exp": "exp", "max": "max", "min": "min", "left": "", "right": "",
+    "times": "×", "cdot": "·", "odot": "⊙", "otimes": "⊗", "approx": "≈", "sim": "~", "pm": "±",
+    "le": "≤", "ge": "≥", "ne": "≠", "leq": "≤", "geq": "≥", "neq": "≠", "ll": "≪", "gg": "≫",
+    "equiv": "≡", "propto": "∝", "in": "∈", "to": "→", "rightarrow": "→", "gets": "←", "mid": "|",
+    "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "Vert": "‖", "top": "T",
+    "sum": "Σ", "prod": "Π", "partial": "∂", "nabla": "∇", "infty": "∞", "dots": "...",
+    "ldots": "...", "cdots": "...", "left": "", "right": "", "quad": " ",
+    "log": "log", "ln": "ln", "exp": "exp", "max": "max", "min": "min", "alpha": "α", "beta": "β",
+    "gamma": "γ", "delta": "δ", "Delta": "Δ", "epsilon": "ε", "varepsilon": "ε", "eta": "η",
+    "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ",
+    "Sigma": "Σ", "tau": "τ", "phi": "φ", "varphi": "φ", "psi": "ψ", "omega": "ω",
 }  # fmt: skip
 
 

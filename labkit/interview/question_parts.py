@@ -181,6 +181,15 @@ class Item(Text):
     zh: str
 
 
+class Changed(Text):
+    """Another question that is the same problem under a changed constraint.
+
+    The text is what the interviewer says before it, such as "Now without BF16:".
+    """
+
+    id: Slug
+
+
 class Pair(Record):
     """A left side and the key of the right side that belongs to it."""
 

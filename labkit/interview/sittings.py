@@ -18,7 +18,7 @@ from labkit.interview import log as interview
 from labkit.interview.answers import SPEECH_LIMIT, Judgement, judge
 from labkit.interview.cards import Card, Question, draw
 from labkit.interview.drills import Review
-from labkit.interview.mock import Mock, NextTurn, Report
+from labkit.interview.mock import Held, Mock, NextTurn, Report
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
@@ -164,7 +164,8 @@ class DrillSitting(Sitting):
 class MockSitting(Sitting):
     """A mock interview: no hints, no verdicts; after the last turn free speech is ticked.
 
-    ``kept`` is the name under which the log keeps a mock that is resumed.
+    ``kept`` is the name under which the log keeps a mock that is resumed; ``closed`` says how many
+    of an earlier version were closed when this one began.
     """
 
     def __init__(
@@ -173,19 +174,16 @@ class MockSitting(Sitting):
         settings: Mock,
         *,
         kept: str | None = None,
+        closed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(bank, clock)
         self._finished = False
+        self._closed = closed
         self.mock = settings
         self.asked: NextTurn | None = None
         self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
         self.next()
-
-    @property
-    def length(self) -> int:
-        """How many questions this interview has."""
-        return self.mock.length
 
     @property
     def minutes_left(self) -> float:
@@ -194,8 +192,22 @@ class MockSitting(Sitting):
 
     @property
     def introduction(self) -> Text | None:
-        """What the interviewer says before the card."""
-        return self.asked.introduction if self.state == ASKING else None
+        """What the interviewer says before the card; before the first also what was closed."""
+        if self.state != ASKING:
+            return None
+        said = self.asked.introduction
+        if self._closed and self.place == 0:
+            closed = wording.closed_mocks(self._closed)
+            said = Text(en=f"{closed.en} {said.en}", zh=f"{closed.zh}{said.zh}")
+        return said
+
+    @property
+    def before(self) -> Text | None:
+        """What stands before a part of a long problem, in Markdown."""
+        if self.state not in (ASKING, TICKING) or self.card.question.id not in self.bank.parts:
+            return None
+        problem, place = self.bank.parts[self.card.question.id]
+        return problem.before(place)
 
     def hint(self) -> None:
         """An interviewer gives no hints here."""
@@ -211,7 +223,7 @@ class MockSitting(Sitting):
             self._show(self.asked.card)
             return
         for place, turn in enumerate(self.mock.turns):
-            question = self.bank.questions[turn.question]
+            question = self.bank.asked(turn.question)
             if question.spoken and turn.answer is not None and turn.ticked is None:
                 self._show(draw(question, turn.seed))
                 self.place, self.speech, self.state = place, turn.answer, TICKING
@@ -245,6 +257,10 @@ class MockSitting(Sitting):
     def report(self) -> Report:
         """The report of the interview as it stands."""
         return mock.report(self.mock, self.bank)
+
+    def trend(self) -> list[Held]:
+        """The mocks in the log, this one too once it is finished; none where it is unreadable."""
+        return mock.trend(interview.reviews(_log()[0]), self.bank)
 
 
 def todays(
@@ -320,31 +336,25 @@ def _with_trouble(sitting: DrillSitting, trouble: str | None) -> DrillSitting:
 
 
 def resumed(
-    bank: Bank,
-    *,
-    length: int | None = None,
-    minutes: float | None = None,
-    seed: int | None = None,
+    bank: Bank, *, minutes: float | None = None, seed: int | None = None
 ) -> MockSitting | None:
     """The mock interview that was broken off, where it was; None where there is none.
 
-    Of several the newest that has the length, minutes and seed which are given.
+    Of several the newest that has the minutes and seed which are given. One of an earlier version
+    had other rules and does not go on: ``new_mock`` closes it.
     """
-    given = {"length": length, "minutes": minutes, "seed": seed}
+    given = {"minutes": minutes, "seed": seed}
     given = {field: value for field, value in given.items() if value is not None}
     found = interview.unfinished_mock(bank, **given)
     return MockSitting(bank, found[1], kept=found[0]) if found else None
 
 
-def new_mock(
-    bank: Bank,
-    *,
-    length: int | None = None,
-    minutes: float | None = None,
-    seed: int | None = None,
-) -> MockSitting:
-    """A new mock interview: 10 questions, two minutes each and any seed, where none are given."""
-    length = 10 if length is None else length
+def new_mock(bank: Bank, *, minutes: float | None = None, seed: int | None = None) -> MockSitting:
+    """A new mock interview: 20 minutes and any seed, where none are given.
+
+    Those of an earlier version that were broken off are closed; their answers count.
+    """
     seed = random.randrange(10**6) if seed is None else seed
-    minutes = mock.SECONDS_A_TURN / 60 * length if minutes is None else minutes
-    return MockSitting(bank, Mock(seed=seed, length=length, minutes=minutes))
+    settings = Mock(seed=seed, minutes=mock.MINUTES if minutes is None else minutes)
+    closed = interview.close_older_mocks(bank, datetime.now(UTC))
+    return MockSitting(bank, settings, closed=closed)

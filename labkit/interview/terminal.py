@@ -101,7 +101,8 @@ def hold(
         say("")
     if mock_too:
         if sitting.state == DONE:
-            talk.tell("\n" + report_markdown(sitting.report(), sitting.bank, language))
+            told = report_markdown(sitting.report(), sitting.bank, language, trend=sitting.trend())
+            talk.tell("\n" + told)
         return
     talk.tell("\n".join(ending(sitting, language)))
 
@@ -139,13 +140,16 @@ def ending(
 def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
     card, language = sitting.card, talk.language
     if sitting.state == ASKING:
-        where = f"\n--- {sitting.place + 1}/{sitting.length}"
+        where = f"\n--- {sitting.place + 1}"
         if isinstance(sitting, MockSitting):
             talk.tell(f"{where} · {sitting.minutes_left:.0f} {talk.word('minutes')}")
         else:
-            talk.tell(f"{where} · {sitting.bank.topics[card.question.topic].title[language]}")
+            title = sitting.bank.topics[card.question.topic].title[language]
+            talk.tell(f"{where}/{sitting.length} · {title}")
         if sitting.introduction:
             talk.tell(sitting.introduction[language])
+        if isinstance(sitting, MockSitting) and sitting.before:
+            talk.tell("\n" + sitting.before[language])
         talk.tell("\n" + card_text(card, language))
         desk = _Desk(draft=card.question.face(card, language).stub)
         while not _answered(sitting, talk, desk):

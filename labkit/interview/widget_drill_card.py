@@ -107,7 +107,7 @@ class DrillCard(AskingWidget):
             "words": words(language) | {"sureness": list(sureness(language))},
             "unclear": self._unclear,
             "trouble": sitting.trouble or "",
-            "where": f"{min(sitting.place + 1, sitting.length)}/{sitting.length}",
+            "where": _where(sitting, language),
             "mock": isinstance(sitting, MockSitting),
         }
         if sitting.state == DONE:
@@ -119,16 +119,11 @@ class DrillCard(AskingWidget):
     def _card_view(self, card: Card, language: str) -> dict:
         sitting, question = self.sitting, card.question
         view = _asked(card, language)
-        view["where"] = f"{sitting.place + 1}/{sitting.length}"
         view["how"] = question.how[language]
         view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
         view["more_hints"] = not is_mock(sitting) and sitting.hints < len(question.hints.en)
-        if is_mock(sitting):
-            left = f"{sitting.minutes_left:.0f} {WORDS['minutes left'][language]}"
-            view["where"] += f" · {left}"
-        else:
-            title = sitting.bank.topics[question.topic].title[language]
-            view["where"] += f" · {title}"
+        if is_mock(sitting) and sitting.before:
+            view["prompt"] = rendered.text(sitting.before[language]) + view["prompt"]
         if sitting.introduction:
             view["introduction"] = sitting.introduction[language]
         if sitting.state == TICKING:
@@ -151,7 +146,9 @@ class DrillCard(AskingWidget):
     def _ending(self) -> str:
         sitting, language = self.sitting, self.language
         if isinstance(sitting, MockSitting):
-            return report_markdown(sitting.report(), sitting.bank, language, link=_link)
+            return report_markdown(
+                sitting.report(), sitting.bank, language, link=_link, trend=sitting.trend()
+            )
         first, *rest = terminal.ending(sitting, language, link=_link)
         return "\n\n".join([f"**{first}**" if rest or sitting.questions else first, *rest])
 
@@ -161,6 +158,8 @@ class DrillCard(AskingWidget):
         if sitting.state == DONE:
             return self._ending()
         lines = [self.numbers["where"], self.numbers.get("introduction", "")]
+        if is_mock(sitting) and sitting.before:
+            lines.append(sitting.before[language])
         lines = [line for line in (*lines, card_text.card_text(sitting.card, language)) if line]
         lines += [hint[language] for hint in sitting.shown_hints()]
         if sitting.state == TICKING:
@@ -174,6 +173,17 @@ class DrillCard(AskingWidget):
             lines.append(said)
             lines.append(sitting.card.fill(sitting.card.question.explanation[language]))
         return "\n\n".join(lines)
+
+
+def _where(sitting: Sitting, language: str) -> str:
+    """Which card it is of how many, and its topic; in a mock, the minutes that are left."""
+    words = WORDS["minutes left"][language]
+    if is_mock(sitting):
+        return f"{sitting.place + 1} · {sitting.minutes_left:.0f} {words}"
+    where = f"{min(sitting.place + 1, sitting.length)}/{sitting.length}"
+    if sitting.card is None:
+        return where
+    return f"{where} · {sitting.bank.topics[sitting.card.question.topic].title[language]}"
 
 
 def _link(place: str, language: str) -> str:
@@ -236,17 +246,13 @@ def drill(
 
 
 def mock_interview(
-    *,
-    length: int | None = None,
-    minutes: float | None = None,
-    seed: int | None = None,
-    language: str | None = None,
+    *, minutes: float | None = None, seed: int | None = None, language: str | None = None
 ) -> DrillCard:
-    """A mock interview as cards: the one that was broken off, or a new one of 10 questions.
+    """A mock interview as cards: the one that was broken off, or a new one of 20 minutes.
 
-    What is given of length, minutes and seed, the one that was broken off must have.
+    What is given of minutes and seed, the one that was broken off must have.
     """
-    bank, asked = load(), {"length": length, "minutes": minutes, "seed": seed}
+    bank, asked = load(), {"minutes": minutes, "seed": seed}
     sitting = sittings.resumed(bank, **asked) or sittings.new_mock(bank, **asked)
     return DrillCard(sitting, language=language)
 

@@ -73,6 +73,27 @@ WORDS = {
     },
     "right of": {"en": "{right} of {all} right", "zh": "答对 {right} / {all}"},
     "minutes left": {"en": "minutes left", "zh": "分钟剩余"},
+    "question": {"en": "question", "zh": "题"},
+    "round": {"en": "round", "zh": "轮次"},
+    "screen": {"en": "screen (levels 1 and 2)", "zh": "初面（1、2 级）"},
+    "deep dive": {"en": "deep dive (level 3)", "zh": "深入追问（3 级）"},
+    "level": {"en": "level", "zh": "级别"},
+    "path": {"en": "The path", "zh": "提问路径"},
+    "trend": {"en": "Your mocks", "zh": "历次模拟面试"},
+    "mock ended": {"en": "ended", "zh": "结束时间"},
+    "what next": {"en": "What to do next", "zh": "下一步"},
+    "reached screen": {
+        "en": "These are answers of a screen; a deep dive would not be passed with them.",
+        "zh": "这些回答达到初面水平，还不能通过深入追问。",
+    },
+    "reached deep dive": {
+        "en": "These are answers of a deep dive.",
+        "zh": "这些回答达到深入追问的水平。",
+    },
+    "reached none": {
+        "en": "These answers would not pass a screen yet.",
+        "zh": "这些回答还不能通过初面。",
+    },
     "nothing due": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
     "read again": {"en": "Read again", "zh": "建议重读"},
     "start with": {"en": "Start with", "zh": "建议从这里开始"},
@@ -94,6 +115,16 @@ WORDS = {
         "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
+    "resumed": {
+        "en": "Resumed at question {place}; --new begins another.",
+        "zh": "从第 {place} 题继续；加 --new 可重新开始一场。",
+    },
+    "other mock": {
+        "en": "This is a new mock. Another one is unfinished; q, then "
+        "`labkit mock --seed {seed}` goes on with it.",
+        "zh": "这是新的一场。另有一场还没做完；要继续那一场，请输入 q，"
+        "再运行 `labkit mock --seed {seed}`。",
+    },
     "reviews written": {"en": "{file}: {count} reviews", "zh": "{file}：{count} 条答题记录"},
     "reviews read": {
         "en": "{file}: {added} added, {known} known before",
@@ -133,6 +164,16 @@ WORDS = {
     },
 }
 """Each text by its name, then by its language."""
+
+
+def closed_mocks(many: int) -> Text:
+    """That mocks of an older version were closed."""
+    one = "A mock of an older version was broken off. It cannot go on and is closed;"
+    several = f"{many} mocks of an older version were broken off. They cannot go on and are closed;"
+    return Text(
+        en=f"{one if many == 1 else several} the answers count.",
+        zh=f"旧版本中未完成的 {many} 次模拟面试无法继续，已关闭；其中的作答有效。",
+    )
 
 
 def lasting(questions: int, seconds: int) -> Text:

@@ -851,8 +851,8 @@ loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulate
 # %% [markdown]
 # ### Optional: the NaN detective
 #
-# A run fails. You have eight instruments and four queries. Ask for what rules out most suspects, then accuse. Another
-# first argument than 5 opens another case.
+# A run fails. You have eight instruments and 40 GPU-minutes; each query has its price. Ask cheap queries that rule out
+# many suspects, then accuse one. Another first argument than 5 opens another case.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.detective.widget_nan_detective import NanDetective

@@ -41,11 +41,11 @@ def type_answer(widget, page):
     keys.press("Enter")
 
 
-def test_a_mock_of_ten_questions_by_keyboard(workbench):
+def test_a_mock_of_ten_minutes_by_keyboard(workbench):
     page = workbench.page
     widget = workbench.show(
         "from labkit.interview.widget_drill_card import mock_interview\n"
-        "asked = mock_interview(length=10, seed=5, language='en')\nasked"
+        "asked = mock_interview(minutes=10, seed=5, language='en')\nasked"
     )
     page.locator(".jp-NotebookPanel").first.press("Escape")  # JupyterLab's command mode
     cells = workbench.lab.cell_count()
@@ -61,13 +61,13 @@ def test_a_mock_of_ten_questions_by_keyboard(workbench):
             " || card.querySelector('.dc-unclear').textContent",
             arg=[widget.element_handle(), card],
         )
-    assert len(seen) == 10
+    assert len(seen) >= 7
     assert "Not so." not in widget.inner_text(), "no verdict before the end"
     assert widget.get_attribute("data-state") == "ticking"
     page.keyboard.press("1")
     page.keyboard.press("Enter")
     widget.locator(".dc-report table").first.wait_for()
-    assert widget.locator(".dc-report").inner_text().count("Answer:") >= 9
+    assert widget.locator(".dc-report").inner_text().count("Answer:") >= 6
     assert workbench.lab.cell_count() == cells, "no key reached JupyterLab"
 
 

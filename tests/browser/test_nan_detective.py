@@ -34,24 +34,24 @@ def wait_for(widget, left):
 
 
 def test_by_mouse_a_case_is_asked_and_closed(widget, workbench):
-    assert "4 queries left." in widget.inner_text()
+    assert "40 of 40 GPU-minutes left." in widget.inner_text()
     widget.get_by_role("button", name="FP32 twin").click()
-    wait_for(widget, 3)
+    wait_for(widget, 20)
     reading = widget.get_by_role("region", name="FP32 twin")
     assert "not finite here either" in reading.inner_text()
     assert reading.get_by_role("img").locator("path.nd-curve").count() == 4, "two, and the legend"
     widget.get_by_role("button", name="Batch").click()
-    wait_for(widget, 2)
+    wait_for(widget, 18)
     assert widget.get_by_role("region", name="Batch").locator("path.nd-mark").count() == 1
     widget.get_by_role("radio", name="There is a NaN in the data").click()
     widget.get_by_role("button", name="Accuse").click()
     widget.locator(".lk-verdict").wait_for()
     assert "Proved" in widget.locator(".lk-verdict").inner_text()
     assert "you asked" in widget.locator(".nd-closing").inner_text()
-    assert workbench.say("case.case.verdict.right, case.case.queries_left") == "True 2"
+    assert workbench.say("case.case.verdict.right, case.case.minutes_left") == "True 18"
     widget.get_by_role("button", name="Another case").click()
     widget.page.locator(".nd[data-case='4']").last.wait_for()
-    assert "the loss hardly moves" in widget.inner_text()
+    assert "40 of 40 GPU-minutes left." in widget.inner_text()
 
 
 def test_by_keyboard_alone(widget, workbench):
@@ -59,13 +59,15 @@ def test_by_keyboard_alone(widget, workbench):
     page.locator(".jp-NotebookPanel").first.press("Escape")  # JupyterLab's command mode
     cells = workbench.lab.cell_count()
     widget.focus()
-    for left, key in ((3, "1"), (2, "2"), (1, "3"), (0, "8")):
+    for left, key in ((39, "1"), (38, "2"), (36, "3"), (16, "8")):
         page.keyboard.press(key)
         wait_for(widget, left)
     page.keyboard.press("6")
-    page.wait_for_timeout(500)
-    assert "No query is left" in widget.inner_text()
-    assert widget.locator(".nd-asked .nd-reading").count() == 4
+    wait_for(widget, 4)
+    page.keyboard.press("7")
+    widget.locator(".lk-trouble").wait_for()
+    assert "costs 15 GPU-minutes, and 4 are left" in widget.inner_text()
+    assert widget.locator(".nd-asked .nd-reading").count() == 5
     page.keyboard.press("c")
     assert workbench.focused().startswith("A mask of -1e9")
     page.keyboard.press("Enter")
@@ -81,17 +83,17 @@ def test_by_keyboard_alone(widget, workbench):
 
 def test_a_reading_that_stands_gets_the_focus_and_costs_nothing(widget, workbench):
     widget.get_by_role("button", name="Gradients").click()
-    wait_for(widget, 3)
+    wait_for(widget, 38)
     widget.get_by_role("button", name="Gradients").click()
     assert workbench.focused() == "Gradients"
-    assert widget.get_attribute("data-left") == "3"
+    assert widget.get_attribute("data-left") == "38"
 
 
 @pytest.fixture(scope="module")
 def full(workbench):
     """A case with four readings of four kinds, still open."""
     widget = workbench.show(SHOW)
-    for left, key in ((3, "3"), (2, "2"), (1, "6"), (0, "8")):
+    for left, key in ((38, "3"), (23, "7"), (21, "5"), (9, "6")):
         widget.press(key)
         wait_for(widget, left)
     return widget
@@ -111,7 +113,7 @@ def test_text_stands_out_in_both_themes(full, workbench, theme):
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_a_verdict_stands_out_in_both_themes(workbench, theme):
     widget = workbench.show(SHOW.replace("3)", "12)"))
-    for left, key in ((3, "4"), (2, "5"), (1, "7")):
+    for left, key in ((38, "4"), (36, "5"), (16, "8")):
         widget.press(key)
         wait_for(widget, left)
     workbench.lab.theme(theme)

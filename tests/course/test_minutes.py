@@ -122,7 +122,7 @@ def test_cards_take_the_banks_own_times(minutes):
         'say_it("02_number_formats")': say_it,
         "diagnostic()": diagnostic,
         'drill(count=8, topics=("memory",))': sum(question.seconds for question in some),
-        "mock_interview(length=10)": 1200,
+        "mock_interview(minutes=10)": 600,
     }.items():
         name = call.partition("(")[0]
         cell = code(f"from labkit.interview.widget_drill_card import {name}", *[call] * 20)

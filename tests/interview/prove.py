@@ -140,6 +140,16 @@ def _plain(value):
     return int(value) if isinstance(value, bool) else value
 
 
+def _asked(file: Path, mistakes: list[str]) -> list[Question]:
+    """The questions of a topic's file, or the parts of a long problem's."""
+    if file.resolve().parent == questions.PROBLEMS:
+        topics = {path.stem: None for path in questions.FOLDER.glob("*.toml")}
+        problem = questions._read_problem(file, topics, mistakes)
+        return [part.question for part in problem.parts] if problem else []
+    topic = questions._read(file, mistakes)
+    return list(topic.questions) if topic else []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
@@ -148,17 +158,17 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     mistakes: list[str] = []
-    topic = questions._read(options.file, mistakes)
+    asked = _asked(options.file, mistakes)
     for mistake in mistakes:
         print(mistake)
     proved = 0
-    for question in topic.questions if topic else ():
+    for question in asked:
         if options.only in (None, question.id):
             said = list(failures(question, 10 if options.quick else SEEDS))
             proved += not said
             for each in said:
                 print(f"{options.file.name}: {question.id}: {each}")
-    kinds = [question.kind for question in topic.questions] if topic else []
+    kinds = [question.kind for question in asked]
     print(f"{proved} proved; kinds: { ({kind: kinds.count(kind) for kind in sorted(set(kinds))}) }")
     return int(bool(mistakes) or proved < (1 if options.only else len(kinds)))
 

@@ -562,9 +562,26 @@ def test_code_that_is_no_answer_yet_is_no_wrong_answer(answer, words):
 
 
 def test_code_that_never_ends_is_stopped(monkeypatch):
-    monkeypatch.setattr("labkit.labs.engine.limit.LEAST_SECONDS", 0.2)
+    monkeypatch.setattr("labkit.interview.run_code.SECONDS", 0.2)
     found = judge(ULP, "while True:\n    pass")
     assert not found.correct and "still running after 0.2 seconds" in found.said.en
+
+
+def test_a_call_that_nothing_interrupts_is_stopped_with_its_process(monkeypatch):
+    monkeypatch.setattr("labkit.interview.run_code.SECONDS", 0.2)
+    monkeypatch.setattr("labkit.interview.run_code._GRACE_SECONDS", 0.5)
+    hangs = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\n"
+    found = judge(ULP, f"{hangs}while True:\n    pass")
+    assert not found.correct and "still running after 0.2 seconds" in found.said.en
+    monkeypatch.undo()
+    assert judge(ULP, ULP.question.solution).correct, "the next program has a new process"
+
+
+def test_code_that_ends_its_process_is_wrong_and_leaves_this_one(capfd):
+    found = judge(ULP, "import os\nprint('from the child')\nos._exit(3)")
+    assert not found.correct and "status 3" in found.said.en
+    assert "from the child" not in capfd.readouterr().out
+    assert judge(ULP, ULP.question.solution).correct
 
 
 def test_code_needs_neither_the_stubs_imports_nor_its_left_margin():

@@ -170,7 +170,7 @@ def test_a_question_seen_before_draws_new_numbers(bank):
 
 
 def test_a_mock_that_was_broken_off_goes_on_where_it_was(bank):
-    sitting = sittings.new_mock(bank, length=5, seed=11)
+    sitting = sittings.new_mock(bank, minutes=10, seed=11)
     for _ in range(2):
         sitting.submit(None if sitting.card.question.spoken else right_answer(sitting.card))
     resumed = sittings.resumed(bank)
@@ -179,12 +179,37 @@ def test_a_mock_that_was_broken_off_goes_on_where_it_was(bank):
     answer_all(resumed)
     assert sittings.resumed(bank) is None, "it is finished"
     kept = interview.reviews()
-    assert len(kept) == 5 and {r.mode for r in kept} == {"mock"}
+    assert len(kept) == len(resumed.mock.turns) and {r.mode for r in kept} == {"mock"}
     assert resumed.report().score == 1.0
+    (held,) = resumed.trend()
+    assert (held.answers, held.score) == (len(kept), 1.0)
+
+
+def older_mock(bank, name, *turns):
+    """A mock as it stood in the log when it had a length."""
+    progress.record(
+        "mock", lab="interview", item=name, status="started", seed=3, length=5, minutes=10.0
+    )
+    for place, (question, answer) in enumerate(turns):
+        progress.record(
+            "mock", lab="interview", item=name, status="turn", place=place, question=question,
+            seed=0, move="premise", answer=answer, sure=2, seconds=5.0, ticked=None,
+        )  # fmt: skip
+
+
+def test_a_mock_of_an_older_version_is_closed_and_its_answers_count(bank):
+    older_mock(bank, "3-old", ("easy", ["2"]), ("gone", "1"))
+    older_mock(bank, "4-old")
+    assert sittings.resumed(bank) is None
+    new = sittings.new_mock(bank, minutes=5, seed=1)
+    assert "2 mocks of an older version" in new.introduction.en and "2 次" in new.introduction.zh
+    assert [(r.question, r.correct) for r in interview.reviews()] == [("easy", True)]
+    again = sittings.new_mock(bank, minutes=5, seed=2)
+    assert again.introduction == again.asked.introduction, "it is said once"
 
 
 def test_ticking_is_kept_too(bank):
-    sitting = sittings.new_mock(bank, length=5, seed=2)
+    sitting = sittings.new_mock(bank, minutes=10, seed=2)
     while sitting.state == ASKING:
         free = sitting.card.question.spoken
         sitting.submit("in a line" if free else right_answer(sitting.card))
@@ -196,7 +221,7 @@ def test_ticking_is_kept_too(bank):
 
 
 def test_a_mock_of_questions_that_the_bank_lost_is_not_resumed(bank, tmp_path):
-    sitting = sittings.new_mock(bank, length=5, seed=2)
+    sitting = sittings.new_mock(bank, minutes=5, seed=2)
     sitting.submit(None)
     lost = {id: q for id, q in bank.questions.items() if id != sitting.mock.turns[0].question}
     assert sittings.resumed(type(bank)(bank.topics, lost)) is None

@@ -1,16 +1,25 @@
 """The path of a mock interview follows from its seed and the answers."""
 
 import math
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
-from labkit.interview import mock
+from labkit.__main__ import parse
+from labkit.interview import mock, questions
 from labkit.interview.cards import draw
+from labkit.interview.drills import Review
 from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, with_ticks
-from labkit.interview.question_parts import Unclear
+from labkit.interview.mock_report import report_markdown
+from labkit.interview.question_parts import BankError, Unclear
 from labkit.interview.questions import load
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import SMALL, small_bank
+
+COURSE = load()
 
 
 @pytest.fixture(scope="module")
@@ -18,56 +27,80 @@ def bank(tmp_path_factory):
     return small_bank(tmp_path_factory.mktemp("bank"))
 
 
-def hold(settings, bank, answers, seconds=10.0):
-    """Answer turn after turn: "right", None for "I do not know", or "wrong" where there is one."""
+def hold(settings, bank, said="right", seconds=1.0, most=1000):
+    """Answer turn after turn; ``said`` is "right", or None for "I do not know"."""
     done = settings
-    for said in answers:
-        asked = next_turn(done, bank)
-        if asked is None:
-            break
+    while len(done.turns) < most and (asked := next_turn(done, bank)):
         question = asked.card.question
+        answer = said
         if question.spoken:
             answer = "summed up"
         elif said == "right":
-            answer = right_answer(asked.card)
-        else:
-            answer = None
+            answer = None if question.program else right_answer(asked.card)
         done = with_answer(done, asked, answer, seconds=seconds)
     return done
 
 
-@pytest.mark.parametrize("length", mock.LENGTHS)
-@pytest.mark.parametrize("seed", range(8))
-def test_it_has_its_length_asks_nothing_twice_and_holds_its_fixed_turns(bank, seed, length):
-    done = hold(Mock(seed=seed, length=length, minutes=60), bank, ["right"] * length)
-    moves = [turn.move for turn in done.turns]
-    assert len(moves) == length
-    assert moves[0] == mock.OPENING
-    assert moves.count(mock.SPEECH) == 1
-    assert mock.PREMISE in moves or "false-claim" in [t.question for t in done.turns]
-    assert (mock.INTERRUPTION in moves) == (length > 5)
-    twice = [t.question for t in done.turns if t.move != mock.CONSTRAINT]
-    assert len(twice) == len(set(twice))
+def asked_in(settings, bank, **how):
+    """Each turn of an interview as it was asked."""
+    done = hold(settings, bank, **how)
+    return [
+        next_turn(replace(done, turns=done.turns[:place]), bank) for place in range(len(done.turns))
+    ]
 
 
-def test_the_same_seed_and_answers_ask_the_same_and_another_seed_does_not(bank):
-    answers = ["right", None, "right", None, "right"] * 2
-    one, two, other = (hold(Mock(seed=s, minutes=60), bank, answers) for s in (4, 4, 5))
+# The clock
+
+
+@pytest.mark.parametrize("said", ["right", None])
+@pytest.mark.parametrize("minutes", [5, 10, 20, 45, 120])
+def test_by_the_banks_times_the_turns_take_the_minutes_that_were_asked_for(minutes, said):
+    for seed in range(6):
+        done = hold(Mock(seed=seed, minutes=minutes), COURSE, said)
+        taken = sum(COURSE.asked(turn.question).seconds for turn in done.turns)
+        assert 0.9 <= taken / (60 * minutes) <= 1.1, seed
+
+
+def test_the_time_ends_it(bank):
+    done = hold(Mock(seed=1, minutes=5), bank, seconds=101.0)
+    assert len(done.turns) == 3
+    assert done.late and next_turn(done, bank) is None
+
+
+def test_it_ends_where_the_bank_has_nothing_left(tmp_path):
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+    few = load(tmp_path)
+    done = hold(Mock(seed=1, minutes=60), few)
+    assert {turn.question for turn in done.turns} == {*few.questions}
+
+
+# The path
+
+
+@pytest.mark.parametrize("minutes", [5, 20, 45])
+def test_nothing_is_asked_twice_and_the_fixed_turns_are_there(minutes):
+    for seed in range(5):
+        done = hold(Mock(seed=seed, minutes=minutes), COURSE)
+        moves = Counter(turn.move for turn in done.turns)
+        assert done.turns[0].move == mock.OPENING and moves[mock.OPENING] == 1
+        assert moves[mock.CLAIM] == (2 if minutes == 45 else 1)
+        assert moves[mock.SPEECH] == moves[mock.INTERRUPTION] == (minutes >= 10)
+        assert moves[mock.CODE] == (minutes >= 15)
+        assert bool(moves[mock.PROBLEM]) == (minutes >= 30)
+        names = [turn.question for turn in done.turns]
+        assert len(names) == len(set(names))
+
+
+def test_the_same_seed_and_answers_ask_the_same_and_another_seed_does_not():
+    one, two, other = (hold(Mock(seed=s), COURSE) for s in (4, 4, 5))
     assert one == two
     assert [t.question for t in one.turns] != [t.question for t in other.turns]
 
 
-def test_a_right_answer_goes_deeper_and_a_wrong_one_steps_back(bank):
-    def opens_with_pick(seed):
-        asked = next_turn(Mock(seed=seed), bank)
-        return asked.card.question.id == "pick" and 1 not in mock._plan(Mock(seed=seed))
-
-    seed = next(seed for seed in range(500) if opens_with_pick(seed))
-    settings = Mock(seed=seed, minutes=60)
-    deeper = next_turn(hold(settings, bank, ["right"]), bank)
-    assert (deeper.card.question.id, deeper.move) == ("double", mock.DEEPER), "its follow-up"
-    easier = next_turn(hold(settings, bank, [None]), bank)
-    assert (easier.card.question.id, easier.move) == ("easy", mock.EASIER)
+def test_the_seed_says_when_the_fixed_turns_come():
+    plans = {tuple(mock._plan(Mock(seed=seed, minutes=45))) for seed in range(5)}
+    assert len(plans) == 5
+    assert len({tuple(move for _, move in plan) for plan in plans}) > 1, "in another order too"
 
 
 def moves_after(bank, *said):
@@ -84,6 +117,31 @@ def moves_after(bank, *said):
     return [(asked.move, asked.card.question) for asked in after if asked.move in branched]
 
 
+def test_a_right_answer_goes_deeper_and_a_wrong_one_steps_back(bank):
+    deeper, easier = moves_after(bank, "pick"), moves_after(bank, "pick wrong")
+    assert {(move, q.id) for move, q in deeper} == {(mock.DEEPER, "double")}, "its follow-up"
+    assert {(move, q.id) for move, q in easier} == {(mock.EASIER, "easy")}
+
+
+def test_deeper_is_harder_and_easier_is_not():
+    found = Counter()
+    branched = (mock.OPENING, mock.DEEPER, mock.EASIER, mock.ELSEWHERE)
+    for said in ("right", None):
+        for seed in range(10):
+            done = hold(Mock(seed=seed), COURSE, said)
+            for before, turn in zip(done.turns, done.turns[1:], strict=False):
+                first, then = COURSE.asked(before.question), COURSE.asked(turn.question)
+                if before.move not in branched:
+                    continue
+                if turn.move == mock.EASIER:
+                    assert said is None and then.topic == first.topic and then.level < first.level
+                if turn.move == mock.DEEPER:
+                    assert said == "right"
+                    assert then.id in first.follow_ups or then.level > first.level
+                found[turn.move] += 1
+    assert found[mock.EASIER] > 3 and found[mock.DEEPER] > 3
+
+
 def test_after_three_on_one_matter_the_interviewer_moves_on(bank):
     two, three = ("easy", "pick"), ("easy", "false-claim", "pick")
     assert {(move, q.id) for move, q in moves_after(bank, *two)} == {(mock.DEEPER, "double")}
@@ -97,45 +155,175 @@ def test_another_matter_begins_easier_after_a_wrong_answer_than_after_a_right_on
     assert {(move, q.level) for move, q in wrong} == {(mock.ELSEWHERE, 1)}
 
 
-def test_what_is_asked_most_comes_three_times_as_often(tmp_path):
-    claim = SMALL[SMALL.index('\n[[question]]\nid = "false-claim"') :]
-    claim = claim[: claim.index('\n[[question]]\nid = "speak"')]
-    tags = 'tags = ["core"]\nasked = [{ source = "A list", year = 2025 }]'
-    core = claim.replace('"false-claim"', f'"core-claim"\n{tags}')
-    (tmp_path / "small.toml").write_text(SMALL + core, encoding="utf-8")
-    two_claims = load(tmp_path)
-    opening = Turn(question="easy", seed=0, move=mock.OPENING, answer="2")
-    after = [
-        next_turn(Mock(seed=seed, length=5, turns=(opening,)), two_claims) for seed in range(1200)
-    ]
-    asked = [a.card.question.id for a in after if a.move == mock.PREMISE]
-    # Three of four, within four standard deviations of so many draws.
-    share, deviation = asked.count("core-claim") / len(asked), math.sqrt(3 / 16 / len(asked))
-    assert len(asked) > 300 and abs(share - 3 / 4) < 4 * deviation
-    assert {*asked} == {"core-claim", "false-claim"}
+def test_what_is_asked_most_comes_three_times_as_often(bank):
+    asked = [next_turn(Mock(seed=seed), bank) for seed in range(900)]
+    assert {a.card.question.id for a in asked} == {"pick"}, "it opens with the core"
+    plain, core = (SimpleNamespace(tags=tags, changed=()) for tags in ((), ("core",)))
+    source = mock.random.Random(0)
+    drawn = [mock._one_of([plain, core], source) is core for _ in range(2000)]
+    deviation = math.sqrt(3 / 16 / len(drawn))
+    assert abs(sum(drawn) / len(drawn) - 3 / 4) < 4 * deviation
 
 
-def test_a_changed_constraint_asks_the_same_question_with_other_numbers(bank):
-    for seed in range(300):
-        done = hold(Mock(seed=seed, minutes=60), bank, ["right"] * 10)
-        places = [i for i, turn in enumerate(done.turns) if turn.move == mock.CONSTRAINT]
-        if places:
-            break
-    turn = done.turns[places[0]]
-    before = [t for t in done.turns[: places[0]] if t.question == turn.question]
-    assert before and before[-1].seed != turn.seed
+# What a colleague claims
 
 
-def test_a_false_premise_is_a_claim_that_does_not_hold(bank):
-    done = hold(Mock(seed=1, minutes=60), bank, ["right"] * 10)
-    (turn,) = [turn for turn in done.turns if turn.move == mock.PREMISE]
-    assert bank.questions[turn.question].holds is False
+def test_a_colleagues_claim_is_a_claim_and_true_as_often_as_false():
+    held = []
+    for seed in range(400):
+        opening = Turn(question="ridge-point", seed=0, move=mock.OPENING)
+        asked = mock._fixed(
+            Mock(seed=seed, turns=(opening,)), COURSE, mock.CLAIM, mock.random.Random(seed)
+        )
+        assert asked.card.question.kind == "claim"
+        held.append(asked.card.question.holds)
+    # Fair draws: four standard deviations of 400.
+    assert abs(sum(held) / len(held) - 1 / 2) < 4 * math.sqrt(1 / 4 / len(held))
 
 
-def test_the_time_ends_it(bank):
-    done = hold(Mock(seed=1, minutes=1), bank, ["right"] * 10, seconds=25.0)
-    assert len(done.turns) == 3
-    assert done.over and next_turn(done, bank) is None
+def test_claims_come_from_a_colleague_only():
+    """Among all claims of the bank more are false: asked anywhere, they would give that away."""
+    for seed in range(10):
+        for asked in asked_in(Mock(seed=seed, minutes=45), COURSE):
+            own = asked.move in (mock.CLAIM, mock.PROBLEM)
+            assert own or asked.card.question.kind != "claim"
+            if asked.move == mock.CLAIM:
+                assert asked.card.question.kind == "claim"
+
+
+# A changed constraint
+
+
+def changed_turns(bank, seeds):
+    for seed in seeds:
+        done = hold(Mock(seed=seed), bank)
+        for place, turn in enumerate(done.turns):
+            if turn.move == mock.CONSTRAINT:
+                yield next_turn(replace(done, turns=done.turns[:place]), bank), done.turns[:place]
+
+
+def test_a_changed_constraint_is_another_question_of_the_bank_with_its_sentence():
+    turns = list(changed_turns(COURSE, range(12)))
+    assert len(turns) >= 8
+    for asked, before in turns:
+        sources = [
+            change
+            for turn in before
+            for change in COURSE.asked(turn.question).changed
+            if change.id == asked.card.question.id
+        ]
+        assert sources, "the question before leads to it"
+        assert asked.card.question.id not in {turn.question for turn in before}
+        assert any(asked.introduction.en.endswith(change.en) for change in sources)
+        assert any(asked.introduction.zh.endswith(change.zh) for change in sources)
+
+
+def test_without_a_link_no_constraint_changes(bank):
+    """A redraw of numbers changes no constraint: "double" has numbers to draw, and no link."""
+    assert not any(question.changed for question in bank.questions.values())
+    for seed in range(10):
+        done = hold(Mock(seed=seed, minutes=10), bank)
+        assert "double" in {turn.question for turn in done.turns}
+        assert mock.CONSTRAINT not in {turn.move for turn in done.turns}
+
+
+LINK = '[[question.changed]]\nid = "{id}"\nen = "Now with less:"\nzh = "现在更少："\n'
+
+
+def linked(folder, id):
+    """The small bank, in which "pick" leads to another question under a changed constraint."""
+    cut = SMALL.index('\n[[question]]\nid = "double"')
+    text = SMALL[:cut] + LINK.format(id=id) + SMALL[cut:]
+    (folder / "small.toml").write_text(text, encoding="utf-8")
+    return load(folder)
+
+
+def test_a_question_further_back_is_named(tmp_path):
+    changing = linked(tmp_path, "double")
+    answers = [Turn(question=name, seed=0, move=mock.DEEPER) for name in ("pick", "easy")]
+    at_once = mock._continued(Mock(seed=0, turns=tuple(answers[:1])), changing, 100)
+    later = mock._continued(Mock(seed=0, turns=tuple(answers)), changing, 100)
+    assert at_once.introduction.en == "Now with less:"
+    assert later.introduction.en == "Back to question 1. Now with less:"
+    assert later.introduction.zh == "回到第 1 题。现在更少："
+    assert mock._continued(Mock(seed=0, turns=tuple(answers)), changing, 39) is None, "40 seconds"
+
+
+def test_the_newest_question_that_can_change_is_taken():
+    first, newer = [q for q in COURSE.questions.values() if q.changed][:2]
+    turns = [Turn(question=q.id, seed=0, move=mock.DEEPER) for q in (first, newer)]
+    asked = mock._continued(Mock(seed=0, turns=tuple(turns)), COURSE, 1000)
+    assert asked.card.question.id in {change.id for change in newer.changed}
+    assert asked.card.question.id not in {change.id for change in first.changed}
+
+
+@pytest.mark.parametrize("id", ["no-such-question", "pick"])
+def test_a_change_to_a_question_that_is_not_there_is_refused(tmp_path, id):
+    with pytest.raises(BankError, match=rf"small.toml: pick: changed: there is no other .*{id}"):
+        linked(tmp_path, id)
+
+
+def test_the_bank_has_changes_enough_and_each_fits_into_the_time_kept_free():
+    links = [(q, change) for q in COURSE.questions.values() for change in q.changed]
+    assert len(links) >= 25
+    room = mock._kept_free(Mock(seed=0), mock.CONSTRAINT)
+    for question, change in links:
+        target = COURSE.questions[change.id]
+        assert target.seconds <= room and target.kind != "claim", (question.id, change.id)
+
+
+# Code
+
+
+def test_code_is_asked_with_its_time_and_judged_at_the_end():
+    (asked,) = [a for a in asked_in(Mock(seed=2), COURSE) if a.move == mock.CODE]
+    question = asked.card.question
+    minutes = str(-(-question.seconds // 60))
+    assert question.kind == "code"
+    assert minutes in asked.introduction.en and minutes in asked.introduction.zh
+    before = Mock(seed=2)
+    right, wrong = (
+        with_answer(before, asked, answer) for answer in (question.solution, question.wrong[0].code)
+    )
+    assert report(right, COURSE).score == 1 and report(wrong, COURSE).score == 0
+    with pytest.raises(Unclear):
+        with_answer(before, asked, "def f(:")
+
+
+# A long problem
+
+
+def test_a_problem_is_asked_from_its_first_part_to_its_last():
+    seen = set()
+    for seed in range(12):
+        turns = asked_in(Mock(seed=seed, minutes=45), COURSE, said=None)
+        parts = [(place, a) for place, a in enumerate(turns) if a.move == mock.PROBLEM]
+        first, last = parts[0][0], parts[-1][0]
+        problem, _ = COURSE.parts[parts[0][1].card.question.id]
+        assert [a.card.question for _, a in parts] == [part.question for part in problem.parts]
+        assert last - first + 1 == len(parts), "nothing is asked in between"
+        for place, (_, asked) in enumerate(parts):
+            for language in questions.LANGUAGES:
+                said = asked.before[language]
+                assert problem.story[language] in said
+                settled = [part.settled[language] in said for part in problem.parts]
+                assert settled == [before < place for before in range(len(settled))]
+        seen.add(problem.id)
+    assert len(seen) > 1, "the seed chooses"
+
+
+def test_a_part_is_asked_by_no_drill_and_counts_in_the_report():
+    assert not {*COURSE.parts} & {*COURSE.questions}
+    done = hold(Mock(seed=1, minutes=45), COURSE, None)
+    told = report(done, COURSE)
+    parts = [item for item in told.items if item.turn.move == mock.PROBLEM]
+    assert 6 <= len(parts) <= 8
+    kept = {review.question for review in mock.reviews(done, COURSE, None)}
+    spoken = {item.card.question.id for item in told.items if item.card.question.spoken}
+    assert kept | spoken == {turn.question for turn in done.turns}
+
+
+# Answers and settings
 
 
 def test_an_unclear_answer_counts_for_nothing(bank):
@@ -146,19 +334,20 @@ def test_an_unclear_answer_counts_for_nothing(bank):
     assert next_turn(settings, bank) == asked
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"), [({"length": 7}, "one of"), ({"minutes": 0}, "above 0")]
-)
-def test_settings_that_make_no_sense(settings, said):
-    with pytest.raises(ValueError, match=said):
-        Mock(seed=0, **settings)
+@pytest.mark.parametrize("minutes", [0, 4.9, 121, math.nan])
+def test_settings_that_make_no_sense(minutes):
+    with pytest.raises(ValueError, match="minutes must be 5 to 120"):
+        Mock(seed=0, minutes=minutes)
+
+
+# The report
 
 
 def test_the_report_counts_topics_time_confidence_and_labs(bank):
-    done = hold(Mock(seed=3, length=5, minutes=60), bank, [None] * 5, seconds=7.0)
+    done = hold(Mock(seed=3, minutes=10), bank, None, seconds=7.0)
     told = report(done, bank)
-    assert told.score == 0 and told.seconds == 35.0
-    assert sum(row.turns for row in told.topics) == 5
+    assert told.score == 0 and told.seconds == 7.0 * len(done.turns)
+    assert sum(row.turns for row in told.topics) == len(done.turns)
     assert told.expected_seconds == sum(bank.questions[t.question].seconds for t in done.turns)
     assert told.labs == ("02_number_formats",)
     assert all(row.answers == 0 for row in told.confidence), "I do not know is no claim"
@@ -169,7 +358,97 @@ def test_the_report_counts_topics_time_confidence_and_labs(bank):
 
 
 def test_unticked_speech_does_not_move_the_schedule(bank):
-    done = hold(Mock(seed=3, length=5, minutes=60), bank, ["right"] * 5)
+    done = hold(Mock(seed=3, minutes=10), bank)
     speech = next(i for i, t in enumerate(done.turns) if t.move == mock.SPEECH)
-    assert len(mock.reviews(done, bank, None)) == 4
-    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, None)) == 5
+    many = len(done.turns)
+    assert len(mock.reviews(done, bank, None)) == many - 1
+    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, None)) == many
+
+
+def answered(bank, right):
+    """A mock whose answers to these levels are right, four questions of each level."""
+    turns = []
+    for level in (1, 2, 3):
+        of_level = [q for q in bank.questions.values() if q.level == level and q.objective]
+        for question in of_level[:4]:
+            answer = right_answer(draw(question, 0)) if level in right else None
+            turns.append(Turn(question=question.id, seed=0, move=mock.ELSEWHERE, answer=answer))
+    return Mock(seed=0, turns=tuple(turns))
+
+
+@pytest.mark.parametrize(
+    ("right", "depth", "said"),
+    [
+        ((1, 2, 3), "deep dive", "These are answers of a deep dive."),
+        ((1, 2), "screen", "a deep dive would not be passed"),
+        ((1,), None, "would not pass a screen yet"),
+        ((3,), None, "would not pass a screen yet"),
+    ],
+)
+def test_the_level_is_the_deepest_round_that_was_passed(right, depth, said):
+    told = report(answered(COURSE, right), COURSE)
+    screen, deep = told.levels
+    assert (screen.turns, deep.turns) == (8, 4)
+    assert screen.score == len({1, 2} & {*right}) / 2 and deep.score == (3 in right)
+    assert told.depth == depth
+    assert said in report_markdown(told, COURSE, "en")
+
+
+def test_the_path_names_each_move_with_its_topic_and_level():
+    done = hold(Mock(seed=5), COURSE)
+    for language in questions.LANGUAGES:
+        text = report_markdown(report(done, COURSE), COURSE, language)
+        for place, turn in enumerate(done.turns, 1):
+            question = COURSE.asked(turn.question)
+            title = COURSE.topics[question.topic].title[language]
+            line = next(
+                line
+                for line in text.splitlines()
+                if line.startswith(f"{place}. {mock.MOVES[turn.move][language]}")
+            )
+            assert title in line and f" {question.level}" in line
+
+
+AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def review(question, score, days, mode="mock"):
+    at = AT + timedelta(days=days)
+    return Review(at=at, question=question, seed=0, correct=score == 1, score=score, mode=mode)
+
+
+def test_the_trend_is_the_share_of_points_of_each_mock_by_round(bank):
+    told = [
+        review("easy", 1.0, 5),
+        review("double", 0.0, 5),
+        review("pick", 0.5, 5),
+        review("easy", 0.0, 1),
+        review("gone", 1.0, 1),
+        review("easy", 1.0, 3, mode="drill"),
+    ]
+    first, second = mock.trend(told, bank)
+    assert (first.at, first.answers, first.score) == (AT + timedelta(days=1), 2, 0.5)
+    assert (first.screen, first.deep_dive) == (0.0, None)
+    assert (second.score, second.screen, second.deep_dive) == (0.5, 0.75, 0.0)
+    shown = report_markdown(report(Mock(seed=0), bank), bank, "en", trend=[first, second])
+    assert "| 2026-11-02 12:00 | 2 | 50 % | 0 % | – |" in shown
+    assert "| 2026-11-06 12:00 | 3 | 50 % | 75 % | 0 % |" in shown
+    alone = report_markdown(report(Mock(seed=0), bank), bank, "en", trend=[second])
+    assert "2026-11-06" not in alone, "one mock has no trend"
+
+
+@pytest.mark.parametrize("said", ["right", None])
+def test_what_to_do_next_is_three_commands_that_there_are(said):
+    done = hold(Mock(seed=7, minutes=10), COURSE, said)
+    told = report(done, COURSE)
+    steps = mock.what_next(told, COURSE)
+    assert len(steps) == 3
+    for step in steps:
+        assert step.what.en and step.what.zh
+        assert parse(step.command.removeprefix("python -m labkit ").split()).run
+        assert step.command in report_markdown(told, COURSE, "zh")
+    worst = max(told.topics, key=lambda row: (1 - row.score) * row.turns)
+    assert f"--topic {worst.topic}" in steps[1].command
+    minutes = 10 if told.depth is None else 45
+    assert steps[2].command.endswith(f"mock --minutes {minutes}")
+    assert ("--count" in steps[0].command) == (said is None)

@@ -54,6 +54,7 @@ def test_code_and_tables_stay_as_they_are(code):
         (r"\frac{a + b}{n} \times x_{i}", "(a + b)/n × x_i"),
         (r"\sqrt{\frac{1}{n}} \approx u", "sqrt(1/n) ≈ u"),
         (r"\operatorname{softmax}(z) \le 1", "softmax(z) ≤ 1"),
+        (r"\delta^T H \delta", "δ^T H δ"),
         (r"\oplus x", r"\oplus x"),
     ],
 )

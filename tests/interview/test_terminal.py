@@ -92,12 +92,12 @@ def test_a_question_of_speech_that_is_not_known_shows_what_we_would_say(bank):
 
 
 def test_a_mock_with_a_seed_goes_on_where_it_was(monkeypatch, capsys):
-    for typed, asked in (("?\nq\n", "--- 1/5"), ("q\n", "--- 2/5")):
+    for typed, asked in (("?\nq\n", "--- 1 "), ("q\n", "--- 2 ")):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        assert main(["mock", "--length", "5", "--seed", "7"]) == 0
+        assert main(["mock", "--minutes", "5", "--seed", "7"]) == 0
         assert asked in capsys.readouterr().out
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
-    assert main(["mock", "--length", "5", "--seed", "8"]) == 0
+    assert main(["mock", "--minutes", "5", "--seed", "8"]) == 0
     assert "Seed 8" in capsys.readouterr().out, "another seed is another interview"
 
 
@@ -115,18 +115,18 @@ def test_in_chinese(bank):
 
 
 def test_a_mock_says_nothing_of_right_and_wrong_before_its_end(bank):
-    sitting = sittings.new_mock(bank, length=5, seed=1)
-    said = hold(sitting, *["?"] * 5)
+    sitting = sittings.new_mock(bank, minutes=5, seed=1)
+    said = hold(sitting, *["?"] * 50)
     assert sitting.state == DONE
-    report = said.index("Noted;")
-    assert said.count("Noted;") == 5
-    assert said.index("--- 5/5") < report
+    report, many = said.index("Noted;"), len(sitting.mock.turns)
+    assert said.count("Noted;") == many
+    assert said.index(f"--- {many} ") < report
     assert "Labs to revisit: 02_number_formats" in said
     assert "You (0 / 45 seconds): I do not know" in said and said.count("> Two is odd.") == 2
 
 
 def test_a_mock_broken_off_has_no_report(bank):
-    sitting = sittings.new_mock(bank, length=5, seed=1)
+    sitting = sittings.new_mock(bank, minutes=5, seed=1)
     assert "Noted;" not in hold(sitting, "?", "q")
     assert len(sittings.resumed(bank).mock.turns) == 1
 
@@ -146,7 +146,7 @@ def test_the_commands(capsys, monkeypatch, tmp_path):
     assert "--- 1/2" in capsys.readouterr().out
     assert main(["drill", "--topic", "sums"]) == 1
     assert "there is no topic 'sums'" in capsys.readouterr().err
-    assert main(["mock", "--length", "5", "--seed", "7"]) == 0
+    assert main(["mock", "--minutes", "5", "--seed", "7"]) == 0
     assert "Seed 7" in capsys.readouterr().out
     assert main(["mock"]) == 0
     assert "Resumed at question 1" in capsys.readouterr().out
@@ -216,9 +216,9 @@ def test_trouble_with_the_clock_has_a_line_of_its_own(capsys, monkeypatch):
     assert trouble and f"{trouble.en}\n" in said
 
 
-def broken_off(length, monkeypatch, capsys):
+def broken_off(minutes, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("?\nq\n"))
-    assert main(["mock", "--new", "--length", str(length)]) == 0
+    assert main(["mock", "--new", "--minutes", str(minutes)]) == 0
     capsys.readouterr()
 
 
@@ -226,28 +226,43 @@ def broken_off(length, monkeypatch, capsys):
     ("typed", "goes_on"),
     [
         ([], True),
-        (["--length", "15"], True),
         (["--minutes", "30"], True),
-        (["--length", "5"], False),
         (["--minutes", "7"], False),
     ],
 )
 def test_a_mock_goes_on_only_as_it_was_asked_for(monkeypatch, capsys, typed, goes_on):
-    broken_off(15, monkeypatch, capsys)
+    broken_off(30, monkeypatch, capsys)
     monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
     assert main(["mock", *typed]) == 0
     said = capsys.readouterr().out
     assert ("Resumed at question 2" in said) is goes_on
-    assert ("--- 1/5 " in said) is ("5" in typed)
+    assert ("--- 1 " in said) is not goes_on
+    assert ("Another one is unfinished" in said) is not goes_on
 
 
-def test_of_two_mocks_broken_off_the_one_of_that_length_goes_on(monkeypatch, capsys):
-    for length in (15, 5):
-        broken_off(length, monkeypatch, capsys)
-    for length in (15, 5):
+def test_the_unfinished_mock_goes_on_as_it_is_said(monkeypatch, capsys):
+    broken_off(30, monkeypatch, capsys)
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", "--minutes", "5", "--language", "zh"]) == 0
+    seed = capsys.readouterr().out.split("--seed ")[1].split("`")[0]
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    assert main(["mock", "--seed", seed]) == 0
+    said = capsys.readouterr().out
+    assert "从第 2 题继续" in said and "--- 2 · 30 分钟" in said
+
+
+def test_of_two_mocks_broken_off_the_one_of_those_minutes_goes_on(monkeypatch, capsys):
+    for minutes in (15, 5):
+        broken_off(minutes, monkeypatch, capsys)
+    for minutes in (15, 5):
         monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
-        assert main(["mock", "--length", str(length)]) == 0
-        assert f"--- 2/{length} " in capsys.readouterr().out
+        assert main(["mock", "--minutes", str(minutes)]) == 0
+        assert f"--- 2 · {minutes} min" in capsys.readouterr().out
+
+
+def test_minutes_that_make_no_sense_are_a_sentence(capsys):
+    assert main(["mock", "--minutes", "500"]) == 1
+    assert "minutes must be 5 to 120, got 500" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,20 @@ def policy_loss(new, old, rollout, advantage, mask, clip=0.2, cap=2.0):
     return (weight * loss).sum()
 """,
     ),
+    "find-the-corrupted-value": (
+        """
+def find_fault(a, b, c):
+    a, b, c = a.double(), b.double(), c.double()
+    k = a.shape[1]
+    row_gap = (c.sum(1) - a @ b.sum(1)).abs()
+    col_gap = (c.sum(0) - a.sum(0) @ b).abs()
+    row_ok = row_gap <= k * 2.0**-24 * (a.abs() @ b.abs().sum(1))
+    col_ok = col_gap <= k * 2.0**-24 * (a.abs().sum(0) @ b.abs())
+    if row_ok.all() and col_ok.all():
+        return None
+    return (~row_ok).int().argmax(), (~col_ok).int().argmax()
+""",
+    ),
 }
 
 WRONG = {
@@ -311,5 +325,24 @@ def pack_state(x, block):
     "ppo-loss-for-two-engines": (
         ((".clamp(max=cap)", ""), "the loss is"),
         (("* mask).sum()", ").sum()"), "is wanted"),
+    ),
+    "find-the-corrupted-value": (
+        (
+            """
+def find_fault(a, b, c):
+    gap = (a @ b - c).abs().nan_to_num(nan=torch.inf)
+    room = a.shape[1] * 2.0**-24 * (a.abs() @ b.abs())
+    bad = (gap > room).nonzero()
+    return tuple(bad[0].tolist()) if len(bad) else None
+""",
+            "as many as the product",
+        ),
+        (
+            (
+                "return rows.nonzero()[0].item(), columns",
+                "return columns.nonzero()[0].item(), rows",
+            ),
+            "find_fault",
+        ),
     ),
 }

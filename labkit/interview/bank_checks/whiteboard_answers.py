@@ -583,3 +583,75 @@ def check_verify(answers):
                 "verify({name}) accepts {got:.3f} of the drafts; {want:.3f} is possible.",
                 name=name, got=kept, want=want,
             )  # fmt: skip
+
+
+# One wrong value in a product
+
+OTHER_PLACE = "{call} is {got}; {want} is wanted."
+_FAULTS = {
+    "no fault": None,
+    "one value off by 3": (2, 4, 3.0),
+    "one value off by 0.5": (5, 0, 0.5),
+    "no fault, inputs near 1000": None,
+    "inputs near 1000, one value off by a million": (0, 6, 1e6),
+    "one value that is NaN": (3, 3, math.nan),
+}
+
+
+def _product(name):
+    size = 1000.0 if "1000" in name else 1.0
+    a, b = _values(81, 8, 256) * size, _values(82, 256, 7) * size
+    c = a @ b
+    if _FAULTS[name]:
+        row, column, shift = _FAULTS[name]
+        c[row, column] += shift
+    return a, b, c
+
+
+class _Products(TorchDispatchMode):
+    """The most multiply-adds of one matmul."""
+
+    def __init__(self):
+        super().__init__()
+        self.most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = str(func)
+        if "mm." in name and isinstance(out, torch.Tensor):
+            self.most = max(self.most, out.numel())
+        return out
+
+
+RECOMPUTED = (
+    "Your find_fault computed {got} dot products in one matmul, as many as the product has "
+    "values. Checksums need one for each row or column."
+)
+
+
+def run_find_fault(find_fault):
+    """The place in each case, and the size of the largest product on the way."""
+    seen = {}
+    for name in _FAULTS:
+        a, b, c = _product(name)
+        with _Products() as products:
+            got = attempt(find_fault, a, b, c)
+        seen[name] = [got, products.most]
+    return seen
+
+
+@check(run_find_fault)
+def check_find_fault(seen):
+    """The place of one wrong value, from checksums, with a tolerance that follows the inputs."""
+    for name, (got, most) in seen.items():
+        call = f"find_fault ({name})"
+        want = _FAULTS[name] and _FAULTS[name][:2]
+        if got is None and want is None:
+            continue
+        if got is None:
+            raise Mistake(OTHER_PLACE, call=call, got="None", want=want)
+        place = tuple(int(number(x, call=call)) for x in several(got, 2, call=call))
+        if place != want:
+            raise Mistake(OTHER_PLACE, call=call, got=place, want=want or "None")
+        if most >= 8 * 7:
+            raise Mistake(RECOMPUTED, got=most)

@@ -25,7 +25,7 @@ ORDINARY = "ordinary values"
 ZERO, BAD, LARGE, NO_LOSS = "zeros", "inf or NaN", "large values", "no loss to derive"
 
 NO_SCALER, STEADY = "no scaler", "no skipped step"
-FALLS, BLIND = "a scale that only falls", "a scale that grows past every overflow"
+FALLS = "a scale that only falls"
 
 SHARP_SCORES, FAR_LOGITS, HUGE = "scores above 11", "logits more than 11 apart", "huge values"
 
@@ -34,16 +34,18 @@ EMPTY_DIGIT, CLEAN = "a digit with every row masked", "nothing unusual"
 
 TRAINS, BREAKS_TOO, FLAT_TOO = "it trains", "it breaks too", "it is flat too"
 
-ARRIVE, STUCK, SHRUNK = "updates that arrive", "updates below half a gap", "a shrunken gradient"
-SKIPPED, NONE_ASKED = "no step at all", "updates of zero"
+ARRIVE, HARDLY = "updates that arrive", "weights that hardly move"
+SKIPPED = "no step at all"
 WRECKED, TOO_LARGE = "finite gradients, broken weights", "updates as large as the weights"
 OF_BAD = "updates of gradients that are not finite"
 
 
 # One thing is wrong with a run. So what is a fault by itself speaks against every other cause.
-_ONLY = (NAN_PIXEL, NO_LABELS, WRONG_LABELS, BLIND)
-# A digit with every row masked is no fault: under a sound mask it changes nothing.
-_SOUND_BATCH = (CLEAN, EMPTY_DIGIT)
+_ONLY = (NAN_PIXEL, WRONG_LABELS)
+# A digit with every row masked is no fault: under a sound mask it changes nothing. Nor is a batch
+# without labels, where the mean is guarded.
+_SOUND_BATCH = (CLEAN, EMPTY_DIGIT, NO_LABELS)
+_BREAKS = (SUDDEN, CLIMBS)
 # What the step before the first bad loss shows, where the forward pass breaks of itself. If the
 # very first loss is bad there is no such step.
 _GOOD_BEFORE = {"gradients": (ORDINARY, NO_LOSS), "updates": (ARRIVE, SKIPPED, OF_BAD)}
@@ -183,6 +185,7 @@ _ALL = (
         # Gradients are finite and the update is not. A scaler refuses gradients in FP16.
         allows={
             "symptom": (NAN,),
+            "loss": _BREAKS,
             "first": (WEIGHTS,),
             "gradients": (ORDINARY,),
             "scaler": (NO_SCALER,),
@@ -203,6 +206,7 @@ _ALL = (
         allows=_GOOD_BEFORE
         | {
             "symptom": (NAN,),
+            "loss": _BREAKS,
             "first": (ATTENTION,),
             "activations": (SHARP_SCORES, HUGE),
             "batch": _SOUND_BATCH,
@@ -221,6 +225,7 @@ _ALL = (
         allows=_GOOD_BEFORE
         | {
             "symptom": (NAN,),
+            "loss": _BREAKS,
             "first": (ATTENTION,),
             "batch": (EMPTY_DIGIT,),
             "fp32": (TRAINS,),
@@ -237,6 +242,7 @@ _ALL = (
         # The slope 1 / p overflows where logits are 11.1 apart; from 17.3 on p is 0, log p -inf.
         allows={
             "symptom": (NAN,),
+            "loss": _BREAKS,
             "first": (LOSS, GRADIENTS),
             "gradients": (ORDINARY, LARGE, BAD, NO_LOSS),
             "updates": (ARRIVE, SKIPPED, OF_BAD),
@@ -256,9 +262,10 @@ _ALL = (
         # Scaled gradients overflow while the loss is still fine, and the step is taken.
         allows={
             "symptom": (NAN,),
+            "loss": _BREAKS,
             "first": (GRADIENTS,),
             "gradients": (BAD,),
-            "scaler": (BLIND,),
+            "scaler": (STEADY,),
             "batch": _SOUND_BATCH,
             "fp32": (TRAINS,),
             "updates": (OF_BAD,),
@@ -345,13 +352,14 @@ _ALL = (
         precision=True,
         allows={
             "symptom": (FLAT,),
+            "loss": (LEVEL,),
             "first": (NOTHING,),
             "gradients": (ZERO,),
             "scaler": (NO_SCALER,),
             "batch": _SOUND_BATCH,
             "fp32": (TRAINS,),
             # Its weights are FP32: what little survives arrives.
-            "updates": (NONE_ASKED, ARRIVE),
+            "updates": (HARDLY, ARRIVE),
         },
     ),
     Cause(
@@ -364,12 +372,13 @@ _ALL = (
         precision=True,
         allows={
             "symptom": (FLAT,),
+            "loss": (LEVEL,),
             "first": (NOTHING,),
             "gradients": (ORDINARY,),
-            "scaler": (NO_SCALER, STEADY),
+            "scaler": (NO_SCALER,),
             "batch": _SOUND_BATCH,
             "fp32": (TRAINS,),
-            "updates": (STUCK,),
+            "updates": (HARDLY,),
         },
     ),
     Cause(
@@ -383,12 +392,13 @@ _ALL = (
         # It takes a scaler. With autocast and scaler off the limit is what it says.
         allows={
             "symptom": (FLAT,),
+            "loss": (LEVEL,),
             "first": (NOTHING,),
             "gradients": (ORDINARY, LARGE),
             "scaler": (STEADY,),
             "batch": _SOUND_BATCH,
             "fp32": (TRAINS,),
-            "updates": (SHRUNK,),
+            "updates": (HARDLY,),
         },
     ),
     Cause(
@@ -401,6 +411,7 @@ _ALL = (
         precision=False,
         allows={
             "symptom": (FLAT,),
+            "loss": (LEVEL,),
             "first": (NOTHING,),
             "gradients": (ORDINARY,),
             "scaler": (NO_SCALER, STEADY),

@@ -32,22 +32,28 @@ of a probability whose logit lies so far below the largest."""
 class Reading:
     """What an instrument shows: its finding in words of ``causes``, a text, a picture.
 
-    ``picture`` is plain data: {"kind": "line" | "bars" | "chain" | "digits", ...}.
+    ``picture`` is plain data: {"kind": "line" | "bars" | "chain" | "digits", ...}. ``detail`` names
+    the mechanism, which would give the cause away, and is said when the case is closed.
     """
 
     instrument: str
     finding: str
     text: str
     picture: dict
+    detail: str = ""
 
 
 @dataclass(frozen=True)
 class Instrument:
-    """One of the eight: its id, its name, what it can tell, and the measurement."""
+    """One of the eight: its id, its name, what it can tell, its price, and the measurement.
+
+    ``price`` is in GPU-minutes of a job of which this run is the model.
+    """
 
     id: str
     name: str
     tells: str
+    price: int
     read: Callable[[Recipe, list[Step]], Reading]
 
 
@@ -218,9 +224,6 @@ def _scaler(recipe: Recipe, steps: list[Step]) -> Reading:
     if recipe.scaler == "none":
         return Reading("scaler", causes.NO_SCALER, "There is none: the scale is 1.", picture)
     way = f"from {_power(scales[0])} to {_power(scales[-1])}"
-    if scales[-1] > scales[0] and not skipped and first_bad_loss(steps) is not None:
-        text = f"The scale goes {way}. No step is skipped, not even where gradients are inf or NaN."
-        return Reading("scaler", causes.BLIND, text, picture)
     if skipped and scales[-1] <= scales[0] / 1024:
         share = len(skipped) / (len(steps) - skipped[0])
         text = f"The scale falls {way}: from step {skipped[0]} on {_percent(share)} are skipped."
@@ -331,35 +334,39 @@ def _in_fp32(recipe: Recipe, steps: list[Step]) -> Reading:
 
 def _updates(recipe: Recipe, steps: list[Step]) -> Reading:
     step, _ = _look_at(steps)
-    finding, text = _update_words(step)
-    return Reading("updates", finding, f"Step {step.step}: {text}", _update_picture(step))
+    finding, text, detail = _update_words(step)
+    return Reading("updates", finding, f"Step {step.step}: {text}", _update_picture(step), detail)
 
 
-def _update_words(step: Step) -> tuple[str, str]:
+def _update_words(step: Step) -> tuple[str, str, str]:
+    """The finding, the text, and the detail that names the mechanism."""
     given = _all(step.gradients).double()
     if step.skipped:
-        return causes.SKIPPED, "skipped; no weight moves."
+        return causes.SKIPPED, "skipped; no weight moves.", ""
     if not bool(given.isfinite().all()):
-        return causes.OF_BAD, "the update is made of gradients that are not finite."
+        return causes.OF_BAD, "the update is made of gradients that are not finite.", ""
     if not bool(step.after.isfinite().all()):
-        return causes.WRECKED, "the gradients are finite, and after the update weights are not."
+        text = "the gradients are finite, and after the update weights are not."
+        return causes.WRECKED, text, ""
+    changed = (step.after.double() - step.before.double()).norm() / step.before.double().norm()
+    text = f"the weights change by about {_power(changed.item())} of their size."
     if not bool(step.asked.any()):
-        return causes.NONE_ASKED, "the optimizer asks for an update of exactly 0."
+        return causes.HARDLY, text, "The optimizer asks for an update of exactly 0."
     part = step.reached / given.norm().item()
     if part < 0.01:
-        text = f"the optimizer is given {_power(part)} times the gradient that backward made."
-        return causes.SHRUNK, text
+        detail = f"The optimizer is given {_power(part)} times the gradient that backward made."
+        return causes.HARDLY, text, detail
     asked = step.asked != 0
     in_gaps = (step.asked[asked].abs() / gaps(step.before)[asked]).median().item()
     moved = (step.after != step.before)[asked].float().mean().item()
-    size = (step.asked.double().norm() / step.before.double().norm()).item()
-    text = (
-        f"the middle update is about {_power(in_gaps)} gaps (ulp) of its weight; "
-        f"{_percent(moved)} of the weights move. Update over weights: {_power(size)}."
+    detail = (
+        f"The middle update is about {_power(in_gaps)} gaps (ulp) of its weight; "
+        f"{_percent(moved)} of the weights move."
     )
     if in_gaps < 0.5:
-        return causes.STUCK, text
-    return (causes.TOO_LARGE if size > 0.25 else causes.ARRIVE), text
+        return causes.HARDLY, text, detail
+    size = (step.asked.double().norm() / step.before.double().norm()).item()
+    return (causes.TOO_LARGE if size > 0.25 else causes.ARRIVE), text, detail
 
 
 def _update_picture(step: Step) -> dict:
@@ -375,21 +382,27 @@ INSTRUMENTS: Mapping[str, Instrument] = MappingProxyType(
     {
         each.id: each
         for each in (
-            Instrument("loss", "Loss curve", "did it climb before it broke?", _loss_curve),
+            # The log is there; it only has to be read.
+            Instrument("loss", "Loss curve", "does it break, climb or stay?", 1, _loss_curve),
+            Instrument("scaler", "Scaler", "the scale and the skipped steps", 1, _scaler),
+            # One step is run again from a checkpoint, with hooks.
+            Instrument("gradients", "Gradients", "zeros, inf, sizes by layer", 2, _gradients),
+            Instrument(
+                "activations", "Activations", "the largest value of each part", 2, _activations
+            ),
+            Instrument("batch", "Batch", "what the step at hand was given to read", 2, _batch),
+            # The run again, with all weights kept before and after each step, or all outputs looked
+            # at one after the other.
+            Instrument("updates", "Updates", "do updates arrive in the weights?", 12, _updates),
             Instrument(
                 "first",
                 "First inf or NaN",
                 "in which part of which step does it begin?",
+                15,
                 _first_nonfinite,
             ),
-            Instrument("gradients", "Gradients", "zeros, inf, sizes by layer", _gradients),
-            Instrument("scaler", "Scaler", "the scale and the skipped steps", _scaler),
-            Instrument(
-                "activations", "Activations", "the largest value of each part", _activations
-            ),
-            Instrument("batch", "Batch", "what the step at hand was given to read", _batch),
-            Instrument("fp32", "FP32 twin", "is it the 16 bits at all?", _in_fp32),
-            Instrument("updates", "Updates", "do updates arrive in the weights?", _updates),
+            # The whole run again, at FP32's speed.
+            Instrument("fp32", "FP32 twin", "is it the 16 bits at all?", 20, _in_fp32),
         )
     }
 )

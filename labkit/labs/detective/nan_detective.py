@@ -1,59 +1,111 @@
-"""The NaN detective: a run that fails, eight instruments, four queries, one cause.
+"""The NaN detective: a run that fails, eight instruments with a price each, a budget, one cause.
 
 A case is a real training run, and each instrument measures it. The table in ``causes`` says
 which findings each cause can show, so a reading rules out every cause that cannot show it.
-``accuse`` compares the queries that were made with the fewest that settle the case.
+``accuse`` compares the queries that were made with the cheapest that settle the case.
 
 >>> case = new_case(2)
 >>> case.ask("fp32").finding
 'it trains'
->>> case.queries_left
-3
+>>> case.minutes_left
+20
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
-from labkit.labs.detective.broken_runs import run
+from labkit.labs.detective.broken_runs import Step, run
 from labkit.labs.detective.causes import CAUSES, FLAT, Cause
-from labkit.labs.detective.instruments import INSTRUMENTS, Reading, first_bad_loss, learns, symptom
+from labkit.labs.detective.instruments import (
+    INSTRUMENTS,
+    Instrument,
+    Reading,
+    first_bad_loss,
+    learns,
+    symptom,
+)
+from labkit.labs.detective.scale_causes import SCALE_CAUSES, ScaleCause
+from labkit.labs.detective.scale_instruments import SCALE_INSTRUMENTS, bad_step
+from labkit.labs.detective.telemetry import simulate
 
-QUERIES = 4
-"""How many instruments may be asked in one case."""
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """A size of case: its suspects, its instruments, and what their queries may cost together.
+
+    Args:
+        budget: in GPU-minutes. ``complaint``: what opens a case.
+        run: the settings that a cause draws -> what the run leaves behind.
+        fails: whether that is a failure at all.
+    """
+
+    id: str
+    complaint: str
+    budget: int
+    causes: Mapping[str, Any]
+    instruments: Mapping[str, Instrument]
+    run: Callable[[Any], Any]
+    fails: Callable[[Any], bool]
+
+
+def _digits_fail(steps: list[Step]) -> bool:
+    return symptom(steps) != FLAT or not learns([step.loss for step in steps])
+
+
+DIGITS = Tier(
+    id="digits",
+    complaint="A 16-bit run does not train: its loss is not finite at last, or it never falls.",
+    budget=40,
+    causes=CAUSES,
+    instruments=INSTRUMENTS,
+    run=run,
+    fails=_digits_fail,
+)
+"""Small runs that really fail."""
+
+SCALE = Tier(
+    id="scale",
+    complaint=(
+        "Simulated: a job in FP8 on 32 GPUs, replicated. The loss jumps or is not finite. What can "
+        "be read of it is drawn by a program, not recorded."
+    ),
+    budget=60,
+    causes=SCALE_CAUSES,
+    instruments=SCALE_INSTRUMENTS,
+    run=simulate,
+    fails=lambda telemetry: bad_step(telemetry) is not None,
+)
+"""Jobs on 32 ranks, simulated."""
+
+TIERS = {tier.id: tier for tier in (DIGITS, SCALE)}
+BUDGET = DIGITS.budget
 
 _DRAWS = 5
-# For a sentence that says what would have ruled a suspect out: the broadest measurement first.
-_BROADEST_FIRST = (
-    "fp32",
-    "first",
-    "batch",
-    "updates",
-    "gradients",
-    "scaler",
-    "activations",
-    "loss",
-)
 
 
 class Case:
     """A broken run, what has been asked of it, and the verdict once somebody was accused.
 
-    ``symptom`` is what everybody can see, ``readings`` what was asked so far, in order.
+    ``readings`` is what was asked so far, in order. ``symptom`` says what the loss does; the
+    detective's page leaves that to the loss curve.
     """
 
-    def __init__(self, cause: Cause, seed: int, *, draw: int = 0) -> None:
-        self.seed = seed
+    def __init__(
+        self, cause: Cause | ScaleCause, seed: int, *, draw: int = 0, tier: Tier = DIGITS
+    ) -> None:
+        self.seed, self.tier = seed, tier
         self._cause = cause
         self._recipe = cause.recipe(seed + 10_000 * draw)
-        self._steps = run(self._recipe)
+        self._steps = tier.run(self._recipe)
         self._measured: dict[str, Reading] = {}
         self.readings: tuple[Reading, ...] = ()
         self.verdict: Verdict | None = None
 
     def __repr__(self) -> str:
-        return f"Case {self.seed}: {self.symptom} {self.queries_left} queries left."
+        return f"Case {self.seed}: {self.complaint} {self.minutes_left} GPU-minutes left."
 
     @property
     def finding(self) -> str:
@@ -62,15 +114,22 @@ class Case:
 
     @property
     def symptom(self) -> str:
-        """The complaint that opens the case."""
+        """What the loss does, and from which step on."""
         if self.finding == FLAT:
             return "A 16-bit run: every loss is finite, and the loss hardly moves."
         bad = first_bad_loss(self._steps)
         return f"A 16-bit run: at step {bad} the loss is not finite any more."
 
     @property
-    def queries_left(self) -> int:
-        return QUERIES - len(self.readings)
+    def complaint(self) -> str:
+        """What opens the case for a detective."""
+        return self.tier.complaint
+
+    @property
+    def minutes_left(self) -> int:
+        """The GPU-minutes that are left for queries."""
+        spent = price((reading.instrument for reading in self.readings), self.tier)
+        return self.tier.budget - spent
 
     def losses(self, *, repaired: bool = False) -> list[float]:
         """The loss of each step; ``repaired``: of the run without its cause, once it is known.
@@ -85,42 +144,58 @@ class Case:
         return [step.loss for step in run(self._cause.repaired(self._recipe))]
 
     def ask(self, instrument: str) -> Reading:
-        """Measure, at the price of one query; an instrument that was asked before costs nothing.
+        """Measure, at the instrument's price; one that was asked before costs nothing.
 
         Raises:
-            ValueError: there is no such instrument, no query is left, or the case is closed.
+            ValueError: there is no such instrument, it costs more than is left, or the case is
+                closed.
         """
-        if instrument not in INSTRUMENTS:
-            raise ValueError(f"instrument {instrument!r}: ask one of {', '.join(INSTRUMENTS)}")
+        if instrument not in self.tier.instruments:
+            raise ValueError(
+                f"instrument {instrument!r}: ask one of {', '.join(self.tier.instruments)}"
+            )
         asked = {reading.instrument: reading for reading in self.readings}
         if instrument in asked:
             return asked[instrument]
         if self.verdict:
             raise ValueError(f"case {self.seed} is closed: open another with new_case(seed)")
-        if not self.queries_left:
-            raise ValueError(f"all {QUERIES} queries are used: accuse one of the causes")
+        if price([instrument], self.tier) > self.minutes_left:
+            raise ValueError(self._cannot_pay(instrument))
         reading = self._measure(instrument)
         self.readings += (reading,)
         return reading
 
+    def _cannot_pay(self, instrument: str) -> str:
+        asked = {reading.instrument for reading in self.readings}
+        payable = [
+            each.id
+            for each in self.tier.instruments.values()
+            if each.id not in asked and each.price <= self.minutes_left
+        ]
+        way = f"ask one of {', '.join(payable)}, or accuse" if payable else "accuse a cause"
+        dear = self.tier.instruments[instrument]
+        return (
+            f"{dear.name} costs {dear.price} GPU-minutes, and {self.minutes_left} are left: {way}"
+        )
+
     def _measure(self, instrument: str) -> Reading:
         if instrument not in self._measured:
-            reading = INSTRUMENTS[instrument].read(self._recipe, self._steps)
+            reading = self.tier.instruments[instrument].read(self._recipe, self._steps)
             self._measured[instrument] = reading
         return self._measured[instrument]
 
     def is_fair(self) -> bool:
-        """Whether it fails, no reading contradicts the cause, and four queries can prove it.
+        """Whether it fails, no reading contradicts the cause, and the budget pays for a proof.
 
         This measures everything, so that later queries take no time.
         """
-        if self.finding == FLAT and learns([step.loss for step in self._steps]):
+        if not self.tier.fails(self._steps):
             return False
-        readings = {name: self._measure(name) for name in INSTRUMENTS}
-        if self._cause.id not in left(self.finding, readings.values()):
+        readings = {name: self._measure(name) for name in self.tier.instruments}
+        if self._cause.id not in left(readings.values(), self.tier):
             return False
         try:
-            return bool(shortest_chain(self._cause, self.finding, readings))
+            return bool(cheapest_proof(self._cause, readings, self.tier))
         except LookupError:
             return False
 
@@ -132,7 +207,7 @@ class Case:
         """
         if not self.verdict:
             raise ValueError(f"case {self.seed} is open: accuse a cause first")
-        return {name: self._measure(name) for name in INSTRUMENTS}
+        return {name: self._measure(name) for name in self.tier.instruments}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,16 +215,18 @@ class Verdict:
     """What became of an accusation.
 
     Args:
-        accused, cause: ids of ``CAUSES``. ``right``: they are the same.
+        accused, cause: ids of the tier's causes. ``right``: they are the same.
         left: the causes that the readings had not ruled out, ids. If ``right`` and only the cause
             is left, the case was proved; otherwise it was guessed.
         sign: the reading that shows the mechanism at work.
-        evidence: the readings that settle the case, as few as can be.
+        evidence: the readings that settle the case, as cheap as can be.
         against: for every innocent cause, the sentence that clears it.
+        spent: GPU-minutes of the queries that were made.
         misconception: the wrong idea behind a wrong accusation, None if it was right.
         repair: what to do about the cause.
     """
 
+    tier: Tier
     accused: str
     cause: str
     right: bool
@@ -157,6 +234,7 @@ class Verdict:
     sign: Reading
     evidence: tuple[Reading, ...]
     against: Mapping[str, str]
+    spent: int
     misconception: str | None
     repair: str
 
@@ -165,22 +243,34 @@ class Verdict:
         return self.right and self.left == (self.cause,)
 
     def __str__(self) -> str:
-        lines = [self._opening(), f"The sign of it: {_said(self.sign)}"]
-        lines += ["What settles it, in as few queries as can be:"]
-        lines += [f"- {_said(reading)}" for reading in self.evidence]
+        lines = [
+            self._opening(),
+            f"The sign of it: {said(self.sign, self.tier, closed=True)}",
+            self.bill(),
+        ]
+        lines += [f"- {said(reading, self.tier)}" for reading in self.evidence]
         return "\n".join([*lines, f"Repair: {self.repair}"])
 
+    def bill(self) -> str:
+        """What the cheapest proof costs, beside what was spent."""
+        cheapest = price((reading.instrument for reading in self.evidence), self.tier)
+        return (
+            f"What settles it at the lowest price, {cheapest} GPU-minutes; you spent {self.spent}:"
+        )
+
     def _opening(self) -> str:
-        name = CAUSES[self.cause].name
+        name = self.tier.causes[self.cause].name
         if self.proved:
             return f"Proved: {_lower(name)}. Your readings leave no other suspect."
         if self.right:
-            others = "; ".join(_lower(CAUSES[c].name) for c in self.left if c != self.cause)
+            others = "; ".join(
+                _lower(self.tier.causes[c].name) for c in self.left if c != self.cause
+            )
             return f"Right, but not proved: {_lower(name)}. Your readings also allow: {others}."
         return f"Not so. {self.against[self.accused]} It was this: {_lower(name)}."
 
 
-def new_case(seed: int) -> Case:
+def new_case(seed: int, tier: Tier = DIGITS) -> Case:
     """Open the case of a seed: the run is built and run, in seconds at most.
 
     As many seeds in a row as there are causes give every cause once, in an order of their own. A
@@ -189,11 +279,11 @@ def new_case(seed: int) -> Case:
     Raises:
         RuntimeError: none of the runs drawn for this seed is settled by its readings.
     """
-    round_, place = divmod(seed, len(CAUSES))
-    order = list(CAUSES)
+    round_, place = divmod(seed, len(tier.causes))
+    order = list(tier.causes)
     random.Random(f"order {round_}").shuffle(order)
     for draw in range(_DRAWS):
-        case = Case(CAUSES[order[place]], seed, draw=draw)
+        case = Case(tier.causes[order[place]], seed, draw=draw, tier=tier)
         if case.is_fair():
             return case
     raise RuntimeError(
@@ -208,80 +298,92 @@ def accuse(case: Case, cause: str) -> Verdict:
     Raises:
         ValueError: an unknown cause, or the case is closed.
     """
-    if cause not in CAUSES:
-        raise ValueError(f"cause {cause!r}: accuse one of {', '.join(CAUSES)}")
+    tier = case.tier
+    if cause not in tier.causes:
+        raise ValueError(f"cause {cause!r}: accuse one of {', '.join(tier.causes)}")
     if case.verdict:
         raise ValueError(f"case {case.seed} is closed: open another with new_case(seed)")
     guilty = case._cause
-    readings = {name: case._measure(name) for name in INSTRUMENTS}
-    chain = shortest_chain(guilty, case.finding, readings)
+    readings = {name: case._measure(name) for name in tier.instruments}
+    proof = cheapest_proof(guilty, readings, tier)
     case.verdict = Verdict(
+        tier=tier,
         accused=cause,
         cause=guilty.id,
         right=cause == guilty.id,
-        left=tuple(left(case.finding, case.readings)),
+        left=tuple(left(case.readings, tier)),
         sign=readings[guilty.sign],
-        evidence=tuple(readings[name] for name in chain),
+        evidence=tuple(readings[name] for name in proof),
         against={
             other.id: _cleared(other, case, readings)
-            for other in CAUSES.values()
+            for other in tier.causes.values()
             if other is not guilty
         },
-        misconception=None if cause == guilty.id else misconception(CAUSES[cause], guilty, case),
+        spent=tier.budget - case.minutes_left,
+        misconception=None
+        if cause == guilty.id
+        else misconception(tier.causes[cause], guilty, case),
         repair=guilty.advice,
     )
     return case.verdict
 
 
-def left(symptom: str, readings: Iterable[Reading]) -> list[str]:
-    """The causes that a symptom and some readings do not rule out."""
+def price(instruments: Iterable[str], tier: Tier = DIGITS) -> int:
+    """GPU-minutes for a query of each of these instruments, ids."""
+    return sum(tier.instruments[name].price for name in instruments)
+
+
+def left(readings: Iterable[Reading], tier: Tier = DIGITS) -> list[str]:
+    """The causes that some readings do not rule out."""
     readings = list(readings)
     return [
         cause.id
-        for cause in CAUSES.values()
-        if cause.can_show("symptom", symptom)
-        and all(cause.can_show(r.instrument, r.finding) for r in readings)
+        for cause in tier.causes.values()
+        if all(cause.can_show(r.instrument, r.finding) for r in readings)
     ]
 
 
-def shortest_chain(cause: Cause, symptom: str, readings: Mapping[str, Reading]) -> tuple[str, ...]:
-    """The fewest instruments that together rule every other cause out, at most ``QUERIES``.
+def cheapest_proof(
+    cause: Cause | ScaleCause, readings: Mapping[str, Reading], tier: Tier = DIGITS
+) -> tuple[str, ...]:
+    """The cheapest instruments that together rule every other cause out, within the tier's budget.
 
-    Those are preferred of which the cause has something to say, in the order of the instruments.
+    Of equally cheap sets the one with fewest instruments is taken, then the one with most of which
+    the cause has something to say.
 
     Raises:
-        LookupError: no so few instruments do.
+        LookupError: the budget pays for no such set.
     """
-    telling = [name for name in readings if name in cause.allows]
-    for names in (telling, list(readings)):
-        for length in range(QUERIES + 1):
-            for chain in combinations(names, length):
-                if left(symptom, (readings[name] for name in chain)) == [cause.id]:
-                    return chain
-    raise LookupError(f"{cause.id}: no {QUERIES} instruments rule all other causes out")
+
+    def cost(names: tuple[str, ...]) -> tuple[int, int, int]:
+        return price(names, tier), len(names), sum(name not in cause.allows for name in names)
+
+    sets = (names for n in range(len(readings) + 1) for names in combinations(readings, n))
+    for names in sorted((names for names in sets if price(names, tier) <= tier.budget), key=cost):
+        if left((readings[name] for name in names), tier) == [cause.id]:
+            return names
+    raise LookupError(f"{cause.id}: no queries for {tier.budget} GPU-minutes rule all others out")
 
 
-def _cleared(other: Cause, case: Case, readings: Mapping[str, Reading]) -> str:
-    """Which measurement rules a cause out: one that was made if there is any, else the broadest."""
-    if not other.can_show("symptom", case.finding):
-        return f"Among these runs the symptom alone clears “{_lower(other.name)}”: {case.finding}."
+def _cleared(other: Cause | ScaleCause, case: Case, readings: Mapping[str, Reading]) -> str:
+    """Which measurement rules a cause out: one that was made if there is any, else the cheapest."""
     asked = [reading.instrument for reading in case.readings]
-    for name in (*asked, *_BROADEST_FIRST):
+    for name in (*asked, *sorted(readings, key=lambda name: price([name], case.tier))):
         reading = readings[name]
         if not other.can_show(name, reading.finding):
             whose = "Your own reading" if name in asked else "One reading"
             can = other.allows.get(name)
             would = f", where that cause shows {' or '.join(can)}" if can else ""
             return (
-                f"{whose} clears “{_lower(other.name)}”: {INSTRUMENTS[name].name} shows "
+                f"{whose} clears “{_lower(other.name)}”: {case.tier.instruments[name].name} shows "
                 f"{reading.finding}{would}."
             )
     raise LookupError(f"no reading clears {other.id}")
 
 
-def misconception(accused: Cause, guilty: Cause, case: Case) -> str:
+def misconception(accused: Cause | ScaleCause, guilty: Cause | ScaleCause, case: Case) -> str:
     """The wrong idea that a wrong accusation shows, an id of ``labkit.base.misconceptions``."""
-    if not accused.can_show("symptom", case.finding):
+    if case.tier is DIGITS and not accused.can_show("symptom", case.finding):
         return "nan-and-stall-are-one-illness"
     if any(not accused.can_show(r.instrument, r.finding) for r in case.readings):
         return "a-hunch-outweighs-a-reading"
@@ -298,8 +400,10 @@ def misconception(accused: Cause, guilty: Cause, case: Case) -> str:
     return "one-symptom-one-cause"
 
 
-def _said(reading: Reading) -> str:
-    return f"{INSTRUMENTS[reading.instrument].name}: {reading.text}"
+def said(reading: Reading, tier: Tier = DIGITS, *, closed: bool = False) -> str:
+    """A reading in words; in a closed case with the mechanism."""
+    detail = f" {reading.detail}" if closed and reading.detail else ""
+    return f"{tier.instruments[reading.instrument].name}: {reading.text}{detail}"
 
 
 def _lower(name: str) -> str:

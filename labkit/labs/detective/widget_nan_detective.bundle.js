@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 adb014c39dc2e1437f8f45f2924bf8aa57e6f4d8020f5ea8429308af9e9bd91e
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 9346012a879aa1ebc17720eefc91cb21b590a532c0cb99b418af3dea3adeccf6
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -187,11 +187,13 @@ function render({ model, el }) {
   function request(act, value) {
     line.ask({ case: numbers().case, do: act, value });
     root.setAttribute("aria-busy", "true");
+    const wait = act === "another" ? "The next case runs on this machine: seconds, up to half a minute if it is busy." : "Measuring.";
+    root.querySelector(".nd-left").textContent = wait;
+    spoken.say(wait);
   }
   function ask(instrument) {
     if (instrument.asked) root.querySelector(`.nd-reading[data-id=${instrument.id}]`)?.focus();
-    else if (!numbers().closed && numbers().left) request("ask", instrument.id);
-    else spoken.say(numbers().left_words);
+    else if (!numbers().closed) request("ask", instrument.id);
   }
   function choose(id) {
     if (numbers().closed) return;
@@ -222,7 +224,7 @@ function render({ model, el }) {
     parts.push(
       node("p", {}, node("b", {}, "The sign of it: "), view.sign),
       node("p", {}, node("b", {}, "Repair: "), view.repair),
-      node("h3", {}, "What settles it, in as few queries as can be"),
+      node("h3", {}, view.bill),
       node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
       node(
         "details",
@@ -236,7 +238,6 @@ function render({ model, el }) {
   }
   function draw() {
     const view = numbers();
-    const shut = view.closed || !view.left;
     const parts = [
       node("div", { class: "nd-head" }, node("h3", {}, `Case ${view.case}`), node("span", { class: "nd-left" }, view.left_words)),
       node("p", { class: "nd-symptom" }, view.symptom)
@@ -248,7 +249,7 @@ function render({ model, el }) {
         { class: "lk-keys" },
         node("kbd", {}, "1"),
         "to",
-        node("kbd", {}, "8"),
+        node("kbd", {}, String(view.instruments.length)),
         " ask, ",
         node("kbd", {}, "a"),
         "to",
@@ -261,15 +262,16 @@ function render({ model, el }) {
         "div",
         { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
         ...view.instruments.map((each, i) => {
-          const name = `${each.name}: ${each.tells}${each.asked ? " Asked." : ""}`;
+          const price = `${each.price} min`;
+          const name = `${each.name}: ${each.tells} ${each.asked ? "Asked." : `${each.price} GPU-minutes.`}`;
           const element = button("", {
             class: "lk-button lk-choice nd-instrument",
             "data-id": each.id,
             "aria-label": name,
-            "aria-disabled": String(shut && !each.asked),
+            "aria-disabled": String(!each.payable && !each.asked),
             "data-asked": String(each.asked)
           }, () => ask(each));
-          element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells)));
+          element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells), node("small", { class: "nd-price" }, price)));
           return element;
         })
       ));

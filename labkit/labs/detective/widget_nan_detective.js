@@ -99,11 +99,13 @@ function render({ model, el }) {
   function request(act, value) {
     line.ask({ case: numbers().case, do: act, value });
     root.setAttribute("aria-busy", "true"); // a run takes seconds
+    const wait = act === "another" ? "The next case runs on this machine: seconds, up to half a minute if it is busy." : "Measuring.";
+    root.querySelector(".nd-left").textContent = wait;
+    spoken.say(wait);
   }
   function ask(instrument) {
     if (instrument.asked) root.querySelector(`.nd-reading[data-id=${instrument.id}]`)?.focus();
-    else if (!numbers().closed && numbers().left) request("ask", instrument.id);
-    else spoken.say(numbers().left_words);
+    else if (!numbers().closed) request("ask", instrument.id);
   }
   function choose(id) {
     if (numbers().closed) return;
@@ -130,7 +132,7 @@ function render({ model, el }) {
     const parts = [node("p", { class: "lk-verdict", "data-correct": String(view.right) }, view.opening)];
     if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
     parts.push(node("p", {}, node("b", {}, "The sign of it: "), view.sign),
-      node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, "What settles it, in as few queries as can be"),
+      node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, view.bill),
       node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
       node("details", {}, control("summary", {}, "What clears each of the others"),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))),
@@ -140,20 +142,20 @@ function render({ model, el }) {
 
   function draw() {
     const view = numbers();
-    const shut = view.closed || !view.left;
     const parts = [
       node("div", { class: "nd-head" }, node("h3", {}, `Case ${view.case}`), node("span", { class: "nd-left" }, view.left_words)),
       node("p", { class: "nd-symptom" }, view.symptom)];
     if (view.verdict) parts.push(verdict(view.verdict));
     else {
-      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, "8"), " ask, ", node("kbd", {}, "a"), "to",
+      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, String(view.instruments.length)), " ask, ", node("kbd", {}, "a"), "to",
         node("kbd", {}, "m"), " choose a suspect, ", node("kbd", {}, "Enter"), "accuses."));
       parts.push(node("h4", {}, "Instruments"), node("div", { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
         ...view.instruments.map((each, i) => {
-          const name = `${each.name}: ${each.tells}${each.asked ? " Asked." : ""}`;
+          const price = `${each.price} min`;
+          const name = `${each.name}: ${each.tells} ${each.asked ? "Asked." : `${each.price} GPU-minutes.`}`;
           const element = button("", { class: "lk-button lk-choice nd-instrument", "data-id": each.id, "aria-label": name,
-            "aria-disabled": String(shut && !each.asked), "data-asked": String(each.asked) }, () => ask(each));
-          element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells)));
+            "aria-disabled": String(!each.payable && !each.asked), "data-asked": String(each.asked) }, () => ask(each));
+          element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells), node("small", { class: "nd-price" }, price)));
           return element;
         })));
     }

@@ -1,4 +1,4 @@
-"""NanDetective: a run that fails, eight instruments, four queries, and whom to accuse.
+"""NanDetective: a run that fails, eight instruments, a budget, and whom to accuse.
 
 A case is a ``nan_detective.Case``. The page only asks and accuses: each request says what to
 do, and ``numbers`` holds everything that is then shown.
@@ -6,12 +6,13 @@ do, and ``numbers`` holds everything that is then shown.
 
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from labkit.base import progress
 from labkit.base.misconceptions import misconceptions
 from labkit.labs.detective import nan_detective
-from labkit.labs.detective.causes import CAUSES
-from labkit.labs.detective.instruments import INSTRUMENTS, Reading
-from labkit.labs.detective.nan_detective import Case, Verdict
+from labkit.labs.detective.instruments import Reading
+from labkit.labs.detective.nan_detective import TIERS, Case, Verdict, said
 from labkit.labs.detective.nan_pictures import drawn
 from labkit.labs.engine.described import AskingWidget
 
@@ -28,21 +29,28 @@ class NanDetective(AskingWidget):
     Args:
         seed: which case.
         lab: the lab that the log names.
+        tier: "digits", small runs that really fail, or "scale", simulated jobs on 32 GPUs.
 
     Raises:
-        ValueError: from ``ask`` and ``accuse``: an unknown name, no query left, a closed case.
+        ValueError: from ``ask`` and ``accuse``: an unknown name, a query that is too dear, a closed
+            case.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
     _css = Path(__file__).with_suffix(".bundle.css")
 
-    def __init__(self, seed: int = 0, *, lab: str = "interview") -> None:
+    def __init__(self, seed: int = 0, *, lab: str = "interview", tier: str = "digits") -> None:
         super().__init__()
+        if tier not in TIERS:
+            raise ValueError(f"tier {tier!r}: take one of {', '.join(TIERS)}")
+        self.tier = TIERS[tier]
         self.lab = lab
         self._open(seed)
 
     def _open(self, seed: int) -> None:
-        self.case: Case = nan_detective.new_case(seed)
+        opening = f"Case {seed} runs on this machine: seconds, up to half a minute if it is busy"
+        with tqdm(total=1, desc=opening, bar_format="{desc}", leave=False):
+            self.case: Case = nan_detective.new_case(seed, self.tier)
         self._trouble = ""
         self._show()
 
@@ -50,7 +58,7 @@ class NanDetective(AskingWidget):
         """Ask an instrument; returns what it says."""
         reading = self.case.ask(instrument)
         self._show()
-        return f"{INSTRUMENTS[instrument].name}: {reading.text}"
+        return said(reading, self.tier)
 
     def accuse(self, cause: str) -> str:
         """Accuse a cause and close the case; returns the verdict."""
@@ -72,6 +80,7 @@ class NanDetective(AskingWidget):
             message=str(verdict).splitlines()[0],
             misconceptions=[verdict.misconception] if verdict.misconception else [],
             seed=self.case.seed,
+            tier=self.tier.id,
             accused=verdict.accused,
             cause=verdict.cause,
             proved=verdict.proved,
@@ -92,16 +101,25 @@ class NanDetective(AskingWidget):
         case, asked = self.case, {reading.instrument for reading in self.case.readings}
         return {
             "case": case.seed,
-            "symptom": case.symptom,
-            "left": case.queries_left,
+            "symptom": case.complaint,
+            "left": case.minutes_left,
             "left_words": _left_words(case),
             "closed": case.verdict is not None,
             "instruments": [
-                {"id": each.id, "name": each.name, "tells": each.tells, "asked": each.id in asked}
-                for each in INSTRUMENTS.values()
+                {
+                    "id": each.id,
+                    "name": each.name,
+                    "tells": each.tells,
+                    "price": each.price,
+                    "asked": each.id in asked,
+                    "payable": each.price <= case.minutes_left,
+                }
+                for each in self.tier.instruments.values()
             ],
-            "readings": [_reading(reading) for reading in case.readings],
-            "suspects": [{"id": cause.id, "name": cause.name} for cause in CAUSES.values()],
+            "readings": [_reading(reading, case) for reading in case.readings],
+            "suspects": [
+                {"id": cause.id, "name": cause.name} for cause in self.tier.causes.values()
+            ],
             "verdict": case.verdict and _verdict(case.verdict, asked),
             "trouble": self._trouble,
         }
@@ -110,33 +128,37 @@ class NanDetective(AskingWidget):
         """Say in words all that the page shows."""
         case = self.case
         asked = {reading.instrument for reading in case.readings}
-        lines = [f"NaN detective, case {case.seed}. {case.symptom}", _left_words(case)]
+        lines = [f"NaN detective, case {case.seed}. {case.complaint}", _left_words(case)]
         if case.readings:
             lines += ["", "Readings:"]
-            lines += [f"- {INSTRUMENTS[r.instrument].name}: {r.text}" for r in case.readings]
+            lines += [f"- {said(reading, self.tier)}" for reading in case.readings]
         if case.verdict:
             return "\n".join([*lines, "", str(case.verdict), *_why_not(case.verdict)])
         lines += ["", "Instruments, .ask(...):"]
         lines += [
-            f"- {each.id!r}: {each.tells}" for each in INSTRUMENTS.values() if each.id not in asked
+            f"- {each.id!r}, {_minutes(each.price)}: {each.tells}"
+            for each in self.tier.instruments.values()
+            if each.id not in asked
         ]
         lines += ["", "Suspects, .accuse(...):"]
-        lines += [f"- {cause.id!r}: {cause.name}" for cause in CAUSES.values()]
+        lines += [f"- {cause.id!r}: {cause.name}" for cause in self.tier.causes.values()]
         return "\n".join(lines)
 
 
 def _left_words(case: Case) -> str:
     if case.verdict:
         return "The case is closed."
-    if not case.queries_left:
-        return "No query is left: accuse one of the suspects."
-    return f"{case.queries_left} {'query' if case.queries_left == 1 else 'queries'} left."
+    return f"{case.minutes_left} of {case.tier.budget} GPU-minutes left."
 
 
-def _reading(reading: Reading) -> dict:
+def _minutes(price: int) -> str:
+    return f"{price} GPU-minute{'' if price == 1 else 's'}"
+
+
+def _reading(reading: Reading, case: Case | Verdict) -> dict:
     return {
         "id": reading.instrument,
-        "name": INSTRUMENTS[reading.instrument].name,
+        "name": case.tier.instruments[reading.instrument].name,
         "text": reading.text,
         "picture": drawn(reading.picture),
     }
@@ -147,10 +169,13 @@ def _verdict(verdict: Verdict, asked: set[str]) -> dict:
     return {
         "right": verdict.right,
         "opening": opening,
-        "sign": f"{INSTRUMENTS[verdict.sign.instrument].name}: {verdict.sign.text}",
-        "evidence": [_reading(r) | {"asked": r.instrument in asked} for r in verdict.evidence],
+        "sign": said(verdict.sign, verdict.tier, closed=True),
+        "bill": verdict.bill().removesuffix(":"),
+        "evidence": [
+            _reading(r, verdict) | {"asked": r.instrument in asked} for r in verdict.evidence
+        ],
         "against": [
-            {"name": CAUSES[cause].name, "sentence": sentence}
+            {"name": verdict.tier.causes[cause].name, "sentence": sentence}
             for cause, sentence in verdict.against.items()
         ],
         "idea": _idea(verdict),

@@ -148,18 +148,20 @@ def check_gpt16(got, seed):
 
 check_gpt16.slip(
     "mask-constant-overflows",
-    "FP16 ends at 65504. What masks in any format?",
+    "FP16's largest value is 65504, so -1e9 does not fit. Which score gets the weight 0 from a "
+    "softmax in every format?",
     swap=("-math.inf", "-1e9"),
 )
 check_gpt16.slip(
     "unlisted-ops-run-in-fp32",
-    "A product of two FP16 tensors stays FP16: above 255 a square overflows, and 1e-8 is 0. Which "
-    "lines does no list of autocast hold?",
+    "`x * x` of an FP16 tensor is FP16: it overflows above 255, and eps = 1e-8 becomes 0. Which "
+    "lines of the model use no function of autocast's lists?",
     cut="x = x.float()",
 )
 check_gpt16.slip(
     "upcast-too-late",
-    "The square was infinite before your conversion. Which value must be float32 first?",
+    "The square had overflowed in FP16 before you converted it. Which value must be float32 before "
+    "it is squared?",
     swap=(
         "x = x.float()\n        return x * torch.rsqrt((x * x).mean",
         "return x * torch.rsqrt((x * x).float().mean",
@@ -167,17 +169,19 @@ check_gpt16.slip(
 )
 check_gpt16.slip(
     "eps-fits-every-format",
-    "The smallest FP16 value is 6e-8. What is 1e-8 there, and what is 0 times inf?",
+    "FP16's smallest positive value is 6e-8, so eps = 1e-8 becomes 0. What is 0 times the rsqrt "
+    "of 0?",
     swap=("x = x.float()", "x = x / 256"),
 )
 check_gpt16.slip(
     "a-larger-eps-costs-nothing",
-    "In float32 the logits changed: eps is part of the model. What else keeps 1e-8 from vanishing?",
+    "Your eps changes the logits in float32, and eps is part of the model. In which dtype does "
+    "1e-8 not become 0?",
     swap=("1e-8", "1e-2"),
 )
 check_gpt16.slip(
     "a-clamp-repairs-an-overflow",
-    "Clamped queries are other queries. Which dtype holds the true ones?",
+    "Clamping changes the queries. In which dtype do the squares of the true ones not overflow?",
     swap=(
         "x = x.float()\n        return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True)",
         "x = x.clamp(-240, 240)\n"
@@ -186,18 +190,21 @@ check_gpt16.slip(
 )
 check_gpt16.slip(
     "masked-means-score-zero",
-    "exp(0) is 1: the future is read. Which score has weight 0?",
+    "You set masked scores to 0, and exp(0) is 1, so attention reads later tokens. Which score "
+    "gets the weight 0 from a softmax?",
     swap=("scores.masked_fill(future, -math.inf)", "(scores * ~future)"),
 )
 check_gpt16.slip(
     "any-negative-number-masks",
-    "exp(-10) is small and not 0. Which score has weight 0?",
+    "exp(-10) is small but not 0, so attention still reads later tokens. Which score gets the "
+    "weight 0 from a softmax?",
     swap=("-math.inf", "-10.0"),
 )
 
 
 @check_gpt16.wrong(
-    "every-activation-needs-fp32", "Nothing runs in 16 bits any more. Which products may?"
+    "every-activation-needs-fp32",
+    "With autocast off nothing runs in 16 bits. Which matmuls may run in FP16?",
 )
 class AutocastOff(solutions.GPT16):
     """The port with autocast switched off inside."""
@@ -590,13 +597,14 @@ _NORM = "torch.stack([p.grad.norm() for p in model.parameters()]).norm()"
 
 check_train_amp.slip(
     "scaler-state-is-disposable",
-    "The second run began with a scale of 65536 again. What did the first run know that the "
-    "weights do not hold?",
+    "The second run began with a scale of 65536 again. What did the first run know that neither "
+    "the weights nor the optimizer hold?",
     cut="scaler.load_state_dict(state)",
 )
 check_train_amp.slip(
     "clip-before-unscale",
-    "You clipped scaled gradients: the real limit is 1/65536. What must come before?",
+    "You clipped scaled gradients, so the real limit was `limit` divided by the scale. Which call "
+    "must come before the clipping?",
     swap=(
         f"scaler.unscale_(optimizer)\n        norms.append({_CLIP}.item())",
         f"norms.append({_CLIP}.item() / scaler.get_scale())",
@@ -604,7 +612,7 @@ check_train_amp.slip(
 )
 check_train_amp.slip(
     "reported-norm-is-true",
-    "That norm holds the scale. When is it taken?",
+    "You logged the norm of scaled gradients. Which call must come before you take the norm?",
     swap=(
         f"scaler.unscale_(optimizer)\n        norms.append({_CLIP}.item())",
         f"norms.append({_NORM}.item())\n        scaler.unscale_(optimizer)\n        {_CLIP}",
@@ -612,47 +620,52 @@ check_train_amp.slip(
 )
 check_train_amp.slip(
     "norm-after-clipping",
-    "That is the norm after clipping. What does clip_grad_norm_ return?",
+    "You logged the norm after clipping. What does `clip_grad_norm_` return?",
     swap=(f"norms.append({_CLIP}.item())", f"{_CLIP}\n        norms.append({_NORM}.item())"),
 )
 check_train_amp.slip(
     "scaled-loss-is-the-loss",
-    "That is the loss times the scale. Which one is logged?",
+    "You logged the loss times the scale. Which tensor holds the true loss?",
     swap=("+= loss.item()", "+= scaler.scale(loss).item()"),
 )
 check_train_amp.slip(
     "unscale-each-micro-batch",
-    "`unscale_` belongs once before a step. What would a scaled gradient be added to?",
+    "You called `unscale_` for each micro-batch, so the next one adds scaled gradients to unscaled "
+    "ones. After which micro-batch does it belong?",
     swap=("scaler.unscale_(optimizer)", "    scaler.unscale_(optimizer)"),
 )
 check_train_amp.slip(
     "zero-grad-each-micro-batch",
-    "Only the last micro-batch is left. When are the gradients emptied?",
+    "Only the gradients of the last micro-batch are left in each step. Where must "
+    "`zero_grad` stand?",
     swap=("with torch.autocast", "optimizer.zero_grad()\n            with torch.autocast"),
 )
 check_train_amp.slip(
     "gradients-reset-themselves",
-    "Gradients of the step before are still there. Which line empties them?",
+    "The gradients of the step before were still there and were added. Which call empties them?",
     cut="optimizer.zero_grad()",
 )
 check_train_amp.slip(
     "sums-need-no-division",
-    "`backward` adds up. By what is each loss divided?",
+    "`backward` adds the gradients of all micro-batches. By which number must each loss be "
+    "divided?",
     cut=" / len(group)",
 )
 check_train_amp.slip(
     "every-group-has-k",
-    "The last group has two micro-batches. By what is divided there?",
+    "The last group has two micro-batches. By which number must their losses be divided?",
     swap=(" / len(group)", " / every"),
 )
 check_train_amp.slip(
     "the-tail-may-be-dropped",
-    "The last two micro-batches met no step. When does one come, besides every fourth?",
+    "After the last two micro-batches no step came. When must one come, besides after every "
+    "fourth?",
     swap=("range(0, len(batches), every)", "range(0, len(batches) - every + 1, every)"),
 )
 check_train_amp.slip(
     "the-scale-adjusts-itself",
-    "The first step overflows and so do all others. Which call lowers the scale?",
+    "The first step overflows, and so do all others, because the scale stays. Which call lowers "
+    "it?",
     cut="scaler.update()",
 )
 check_train_amp.slip(
@@ -663,7 +676,8 @@ check_train_amp.slip(
 )
 check_train_amp.slip(
     "loss-belongs-outside-autocast",
-    "Outside the block nothing widens FP16 logits. Which two lines belong inside?",
+    "Outside the autocast block nothing converts the FP16 logits to FP32. Which two calls belong "
+    "inside it?",
     swap=(
         "loss = model.loss(model(tokens), next_tokens)",
         "logits = model(tokens)\n            loss = model.loss(logits, next_tokens)",
@@ -671,7 +685,7 @@ check_train_amp.slip(
 )
 check_train_amp.slip(
     "resuming-needs-the-scale-alone",
-    "What does the scaler count, besides holding its scale?",
+    "Besides its scale, which number does the scaler keep from step to step?",
     swap=(
         "scaler.load_state_dict(state)",
         'scaler = torch.amp.GradScaler(device, init_scale=state["scale"])',

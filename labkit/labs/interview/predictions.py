@@ -7,14 +7,21 @@ LAB = "16_interview"
 first_break = ChoiceGuess(
     id="first-break",
     lab=LAB,
-    question="One forward pass of the model, as it is, under FP16 autocast. What happens first?",
+    question="The unchanged model runs one forward pass under FP16 autocast. What happens first?",
     by_choice={
         "nothing": (
-            "Autocast protects what is on its lists. The model has lines that are on none.",
+            "Autocast casts only what the functions on its lists receive. Some lines of this model "
+            "use no such function.",
             "unlisted-ops-run-in-fp32",
         ),
-        "NaN": "NaN needs a row that is masked whole, or queries of zero. torch stops before that.",
+        "NaN": (
+            "NaN comes where a row of scores is masked as a whole, or where a query is all 0. This "
+            "input has neither."
+        ),
         "an error": "",
-        "a wrong number": "That comes too, from the squares: with queries above 255.",
+        "a wrong number": (
+            "Wrong numbers come from queries above 255, whose squares overflow. The queries of a "
+            "new model are far smaller."
+        ),
     },
 )

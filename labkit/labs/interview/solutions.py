@@ -56,7 +56,7 @@ def train_amp(model, batches, optimizer, device, every, limit, state=None):
 # End
 
 EXPLANATIONS = {
-    "first-break": r"""`masked_fill` refuses -1e9, which FP16 cannot hold. Another call would have been silent:
+    "first-break": r"""`masked_fill` raises an error, because FP16 cannot hold -1e9: its largest value is 65504. Other calls change the constant without an error:
 `torch.where(keep, scores, -1e9)` gives -inf.""",
 }
 """What stands behind each prediction."""

@@ -22,7 +22,9 @@ def log(tmp_path, monkeypatch):
 @pytest.fixture
 def known(monkeypatch):
     """Every case is one of a NaN in the data."""
-    monkeypatch.setattr(nan_detective, "new_case", lambda seed: Case(CAUSES["nan-pixel"], seed))
+    monkeypatch.setattr(
+        nan_detective, "new_case", lambda seed, tier: Case(CAUSES["nan-pixel"], seed)
+    )
 
 
 def send(shown, do, value=None, **changed):
@@ -33,17 +35,23 @@ def send(shown, do, value=None, **changed):
 
 def test_an_open_case_shows_the_symptom_and_all_there_is_to_ask(known):
     view = NanDetective(0).numbers
-    assert "the loss is not finite any more" in view["symptom"]
+    assert "does not train" in view["symptom"]
     assert [each["id"] for each in view["instruments"]] == list(INSTRUMENTS)
     assert [each["id"] for each in view["suspects"]] == list(CAUSES)
-    assert (view["left"], view["left_words"], view["verdict"]) == (4, "4 queries left.", None)
+    assert (view["left"], view["left_words"]) == (40, "40 of 40 GPU-minutes left.")
+    assert view["verdict"] is None
+    assert [each["price"] for each in view["instruments"]] == [
+        each.price for each in INSTRUMENTS.values()
+    ]
     assert json.loads(json.dumps(view, allow_nan=False)) == view
 
 
 def test_a_case_by_requests_ends_in_a_verdict_and_in_the_log(known):
     shown = NanDetective(0, lab="11")
     view = send(shown, "ask", "fp32")
-    assert (view["seq"], view["left"], view["left_words"]) == (1, 3, "3 queries left.")
+    assert (view["seq"], view["left"], view["left_words"]) == (
+        1, 20, "20 of 40 GPU-minutes left.",
+    )  # fmt: skip
     assert view["readings"][0]["picture"]["kind"] == "line"
     assert [each["asked"] for each in view["instruments"]].count(True) == 1
     send(shown, "ask", "batch")
@@ -72,9 +80,12 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(known):
     shown = NanDetective(0)
     for name in ("loss", "first", "scaler", "updates"):
         send(shown, "ask", name)
-    view = send(shown, "ask", "batch")
-    assert "all 4 queries are used" in view["trouble"] and len(view["readings"]) == 4
-    assert view["left_words"] == "No query is left: accuse one of the suspects."
+    view = send(shown, "ask", "fp32")
+    assert "FP32 twin costs 20 GPU-minutes, and 11 are left" in view["trouble"]
+    assert len(view["readings"]) == 4 and view["left_words"] == "11 of 40 GPU-minutes left."
+    assert [each["id"] for each in view["instruments"] if not each["payable"]] == [
+        "updates", "first", "fp32",
+    ]  # fmt: skip
     assert send(shown, "ask", "loss")["trouble"] == "", "it was asked before, and is free"
     assert send(shown, "accuse", "nobody")["verdict"] is None
 
@@ -91,10 +102,10 @@ def test_its_words_say_what_it_shows(known):
     shown = NanDetective(0)
     words = shown.describe()
     assert repr(shown) == words == shown.describe()
-    assert all(f"{name!r}: " in words for name in (*INSTRUMENTS, *CAUSES))
+    assert all(f"{name!r}" in words for name in (*INSTRUMENTS, *CAUSES))
     said = shown.ask("batch")
     assert said.startswith("Batch: Step ") and f"- {said}" in shown.describe()
-    assert "- 'batch'" not in shown.describe() and "3 queries left." in shown.describe()
+    assert "- 'batch'" not in shown.describe() and "38 of 40 GPU-minutes left." in shown.describe()
     assert shown.accuse("mask-overflow").startswith("Not so. Your own reading clears")
     words = shown.describe()
     assert "The case is closed." in words and "What clears the others:" in words
