@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 HIDDEN = "hidden-"
-"""How the row of a hidden check begins; the exercise follows. nbgrader courses say the same."""
+"""How the row of a hidden check begins, and its grade_id under nbgrader; the exercise follows."""
 
 AGAIN = " The next run of the grader tries it again."
 """How the message of an outcome with ``rerun`` ends."""
