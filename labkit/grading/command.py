@@ -45,7 +45,7 @@ from labkit.grading.report.lms_table import LmsError
 from labkit.grading.report.scores import Sheet
 
 ALL_GRADED, SOME_UNGRADED, CANNOT_START, INTERRUPTED = 0, 1, 2, 130
-_SHOWN_CHANGES = 40
+_SHOWN = 40  # lines of one kind on a terminal
 
 
 class CannotStart(Exception):
@@ -209,7 +209,7 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         f"{outputs.feedback.name}/ are written.",
     )
     if options.lms:
-        _say(*upload.said[:_SHOWN_CHANGES])
+        _say_some(upload.said)
         _say(f"{outputs.of(options.lms).name}/ holds what to upload to {options.lms.title()}.")
     if unwritten:
         _say(unwritten, to=sys.stderr)
@@ -448,11 +448,20 @@ def _write_gradebook(file: Path, sheets: list[Sheet], course: dict) -> str:
 def _say_changes(changed: list[str], unmet: list[Override]) -> None:
     if changed:
         _say(f"Changed since the last run ({len(changed)}):")
-        _say(*(f"  {line}" for line in changed[:_SHOWN_CHANGES]))
-        if changed[_SHOWN_CHANGES:]:
-            _say(f"  and {len(changed) - _SHOWN_CHANGES} more")
-    for one in unmet[:_SHOWN_CHANGES]:
-        _say(f"An override meets nothing: {one.student}, {one.lab}, {one.exercise or 'the lab'}.")
+        _say_some([f"  {line}" for line in changed])
+    _say_some(
+        [
+            f"An override meets nothing: {one.student}, {one.lab}, {one.exercise or 'the lab'}."
+            for one in unmet
+        ]
+    )
+
+
+def _say_some(lines: Sequence[str]) -> None:
+    """Print the first of the lines, and how many more there are."""
+    _say(*lines[:_SHOWN])
+    if lines[_SHOWN:]:
+        _say(f"  and {len(lines) - _SHOWN} more")
 
 
 def _say(*lines: str, to: TextIO | None = None) -> None:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 HIDDEN = "hidden-"
-"""How the row of a hidden check begins; the exercise follows. nbgrader courses say the same."""
+"""How the row of a hidden check begins, and its grade_id under nbgrader; the exercise follows."""
 
 AGAIN = " The next run of the grader tries it again."
 """How the message of an outcome with ``rerun`` ends."""
@@ -65,10 +65,10 @@ class Outcome:
     code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
     by since the outcome before it, cells that ran in between included: those of one submission add
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
-    to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of
-    forbidden functions that the answer used in a way that its text does not show.
-    to 1; it is 1 where the answer passed. ``more`` are sentences on further cases that are wrong,
-    after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not known.
+    to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of forbidden functions
+    that the answer used in a way that its text does not show. ``more`` are sentences on further
+    cases that are wrong, after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not
+    known.
     """
 
     exercise: str

@@ -1,5 +1,6 @@
 """What is told beyond the first mistake: true of the answer, bounded, and never a verdict."""
 
+import math
 import time
 import types
 from dataclasses import replace
@@ -8,7 +9,6 @@ import attacks
 import pytest
 import submissions
 
-from labkit.formats import FP16, spacing
 from labkit.grading.judge import further as module
 from labkit.grading.judge import worker
 from labkit.grading.judge.further import MOST_EARNED, MOST_SENTENCES, Further, further
@@ -27,7 +27,8 @@ def told(of: Check, answer, *, seed: int = 0) -> Further:
 
 
 def right(x):
-    return spacing(x, FP16)
+    """The gap in FP16, without the functions that the lab's own check forbids."""
+    return 2.0 ** (max(math.frexp(x)[1], -13) - 11)
 
 
 @check(calls(INPUTS))
@@ -136,6 +137,19 @@ def test_it_is_bounded(monkeypatch):
 def test_where_no_element_stands_for_itself_nothing_is_told(other):
     found = told(other, lambda x: -1.0)
     assert (found.sentences, found.wrong, found.cases) == ((), 0, 0)
+
+
+def test_an_answer_that_is_refused_for_a_shortcut_earns_nothing_for_its_right_cases():
+    judged = check(check_ulp_each.run, own_work=("math.ulp",))(check_ulp_each.judge)
+    judged.exercise = "ulp"
+
+    def calls_it(x):
+        return right(x) if x != 8 else math.ulp(x)
+
+    collected = judged.collect(calls_it)
+    assert "uses `math.ulp`" in judged.verdict(collected).message
+    assert told(check_ulp_each, calls_it).score > 0, "what the right cases would earn"
+    assert further(judged, collected) == Further()
 
 
 @pytest.mark.parametrize("collected", [b"", b"junk", check_ulp.collect(...), check_ulp.collect(1)])

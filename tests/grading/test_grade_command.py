@@ -519,6 +519,15 @@ def test_the_last_attempt_in_time_counts_and_the_others_are_named(tmp_path, grad
     assert f"`ada/{LAB}/c.ipynb` is another attempt and does not count." in ada["repairs"]
 
 
+def test_lines_that_a_terminal_does_not_show_are_counted(tmp_path, grader, capsys):
+    hand_in(tmp_path, ada=small(answer("fails")))
+    lines = "".join(f"s{n},{LAB},ulp,1,x\n" for n in range(43))
+    (tmp_path / "overrides.csv").write_text(f"student,lab,exercise,points,reason\n{lines}")
+    grade(grader, tmp_path, "--overrides", tmp_path / "overrides.csv")
+    said = capsys.readouterr().out
+    assert said.count("An override meets nothing") == 40 and "  and 3 more\n" in said
+
+
 def test_overrides_are_kept_by_a_regrade(tmp_path, grader, capsys):
     hand_in(tmp_path, ada=small(answer("fails")))
     table = tmp_path / "overrides.csv"

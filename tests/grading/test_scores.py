@@ -392,7 +392,7 @@ def test_the_summary_counts_ideas_and_names_nobody():
     text = summary(sheets, COURSE, SECRET)
     words = re.sub(r"<[^>]*>", " ", text)
     assert re.search(
-        r"4\s+The gap above x is eps \* x\.\s+ulp\s+02_number_formats, The gap to the next value",
+        r"4\s+The gap above x is eps \* x\.\s+ulp\s+lab 02, section “The gap to the next value”",
         words,
     )
     assert re.search(r"snap\s+80 %\s+4\s+1", words)

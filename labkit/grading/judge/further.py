@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.labs.engine import Check, codec
-from labkit.labs.engine.checks import takes_seed
+from labkit.labs.engine.checks import bind_seed
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.limit import limited
+from labkit.labs.engine.own_work import reported
 from labkit.labs.engine.reading import AnswerError, Mistake
 from labkit.labs.engine.running import TookTooLong
 from labkit.labs.engine.slips import SlipError, solutions_of
@@ -81,6 +82,9 @@ class Further:
 def further(check: Check, collected: bytes, *, seed: int = 0) -> Further:
     """What else is wrong with an answer that has failed; empty where nothing can be said.
 
+    Nothing is said of an answer that the check refuses for a forbidden function: no right case is
+    its own work.
+
     Args:
         check: its check.
         collected: what the check's first half gave, as bytes of the codec.
@@ -89,15 +93,15 @@ def further(check: Check, collected: bytes, *, seed: int = 0) -> Further:
     Never raises, whatever the bytes hold.
     """
     try:
-        value = codec.decode(collected)["value"]
+        report = codec.decode(collected)
+        if any(used.by_name for used in reported(report.get("shortcuts"), check.own_work)):
+            return Further()
+        value = report["value"]
         good = _good(check, seed) if type(value) is list else None
         if good is None or len(good) != len(value):
             return Further()
-        judge = (
-            functools.partial(check.judge, seed=seed) if takes_seed(check.judge) else check.judge
-        )
         with limited(_WALL_SECONDS):
-            return _compared(judge, value, good)
+            return _compared(bind_seed(check.judge, seed), value, good)
     except (Exception, SystemExit, TookTooLong):
         return Further()
 

@@ -27,7 +27,8 @@ from labkit.course.build import CELL_SECONDS, choose, notebook_text
 from labkit.course.cell_ids import cell_id, digest
 from labkit.course.lab_source import Lab, read_lab
 from labkit.grading.judge.seeds import make_secret
-from labkit.grading.nbgrader.settings import labkit_config, own_config
+from labkit.grading.nbgrader.settings import CHECK, labkit_config, own_config
+from labkit.grading.records import HIDDEN
 from labkit.grading.report.scores import RESULT
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 RECORD = "labkit_course.json"
 SECRET = "labkit_secret"
-CHECK = "check-"
-HIDDEN = "hidden-"
-"""How the grade_ids of a lab's check and of a hidden check begin; the exercise follows."""
 NO_SEED = "\n    seed=None,"
 """What stands in the code of a hidden check until the student is known."""
 

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from labkit.grading.course import CourseLab
-from labkit.grading.report.scores import HIDDEN, Row, Sheet
-
-_CHECK = "check-"
+from labkit.grading.nbgrader.settings import CHECK
+from labkit.grading.report.scores import Row, Sheet, is_hidden
 
 
 class GradebookError(Exception):
@@ -138,5 +137,5 @@ def _add_grades(book, submission, lab: str) -> None:
 
 
 def _cell(row: Row) -> str:
-    own = row.exercise.startswith(HIDDEN) or row.manual
-    return row.exercise if own else f"{_CHECK}{row.exercise}"
+    own = is_hidden(row) or row.manual
+    return row.exercise if own else f"{CHECK}{row.exercise}"

@@ -92,7 +92,7 @@ def _on_rows(sheet: Sheet, only: Collection[str]) -> list[Remark]:
             open_rows[f"{row.cause}, tried again by the same command"].append(row)
         elif row.points is None:
             open_rows[row.cause].append(row)
-    hidden = [
+    shortcuts = [
         Remark(
             kind="shortcut",
             who=of.student,
@@ -102,7 +102,7 @@ def _on_rows(sheet: Sheet, only: Collection[str]) -> list[Remark]:
         for row in rows
         if row.shortcuts and row.points
     ]
-    return hidden + [
+    return shortcuts + [
         Remark(
             kind="ungraded",
             who=of.student,

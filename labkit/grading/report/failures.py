@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from labkit.grading.judge.batch import Submission
+from labkit.grading.records import HIDDEN
 from labkit.grading.report.attention import without_names
-from labkit.grading.report.scores import HIDDEN, Sheet, pseudonym
+from labkit.grading.report.scores import Sheet, pseudonym
 
 _ALIKE = 0.85  # by eye: two sentences of one check that differ in a clause lie above it
 _MOST_COMPARED, _MOST_GROUPS = 300, 20  # so many sentences, each with the largest groups so far

@@ -15,8 +15,9 @@ from labkit.base.files import replace_file
 from labkit.base.misconceptions import misconceptions
 from labkit.grading.course import CourseLab
 from labkit.grading.judge.ledger import Ledger
-from labkit.grading.report.pages import code, page, points
-from labkit.grading.report.scores import HIDDEN, RESULT, Sheet, for_student, is_hidden
+from labkit.grading.records import HIDDEN
+from labkit.grading.report.pages import code, cured_at, page, points
+from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
 
 LONGEST_CODE = 10_000
 """Characters of one answer on the page; labkit's own answers have at most some 3,000."""
@@ -121,12 +122,8 @@ def _cures(labs_url: str) -> Mapping[str, tuple[str, str]]:
 
 def _cure(labs_url: str, cure: str) -> tuple[str, str]:
     """Where a misconception is cured: in words, and the address of the place, or ""."""
-    where, _, section = cure.partition("#")
-    if where.startswith("topic:"):
-        topic = where.removeprefix("topic:").replace("-", " ")
-        return f"the interview questions on {topic}", ""
-    words = f"lab {where.partition('_')[0]}, section “{section.replace('-', ' ')}”"
-    return words, _address(labs_url, where, section)
+    lab, _, section = cure.partition("#")
+    return cured_at(cure), _address(labs_url, lab, section) if section else ""
 
 
 def _places(labs_url: str, lab: CourseLab | None) -> dict[str, str]:

@@ -6,7 +6,7 @@ on the page of names.
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -16,11 +16,12 @@ from labkit.base.misconceptions import Misconception, misconceptions
 from labkit.base.templates import render
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import KINDS, Remark
+from labkit.grading.records import HIDDEN
 from labkit.grading.report.attention import without_names
 from labkit.grading.report.failures import Cluster, clusters
 from labkit.grading.report.likeness import Likeness
-from labkit.grading.report.pages import Table, code, page
-from labkit.grading.report.scores import HIDDEN, Row, Sheet, pseudonym
+from labkit.grading.report.pages import Table, code, cured_at, page
+from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
 _BINS = 10
@@ -127,7 +128,7 @@ def summary(
         causes=_causes(sheets, students),
         remarks=_remarks(remarks, {s.submission.student for s in sheets}, students),
         count=_count,
-        place=_place,
+        cured_at=cured_at,
     )
 
 
@@ -198,7 +199,7 @@ def _group(anchor: str, of: Cluster, students: _Students, *, whole: bool) -> _Fa
 
 
 def _is_hidden_failure(row: Row) -> bool:
-    return row.exercise.startswith(HIDDEN) and row.status in ("failed", "error")
+    return is_hidden(row) and row.status in ("failed", "error")
 
 
 def _label(exercise: str) -> str:
@@ -267,7 +268,7 @@ def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
             len(students),
             known[idea].en if idea in known else idea,
             Markup("; ").join(where[idea]),
-            _place(known[idea].cure) if idea in known else "",
+            cured_at(known[idea].cure) if idea in known else "",
         ]
         for idea, students in sorted(holders.items(), key=lambda item: (-len(item[1]), item[0]))
     ]
@@ -278,10 +279,6 @@ def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:
         numbers=[0],
         wide=1,
     )
-
-
-def _place(cure: str) -> str:
-    return cure.replace("#", ", ").replace("-", " ")
 
 
 def _alike(caption: str, found: Sequence[Likeness], students: _Students) -> Table:
@@ -316,7 +313,7 @@ def _causes(sheets: Sequence[Sheet], students: _Students) -> Table:
     return Table(caption="Causes", heads=["cause", "students", "who"], rows=rows, numbers=[1])
 
 
-def _remarks(remarks: Sequence[Remark], known: Collection[str], students: _Students) -> Table:
+def _remarks(remarks: Sequence[Remark], known: set[str], students: _Students) -> Table:
     """Remarks that have no part of their own, under pseudonyms, what reads alike in one row."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in remarks:

@@ -132,7 +132,7 @@ def safe(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(value, float):
-        return _number(value)
+        return f"{value:g}"
     text = _WITHIN.sub(r"\g<0>'", str(value))
     if text.lstrip(" ").startswith(_FORMULA):
         text = f"'{text}"
@@ -150,7 +150,3 @@ def csv_text(columns: Iterable[str], rows: Iterable[list[object]]) -> str:
 
 def _without_seconds(row: dict) -> dict:
     return {name: fact for name, fact in row.items() if name != "seconds"}
-
-
-def _number(value: float) -> str:
-    return f"{value:g}"
