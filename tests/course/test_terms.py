@@ -3,6 +3,8 @@
 import csv
 import functools
 import re
+import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -204,14 +206,58 @@ NOT_SAID = {
 }
 
 
+BANK = [
+    *sorted((DATA / "questions").glob("*.toml")),
+    *sorted((DATA / "problems").glob("*.toml")),
+    DATA / "misconceptions.toml",
+]
+
+
 @pytest.mark.parametrize("word", NOT_SAID)
 def test_the_bank_says_what_the_table_says(word):
-    paths = [*sorted((DATA / "questions").glob("*.toml")), DATA / "misconceptions.toml"]
     found = [
         f"{path.name}: {line.strip()}"
-        for path in paths
+        for path in BANK
         for line in path.read_text(encoding="utf-8").splitlines()
         if word in line
     ]
     assert found == [], f"the table's word is {NOT_SAID[word]}"
     assert NOT_SAID[word] in " ".join(term.zh for term in TERMS)
+
+
+def in_chinese(entry: object, language: str = "") -> Iterator[str]:
+    """The Chinese texts of a TOML document, each code and formula of them as one letter."""
+    if isinstance(entry, dict):
+        for key, inner in entry.items():
+            yield from in_chinese(inner, key if key in ("en", "zh") else language)
+    elif isinstance(entry, list):
+        for inner in entry:
+            yield from in_chinese(inner, language)
+    elif isinstance(entry, str) and language == "zh" and CHINESE.search(entry):
+        yield re.sub(r"```.*?```|`[^`]*`|\$[^$]*\$|\{[\w.]+\}", "x", entry, flags=re.DOTALL)
+
+
+HALF_WIDTH = re.compile(
+    r"[,:;?!](?=[\u4e00-\u9fff（“])|(?<=[\u4e00-\u9fff）”])[,:;?!]"  # beside Chinese
+    r"|(?<=\w):(?=[A-Za-z])"  # FP16:loss, in a Chinese sentence
+    r"|(?<=[\u4e00-\u9fff，。；：、）”]) +(?=[\u4e00-\u9fff，。；：、（“])"  # a stray space
+)
+
+
+@pytest.mark.parametrize("path", BANK, ids=lambda path: path.name)
+def test_chinese_has_full_width_marks(path):
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    found = [
+        text[max(mark.start() - 12, 0) : mark.end() + 12]
+        for text in in_chinese(document)
+        for mark in HALF_WIDTH.finditer(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text", ["约为 6e-8,更小的", "FP16：对吗?", "`FP16`:停住", "FP16:loss 不动", "保持 输入的"]
+)
+def test_a_half_width_mark_is_seen(text):
+    (seen,) = in_chinese({"prompt": {"zh": text, "en": text}})
+    assert HALF_WIDTH.search(seen)
