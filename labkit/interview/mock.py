@@ -589,7 +589,10 @@ def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
         )
     else:
         first = NextStep(
-            Text(en="Nothing was missed. See what is still open.", zh="没有失分。看看还缺什么。"),
+            Text(
+                en="Nothing was missed. See what is still open.",
+                zh="没有失分。看看还有哪些没掌握。",
+            ),
             "python -m labkit interview ready",
         )
     lost = max(told.topics, key=lambda row: (1 - row.score) * row.turns)

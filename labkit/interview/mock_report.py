@@ -8,7 +8,7 @@ from labkit.interview.answers import given_answer, right_answer
 from labkit.interview.card_text import card_text, label, verdict
 from labkit.interview.mock import MOVES, Held, ItemRow, Report, what_next
 from labkit.interview.questions import Bank
-from labkit.interview.wording import stated, sureness, words
+from labkit.interview.wording import aside, labelled, listed, stated, sureness, words
 
 
 def report_markdown(
@@ -25,8 +25,8 @@ def report_markdown(
     """
     said = words(language)
     taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
-    lines = [f"**{100 * report.score:.0f} %**, {taken} {said['seconds']}"]
-    lines[0] += f" ({said['expected']} {expected})"
+    lines = [listed([f"**{100 * report.score:.0f} %**", f"{taken} {said['seconds']}"], language)]
+    lines[0] += aside(f"{said['expected']} {expected}", language)
     lines += ["", *_level(report, language), "", *_next(report, bank, language)]
     lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
     lines += ["|---|---|---|---|"]
@@ -44,7 +44,7 @@ def report_markdown(
     ]
     if report.labs:
         links = [link(lab, language) for lab in report.labs]
-        lines += ["", f"{said['labs to revisit']}: {', '.join(links)}"]
+        lines += ["", labelled(said["labs to revisit"], listed(links, language), language)]
     lines += _trend(trend, language)
     lines += ["", f"**{said['path']}**", "", *_path(report, bank, language)]
     for place, item in enumerate(report.items, start=1):
@@ -92,9 +92,10 @@ def _path(report: Report, bank: Bank, language: str) -> list[str]:
     for place, item in enumerate(report.items, start=1):
         question = item.card.question
         title = bank.topics[question.topic].title[language]
-        worth = f", {_percent(item.judgement.score)}" if item.judgement else ""
+        told = [title, f"{said['level']} {question.level}"]
+        told += [_percent(item.judgement.score)] if item.judgement else []
         move = MOVES[item.turn.move][language]
-        lines.append(f"{place}. {move}: {title}, {said['level']} {question.level}{worth}")
+        lines.append(f"{place}. {labelled(move, listed(told, language), language)}")
     return lines
 
 
@@ -114,7 +115,8 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
     elif turn.answer is not None and not card.keys:
         given = _as_typed(given)
     pace = f"{turn.seconds:.0f} / {question.seconds} {said['seconds']}"
-    lines = [f"{said['given']} ({pace}{stated(turn.sure, language)}): {given}", ""]
+    how = aside(listed([pace, *stated(turn.sure, language)], language), language)
+    lines = [labelled(said["given"] + how, given, language), ""]
     if item.judgement:
         why = item.judgement.said[language] if item.judgement.said else ""
         word = verdict(card, item.judgement, language, unknown=turn.answer is None)
@@ -127,7 +129,7 @@ def _transcript(item: ItemRow, language: str) -> list[str]:
         lines.append("")
     right = right_answer(card)[language]
     shown = f"\n\n{_as_program(right)}" if question.program else right
-    lines += [f"{label(card, language)}: {shown}", ""]
+    lines += [labelled(label(card, language), shown, language), ""]
     return [*lines, card.fill(question.explanation[language])]
 
 

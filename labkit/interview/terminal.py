@@ -20,7 +20,7 @@ from labkit.interview.plain_text import columns, for_terminal
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
-from labkit.interview.wording import WORDS, labelled, sureness
+from labkit.interview.wording import WORDS, labelled, listed, sureness
 
 _TYPED = 8
 """Columns that a prompt leaves for the answer, at least."""
@@ -255,7 +255,8 @@ def _understood(act: Callable[[], bool | None], talk: _Talk) -> bool | None:
 
 def _sure(talk: _Talk) -> int:
     """The stated confidence, 1 to 3; Enter is 2."""
-    levels = ", ".join(f"{i} {words}" for i, words in enumerate(sureness(talk.language), 1))
+    named = (f"{i} {words}" for i, words in enumerate(sureness(talk.language), 1))
+    levels = listed(named, talk.language)
     while True:
         said = talk.line(f"{talk.word('sure')} {levels} [{FAIRLY_SURE}]").strip()
         if not said:
@@ -278,7 +279,7 @@ def readiness_text(bank: Bank, language: str) -> str:
     for row in drills.calibration(past):
         if row.answers:
             words = sureness(language)[row.sure - 1]
-            lines.append(f"{words}: {100 * row.right:.0f} % / {row.answers}")
+            lines.append(labelled(words, f"{100 * row.right:.0f} % / {row.answers}", language))
     return "\n".join(lines)
 
 

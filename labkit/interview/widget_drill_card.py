@@ -17,7 +17,7 @@ from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import LANGUAGES, load
 from labkit.interview.sittings import ANSWERED, DONE, TICKING, MockSitting, Sitting
-from labkit.interview.wording import WORDS, sureness, words
+from labkit.interview.wording import WORDS, labelled, listed, sureness, words
 from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
 
@@ -140,7 +140,8 @@ class DrillCard(AskingWidget):
         if self.sitting.judgement.correct:
             return ""
         links = [_link(place, self.language) for place in self.sitting.missed_twice()]
-        said = f"{WORDS['read again'][self.language]}: {', '.join(links)}"
+        again = WORDS["read again"][self.language]
+        said = labelled(again, listed(links, self.language), self.language)
         return rendered.line(said) if links else ""
 
     def _ending(self) -> str:

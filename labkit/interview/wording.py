@@ -4,6 +4,7 @@ The questions bring their own texts; these are the words around them, for the ca
 and for the terminal.
 """
 
+from collections.abc import Iterable
 from datetime import date
 
 from labkit.interview.question_parts import Text
@@ -202,6 +203,16 @@ def labelled(label: str, text: str, language: str) -> str:
     return f"{label}：{text}" if language == "zh" else f"{label}: {text}"
 
 
+def listed(texts: Iterable[str], language: str) -> str:
+    """Texts one after another, with the language's comma between them."""
+    return ("，" if language == "zh" else ", ").join(texts)
+
+
+def aside(text: str, language: str) -> str:
+    """What follows a text in brackets."""
+    return f"（{text}）" if language == "zh" else f" ({text})"
+
+
 def words(language: str) -> dict[str, str]:
     """All words in one language, "en" or "zh"."""
     return {name: said[language] for name, said in WORDS.items()}
@@ -213,6 +224,6 @@ def sureness(language: str) -> tuple[str, str, str]:
     return said["guessing"], said["fairly sure"], said["certain"]
 
 
-def stated(sure: int, language: str) -> str:
-    """A stated confidence, 1 to 3, in words after a comma; nothing where none was said (0)."""
-    return f", {sureness(language)[sure - 1]}" if sure else ""
+def stated(sure: int, language: str) -> tuple[str, ...]:
+    """A stated confidence, 1 to 3, in words; nothing where none was said (0)."""
+    return (sureness(language)[sure - 1],) if sure else ()

@@ -1,6 +1,7 @@
 """The path of a mock interview follows from its seed and the answers."""
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -441,6 +442,16 @@ def test_the_trend_is_the_share_of_points_of_each_mock_by_round(bank):
     assert "| 2026-11-06 12:00 | 3 | 50 % | 75 % | 0 % |" in shown
     alone = report_markdown(report(Mock(seed=0), bank), bank, "en", trend=[second])
     assert "2026-11-06" not in alone, "one mock has no trend"
+
+
+@pytest.mark.parametrize("said", ["right", None])
+def test_a_report_in_chinese_has_full_width_marks(said):
+    done = hold(Mock(seed=7, minutes=10), COURSE, said)
+    shown = report_markdown(report(done, COURSE), COURSE, "zh")
+    own = shown[: shown.index("\n**1.** ")]  # what stands below are the questions' texts
+    own += "".join(re.findall(r"(?m)^(?:你|答案|参考回答).{12}", shown))
+    assert "你（" in own and "答案：" in own
+    assert re.findall(r"[\u4e00-\u9fff） *%][,:;(]|[,:;(] ?[\u4e00-\u9fff]", own) == []
 
 
 @pytest.mark.parametrize("said", ["right", None])
