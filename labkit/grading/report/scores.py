@@ -298,6 +298,16 @@ def _result_alone(row: Row, of_the_lab: str) -> Row:
     )
 
 
+def maxima(sheets: Iterable[Sheet]) -> dict[str, float]:
+    """The points possible in each lab of the course, sorted by its name."""
+    possible: dict[str, float] = {}
+    for one in sheets:
+        lab = one.submission.lab
+        if lab:
+            possible[lab] = max(one.possible, possible.get(lab, 0.0))
+    return dict(sorted(possible.items()))
+
+
 def scores_of(sheets: Iterable[Sheet]) -> Scores:
     """Points and status by student, lab and exercise, as the ledger compares them."""
     return {
