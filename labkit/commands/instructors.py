@@ -178,6 +178,8 @@ def _grade(options: Namespace) -> int:
         options.refuse("--jobs is for this machine; with --scheduler each worker has its own")
     if options.lms_table and not options.lms:
         options.refuse("--lms-table needs --lms, which says whose table it is")
+    if options.hidden_feedback and not options.extra and not options.self_test:
+        options.refuse("--hidden-feedback needs --extra, the file of the hidden checks")
     if options.labs_url is not None and not _is_web_address(options.labs_url):
         options.refuse(
             f"--labs-url is {options.labs_url!r}; it is the address of the folder with the labs'"

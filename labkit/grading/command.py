@@ -208,8 +208,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         f"{outputs.remarks.name}, {outputs.summary.name}, {outputs.names.name} and",
         f"{outputs.feedback.name}/ are written.",
     )
-    if options.lms:
-        _say_some(upload.said)
+    _say_some(upload.said)
+    if upload.tables:
         _say(f"{outputs.of(options.lms).name}/ holds what to upload to {options.lms.title()}.")
     if unwritten:
         _say(unwritten, to=sys.stderr)

@@ -9,6 +9,7 @@ import pytest
 from handing_in import LAB, hand_in, small
 from quick_grader import QuickGrader, answer, grade_command
 
+from labkit.__main__ import main
 from labkit.grading.command import ALL_GRADED
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import metering
@@ -181,3 +182,11 @@ def test_a_page_without_hidden_checks_has_the_points_of_the_others(tmp_path):
         assert f"You earned {earned} of 6 points" in text
         assert "own checks count too and are not on this page" in text
     assert table(tmp_path, "ada", "hidden-ulp")["points"] == "3"
+
+
+def test_what_to_tell_of_hidden_checks_needs_hidden_checks(tmp_path, capsys):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    words = ["grade", str(tmp_path), "-o", str(tmp_path / "grades.csv")]
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, "--hidden-feedback", "none"])
+    assert stopped.value.code == 2 and "--extra" in capsys.readouterr().err

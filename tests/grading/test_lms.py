@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from handing_in import LAB, POINTS, as_bytes, code, small
+from handing_in import LAB, POINTS, as_bytes, code, hand_in, small
 from lms_importers import (
     MOODLE_DAY,
     canvas_comments,
@@ -501,6 +501,15 @@ def test_a_class_whose_marks_all_find_their_way_is_well(tmp_path):
             archive.writestr(where, as_bytes(small(answer("passes"))))
     (tmp_path / "roster.csv").write_text("id,name,lms_id\na,Ada Lovelace,\nb,Bob Best,\n")
     assert grade(tmp_path, tmp_path / "a.zip", "--lms", "moodle") == ALL_GRADED
+
+
+def test_where_no_number_is_known_nothing_is_said_to_be_ready_for_moodle(tmp_path, capsys):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    words = [tmp_path, "-o", tmp_path / "grades.csv", "--lms", "moodle"]
+    assert grade_command(words, QuickGrader) == SOME_UNGRADED
+    said = capsys.readouterr().out
+    assert "No worksheet was written" in said and "to upload" not in said
+    assert list((tmp_path / "grades.moodle").iterdir()) == []
 
 
 def test_a_file_in_the_place_of_the_folder_stops_before_grading(tmp_path, capsys):

@@ -56,6 +56,11 @@ def made(student: str = "ada", *, hidden: dict | None = None, facts: dict | None
     return sheet(submission, LAB, outcomes(**words), hidden or {})
 
 
+def absent(student: str) -> Sheet:
+    submission = Submission(student=student, file="", lab=LAB.lab, cause="missing", trouble="No.")
+    return sheet(submission, LAB, {}, {})
+
+
 def test_an_exercise_earns_all_or_nothing():
     one = made(ulp="passed", snap="failed: no")
     assert {row.exercise: row.points for row in one.rows if row.points} == {"ulp": 2.0}
@@ -68,6 +73,14 @@ def test_what_is_not_graded_leaves_no_total():
     (line,) = list(csv.DictReader(io.StringIO(totals_csv([one]))))
     assert (line["02_number_formats"], line["total"]) == ("", "")
     assert (line["02_number_formats possible"], line["total possible"]) == ("6", "6")
+
+
+@pytest.mark.parametrize("one", [made(), absent("cy")], ids=["no verdict", "missing"])
+def test_the_row_of_a_hidden_check_says_so_whatever_became_of_it(one):
+    own = {"ulp": 3.0}
+    again = sheet(one.submission, LAB, outcomes() if one.submission.work else {}, own)
+    table = csv.DictReader(io.StringIO(grades_csv([again], SECRET)))
+    assert {row["exercise"] for row in table if row["hidden"] == "yes"} == {"hidden-ulp"}
 
 
 def test_a_lab_that_was_not_handed_in_adds_nothing():
@@ -114,11 +127,6 @@ def test_an_override_grades_what_could_not_be_graded():
 
 def by_hand(student: str, exercise: str, points: float | None = None, **facts) -> Override:
     return Override(student=student, lab=LAB.lab, exercise=exercise, points=points, **facts)
-
-
-def absent(student: str) -> Sheet:
-    submission = Submission(student=student, file="", lab=LAB.lab, cause="missing", trouble="No.")
-    return sheet(submission, LAB, {}, {})
 
 
 def test_what_no_check_grades_has_one_maximum_for_the_class():

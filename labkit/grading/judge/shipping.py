@@ -22,10 +22,11 @@ import torch
 import labkit.labs.engine
 from labkit.base import paths
 from labkit.base.manifest import read_manifest
+from labkit.grading.sandbox import standin
 from labkit.labs.engine import Check, KnownWrong, Slip
 from labkit.labs.engine.slips import solutions_of
 
-BESIDE = tuple(f"labkit.labs.engine.{name}" for name in ("codec", "own_work", "running"))
+BESIDE = tuple(f"labkit.labs.engine.{name}" for name in standin.BESIDE)
 _SOLUTIONS = re.compile(r"labkit\.labs\.\w+\.solutions(\.slips)?")
 EXTRA = "labkit_extra_checks"
 _CHECKS = re.compile(r"labkit\.labs\.(engine\.|\w+\.checks(\.|$))")

@@ -5,12 +5,12 @@ from urllib.parse import quote
 
 from labkit.grading.report.feedback import file_name
 from labkit.grading.report.pages import page
-from labkit.grading.report.scores import Sheet, pseudonym
+from labkit.grading.report.scores import Sheet, maxima, pseudonym
 
 
 def names(sheets: Sequence[Sheet], secret: bytes, feedback: str) -> str:
     """The page of all students by pseudonym; ``feedback`` is the folder of their own pages."""
-    labs = {s.submission.lab: s.possible for s in sheets if s.submission.lab}
+    possible = maxima(sheets)
     by_student: dict[str, dict[str, Sheet]] = {}
     for sheet in sheets:
         by_student.setdefault(sheet.submission.student, {})[sheet.submission.lab] = sheet
@@ -18,14 +18,14 @@ def names(sheets: Sequence[Sheet], secret: bytes, feedback: str) -> str:
         {
             "pseudonym": pseudonym(student, secret),
             "of": next(iter(of_labs.values())).submission,
-            "points": [_points(of_labs.get(lab)) for lab in sorted(labs)],
+            "points": [_points(of_labs.get(lab)) for lab in possible],
             "page": f"./{quote(feedback)}/{file_name(student)}",
         }
         for student, of_labs in by_student.items()
     ]
     return page(
         "names.html",
-        heads=[f"{lab} ({labs[lab]:g})" for lab in sorted(labs)],
+        heads=[f"{lab} ({most:g})" for lab, most in possible.items()],
         rows=sorted(rows, key=lambda row: (row["pseudonym"], row["of"].student)),
     )
 

@@ -34,7 +34,8 @@ class Row:
     ``manual`` row: one that no check grades. ``checked`` are the points before ``override``, the
     instructor's reason for other ones. ``comment`` is the instructor's too. ``score`` is what the
     check says that the answer is worth, from 0 to 1. ``seconds`` is the wall time that grading
-    took. ``more``, ``wrong`` and ``cases`` are an outcome's.
+    took. ``hidden`` marks an instructor's own check. ``more``, ``wrong`` and ``cases`` are an
+    outcome's.
     """
 
     exercise: str
@@ -118,14 +119,15 @@ def sheet(
         places = [(name, exercise.points, False)]
         if name in hidden:
             places.append((f"{HIDDEN}{name}", hidden[name], True))
-        for row_name, possible, is_hidden in places:
+        for row_name, possible, own in places:
             if submission.work is None:
-                rows.append(_ungraded(submission, row_name, possible))
+                row = _ungraded(submission, row_name, possible)
             elif found is None:
-                rows.append(_not_asked_for(row_name, possible))
+                row = _not_asked_for(row_name, possible)
             else:
-                of_it = [one for one in found if one.hidden == is_hidden]
-                rows.append(_row(row_name, possible, of_it, partial=partial))
+                of_it = [one for one in found if one.hidden == own]
+                row = _row(row_name, possible, of_it, partial=partial)
+            rows.append(replace(row, hidden=own))
     return Sheet(submission=submission, rows=tuple(rows), graded_on=graded_on)
 
 
@@ -147,7 +149,6 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
         shortcuts=outcome.shortcuts,
         cause=outcome.cause,
         rerun=outcome.rerun,
-        hidden=outcome.hidden,
         seconds=outcome.wall_seconds,
         score=outcome.score,
         more=tuple(plain(said) for said in outcome.more),
@@ -296,6 +297,16 @@ def _result_alone(row: Row, of_the_lab: str) -> Row:
         override=row.override,
         comment=row.comment,
     )
+
+
+def maxima(sheets: Iterable[Sheet]) -> dict[str, float]:
+    """The points possible in each lab of the course, sorted by its name."""
+    possible: dict[str, float] = {}
+    for one in sheets:
+        lab = one.submission.lab
+        if lab:
+            possible[lab] = max(one.possible, possible.get(lab, 0.0))
+    return dict(sorted(possible.items()))
 
 
 def scores_of(sheets: Iterable[Sheet]) -> Scores:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit.base.files import replace_file
 from labkit.grading.intake.remarks import Remark
-from labkit.grading.report.scores import Sheet, pseudonym
+from labkit.grading.report.scores import Sheet, maxima, pseudonym
 
 _COLUMNS = ["student", "name", "lms_id", "lab", "exercise", "status", "points", "possible"]
 _COLUMNS += ["checked", "message", "misconceptions", "cause", "rerun", "hidden", "late"]
@@ -68,23 +68,20 @@ def totals_csv(sheets: Iterable[Sheet]) -> str:
     lab that was not handed in leaves its cell empty and adds nothing.
     """
     sheets = list(sheets)
-    possible: dict[str, float] = {}
+    possible = maxima(sheets)
     students: dict[str, dict[str, Sheet]] = {}
     for sheet in sheets:
-        of = sheet.submission
-        possible[of.lab] = max(sheet.possible, possible.get(of.lab, 0.0))
-        students.setdefault(of.student, {})[of.lab] = sheet
-    possible.pop("", None)
+        students.setdefault(sheet.submission.student, {})[sheet.submission.lab] = sheet
     heads = ["student", "name", "lms_id"]
-    for lab in (*sorted(possible), "total"):
+    for lab in (*possible, "total"):
         heads += [lab, f"{lab} possible"]
     rows = []
     for student, by_lab in sorted(students.items()):
         of = next(iter(by_lab.values())).submission
         points = {lab: sheet.points for lab, sheet in by_lab.items()}
         cells: list[object] = [student, of.name, of.lms_id]
-        for lab in sorted(possible):
-            cells += [points.get(lab), possible[lab]]
+        for lab, most in possible.items():
+            cells += [points.get(lab), most]
         earned = [one for one in points.values() if one is not None]
         total = sum(earned) if len(earned) == len(points) else None
         rows.append([*cells, total, sum(possible.values())])

@@ -71,7 +71,6 @@ _BASE = (
     "torchao.py",
     "transformers.py",
 )
-_ENGINE = ("codec.py", "own_work.py", "running.py")
 _DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
 
 
@@ -231,7 +230,7 @@ def _labkit() -> list[str]:
     package = Path(paths.__file__).resolve().parents[1]
     bound = [package / "__init__.py", *(package / name for name in paths.LEARNERS)]
     bound += [path for name in _BASE if (path := package / "base" / name).exists()]
-    bound += [package / "labs" / "engine" / name for name in _ENGINE]
+    bound += [package / "labs" / "engine" / f"{name}.py" for name in standin.BESIDE]
     bound += [package / "labs" / "__init__.py", *_of_labs(package)]
     bound += [package / "grading" / "__init__.py"]
     bound += [package / "grading" / "sandbox" / name for name in _INSIDE]

@@ -65,7 +65,7 @@ def preload(names: Iterable[str] | None = None) -> dict:
         importlib.import_module(name)
     if names is None:
         _step(torch)
-    beside = {name: _beside(name) for name in ("codec", "own_work", "running")}
+    beside = {name: _beside(name) for name in standin.BESIDE}
     standin.install()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page it touches

@@ -17,6 +17,9 @@ STOOD_FOR = re.compile(
 )
 """The modules that are not in the sandbox and that a notebook may import all the same."""
 
+BESIDE = ("codec", "own_work", "running")
+"""The modules of ``labkit.labs.engine`` that are in the sandbox: they run beside an answer."""
+
 _lent: dict[str, object] = {}
 
 
