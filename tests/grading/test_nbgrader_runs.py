@@ -191,7 +191,7 @@ def submissions(handed_out) -> dict:
         # Keeps what it is asked, and shows it in a cell below the hidden check.
         "keeps": right
         | {
-            "ulp": "kept = []\ndef ulp(x):\n    kept.append(x)\n    return spacing(x, FP16)",
+            "ulp": f"kept = []\ndef ulp(x):\n    kept.append(x)\n    return {GAP}",
             "eight-bits": f"print(kept)\n{right['eight-bits']}",
         },
     }
