@@ -63,7 +63,7 @@ def _gradebook(table: LmsTable, labs: Mapping[str, str]) -> Gradebook:
     if "ID" not in heads or "Section" not in heads:
         raise LmsError(
             f"{table.name} has no columns ID and Section, so it is no gradebook of Canvas. Choose"
-            " Export in the gradebook, and do not open the file in between."
+            " Export in the gradebook, and give the file as it is, not saved by a spreadsheet."
         )
     id_, section = heads.index("ID"), heads.index("Section")
     rows = range(1, len(table.rows))

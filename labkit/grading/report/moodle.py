@@ -88,7 +88,8 @@ class _Worksheet:
         return LmsError(
             f"{self.table.name} {what}, so it is no grading worksheet of an assignment with points."
             " In Moodle set the grade type to Point, and the language to English if this message"
-            " comes again; download the grading worksheet again, and do not open it in between."
+            " comes again; download the grading worksheet again, and give it as it is, not saved"
+            " by a spreadsheet."
         )
 
 
