@@ -13,7 +13,11 @@ from labkit.base.paths import DATA
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong idea: ``id`` (a slug), ``en`` and ``zh`` (what it holds), ``cure`` (lab#section)."""
+    """A wrong idea: ``id`` (a slug), ``en`` and ``zh`` (what it holds), and ``cure``.
+
+    ``cure`` is a section of a lab, as "02_number_formats#The-gap", or a topic of the interview
+    questions, as "topic:fp8".
+    """
 
     id: str
     en: str
@@ -35,3 +39,15 @@ def misconceptions() -> dict[str, Misconception]:
         ids = [entry.id for entry in entries]
         raise ValueError(f"ids that stand twice: {sorted({i for i in ids if ids.count(i) > 1})}")
     return by_id
+
+
+def cured_at(cure: str) -> str:
+    """A ``cure`` in words: `lab 02, section “The gap”`, or `the interview questions on fp8`.
+
+    A lab without a section is `lab 02`.
+    """
+    where, _, section = cure.partition("#")
+    if where.startswith("topic:"):
+        return f"the interview questions on {where.removeprefix('topic:').replace('-', ' ')}"
+    lab = f"lab {where.partition('_')[0]}"
+    return f"{lab}, section “{section.replace('-', ' ')}”" if section else lab

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from labkit.base import progress
 from labkit.base.manifest import ManifestError, read_manifest
-from labkit.base.misconceptions import Misconception, misconceptions
+from labkit.base.misconceptions import Misconception, cured_at, misconceptions
 from labkit.base.progress import Event, ExerciseProgress, LabProgress, MisconceptionMet
 from labkit.base.templates import render
 
@@ -58,7 +58,7 @@ class ProgressPanel:
             where=_where,
             said=_said,
             times=_times,
-            section=_section,
+            cured_at=cured_at,
         )
 
     def _sentence(self, met: MisconceptionMet) -> str:
@@ -166,13 +166,7 @@ def _rest(all_of_them: tuple) -> list[str]:
 
 
 def _look_at(cure: str | None) -> str:
-    return f" Look at {_section(cure)}." if cure else ""
-
-
-def _section(cure: str) -> str:
-    """A section in words: "lab 02, the gap above x" for 02_number_formats#the-gap-above-x."""
-    lab, _, anchor = cure.partition("#")
-    return f"lab {_number(lab)}" + (f", {anchor.replace('-', ' ')}" if anchor else "")
+    return f" Look at {cured_at(cure)}." if cure else ""
 
 
 def _share(row: LabProgress) -> str:

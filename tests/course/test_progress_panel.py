@@ -124,12 +124,13 @@ def test_the_text_twin_lists_what_is_worth_another_look():
         f"02_number_formats  1 of 3  2 of 6  {DAY}",
         "",
         "Sure and wrong",
-        "- ones-fp16 (lab 02): you said <5000>, it is 2048. Look at lab 02, The gap above x.",
+        "- ones-fp16 (lab 02): you said <5000>, it is 2048."
+        " Look at lab 02, section “The gap above x”.",
         "- halfway (lab 02): you said <5000>, it is 2048. Look at lab 02.",
         "",
         "Wrong ideas met",
         "- gone-since. Met once.",
-        "- Only the maximum limits a sum. Met 2 times. Look at lab 02, The gap above x.",
+        "- Only the maximum limits a sum. Met 2 times. Look at lab 02, section “The gap above x”.",
     ]
 
 
@@ -149,9 +150,20 @@ def test_links_lead_to_the_lab_and_to_the_section_that_cures():
     assert links == {
         "00 Start <here>": "00_start_here.ipynb",
         "02 Build a number system": "02_number_formats.ipynb",
-        "lab 02, The gap above x": "02_number_formats.ipynb#The-gap-above-x",
+        "lab 02, section “The gap above x”": "02_number_formats.ipynb#The-gap-above-x",
         "lab 02": "02_number_formats.ipynb",
     }
+
+
+def test_an_idea_that_questions_cure_leads_to_their_topic_and_links_nowhere(monkeypatch):
+    idea = replace(KNOWN["max-not-gap"], cure="topic:loss-scaling")
+    monkeypatch.setattr(module, "misconceptions", lambda: {idea.id: idea})
+    some_progress()
+    panel = progress_panel()
+    assert "Look at the interview questions on loss scaling." in repr(panel)
+    page = Page(panel._repr_html_())
+    assert "the interview questions on loss scaling" in page.words
+    assert not [link for link in page.links.values() if "topic" in link]
 
 
 def test_every_table_has_a_caption_and_headers_with_a_scope():

@@ -12,11 +12,11 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from labkit.base.files import replace_file
-from labkit.base.misconceptions import misconceptions
+from labkit.base.misconceptions import cured_at, misconceptions
 from labkit.grading.course import CourseLab
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.records import HIDDEN
-from labkit.grading.report.pages import code, cured_at, page, points
+from labkit.grading.report.pages import code, page, points
 from labkit.grading.report.scores import RESULT, Sheet, for_student, is_hidden
 
 LONGEST_CODE = 10_000

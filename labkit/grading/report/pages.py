@@ -61,14 +61,6 @@ def points(value: float | None, possible: float) -> str:
     return f"{value:g} of {possible:g}" if value or possible else "no points"
 
 
-def cured_at(cure: str) -> str:
-    """The ``cure`` of a misconception in words: `lab 02, section “The gap above x”`."""
-    where, _, section = cure.partition("#")
-    if where.startswith("topic:"):
-        return f"the interview questions on {where.removeprefix('topic:').replace('-', ' ')}"
-    return f"lab {where.partition('_')[0]}, section “{section.replace('-', ' ')}”"
-
-
 @functools.cache
 def _python() -> tuple:
     """Pygments' lexer and formatter; making them takes as long as an answer of ten lines."""

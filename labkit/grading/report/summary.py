@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from labkit.base.misconceptions import Misconception, misconceptions
+from labkit.base.misconceptions import Misconception, cured_at, misconceptions
 from labkit.base.templates import render
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import KINDS, Remark
@@ -20,7 +20,7 @@ from labkit.grading.records import HIDDEN
 from labkit.grading.report.attention import without_names
 from labkit.grading.report.failures import Cluster, clusters
 from labkit.grading.report.likeness import Likeness
-from labkit.grading.report.pages import Table, code, cured_at, page
+from labkit.grading.report.pages import Table, code, page
 from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
 
 _STATUSES = ("passed", "failed", "error", "not attempted", "not graded", "missing")
