@@ -66,9 +66,8 @@ class Outcome:
     by since the outcome before it, cells that ran in between included: those of one submission add
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
     to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of forbidden functions
-    that the answer used in a way that its text does not show. ``more`` are sentences on further
-    cases that are wrong, after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not
-    known.
+    that the answer used, but not by name. ``more`` are sentences on further cases that are wrong,
+    after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not known.
     """
 
     exercise: str

@@ -96,8 +96,7 @@ def _on_rows(sheet: Sheet, only: Collection[str]) -> list[Remark]:
         Remark(
             kind="shortcut",
             who=of.student,
-            said=f"{of.lab}: {row.exercise} uses {', '.join(row.shortcuts)} in a way that the"
-            " answer's text does not show.",
+            said=f"{of.lab}: {row.exercise} uses {', '.join(row.shortcuts)}, but not by name.",
         )
         for row in rows
         if row.shortcuts and row.points

@@ -60,7 +60,7 @@ class CheckResult:
     ``status`` is "passed", "failed", "error" or "not attempted"; ``message`` is one line for the
     learner; ``misconceptions`` holds the id of the wrong idea that the answer shows, if it shows
     one; ``score`` is from 0 to 1, and 1 for an answer that passed; ``shortcuts`` holds the dotted
-    names of forbidden functions that the answer used in a way that its text does not show.
+    names of forbidden functions that the answer used, but not by name.
     """
 
     exercise: str

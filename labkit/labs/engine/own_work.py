@@ -4,7 +4,8 @@ A check may forbid functions that do its exercise's work: ``@check(run, own_work
 While such a check runs the answer, a profile function sees each call. A use counts only in a frame
 of the learner's, so what labkit or torch calls inside does not count. It is *by name* where the
 learner's code holds the function's own name, and found out by the call alone where it does not, as
-with ``getattr(math, "fs" + "um")``.
+with ``getattr(math, "fs" + "um")``. Calls of numpy's ufuncs and of C's types are not seen; there the
+names that the learner's code reads tell.
 
 An answer that wants to hide a call from this can: it only tells what ordinary code does.
 """
@@ -122,6 +123,24 @@ class _Method:
     owner: type
 
 
+_Read = tuple[tuple[str, ...], int]
+"""What code reads, such as ("math", "fsum"), and its line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reads:
+    """What one code object reads. ``code`` is kept, so that nothing else gets its id.
+
+    ``holds`` says whether one of the forbidden words stands in it; ``by_name`` are the reads that
+    end in one, ``otherwise`` the others that were not looked up yet.
+    """
+
+    code: types.CodeType
+    holds: bool
+    by_name: list[_Read]
+    otherwise: list[_Read]
+
+
 class _Watch:
     """A profile function; ``found`` maps (dotted name, by name) to the first line that uses it."""
 
@@ -133,7 +152,7 @@ class _Watch:
         self.things: dict[int, tuple[str, Any]] = {}  # by id: not everything can be hashed
         self.functions: dict[int, _Function] = {}
         self.methods: dict[str, list[_Method]] = defaultdict(list)
-        self.read: dict[int, tuple[types.CodeType, list[tuple[tuple[str, ...], int]]]] = {}
+        self.read: dict[int, _Reads] = {}
         self.words = {name.rpartition(".")[2] for name in own_work}
         self.open = list(own_work)  # names whose modules are not loaded
         self._load()
@@ -197,14 +216,32 @@ class _Watch:
         """What C calls unseen, as numpy's ufuncs or ``map(math.fsum, rows)``, is read off."""
         code = frame.f_code
         if id(code) not in self.read:
-            counts = self._counts(code) and not self.words.isdisjoint(_words(code))
-            self.read[id(code)] = code, _uses(code, self.words) if counts else []
-        if self.open and self.read[id(code)][1]:
+            self.read[id(code)] = self._reads(code)
+        reads = self.read[id(code)]
+        if self.open and reads.holds:
             self._load()
-        for path, line in self.read[id(code)][1]:
+        for path, line in reads.by_name:
             known = self.things.get(id(_looked_up(path, frame)))
             if known and known[0].rpartition(".")[2] == path[-1]:
                 self._note(known[0], True, frame, line)
+        # A learner's function may return thousands of times: each other name is looked up once,
+        # as soon as it stands for something.
+        for path, line in tuple(reads.otherwise):
+            if path[0] in code.co_varnames and path[0] not in frame.f_locals:
+                continue
+            reads.otherwise.remove((path, line))
+            if known := self.things.get(id(_looked_up(path, frame))):
+                self._note(known[0], False, frame, line)
+
+    def _reads(self, code: types.CodeType) -> _Reads:
+        counts = self._counts(code)
+        reads = _all_reads(code) if counts else []
+        return _Reads(
+            code=code,
+            holds=counts and not self.words.isdisjoint(_words(code)),
+            by_name=[one for one in reads if one[0][-1] in self.words],
+            otherwise=[one for one in dict.fromkeys(reads) if one[0][-1] not in self.words],
+        )
 
     def _counts(self, code: types.CodeType) -> bool:
         return _is_learners(code.co_filename) and code.co_filename != self.file_of_run
@@ -228,9 +265,9 @@ def _words(code: types.CodeType) -> tuple[str, ...]:
     return code.co_names + code.co_freevars + code.co_varnames
 
 
-def _uses(code: types.CodeType, words: set[str]) -> list[tuple[tuple[str, ...], int]]:
-    """What a code object reads that ends in one of the words: ("math", "fsum") and its line."""
-    found: list[tuple[tuple[str, ...], int]] = []
+def _all_reads(code: types.CodeType) -> list[_Read]:
+    """What a code object reads by names alone: ("math",) and ("math", "fsum") of ``math.fsum``."""
+    found: list[_Read] = []
     path: tuple[str, ...] = ()
     for one in dis.get_instructions(code):
         name = one.argval[-1] if type(one.argval) is tuple and one.argval else one.argval
@@ -240,7 +277,7 @@ def _uses(code: types.CodeType, words: set[str]) -> list[tuple[tuple[str, ...], 
             path = (*path, name)
         else:
             path = ()
-        if path and path[-1] in words and one.positions:
+        if path and one.positions:
             found.append((path, one.positions.lineno or code.co_firstlineno))
     return found
 

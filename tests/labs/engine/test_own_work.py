@@ -22,6 +22,7 @@ OWN = (
     "torch.cuda.amp.autocast",
     "numpy.var",
     "numpy.logaddexp",
+    "numpy.float16",
     "labkit.formats.quantize",
     "not_installed.anything",
 )
@@ -139,6 +140,18 @@ IN_ANOTHER_WAY = {
     "an alias of a class": (
         "from torch.amp import GradScaler as S\ndef own(x):\n    return S('cpu').get_scale()",
         "torch.amp.GradScaler"),
+    "an alias of a ufunc": (
+        "from numpy import logaddexp as add\ndef own(x):\n    return add(*x)", "numpy.logaddexp"),
+    "a ufunc's alias that the first call does not reach": (
+        "def own(x):\n    if x[0] == 0.5:\n        return 0\n"
+        "    from numpy import logaddexp as add\n    return add(*x)", "numpy.logaddexp"),
+    "another name of a type, in its module": (
+        "import numpy as np\ndef own(x):\n    return np.half(x[0])", "numpy.float16"),
+    "an alias handed to map": (
+        "from math import fsum as add\ndef own(x):\n    return list(map(add, [x]))", "math.fsum"),
+    "an alias as a default": (
+        "import numpy as np\ndef own(x, add=np.logaddexp):\n    return add(*x)",
+        "numpy.logaddexp"),
     "a subclass made inside": (
         "import torch\nclass Mine(torch.amp.GradScaler):\n    pass\n"
         "def own(x):\n    return Mine('cpu').get_scale()", "torch.amp.GradScaler"),
@@ -222,6 +235,9 @@ def test_nothing_is_imported_for_the_names_and_a_late_import_is_seen(monkeypatch
     assert check_later.result(lambda x: 1.0).status == "passed"
     assert not sys.modules.keys() & {"colorsys", "turtle"}
     text = "def own(x):\n    import colorsys\n    return colorsys.rgb_to_hsv(0, 0, 0)"
+    assert "`colorsys.rgb_to_hsv`" in check_later.result(written(text)).message
+    monkeypatch.delitem(sys.modules, "colorsys")
+    text = "def own(x):\n    from colorsys import rgb_to_hsv as hsv\n    return hsv(0, 0, 0)"
     assert "`colorsys.rgb_to_hsv`" in check_later.result(written(text)).message
 
 
