@@ -65,6 +65,29 @@ def test_other_names_are_another_text_and_the_same_form():
 
 
 @pytest.mark.parametrize(
+    "line", ["print(y, t)", "assert c == c", "unused = 0"], ids=["print", "assert", "constant"]
+)
+def test_a_line_in_a_function_that_changes_no_result_does_not_count(line):
+    other = of(ANSWER.replace("        total = t", f"        {line}\n        total = t"))
+    assert (other.exact, other.renamed) == (of(ANSWER).exact, of(ANSWER).renamed)
+    assert line in other.text  # a message may quote it
+
+
+@pytest.mark.parametrize(
+    "line", ["y = 0", "total = 0.0", "unused = c = 0", "x.append(0)", "global g; g = 0"]
+)
+def test_a_line_that_may_change_the_result_counts(line):
+    other = of(ANSWER.replace("        total = t", f"        {line}\n        total = t"))
+    assert other.renamed != of(ANSWER).renamed
+
+
+def test_a_function_or_a_class_of_idle_lines_keeps_a_body():
+    source = "class A:\n    kind = 0\n\n\ndef f(x):\n    print(x)\n    return A.kind\n"
+    assert of(source).exact != of(source.replace("kind = 0", "kind = 1")).exact
+    assert of("def f(x):\n    print(x)\n").exact == of("def f(x):\n    assert x\n").exact
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("total + y", "y + total"),

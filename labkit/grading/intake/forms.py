@@ -1,8 +1,9 @@
 """The form of an answer: its code without what a copier changes, to be compared and shown.
 
 Comments, docstrings and layout are gone, and so are statements of the same cells that no answer
-needs, such as a line that prints. A second form has the names that the answer makes up replaced by
-their order. Nothing is run, and nothing here raises because of the code.
+needs, such as a line that prints. The digests leave out such lines in functions too. A second one
+has the names that the answer makes up replaced by their order. Nothing is run, and nothing here
+raises because of the code.
 """
 
 import ast
@@ -51,8 +52,10 @@ def form_of(source: str, names: Collection[str], given: frozenset[str]) -> Form 
             return None
         tree = ast.Module(body=statements, type_ignores=[])
         text, words = ast.unparse(tree), []
-        _spell(_Renamer(statements, names).visit(tree), words)
-        return Form(text=text, exact=_digest([text]), renamed=_digest(words), written=written)
+        tree = _WithoutIdleLines(tree).visit(tree)
+        exact = ast.unparse(tree)
+        _spell(_Renamer(tree.body, names).visit(tree), words)
+        return Form(text=text, exact=_digest([exact]), renamed=_digest(words), written=written)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -152,6 +155,44 @@ def _given_pieces(given: frozenset[str]) -> frozenset[str]:
         with contextlib.suppress(SyntaxError):  # a magic
             pieces |= {piece for piece, _ in _pieces(_bare(source).body)}
     return frozenset(pieces)
+
+
+class _WithoutIdleLines(ast.NodeTransformer):
+    """Takes what changes no result out of functions: prints, asserts, constants that none reads."""
+
+    def __init__(self, tree: ast.AST):
+        self.inside, self.read = False, set()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(ctx=ast.Load() | ast.Del()):
+                    self.read.add(node.id)
+                case ast.Global() | ast.Nonlocal():
+                    self.read.update(node.names)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        before = self.inside
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            self.inside = not isinstance(node, ast.ClassDef)
+        super().generic_visit(node)
+        self.inside = before
+        if isinstance(getattr(node, "body", None), list):
+            node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        match node.value:
+            case ast.Call(func=ast.Name(id="print")) if self.inside:
+                return None
+        return self.generic_visit(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST | None:
+        return None if self.inside else node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()):
+                return None if self.inside and name not in self.read else node
+        return self.generic_visit(node)
 
 
 class _Renamer(ast.NodeTransformer):
