@@ -121,7 +121,7 @@ pd.DataFrame(first, index=["one call", "a chain of calls"]).T
 #
 # ### Exercise: log-sum-exp
 #
-# *10 minutes, about 4 lines.* Write it for an FP16 vector, without `torch.logsumexp`.
+# *10 minutes, about 4 lines.* Write it for an FP16 vector, without torch's `logsumexp` and `logcumsumexp`.
 #
 # - **Input:** one to 60,000 values from -65504 to 65504.
 # - **Output:** one number, up to the rounding errors of FP16 operations. [12, 11, 1] gives 12.3125.
@@ -720,7 +720,7 @@ claim("each error is within its bound", (error <= ku / (1 - ku) * (a.abs() @ b.a
 #
 # *12 minutes, optional, about 6 lines.* Write `welford(stream)`, the mean and the variance (divided by n) of numbers
 # that can be read only once. The numbers 1 and 3 give (2.0, 1.0). Numbers may lie near 1e9. A single number has
-# variance 0.0. Functions such as `var`, `var_mean` and `pvariance` do not count.
+# variance 0.0. Functions such as `var`, `std`, `var_mean`, `std_mean`, `pvariance` and `pstdev` do not count.
 
 
 # %% exercise="welford"

@@ -113,6 +113,7 @@ def test_a_copy_of_the_published_solution_is_told(change, other_names):
     (remark,) = remarks([found])
     assert (remark.kind, remark.who) == ("copied", "ada")
     assert f"1 of the {len(KNOWN[LAB])} answers" in remark.said and "decode" in remark.said
+    assert " is the published solution" in remark.said
     assert ("names changed" in remark.said) == other_names
 
 

@@ -141,9 +141,10 @@ def remarks(found: Iterable[Likeness]) -> Iterator[Remark]:
     for one in found:
         for student in one.students:
             if one.published:
+                are = "is" if len(one.exercises) == 1 else "are"
                 said = (
                     f"{one.lab}: {len(one.exercises)} of the {one.published} answers that are"
-                    f" long enough to compare are the published solution: {one.listed()}."
+                    f" long enough to compare {are} the published solution: {one.listed()}."
                 )
                 yield Remark(kind="copied", who=student, said=said)
             else:

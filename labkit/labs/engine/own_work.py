@@ -4,8 +4,8 @@ A check may forbid functions that do its exercise's work: ``@check(run, own_work
 While such a check runs the answer, a profile function sees each call. A use counts only in a frame
 of the learner's, so what labkit or torch calls inside does not count. It is *by name* where the
 learner's code holds the function's own name, and found out by the call alone where it does not, as
-with ``getattr(math, "fs" + "um")``. Calls of numpy's ufuncs and of C's types are not seen; there the
-names that the learner's code reads tell.
+with ``getattr(math, "fs" + "um")``. Calls of numpy's ufuncs and of C's types are not seen: there
+the names that the learner's code reads tell.
 
 An answer that wants to hide a call from this can: it only tells what ordinary code does.
 """

@@ -856,6 +856,13 @@ def ulp(x):
     return (above.float() - abs(x)).item()
 
 
+# %% wrong ulp: torch's nextafter, as a method
+#    says: uses `torch.Tensor.nextafter`
+def ulp(x):
+    above = torch.tensor(abs(x)).half().nextafter(torch.tensor(math.inf).half())
+    return (above.float() - abs(x)).item()
+
+
 # %% wrong snap: labkit's quantize
 #    says: uses `labkit.formats.quantize`
 def snap(x):

@@ -64,6 +64,12 @@ def logsumexp(x):
     return m + math.log(s) if s else -math.inf
 
 
+# %% wrong logsumexp: the last of the cumulative ones
+#    says: uses `torch.Tensor.logcumsumexp`
+def logsumexp(x):
+    return x.double().logcumsumexp(0)[-1].half()
+
+
 # %% right logsumexp: logaddexp, one after the other
 def logsumexp(x):
     return functools.reduce(torch.logaddexp, x.float()).half()
@@ -1111,6 +1117,13 @@ def welford(stream):
 def welford(stream):
     values = list(stream)
     return statistics.fmean(values), statistics.pvariance(values)
+
+
+# %% wrong welford: the square of a standard deviation
+#    says: uses `numpy.ndarray.std`
+def welford(stream):
+    values = np.array(list(stream))
+    return values.mean(), values.std() ** 2
 
 
 # %% right welford: a running variance

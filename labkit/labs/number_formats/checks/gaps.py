@@ -63,7 +63,6 @@ def _gap_above(x: float) -> float:
         "labkit.formats.exact.ulp",
         "numpy.spacing",
         "numpy.nextafter",
-        "math.nextafter",
         "torch.nextafter",
         "torch.Tensor.nextafter",
     ),

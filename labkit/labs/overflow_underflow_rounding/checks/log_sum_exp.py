@@ -60,7 +60,14 @@ def run_logsumexp(logsumexp, seed):
 
 
 @check(
-    run_logsumexp, own_work=("torch.logsumexp", "torch.Tensor.logsumexp", "torch.special.logsumexp")
+    run_logsumexp,
+    own_work=(
+        "torch.logsumexp",
+        "torch.Tensor.logsumexp",
+        "torch.special.logsumexp",
+        "torch.logcumsumexp",
+        "torch.Tensor.logcumsumexp",
+    ),
 )
 def check_logsumexp(values, seed):
     """log-sum-exp in FP16 that neither overflows nor turns -inf into NaN."""

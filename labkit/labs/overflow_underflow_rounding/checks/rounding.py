@@ -252,6 +252,12 @@ def run_welford(welford, seed):
         "torch.Tensor.var",
         "torch.var_mean",
         "statistics.pvariance",
+        "numpy.std",
+        "numpy.ndarray.std",
+        "torch.std",
+        "torch.Tensor.std",
+        "torch.std_mean",
+        "statistics.pstdev",
     ),
 )
 def check_welford(answers, seed):
