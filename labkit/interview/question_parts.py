@@ -8,8 +8,9 @@ not know is an error. Here are also the two errors: ``BankError`` for a bank tha
 from fractions import Fraction
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from labkit.base.texts import BilingualError, Record, Text
 from labkit.formats.written_numbers import UNITS
 
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=60)]
@@ -27,28 +28,8 @@ class BankError(ValueError):
     """A bank that cannot be used: file, question and field, a line each."""
 
 
-class Record(BaseModel):
-    """A frozen record; a field that it does not know is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class Text(Record):
-    """One text in English and in Chinese."""
-
-    en: str = Field(min_length=1)
-    zh: str = Field(min_length=1)
-
-    def __getitem__(self, language: str) -> str:
-        return getattr(self, language)
-
-
-class Unclear(ValueError):
+class Unclear(BilingualError, ValueError):
     """An answer that cannot be understood; ``said`` is what would be, in both languages."""
-
-    def __init__(self, en: str, zh: str) -> None:
-        super().__init__(en)
-        self.said = Text(en=en, zh=zh)
 
 
 class Texts(Record):

@@ -27,7 +27,6 @@ from labkit.interview.question_parts import BankError, Text
 
 FOLDER = DATA / "questions"
 PROBLEMS = DATA / "problems"
-LANGUAGES = ("en", "zh")
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from pathlib import Path
 import traitlets
 
 from labkit.base.progress import ProgressError
+from labkit.base.texts import LANGUAGES
 from labkit.interview import card_text, drills, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.answers import read
 from labkit.interview.cards import Card
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import Unclear
-from labkit.interview.questions import LANGUAGES, load
+from labkit.interview.questions import load
 from labkit.interview.sittings import ANSWERED, DONE, TICKING, MockSitting, Sitting
 from labkit.interview.wording import WORDS, labelled, listed, sureness, words
 from labkit.labs.engine import rendered

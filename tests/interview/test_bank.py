@@ -9,12 +9,13 @@ import pytest
 
 from labkit.base.misconceptions import misconceptions
 from labkit.base.paths import NOTEBOOKS
+from labkit.base.texts import LANGUAGES
 from labkit.interview import answers
 from labkit.interview.cards import Spot, draw
 from labkit.interview.choice_kinds import OneOption, Options
 from labkit.interview.question_kinds import KINDS
 from labkit.interview.question_parts import Record, Text, Texts, WrongSpeech
-from labkit.interview.questions import LANGUAGES, load
+from labkit.interview.questions import load
 from labkit.interview.typed_kinds import Numeric
 from tests.interview.prove import SEEDS, failures, right_answer
 

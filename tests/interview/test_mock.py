@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.__main__ import parse
-from labkit.interview import mock, questions
+from labkit.base.texts import LANGUAGES
+from labkit.interview import mock
 from labkit.interview.cards import draw
 from labkit.interview.drills import Review
 from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, with_ticks
@@ -310,7 +311,7 @@ def test_a_problem_is_asked_from_its_first_part_to_its_last():
         assert [a.card.question for _, a in parts] == [part.question for part in problem.parts]
         assert last - first + 1 == len(parts), "nothing is asked in between"
         for place, (_, asked) in enumerate(parts):
-            for language in questions.LANGUAGES:
+            for language in LANGUAGES:
                 said = asked.before[language]
                 assert problem.story[language] in said
                 settled = [part.settled[language] in said for part in problem.parts]
@@ -403,7 +404,7 @@ def test_the_level_is_the_deepest_round_that_was_passed(right, depth, said):
 
 def test_the_path_names_each_move_with_its_topic_and_level():
     done = hold(Mock(seed=5), COURSE)
-    for language in questions.LANGUAGES:
+    for language in LANGUAGES:
         text = report_markdown(report(done, COURSE), COURSE, language)
         for place, turn in enumerate(done.turns, 1):
             question = COURSE.asked(turn.question)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from labkit.base.texts import LANGUAGES
 from labkit.interview import questions
 from labkit.interview.card_text import card_text
 from labkit.interview.cards import draw
@@ -68,7 +69,7 @@ def test_dollars_that_are_no_formula_stay():
         assert for_terminal(text, 90) == text
 
 
-@pytest.mark.parametrize("language", questions.LANGUAGES)
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_no_prompt_of_the_bank_shows_latex(language):
     for question in BANK.questions.values():
         card = draw(question, 0)

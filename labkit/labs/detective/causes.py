@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from labkit.base.texts import Text
 from labkit.labs.detective.broken_runs import Recipe
 
 # The findings of the instruments (instruments), in the words that a reader sees.
@@ -38,6 +39,49 @@ ARRIVE, HARDLY = "updates that arrive", "weights that hardly move"
 SKIPPED = "no step at all"
 WRECKED, TOO_LARGE = "finite gradients, broken weights", "updates as large as the weights"
 OF_BAD = "updates of gradients that are not finite"
+
+IN_CHINESE: Mapping[str, str] = MappingProxyType(
+    {
+        NAN: "损失不是有限值",
+        FLAT: "损失几乎不动",
+        SUDDEN: "出问题前没有上升",
+        CLIMBS: "出问题前先上升",
+        LEVEL: "一条平线",
+        EMBED: "嵌入层",
+        ATTENTION: "注意力",
+        LOSS: "损失",
+        GRADIENTS: "梯度",
+        WEIGHTS: "权重",
+        LATER: "其他部分",
+        NOTHING: "没有异常",
+        ORDINARY: "正常的值",
+        ZERO: "零",
+        BAD: "inf 或 NaN",
+        LARGE: "很大的值",
+        NO_LOSS: "没有可求导的损失",
+        NO_SCALER: "没有 scaler",
+        STEADY: "没有跳过的步",
+        FALLS: "缩放因子一路下降",
+        SHARP_SCORES: "注意力分数大于 11",
+        FAR_LOGITS: "logits 相差超过 11",
+        HUGE: "极大的值",
+        NAN_PIXEL: "有 NaN 像素",
+        NO_LABELS: "一个标签也没有",
+        WRONG_LABELS: "标签属于别的数字",
+        EMPTY_DIGIT: "有一个数字的所有行都被掩掉",
+        CLEAN: "没有异常之处",
+        TRAINS: "能正常训练",
+        BREAKS_TOO: "同样出问题",
+        FLAT_TOO: "同样不下降",
+        ARRIVE: "更新写进了权重",
+        HARDLY: "权重几乎不动",
+        SKIPPED: "一步也没有更新",
+        WRECKED: "梯度有限，权重却坏了",
+        TOO_LARGE: "更新与权重一样大",
+        OF_BAD: "由非有限梯度算出的更新",
+    }
+)
+"""Each finding in Chinese."""
 
 
 # One thing is wrong with a run. So what is a fault by itself speaks against every other cause.
@@ -67,10 +111,10 @@ class Cause:
     """
 
     id: str
-    name: str
+    name: Text
     broken: Callable[[random.Random], dict]
     repair: Mapping[str, object]
-    advice: str
+    advice: Text
     sign: str
     allows: Mapping[str, tuple[str, ...]]
     precision: bool
@@ -176,10 +220,16 @@ def _labels(source: random.Random) -> dict:
 _ALL = (
     Cause(
         id="adam-eps",
-        name="Adam's eps is 0 in FP16: zero over zero",
+        name=Text(
+            en="Adam's eps is 0 in FP16: zero over zero",
+            zh="Adam 的 eps 在 FP16 中为 0：零除以零",
+        ),
         broken=_adam_eps,
         repair={"eps": 1e-4},
-        advice="eps=1e-4, or master weights and Adam's state in FP32.",
+        advice=Text(
+            en="eps=1e-4, or master weights and Adam's state in FP32.",
+            zh="使用 eps=1e-4，或用 FP32 保存主权重和 Adam 的状态。",
+        ),
         sign="updates",
         precision=True,
         # Gradients are finite and the update is not. A scaler refuses gradients in FP16.
@@ -196,10 +246,16 @@ _ALL = (
     ),
     Cause(
         id="softmax-overflow",
-        name="A softmax without the shift by its maximum overflows in FP16",
+        name=Text(
+            en="A softmax without the shift by its maximum overflows in FP16",
+            zh="softmax 没有先减去最大值，在 FP16 中溢出",
+        ),
         broken=_bare_softmax,
         repair={"softmax": "shifted"},
-        advice="Subtract the row's maximum before exp: torch.softmax does, and runs in FP32.",
+        advice=Text(
+            en="Subtract the row's maximum before exp: torch.softmax does, and runs in FP32.",
+            zh="在 exp 之前减去每行的最大值：torch.softmax 会这样做，并以 FP32 计算。",
+        ),
         sign="activations",
         precision=True,
         # exp overflows in FP16 above 11.09, in FP32 only above 88.
@@ -215,10 +271,16 @@ _ALL = (
     ),
     Cause(
         id="mask-overflow",
-        name="A mask of -1e9 becomes -inf in FP16, and a row is masked throughout",
+        name=Text(
+            en="A mask of -1e9 becomes -inf in FP16, and a row is masked throughout",
+            zh="-1e9 的掩码在 FP16 中变成 -inf，而有一行被全部掩掉",
+        ),
         broken=_mask,
         repair={"mask": "least"},
-        advice="Mask with torch.finfo(dtype).min / 2, or compute the masked softmax in FP32.",
+        advice=Text(
+            en="Mask with torch.finfo(dtype).min / 2, or compute the masked softmax in FP32.",
+            zh="用 torch.finfo(dtype).min / 2 作掩码，或在 FP32 中计算带掩码的 softmax。",
+        ),
         sign="batch",
         precision=True,
         # It takes a digit of which every row is masked.
@@ -233,10 +295,16 @@ _ALL = (
     ),
     Cause(
         id="log-of-zero",
-        name="The loss takes the log of a probability kept in FP16",
+        name=Text(
+            en="The loss takes the log of a probability kept in FP16",
+            zh="损失对以 FP16 保存的概率取对数",
+        ),
         broken=_log_zero,
         repair={"loss": "cross entropy"},
-        advice="Give F.cross_entropy the logits: it never forms the probability.",
+        advice=Text(
+            en="Give F.cross_entropy the logits: it never forms the probability.",
+            zh="把 logits 直接交给 F.cross_entropy：它不会单独算出这个概率。",
+        ),
         sign="activations",
         precision=True,
         # The slope 1 / p overflows where logits are 11.1 apart; from 17.3 on p is 0, log p -inf.
@@ -253,10 +321,16 @@ _ALL = (
     ),
     Cause(
         id="unchecked-scale",
-        name="The loss scale grows for ever: nobody looks for inf",
+        name=Text(
+            en="The loss scale grows for ever: nobody looks for inf",
+            zh="损失缩放因子一直增大：没有人检查 inf",
+        ),
         broken=_unchecked,
         repair={"scaler": "checked"},
-        advice="Use torch.amp.GradScaler: skip a step with inf or NaN, and halve the scale.",
+        advice=Text(
+            en="Use torch.amp.GradScaler: skip a step with inf or NaN, and halve the scale.",
+            zh="使用 torch.amp.GradScaler：遇到 inf 或 NaN 时跳过该步，并把缩放因子减半。",
+        ),
         sign="scaler",
         precision=True,
         # Scaled gradients overflow while the loss is still fine, and the step is taken.
@@ -273,10 +347,16 @@ _ALL = (
     ),
     Cause(
         id="nan-pixel",
-        name="There is a NaN in the data",
+        name=Text(
+            en="There is a NaN in the data",
+            zh="数据里有一个 NaN",
+        ),
         broken=_nan_pixel,
         repair={"data": "clean"},
-        advice="Drop or mend the sample, and let the loader refuse what is not finite.",
+        advice=Text(
+            en="Drop or mend the sample, and let the loader refuse what is not finite.",
+            zh="删掉或修复该样本，并让数据加载器拒收非有限值。",
+        ),
         sign="batch",
         precision=False,
         allows=_GOOD_BEFORE
@@ -290,10 +370,16 @@ _ALL = (
     ),
     Cause(
         id="mean-of-nothing",
-        name="The loss divides by the number of labels, and a batch has none",
+        name=Text(
+            en="The loss divides by the number of labels, and a batch has none",
+            zh="损失除以标签个数，而有一个批次没有标签",
+        ),
         broken=_empty_mean,
         repair={"mean": "guarded"},
-        advice="Divide by labelled.clamp(min=1), or leave such a batch out.",
+        advice=Text(
+            en="Divide by labelled.clamp(min=1), or leave such a batch out.",
+            zh="除以 labelled.clamp(min=1)，或跳过这样的批次。",
+        ),
         sign="batch",
         precision=False,
         allows=_GOOD_BEFORE
@@ -307,10 +393,16 @@ _ALL = (
     ),
     Cause(
         id="learning-rate",
-        name="The learning rate is too high",
+        name=Text(
+            en="The learning rate is too high",
+            zh="学习率太高",
+        ),
         broken=_lr,
         repair={"lr": 0.1},
-        advice="Lower the learning rate, warm it up, or clip the gradients.",
+        advice=Text(
+            en="Lower the learning rate, warm it up, or clip the gradients.",
+            zh="降低学习率、做学习率预热，或裁剪梯度。",
+        ),
         sign="loss",
         precision=False,
         # Each step is worse than the last, in any format, until one of them overflows somewhere.
@@ -324,10 +416,16 @@ _ALL = (
     ),
     Cause(
         id="root-of-zero",
-        name="A square root at 0: the backward pass makes a NaN",
+        name=Text(
+            en="A square root at 0: the backward pass makes a NaN",
+            zh="在 0 处开平方：反向传播产生 NaN",
+        ),
         broken=_root,
         repair={"norm_eps": "below the root"},
-        advice="Put eps below the root: its slope at 0 is infinite, and times 0 that is NaN.",
+        advice=Text(
+            en="Put eps below the root: its slope at 0 is infinite, and times 0 that is NaN.",
+            zh="把 eps 放到根号里面：平方根在 0 处的导数是无穷大，乘以 0 就是 NaN。",
+        ),
         sign="gradients",
         precision=False,
         # Under a scaler every step is skipped, so weights and loss stay as they were; without one
@@ -344,10 +442,16 @@ _ALL = (
     ),
     Cause(
         id="underflow",
-        name="The gradients underflow in FP16: the loss is not scaled",
+        name=Text(
+            en="The gradients underflow in FP16: the loss is not scaled",
+            zh="梯度在 FP16 中下溢：没有做损失缩放",
+        ),
         broken=_underflow,
         repair={"scaler": "checked"},
-        advice="Scale the loss: torch.amp.GradScaler.",
+        advice=Text(
+            en="Scale the loss: torch.amp.GradScaler.",
+            zh="使用损失缩放：torch.amp.GradScaler。",
+        ),
         sign="gradients",
         precision=True,
         allows={
@@ -364,10 +468,16 @@ _ALL = (
     ),
     Cause(
         id="bf16-stall",
-        name="The weights are BF16, and the updates are below half a gap",
+        name=Text(
+            en="The weights are BF16, and the updates are below half a gap",
+            zh="权重是 BF16，更新量不到半个间隔",
+        ),
         broken=_stall,
         repair={"precision": "bf16"},
-        advice="Keep master weights in FP32: autocast instead of model.to(torch.bfloat16).",
+        advice=Text(
+            en="Keep master weights in FP32: autocast instead of model.to(torch.bfloat16).",
+            zh="用 FP32 保存主权重：使用 autocast，而不是 model.to(torch.bfloat16)。",
+        ),
         sign="updates",
         precision=True,
         allows={
@@ -383,10 +493,16 @@ _ALL = (
     ),
     Cause(
         id="clip-before-unscale",
-        name="The gradients are clipped before they are unscaled",
+        name=Text(
+            en="The gradients are clipped before they are unscaled",
+            zh="梯度在反缩放之前就被裁剪",
+        ),
         broken=_clip,
         repair={"clip": "after unscale_"},
-        advice="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+        advice=Text(
+            en="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
+            zh="先调用 scaler.unscale_(optimizer)，再调用 clip_grad_norm_。",
+        ),
         sign="updates",
         precision=True,
         # It takes a scaler. With autocast and scaler off the limit is what it says.
@@ -403,10 +519,16 @@ _ALL = (
     ),
     Cause(
         id="shuffled-labels",
-        name="The labels belong to other digits",
+        name=Text(
+            en="The labels belong to other digits",
+            zh="标签与数字图像错位",
+        ),
         broken=_labels,
         repair={"data": "clean"},
-        advice="Shuffle images and labels together; look at a batch before training.",
+        advice=Text(
+            en="Shuffle images and labels together; look at a batch before training.",
+            zh="打乱时让图像和标签保持对应；训练前先看一个批次。",
+        ),
         sign="batch",
         precision=False,
         allows={

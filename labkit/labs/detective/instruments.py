@@ -18,6 +18,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from labkit.base.texts import Text
 from labkit.formats import FP16
 from labkit.formats.histograms import range_report
 from labkit.labs.detective import causes
@@ -32,15 +33,16 @@ of a probability whose logit lies so far below the largest."""
 class Reading:
     """What an instrument shows: its finding in words of ``causes``, a text, a picture.
 
-    ``picture`` is plain data: {"kind": "line" | "bars" | "chain" | "digits", ...}. ``detail`` names
-    the mechanism, which would give the cause away, and is said when the case is closed.
+    ``picture`` is plain data: {"kind": "line" | "bars" | "chain" | "digits", ...}; a word in it is
+    {"en": ..., "zh": ...}. ``detail`` names the mechanism, which would give the cause away, and is
+    said when the case is closed.
     """
 
     instrument: str
     finding: str
-    text: str
+    text: Text
     picture: dict
-    detail: str = ""
+    detail: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Instrument:
     """
 
     id: str
-    name: str
-    tells: str
+    name: Text
+    tells: Text
     price: int
     read: Callable[[Recipe, list[Step]], Reading]
 
@@ -84,10 +86,16 @@ def _power(x: float) -> str:
     return "0" if x == 0 else f"2**{round(math.log2(x))}"
 
 
-def _percent(share: float) -> str:
+def _percent(share: float) -> Text:
     if share in (0, 1):
-        return f"{share:.0%}"
-    return f"about {min(max(round(share, 1), 0.1), 0.9):.0%}"
+        return _same(f"{share:.0%}")
+    rounded = f"{min(max(round(share, 1), 0.1), 0.9):.0%}"
+    return Text(en=f"about {rounded}", zh=f"约 {rounded}")
+
+
+def _same(text: str) -> Text:
+    """A name or a number, which is the same in both languages."""
+    return Text(en=text, zh=text)
 
 
 def _named(x: Tensor) -> str:
@@ -99,26 +107,37 @@ def _named(x: Tensor) -> str:
 
 def _loss_curve(recipe: Recipe, steps: list[Step]) -> Reading:
     losses, bad = [s.loss for s in steps], first_bad_loss(steps)
-    picture = _line([losses], ["loss"])
+    picture = _line([losses], [Text(en="loss", zh="损失")])
     if bad is None:
-        said = f"From {losses[0]:.1f} to {sum(losses[-10:]) / 10:.1f} in {len(steps)} steps."
-        return Reading("loss", causes.LEVEL, f"{said} No value is inf or NaN.", picture)
+        said = Text(
+            en="From {first:.1f} to {last:.1f} in {steps} steps. No value is inf or NaN.",
+            zh="{steps} 步内从 {first:.1f} 变到 {last:.1f}。没有 inf 或 NaN。",
+        ).filled(first=losses[0], last=sum(losses[-10:]) / 10, steps=len(steps))
+        return Reading("loss", causes.LEVEL, said, picture)
     good = losses[:bad]
     if not good:
-        return Reading("loss", causes.SUDDEN, "The very first loss is not finite.", picture)
+        said = Text(en="The very first loss is not finite.", zh="第一个损失就不是有限值。")
+        return Reading("loss", causes.SUDDEN, said, picture)
     if max(good) > 2 * good[0]:
-        said = f"It climbs from {good[0]:.1f} to about {_power(max(good))}, then it is not finite."
+        said = Text(
+            en="It climbs from {first:.1f} to about {top}, then it is not finite.",
+            zh="损失从 {first:.1f} 上升到约 {top}，随后不再是有限值。",
+        ).filled(first=good[0], top=_power(max(good)))
         return Reading("loss", causes.CLIMBS, said, picture)
-    said = f"It is {good[-1]:.1f} at step {bad - 1} and not finite at step {bad}."
-    return Reading("loss", causes.SUDDEN, f"{said} It did not climb before.", picture)
+    said = Text(
+        en="It is {last:.1f} at step {before} and not finite at step {bad}. "
+        "It did not climb before.",
+        zh="第 {before} 步的损失是 {last:.1f}，第 {bad} 步不是有限值。此前没有上升。",
+    ).filled(last=good[-1], before=bad - 1, bad=bad)
+    return Reading("loss", causes.SUDDEN, said, picture)
 
 
-def _line(series: list[list[float]], names: list[str], marks: list[int] = ()) -> dict:
+def _line(series: list[list[float]], names: list[Text], marks: list[int] = ()) -> dict:
     """Curves over the steps; what is not finite is None."""
     return {
         "kind": "line",
         "series": [[v if math.isfinite(v) and abs(v) < 1e6 else None for v in s] for s in series],
-        "names": names,
+        "names": [name.model_dump() for name in names],
         "marks": list(marks),
         "length": max(map(len, series)),
     }
@@ -132,38 +151,74 @@ def _first_nonfinite(recipe: Recipe, steps: list[Step]) -> Reading:
         values = _in_order_of_time(step)
         for place, (group, name, x) in enumerate(values):
             if not bool(x.isfinite().all()):
-                text = f"At step {step.step}, in {name}: {_named(x)}. All before it is finite."
-                return Reading("first", group, text, _chain(step, place, f"{name}: {_named(x)}"))
-    text = f"Nothing: in {len(steps)} steps each output, gradient and weight is finite."
-    return Reading("first", causes.NOTHING, text, _chain(steps[-1], None, ""))
+                text = Text(
+                    en="At step {step}, in {name}: {bad}. All before it is finite.",
+                    zh="第 {step} 步，{name}：{bad}。此前的值都是有限值。",
+                ).filled(step=step.step, name=name, bad=_named(x))
+                bad = _row(name, _same(_named(x)))
+                return Reading("first", group, text, _chain(step, place, bad))
+    text = Text(
+        en="Nothing: in {steps} steps each output, gradient and weight is finite.",
+        zh="没有：{steps} 步内所有输出、梯度和权重都是有限值。",
+    ).filled(steps=len(steps))
+    return Reading("first", causes.NOTHING, text, _chain(steps[-1]))
 
 
-def _in_order_of_time(step: Step) -> list[tuple[str, str, Tensor]]:
+def _in_order_of_time(step: Step) -> list[tuple[str, Text, Tensor]]:
     """(finding, name, values) of a step: forward, loss, backward, update."""
     groups = {"embed": causes.EMBED, "attention": causes.ATTENTION}
+    output = Text(en="the output of {part}", zh="前向输出（{part}）")
     values = [
-        (groups.get(name, causes.LATER), f"the output of {name}", x)
+        (groups.get(name, causes.LATER), output.filled(part=_PARTS[name]), x)
         for name, x in step.outputs.items()
     ]
-    values.append((causes.LOSS, "the loss", torch.tensor(step.loss)))
+    values.append((causes.LOSS, Text(en="the loss", zh="损失"), torch.tensor(step.loss)))
     # Backward goes from the last layer to the first.
     backward = reversed(step.gradients.items())
     found = next((pair for pair in backward if not bool(pair[1].isfinite().all())), None)
     name, gradient = found or ("all", torch.zeros(1))
-    values.append((causes.GRADIENTS, f"the gradient of {name}", gradient))
-    values.append((causes.WEIGHTS, "the weights after the update", step.after))
+    of = Text(en="the gradient of {name}", zh="{name} 的梯度").filled(name=name)
+    values.append((causes.GRADIENTS, of, gradient))
+    updated = Text(en="the weights after the update", zh="更新后的权重")
+    values.append((causes.WEIGHTS, updated, step.after))
     return values
 
 
-def _chain(step: Step, place: int | None, bad: str) -> dict:
+_PARTS: Mapping[str, Text] = MappingProxyType(
+    {
+        "embed": Text(en="embed", zh="嵌入层"),
+        "norm": Text(en="norm", zh="归一化层"),
+        "scores": Text(en="scores", zh="注意力分数"),
+        "attention": Text(en="attention", zh="注意力"),
+        "feed-forward": Text(en="feed-forward", zh="前馈层"),
+        "logits": Text(en="logits", zh="logits"),
+    }
+)
+"""What a reader calls the parts of ``broken_runs.PARTS``."""
+
+
+def _row(label: Text, said: Text) -> Text:
+    return Text(en="{label}: {said}", zh="{label}：{said}").filled(label=label, said=said)
+
+
+def _chain(step: Step, place: int | None = None, bad: Text | None = None) -> dict:
     """The parts of a step in order of time: finite, not finite, or not looked at any more."""
-    labels = [*step.outputs, "loss", "gradients", "weights after the update"]
+    labels = [
+        *(_PARTS[name] for name in step.outputs),
+        Text(en="loss", zh="损失"),
+        Text(en="gradients", zh="梯度"),
+        Text(en="weights after the update", zh="更新后的权重"),
+    ]
     states = ["fine" if place is None or i < place else "after" for i in range(len(labels))]
-    words = {"fine": "finite", "after": "not looked at"}
-    rows = [f"{label}: {words[state]}" for label, state in zip(labels, states, strict=True)]
+    words = {
+        "fine": Text(en="finite", zh="有限"),
+        "after": Text(en="not looked at", zh="未检查"),
+    }
+    rows = [_row(label, words[state]) for label, state in zip(labels, states, strict=True)]
     if place is not None:
-        states[place], rows[place] = "bad", bad.removeprefix("the output of ").removeprefix("the ")
-    return {"kind": "chain", "rows": rows, "states": states}
+        short = bad.en.removeprefix("the output of ").removeprefix("the ")
+        states[place], rows[place] = "bad", Text(en=short, zh=bad.zh)
+    return {"kind": "chain", "rows": [row.model_dump() for row in rows], "states": states}
 
 
 # Gradients
@@ -177,19 +232,31 @@ def _gradients(recipe: Recipe, steps: list[Step]) -> Reading:
     rows = [_gradient_row(name, report) for name, report in reports.items()]
     picture = {"kind": "bars", "rows": rows, "limits": [[-24, "2**-24"], [16, "65504"]]}
     bad = [name for name, r in reports.items() if r.nonfinite]
-    at = f"Step {step.step}"
     if not math.isfinite(step.loss):
-        text = f"{at}: the loss is not finite, so the gradients are not either."
+        text = Text(
+            en="Step {step}: the loss is not finite, so the gradients are not either.",
+            zh="第 {step} 步：损失不是有限值，因此梯度也不是。",
+        ).filled(step=step.step)
         return Reading("gradients", causes.NO_LOSS, text, picture)
     if bad:
-        where = "all layers" if len(bad) == len(reports) else ", ".join(bad)
-        text = f"{at}, a finite loss: inf or NaN in the gradients of {where}."
+        everywhere = Text(en="all layers", zh="所有层")
+        some = Text(en=", ".join(bad), zh=f" {'、'.join(bad)} ")
+        text = Text(
+            en="Step {step}, a finite loss: inf or NaN in the gradients of {where}.",
+            zh="第 {step} 步，损失是有限值：{where}的梯度中有 inf 或 NaN。",
+        ).filled(step=step.step, where=everywhere if len(bad) == len(reports) else some)
         return Reading("gradients", causes.BAD, text, picture)
     if zeros > 0.85:
-        text = f"{at}: {_percent(zeros)} of the gradients are exactly 0."
+        text = Text(
+            en="Step {step}: {share} of the gradients are exactly 0.",
+            zh="第 {step} 步：{share} 的梯度恰好为 0。",
+        ).filled(step=step.step, share=_percent(zeros))
         return Reading("gradients", causes.ZERO, text, picture)
     norm = _all(step.gradients).double().norm().item()
-    text = f"{at}: all finite, {_percent(zeros)} exactly 0. The norm is about {_power(norm)}."
+    text = Text(
+        en="Step {step}: all finite, {share} exactly 0. The norm is about {norm}.",
+        zh="第 {step} 步：全部有限，{share} 恰好为 0。范数约为 {norm}。",
+    ).filled(step=step.step, share=_percent(zeros), norm=_power(norm))
     return Reading("gradients", causes.LARGE if norm > 64 else causes.ORDINARY, text, picture)
 
 
@@ -207,12 +274,16 @@ def _all(gradients: Mapping[str, Tensor]) -> Tensor:
 def _gradient_row(name: str, report) -> dict:
     """The binades of a layer's gradients: all of them as a thin bar, the middle half as a thick."""
     if report.nonfinite:
-        return {"label": name, "span": None, "text": "inf or NaN"}
+        said = Text(en="inf or NaN", zh="inf 或 NaN")
+        return {"label": name, "span": None, "text": said.model_dump()}
     if not report.exponents:
-        return {"label": name, "span": None, "text": "all 0"}
+        return {"label": name, "span": None, "text": Text(en="all 0", zh="全为 0").model_dump()}
     low, high = report.exponents[0][0], report.exponents[-1][0] + 1
-    zero = f", {_percent(report.zeros / report.values)} are 0" if report.zeros else ""
-    return {"label": name, "span": [low, high], "text": f"2**{low} to 2**{high}{zero}"}
+    span = Text(en="2**{low} to 2**{high}", zh="2**{low} 到 2**{high}")
+    if report.zeros:
+        span = Text(en=span.en + ", {zeros} are 0", zh=span.zh + "，{zeros} 为 0")
+    said = span.filled(low=low, high=high, zeros=_percent(report.zeros / report.values))
+    return {"label": name, "span": [low, high], "text": said.model_dump()}
 
 
 # The scaler
@@ -220,15 +291,23 @@ def _gradient_row(name: str, report) -> dict:
 
 def _scaler(recipe: Recipe, steps: list[Step]) -> Reading:
     scales, skipped = [s.loss_scale for s in steps], [s.step for s in steps if s.skipped]
-    picture = _line([[math.log2(v) for v in scales]], ["log2 of the scale"], skipped)
+    name = Text(en="log2 of the scale", zh="缩放因子的 log2")
+    picture = _line([[math.log2(v) for v in scales]], [name], skipped)
     if recipe.scaler == "none":
-        return Reading("scaler", causes.NO_SCALER, "There is none: the scale is 1.", picture)
-    way = f"from {_power(scales[0])} to {_power(scales[-1])}"
+        text = Text(en="There is none: the scale is 1.", zh="没有 scaler：缩放因子是 1。")
+        return Reading("scaler", causes.NO_SCALER, text, picture)
+    way = {"start": _power(scales[0]), "end": _power(scales[-1])}
     if skipped and scales[-1] <= scales[0] / 1024:
         share = len(skipped) / (len(steps) - skipped[0])
-        text = f"The scale falls {way}: from step {skipped[0]} on {_percent(share)} are skipped."
+        text = Text(
+            en="The scale falls from {start} to {end}: from step {first} on {share} are skipped.",
+            zh="缩放因子从 {start} 降到 {end}：自第 {first} 步起，{share} 的步被跳过。",
+        ).filled(**way, first=skipped[0], share=_percent(share))
         return Reading("scaler", causes.FALLS, text, picture)
-    text = f"The scale goes {way}. Skipped steps: {len(skipped) or 'none'}."
+    text = Text(
+        en="The scale goes from {start} to {end}. Skipped steps: {skipped}.",
+        zh="缩放因子从 {start} 到 {end}。跳过的步数：{skipped}。",
+    ).filled(**way, skipped=_same(str(len(skipped))) if skipped else Text(en="none", zh="无"))
     return Reading("scaler", causes.STEADY, text, picture)
 
 
@@ -244,14 +323,26 @@ def _activations(recipe: Recipe, steps: list[Step]) -> Reading:
         largest[name] = finite.max().item() if finite.numel() else 0.0
     apart = max(_spread(step.outputs["logits"]) for step in (before, at))
     rows = [
-        {"label": name, "span": [-6, math.log2(max(x, 2.0**-6))], "text": _short(x)}
+        {
+            "label": _PARTS[name].model_dump(),
+            "span": [-6, math.log2(max(x, 2.0**-6))],
+            "text": _short(x).model_dump(),
+        }
         for name, x in largest.items()
     ]
     picture = {"kind": "bars", "rows": rows, "limits": [[3.47, "11"], [16, "65504"]]}
-    text = (
-        f"Largest finite values up to step {at.step}: scores {_short(largest['scores'])}, "
-        f"logits {_short(largest['logits'])}, {_short(apart)} apart in a row. "
-        "FP16 ends at 65504, so exp(x) overflows from 11.1 on, and 1 / p for p below exp(-11.1)."
+    text = Text(
+        en="Largest finite values up to step {step}: scores {scores}, "
+        "logits {logits}, {apart} apart in a row. "
+        "FP16 ends at 65504, so exp(x) overflows from 11.1 on, and 1 / p for p below exp(-11.1).",
+        zh="到第 {step} 步为止的最大有限值：注意力分数 {scores}，logits {logits}，"
+        "同一行内 logits 相差 {apart}。FP16 的最大值是 65504，所以 x 从 11.1 起 exp(x) 溢出，"
+        "p 小于 exp(-11.1) 时 1 / p 溢出。",
+    ).filled(
+        step=at.step,
+        scores=_short(largest["scores"]),
+        logits=_short(largest["logits"]),
+        apart=_short(apart),
     )
     if max(largest.values()) > 1000:
         finding = causes.HUGE
@@ -268,10 +359,12 @@ def _spread(logits: Tensor) -> float:
     return apart.max().item() if apart.numel() else 0.0
 
 
-def _short(x: float) -> str:
+def _short(x: float) -> Text:
     if x < 1:
-        return "below 1"
-    return f"{x:.0f}" if x < 16 else f"about {_power(x)}"
+        return Text(en="below 1", zh="小于 1")
+    if x < 16:
+        return _same(f"{x:.0f}")
+    return Text(en=f"about {_power(x)}", zh=f"约 {_power(x)}")
 
 
 # The batch
@@ -284,11 +377,15 @@ def _batch(recipe: Recipe, steps: list[Step]) -> Reading:
     labelled = batch.labels != NO_LABEL
     agree = int((batch.labels == batch.true_labels).sum())
     count = len(batch.labels)
-    text = (
-        f"Step {step.step}, {count} digits: {nans} NaN among the pixels, "
-        f"{empty} with every row masked, {int(labelled.sum())} with a label; "
-        f"{agree} labels agree with the data set."
-    )
+    text = Text(
+        en="Step {step}, {count} digits: {nans} NaN among the pixels, {empty} with every row "
+        "masked, {labelled} with a label; {agree} labels agree with the data set.",
+        zh="第 {step} 步，{count} 个数字：像素中有 {nans} 个 NaN，{empty} 个数字的所有行都被掩掉，"
+        "{labelled} 个有标签；{agree} 个标签与数据集一致。",
+    ).filled(
+        step=step.step, count=count, nans=nans, empty=empty,
+        labelled=int(labelled.sum()), agree=agree,
+    )  # fmt: skip
     finding = causes.EMPTY_DIGIT if empty else causes.CLEAN
     if nans:
         finding = causes.NAN_PIXEL
@@ -310,8 +407,14 @@ def _digits(batch) -> dict:
             [[None if math.isnan(v) else round(v) for v in row] for row in image]
             for image in pixels
         ],
-        "labels": ["none" if y == NO_LABEL else str(y) for y in batch.labels[shown].tolist()],
+        "labels": [_label(y).model_dump() for y in batch.labels[shown].tolist()],
     }
+
+
+def _label(digit: int) -> Text:
+    if digit == NO_LABEL:
+        return Text(en="label none", zh="无标签")
+    return Text(en=f"label {digit}", zh=f"标签 {digit}")
 
 
 # The same run in float32
@@ -319,13 +422,20 @@ def _digits(batch) -> dict:
 
 def _in_fp32(recipe: Recipe, steps: list[Step]) -> Reading:
     losses = [s.loss for s in run(replace(recipe, precision="fp32"))]
-    picture = _line([[s.loss for s in steps], losses], ["16 bits", "FP32"])
-    same = "Same seed and batches, autocast and scaler off, all in FP32:"
+    names = [Text(en="16 bits", zh="16 位"), _same("FP32")]
+    picture = _line([[s.loss for s in steps], losses], names)
+    same = Text(
+        en="Same seed and batches, autocast and scaler off, all in FP32: {result}",
+        zh="种子和批次相同，关闭 autocast 和 scaler，全部用 FP32：{result}",
+    )
     if not all(map(math.isfinite, losses)):
-        text = f"{same} the loss is not finite here either."
-        return Reading("fp32", causes.BREAKS_TOO, text, picture)
-    last = sum(losses[-10:]) / 10
-    text = f"{same} the loss goes from {losses[0]:.1f} to {last:.1f}."
+        result = Text(en="the loss is not finite here either.", zh="损失同样不是有限值。")
+        return Reading("fp32", causes.BREAKS_TOO, same.filled(result=result), picture)
+    result = Text(
+        en="the loss goes from {first:.1f} to {last:.1f}.",
+        zh="损失从 {first:.1f} 变到 {last:.1f}。",
+    ).filled(first=losses[0], last=sum(losses[-10:]) / 10)
+    text = same.filled(result=result)
     return Reading("fp32", causes.TRAINS if learns(losses) else causes.FLAT_TOO, text, picture)
 
 
@@ -334,35 +444,55 @@ def _in_fp32(recipe: Recipe, steps: list[Step]) -> Reading:
 
 def _updates(recipe: Recipe, steps: list[Step]) -> Reading:
     step, _ = _look_at(steps)
-    finding, text, detail = _update_words(step)
-    return Reading("updates", finding, f"Step {step.step}: {text}", _update_picture(step), detail)
+    finding, said, detail = _update_words(step)
+    at = Text(en="Step {step}: {said}", zh="第 {step} 步：{said}")
+    text = at.filled(step=step.step, said=said)
+    return Reading("updates", finding, text, _update_picture(step), detail)
 
 
-def _update_words(step: Step) -> tuple[str, str, str]:
+def _update_words(step: Step) -> tuple[str, Text, Text | None]:
     """The finding, the text, and the detail that names the mechanism."""
     given = _all(step.gradients).double()
     if step.skipped:
-        return causes.SKIPPED, "skipped; no weight moves.", ""
+        text = Text(en="skipped; no weight moves.", zh="该步被跳过，权重没有变化。")
+        return causes.SKIPPED, text, None
     if not bool(given.isfinite().all()):
-        return causes.OF_BAD, "the update is made of gradients that are not finite.", ""
+        text = Text(
+            en="the update is made of gradients that are not finite.",
+            zh="更新是由非有限的梯度算出的。",
+        )
+        return causes.OF_BAD, text, None
     if not bool(step.after.isfinite().all()):
-        text = "the gradients are finite, and after the update weights are not."
-        return causes.WRECKED, text, ""
+        text = Text(
+            en="the gradients are finite, and after the update weights are not.",
+            zh="梯度是有限值，更新之后有权重不是。",
+        )
+        return causes.WRECKED, text, None
     changed = (step.after.double() - step.before.double()).norm() / step.before.double().norm()
-    text = f"the weights change by about {_power(changed.item())} of their size."
+    text = Text(
+        en="the weights change by about {part} of their size.",
+        zh="权重的变化约为自身大小的 {part}。",
+    ).filled(part=_power(changed.item()))
     if not bool(step.asked.any()):
-        return causes.HARDLY, text, "The optimizer asks for an update of exactly 0."
+        detail = Text(
+            en="The optimizer asks for an update of exactly 0.", zh="优化器要求的更新恰好为 0。"
+        )
+        return causes.HARDLY, text, detail
     part = step.reached / given.norm().item()
     if part < 0.01:
-        detail = f"The optimizer is given {_power(part)} times the gradient that backward made."
+        detail = Text(
+            en="The optimizer is given {part} times the gradient that backward made.",
+            zh="优化器得到的梯度是反向传播所得梯度的 {part} 倍。",
+        ).filled(part=_power(part))
         return causes.HARDLY, text, detail
     asked = step.asked != 0
     in_gaps = (step.asked[asked].abs() / gaps(step.before)[asked]).median().item()
     moved = (step.after != step.before)[asked].float().mean().item()
-    detail = (
-        f"The middle update is about {_power(in_gaps)} gaps (ulp) of its weight; "
-        f"{_percent(moved)} of the weights move."
-    )
+    detail = Text(
+        en="The middle update is about {gaps} gaps (ulp) of its weight; {moved} of the weights "
+        "move.",
+        zh="更新量的中位数约为所属权重间隔（ulp）的 {gaps} 倍；{moved} 的权重发生变化。",
+    ).filled(gaps=_power(in_gaps), moved=_percent(moved))
     if in_gaps < 0.5:
         return causes.HARDLY, text, detail
     size = (step.asked.double().norm() / step.before.double().norm()).item()
@@ -375,7 +505,8 @@ def _update_picture(step: Step) -> dict:
     kept = step.before[step.asked.isfinite() & (step.asked != 0)]
     exponents = torch.log2(asked.abs() / gaps(kept)).floor().clamp(-20, 23) if len(asked) else asked
     counts = [int((exponents == e).sum()) for e in range(-20, 24)]
-    return {"kind": "histogram", "low": -20, "counts": counts, "limit": -1, "word": "half a gap"}
+    word = Text(en="half a gap", zh="半个间隔").model_dump()
+    return {"kind": "histogram", "low": -20, "counts": counts, "limit": -1, "word": word}
 
 
 INSTRUMENTS: Mapping[str, Instrument] = MappingProxyType(
@@ -383,26 +514,69 @@ INSTRUMENTS: Mapping[str, Instrument] = MappingProxyType(
         each.id: each
         for each in (
             # The log is there; it only has to be read.
-            Instrument("loss", "Loss curve", "does it break, climb or stay?", 1, _loss_curve),
-            Instrument("scaler", "Scaler", "the scale and the skipped steps", 1, _scaler),
-            # One step is run again from a checkpoint, with hooks.
-            Instrument("gradients", "Gradients", "zeros, inf, sizes by layer", 2, _gradients),
             Instrument(
-                "activations", "Activations", "the largest value of each part", 2, _activations
+                "loss",
+                Text(en="Loss curve", zh="损失曲线"),
+                Text(en="does it break, climb or stay?", zh="变成 NaN、上升，还是不动？"),
+                1,
+                _loss_curve,
             ),
-            Instrument("batch", "Batch", "what the step at hand was given to read", 2, _batch),
+            Instrument(
+                "scaler",
+                _same("Scaler"),
+                Text(en="the scale and the skipped steps", zh="缩放因子和跳过的步"),
+                1,
+                _scaler,
+            ),
+            # One step is run again from a checkpoint, with hooks.
+            Instrument(
+                "gradients",
+                Text(en="Gradients", zh="梯度"),
+                Text(en="zeros, inf, sizes by layer", zh="各层的零、inf 和大小"),
+                2,
+                _gradients,
+            ),
+            Instrument(
+                "activations",
+                Text(en="Activations", zh="激活值"),
+                Text(en="the largest value of each part", zh="各部分的最大值"),
+                2,
+                _activations,
+            ),
+            Instrument(
+                "batch",
+                Text(en="Batch", zh="批次"),
+                Text(en="what the step at hand was given to read", zh="这一步读到的数据"),
+                2,
+                _batch,
+            ),
             # The run again, with all weights kept before and after each step, or all outputs looked
             # at one after the other.
-            Instrument("updates", "Updates", "do updates arrive in the weights?", 12, _updates),
+            Instrument(
+                "updates",
+                Text(en="Updates", zh="更新"),
+                Text(en="do updates arrive in the weights?", zh="更新是否写进了权重？"),
+                12,
+                _updates,
+            ),
             Instrument(
                 "first",
-                "First inf or NaN",
-                "in which part of which step does it begin?",
+                Text(en="First inf or NaN", zh="首个 inf 或 NaN"),
+                Text(
+                    en="in which part of which step does it begin?",
+                    zh="从哪一步的哪个部分开始？",
+                ),
                 15,
                 _first_nonfinite,
             ),
             # The whole run again, at FP32's speed.
-            Instrument("fp32", "FP32 twin", "is it the 16 bits at all?", 20, _in_fp32),
+            Instrument(
+                "fp32",
+                Text(en="FP32 twin", zh="FP32 对照"),
+                Text(en="is it the 16 bits at all?", zh="到底是不是 16 位的问题？"),
+                20,
+                _in_fp32,
+            ),
         )
     }
 )

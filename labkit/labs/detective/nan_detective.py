@@ -15,8 +15,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
+from labkit.base.texts import BilingualError, Text
+from labkit.labs.detective import causes, scale_causes
 from labkit.labs.detective.broken_runs import Step, run
 from labkit.labs.detective.causes import CAUSES, FLAT, Cause
 from labkit.labs.detective.instruments import (
@@ -31,6 +34,17 @@ from labkit.labs.detective.scale_causes import SCALE_CAUSES, ScaleCause
 from labkit.labs.detective.scale_instruments import SCALE_INSTRUMENTS, bad_step
 from labkit.labs.detective.telemetry import simulate
 
+FINDINGS: Mapping[str, str] = MappingProxyType(causes.IN_CHINESE | scale_causes.IN_CHINESE)
+"""Each finding of either tier in Chinese."""
+
+
+class Refused(BilingualError, ValueError):
+    """A query or an accusation that cannot be made."""
+
+
+class Unsettled(BilingualError, RuntimeError):
+    """A seed for which no run is settled by its readings."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
@@ -43,7 +57,7 @@ class Tier:
     """
 
     id: str
-    complaint: str
+    complaint: Text
     budget: int
     causes: Mapping[str, Any]
     instruments: Mapping[str, Instrument]
@@ -57,7 +71,10 @@ def _digits_fail(steps: list[Step]) -> bool:
 
 DIGITS = Tier(
     id="digits",
-    complaint="A 16-bit run does not train: its loss is not finite at last, or it never falls.",
+    complaint=Text(
+        en="A 16-bit run does not train: its loss is not finite at last, or it never falls.",
+        zh="一次 16 位训练没有正常进行：损失最终不是有限值，或者一直不下降。",
+    ),
     budget=40,
     causes=CAUSES,
     instruments=INSTRUMENTS,
@@ -68,9 +85,11 @@ DIGITS = Tier(
 
 SCALE = Tier(
     id="scale",
-    complaint=(
-        "Simulated: a job in FP8 on 32 GPUs, replicated. The loss jumps or is not finite. What can "
-        "be read of it is drawn by a program, not recorded."
+    complaint=Text(
+        en="Simulated: a job in FP8 on 32 GPUs, replicated. The loss jumps or is not finite. What "
+        "can be read of it is drawn by a program, not recorded.",
+        zh="模拟：32 块 GPU 上的 FP8 训练任务，数据并行，每个 rank 一个副本。损失突然跳高，"
+        "或不是有限值。能读到的遥测数据由程序生成，并非真实记录。",
     ),
     budget=60,
     causes=SCALE_CAUSES,
@@ -105,7 +124,7 @@ class Case:
         self.verdict: Verdict | None = None
 
     def __repr__(self) -> str:
-        return f"Case {self.seed}: {self.complaint} {self.minutes_left} GPU-minutes left."
+        return f"Case {self.seed}: {self.complaint.en} {self.minutes_left} GPU-minutes left."
 
     @property
     def finding(self) -> str:
@@ -121,7 +140,7 @@ class Case:
         return f"A 16-bit run: at step {bad} the loss is not finite any more."
 
     @property
-    def complaint(self) -> str:
+    def complaint(self) -> Text:
         """What opens the case for a detective."""
         return self.tier.complaint
 
@@ -147,36 +166,52 @@ class Case:
         """Measure, at the instrument's price; one that was asked before costs nothing.
 
         Raises:
-            ValueError: there is no such instrument, it costs more than is left, or the case is
+            Refused: there is no such instrument, it costs more than is left, or the case is
                 closed.
         """
         if instrument not in self.tier.instruments:
-            raise ValueError(
-                f"instrument {instrument!r}: ask one of {', '.join(self.tier.instruments)}"
+            known = ", ".join(self.tier.instruments)
+            raise Refused(
+                f"instrument {instrument!r}: ask one of {known}",
+                f"没有诊断工具 {instrument!r}：可用的有 {known}",
             )
         asked = {reading.instrument: reading for reading in self.readings}
         if instrument in asked:
             return asked[instrument]
         if self.verdict:
-            raise ValueError(f"case {self.seed} is closed: open another with new_case(seed)")
+            raise self._closed()
         if price([instrument], self.tier) > self.minutes_left:
-            raise ValueError(self._cannot_pay(instrument))
+            raise self._cannot_pay(instrument)
         reading = self._measure(instrument)
         self.readings += (reading,)
         return reading
 
-    def _cannot_pay(self, instrument: str) -> str:
+    def _closed(self) -> Refused:
+        return Refused(
+            f"case {self.seed} is closed: open another with new_case(seed)",
+            f"案例 {self.seed} 已结案：请用 new_case(seed) 打开另一个",
+        )
+
+    def _cannot_pay(self, instrument: str) -> Refused:
         asked = {reading.instrument for reading in self.readings}
         payable = [
             each.id
             for each in self.tier.instruments.values()
             if each.id not in asked and each.price <= self.minutes_left
         ]
-        way = f"ask one of {', '.join(payable)}, or accuse" if payable else "accuse a cause"
-        dear = self.tier.instruments[instrument]
-        return (
-            f"{dear.name} costs {dear.price} GPU-minutes, and {self.minutes_left} are left: {way}"
+        way = Text(en="accuse a cause", zh="请直接指认原因")
+        if payable:
+            way = Text(en="ask one of {ids}, or accuse", zh="可以改用 {ids}，或直接指认原因")
+        said = Text(
+            en="{dear} costs {price} GPU-minutes, and {left} are left: {way}",
+            zh="“{dear}”需要 {price} GPU 分钟，只剩 {left} GPU 分钟：{way}",
+        ).filled(
+            dear=self.tier.instruments[instrument].name,
+            price=self.tier.instruments[instrument].price,
+            left=self.minutes_left,
+            way=way.filled(ids=", ".join(payable)),
         )
+        return Refused(said.en, said.zh)
 
     def _measure(self, instrument: str) -> Reading:
         if instrument not in self._measured:
@@ -224,6 +259,8 @@ class Verdict:
         spent: GPU-minutes of the queries that were made.
         misconception: the wrong idea behind a wrong accusation, None if it was right.
         repair: what to do about the cause.
+
+    ``str`` is the verdict in English, ``in_words`` in either language.
     """
 
     tier: Tier
@@ -233,41 +270,55 @@ class Verdict:
     left: tuple[str, ...]
     sign: Reading
     evidence: tuple[Reading, ...]
-    against: Mapping[str, str]
+    against: Mapping[str, Text]
     spent: int
     misconception: str | None
-    repair: str
+    repair: Text
 
     @property
     def proved(self) -> bool:
         return self.right and self.left == (self.cause,)
 
     def __str__(self) -> str:
-        lines = [
-            self._opening(),
-            f"The sign of it: {said(self.sign, self.tier, closed=True)}",
-            self.bill(),
-        ]
-        lines += [f"- {said(reading, self.tier)}" for reading in self.evidence]
-        return "\n".join([*lines, f"Repair: {self.repair}"])
+        return self.in_words("en")
 
-    def bill(self) -> str:
+    def in_words(self, language: str) -> str:
+        """The whole verdict, "en" or "zh"."""
+        sign = Text(en="The sign of it: {sign}", zh="关键证据：{sign}")
+        repair = Text(en="Repair: {repair}", zh="修复：{repair}")
+        lines = [
+            self.opening()[language],
+            sign.filled(sign=said(self.sign, self.tier, closed=True))[language],
+            self.bill()[language],
+        ]
+        lines += [f"- {said(reading, self.tier)[language]}" for reading in self.evidence]
+        return "\n".join([*lines, repair.filled(repair=self.repair)[language]])
+
+    def bill(self) -> Text:
         """What the cheapest proof costs, beside what was spent."""
         cheapest = price((reading.instrument for reading in self.evidence), self.tier)
-        return (
-            f"What settles it at the lowest price, {cheapest} GPU-minutes; you spent {self.spent}:"
-        )
+        return Text(
+            en="What settles it at the lowest price, {cheapest} GPU-minutes; you spent {spent}:",
+            zh="代价最低的证明只需 {cheapest} GPU 分钟，你用了 {spent} GPU 分钟：",
+        ).filled(cheapest=cheapest, spent=self.spent)
 
-    def _opening(self) -> str:
-        name = self.tier.causes[self.cause].name
+    def opening(self) -> Text:
+        """Whether it was right, and whether the readings proved it."""
+        name = _lower(self.tier.causes[self.cause].name)
         if self.proved:
-            return f"Proved: {_lower(name)}. Your readings leave no other suspect."
+            return Text(
+                en="Proved: {name}. Your readings leave no other suspect.",
+                zh="已证明：{name}。你的检查结果排除了所有其他原因。",
+            ).filled(name=name)
         if self.right:
-            others = "; ".join(
-                _lower(self.tier.causes[c].name) for c in self.left if c != self.cause
-            )
-            return f"Right, but not proved: {_lower(name)}. Your readings also allow: {others}."
-        return f"Not so. {self.against[self.accused]} It was this: {_lower(name)}."
+            others = [_lower(self.tier.causes[c].name) for c in self.left if c != self.cause]
+            return Text(
+                en="Right, but not proved: {name}. Your readings also allow: {others}.",
+                zh="正确，但未证明：{name}。你的检查结果还允许：{others}。",
+            ).filled(name=name, others=_joined(others, en="; ", zh="；"))
+        return Text(
+            en="Not so. {cleared} It was this: {name}.", zh="不对。{cleared}真正的原因是：{name}。"
+        ).filled(cleared=self.against[self.accused], name=name)
 
 
 def new_case(seed: int, tier: Tier = DIGITS) -> Case:
@@ -277,7 +328,7 @@ def new_case(seed: int, tier: Tier = DIGITS) -> Case:
     run that its readings do not settle, such as one that has not broken yet, is drawn anew.
 
     Raises:
-        RuntimeError: none of the runs drawn for this seed is settled by its readings.
+        Unsettled: none of the runs drawn for this seed is settled by its readings.
     """
     round_, place = divmod(seed, len(tier.causes))
     order = list(tier.causes)
@@ -286,9 +337,11 @@ def new_case(seed: int, tier: Tier = DIGITS) -> Case:
         case = Case(tier.causes[order[place]], seed, draw=draw, tier=tier)
         if case.is_fair():
             return case
-    raise RuntimeError(
+    raise Unsettled(
         f"case {seed}: none of {_DRAWS} runs is settled by its readings on this machine; take "
-        "another seed, and please report it"
+        "another seed, and please report it",
+        f"案例 {seed}：在这台机器上，{_DRAWS} 次运行都无法由检查结果定案；"
+        "请换一个 seed，并报告此问题",
     )
 
 
@@ -296,13 +349,16 @@ def accuse(case: Case, cause: str) -> Verdict:
     """Close the case: say whether it was this, and what proves it.
 
     Raises:
-        ValueError: an unknown cause, or the case is closed.
+        Refused: an unknown cause, or the case is closed.
     """
     tier = case.tier
     if cause not in tier.causes:
-        raise ValueError(f"cause {cause!r}: accuse one of {', '.join(tier.causes)}")
+        known = ", ".join(tier.causes)
+        raise Refused(
+            f"cause {cause!r}: accuse one of {known}", f"没有原因 {cause!r}：可指认的有 {known}"
+        )
     if case.verdict:
-        raise ValueError(f"case {case.seed} is closed: open another with new_case(seed)")
+        raise case._closed()
     guilty = case._cause
     readings = {name: case._measure(name) for name in tier.instruments}
     proof = cheapest_proof(guilty, readings, tier)
@@ -365,20 +421,40 @@ def cheapest_proof(
     raise LookupError(f"{cause.id}: no queries for {tier.budget} GPU-minutes rule all others out")
 
 
-def _cleared(other: Cause | ScaleCause, case: Case, readings: Mapping[str, Reading]) -> str:
+def _cleared(other: Cause | ScaleCause, case: Case, readings: Mapping[str, Reading]) -> Text:
     """Which measurement rules a cause out: one that was made if there is any, else the cheapest."""
     asked = [reading.instrument for reading in case.readings]
     for name in (*asked, *sorted(readings, key=lambda name: price([name], case.tier))):
         reading = readings[name]
         if not other.can_show(name, reading.finding):
-            whose = "Your own reading" if name in asked else "One reading"
-            can = other.allows.get(name)
-            would = f", where that cause shows {' or '.join(can)}" if can else ""
-            return (
-                f"{whose} clears “{_lower(other.name)}”: {case.tier.instruments[name].name} shows "
-                f"{reading.finding}{would}."
+            own = Text(en="Your own reading", zh="你自己的检查结果")
+            one = Text(en="One reading", zh="有一项检查结果")
+            can = [_finding(each) for each in other.allows.get(name, ())]
+            would = ""
+            if can:
+                would = Text(
+                    en=", where that cause shows {can}", zh="，而该原因应显示“{can}”"
+                ).filled(can=_joined(can, en=" or ", zh="”或“"))
+            return Text(
+                en="{whose} clears “{name}”: {instrument} shows {finding}{would}.",
+                zh="{whose}排除了“{name}”：“{instrument}”显示“{finding}”{would}。",
+            ).filled(
+                whose=own if name in asked else one,
+                name=_lower(other.name),
+                instrument=case.tier.instruments[name].name,
+                finding=_finding(reading.finding),
+                would=would,
             )
     raise LookupError(f"no reading clears {other.id}")
+
+
+def _finding(finding: str) -> Text:
+    return Text(en=finding, zh=FINDINGS[finding])
+
+
+def _joined(texts: Iterable[Text], *, en: str, zh: str) -> Text:
+    texts = list(texts)
+    return Text(en=en.join(each.en for each in texts), zh=zh.join(each.zh for each in texts))
 
 
 def misconception(accused: Cause | ScaleCause, guilty: Cause | ScaleCause, case: Case) -> str:
@@ -400,12 +476,17 @@ def misconception(accused: Cause | ScaleCause, guilty: Cause | ScaleCause, case:
     return "one-symptom-one-cause"
 
 
-def said(reading: Reading, tier: Tier = DIGITS, *, closed: bool = False) -> str:
+def said(reading: Reading, tier: Tier = DIGITS, *, closed: bool = False) -> Text:
     """A reading in words; in a closed case with the mechanism."""
-    detail = f" {reading.detail}" if closed and reading.detail else ""
-    return f"{tier.instruments[reading.instrument].name}: {reading.text}{detail}"
+    text = Text(en="{name}: {text}", zh="{name}：{text}")
+    if closed and reading.detail:
+        text = Text(en="{name}: {text} {detail}", zh="{name}：{text}{detail}")
+    name = tier.instruments[reading.instrument].name
+    return text.filled(name=name, text=reading.text, detail=reading.detail)
 
 
-def _lower(name: str) -> str:
+def _lower(name: Text) -> Text:
     """A name in the middle of a sentence; names and abbreviations keep their capitals."""
-    return name if name.startswith("Adam") else name[0].lower() + name[1:]
+    if name.en.startswith("Adam"):
+        return name
+    return Text(en=name.en[0].lower() + name.en[1:], zh=name.zh)

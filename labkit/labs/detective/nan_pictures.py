@@ -4,10 +4,23 @@ Each function takes the plain data of a ``instruments.Reading`` and returns wher
 from the left and from the top.
 """
 
+from typing import Any
 
-def drawn(picture: dict) -> dict:
-    """The places of a picture of any kind."""
-    return _KINDS[picture["kind"]](picture) | {"kind": picture["kind"]}
+from labkit.base.texts import LANGUAGES, Text
+
+
+def drawn(picture: dict, language: str = "en") -> dict:
+    """The places of a picture of any kind, and its words in one language."""
+    return _in(language, _KINDS[picture["kind"]](picture)) | {"kind": picture["kind"]}
+
+
+def _in(language: str, data: Any) -> Any:
+    """The same plain data, with one language instead of each {"en": ..., "zh": ...}."""
+    if isinstance(data, dict):
+        if data.keys() == {*LANGUAGES}:
+            return data[language]
+        return {name: _in(language, value) for name, value in data.items()}
+    return [_in(language, value) for value in data] if isinstance(data, list) else data
 
 
 def _line(picture: dict) -> dict:
@@ -37,8 +50,13 @@ def _line(picture: dict) -> dict:
         "marks": marks,
         "top": f"{high:.3g}",
         "bottom": f"{low:.3g}",
-        "end": f"step {picture['length'] - 1}",
+        "start": _step(0),
+        "end": _step(picture["length"] - 1),
     }
+
+
+def _step(step: int) -> dict[str, str]:
+    return Text(en="step {step}", zh="第 {step} 步").filled(step=step).model_dump()
 
 
 def _bars(picture: dict) -> dict:
@@ -65,6 +83,9 @@ def _bars(picture: dict) -> dict:
     }
 
 
+_GAPS = Text(en="2**{top} gaps", zh="2**{top} 个间隔")
+
+
 def _histogram(picture: dict) -> dict:
     counts, low = picture["counts"], picture["low"]
     top = max(counts) or 1
@@ -76,7 +97,7 @@ def _histogram(picture: dict) -> dict:
             if count
         ],
         "limit": [round((picture["limit"] - low) * step, 1), picture["word"]],
-        "ends": [f"2**{low}", f"2**{low + len(counts)} gaps"],
+        "ends": [f"2**{low}", _GAPS.filled(top=low + len(counts)).model_dump()],
     }
 
 

@@ -6,15 +6,17 @@ import "./widget_nan_detective.css";
 
 const W = 400, LEFT = 44, INNER = W - LEFT - 10;
 const x = (percent) => LEFT + percent / 100 * INNER;
+// "{price} min", {price: 4} -> "4 min"
+const filled = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 const label = (x, y, text, end = false) => shape("text", { class: end ? "nd-label nd-end" : "nd-label", x, y }, text);
 
 const KINDS = {
-  line(picture) {
+  line(picture, words) {
     const height = 110, y = (percent) => 8 + percent / 100 * (height - 8);
     const parts = [
       shape("path", { class: "nd-axis", d: `M${LEFT} 8V${height}H${W - 10}` }),
       label(LEFT - 4, 16, picture.top, true), label(LEFT - 4, height, picture.bottom, true),
-      label(LEFT, height + 15, "step 0"), label(W - 10, height + 15, picture.end, true),
+      label(LEFT, height + 15, picture.start), label(W - 10, height + 15, picture.end, true),
     ];
     picture.curves.forEach(({ name, points, gap }, i) => {
       parts.push(curve(points.map((point) => point && [x(point[0]), y(point[1])]), `nd-curve nd-curve-${i}`));
@@ -23,13 +25,13 @@ const KINDS = {
       }
       const top = height + 31 + 15 * i;
       parts.push(shape("path", { class: `nd-curve nd-curve-${i}`, d: `M${LEFT} ${top - 4}h24` }),
-        label(LEFT + 30, top, gap === null ? name : `${name}; from the upright line on not finite`));
+        label(LEFT + 30, top, gap === null ? name : `${name}${words["broken from"]}`));
     });
     for (const [px, py] of picture.marks) parts.push(cross(x(px), y(py), 3, "nd-mark"));
     let bottom = height + 22 + 15 * picture.curves.length;
     if (picture.marks.length) {
       bottom += 15;
-      parts.push(cross(LEFT + 12, bottom - 10, 3, "nd-mark"), label(LEFT + 30, bottom - 6, "skipped step"));
+      parts.push(cross(LEFT + 12, bottom - 10, 3, "nd-mark"), label(LEFT + 30, bottom - 6, words["skipped step"]));
     }
     return [bottom, parts];
   },
@@ -50,7 +52,7 @@ const KINDS = {
     return [bottom + 4, parts];
   },
 
-  histogram(picture) {
+  histogram(picture, words) {
     const height = 96, [at, word] = picture.limit;
     const parts = picture.bars.map(([left, width, tall]) => shape("rect", {
       class: "nd-bar", x: x(left) + 0.5, width: Math.max(x(left + width) - x(left) - 1, 1),
@@ -59,7 +61,7 @@ const KINDS = {
       shape("line", { class: "nd-limit", x1: x(at), x2: x(at), y1: 16, y2: height }),
       shape("text", { class: "nd-label nd-middle", x: x(at), y: 11 }, word),
       label(LEFT, height + 15, picture.ends[0]), label(W - 10, height + 15, picture.ends[1], true),
-      shape("text", { class: "nd-label nd-middle", x: x(50), y: height + 15 }, "size of an update"));
+      shape("text", { class: "nd-label nd-middle", x: x(50), y: height + 15 }, words["size of an update"]));
     return [height + 22, parts];
   },
 
@@ -82,7 +84,7 @@ const KINDS = {
         ? cross(left + (j + 0.5) * size, top + (i + 0.5) * size, 4, "nd-mark")
         : shape("rect", { class: "nd-pixel", x: left + j * size, y: top + i * size, width: size, height: size, "fill-opacity": value / 16 }))));
       return [shape("rect", { class: "nd-frame", x: left, y: top, width: 8 * size, height: 8 * size }), ...cells,
-        label(left, top + 8 * size + 14, `label ${picture.labels[n]}`)];
+        label(left, top + 8 * size + 14, picture.labels[n])];
     });
     return [8 + 2 * (8 * size + 24), parts];
   },
@@ -99,7 +101,7 @@ function render({ model, el }) {
   function request(act, value) {
     line.ask({ case: numbers().case, do: act, value });
     root.setAttribute("aria-busy", "true"); // a run takes seconds
-    const wait = act === "another" ? "The next case runs on this machine: seconds, up to half a minute if it is busy." : "Measuring.";
+    const wait = numbers().words[act === "another" ? "next runs" : "measuring"];
     root.querySelector(".nd-left").textContent = wait;
     spoken.say(wait);
   }
@@ -115,11 +117,11 @@ function render({ model, el }) {
   }
   function accuse() {
     if (suspect) request("accuse", suspect);
-    else spoken.say("Choose a suspect first.");
+    else spoken.say(numbers().words["choose first"]);
   }
 
   function drawing(reading) {
-    const [height, parts] = KINDS[reading.picture.kind](reading.picture);
+    const [height, parts] = KINDS[reading.picture.kind](reading.picture, numbers().words);
     return shape("svg", { class: "nd-picture", viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": reading.text }, ...parts);
   }
   function card(reading, note) {
@@ -128,31 +130,31 @@ function render({ model, el }) {
       node("p", {}, reading.text), drawing(reading));
   }
 
-  function verdict(view) {
+  function verdict(view, words) {
     const parts = [node("p", { class: "lk-verdict", "data-correct": String(view.right) }, view.opening)];
-    if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
-    parts.push(node("p", {}, node("b", {}, "The sign of it: "), view.sign),
-      node("p", {}, node("b", {}, "Repair: "), view.repair), node("h3", {}, view.bill),
-      node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
-      node("details", {}, control("summary", {}, "What clears each of the others"),
+    if (view.idea) parts.push(node("p", {}, node("b", {}, words.idea), view.idea));
+    parts.push(node("p", {}, node("b", {}, words.sign), view.sign),
+      node("p", {}, node("b", {}, words.repair), view.repair), node("h3", {}, view.bill),
+      node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, words[reading.asked ? "you asked" : "you did not ask"]))),
+      node("details", {}, control("summary", {}, words.others),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))),
-      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button lk-main" }, () => request("another"))));
+      node("div", { class: "lk-buttons" }, button(words.another, { class: "lk-button lk-main" }, () => request("another"))));
     return node("div", { class: "nd-closing" }, ...parts);
   }
 
   function draw() {
-    const view = numbers();
+    const view = numbers(), { words } = view;
     const parts = [
-      node("div", { class: "nd-head" }, node("h3", {}, `Case ${view.case}`), node("span", { class: "nd-left" }, view.left_words)),
+      node("div", { class: "nd-head" }, node("h3", {}, filled(words.case, view)), node("span", { class: "nd-left" }, view.left_words)),
       node("p", { class: "nd-symptom" }, view.symptom)];
-    if (view.verdict) parts.push(verdict(view.verdict));
+    if (view.verdict) parts.push(verdict(view.verdict, words));
     else {
-      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), "to", node("kbd", {}, String(view.instruments.length)), " ask, ", node("kbd", {}, "a"), "to",
-        node("kbd", {}, "m"), " choose a suspect, ", node("kbd", {}, "Enter"), "accuses."));
-      parts.push(node("h4", {}, "Instruments"), node("div", { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
+      parts.push(node("p", { class: "lk-keys" }, node("kbd", {}, "1"), words.to, node("kbd", {}, String(view.instruments.length)), words["keys ask"], node("kbd", {}, "a"), words.to,
+        node("kbd", {}, "m"), words["keys choose"], node("kbd", {}, "Enter"), words["keys accuse"]));
+      parts.push(node("h4", {}, words.instruments), node("div", { class: "nd-instruments", role: "group", "aria-label": words.instruments },
         ...view.instruments.map((each, i) => {
-          const price = `${each.price} min`;
-          const name = `${each.name}: ${each.tells} ${each.asked ? "Asked." : `${each.price} GPU-minutes.`}`;
+          const price = filled(words.price, each);
+          const name = filled(each.asked ? words.asked : words.priced, each);
           const element = button("", { class: "lk-button lk-choice nd-instrument", "data-id": each.id, "aria-label": name,
             "aria-disabled": String(!each.payable && !each.asked), "data-asked": String(each.asked) }, () => ask(each));
           element.append(node("kbd", {}, String(i + 1)), node("span", {}, node("b", {}, each.name, each.asked ? " ✓" : ""), node("small", {}, each.tells), node("small", { class: "nd-price" }, price)));
@@ -163,21 +165,22 @@ function render({ model, el }) {
     const shown = new Set(view.verdict?.evidence.map((reading) => reading.id));
     const readings = view.readings.filter((reading) => !shown.has(reading.id));
     if (readings.length) {
-      parts.push(node("h4", {}, view.verdict ? "What you asked besides" : "Readings"),
+      parts.push(node("h4", {}, view.verdict ? words.besides : words.readings),
         node("div", { class: "nd-readings nd-asked" }, ...readings.map((reading) => card(reading))));
     }
     if (!view.verdict) {
-      parts.push(node("h4", {}, "Suspects"), node("div", { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },
+      parts.push(node("h4", {}, words.suspects), node("div", { class: "nd-suspects", role: "radiogroup", "aria-label": words.suspects },
         ...view.suspects.map((each, i) => {
           const element = button("", { class: "lk-button lk-choice nd-suspect", role: "radio", "aria-checked": String(each.id === suspect),
             "data-id": each.id, "aria-label": each.name }, () => choose(each.id));
           element.append(node("kbd", {}, "abcdefghijklm"[i]), node("span", {}, each.name));
           return element;
         })),
-      node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse)));
+      node("div", { class: "lk-buttons" }, button(words.accuse, { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse)));
     }
     root.replaceChildren(...parts, spoken.element);
-    root.setAttribute("aria-label", `NaN detective, case ${view.case}`);
+    root.setAttribute("aria-label", filled(words.title, view));
+    root.setAttribute("lang", view.language);
     Object.assign(root.dataset, { case: view.case, left: view.left, closed: String(view.closed) });
   }
 
@@ -194,9 +197,9 @@ function render({ model, el }) {
       (again || root).focus({ preventScroll: !view.closed });
     }
     const last = view.readings.at(-1);
-    if (view.verdict) spoken.say(`${view.verdict.opening} Repair: ${view.verdict.repair}`);
+    if (view.verdict) spoken.say(`${view.verdict.opening} ${view.words.repair}${view.verdict.repair}`);
     else if (view.trouble) spoken.say(view.trouble);
-    else spoken.say(`${last && !fresh ? `${last.name}: ${last.text} ` : view.symptom} ${view.left_words}`);
+    else spoken.say(`${last && !fresh ? filled(view.words.reading, last) : view.symptom} ${view.left_words}`);
   }
 
   function key(event) {

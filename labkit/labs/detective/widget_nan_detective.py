@@ -4,13 +4,16 @@ A case is a ``nan_detective.Case``. The page only asks and accuses: each request
 do, and ``numbers`` holds everything that is then shown.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from labkit.base import progress
 from labkit.base.misconceptions import misconceptions
-from labkit.labs.detective import nan_detective
+from labkit.base.texts import LANGUAGES, BilingualError, Text
+from labkit.labs.detective import nan_detective, wording
 from labkit.labs.detective.instruments import Reading
 from labkit.labs.detective.nan_detective import TIERS, Case, Verdict, said
 from labkit.labs.detective.nan_pictures import drawn
@@ -30,46 +33,70 @@ class NanDetective(AskingWidget):
         seed: which case.
         lab: the lab that the log names.
         tier: "digits", small runs that really fail, or "scale", simulated jobs on 32 GPUs.
+        language: of all that is shown, "en" or "zh"; the log is in English.
 
     Raises:
-        ValueError: from ``ask`` and ``accuse``: an unknown name, a query that is too dear, a closed
-            case.
+        ValueError: an unknown tier or language; from ``ask`` and ``accuse``: an unknown name, a
+            query that is too dear, a closed case.
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
     _css = Path(__file__).with_suffix(".bundle.css")
 
-    def __init__(self, seed: int = 0, *, lab: str = "interview", tier: str = "digits") -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        lab: str = "interview",
+        tier: str = "digits",
+        language: str = "en",
+    ) -> None:
         super().__init__()
         if tier not in TIERS:
             raise ValueError(f"tier {tier!r}: take one of {', '.join(TIERS)}")
+        if language not in LANGUAGES:
+            raise ValueError(f"language {language!r}: take one of {', '.join(LANGUAGES)}")
+        self.language = language
         self.tier = TIERS[tier]
         self.lab = lab
         self._open(seed)
 
     def _open(self, seed: int) -> None:
-        opening = f"Case {seed} runs on this machine: seconds, up to half a minute if it is busy"
-        with tqdm(total=1, desc=opening, bar_format="{desc}", leave=False):
+        opening = wording.OPENING.filled(seed=seed)[self.language]
+        with (
+            tqdm(total=1, desc=opening, bar_format="{desc}", leave=False),
+            self._errors_in_its_language(),
+        ):
             self.case: Case = nan_detective.new_case(seed, self.tier)
         self._trouble = ""
         self._show()
 
     def ask(self, instrument: str) -> str:
         """Ask an instrument; returns what it says."""
-        reading = self.case.ask(instrument)
+        with self._errors_in_its_language():
+            reading = self.case.ask(instrument)
         self._show()
-        return said(reading, self.tier)
+        return said(reading, self.tier)[self.language]
 
     def accuse(self, cause: str) -> str:
         """Accuse a cause and close the case; returns the verdict."""
-        verdict = nan_detective.accuse(self.case, cause)
+        with self._errors_in_its_language():
+            verdict = nan_detective.accuse(self.case, cause)
         self._trouble = self._log(verdict) or ""
         self._show()
-        return str(verdict)
+        return verdict.in_words(self.language)
 
     def another(self) -> None:
         """Open the case of the next seed."""
         self._open(self.case.seed + 1)
+
+    @contextmanager
+    def _errors_in_its_language(self) -> Iterator[None]:
+        try:
+            yield
+        except BilingualError as error:
+            base = ValueError if isinstance(error, ValueError) else RuntimeError
+            raise base(error.said[self.language]) from None
 
     def _log(self, verdict: Verdict) -> str | None:
         return progress.record(
@@ -98,95 +125,107 @@ class NanDetective(AskingWidget):
                 self._trouble = str(problem)
 
     def _numbers(self) -> dict:
-        case, asked = self.case, {reading.instrument for reading in self.case.readings}
+        case, language = self.case, self.language
+        asked = {reading.instrument for reading in case.readings}
         return {
+            "language": language,
+            "words": {name: text[language] for name, text in wording.PAGE.items()},
             "case": case.seed,
-            "symptom": case.complaint,
+            "symptom": case.complaint[language],
             "left": case.minutes_left,
-            "left_words": _left_words(case),
+            "left_words": _left_words(case)[language],
             "closed": case.verdict is not None,
             "instruments": [
                 {
                     "id": each.id,
-                    "name": each.name,
-                    "tells": each.tells,
+                    "name": each.name[language],
+                    "tells": each.tells[language],
                     "price": each.price,
                     "asked": each.id in asked,
                     "payable": each.price <= case.minutes_left,
                 }
                 for each in self.tier.instruments.values()
             ],
-            "readings": [_reading(reading, case) for reading in case.readings],
+            "readings": [_reading(reading, case, language) for reading in case.readings],
             "suspects": [
-                {"id": cause.id, "name": cause.name} for cause in self.tier.causes.values()
+                {"id": cause.id, "name": cause.name[language]}
+                for cause in self.tier.causes.values()
             ],
-            "verdict": case.verdict and _verdict(case.verdict, asked),
+            "verdict": case.verdict and _verdict(case.verdict, asked, language),
             "trouble": self._trouble,
         }
 
     def describe(self) -> str:
         """Say in words all that the page shows."""
-        case = self.case
+        case, language = self.case, self.language
         asked = {reading.instrument for reading in case.readings}
-        lines = [f"NaN detective, case {case.seed}. {case.complaint}", _left_words(case)]
+        head = wording.HEAD.filled(case=case.seed, complaint=case.complaint)
+        lines = [head[language], _left_words(case)[language]]
         if case.readings:
-            lines += ["", "Readings:"]
-            lines += [f"- {said(reading, self.tier)}" for reading in case.readings]
+            lines += ["", wording.READINGS[language]]
+            lines += [f"- {said(reading, self.tier)[language]}" for reading in case.readings]
         if case.verdict:
-            return "\n".join([*lines, "", str(case.verdict), *_why_not(case.verdict)])
-        lines += ["", "Instruments, .ask(...):"]
+            verdict = case.verdict.in_words(language)
+            return "\n".join([*lines, "", verdict, *_why_not(case.verdict, language)])
+        lines += ["", wording.INSTRUMENTS[language]]
         lines += [
-            f"- {each.id!r}, {_minutes(each.price)}: {each.tells}"
+            wording.INSTRUMENT.filled(
+                id=each.id, price=wording.minutes(each.price), tells=each.tells
+            )[language]
             for each in self.tier.instruments.values()
             if each.id not in asked
         ]
-        lines += ["", "Suspects, .accuse(...):"]
-        lines += [f"- {cause.id!r}: {cause.name}" for cause in self.tier.causes.values()]
+        lines += ["", wording.SUSPECTS[language]]
+        lines += [
+            wording.SUSPECT.filled(id=cause.id, name=cause.name)[language]
+            for cause in self.tier.causes.values()
+        ]
         return "\n".join(lines)
 
 
-def _left_words(case: Case) -> str:
+def _left_words(case: Case) -> Text:
     if case.verdict:
-        return "The case is closed."
-    return f"{case.minutes_left} of {case.tier.budget} GPU-minutes left."
+        return wording.CLOSED
+    return wording.LEFT.filled(left=case.minutes_left, budget=case.tier.budget)
 
 
-def _minutes(price: int) -> str:
-    return f"{price} GPU-minute{'' if price == 1 else 's'}"
-
-
-def _reading(reading: Reading, case: Case | Verdict) -> dict:
+def _reading(reading: Reading, case: Case | Verdict, language: str) -> dict:
     return {
         "id": reading.instrument,
-        "name": case.tier.instruments[reading.instrument].name,
-        "text": reading.text,
-        "picture": drawn(reading.picture),
+        "name": case.tier.instruments[reading.instrument].name[language],
+        "text": reading.text[language],
+        "picture": drawn(reading.picture, language),
     }
 
 
-def _verdict(verdict: Verdict, asked: set[str]) -> dict:
-    opening, *_ = str(verdict).splitlines()
+def _verdict(verdict: Verdict, asked: set[str], language: str) -> dict:
     return {
         "right": verdict.right,
-        "opening": opening,
-        "sign": said(verdict.sign, verdict.tier, closed=True),
-        "bill": verdict.bill().removesuffix(":"),
+        "opening": verdict.opening()[language],
+        "sign": said(verdict.sign, verdict.tier, closed=True)[language],
+        "bill": verdict.bill()[language].rstrip(":："),
         "evidence": [
-            _reading(r, verdict) | {"asked": r.instrument in asked} for r in verdict.evidence
+            _reading(r, verdict, language) | {"asked": r.instrument in asked}
+            for r in verdict.evidence
         ],
         "against": [
-            {"name": verdict.tier.causes[cause].name, "sentence": sentence}
+            {"name": verdict.tier.causes[cause].name[language], "sentence": sentence[language]}
             for cause, sentence in verdict.against.items()
         ],
-        "idea": _idea(verdict),
-        "repair": verdict.repair,
+        "idea": _idea(verdict, language),
+        "repair": verdict.repair[language],
     }
 
 
-def _idea(verdict: Verdict) -> str:
-    return misconceptions()[verdict.misconception].en if verdict.misconception else ""
+def _idea(verdict: Verdict, language: str) -> str:
+    if not verdict.misconception:
+        return ""
+    idea = misconceptions()[verdict.misconception]
+    return Text(en=idea.en, zh=idea.zh)[language]
 
 
-def _why_not(verdict: Verdict) -> list[str]:
-    lines = [f"The idea behind the accusation: {_idea(verdict)}"] if verdict.misconception else []
-    return [*lines, "What clears the others:", *(f"- {s}" for s in verdict.against.values())]
+def _why_not(verdict: Verdict, language: str) -> list[str]:
+    idea = _idea(verdict, language)
+    lines = [wording.IDEA.filled(idea=idea)[language]] if idea else []
+    sentences = (f"- {sentence[language]}" for sentence in verdict.against.values())
+    return [*lines, wording.OTHERS[language], *sentences]

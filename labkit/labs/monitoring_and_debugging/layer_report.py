@@ -303,7 +303,7 @@ def _half_parameters(model: nn.Module) -> list[Finding]:
     if not half:
         return []
     seen = f"{len(half)} parameters are 16-bit, the first is {half[0]}"
-    return [Finding(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice)]
+    return [Finding(name=HALF_PARAMETERS, seen=seen, advice=CAUSES["bf16-stall"].advice.en)]
 
 
 def _eps(optimizer: Optimizer | None) -> list[Finding]:
@@ -314,7 +314,7 @@ def _eps(optimizer: Optimizer | None) -> list[Finding]:
         half = any(p.dtype is torch.float16 for p in group["params"])
         if eps and half and not group.get("fused") and torch.tensor(eps).half() == 0:
             seen = f"the optimizer's eps={eps:g} is 0 in FP16"
-            found.append(Finding(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice))
+            found.append(Finding(name=EPS, seen=seen, advice=CAUSES["adam-eps"].advice.en))
     return found
 
 
@@ -350,7 +350,7 @@ def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> 
         found.append(Finding(name=BCE, seen="the loss reads probabilities", advice=advice))
     for operator, number in seen.beyond.items():
         said = f"{operator} takes {number:g} to FP16, where it is inf"
-        found.append(Finding(name=MASK, seen=said, advice=CAUSES["mask-overflow"].advice))
+        found.append(Finding(name=MASK, seen=said, advice=CAUSES["mask-overflow"].advice.en))
     held = [p for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
     true = torch.autograd.grad(value, held, allow_unused=True) if held else ()
     return found + _about_gradients([p.grad for p in held], true, scale)
@@ -374,7 +374,7 @@ def _about_gradients(held: list, true: tuple, scale: float) -> list[Finding]:
     if scale >= 4 and any(math.isclose(times, f * scale, rel_tol=0.1) for f in (1, 2)):
         seen = f".grad is {times:.4g} times the gradient, and the loss scale is {scale:g}"
         found.append(
-            Finding(name=STILL_SCALED, seen=seen, advice=CAUSES["clip-before-unscale"].advice)
+            Finding(name=STILL_SCALED, seen=seen, advice=CAUSES["clip-before-unscale"].advice.en)
         )
     if any(math.isclose(times, 2 * s, rel_tol=0.1) for s in {1.0, scale}):
         seen = ".grad is twice the gradient of this loss"

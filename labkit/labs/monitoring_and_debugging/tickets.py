@@ -78,10 +78,10 @@ def _nan(seed: int) -> Ticket:
     return Ticket(
         kind="NaN",
         symptom=case.symptom,
-        test=" and ".join(INSTRUMENTS[r.instrument].name for r in verdict.evidence),
-        look=lambda: " ".join(reading.text for reading in verdict.evidence),
-        cause=CAUSES[verdict.cause].name,
-        repair=verdict.repair,
+        test=" and ".join(INSTRUMENTS[r.instrument].name.en for r in verdict.evidence),
+        look=lambda: " ".join(reading.text.en for reading in verdict.evidence),
+        cause=CAUSES[verdict.cause].name.en,
+        repair=verdict.repair.en,
         measure=measure,
         unit="losses that are not finite",
     )
@@ -135,8 +135,8 @@ def _stall(seed: int) -> Ticket:
         "bf16",
         test="findings: known mistakes of the model",
         look=lambda: "; ".join(f.seen for f in findings(run.trained("pure_bf16"))),
-        cause=cause.name,
-        repair=cause.advice,
+        cause=cause.name.en,
+        repair=cause.advice.en,
     )
 
 
@@ -150,7 +150,7 @@ def _underflow(seed: int) -> Ticket:
         lost = sum(r.lost for r in reports) / sum(r.values - r.zeros for r in reports)
         return f"FP16 flushes {lost:.0%} of the gradients that are not 0 in FP32."
 
-    words = {"cause": cause.name, "repair": cause.advice}
+    words = {"cause": cause.name.en, "repair": cause.advice.en}
     test = "layer_report: what FP16 does to the gradients of an FP32 run"
     return run.ticket("fp16_unscaled", "fp16", test=test, look=look, **words)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from labkit.base.misconceptions import misconceptions
+from labkit.base.texts import Text
 from labkit.labs.detective import causes, nan_detective
 from labkit.labs.detective.broken_runs import Recipe, run
 from labkit.labs.detective.causes import CAUSES
@@ -55,7 +56,7 @@ def case_of(cause: str, seed: int) -> tuple[Case, dict[str, Reading]]:
 
 
 def fake(instrument: str, finding: str) -> Reading:
-    return Reading(instrument, finding, "text", {"kind": "chain"})
+    return Reading(instrument, finding, Text(en="text", zh="文字"), {"kind": "chain"})
 
 
 # The runs
@@ -172,18 +173,18 @@ def test_the_first_bad_value_is_where_the_mistake_is():
     for cause, (finding, words) in where.items():
         _, readings = case_of(cause, 0)
         assert readings["first"].finding == finding, cause
-        assert words in readings["first"].text, cause
+        assert words in readings["first"].text.en, cause
 
 
 def test_what_the_recipe_spoils_comes_at_its_step_and_is_read_there():
     for cause, words in (("nan-pixel", "1 NaN among the pixels"), ("mean-of-nothing", "0 with a")):
         case, readings = case_of(cause, 1)
         assert first_bad_loss(case._steps) == case._recipe.bad_step
-        assert f"Step {case._recipe.bad_step}" in readings["batch"].text
-        assert words in readings["batch"].text
+        assert f"Step {case._recipe.bad_step}" in readings["batch"].text.en
+        assert words in readings["batch"].text.en
     case, readings = case_of("mask-overflow", 1)
     assert first_bad_loss(case._steps) == case._recipe.empty_steps[0]
-    assert "1 with every row masked" in readings["batch"].text
+    assert "1 with every row masked" in readings["batch"].text.en
 
 
 def test_scaled_gradients_that_are_clipped_shrink_by_the_scale():
@@ -195,16 +196,16 @@ def test_scaled_gradients_that_are_clipped_shrink_by_the_scale():
     assert last.reached == pytest.approx(2.0**-16, rel=1e-2)
     assert norm > 0.1
     part = f"2**{round(math.log2(last.reached / norm))} times the gradient"
-    assert part in readings["updates"].detail and part not in readings["updates"].text
+    assert part in readings["updates"].detail.en and part not in readings["updates"].text.en
 
 
 def test_underflow_is_every_gradient_and_a_stall_is_none():
     _, lost = case_of("underflow", 0)
     _, stuck = case_of("bf16-stall", 0)
-    assert "100% of the gradients are exactly 0" in lost["gradients"].text
+    assert "100% of the gradients are exactly 0" in lost["gradients"].text.en
     assert stuck["gradients"].finding == causes.ORDINARY
     assert stuck["updates"].finding == causes.HARDLY
-    assert "gaps (ulp) of its weight" in stuck["updates"].detail
+    assert "gaps (ulp) of its weight" in stuck["updates"].detail.en
 
 
 def reading_of(gradients: Tensor) -> Reading:
@@ -249,7 +250,7 @@ def test_readings_are_plain_data(cause):
     _, readings = case_of(cause, 0)
     for reading in readings.values():
         assert json.loads(json.dumps(reading.picture, allow_nan=False)) == reading.picture
-        assert reading.text.endswith(".") and "nan" not in reading.text
+        assert reading.text.en.endswith(".") and "nan" not in reading.text.en
 
 
 # The table
@@ -335,7 +336,7 @@ def test_right_and_proved():
     verdict = accuse(case, "nan-pixel")
     assert verdict.right and verdict.proved and verdict.misconception is None
     assert str(verdict).startswith("Proved: there is a NaN in the data.")
-    assert verdict.repair in str(verdict)
+    assert verdict.repair.en in str(verdict)
 
 
 def test_right_and_guessed():
@@ -354,8 +355,8 @@ def test_every_wrong_accusation_is_cleared_by_a_reading_that_contradicts_it(caus
     against = case.verdict.against
     assert set(against) == set(CAUSES) - {cause}
     for other, sentence in against.items():
-        (named,) = [i for i in INSTRUMENTS.values() if f"{i.name} shows" in sentence]
-        assert readings[named.id].finding in sentence
+        (named,) = [i for i in INSTRUMENTS.values() if f"{i.name.en} shows" in sentence.en]
+        assert readings[named.id].finding in sentence.en
         assert not CAUSES[other].can_show(named.id, readings[named.id].finding)
 
 
@@ -397,7 +398,7 @@ def test_the_sign_is_a_reading_that_shows_what_the_cause_does():
     for cause, finding in signs.items():
         case, _ = case_of(cause, 0)
         assert case.verdict.sign.finding == finding, cause
-        assert f"The sign of it: {INSTRUMENTS[CAUSES[cause].sign].name}" in str(case.verdict)
+        assert f"The sign of it: {INSTRUMENTS[CAUSES[cause].sign].name.en}" in str(case.verdict)
 
 
 def test_an_open_case_does_not_give_its_cause_away():

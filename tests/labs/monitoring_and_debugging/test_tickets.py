@@ -34,8 +34,8 @@ def test_the_nan_is_a_case_of_the_detective_and_goes_with_its_cause(drawn):
     assert case.finding == NAN and case.verdict is None
     assert 13 * seed <= case.seed < 13 * (seed + 1)
     assert ticket.symptom == case.symptom
-    (cause,) = (cause for cause in CAUSES.values() if cause.name == ticket.cause)
-    assert NAN in cause.allows["symptom"] and ticket.repair == cause.advice
+    (cause,) = (cause for cause in CAUSES.values() if cause.name.en == ticket.cause)
+    assert NAN in cause.allows["symptom"] and ticket.repair == cause.advice.en
     assert ticket.measure(False) > 0
     assert ticket.measure(True) == 0
     with pytest.raises(ValueError, match="open"):
@@ -55,10 +55,10 @@ def test_the_repair_brings_the_accuracy_of_fp32_back(drawn):
 def test_the_look_at_worse_accuracy_shows_its_cause(drawn):
     _, by_kind, _ = drawn
     ticket = by_kind["worse accuracy"]
-    if ticket.cause == CAUSES["bf16-stall"].name:
+    if ticket.cause == CAUSES["bf16-stall"].name.en:
         assert "4 parameters are 16-bit" in ticket.look()
     else:
-        assert ticket.cause == CAUSES["underflow"].name
+        assert ticket.cause == CAUSES["underflow"].name.en
         assert int(re.search(r"flushes (\d+)%", ticket.look())[1]) >= 10
 
 
