@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 9346012a879aa1ebc17720eefc91cb21b590a532c0cb99b418af3dea3adeccf6
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_nan_detective.css widget_nan_detective.js, sha256 1f014da09bb99a52016710ae61dd7b5d4041779c93b4e5a6a2a74d945a786a67
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -86,15 +86,16 @@ var W = 400;
 var LEFT = 44;
 var INNER = W - LEFT - 10;
 var x = (percent) => LEFT + percent / 100 * INNER;
+var filled2 = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => values[name]);
 var label = (x2, y, text, end = false) => shape("text", { class: end ? "nd-label nd-end" : "nd-label", x: x2, y }, text);
 var KINDS = {
-  line(picture) {
+  line(picture, words) {
     const height = 110, y = (percent) => 8 + percent / 100 * (height - 8);
     const parts = [
       shape("path", { class: "nd-axis", d: `M${LEFT} 8V${height}H${W - 10}` }),
       label(LEFT - 4, 16, picture.top, true),
       label(LEFT - 4, height, picture.bottom, true),
-      label(LEFT, height + 15, "step 0"),
+      label(LEFT, height + 15, picture.start),
       label(W - 10, height + 15, picture.end, true)
     ];
     picture.curves.forEach(({ name, points, gap }, i) => {
@@ -105,14 +106,14 @@ var KINDS = {
       const top = height + 31 + 15 * i;
       parts.push(
         shape("path", { class: `nd-curve nd-curve-${i}`, d: `M${LEFT} ${top - 4}h24` }),
-        label(LEFT + 30, top, gap === null ? name : `${name}; from the upright line on not finite`)
+        label(LEFT + 30, top, gap === null ? name : `${name}${words["broken from"]}`)
       );
     });
     for (const [px, py] of picture.marks) parts.push(cross(x(px), y(py), 3, "nd-mark"));
     let bottom = height + 22 + 15 * picture.curves.length;
     if (picture.marks.length) {
       bottom += 15;
-      parts.push(cross(LEFT + 12, bottom - 10, 3, "nd-mark"), label(LEFT + 30, bottom - 6, "skipped step"));
+      parts.push(cross(LEFT + 12, bottom - 10, 3, "nd-mark"), label(LEFT + 30, bottom - 6, words["skipped step"]));
     }
     return [bottom, parts];
   },
@@ -134,7 +135,7 @@ var KINDS = {
     });
     return [bottom + 4, parts];
   },
-  histogram(picture) {
+  histogram(picture, words) {
     const height = 96, [at, word] = picture.limit;
     const parts = picture.bars.map(([left, width, tall]) => shape("rect", {
       class: "nd-bar",
@@ -149,7 +150,7 @@ var KINDS = {
       shape("text", { class: "nd-label nd-middle", x: x(at), y: 11 }, word),
       label(LEFT, height + 15, picture.ends[0]),
       label(W - 10, height + 15, picture.ends[1], true),
-      shape("text", { class: "nd-label nd-middle", x: x(50), y: height + 15 }, "size of an update")
+      shape("text", { class: "nd-label nd-middle", x: x(50), y: height + 15 }, words["size of an update"])
     );
     return [height + 22, parts];
   },
@@ -171,7 +172,7 @@ var KINDS = {
       return [
         shape("rect", { class: "nd-frame", x: left, y: top, width: 8 * size, height: 8 * size }),
         ...cells,
-        label(left, top + 8 * size + 14, `label ${picture.labels[n]}`)
+        label(left, top + 8 * size + 14, picture.labels[n])
       ];
     });
     return [8 + 2 * (8 * size + 24), parts];
@@ -187,7 +188,7 @@ function render({ model, el }) {
   function request(act, value) {
     line.ask({ case: numbers().case, do: act, value });
     root.setAttribute("aria-busy", "true");
-    const wait = act === "another" ? "The next case runs on this machine: seconds, up to half a minute if it is busy." : "Measuring.";
+    const wait = numbers().words[act === "another" ? "next runs" : "measuring"];
     root.querySelector(".nd-left").textContent = wait;
     spoken.say(wait);
   }
@@ -203,10 +204,10 @@ function render({ model, el }) {
   }
   function accuse() {
     if (suspect) request("accuse", suspect);
-    else spoken.say("Choose a suspect first.");
+    else spoken.say(numbers().words["choose first"]);
   }
   function drawing(reading) {
-    const [height, parts] = KINDS[reading.picture.kind](reading.picture);
+    const [height, parts] = KINDS[reading.picture.kind](reading.picture, numbers().words);
     return shape("svg", { class: "nd-picture", viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": reading.text }, ...parts);
   }
   function card(reading, note) {
@@ -218,52 +219,52 @@ function render({ model, el }) {
       drawing(reading)
     );
   }
-  function verdict(view) {
+  function verdict(view, words) {
     const parts = [node("p", { class: "lk-verdict", "data-correct": String(view.right) }, view.opening)];
-    if (view.idea) parts.push(node("p", {}, node("b", {}, "The idea behind it: "), view.idea));
+    if (view.idea) parts.push(node("p", {}, node("b", {}, words.idea), view.idea));
     parts.push(
-      node("p", {}, node("b", {}, "The sign of it: "), view.sign),
-      node("p", {}, node("b", {}, "Repair: "), view.repair),
+      node("p", {}, node("b", {}, words.sign), view.sign),
+      node("p", {}, node("b", {}, words.repair), view.repair),
       node("h3", {}, view.bill),
-      node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, reading.asked ? "you asked" : "you did not ask"))),
+      node("div", { class: "nd-readings" }, ...view.evidence.map((reading) => card(reading, words[reading.asked ? "you asked" : "you did not ask"]))),
       node(
         "details",
         {},
-        control("summary", {}, "What clears each of the others"),
+        control("summary", {}, words.others),
         node("ul", {}, ...view.against.map((each) => node("li", {}, each.sentence)))
       ),
-      node("div", { class: "lk-buttons" }, button("Another case", { class: "lk-button lk-main" }, () => request("another")))
+      node("div", { class: "lk-buttons" }, button(words.another, { class: "lk-button lk-main" }, () => request("another")))
     );
     return node("div", { class: "nd-closing" }, ...parts);
   }
   function draw() {
-    const view = numbers();
+    const view = numbers(), { words } = view;
     const parts = [
-      node("div", { class: "nd-head" }, node("h3", {}, `Case ${view.case}`), node("span", { class: "nd-left" }, view.left_words)),
+      node("div", { class: "nd-head" }, node("h3", {}, filled2(words.case, view)), node("span", { class: "nd-left" }, view.left_words)),
       node("p", { class: "nd-symptom" }, view.symptom)
     ];
-    if (view.verdict) parts.push(verdict(view.verdict));
+    if (view.verdict) parts.push(verdict(view.verdict, words));
     else {
       parts.push(node(
         "p",
         { class: "lk-keys" },
         node("kbd", {}, "1"),
-        "to",
+        words.to,
         node("kbd", {}, String(view.instruments.length)),
-        " ask, ",
+        words["keys ask"],
         node("kbd", {}, "a"),
-        "to",
+        words.to,
         node("kbd", {}, "m"),
-        " choose a suspect, ",
+        words["keys choose"],
         node("kbd", {}, "Enter"),
-        "accuses."
+        words["keys accuse"]
       ));
-      parts.push(node("h4", {}, "Instruments"), node(
+      parts.push(node("h4", {}, words.instruments), node(
         "div",
-        { class: "nd-instruments", role: "group", "aria-label": "Instruments" },
+        { class: "nd-instruments", role: "group", "aria-label": words.instruments },
         ...view.instruments.map((each, i) => {
-          const price = `${each.price} min`;
-          const name = `${each.name}: ${each.tells} ${each.asked ? "Asked." : `${each.price} GPU-minutes.`}`;
+          const price = filled2(words.price, each);
+          const name = filled2(each.asked ? words.asked : words.priced, each);
           const element = button("", {
             class: "lk-button lk-choice nd-instrument",
             "data-id": each.id,
@@ -281,16 +282,16 @@ function render({ model, el }) {
     const readings = view.readings.filter((reading) => !shown.has(reading.id));
     if (readings.length) {
       parts.push(
-        node("h4", {}, view.verdict ? "What you asked besides" : "Readings"),
+        node("h4", {}, view.verdict ? words.besides : words.readings),
         node("div", { class: "nd-readings nd-asked" }, ...readings.map((reading) => card(reading)))
       );
     }
     if (!view.verdict) {
       parts.push(
-        node("h4", {}, "Suspects"),
+        node("h4", {}, words.suspects),
         node(
           "div",
-          { class: "nd-suspects", role: "radiogroup", "aria-label": "Suspects" },
+          { class: "nd-suspects", role: "radiogroup", "aria-label": words.suspects },
           ...view.suspects.map((each, i) => {
             const element = button("", {
               class: "lk-button lk-choice nd-suspect",
@@ -303,11 +304,12 @@ function render({ model, el }) {
             return element;
           })
         ),
-        node("div", { class: "lk-buttons" }, button("Accuse", { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse))
+        node("div", { class: "lk-buttons" }, button(words.accuse, { class: "lk-button lk-main nd-accuse", "aria-disabled": String(!suspect) }, accuse))
       );
     }
     root.replaceChildren(...parts, spoken.element);
-    root.setAttribute("aria-label", `NaN detective, case ${view.case}`);
+    root.setAttribute("aria-label", filled2(words.title, view));
+    root.setAttribute("lang", view.language);
     Object.assign(root.dataset, { case: view.case, left: view.left, closed: String(view.closed) });
   }
   function accept(view) {
@@ -323,9 +325,9 @@ function render({ model, el }) {
       (again || root).focus({ preventScroll: !view.closed });
     }
     const last = view.readings.at(-1);
-    if (view.verdict) spoken.say(`${view.verdict.opening} Repair: ${view.verdict.repair}`);
+    if (view.verdict) spoken.say(`${view.verdict.opening} ${view.words.repair}${view.verdict.repair}`);
     else if (view.trouble) spoken.say(view.trouble);
-    else spoken.say(`${last && !fresh ? `${last.name}: ${last.text} ` : view.symptom} ${view.left_words}`);
+    else spoken.say(`${last && !fresh ? filled2(view.words.reading, last) : view.symptom} ${view.left_words}`);
   }
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
