@@ -419,7 +419,8 @@ preparing.confidence()
 # tells against what it costs. Here a small run really fails, and eight instruments really measure it. Each query has a
 # price in GPU-minutes: reading the log costs 1, and training an FP32 twin costs 20. You have 40, and half of the
 # cases take three queries or more. Start with cheap queries that rule out many suspects, then accuse one. The verdict
-# names the cheapest proof, its price beside yours, and the repair. Another number than 7 opens another case.
+# names the cheapest proof, its price beside yours, and the repair. Another number than 7 opens another case, and
+# `language="zh"` shows the case in Chinese.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.detective.widget_nan_detective import NanDetective

@@ -93,5 +93,5 @@ def test_a_seed_repeats_its_tickets_and_seeds_differ():
     assert len(symptoms) == len(SEEDS)
     assert len({tuple(ticket.kind for ticket in drawn_once(seed)) for seed in SEEDS}) > 1
     assert {t.cause for seed in SEEDS for t in drawn_once(seed)} >= {
-        CAUSES["bf16-stall"].name, CAUSES["underflow"].name,
+        CAUSES["bf16-stall"].name.en, CAUSES["underflow"].name.en,
     }  # fmt: skip
