@@ -68,6 +68,7 @@ _BASE = (
     "paths.py",
     "pictures.py",
     "tensorboard.py",
+    "texts.py",
     "torchao.py",
     "transformers.py",
 )
