@@ -337,7 +337,7 @@ def in_bf16():
 #
 # ### Optional: send less
 #
-# `DistributedDataParallel` (DDP) lets you replace its all-reduce by a **communication hook**.
+# `DistributedDataParallel` (DDP) collects gradients in **buckets** and adds up each bucket by an all-reduce. `register_comm_hook(state, hook)` replaces the all-reduce by your function. A hook that casts to BF16 halves the bytes. **Top-k** sends only the k largest values of each rank and their places, 12 bytes for each of them instead of 4 bytes for every value. What a rank did not send it keeps in a **residual** and adds to its next gradient. This is **error feedback**: without it, a weight whose gradient is never among the largest never moves.
 
 # %% [markdown]
 # ### Exercise: top-k with error feedback
@@ -372,7 +372,18 @@ checks.check_topk_hook(topk_hook)
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# In data parallel training each rank keeps the same FP32 masters and moments. **ZeRO** (*zero redundancy optimizer*) stage 1 gives each rank one n-th of them.
+# In data parallel training of a BF16 model with FP32 master weights (lab 04), each rank keeps the same 12 bytes a parameter of masters and moments, and makes the same update. **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. A step has two collectives in place of the all-reduce:
+#
+# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes only the rank's own n-th of the sum into `mine`;
+# - each rank updates its shard; then `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks into `whole`, in the order of the ranks.
+#
+# Together both send as many bytes as an all-reduce. Stage 2 divides the gradients, too, and stage 3 also the weights. The cell counts bytes for 7 billion parameters on 64 ranks.
+
+# %%
+from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
+
+for stage in range(4):
+    print(f"stage {stage}: {zero_bytes(7_000_000_000, 64, stage).total / 2**30:6.1f} GiB a rank")
 
 # %% [markdown]
 # ### Exercise: the step of ZeRO-1
@@ -423,11 +434,43 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
+# The cell trains a small BF16 network for five steps, once with your `ZeroOne` on two ranks, and once in data parallel with all masters on each rank.
+
+# %%
+# TODO
+
+# %% [markdown]
+# Both give the same weights, bit for bit, if the sums of the gradients are rounded in the same way: ZeRO moves the same numbers and computes the same update.
+#
 # ### What FSDP2 stores and what it adds up
+#
+# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The shards that the optimizer updates stay FP32, so `grad.dtype` is always float32. The table, recorded in two processes, shows which share of the values in these float32 gradients is a BF16 number.
+
+# %%
+# TODO fsdp table
+
+# %% [markdown]
+# With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
 #
 # ### Layers gathered when they are needed
 #
+# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, it may keep some layers. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers, forward and then backward, with room for 12.
+
+# %%
+# TODO pool
+
+# %% [markdown]
+# Backward starts with the layers that forward used last, so half of them are still there. A model that only runs forward gains nothing: when it starts again with layer 0, this layer was just evicted.
+#
 # ### One layer on several ranks
+#
+# If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
+
+# %%
+# TODO column_row, coordinates
+
+# %% [markdown]
+# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine all three: data parallel, tensor parallel, and pipeline parallel, where ranks hold different layers. `coordinates` gives a rank its place in this grid.
 #
 # ### Say it
 #
