@@ -178,7 +178,7 @@ memory_tape
 # %% [markdown]
 # With all blocks checkpointed, the peak moves into `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` computes a temporary tensor for all parameters at once. `foreach=False` or `fused=True` avoids this.
 #
-# ### A step after an out-of-memory error
+# ### A step that survives an out-of-memory error
 #
 # If a card is too small, PyTorch raises `torch.OutOfMemoryError`. A program can catch the error, halve the micro-batch and try again. `retry_inside` does so in a form that is often published. The cell gives it 997 rows and a card of 2 MiB; model, gradients and data take 0.5 MiB. Look at the bytes in use before each attempt.
 
@@ -244,6 +244,15 @@ checks.check_survive(survive)
 
 # %% [markdown]
 # ### What an out-of-memory message says
+#
+# PyTorch keeps freed memory in a cache for the next request. The message of a real GPU therefore names three sizes: the *total capacity* and what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, that is, cached. They tell four causes apart:
+#
+# | the message, or several of them | cause | remedy |
+# | --- | --- | --- |
+# | allocated is near the capacity | the step is too large | the remedies of this sitting |
+# | reserved but unallocated is larger than what was asked | **fragmentation**: the free pieces are too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
+# | allocated grows from step to step | tensors are kept, for instance `losses.append(loss)` with its whole graph | `loss.item()` or `loss.detach()` |
+# | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
 #
 # ### Remedies in their order
 #
