@@ -172,7 +172,7 @@ print(wrapped.blocks[0].report)
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
 
-memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB)
+memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.15)
 memory_tape
 
 # %% [markdown]
@@ -300,7 +300,7 @@ checks.check_moments(adamw_step)
 #
 # ## Sitting B: many cards
 #
-# *You are here:* **a sum over ranks** → ZeRO → FSDP2 → gathered layers → a divided layer
+# *You are here:* **a sum over ranks** → ZeRO → FSDP2
 
 # %%
 import torch, torch.distributed as dist, torch.nn.functional as F
@@ -308,6 +308,7 @@ from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
 from labkit.labs.memory_and_many_gpus.communication import ring
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
+from labkit.training.models import mlp
 
 # %% [markdown]
 # ### A sum over ranks
@@ -381,12 +382,36 @@ checks.check_topk_hook(topk_hook)
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# In data parallel training of a BF16 model with FP32 master weights (lab 04), each rank keeps the same 12 bytes a parameter of masters and moments, and makes the same update. **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. A step has two collectives in place of the all-reduce:
+# A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+
+
+# %%
+class AllMasters:
+    """Data parallel: each rank has the float32 masters and states of all parameters."""
+
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.masters = [torch.nn.Parameter(p.detach().float()) for p in self.parameters]
+        self.optimizer = make_optimizer(self.masters)
+
+    @torch.no_grad()
+    def step(self):
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            master.grad = p.grad.float()
+            dist.all_reduce(master.grad, group=self.group)
+            master.grad /= self.group.size()
+        self.optimizer.step()
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            p.copy_(master)
+
+
+# %% [markdown]
+# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives replace the all-reduce:
 #
-# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes only the rank's own n-th of the sum into `mine`;
-# - each rank updates its shard; then `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks into `whole`, in the order of the ranks.
+# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
+# - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
 #
-# Together both send as many bytes as an all-reduce. Stage 2 divides the gradients, too, and stage 3 also the weights. The cell counts bytes for 7 billion parameters on 64 ranks.
+# Together they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 also the weights. The cell counts the bytes of a rank for 7 billion parameters on 64 ranks.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
@@ -443,13 +468,35 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
-# The cell trains a small BF16 network for five steps, once with your `ZeroOne` on two ranks, and once in data parallel with all masters on each rank.
+# The cell trains a small BF16 network in two real processes, which `torchrun` starts as it would on a machine with two GPUs: first with `AllMasters`, then with your class.
 
 # %%
-# TODO
+zero = yours(ZeroOne, ours.ZeroOne)
+
+
+def five_steps(group, stepper):
+    torch.manual_seed(0)
+    network = mlp(16, 33, 10).bfloat16()
+    masters = stepper(network.parameters(), group, lambda some: torch.optim.Adam(some, lr=0.01))
+    x = torch.randn(5, group.size(), 8, 16).bfloat16()
+    y = torch.randint(0, 10, (5, group.size(), 8))
+    for step in range(5):
+        logits = network(x[step, group.rank()]).float()
+        F.cross_entropy(logits, y[step, group.rank()]).backward()
+        masters.step()
+        network.zero_grad()
+    return flat(network.parameters(), 0)
+
+
+def both(group):
+    return five_steps(group, AllMasters), five_steps(group, zero)
+
+
+for rank, (all_masters, shards) in enumerate(torchrun(both)):
+    claim(f"rank {rank} ends with the same weights, bit for bit", torch.equal(all_masters, shards))
 
 # %% [markdown]
-# Both give the same weights, bit for bit, if the sums of the gradients are rounded in the same way: ZeRO moves the same numbers and computes the same update.
+# ZeRO-1 computes the same update as data parallel training, and only who computes which part of it differs. With two ranks each sum has two terms, so the order of the ranks changes no bit.
 #
 # ### What FSDP2 stores and what it adds up
 #
@@ -461,7 +508,7 @@ checks.check_zero_step(ZeroOne)
 # %% [markdown]
 # With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
 #
-# ### Layers gathered when they are needed
+# ### Optional: layers gathered when they are needed
 #
 # In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, it may keep some layers. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers, forward and then backward, with room for 12.
 
@@ -471,7 +518,7 @@ checks.check_zero_step(ZeroOne)
 # %% [markdown]
 # Backward starts with the layers that forward used last, so half of them are still there. A model that only runs forward gains nothing: when it starts again with layer 0, this layer was just evicted.
 #
-# ### One layer on several ranks
+# ### Optional: one layer on several ranks
 #
 # If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
 
