@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 df370d3582935ede239798c0974a3b7b35c941f8fab142fc1be1b67e8c0574c2
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 d25c950e1b68181a0db52d1c767d08b268c167d4c3a54ed6eb5d95e84afcc329
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -303,6 +303,7 @@ function render({ model, el }) {
       slider.value = numbers.place;
     }
     for (const option of boxes.micro_batches.options) option.disabled = Number(option.value) > settings.batch;
+    toggles.foreach.disabled = settings.moments !== "fp32";
     slider.setAttribute("aria-valuetext", numbers.reading);
     verdict.textContent = numbers.verdict;
     verdict.dataset.fits = String(numbers.fits);

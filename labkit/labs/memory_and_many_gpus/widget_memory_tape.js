@@ -194,6 +194,7 @@ function render({ model, el }) {
       slider.value = numbers.place;
     }
     for (const option of boxes.micro_batches.options) option.disabled = Number(option.value) > settings.batch;
+    toggles.foreach.disabled = settings.moments !== "fp32"; // one kernel updates them, and asks for no copies
     slider.setAttribute("aria-valuetext", numbers.reading);
     verdict.textContent = numbers.verdict;
     verdict.dataset.fits = String(numbers.fits);

@@ -11,17 +11,15 @@ from pathlib import Path
 import traitlets
 
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.memory_and_many_gpus.tape import Point, Settings, Tape, tape
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, Point, Settings, Tape, tape
 
-GIB = 2**30
 LIMITS = (16 * GIB, 8 * GIB, 6 * GIB, 4 * GIB)
 """Bytes of the cards."""
 
 BATCHES = (1, 2, 4, 8, 16)
 CHUNKS = (1, 4, 16)
 MICRO_BATCHES = (1, 2, 4, 8)
-MOMENTS = {"fp32": "FP32", "bf16": "BF16", "8-bit": "8 bits"}
-BLOCKS = 12
+MOMENTS = {"fp32": "FP32", "bf16": "BF16", "8-bit": "8-bit"}
 
 ROLES = {
     "weights": "weights",
@@ -159,7 +157,7 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
         shown = self._counted(self.settings)
         self._judge(shown)
         phases, columns = _drawn(shown.points)
-        peak = max(range(len(columns)), key=lambda i: _total(columns[i].point))
+        peak = max(range(len(columns)), key=lambda i: columns[i].point.total)
         place = peak if self._place is None else min(max(self._place, 0), len(columns) - 1)
         top = 1.06 * max(shown.peak, self.limit)
         verdict, setting = self._verdict(shown), _told(self.settings)
@@ -216,7 +214,7 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
         peak = f"the peak is {_gib(shown.peak)} at {_where(shown.peak_at)}."
         if shown.fits(self.limit):
             return f"Fits into {card}: {peak} {_gib(self.limit - shown.peak)} are left."
-        first = next(point for point in shown.points if _total(point) > self.limit)
+        first = next(point for point in shown.points if point.total > self.limit)
         return (
             f"Does not fit into {card}: {peak} That is {_gib(shown.peak - self.limit)} too much. "
             f"The first operator without room is {_where(first.at)}."
@@ -251,17 +249,11 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
 _HILLS = ("forward", "backward", "step")
 
 
-def _total(point: Point) -> int:
-    return sum(getattr(point, role) for role in ROLES)
-
-
-def _phase(point: Point) -> str:
-    return point.at.partition("/")[0]
-
-
 def _drawn(points: tuple[Point, ...]) -> tuple[list[_Phase], list[_Column]]:
     """The phases in the order of time, and the columns that show the points."""
-    runs = [(name, list(group)) for name, group in itertools.groupby(points, _phase)]
+    runs = [
+        (name, list(group)) for name, group in itertools.groupby(points, lambda point: point.phase)
+    ]
     whole = sum(_WIDTHS[name] for name, _ in runs)
     phases, columns, left = [], [], 0.0
     for name, group in runs:
@@ -280,7 +272,7 @@ def _columns(phase: _Phase, points: list[Point]) -> Iterator[_Column]:
         yield _Column(
             left=phase.left + width * i / count,
             right=phase.left + width * (i + 1) / count,
-            point=max(part, key=_total),
+            point=max(part, key=lambda point: point.total),
         )
 
 
@@ -301,7 +293,10 @@ def _peaks(shown: Tape, columns: list[_Column], top: float) -> list[dict]:
     """Where the top of each hill lies, and which one is the peak of the step."""
     marks = []
     for hill in shown.hills:
-        column = max((c for c in columns if _phase(c.point) == hill.name), key=_of_column)
+        column = max(
+            (column for column in columns if column.point.phase == hill.name),
+            key=lambda column: column.point.total,
+        )
         marks.append(
             {
                 "at": [(column.left + column.right) / 2, hill.peak / top],
@@ -310,10 +305,6 @@ def _peaks(shown: Tape, columns: list[_Column], top: float) -> list[dict]:
             }
         )
     return marks
-
-
-def _of_column(column: _Column) -> int:
-    return _total(column.point)
 
 
 def _ticks(top: float) -> list[list]:
@@ -327,7 +318,7 @@ def _short(phase: _Phase) -> str:
 
 
 def _reading(point: Point, *, at_peak: bool) -> str:
-    return f"{'The peak, ' * at_peak}{_gib(_total(point))} at {_where(point.at)}"
+    return f"{'The peak, ' * at_peak}{_gib(point.total)} at {_where(point.at)}"
 
 
 def _row(what: str, shown: Tape) -> dict:
@@ -344,13 +335,15 @@ def _row(what: str, shown: Tape) -> dict:
 def _told(settings: Settings) -> str:
     blocks = sorted(settings.checkpointed)
     chunks, pieces = settings.loss_chunks, settings.micro_batches
+    whole = settings.moments != "fp32"
+    kernel = "with one fused kernel" if whole else f"with foreach={settings.foreach}"
     parts = [
         f"Batch {settings.batch} x 1024 tokens"
         + (f" in {pieces} micro-batches" if pieces > 1 else " in one piece"),
         "BF16 autocast" if settings.autocast else "FP32",
         f"the loss in {chunks} chunks" if chunks > 1 else "the loss whole",
         f"checkpointed: {_blocks(blocks)}",
-        f"AdamW with foreach={settings.foreach} and moments in {MOMENTS[settings.moments]}",
+        f"AdamW {kernel} and {MOMENTS[settings.moments]} moments",
     ]
     return f"{', '.join(parts)}."
 

@@ -1,8 +1,7 @@
 """A step of a small made-up model, for the widget's tests: round bytes, no torch, no second."""
 
-from labkit.labs.memory_and_many_gpus.tape import Hill, Point, Settings, Tape
+from labkit.labs.memory_and_many_gpus.tape import GIB, Point, Settings, Tape
 
-GIB = 2**30
 STATE = {"fp32": 1.0, "bf16": 0.5, "8-bit": 0.25}
 
 
@@ -53,28 +52,8 @@ def small_tape(settings: Settings) -> Tape:
         point("step/aten._foreach_sqrt", gradients=0.5, temporary=size)
         for size in (wide / 2, wide, wide / 4)
     ]
-    hills = []
-    for name in ("forward", "backward", "step"):
-        top = max((p for p in points if p.at.startswith(name)), key=total)
-        hills.append(Hill(name=name, peak=total(top), at=top.at))
-    highest = max(hills, key=lambda hill: hill.peak)
     return Tape(
         settings=settings,
         points=tuple(points),
-        hills=tuple(hills),
         extra_flop=0.02 * len(settings.checkpointed) + (0.1 if settings.loss_chunks > 1 else 0.0),
-        peak=highest.peak,
-        peak_at=highest.at,
-    )
-
-
-def total(point: Point) -> int:
-    """All bytes of a point."""
-    return (
-        point.weights
-        + point.gradients
-        + point.moments
-        + point.copies
-        + point.kept
-        + point.temporary
     )

@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 from traitlets import TraitError
 
-from labkit.labs.memory_and_many_gpus.tape import Settings, tape
+from labkit.labs.memory_and_many_gpus.tape import BLOCKS, GIB, Settings, tape
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import (
-    BLOCKS,
-    GIB,
     LIMITS,
     ROLES,
     MemoryTape,
 )
-from tests.labs.memory_and_many_gpus.small_tape import small_tape, total
+from tests.labs.memory_and_many_gpus.small_tape import small_tape
 
 ALL_BLOCKS = frozenset(range(BLOCKS))
 SEVERAL = [
@@ -101,7 +99,7 @@ def test_a_column_shows_the_largest_of_its_operators():
     assert len(drawing["edges"]) < 300 < len(many)
     scale = 16 * GIB / drawing["limit"][0]
     highest = max(drawing["stack"]["temporary"]) * scale
-    assert highest == pytest.approx(max(map(total, many)), rel=1e-3)
+    assert highest == pytest.approx(max(point.total for point in many), rel=1e-3)
 
 
 def test_a_place_is_read_and_the_peak_first():
