@@ -5,7 +5,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import traitlets
@@ -115,12 +115,9 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
         A place of None is the peak.
         """
         if "settings" in asked:
-            wanted = dict(asked["settings"])
-            if "checkpointed" in wanted:
-                wanted["checkpointed"] = frozenset(wanted["checkpointed"])
-            settings = replace(self.settings, **wanted)
-            pieces = min(settings.micro_batches, settings.batch)
-            self.settings = replace(settings, micro_batches=pieces)
+            wanted = {**vars(self.settings), **asked["settings"]}
+            wanted["micro_batches"] = min(wanted["micro_batches"], wanted["batch"])
+            self.settings = Settings(**wanted)
         if "limit" in asked:
             self.limit = asked["limit"] * GIB
         if "place" in asked:
