@@ -313,7 +313,7 @@ from labkit.training.models import mlp
 # %% [markdown]
 # ### A sum over ranks
 #
-# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives the sum to each rank. Usually each rank has its own GPU. Here `ranks(work, n)` calls `work(group)` in n threads; they exchange messages through gloo, PyTorch's library of collectives for CPUs.
+# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives the sum to each rank. Usually each rank has its own GPU. Here `ranks(work, n)` calls `work(group)` in n threads of this process, which use `torch.distributed` as on a cluster.
 
 
 # %%
@@ -468,7 +468,7 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
-# The cell trains a small BF16 network in two real processes, which `torchrun` starts as it would on a machine with two GPUs: first with `AllMasters`, then with your class.
+# The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.
 
 # %%
 zero = yours(ZeroOne, ours.ZeroOne)

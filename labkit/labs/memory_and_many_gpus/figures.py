@@ -39,7 +39,7 @@ def tape_picture(tape: Tape, *, limit: int) -> Picture:
     axes.text(0, limit / GIB, f"a card of {limit / GIB:.0f} GiB", color=ORANGE, va="bottom")
     totals = [sum(parts) for parts in zip(*shown.values(), strict=True)]
     top = max(range(len(totals)), key=totals.__getitem__)
-    name = tape.peak_at.removeprefix("aten.")
+    name = tape.peak_at.partition("/")[2].removeprefix("aten.")
     axes.annotate(
         f"{totals[top]:.2f} GiB in {name}",
         (top, totals[top]),
@@ -47,7 +47,7 @@ def tape_picture(tape: Tape, *, limit: int) -> Picture:
         textcoords="offset points",
         ha="right",
     )
-    phases = [point.at.split("/")[0] for point in tape.points]
+    phases = [point.phase for point in tape.points]
     starts = [i for i, phase in enumerate(phases) if i == 0 or phase != phases[i - 1]]
     axes.set_xticks(starts, [phases[i] for i in starts], ha="left")
     axes.set(ylabel="GiB", xlim=(0, len(totals) - 1), ylim=(0, 1.15 * max(totals)))
