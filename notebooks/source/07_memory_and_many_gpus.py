@@ -343,7 +343,15 @@ def in_bf16():
 # Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all seven ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 = 263 rounds to 264.
 
 # %% [markdown]
-# All ranks still agree bit for bit, because they all receive the same sum. So a wide **reduce dtype** costs bytes, and a narrow one costs accuracy, more on more ranks.
+# All ranks still agree bit for bit, because they all receive the same sum. In FP16 the *range* is the danger. DDP needs the mean, and one can divide by the number of ranks last or first.
+
+# %%
+for values in ([40000.0] * 2, [2.0**-24] * 4):
+    last, first = (ring(values, torch.float16, divide=when) for when in ("last", "first"))
+    print(f"mean of {len(values)} times {values[0]:.3g}: {last:.3g} divided last, {first:.3g} first")
+
+# %% [markdown]
+# Divided last, the sum can overflow; divided first, small gradients become 0. So reduce gradients in FP32 if the network is fast enough, and else in BF16.
 #
 # ### Optional: send less
 #
@@ -523,10 +531,18 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
 # If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
 
 # %%
-# TODO column_row, coordinates
+from labkit.labs.memory_and_many_gpus.sharding import column_row, coordinates
+
+generator = torch.Generator().manual_seed(0)
+shapes = (32, 64), (256, 64), (64, 256)
+x, up, down = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
+one, two = (ranks(column_row, size, x, up / 8, down / 16) for size in (1, 2))
+claim("both ranks have the same output", torch.equal(*two))
+claim("not all of its bits are those of one rank", not torch.equal(one[0], two[0]))
+print(coordinates(13, dp=2, pp=2, tp=4, world=16))
 
 # %% [markdown]
-# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine all three: data parallel, tensor parallel, and pipeline parallel, where ranks hold different layers. `coordinates` gives a rank its place in this grid.
+# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine data parallel, tensor parallel, and **pipeline parallel** training, where ranks hold different layers. `coordinates` gives the place of a rank in such a mesh: rank 13 of 16 is in replica 1, pipeline stage 1, and computes part 1 of its layers.
 #
 # ### Say it
 #
