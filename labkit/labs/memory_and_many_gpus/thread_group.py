@@ -1,8 +1,8 @@
 """A process group whose ranks are threads of one process, for torch.distributed's collectives.
 
-Why not gloo, torch's own for CPUs: it needs sockets, which the grader's sandbox refuses; a rank that
-waits in it for one that has failed waits until a timeout; and with ranks as threads it can end the
-whole process, where a callback of a future runs on a thread of gloo's.
+It needs no sockets, which the grader's sandbox refuses and torch's gloo is made of. Where a rank
+fails, the others end at once and not after a timeout; and a callback of a future runs on a rank's
+own thread: on one of gloo's it can end the whole process.
 """
 
 import functools
