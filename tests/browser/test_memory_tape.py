@@ -44,7 +44,7 @@ def test_a_step_fits_into_4_gib_by_keyboard_alone(widget, workbench):
     says(widget, "Does not fit into 4 GiB")
     press("End", "ArrowLeft", "Space")
     assert workbench.focused() == "block 10 checkpointed"
-    tells(widget, "checkpointed: block 10,")
+    tells(widget, "Checkpointed: 10.")
     press("Tab", "Tab", "Enter")
     assert workbench.focused() == "all checkpointed"
     says(widget, "Reached: A step with a batch of 8 fits into 4 GiB")

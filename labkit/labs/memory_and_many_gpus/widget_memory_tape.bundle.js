@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 d25c950e1b68181a0db52d1c767d08b268c167d4c3a54ed6eb5d95e84afcc329
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 afcce5af631b56b84fc8b36849bc459bba757844226494f5b7747026aa72ed8f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -90,10 +90,8 @@ function render({ model, el }) {
   const line = wire(model, {
     join(last, wish) {
       const both = { ...last, ...wish };
-      if (wish.settings) {
-        both.settings = { ...last.settings, ...wish.settings };
-        delete both.place;
-      }
+      if (wish.settings) both.settings = { ...last.settings, ...wish.settings };
+      if (!("place" in wish)) delete both.place;
       return both;
     }
   });
@@ -229,7 +227,7 @@ function render({ model, el }) {
     node("div", { class: "mt-beside" }, reading, button("to the peak", { class: "lk-button" }, toPeak)),
     list,
     node("table", { class: "mt-table" }, columns("highest in", ...HILLS, "peak at", "extra FLOP"), rows),
-    node("p", { class: "mt-caption" }, "GPT-2, 163 M parameters, 1,024 tokens a row. The bytes are counted on fake tensors, which have shapes and no memory; a GPU adds its context, workspaces and rounding to 512 B. From left to right the operators of one step, not their times; from the bottom the roles in the order of the list. The dashed line is the card's limit, and what lies above it is striped. The peak is the highest of three hills: lower one, and watch which hill is the highest then. f and b are forward and backward of a micro-batch."),
+    node("p", { class: "mt-caption" }, "GPT-2, 163 M parameters, 1,024 tokens a row. The bytes are counted on fake tensors, which have shapes and no memory; a GPU adds its context, workspaces and rounding to 512 B. From left to right the operators of one step, not their times; from the bottom the roles in the order of the list. The dashed line is the card's limit, and what lies above it is striped. The peak is the highest of three hills: lower one, and watch which hill is the highest then. f and b are forward and backward of a micro-batch; after the step, zero_grad frees the gradients."),
     targets,
     voice.element
   );

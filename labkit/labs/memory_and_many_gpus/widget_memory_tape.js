@@ -13,10 +13,8 @@ function render({ model, el }) {
   const line = wire(model, {
     join(last, wish) {
       const both = { ...last, ...wish };
-      if (wish.settings) {
-        both.settings = { ...last.settings, ...wish.settings };
-        delete both.place; // it was a place in another step
-      }
+      if (wish.settings) both.settings = { ...last.settings, ...wish.settings };
+      if (!("place" in wish)) delete both.place; // after a change the peak is read
       return both;
     },
   });
@@ -121,7 +119,7 @@ function render({ model, el }) {
     node("p", { class: "mt-caption" }, "GPT-2, 163 M parameters, 1,024 tokens a row. The bytes are counted on fake tensors, which have shapes and no memory; a GPU adds "
       + "its context, workspaces and rounding to 512 B. From left to right the operators of one step, not their times; from the bottom the roles in the "
       + "order of the list. The dashed line is the card's limit, and what lies above it is striped. The peak is the highest of three hills: lower one, and "
-      + "watch which hill is the highest then. f and b are forward and backward of a micro-batch."),
+      + "watch which hill is the highest then. f and b are forward and backward of a micro-batch; after the step, zero_grad frees the gradients."),
     targets, voice.element);
 
   const acts = {

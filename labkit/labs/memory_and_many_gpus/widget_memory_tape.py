@@ -36,6 +36,10 @@ _WIDTHS = {"forward": 3.0, "backward": 4.0, "step": 2.0, "zero_grad": 0.5}
 """How wide the phases are drawn, one beside the other: operators take very different times."""
 
 
+_HILLS = ("forward", "backward", "step")
+_NARROW = {"forward": "f", "backward": "b", "step": "step", "zero_grad": ""}
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Phase:
     """One phase of the drawn step, between two places from 0 to 1."""
@@ -74,7 +78,7 @@ class MemoryTape(AskingWidget):
     >>> shown = MemoryTape(limit=8 * GIB)
     >>> print(shown.describe().splitlines()[0])
     Does not fit into 8 GiB: the peak is 10.98 GiB at aten._log_softmax_backward_data (backward). \
-That is 2.98 GiB too much. The first operator without room is aten._log_softmax (forward).
+That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -97,16 +101,12 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
         self._place: int | None = None  # the column that is read; None: the peak's
         self._tapes: dict[Settings, Tape] = {}
         super().__init__(settings=self._first, limit=limit)
-        self._show()
 
-    @traitlets.observe("settings")
+    @traitlets.observe("settings", "limit")
     def _changed(self, change: dict) -> None:
-        if isinstance(change["old"], Settings):
-            self._before, self._place = change["old"], None
-            self._show()
-
-    @traitlets.observe("limit")
-    def _limited(self, change: dict) -> None:
+        if change["name"] == "settings" and isinstance(change["old"], Settings):
+            self._before = change["old"]
+        self._place = None
         self._show()
 
     def _do(self, asked: dict) -> None:
@@ -214,7 +214,7 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
         first = next(point for point in shown.points if point.total > self.limit)
         return (
             f"Does not fit into {card}: {peak} That is {_gib(shown.peak - self.limit)} too much. "
-            f"The first operator without room is {_where(first.at)}."
+            f"Memory runs out near {_where(first.at)}."
         )
 
     def _rows(self, shown: Tape) -> list[dict]:
@@ -241,9 +241,6 @@ That is 2.98 GiB too much. The first operator without room is aten._log_softmax 
             )
             targets.append({"done": self._goal_met, "text": text})
         return targets
-
-
-_HILLS = ("forward", "backward", "step")
 
 
 def _drawn(points: tuple[Point, ...]) -> tuple[list[_Phase], list[_Column]]:
@@ -310,8 +307,8 @@ def _ticks(top: float) -> list[list]:
 
 
 def _short(phase: _Phase) -> str:
-    """What stands below the phase: its name, or the first letter where it is narrow."""
-    return phase.name if phase.right - phase.left > 0.1 else phase.name[0]
+    """What stands below the phase: its name, or less where it is narrow."""
+    return phase.name if phase.right - phase.left > 0.1 else _NARROW[phase.name]
 
 
 def _reading(point: Point, *, at_peak: bool) -> str:
@@ -331,26 +328,8 @@ def _row(what: str, shown: Tape) -> dict:
 
 def _told(settings: Settings) -> str:
     blocks = sorted(settings.checkpointed)
-    chunks, pieces = settings.loss_chunks, settings.micro_batches
-    whole = settings.moments != "fp32"
-    kernel = "with one fused kernel" if whole else f"with foreach={settings.foreach}"
-    parts = [
-        f"Batch {settings.batch} x 1024 tokens"
-        + (f" in {pieces} micro-batches" if pieces > 1 else " in one piece"),
-        "BF16 autocast" if settings.autocast else "FP32",
-        f"the loss in {chunks} chunks" if chunks > 1 else "the loss whole",
-        f"checkpointed: {_blocks(blocks)}",
-        f"AdamW {kernel} and {MOMENTS[settings.moments]} moments",
-    ]
-    return f"{', '.join(parts)}."
-
-
-def _blocks(numbers: list[int]) -> str:
-    if not numbers:
-        return "no block"
-    if len(numbers) == BLOCKS:
-        return "all blocks"
-    return f"block{'s' * (len(numbers) > 1)} {' '.join(map(str, numbers))}"
+    which = f" Checkpointed: {', '.join(map(str, blocks))}." if blocks else ""
+    return f"{settings.describe()}.{which}"
 
 
 def _operator(at: str) -> str:

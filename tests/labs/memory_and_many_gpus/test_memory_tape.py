@@ -112,8 +112,9 @@ def test_a_place_is_read_and_the_peak_first():
     assert [role["bytes"] for role in shown["roles"]][:3] == ["0.50 GiB", "1.00 GiB", "0.00 GiB"]
     assert press(widget, place=10_000)["reading"].endswith("aten._foreach_sqrt (step)")
     assert press(widget, place=None)["reading"].startswith("The peak")
-    press(widget, place=1)
-    assert press(widget, settings={"autocast": True})["reading"].startswith("The peak")
+    for change in ({"settings": {"autocast": True}}, {"limit": 4}):
+        press(widget, place=1)
+        assert press(widget, **change)["reading"].startswith("The peak")
 
 
 # ---------------------------------------------------------------- limits and the goal
@@ -133,9 +134,9 @@ def test_a_step_fits_where_its_peak_is_at_most_the_limit(settings, limit):
         assert first.startswith("Does not fit") and f"{rest} too much" in first
 
 
-def test_the_first_operator_without_room_is_named():
+def test_the_operator_where_memory_runs_out_is_named():
     words = small(limit=4 * GIB).describe()
-    assert "The first operator without room is aten.mm (forward)." in words
+    assert "Memory runs out near aten.mm (forward)." in words
 
 
 def test_a_limit_keeps_the_settings_with_the_least_extra_flop():
@@ -232,7 +233,7 @@ def test_the_words_say_what_the_page_shows():
     widget = small(Settings(autocast=True), limit=8 * GIB, goal=0.26)
     widget.settings = Settings(batch=8, loss_chunks=16, checkpointed=frozenset({0, 5}))
     words, numbers = widget.describe(), widget.numbers
-    assert "FP32, the loss in 16 chunks, checkpointed: blocks 0 5, AdamW" in words
+    assert "8 texts, FP32, loss in 16 chunks" in words and "Checkpointed: 0, 5." in words
     for text in (numbers["verdict"], numbers["setting"], numbers["reading"]):
         assert text in words
     for role in numbers["roles"]:
