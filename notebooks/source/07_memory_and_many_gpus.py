@@ -388,6 +388,12 @@ def topk_hook(state, bucket):
 checks.check_topk_hook(topk_hook)
 
 # %% [markdown]
+# The cell trains the digit reader on two ranks with real DDP, and sends all values, or 1 % of them. The first step is not compressed here: after it DDP forms its buckets anew.
+
+# %% tags=["nbval-ignore-output"]
+# TODO
+
+# %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
 # A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
@@ -508,13 +514,17 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
 #
 # ### What FSDP2 stores and what it adds up
 #
-# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The shards that the optimizer updates stay FP32, so `grad.dtype` is always float32. The table, recorded in two processes, shows which share of the values in these float32 gradients is a BF16 number.
+# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The optimizer updates FP32 shards, so `grad.dtype` is always float32. Four policies were recorded in two processes. The last column counts the values of the gradients that are BF16 numbers.
 
 # %%
-# TODO fsdp table
+from labkit.labs.memory_and_many_gpus.recorded import policies_table
+
+policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor: gradients are also added up in BF16. `reduce_dtype=torch.float32` keeps the bits of the sum. (Many sums of only two BF16 numbers are BF16 numbers, too.) A dtype says how values are stored now, and not how they were computed.
+#
+# FSDP2 does not use autocast's lists: a softmax or a loss inside such a module runs in BF16, unless its code casts.
 #
 # ### Optional: layers gathered when they are needed
 #
