@@ -314,7 +314,7 @@ for dtype in (torch.float32, torch.bfloat16):
 print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 
 # %% [markdown]
-# Rounded to nearest, v stops at 0.5: there a step adds 0.0005, less than half a gap. Updates are then too large by a factor of √(0.86 / 0.5). With `fused=True`, which rounds once a step, v stops at 0.25 already. Language models are often trained with beta2 = 0.95. Then v changes by up to 5 % a step, and BF16 needs no such repair.
+# Rounded to nearest, v stops at 0.5: the gap there is 0.004, and a step adds at most 0.001. With `fused=True`, which rounds once a step instead of twice, v stops at 0.25 already. Too small a v makes updates too large. With beta2 = 0.95, which many language models use, v changes by up to 5 % a step and ends within 4 % of 1 without any repair.
 
 # %% [markdown]
 # *This is a good place to stop.*
