@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 07. Memory, and training on many GPUs
 #
-# You count where the bytes of a GPT-2 training step are, make the step fit a card of 4 GiB instead of 16, and divide an optimizer among several ranks.
+# You see where the bytes of a GPT-2 training step are, make the step fit a card of 4 GiB instead of 16, and divide an optimizer among ranks.
 #
 # *any laptop · needs: labs 04 and 05*
 #
 # After this lab you can:
 #
-# - say which tensors stand at the peak of a training step, and which remedy lowers this peak;
+# - say which tensors are alive at the peak of a training step, and choose the remedy that lowers this peak;
 # - write a loss in chunks, a step that recovers from an out-of-memory error, and the step of ZeRO-1.
 #
 # ## Sitting A: one card
@@ -32,8 +32,8 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Your laptop needs no memory for it, because the tensors are **fake**: PyTorch computes their shapes and dtypes, but stores no values.
-# `Card` counts the bytes of all tensors that are alive at the same time, as a GPU's allocator would. A GPU adds its own context, workspaces, and rounding to 512 B.
+# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Your laptop needs almost no memory for it, because the tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# `Card` counts the bytes of all tensors that are alive at the same time. (On a GPU, CUDA's context, workspaces and rounding to 512 B are added.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -45,7 +45,7 @@ GIB = 2**30
 with FakeTensorMode():
     gpt2 = SmallGPT(50304, 1024, width=768, blocks=12, heads=12)
     tokens = torch.zeros(8, 1024, dtype=torch.int64)
-    optimizer = torch.optim.AdamW(gpt2.parameters(), foreach=True)  # a GPU's default
+    optimizer = torch.optim.AdamW(gpt2.parameters(), foreach=True)  # the default on a GPU
     with Card().hold(gpt2, tokens) as card:
         print(f"weights {card.now / GIB:19.2f} GiB")
         loss = cross_entropy(gpt2(tokens), tokens)
@@ -53,54 +53,55 @@ with FakeTensorMode():
         loss.backward()
         print(f"after backward {card.now / GIB:12.2f} GiB")
         optimizer.step()
-        optimizer.zero_grad()
-        print(f"after the step {card.now / GIB:12.2f} GiB")
+        print(f"after the update {card.now / GIB:10.2f} GiB")
 
 # %% [markdown]
-# FP32 weights take 4 bytes a parameter, gradients 4, Adam's two moments 8: 16 bytes a parameter while a step updates the weights, 2.43 GiB here. Forward adds more than twice as much: autograd keeps the inputs of each operator that backward needs. The last of them are the **logits**, one number for each of 8,192 positions and 50,304 tokens: 1.54 GiB in FP32.
+# After the update 16 bytes a parameter are alive (lab 01): FP32 weights and gradients, 4 bytes each, and Adam's two moments, 8 bytes. Together they are 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest are the **logits**: one number for each of 8,192 positions and each of 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
 #
-# A step fits a card if its **peak** does, the largest sum of bytes alive at one moment. The printed numbers are those between the phases; the peak lies inside one.
+# A step fits a card if its **peak** does: the most bytes that are alive at one moment. The printed lines are moments *between* the phases, and the peak lies inside one. It belongs to the second step, when the moments exist from the start.
+
 
 # %% predict="peak-op"
 @predict(guesses.peak_op)
 def holds_the_peak():
-    at = tape().peak_at  # the operator that ran when most bytes were alive
+    at = tape().peak_at  # the operator that runs when the most bytes are alive
     parts = {"softmax_backward": "the loss", "attention": "attention", "foreach": "the update"}
     return next((part for name, part in parts.items() if name in at), "a linear layer")
 
 
 # %% [markdown]
-# The peak is 10.98 GiB, in the backward of log-softmax. Three tensors of the logits' size stand there at the same time: the log-probabilities that forward kept, the gradient that arrives, and the gradient that leaves.
+# The peak is 10.98 GiB, in the backward of log-softmax. At that moment three tensors of the size of the logits are alive: the log-probabilities that forward kept, the gradient that arrives, and the gradient that is being computed. Everything that the 12 blocks keep is alive, too.
 
 # %% [markdown]
-# The tape shows the whole step, operator by operator. Look for the three hills: forward and backward of the blocks, the loss at the top, and the optimizer's update at the end.
+# The **tape** shows the whole step, operator by operator. It has three hills: the end of forward, the start of backward, and the optimizer's update.
 
 # %%
 from labkit.labs.memory_and_many_gpus.figures import tape_picture
 
-tape_picture(tape(), limit=16 * GIB)
+tape_picture(tape(), limit=8 * GIB)
 
 # %% [markdown]
 # ### What autocast saves
 #
-# A card of 16 GiB holds this step, one of 8 GiB does not. Under BF16 autocast (lab 05) linear layers and attention keep 16-bit tensors for backward. The weights, gradients and moments stay FP32, log-softmax runs in FP32, and each weight gets a 16-bit copy.
+# A card of 16 GiB holds this step; the dashed line is a card of 8 GiB. Now run forward under BF16 autocast (lab 05). Linear layers and attention then keep BF16 tensors for backward. Weights, gradients and moments stay FP32, autocast adds a BF16 copy of each weight, and log-softmax still runs in FP32.
 
 
 # %% predict="amp-peak"
 @predict(guesses.amp_peak)
 def under_autocast():
     peak = tape(Settings(autocast=True)).peak / GIB
-    return min((5.5, 8.5, 11.0), key=lambda guess: abs(guess - peak))
+    return min((5.5, 8.5, 11), key=lambda guess: abs(guess - peak))
 
 
 # %% [markdown]
-# The peak falls from 10.98 to 8.46 GiB, by 23 %: the logits, which stand there three times, are hardly smaller. A card of 8 GiB still does not hold the step. With one text instead of eight, autocast even keeps *more*, because the 16-bit copies of the weights outweigh the smaller activations.
+# The peak falls from 10.98 to 8.46 GiB, by 23 %. What is alive at the peak is mostly FP32: the state, and two of the three large tensors of the loss. "Half the memory" would need all of it in 16 bits. With one text instead of eight, autocast even keeps *more*, because the copies of the weights outweigh what the activations save.
 
 # %% [markdown]
 # ### The loss in chunks
 #
-# The loss needs all logits of one position, but never those of two positions together. So compute it for a few rows at a time, and forget each chunk's logits at once. A loop alone does not forget: autograd keeps each chunk's tensors until backward.
-# `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs; backward runs the function again and then has what it needs.
+# The 8-GiB card is still too small, and the peak is in the loss. A loss needs all logits of one position, but never those of two positions together. So compute the loss for a few rows at a time.
+#
+# A loop alone saves nothing, because autograd keeps each chunk's tensors until backward. `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. When backward arrives, it runs `function` again, has its tensors for a moment, and frees them.
 
 # %% [markdown]
 # ### Exercise: the loss in chunks
@@ -129,60 +130,85 @@ def chunked_loss(head, hidden, targets, rows):
 checks.check_chunked_loss(chunked_loss)
 
 # %% [markdown]
-# The cell applies your function to GPT-2's head, and to the whole step.
+# The cell counts a small head's memory in one chunk and in 16: its logits take 64 MiB. The last lines are GPT-2's whole step with a loss in 16 chunks.
 
 # %%
 in_chunks = yours(chunked_loss, ours.chunked_loss)
-with FakeTensorMode():
-    head = torch.nn.Linear(768, 50304)
-    hidden, targets = torch.zeros(8192, 768, requires_grad=True), torch.zeros(8192).long()
-    for rows in (8192, 512):
-        with Card().hold(head, hidden, targets) as card:
-            in_chunks(head, hidden, targets, rows).backward()
-        print(f"chunks of {rows} rows: peak {card.peak / GIB:.2f} GiB")
+head = torch.nn.Linear(64, 8192)
+hidden, targets = torch.randn(2048, 64, requires_grad=True), torch.randint(0, 8192, (2048,))
+for rows in (2048, 128):
+    head.zero_grad()
+    with Card().hold(head, hidden, targets) as card:
+        in_chunks(head, hidden, targets, rows).backward()
+    print(f"chunks of {rows:4} rows: peak {card.peak / 2**20:.0f} MiB")
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
-# With the loss in 16 chunks the peak of the step falls to 4.97 GiB: cards of 8 and of 6 GiB hold it. Since torch 2.13 `F.linear_cross_entropy` does the same in one call; in BF16 its loss is BF16, too.
+# The peak of the step falls to 4.97 GiB: a card of 6 GiB holds it. The price is a second matmul with the head. Since torch 2.13, `F.linear_cross_entropy` computes a loss in chunks in one call; with BF16 inputs its loss is BF16, too.
 
 # %% [markdown]
 # ### Activation checkpointing
 #
-# The peak now lies where the blocks' activations are. Checkpointing a whole block keeps only the block's input and runs its forward twice.
+# Now the blocks' activations make the peak. Checkpoint whole blocks: each keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports what it saved.
 
 # %%
 from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
+from labkit.training import trained_gpt
+
+plain, wrapped = trained_gpt(), trained_gpt()
+wrapped.blocks = torch.nn.Sequential(*map(Checkpointed, wrapped.blocks))
+text = torch.randint(0, 68, (8, 64), generator=torch.Generator().manual_seed(0))
+for model in (plain, wrapped):
+    cross_entropy(model(text), text).backward()
+same = all(map(torch.equal, *([p.grad for p in m.parameters()] for m in (plain, wrapped))))
+claim("both models have the same gradients, bit for bit", same)
+print(wrapped.blocks[0].report)
 
 # %% [markdown]
-# The widget is the tape with its settings. Fit the step into 4 GiB, with as few extra FLOP as you can.
+# `use_reentrant=True`, the form in older listings, is a trap: if no *input* of the module needs a gradient, its weights get none, and only a warning says so. Checkpointing also has a limit: it lowers the hills of forward and backward, but not that of the update.
+#
+# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with as few extra FLOP as possible.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
 
-memory_tape = MemoryTape(Settings(autocast=True), limit=4 * GIB, goal=4 * GIB)
+memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.15)
 memory_tape
 
 # %% [markdown]
+# With all blocks checkpointed, the peak moves into `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` computes a temporary tensor for all parameters at once. `foreach=False` or `fused=True` avoids this.
+#
 # ### A step that survives an out-of-memory error
 #
-# When a card is full, PyTorch raises `torch.OutOfMemoryError`. Halving the batch and trying again is the usual answer. The cell shows a published form, on a card of 2 MiB.
+# If a card is too small, PyTorch raises `torch.OutOfMemoryError`. A program can catch the error, halve the micro-batch and try again. `retry_inside` does so in a form that is often published. The cell gives it 997 rows and a card of 2 MiB; model, gradients and data take 0.5 MiB. Look at the bytes in use before each attempt.
 
 # %%
-def retry_inside(model, inputs, targets, optimizer, rows=None):
-    """A step in micro-batches; tries again from inside the except block."""
-    rows = rows or len(inputs)
+def retry_inside(model, inputs, targets, optimizer, rows=997):
+    """One step in micro-batches of `rows`; after an error, with half as many."""
+    print(f"{rows:4} rows: {card.now / 2**20:.2f} MiB in use")
     optimizer.zero_grad()
     try:
         for x, y in zip(inputs.split(rows), targets.split(rows), strict=True):
             (F.cross_entropy(model(x), y) * len(x) / len(inputs)).backward()
-    except torch.OutOfMemoryError as error:
-        print(f"{rows:4} rows: {error}")
+    except torch.OutOfMemoryError:
         if rows == 1:
             raise
         return retry_inside(model, inputs, targets, optimizer, (rows + 1) // 2)
     optimizer.step()
     return rows
 
+
+layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.SiLU()) for _ in range(8)]
+network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+batch = torch.randn(997, 64), torch.randint(0, 10, (997,))
+with Card(limit=2 * 2**20).hold(network, *batch) as card:
+    try:
+        retry_inside(network, *batch, torch.optim.SGD(network.parameters(), lr=0.1))
+    except torch.OutOfMemoryError as error:
+        print("given up:", error)
+
+# %% [markdown]
+# Half of the rows would fit, but the card never gets empty. While the `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and these frames hold their local variables, the activations. Only at the end of the `except` block does Python let go of them. `torch.cuda.empty_cache()` does not help: it returns free blocks, and these are in use.
 
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
@@ -219,9 +245,18 @@ checks.check_survive(survive)
 # %% [markdown]
 # ### What an out-of-memory message says
 #
-# ### The order of the remedies
+# PyTorch keeps freed memory in a cache for the next request. The message of a real GPU therefore names three sizes: the *total capacity* and what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, that is, cached. They tell four causes apart:
 #
-# `plan_memory` asks which measures a budget needs, the cheapest first. It never changes a parameter's dtype.
+# | the message, or several of them | cause | remedy |
+# | --- | --- | --- |
+# | allocated is near the capacity | the step is too large | the remedies of this sitting |
+# | reserved but unallocated is larger than what was asked | **fragmentation**: the free pieces are too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
+# | allocated grows from step to step | tensors are kept, for instance `losses.append(loss)` with its whole graph | `loss.item()` or `loss.detach()` |
+# | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
+#
+# ### Remedies in their order
+#
+# `plan_memory` orders the remedies of this sitting by their price and stops when the step fits. It never changes the dtype of a parameter: a published function that calls `param.data.half()` under memory pressure destroys the master weights.
 
 # %%
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
@@ -229,7 +264,7 @@ from labkit.labs.memory_and_many_gpus.plan import plan_memory
 # %% [markdown]
 # ### Optional: moments in 16 bits
 #
-# Adam's moments are half of the 16 bytes a parameter.
+# Adam's moments are 8 of the 16 bytes a parameter. BF16 moments would save 4. But the second moment v changes by at most a factor of 1 − beta2 a step, 0.001 for the usual beta2 of 0.999, and half a gap of BF16 is 0.002 to 0.004 of the value. So rounding to nearest can stop v.
 
 # %% [markdown]
 # ### Exercise: AdamW with BF16 moments
@@ -265,7 +300,7 @@ checks.check_moments(adamw_step)
 #
 # ## Sitting B: many cards
 #
-# *You are here:* **a sum over ranks** → ZeRO → FSDP2 → gathered layers → a divided layer
+# *You are here:* **a sum over ranks** → ZeRO → FSDP2
 
 # %%
 import torch, torch.distributed as dist, torch.nn.functional as F
@@ -273,11 +308,26 @@ from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
 from labkit.labs.memory_and_many_gpus.communication import ring
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
+from labkit.training.models import mlp
 
 # %% [markdown]
 # ### A sum over ranks
 #
-# In **data parallel** training each process, a **rank**, has a copy of the model and a part of the batch. After backward an **all-reduce** adds up the gradients of all ranks and gives each rank the sum.
+# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives the sum to each rank. Usually each rank has its own GPU. Here `ranks(work, n)` calls `work(group)` in n threads of this process, which use `torch.distributed` as on a cluster.
+
+
+# %%
+def add_up(group):
+    mine = torch.tensor([1.0, group.rank()])
+    dist.all_reduce(mine, group=group)
+    return mine.tolist()
+
+
+ranks(add_up, 4)
+
+# %% [markdown]
+# A **ring** all-reduce sends partial sums from rank to rank, and each rank adds its own value. Gradients in BF16 halve the bytes on the network, but if partial sums are BF16, too, each addition rounds.
+
 
 # %% predict="eight-ranks"
 @predict(guesses.eight_ranks)
@@ -286,16 +336,26 @@ def in_bf16():
     for place in range(8):
         values = [256.0 if rank == place else 1.0 for rank in range(8)]
         sums.add(ring(values, torch.bfloat16))
-    return "it depends on the rank" if len(sums) > 1 else str(sums.pop())
+    return "it depends on the rank" if len(sums) > 1 else f"{sums.pop():.0f}"
 
 
 # %% [markdown]
-# BF16 has a gap of 2 at 256.
+# Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all seven ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 = 263 rounds to 264.
 
 # %% [markdown]
+# All ranks still agree bit for bit, because they all receive the same sum. In FP16 the *range* is the danger. DDP needs the mean, and one can divide by the number of ranks last or first.
+
+# %%
+for values in ([40000.0] * 2, [2.0**-24] * 4):
+    last, first = (ring(values, torch.float16, divide=when) for when in ("last", "first"))
+    print(f"mean of {len(values)} times {values[0]:.3g}: {last:.3g} divided last, {first:.3g} first")
+
+# %% [markdown]
+# Divided last, the sum can overflow; divided first, small gradients become 0. So reduce gradients in FP32 if the network is fast enough, and else in BF16.
+#
 # ### Optional: send less
 #
-# `DistributedDataParallel` (DDP) lets you replace its all-reduce by a **communication hook**.
+# `DistributedDataParallel` (DDP) collects gradients in **buckets** and adds up each bucket by an all-reduce. `register_comm_hook(state, hook)` replaces the all-reduce by your function. A hook that casts to BF16 halves the bytes. **Top-k** sends only the k largest values of each rank and their places, 12 bytes for each of them instead of 4 bytes for every value. What a rank did not send it keeps in a **residual** and adds to its next gradient. This is **error feedback**: without it, a weight whose gradient is never among the largest never moves.
 
 # %% [markdown]
 # ### Exercise: top-k with error feedback
@@ -330,7 +390,42 @@ checks.check_topk_hook(topk_hook)
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# In data parallel training each rank keeps the same FP32 masters and moments. **ZeRO** (*zero redundancy optimizer*) stage 1 gives each rank one n-th of them.
+# A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+
+
+# %%
+class AllMasters:
+    """Data parallel: each rank has the float32 masters and states of all parameters."""
+
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.masters = [torch.nn.Parameter(p.detach().float()) for p in self.parameters]
+        self.optimizer = make_optimizer(self.masters)
+
+    @torch.no_grad()
+    def step(self):
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            master.grad = p.grad.float()
+            dist.all_reduce(master.grad, group=self.group)
+            master.grad /= self.group.size()
+        self.optimizer.step()
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            p.copy_(master)
+
+
+# %% [markdown]
+# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives replace the all-reduce:
+#
+# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
+# - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
+#
+# Together they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 also the weights. The cell counts the bytes of a rank for 7 billion parameters on 64 ranks.
+
+# %%
+from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
+
+for stage in range(4):
+    print(f"stage {stage}: {zero_bytes(7_000_000_000, 64, stage).total / 2**30:6.1f} GiB a rank")
 
 # %% [markdown]
 # ### Exercise: the step of ZeRO-1
@@ -381,11 +476,73 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
+# The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.
+
+# %%
+zero = yours(ZeroOne, ours.ZeroOne)
+
+
+def five_steps(group, stepper):
+    torch.manual_seed(0)
+    network = mlp(16, 33, 10).bfloat16()
+    masters = stepper(network.parameters(), group, lambda some: torch.optim.Adam(some, lr=0.01))
+    x = torch.randn(5, group.size(), 8, 16).bfloat16()
+    y = torch.randint(0, 10, (5, group.size(), 8))
+    for step in range(5):
+        logits = network(x[step, group.rank()]).float()
+        F.cross_entropy(logits, y[step, group.rank()]).backward()
+        masters.step()
+        network.zero_grad()
+    return flat(network.parameters(), 0)
+
+
+def both(group):
+    return five_steps(group, AllMasters), five_steps(group, zero)
+
+
+for rank, (all_masters, shards) in enumerate(torchrun(both)):
+    claim(f"rank {rank} ends with the same weights, bit for bit", torch.equal(all_masters, shards))
+
+# %% [markdown]
+# ZeRO-1 computes the same update as data parallel training, and only who computes which part of it differs. With two ranks each sum has two terms, so the order of the ranks changes no bit.
+#
 # ### What FSDP2 stores and what it adds up
 #
-# ### Layers gathered when they are needed
+# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The shards that the optimizer updates stay FP32, so `grad.dtype` is always float32. The table, recorded in two processes, shows which share of the values in these float32 gradients is a BF16 number.
+
+# %%
+# TODO fsdp table
+
+# %% [markdown]
+# With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
 #
-# ### One layer on several ranks
+# ### Optional: layers gathered when they are needed
+#
+# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, it may keep some layers. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers, forward and then backward, with room for 12.
+
+# %%
+# TODO pool
+
+# %% [markdown]
+# Backward starts with the layers that forward used last, so half of them are still there. A model that only runs forward gains nothing: when it starts again with layer 0, this layer was just evicted.
+#
+# ### Optional: one layer on several ranks
+#
+# If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
+
+# %%
+from labkit.labs.memory_and_many_gpus.sharding import column_row, coordinates
+
+generator = torch.Generator().manual_seed(0)
+shapes = (32, 64), (256, 64), (64, 256)
+x, up, down = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
+one, two = (ranks(column_row, size, x, up / 8, down / 16) for size in (1, 2))
+claim("both ranks have the same output", torch.equal(*two))
+claim("not all of its bits are those of one rank", not torch.equal(one[0], two[0]))
+print(coordinates(13, dp=2, pp=2, tp=4, world=16))
+
+# %% [markdown]
+# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine data parallel, tensor parallel, and **pipeline parallel** training, where ranks hold different layers. `coordinates` gives the place of a rank in such a mesh: rank 13 of 16 is in replica 1, pipeline stage 1, and computes part 1 of its layers.
 #
 # ### Say it
 #
