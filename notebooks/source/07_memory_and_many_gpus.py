@@ -296,6 +296,27 @@ def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8,
 checks.check_moments(adamw_step)
 
 # %% [markdown]
+# The cell lets each gradient be 1, so v should approach 1. It compares PyTorch's AdamW, whose state has the dtype of the parameter, with your step.
+
+# %%
+adam_step = yours(adamw_step, ours.adamw_step)
+ones, generator = torch.ones(1000), torch.Generator().manual_seed(0)
+p, m, v = torch.zeros(1000), ones.bfloat16() * 0, ones.bfloat16() * 0
+for t in range(1, 2001):
+    adam_step(p, ones, m, v, t, generator)
+for dtype in (torch.float32, torch.bfloat16):
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    optimizer = torch.optim.AdamW([parameter], foreach=True)
+    for _ in range(2000):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    print(f"{dtype} v: {optimizer.state[parameter]['exp_avg_sq'].item():.3f}")
+print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
+
+# %% [markdown]
+# Rounded to nearest, v stops at 0.5: there a step adds 0.0005, less than half a gap. Updates are then too large by a factor of √(0.86 / 0.5). With `fused=True`, which rounds once a step, v stops at 0.25 already. Language models are often trained with beta2 = 0.95. Then v changes by up to 5 % a step, and BF16 needs no such repair.
+
+# %% [markdown]
 # *This is a good place to stop.*
 #
 # ## Sitting B: many cards
@@ -303,7 +324,7 @@ checks.check_moments(adamw_step)
 # *You are here:* **a sum over ranks** → ZeRO → FSDP2
 
 # %%
-import torch, torch.distributed as dist, torch.nn.functional as F
+import copy, torch, torch.distributed as dist, torch.nn.functional as F
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
 from labkit.labs.memory_and_many_gpus.communication import ring
@@ -386,6 +407,44 @@ def topk_hook(state, bucket):
 
 # %% check="topk-hook" points=0
 checks.check_topk_hook(topk_hook)
+
+# %% [markdown]
+# The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so residuals of this step belong to no later bucket and are dropped.
+
+# %% tags=["nbval-ignore-output"]
+from types import SimpleNamespace
+from torch.nn.parallel import DistributedDataParallel
+from labkit.training.data import digits
+
+send, data = yours(topk_hook, ours.topk_hook), digits()
+
+
+def epochs(group, models, share):
+    state = SimpleNamespace(group=group, share=share, residual={}, sent=0)
+    model = DistributedDataParallel(models[group.rank()], process_group=group)
+    model.register_comm_hook(state, send)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(60):
+        if step == 1:
+            state.residual.clear()
+        rows = slice(32 * (2 * step + group.rank()) % 1408, None)
+        x, y = data.train_images[rows][:32], data.train_labels[rows][:32]
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return state.sent / 60, loss.item()
+
+
+# %% tags=["nbval-ignore-output"]
+for share in (1.0, 0.01):
+    torch.manual_seed(0)
+    reader = mlp(64, 64, 10)
+    sent, loss = ranks(epochs, 2, [copy.deepcopy(reader) for _ in range(2)], share)[0]
+    print(f"{share:4.0%} of the values: {sent:6,.0f} B a step and rank, last loss {loss:.2f}")
+
+# %% [markdown]
+# Sending every value with its place costs more than an all-reduce, 12 bytes instead of 4, so top-k pays only below a third of the values. At 1 % the loss falls more slowly: with feedback, what is not sent is late, but not lost.
 
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
@@ -508,13 +567,17 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
 #
 # ### What FSDP2 stores and what it adds up
 #
-# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The shards that the optimizer updates stay FP32, so `grad.dtype` is always float32. The table, recorded in two processes, shows which share of the values in these float32 gradients is a BF16 number.
+# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The optimizer updates FP32 shards, so `grad.dtype` is always float32. Four policies were recorded in two processes. The last column counts the values of the gradients that are BF16 numbers.
 
 # %%
-# TODO fsdp table
+from labkit.labs.memory_and_many_gpus.recorded import policies_table
+
+policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor: gradients are also added up in BF16. `reduce_dtype=torch.float32` keeps the bits of the sum. (Many sums of only two BF16 numbers are BF16 numbers, too.) A dtype says how values are stored now, and not how they were computed.
+#
+# FSDP2 does not use autocast's lists: a softmax or a loss inside such a module runs in BF16, unless its code casts.
 #
 # ### Optional: layers gathered when they are needed
 #
