@@ -5,28 +5,26 @@ and a ``Card`` counts. Nothing is trained, and a laptop needs no memory for it.
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop, sdpa_flop
 
 from labkit.base.paths import DATA
 from labkit.emulation import emulate_gpu
-from labkit.measuring.card import Card
+from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
-GIB = 2**30
-BLOCKS, WIDTH, CONTEXT, VOCABULARY = 12, 768, 1024, 50304
+BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
 FILE = DATA / "emulated" / "gpt2_tape.json"
 
 ROLES = ("weights", "gradients", "moments", "copies", "kept", "temporary")
@@ -36,6 +34,14 @@ BLOCK = 256
 
 _MOST_POINTS = 240
 """A tape keeps about so many points: the largest of each stretch of operators."""
+
+
+# Bytes of one moment of so many values.
+_MOMENTS = {
+    "fp32": lambda values: 4 * values,
+    "bf16": lambda values: 2 * values,
+    "8-bit": lambda values: values + 4 * -(-values // BLOCK),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,38 +215,17 @@ def tape(settings: Settings = Settings()) -> Tape:
 
 def count_tape(settings: Settings) -> Tape:
     """As ``tape``, without the recording."""
-    with _fake_gpt2() as model, _flop_counter() as flop:
-        points = _count_step(model, settings)
-    again = flop.get_total_flops() / (settings.batch * _flop_of_a_text()) - 1
+    points, flop = _count_step(settings)
+    again = flop / (settings.batch * _flop_of_a_text()) - 1
     return Tape(settings=settings, points=_thinned(points), extra_flop=round(again, 4))
-
-
-# ------------------------------------------------------------------ the step
-
-
-@contextmanager
-def _fake_gpt2() -> Iterator[SmallGPT]:
-    with emulate_gpu(), FakeTensorMode(), torch.device("cpu"):
-        yield SmallGPT(VOCABULARY, CONTEXT, width=WIDTH, blocks=BLOCKS, heads=BLOCKS)
-
-
-def _flop_counter() -> FlopCounterMode:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    formulas = {attention: sdpa_flop, backward: sdpa_backward_flop}
-    return FlopCounterMode(display=False, custom_mapping=formulas)
 
 
 @cache
 def _flop_of_a_text() -> int:
-    """Forward and backward of one text, nothing twice."""
-    with _fake_gpt2() as model, _flop_counter() as flop:
-        _loss(model, _tokens(1), Settings(batch=1)).backward()
-    return flop.get_total_flops()
+    return _count_step(Settings(batch=1))[1]
 
 
-def _tokens(texts: int) -> Tensor:
-    return torch.zeros(texts, CONTEXT, dtype=torch.int64)
+# ------------------------------------------------------------------ the step
 
 
 def _loss(model: SmallGPT, tokens: Tensor, settings: Settings) -> Tensor:
@@ -264,7 +249,7 @@ def loss_of_head(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) 
         return cross_entropy(head(hidden), targets)
 
     def part(hidden: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(head(hidden).float(), targets, reduction="sum")
+        return F.cross_entropy(head(hidden), targets, reduction="sum")
 
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     total = torch.zeros((), device=hidden.device)
@@ -273,43 +258,38 @@ def loss_of_head(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) 
     return total / (targets != -100).sum()
 
 
-def _count_step(model: SmallGPT, settings: Settings) -> list[Point]:
-    optimizer = AdamW(model.parameters(), foreach=settings.foreach)
-    moments = _make_moments(model, optimizer, settings)
-    tokens = _tokens(settings.batch)
-    recorder = _Recorder(model, moments, tokens)
-    # From the second micro-batch on gradients are there, and one is like the other.
-    parts = tokens.chunk(settings.micro_batches)[:2]
-    with recorder:
-        for part in parts:
-            first = len(recorder.names)
-            recorder.phase = "forward"
-            with torch.autocast("cpu", torch.bfloat16, enabled=settings.autocast):
-                loss = _loss(model, part, settings) / settings.micro_batches
-            recorder.end_forward()
-            recorder.phase = "backward"
-            loss.backward()
-            del loss
-        last = len(recorder.names)
-        recorder.phase = "step"
-        if settings.moments == "fp32":
-            optimizer.step()
-        else:
-            recorder.note("one fused kernel")
-        recorder.phase = "zero_grad"
-        optimizer.zero_grad()
-        recorder.note("set to None")
-    points = recorder.points()
-    again = points[first:last] * (settings.micro_batches - len(parts))
-    return points[:last] + again + points[last:]
-
-
-# Bytes of one moment of so many values.
-_MOMENTS = {
-    "fp32": lambda values: 4 * values,
-    "bf16": lambda values: 2 * values,
-    "8-bit": lambda values: values + 4 * -(-values // BLOCK),
-}
+def _count_step(settings: Settings) -> tuple[list[Point], int]:
+    """The points of a step, one for each operator, and its FLOP."""
+    with emulate_gpu(), FakeTensorMode():
+        model = SmallGPT(VOCABULARY, CONTEXT, width=WIDTH, blocks=BLOCKS, heads=HEADS)
+        tokens = torch.zeros(settings.batch, CONTEXT, dtype=torch.int64)
+        optimizer = AdamW(model.parameters(), foreach=settings.foreach)
+        recorder = _Recorder(model, _make_moments(model, optimizer, settings), tokens)
+        # From the second micro-batch on gradients are there, and one is like the other.
+        parts = tokens.chunk(settings.micro_batches)[:2]
+        with recorder:
+            for part in parts:
+                first = len(recorder.names)
+                recorder.phase = "forward"
+                with torch.autocast("cpu", torch.bfloat16, enabled=settings.autocast):
+                    loss = _loss(model, part, settings) / settings.micro_batches
+                recorder.end_forward()
+                recorder.phase = "backward"
+                loss.backward()
+                del loss
+            last = len(recorder.names)
+            recorder.phase = "step"
+            if settings.moments == "fp32":
+                optimizer.step()
+            else:
+                recorder.note("one fused kernel")
+            recorder.phase = "zero_grad"
+            optimizer.zero_grad()
+            recorder.note("set to None")
+        points = recorder.points()
+        again = points[first:last] * (settings.micro_batches - len(parts))
+        flop = recorder.flop * settings.micro_batches // len(parts)
+    return points[:last] + again + points[last:], flop
 
 
 def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list[Tensor]:
@@ -338,10 +318,10 @@ class _Span:
     role: str
     size: int
     first: int
-    last: int = -1
+    last: int | None = None
 
 
-class _Recorder(Card):
+class _Recorder(FlopCard):
     """A card that also notes, of each storage, from when to when it held what."""
 
     def __init__(self, model: nn.Module, moments: Sequence[Tensor], tokens: Tensor) -> None:
@@ -353,7 +333,6 @@ class _Recorder(Card):
         for role, held in (("weights", model), ("moments", moments), ("kept", tokens)):
             self._new_role = role
             self.hold(held)
-        self.names.clear()
         self._new_role = "temporary"
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(self._is_gradient)
@@ -373,7 +352,8 @@ class _Recorder(Card):
         changes = {role: [0] * (len(self.names) + 1) for role in ROLES}
         for span in (*self._spans, *self._open.values()):
             changes[span.role][span.first] += span.size
-            changes[span.role][span.last + 1] -= span.size
+            if span.last is not None:
+                changes[span.role][span.last + 1] -= span.size
         alive, points = dict.fromkeys(ROLES, 0), []
         for number, name in enumerate(self.names):
             for role in ROLES:
@@ -386,12 +366,15 @@ class _Recorder(Card):
         for key in self._sizes.keys() - self._open.keys():
             role = "copies" if self._is_copy(leaves, operator) else self._new_role
             self._begin(key, role, len(self.names))
-        self.note(operator)
+        if self.phase and operator.startswith("aten."):  # prim.device makes nothing
+            self.note(operator)
         return refusal
 
     def _is_copy(self, leaves: list[Any], operator: str) -> bool:
-        source = self._open.get(id(leaves[0].untyped_storage())) if leaves else None
-        return operator == "aten._to_copy" and source is not None and source.role == "weights"
+        if operator != "aten._to_copy":
+            return False
+        source = self._open.get(id(leaves[0].untyped_storage()))
+        return source is not None and source.role == "weights"
 
     def _is_gradient(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
@@ -452,8 +435,7 @@ def to_json(recorded: Tape) -> dict[str, Any]:
         "moments": first.moments,
         "names": names,
         "points": [
-            [names.index(p.at), p.gradients, p.copies, p.kept, p.temporary]
-            for p in recorded.points
+            [names.index(p.at), p.gradients, p.copies, p.kept, p.temporary] for p in recorded.points
         ],
     }
 
