@@ -82,7 +82,8 @@ class Card(TorchDispatchMode):
 
     def _count(self, leaves: list[Any], operator: str) -> str:
         """Count the storages that are new or have another size; or none, and say why not."""
-        storages = {id(s): s for x in leaves if isinstance(x, Tensor) for s in [x.untyped_storage()]}
+        used = [x.untyped_storage() for x in leaves if isinstance(x, Tensor)]
+        storages = {id(storage): storage for storage in used}
         sizes = {
             key: storage.nbytes()
             for key, storage in storages.items()

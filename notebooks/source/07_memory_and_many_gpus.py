@@ -106,15 +106,19 @@ def under_autocast():
 # %% [markdown]
 # ### Exercise: the loss in chunks
 #
-# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, with the logits of a few rows alive at a time.
+# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, computed for a few rows at a time. Torch's own `F.linear_cross_entropy` and `nn.LinearCrossEntropyLoss` do not count.
 #
-# - **Input:** `head`, a linear layer; `hidden` (N, D), FP32 or BF16; `targets` (N), −100 where a row does not count; `rows`, the rows of a chunk.
-# - **Output:** the mean over all rows that count, a float32 scalar with a gradient.
+# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or without; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, the rows of a chunk.
+#   N need not be a multiple of `rows` and may be smaller. All targets of a chunk may be −100, but never all of a call.
+# - **Output:** the mean over all rows that count, a float32 scalar. Cast the logits to float32 before `cross_entropy`. The caller calls backward once and gets the gradients of the whole loss.
+# - **Memory:** beside head, hidden and their gradients, at most 8 chunks of float32 logits are alive at a time. `cross_entropy` and its backward need about 3.
+# - **Example:** with weights of 0 each row costs ln V. With V = 4, targets 0, −100 and 2, and `rows = 2`, the loss is ln 4 = 1.3863.
 
 
 # %% exercise="chunked-loss"
 def chunked_loss(head, hidden, targets, rows):
     """The mean cross-entropy of head(hidden), with the logits of `rows` rows alive at a time."""
+
     ### BEGIN SOLUTION
     def part(h, t):
         return F.cross_entropy(head(h).float(), t, reduction="sum")
@@ -128,6 +132,26 @@ def chunked_loss(head, hidden, targets, rows):
 
 # %% check="chunked-loss" points=3
 checks.check_chunked_loss(chunked_loss)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Chunks have different numbers of rows that count. Which quantity of a chunk can you add up, and by which number do you divide at the end?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Write a function of one chunk that returns the sum of its losses, and give this function to `checkpoint`. Everything as large as a chunk's logits must be made inside it.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     def part(h, t):
+#         return F.cross_entropy(..., t, reduction="sum")
+#
+#     total = 0.0
+#     for h, t in zip(hidden.split(rows), targets.split(rows)):
+#         total = total + checkpoint(part, h, t, use_reentrant=False)
+#     return total / ...
+# </details>
 
 # %% [markdown]
 # The cell counts a small head's memory in one chunk and in 16: its logits take 64 MiB. The last lines are GPT-2's whole step with a loss in 16 chunks.
@@ -213,10 +237,13 @@ with Card(limit=2 * 2**20).hold(network, *batch) as card:
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
 #
-# *13 minutes, about 12 lines.* Write `survive`, one step over the whole batch in micro-batches that fit.
+# *16 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
-# - **Input:** `model`, `inputs`, `targets`, `optimizer`.
-# - **Output:** the rows of a micro-batch that fit.
+# - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients that the parameters have before the call do not count.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, because other processes use the card.
+# - **Output:** the rows of a micro-batch in the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
+# - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
+# - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
 
 
 # %% exercise="survive"
@@ -241,6 +268,28 @@ def survive(model, inputs, targets, optimizer):
 
 # %% check="survive" points=3
 checks.check_survive(survive)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# When is the exception gone, and with it the frames that hold the activations? Which line of your code is the first to run after that?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Use a loop, not a recursion. In the `except` block decide only whether to raise again. What must happen at the start of each try, if the last one had left gradients?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     while True:
+#         optimizer.zero_grad()
+#         try:
+#             ...  # all micro-batches, each mean times its share of the rows
+#             break
+#         except torch.OutOfMemoryError:
+#             if rows == 1:
+#                 raise
+#         rows = ...
+# </details>
 
 # %% [markdown]
 # ### What an out-of-memory message says
@@ -269,14 +318,16 @@ from labkit.labs.memory_and_many_gpus.plan import plan_memory
 # %% [markdown]
 # ### Exercise: AdamW with BF16 moments
 #
-# *9 minutes, optional, about 6 lines.* Write `adamw_step`, one step of AdamW with its moments in BF16.
-
+# *12 minutes, optional, about 7 lines.* Write `adamw_step`, one step of AdamW that keeps its moments in BF16. `torch.optim.AdamW` and `torch.optim.Adam` do not count.
+#
+# - **Input:** `p` and `grad`, float32; the moments `m` and `v`, bfloat16; `t`, the number of the step, from 1; a `generator`; the settings. Entries of `grad` may be 0.
+# - **AdamW:** m becomes b1·m + (1 − b1)·grad, and v becomes b2·v + (1 − b2)·grad². Then p becomes p·(1 − lr·wd) − lr·m̂ / (√v̂ + eps), with m̂ = m / (1 − b1ᵗ) and v̂ = v / (1 − b2ᵗ).
+# - **Precision:** compute in float32. The update uses the new m and v before they are rounded. Then round both stochastically to BF16: `quantize(x, BF16, rounding="stochastic", generator=generator)` (lab 03) takes and returns float32. Seeded alike, two runs give the same bits.
+# - **Output:** none. `p`, `m` and `v` change in place, `grad` stays.
+# - **Example:** p = 1, grad = 0.5, m = v = 0, t = 1: p becomes 0.99899. Before rounding m is 0.05, and it becomes 0.0500488 in four of five cases, 0.0498047 in the others.
 
 # %%
-def stochastic(x, generator):
-    """float32 rounded to BF16, up or down at random: on average exact."""
-    noise = torch.randint(0, 1 << 16, x.shape, generator=generator, dtype=torch.int32)
-    return ((x.view(torch.int32) + noise) & -65536).view(torch.float32).bfloat16()
+from labkit.formats import BF16, quantize
 
 
 # %% exercise="moments"
@@ -287,13 +338,23 @@ def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8,
     v32 = b2 * v.float() + (1 - b2) * grad * grad
     p.mul_(1 - lr * wd)
     p.sub_(lr * (m32 / (1 - b1**t)) / ((v32 / (1 - b2**t)).sqrt() + eps))
-    m.copy_(stochastic(m32, generator))
-    v.copy_(stochastic(v32, generator))
+    for old, new in ((m, m32), (v, v32)):
+        old.copy_(quantize(new, BF16, rounding="stochastic", generator=generator))
     ### END SOLUTION
 
 
 # %% check="moments" points=0
 checks.check_moments(adamw_step)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which of your variables are float32, and which are BF16? How many of them does the update of p read?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Keep two names for each moment: `m` is the caller's BF16 tensor, `m32` the new value in float32. Only the last lines write into `m`, with `copy_`.
+# </details>
 
 # %% [markdown]
 # The cell lets each gradient be 1, so v should approach 1. It compares PyTorch's AdamW, whose state has the dtype of the parameter, with your step.
@@ -314,7 +375,7 @@ for dtype in (torch.float32, torch.bfloat16):
 print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 
 # %% [markdown]
-# Rounded to nearest, v stops at 0.5: there a step adds 0.0005, less than half a gap. Updates are then too large by a factor of √(0.86 / 0.5). With `fused=True`, which rounds once a step, v stops at 0.25 already. Language models are often trained with beta2 = 0.95. Then v changes by up to 5 % a step, and BF16 needs no such repair.
+# Rounded to nearest, v stops at 0.5: the gap there is 0.004, and a step adds at most 0.001. With `fused=True`, which rounds once a step instead of twice, v stops at 0.25 already. Too small a v makes updates too large. With beta2 = 0.95, which many language models use, v changes by up to 5 % a step and ends within 4 % of 1 without any repair.
 
 # %% [markdown]
 # *This is a good place to stop.*

@@ -1,4 +1,4 @@
-"""A card's bytes: against the events of torch's own allocator, with a limit, and with fake tensors."""
+"""A card's bytes, against those of torch's own allocator; its limit; fake tensors."""
 
 import gc
 from itertools import accumulate

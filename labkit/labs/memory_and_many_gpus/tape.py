@@ -17,15 +17,13 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import AdamW
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import flop_registry
 
 from labkit.base.paths import DATA
 from labkit.emulation import emulate_gpu
-from labkit.measuring.card import Card
+from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard
 from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
-GIB = 2**30
 BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
 FILE = DATA / "emulated" / "gpt2_tape.json"
 
@@ -313,19 +311,6 @@ def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list
 # ------------------------------------------------------------------ what is recorded
 
 
-# Not FlopCounterMode: its hooks and the recomputed graphs hold each other, so that bytes stay alive
-# until Python's collector comes by. A CPU's attention counts as a GPU's.
-_OPS = torch.ops.aten
-_FLOP = flop_registry | {
-    _OPS._scaled_dot_product_flash_attention_for_cpu: flop_registry[
-        _OPS._scaled_dot_product_flash_attention
-    ],
-    _OPS._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[
-        _OPS._scaled_dot_product_flash_attention_backward
-    ],
-}
-
-
 @dataclass
 class _Span:
     """A storage while it has one role, from one operator's number to another's."""
@@ -336,13 +321,12 @@ class _Span:
     last: int | None = None
 
 
-class _Recorder(Card):
+class _Recorder(FlopCard):
     """A card that also notes, of each storage, from when to when it held what."""
 
     def __init__(self, model: nn.Module, moments: Sequence[Tensor], tokens: Tensor) -> None:
         super().__init__()
         self.phase = ""
-        self.flop = 0
         self.names: list[str] = []
         self._spans: list[_Span] = []
         self._open: dict[int, _Span] = {}
@@ -376,12 +360,6 @@ class _Recorder(Card):
                 alive[role] += changes[role][number]
             points.append(Point(at=name, **alive))
         return points
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        if formula := _FLOP.get(func.overloadpacket):
-            self.flop += formula(*args, **(kwargs or {}), out_val=out)
-        return out
 
     def _count(self, leaves: list[Any], operator: str) -> str:
         refusal = super()._count(leaves, operator)
@@ -457,8 +435,7 @@ def to_json(recorded: Tape) -> dict[str, Any]:
         "moments": first.moments,
         "names": names,
         "points": [
-            [names.index(p.at), p.gradients, p.copies, p.kept, p.temporary]
-            for p in recorded.points
+            [names.index(p.at), p.gradients, p.copies, p.kept, p.temporary] for p in recorded.points
         ],
     }
 

@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 afcce5af631b56b84fc8b36849bc459bba757844226494f5b7747026aa72ed8f
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_memory_tape.css widget_memory_tape.js, sha256 c13711b695ff92d162ec14be24f836326a270adb970769ef1fe980cf8703e661
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -103,9 +103,9 @@ function render({ model, el }) {
     line.ask(wish);
   }
   const set = (name, value) => count({ settings: { [name]: value } });
-  const box = (options, act, read = Number) => {
+  const box = (options, act, read2 = Number) => {
     const element = control("select", {}, ...options.map(([value, text]) => node("option", { value }, text)));
-    element.addEventListener("change", () => act(read(element.value)));
+    element.addEventListener("change", () => act(read2(element.value)));
     return element;
   };
   const counts = (values) => values.map((value) => [value, String(value)]);
@@ -150,19 +150,34 @@ function render({ model, el }) {
     blocks[Math.min(Math.max(to, 0), blocks.length - 1)].focus();
     event.preventDefault();
   });
-  const slider = control("input", { type: "range", class: "mt-slider", min: "0", step: "1", "aria-label": "Place in the step" });
-  slider.addEventListener("input", () => line.ask({ place: Number(slider.value) }));
+  const slider = control("input", { type: "range", class: "mt-slider", min: "0", max: "1", step: "0.001", "aria-label": "Place in the step" });
+  const middle = ([left, right]) => (left + right) / 2;
+  let place = 0;
+  function read(wanted) {
+    const { edges } = line.numbers().drawing;
+    const within = Math.min(Math.max(wanted, 0), edges.length - 1);
+    slider.value = middle(edges[within]);
+    if (within === place) return;
+    place = within;
+    line.ask({ place });
+  }
+  function readAt(across) {
+    const { edges } = line.numbers().drawing, found = edges.findIndex(([, right]) => across < right);
+    read(found < 0 ? edges.length - 1 : found);
+  }
+  slider.addEventListener("input", () => readAt(Number(slider.value)));
+  slider.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!by || event.altKey || event.ctrlKey || event.metaKey) return;
+    read(place + by);
+    event.preventDefault();
+  });
   const toPeak = () => line.ask({ place: null });
   const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "mt-drawing", role: "img" });
   let held = false;
   const follow = (event) => {
-    const area = drawing.getBoundingClientRect(), { edges } = line.numbers().drawing;
-    const across = ((event.clientX - area.left) / area.width * WIDTH - LEFT) / INNER;
-    const found = edges.findIndex(([, right]) => across < right), place = found < 0 ? edges.length - 1 : found;
-    if (place !== Number(slider.value)) {
-      slider.value = place;
-      line.ask({ place });
-    }
+    const area = drawing.getBoundingClientRect();
+    readAt(((event.clientX - area.left) / area.width * WIDTH - LEFT) / INNER);
   };
   drawing.addEventListener("pointerdown", (event) => {
     held = true;
@@ -226,7 +241,7 @@ function render({ model, el }) {
     slider,
     node("div", { class: "mt-beside" }, reading, button("to the peak", { class: "lk-button" }, toPeak)),
     list,
-    node("table", { class: "mt-table" }, columns("highest in", ...HILLS, "peak at", "extra FLOP"), rows),
+    node("table", { class: "mt-table" }, columns("most bytes in", ...HILLS, "peak at", "extra FLOP"), rows),
     node("p", { class: "mt-caption" }, "GPT-2, 163 M parameters, 1,024 tokens a row. The bytes are counted on fake tensors, which have shapes and no memory; a GPU adds its context, workspaces and rounding to 512 B. From left to right the operators of one step, not their times; from the bottom the roles in the order of the list. The dashed line is the card's limit, and what lies above it is striped. The peak is the highest of three hills: lower one, and watch which hill is the highest then. f and b are forward and backward of a micro-batch; after the step, zero_grad frees the gradients."),
     targets,
     voice.element
@@ -263,29 +278,29 @@ function render({ model, el }) {
     })]);
   }
   function hill({ at: [across, up], largest, text }, i) {
-    const before = across > 0.85 || i === 0 && across > 0.2;
+    const before = across > [0.2, 0.6, 0.85][i];
     return [
       shape("path", { class: `mt-hill ${largest ? "mt-largest" : ""}`, d: `M${x(across)} ${y(up) - 1}l-5 -8h10z` }),
       shape("text", { class: `mt-label mt-halo ${largest ? "mt-strong" : ""} ${before ? "mt-end" : ""}`, x: x(across) + (before ? -8 : 8), y: y(up) - 3 }, text)
     ];
   }
-  function picture({ phases, edges, stack, limit: [most, title], ticks, hills }, place) {
-    const bands = Object.entries(stack), [left, right] = edges[place], middle = x((left + right) / 2);
+  function picture({ phases, edges, stack, limit: [most, title], ticks, hills }, place2) {
+    const bands = Object.entries(stack), cursor = x(middle(edges[place2]));
     return [
       ...ticks.flatMap(([at, text]) => [
         shape("line", { class: "mt-grid", x1: x(0), x2: x(1), y1: y(at), y2: y(at) }),
         shape("text", { class: "mt-label mt-end", x: LEFT - 6, y: y(at) + 4 }, text)
       ]),
-      shape("text", { class: "mt-label", x: 2, y: 10 }, "GiB"),
+      shape("text", { class: "mt-label", x: 2, y: 13 }, "GiB"),
       ...bands.map(([role, upper], i) => band(edges, i ? bands[i - 1][1] : upper.map(() => 0), upper, role)),
       ...beyond(edges, bands.at(-1)[1], most),
       ...phases.flatMap(([from, to, name]) => [
-        shape("line", { class: "mt-phase", x1: x(from), x2: x(from), y1: TOP, y2: FLOOR + 6 }),
+        shape("line", { class: "mt-phase", x1: x(to), x2: x(to), y1: TOP, y2: FLOOR + 6 }),
         shape("text", { class: "mt-label mt-middle", x: x((from + to) / 2), y: FLOOR + 18 }, name)
       ]),
       shape("line", { class: "mt-limit", x1: x(0), x2: x(1), y1: y(most), y2: y(most) }),
       shape("text", { class: "mt-label mt-halo mt-end", x: x(1), y: y(most) - 5 }, title),
-      shape("line", { class: "mt-cursor", x1: middle, x2: middle, y1: TOP, y2: FLOOR + 4 }),
+      shape("line", { class: "mt-cursor", x1: cursor, x2: cursor, y1: TOP, y2: FLOOR + 4 }),
       ...hills.flatMap(hill)
     ];
   }
@@ -297,8 +312,8 @@ function render({ model, el }) {
       for (const [name, element] of Object.entries(boxes)) element.value = settings[name];
       for (const [name, element] of Object.entries(toggles)) press(element, settings[name]);
       blocks.forEach((element, i) => press(element, settings.checkpointed.includes(i)));
-      slider.max = numbers.drawing.edges.length - 1;
-      slider.value = numbers.place;
+      place = numbers.place;
+      slider.value = middle(numbers.drawing.edges[place]);
     }
     for (const option of boxes.micro_batches.options) option.disabled = Number(option.value) > settings.batch;
     toggles.foreach.disabled = settings.moments !== "fp32";

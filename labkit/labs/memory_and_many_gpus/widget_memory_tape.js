@@ -76,18 +76,37 @@ function render({ model, el }) {
     event.preventDefault();
   });
 
-  const slider = control("input", { type: "range", class: "mt-slider", min: "0", step: "1", "aria-label": "Place in the step" });
-  slider.addEventListener("input", () => line.ask({ place: Number(slider.value) }));
+  // The slider lies below the drawing, and its thumb below the column that is read.
+  const slider = control("input", { type: "range", class: "mt-slider", min: "0", max: "1", step: "0.001", "aria-label": "Place in the step" });
+  const middle = ([left, right]) => (left + right) / 2;
+  let place = 0;
+  function read(wanted) {
+    const { edges } = line.numbers().drawing;
+    const within = Math.min(Math.max(wanted, 0), edges.length - 1);
+    slider.value = middle(edges[within]);
+    if (within === place) return;
+    place = within;
+    line.ask({ place });
+  }
+  function readAt(across) {
+    const { edges } = line.numbers().drawing, found = edges.findIndex(([, right]) => across < right);
+    read(found < 0 ? edges.length - 1 : found);
+  }
+  slider.addEventListener("input", () => readAt(Number(slider.value)));
+  slider.addEventListener("keydown", (event) => { // a column, however wide
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (!by || event.altKey || event.ctrlKey || event.metaKey) return;
+    read(place + by);
+    event.preventDefault();
+  });
   const toPeak = () => line.ask({ place: null });
 
   // The mouse reads the column below it.
   const drawing = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "mt-drawing", role: "img" });
   let held = false;
   const follow = (event) => {
-    const area = drawing.getBoundingClientRect(), { edges } = line.numbers().drawing;
-    const across = ((event.clientX - area.left) / area.width * WIDTH - LEFT) / INNER;
-    const found = edges.findIndex(([, right]) => across < right), place = found < 0 ? edges.length - 1 : found;
-    if (place !== Number(slider.value)) { slider.value = place; line.ask({ place }); }
+    const area = drawing.getBoundingClientRect();
+    readAt(((event.clientX - area.left) / area.width * WIDTH - LEFT) / INNER);
   };
   drawing.addEventListener("pointerdown", (event) => {
     held = true;
@@ -115,7 +134,7 @@ function render({ model, el }) {
       "Elsewhere: ", key("a"), " autocast, ", key("f"), " foreach, ", key("l"), " next card, ", key("p"), " to the peak. Click the drawing, or move the slider below it, to read a place."),
     verdict, node("p", { class: "mt-wait" }, WAIT), drawing, slider,
     node("div", { class: "mt-beside" }, reading, button("to the peak", { class: "lk-button" }, toPeak)), list,
-    node("table", { class: "mt-table" }, columns("highest in", ...HILLS, "peak at", "extra FLOP"), rows),
+    node("table", { class: "mt-table" }, columns("most bytes in", ...HILLS, "peak at", "extra FLOP"), rows),
     node("p", { class: "mt-caption" }, "GPT-2, 163 M parameters, 1,024 tokens a row. The bytes are counted on fake tensors, which have shapes and no memory; a GPU adds "
       + "its context, workspaces and rounding to 512 B. From left to right the operators of one step, not their times; from the bottom the roles in the "
       + "order of the list. The dashed line is the card's limit, and what lies above it is striped. The peak is the highest of three hills: lower one, and "
@@ -154,7 +173,7 @@ function render({ model, el }) {
 
   // The forward's hill is named on its left and the backward's on its right: they stand side by side.
   function hill({ at: [across, up], largest, text }, i) {
-    const before = across > 0.85 || (i === 0 && across > 0.2);
+    const before = across > [0.2, 0.6, 0.85][i];
     return [
       shape("path", { class: `mt-hill ${largest ? "mt-largest" : ""}`, d: `M${x(across)} ${y(up) - 1}l-5 -8h10z` }),
       shape("text", { class: `mt-label mt-halo ${largest ? "mt-strong" : ""} ${before ? "mt-end" : ""}`, x: x(across) + (before ? -8 : 8), y: y(up) - 3 }, text),
@@ -162,20 +181,20 @@ function render({ model, el }) {
   }
 
   function picture({ phases, edges, stack, limit: [most, title], ticks, hills }, place) {
-    const bands = Object.entries(stack), [left, right] = edges[place], middle = x((left + right) / 2);
+    const bands = Object.entries(stack), cursor = x(middle(edges[place]));
     return [
       ...ticks.flatMap(([at, text]) => [
         shape("line", { class: "mt-grid", x1: x(0), x2: x(1), y1: y(at), y2: y(at) }),
         shape("text", { class: "mt-label mt-end", x: LEFT - 6, y: y(at) + 4 }, text)]),
-      shape("text", { class: "mt-label", x: 2, y: 10 }, "GiB"),
+      shape("text", { class: "mt-label", x: 2, y: 13 }, "GiB"),
       ...bands.map(([role, upper], i) => band(edges, i ? bands[i - 1][1] : upper.map(() => 0), upper, role)),
       ...beyond(edges, bands.at(-1)[1], most),
       ...phases.flatMap(([from, to, name]) => [
-        shape("line", { class: "mt-phase", x1: x(from), x2: x(from), y1: TOP, y2: FLOOR + 6 }),
+        shape("line", { class: "mt-phase", x1: x(to), x2: x(to), y1: TOP, y2: FLOOR + 6 }),
         shape("text", { class: "mt-label mt-middle", x: x((from + to) / 2), y: FLOOR + 18 }, name)]),
       shape("line", { class: "mt-limit", x1: x(0), x2: x(1), y1: y(most), y2: y(most) }),
       shape("text", { class: "mt-label mt-halo mt-end", x: x(1), y: y(most) - 5 }, title),
-      shape("line", { class: "mt-cursor", x1: middle, x2: middle, y1: TOP, y2: FLOOR + 4 }),
+      shape("line", { class: "mt-cursor", x1: cursor, x2: cursor, y1: TOP, y2: FLOOR + 4 }),
       ...hills.flatMap(hill),
     ];
   }
@@ -188,8 +207,8 @@ function render({ model, el }) {
       for (const [name, element] of Object.entries(boxes)) element.value = settings[name];
       for (const [name, element] of Object.entries(toggles)) press(element, settings[name]);
       blocks.forEach((element, i) => press(element, settings.checkpointed.includes(i)));
-      slider.max = numbers.drawing.edges.length - 1;
-      slider.value = numbers.place;
+      place = numbers.place;
+      slider.value = middle(numbers.drawing.edges[place]);
     }
     for (const option of boxes.micro_batches.options) option.disabled = Number(option.value) > settings.batch;
     toggles.foreach.disabled = settings.moments !== "fp32"; // one kernel updates them, and asks for no copies

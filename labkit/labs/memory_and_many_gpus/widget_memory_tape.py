@@ -37,7 +37,6 @@ _WIDTHS = {"forward": 3.0, "backward": 4.0, "step": 2.0, "zero_grad": 0.5}
 
 
 _HILLS = ("forward", "backward", "step")
-_NARROW = {"forward": "f", "backward": "b", "step": "step", "zero_grad": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +187,7 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
             "limit": self.limit // GIB,
             "fits": shown.fits(self.limit),
             "drawing": {
-                "phases": [[p.left, p.right, _short(p)] for p in phases],
+                "phases": _names(phases),
                 "edges": [[column.left, column.right] for column in columns],
                 "stack": _stack(columns, top),
                 "limit": [self.limit / top, f"limit {self.limit // GIB} GiB"],
@@ -306,9 +305,15 @@ def _ticks(top: float) -> list[list]:
     return [[i * step * GIB / top, f"{i * step:g}"] for i in range(int(top / GIB / step) + 1)]
 
 
-def _short(phase: _Phase) -> str:
-    """What stands below the phase: its name, or less where it is narrow."""
-    return phase.name if phase.right - phase.left > 0.1 else _NARROW[phase.name]
+def _names(phases: list[_Phase]) -> list[list]:
+    """What stands below each phase; there is little room where micro-batches repeat them."""
+    repeated = sum(phase.name == "forward" for phase in phases) > 1
+    short = {"forward": "f", "backward": "b"} if repeated else {}
+    return [
+        [phase.left, phase.right, short.get(phase.name, phase.name)]
+        for phase in phases
+        if phase.name != "zero_grad"
+    ]
 
 
 def _reading(point: Point, *, at_peak: bool) -> str:
