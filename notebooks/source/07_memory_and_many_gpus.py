@@ -640,13 +640,30 @@ policies_table()
 #
 # ### Optional: layers gathered when they are needed
 #
-# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, it may keep some layers. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers, forward and then backward, with room for 12.
+# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, some layers may stay. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers with room for 12.
 
 # %%
-# TODO pool
+from labkit.labs.memory_and_many_gpus.pool import Pool
+
+
+def gathers(order, room):
+    """How often a layer of 1,000 BF16 weights is gathered, if `room` layers may stay."""
+    pool, count = Pool(room * 2000), 0
+    for layer in order:
+        if layer in pool:
+            pool.get(layer)  # the layer is now the most recently used
+        else:
+            pool.put(layer, (1000,), torch.bfloat16)
+            count += 1
+    return count
+
+
+forward, backward = list(range(24)), list(range(23, -1, -1))
+print("forward and backward:", gathers(forward + backward, room=12), "gathers instead of 48")
+print("forward twice:", gathers(forward + forward, room=12), "gathers instead of 48")
 
 # %% [markdown]
-# Backward starts with the layers that forward used last, so half of them are still there. A model that only runs forward gains nothing: when it starts again with layer 0, this layer was just evicted.
+# Backward starts with the layers that forward used last, and they are still there. A model that only runs forward gains nothing: when it starts again with layer 0, layer 0 was just evicted. In FSDP2 `reshard_after_forward` decides whether layers stay.
 #
 # ### Optional: one layer on several ranks
 #

@@ -14,7 +14,7 @@ from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
 GIB = 2**30
-PARAMETERS = 163_156_608
+PARAMETERS = 163_159_680
 ALL = frozenset(range(12))
 
 
