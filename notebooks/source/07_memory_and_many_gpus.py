@@ -306,10 +306,16 @@ checks.check_survive(survive)
 #
 # ### Remedies in their order
 #
-# `plan_memory` takes one remedy after the other, the cheapest first, until the step fits. It never changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
+# `plan_memory` takes one remedy after the other, the cheapest first, until a step fits a budget. The cell asks for a step of the course's GPT in 10 MiB. No remedy changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
 
 # %%
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
+
+texts = torch.zeros(64, 64, dtype=torch.int64)
+plan_memory(10 * 2**20, trained_gpt(), (texts, texts))
+
+# %% [markdown]
+# Micro-batches add no FLOP, but smaller matmuls use a GPU less well. The last remedies are AdamW without `foreach` and moments in 8 bits. If nothing is enough, fewer parameters are trained (LoRA, lab 09), or more cards are used.
 
 # %% [markdown]
 # ### Optional: moments in 16 bits
@@ -364,12 +370,12 @@ checks.check_moments(adamw_step)
 adam_step = yours(adamw_step, ours.adamw_step)
 ones, generator = torch.ones(1000), torch.Generator().manual_seed(0)
 p, m, v = torch.zeros(1000), ones.bfloat16() * 0, ones.bfloat16() * 0
-for t in range(1, 2001):
+for t in range(1, 1501):
     adam_step(p, ones, m, v, t, generator)
 for dtype in (torch.float32, torch.bfloat16):
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     optimizer = torch.optim.AdamW([parameter], foreach=True)
-    for _ in range(2000):
+    for _ in range(1500):
         parameter.grad = torch.ones_like(parameter)
         optimizer.step()
     print(f"{dtype} v: {optimizer.state[parameter]['exp_avg_sq'].item():.3f}")
