@@ -14,8 +14,8 @@ LAB = "07_memory_and_many_gpus"
 
 RAISED = "{name}: your ZeroOne raised {error}."
 UNEVEN = (
-    "{name}: your ZeroOne raised {error}. With a number of weights that {size} divides it works, "
-    "and {all} is none. What may the last share hold behind its weights?"
+    "{name}: your ZeroOne raised {error}. It works where {size} divides the number of weights. A "
+    "vector of {all} needs {zeros:d} more values behind it, which go back into no weight."
 )
 NO_DEFAULT_GROUP = (
     "{name}: your ZeroOne raised {error}. There is no default group here: ask the group that you "
@@ -108,7 +108,7 @@ def _on_rank(group, ZeroOne, kind, start, gradients):
     optimizer, after = ZeroOne(iter(parameters), group, make_optimizer), []
     for step in gradients:
         for p, gradient in zip(parameters, step[group.rank()], strict=True):
-            p.grad = gradient.clone()
+            p.grad = gradient.to(p.dtype, copy=True)
         optimizer.step()
         after.append(torch.cat([p.detach().flatten() for p in parameters]))
     return {"after": after, "made": [_kept(one) for one in made]}
@@ -170,7 +170,8 @@ class _Judge:
         if error.message.startswith("Default process group has not been initialized"):
             return AnswerError(NO_DEFAULT_GROUP, **said)
         if error.type_name in ("ValueError", "RuntimeError") and not self.even:
-            return self.mistake(UNEVEN, error=said["error"], size=self.size)
+            zeros = self.size * self.share - len(self.start)
+            return self.mistake(UNEVEN, error=said["error"], size=self.size, zeros=zeros)
         return AnswerError(RAISED, **said)
 
     def made(self, reports):
@@ -181,7 +182,8 @@ class _Judge:
                 raise self.mistake(NO_OPTIMIZER, rank=rank, got=len(made))
             if made[0]["dtypes"] != ["float32"]:
                 dtypes = ", ".join(made[0]["dtypes"]) or "no dtype at all"
-                raise self.mistake(NARROW, rank=rank, dtype=dtypes)
+                idea = "bf16-needs-no-masters" if dtypes == "bfloat16" else None
+                raise self.mistake(NARROW, misconception=idea, rank=rank, dtype=dtypes)
 
     def weights(self, rank, report):
         """The weights of one rank after each step, in float64."""
@@ -236,11 +238,12 @@ class _Judge:
         )  # fmt: skip
 
     def times(self, last):
-        """How far all steps together went, where that is not as far as it should be."""
+        """How far all steps together went, where they went the right way and not as far."""
         *_, want = self.wanted()
         way, went = want - self.start, last - self.start
         times = ((went * way).sum() / way.square().sum()).item()
-        return "" if abs(times - 1) < 0.05 else fill(TIMES, times=times)
+        aside = (went - times * way).norm() / went.norm()
+        return "" if abs(times - 1) < 0.05 or aside > 0.5 else fill(TIMES, times=times)
 
     def memory(self, reports):
         """On each rank the masters and states of a share, and nothing that they are cut from."""
@@ -280,6 +283,11 @@ check_zero_step.slip(
         "        self.master.copy_(weights.chunk(self.group.size())[self.group.rank()])\n"
         "        gradient = flat([p.grad",
     ),
+)
+check_zero_step.slip(
+    "bf16-needs-no-masters",
+    "Which dtype has gaps that are small enough for your steps?",
+    swap=("share.clone()", "share.bfloat16()"),
 )
 check_zero_step.slip(
     "ddp-sums-gradients",
