@@ -56,7 +56,7 @@ with FakeTensorMode():
         print(f"after the update {card.now / GIB:10.2f} GiB")
 
 # %% [markdown]
-# After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest are the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
+# After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest has the size of the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
 #
 # A step fits a card if its **peak** does: the most bytes that are alive at one moment. The printed lines are moments *between* the phases; the peak lies inside one, and in the second step, when the moments are there from the start.
 
@@ -437,7 +437,7 @@ def in_bf16():
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
     last, first = (ring(values, torch.float16, divide=when) for when in ("last", "first"))
-    print(f"mean of {len(values)} times {values[0]:.3g}: {last:.3g} divided last, {first:.3g} first")
+    print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
 
 # %% [markdown]
 # Divided last, the sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
