@@ -32,8 +32,8 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Your laptop needs almost no memory for it, because the tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
-# `Card` counts the bytes of all tensors that are alive at the same time. (On a GPU, CUDA's context, workspaces and rounding to 512 B are added.) Look at what each phase adds.
+# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. It needs almost no memory, because the tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# `Card` counts the bytes of all tensors that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -56,9 +56,9 @@ with FakeTensorMode():
         print(f"after the update {card.now / GIB:10.2f} GiB")
 
 # %% [markdown]
-# After the update 16 bytes a parameter are alive (lab 01): FP32 weights and gradients, 4 bytes each, and Adam's two moments, 8 bytes. Together they are 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest are the **logits**: one number for each of 8,192 positions and each of 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
+# After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest has the size of the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
 #
-# A step fits a card if its **peak** does: the most bytes that are alive at one moment. The printed lines are moments *between* the phases, and the peak lies inside one. It belongs to the second step, when the moments exist from the start.
+# A step fits a card if its **peak** does: the most bytes that are alive at one moment. The printed lines are moments *between* the phases; the peak lies inside one, and in the second step, when the moments are there from the start.
 
 
 # %% predict="peak-op"
@@ -70,7 +70,7 @@ def holds_the_peak():
 
 
 # %% [markdown]
-# The peak is 10.98 GiB, in the backward of log-softmax. At that moment three tensors of the size of the logits are alive: the log-probabilities that forward kept, the gradient that arrives, and the gradient that is being computed. Everything that the 12 blocks keep is alive, too.
+# The peak is 10.98 GiB, in the backward of log-softmax. Three tensors of the logits' size are alive then: the log-probabilities that forward kept, the gradient that arrives, and the one that is being computed. So is everything that the 12 blocks keep.
 
 # %% [markdown]
 # The **tape** shows the whole step, operator by operator. It has three hills: the end of forward, the start of backward, and the optimizer's update.
@@ -83,38 +83,43 @@ tape_picture(tape(), limit=8 * GIB)
 # %% [markdown]
 # ### What autocast saves
 #
-# A card of 16 GiB holds this step; the dashed line is a card of 8 GiB. Now run forward under BF16 autocast (lab 05). Linear layers and attention then keep BF16 tensors for backward. Weights, gradients and moments stay FP32, autocast adds a BF16 copy of each weight, and log-softmax still runs in FP32.
+# A card of 16 GiB holds this step. Now run forward under BF16 autocast (lab 05): linear layers and attention keep BF16 tensors for backward. Weights, gradients and moments stay FP32, autocast adds a BF16 copy of each weight, and log-softmax still runs in FP32.
 
 
 # %% predict="amp-peak"
 @predict(guesses.amp_peak)
 def under_autocast():
     peak = tape(Settings(autocast=True)).peak / GIB
-    return min((5.5, 8.5, 11), key=lambda guess: abs(guess - peak))
+    nearest = min((5.5, 8.5, 11.0), key=lambda guess: abs(guess - peak))
+    return f"about {nearest:g} GiB"
 
 
 # %% [markdown]
-# The peak falls from 10.98 to 8.46 GiB, by 23 %. What is alive at the peak is mostly FP32: the state, and two of the three large tensors of the loss. "Half the memory" would need all of it in 16 bits. With one text instead of eight, autocast even keeps *more*, because the copies of the weights outweigh what the activations save.
+# The peak falls from 10.98 to 8.46 GiB, by 23 %: what is alive there is mostly FP32, the state and the tensors of the loss. With one text instead of eight, forward under autocast even keeps *more*, because the copies of the weights outweigh what the activations save.
 
 # %% [markdown]
 # ### The loss in chunks
 #
-# The 8-GiB card is still too small, and the peak is in the loss. A loss needs all logits of one position, but never those of two positions together. So compute the loss for a few rows at a time.
+# A card of 8 GiB is too small, and the peak is in the loss. A loss needs all logits of one position, but never those of two positions together. So compute it for a few rows at a time.
 #
 # A loop alone saves nothing, because autograd keeps each chunk's tensors until backward. `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. When backward arrives, it runs `function` again, has its tensors for a moment, and frees them.
 
 # %% [markdown]
 # ### Exercise: the loss in chunks
 #
-# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, with the logits of a few rows alive at a time.
+# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, computed for a few rows at a time. Torch's own `F.linear_cross_entropy` and `nn.LinearCrossEntropyLoss` do not count.
 #
-# - **Input:** `head`, a linear layer; `hidden` (N, D), FP32 or BF16; `targets` (N), −100 where a row does not count; `rows`, the rows of a chunk.
-# - **Output:** the mean over all rows that count, a float32 scalar with a gradient.
+# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or without; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, the rows of a chunk.
+#   N need not be a multiple of `rows` and may be smaller. All targets of a chunk may be −100, but never all of a call.
+# - **Output:** the mean over all rows that count, a float32 scalar. Cast the logits to float32 before `cross_entropy`. The caller calls backward once and gets the gradients of the whole loss.
+# - **Memory:** beside head, hidden and their gradients, at most 8 chunks of float32 logits are alive at a time. `cross_entropy` and its backward need about 3.
+# - **Example:** with weights of 0 each row costs ln V. With V = 4, targets 0, −100 and 2, and `rows = 2`, the loss is ln 4 = 1.3863.
 
 
 # %% exercise="chunked-loss"
 def chunked_loss(head, hidden, targets, rows):
     """The mean cross-entropy of head(hidden), with the logits of `rows` rows alive at a time."""
+
     ### BEGIN SOLUTION
     def part(h, t):
         return F.cross_entropy(head(h).float(), t, reduction="sum")
@@ -130,17 +135,37 @@ def chunked_loss(head, hidden, targets, rows):
 checks.check_chunked_loss(chunked_loss)
 
 # %% [markdown]
-# The cell applies your function to GPT-2's head alone, in one chunk and in 16. The last lines are the whole step with a loss in chunks.
+# <details><summary>Hint 1</summary>
+#
+# Chunks have different numbers of rows that count. Which quantity of a chunk can you add up, and by which number do you divide at the end?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Write a function of one chunk that returns the sum of its losses, and give this function to `checkpoint`. Everything as large as a chunk's logits must be made inside it.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     def part(h, t):
+#         return F.cross_entropy(..., t, reduction="sum")
+#
+#     total = 0.0
+#     for h, t in zip(hidden.split(rows), targets.split(rows)):
+#         total = total + checkpoint(part, h, t, use_reentrant=False)
+#     return total / ...
+# </details>
+
+# %% [markdown]
+# The cell counts a small head's memory in one chunk and in 16: its logits take 64 MiB. The last lines are GPT-2's whole step with a loss in 16 chunks.
 
 # %%
 in_chunks = yours(chunked_loss, ours.chunked_loss)
-with FakeTensorMode():
-    head = torch.nn.Linear(768, 50304)
-    hidden, targets = torch.zeros(8192, 768, requires_grad=True), torch.zeros(8192).long()
-    for rows in (8192, 512):
-        with Card().hold(head, hidden, targets) as card:
-            in_chunks(head, hidden, targets, rows).backward()
-        print(f"chunks of {rows:4} rows: peak {card.peak / GIB:.2f} GiB")
+head = torch.nn.Linear(64, 8192)
+hidden, targets = torch.randn(2048, 64, requires_grad=True), torch.randint(0, 8192, (2048,))
+for rows in (2048, 128):
+    head.zero_grad()
+    with Card().hold(head, hidden, targets) as card:
+        in_chunks(head, hidden, targets, rows).backward()
+    print(f"chunks of {rows:4} rows: peak {card.peak / 2**20:.0f} MiB")
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
@@ -149,7 +174,7 @@ print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 # %% [markdown]
 # ### Activation checkpointing
 #
-# Now the blocks' activations make the peak. Checkpoint whole blocks: each keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports what it saved.
+# Now the blocks' activations make the peak. A checkpointed block keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports what this saves.
 
 # %%
 from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
@@ -165,22 +190,22 @@ claim("both models have the same gradients, bit for bit", same)
 print(wrapped.blocks[0].report)
 
 # %% [markdown]
-# `use_reentrant=True`, the form in older listings, is a trap: if no *input* of the module needs a gradient, its weights get none, and only a warning says so. Checkpointing also has a limit: it lowers the hills of forward and backward, but not that of the update.
+# Older listings use `use_reentrant=True`: then, if no *input* of the module needs a gradient, its weights get none, and only a warning says so.
 #
-# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with as few extra FLOP as possible.
+# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with few extra FLOP. Its last goal asks for the batch in one piece and FP32 moments, because the tape does not count what small matmuls lose in speed.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
 
-memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB)
+memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
 memory_tape
 
 # %% [markdown]
-# With all blocks checkpointed, the peak moves into `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` computes a temporary tensor for all parameters at once. `foreach=False` or `fused=True` avoids this.
+# With all blocks checkpointed, the peak is in `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` makes a temporary tensor for all parameters at once. Here `foreach=False` or `fused=True` helps, and no checkpoint does.
 #
 # ### A step that survives an out-of-memory error
 #
-# If a card is too small, PyTorch raises `torch.OutOfMemoryError`. A program can catch the error, halve the micro-batch and try again. `retry_inside` does so in a form that is often published. The cell gives it 997 rows and a card of 2 MiB; model, gradients and data take 0.5 MiB. Look at the bytes in use before each attempt.
+# If a card is full, PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again, as `retry_inside` does in a form that is often published. The cell gives it 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
 
 # %%
 def retry_inside(model, inputs, targets, optimizer, rows=997):
@@ -208,15 +233,18 @@ with Card(limit=2 * 2**20).hold(network, *batch) as card:
         print("given up:", error)
 
 # %% [markdown]
-# Half of the rows would fit, but the card never gets empty. While the `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and these frames hold their local variables, the activations. Only at the end of the `except` block does Python let go of them. `torch.cuda.empty_cache()` does not help: it returns free blocks, and these are in use.
+# A try with 250 rows would fit, but the card never gets empty. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables are the activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not help: it returns free blocks, and these are in use.
 
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
 #
-# *13 minutes, about 12 lines.* Write `survive`, one step over the whole batch in micro-batches that fit.
+# *16 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
-# - **Input:** `model`, `inputs`, `targets`, `optimizer`.
-# - **Output:** the rows of a micro-batch that fit.
+# - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients that the parameters have before the call do not count.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, because other processes use the card.
+# - **Output:** the rows of a micro-batch in the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
+# - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
+# - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
 
 
 # %% exercise="survive"
@@ -243,23 +271,51 @@ def survive(model, inputs, targets, optimizer):
 checks.check_survive(survive)
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# When is the exception gone, and with it the frames that hold the activations? Which line of your code is the first to run after that?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Use a loop, not a recursion. In the `except` block decide only whether to raise again. What must happen at the start of each try, if the last one had left gradients?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     while True:
+#         optimizer.zero_grad()
+#         try:
+#             ...  # all micro-batches, each mean times its share of the rows
+#             break
+#         except torch.OutOfMemoryError:
+#             if rows == 1:
+#                 raise
+#         rows = ...
+# </details>
+
+# %% [markdown]
 # ### What an out-of-memory message says
 #
-# PyTorch keeps freed memory in a cache for the next request. The message of a real GPU therefore names three sizes: the *total capacity* and what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, that is, cached. They tell four causes apart:
+# On a GPU PyTorch keeps freed memory in a cache for the next request. So the message names what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, the cache:
 #
-# | the message, or several of them | cause | remedy |
+# | message | cause | remedy |
 # | --- | --- | --- |
-# | allocated is near the capacity | the step is too large | the remedies of this sitting |
-# | reserved but unallocated is larger than what was asked | **fragmentation**: the free pieces are too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
-# | allocated grows from step to step | tensors are kept, for instance `losses.append(loss)` with its whole graph | `loss.item()` or `loss.detach()` |
+# | allocated is near the capacity | the step is too large | this sitting's |
+# | reserved but unallocated exceeds the request | **fragmentation**: each free piece is too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
+# | allocated grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
 # | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
 #
 # ### Remedies in their order
 #
-# `plan_memory` orders the remedies of this sitting by their price and stops when the step fits. It never changes the dtype of a parameter: a published function that calls `param.data.half()` under memory pressure destroys the master weights.
+# `plan_memory` takes one remedy after the other, the cheapest first, until a step fits a budget. The cell asks for a step of the course's GPT in 10 MiB. No remedy changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
 
 # %%
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
+
+texts = torch.zeros(64, 64, dtype=torch.int64)
+plan_memory(10 * 2**20, trained_gpt(), (texts, texts))
+
+# %% [markdown]
+# Micro-batches add no FLOP, but smaller matmuls use a GPU less well. The last remedies are AdamW without `foreach` and moments in 8 bits. If nothing is enough, fewer parameters are trained (LoRA, lab 09), or more cards are used.
 
 # %% [markdown]
 # ### Optional: moments in 16 bits
@@ -269,14 +325,16 @@ from labkit.labs.memory_and_many_gpus.plan import plan_memory
 # %% [markdown]
 # ### Exercise: AdamW with BF16 moments
 #
-# *9 minutes, optional, about 6 lines.* Write `adamw_step`, one step of AdamW with its moments in BF16.
-
+# *12 minutes, optional, about 7 lines.* Write `adamw_step`, one step of AdamW that keeps its moments in BF16. `torch.optim.AdamW` and `torch.optim.Adam` do not count.
+#
+# - **Input:** `p` and `grad`, float32; the moments `m` and `v`, bfloat16; `t`, the number of the step, from 1; a `generator`; the settings. Entries of `grad` may be 0.
+# - **AdamW:** m becomes b1·m + (1 − b1)·grad, and v becomes b2·v + (1 − b2)·grad². Then p becomes p·(1 − lr·wd) − lr·m̂ / (√v̂ + eps), with m̂ = m / (1 − b1ᵗ) and v̂ = v / (1 − b2ᵗ).
+# - **Precision:** compute in float32. The update uses the new m and v before they are rounded. Then round both stochastically to BF16: `quantize(x, BF16, rounding="stochastic", generator=generator)` (lab 03) takes and returns float32. Seeded alike, two runs give the same bits.
+# - **Output:** none. `p`, `m` and `v` change in place, `grad` stays.
+# - **Example:** p = 1, grad = 0.5, m = v = 0, t = 1: p becomes 0.99899. Before rounding m is 0.05, and it becomes 0.0500488 in four of five cases, 0.0498047 in the others.
 
 # %%
-def stochastic(x, generator):
-    """float32 rounded to BF16, up or down at random: on average exact."""
-    noise = torch.randint(0, 1 << 16, x.shape, generator=generator, dtype=torch.int32)
-    return ((x.view(torch.int32) + noise) & -65536).view(torch.float32).bfloat16()
+from labkit.formats import BF16, quantize
 
 
 # %% exercise="moments"
@@ -287,8 +345,8 @@ def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8,
     v32 = b2 * v.float() + (1 - b2) * grad * grad
     p.mul_(1 - lr * wd)
     p.sub_(lr * (m32 / (1 - b1**t)) / ((v32 / (1 - b2**t)).sqrt() + eps))
-    m.copy_(stochastic(m32, generator))
-    v.copy_(stochastic(v32, generator))
+    for old, new in ((m, m32), (v, v32)):
+        old.copy_(quantize(new, BF16, rounding="stochastic", generator=generator))
     ### END SOLUTION
 
 
@@ -296,23 +354,55 @@ def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8,
 checks.check_moments(adamw_step)
 
 # %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which of your variables are float32, and which are BF16? How many of them does the update of p read?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Keep two names for each moment: `m` is the caller's BF16 tensor, `m32` the new value in float32. Only the last lines write into `m`, with `copy_`.
+# </details>
+
+# %% [markdown]
+# The cell lets each gradient be 1, so v should approach 1. It compares PyTorch's AdamW, whose state has the dtype of the parameter, with your step.
+
+# %%
+adam_step = yours(adamw_step, ours.adamw_step)
+ones, generator = torch.ones(1000), torch.Generator().manual_seed(0)
+p, m, v = torch.zeros(1000), ones.bfloat16() * 0, ones.bfloat16() * 0
+for t in range(1, 1501):
+    adam_step(p, ones, m, v, t, generator)
+for dtype in (torch.float32, torch.bfloat16):
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    optimizer = torch.optim.AdamW([parameter], foreach=True)
+    for _ in range(1500):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    print(f"{dtype} v: {optimizer.state[parameter]['exp_avg_sq'].item():.3f}")
+print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
+
+# %% [markdown]
+# Rounded to nearest, v stops at 0.5: the gap there is 0.004, and a step adds at most 0.001. With `fused=True`, which rounds once a step instead of twice, v stops at 0.25 already. Too small a v makes updates too large. With beta2 = 0.95, which many language models use, v changes by up to 5 % a step and ends within 4 % of 1 without any repair.
+
+# %% [markdown]
 # *This is a good place to stop.*
 #
 # ## Sitting B: many cards
 #
-# *You are here:* **a sum over ranks** → ZeRO → FSDP2 → gathered layers → a divided layer
+# *You are here:* **a sum over ranks** → ZeRO → FSDP2
 
 # %%
-import torch, torch.distributed as dist, torch.nn.functional as F
+import copy, torch, torch.distributed as dist, torch.nn.functional as F
 from labkit.labs.engine import claim, predict, yours
 from labkit.labs.memory_and_many_gpus import checks, predictions as guesses, solutions as ours
 from labkit.labs.memory_and_many_gpus.communication import ring
 from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
+from labkit.training.models import mlp
 
 # %% [markdown]
 # ### A sum over ranks
 #
-# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives the sum to each rank. Usually each rank has its own GPU. Here `ranks(work, n)` calls `work(group)` in n threads; they exchange messages through gloo, PyTorch's library of collectives for CPUs.
+# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives each rank the sum. Here `ranks(work, n)` calls `work(group)` in n threads, which use `torch.distributed` as processes on n GPUs do.
 
 
 # %%
@@ -325,7 +415,7 @@ def add_up(group):
 ranks(add_up, 4)
 
 # %% [markdown]
-# A **ring** all-reduce sends partial sums from rank to rank, and each rank adds its own value. Gradients in BF16 halve the bytes on the network, but if partial sums are BF16, too, each addition rounds.
+# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its own value. BF16 halves the bytes that are sent, but each addition then rounds to BF16.
 
 
 # %% predict="eight-ranks"
@@ -342,7 +432,15 @@ def in_bf16():
 # Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all seven ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 = 263 rounds to 264.
 
 # %% [markdown]
-# All ranks still agree bit for bit, because they all receive the same sum. So a wide **reduce dtype** costs bytes, and a narrow one costs accuracy, more on more ranks.
+# All ranks still agree bit for bit, because all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide by the number of ranks last or first.
+
+# %%
+for values in ([40000.0] * 2, [2.0**-24] * 4):
+    last, first = (ring(values, torch.float16, divide=when) for when in ("last", "first"))
+    print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
+
+# %% [markdown]
+# Divided last, the sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
 #
 # ### Optional: send less
 #
@@ -379,14 +477,76 @@ def topk_hook(state, bucket):
 checks.check_topk_hook(topk_hook)
 
 # %% [markdown]
+# The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so residuals of this step belong to no later bucket and are dropped.
+
+# %% tags=["nbval-ignore-output"]
+from types import SimpleNamespace
+from torch.nn.parallel import DistributedDataParallel
+from labkit.training.data import digits
+
+send, data = yours(topk_hook, ours.topk_hook), digits()
+
+
+def epochs(group, models, share):
+    state = SimpleNamespace(group=group, share=share, residual={}, sent=0)
+    model = DistributedDataParallel(models[group.rank()], process_group=group)
+    model.register_comm_hook(state, send)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(60):
+        if step == 1:
+            state.residual.clear()
+        rows = slice(32 * (2 * step + group.rank()) % 1408, None)
+        x, y = data.train_images[rows][:32], data.train_labels[rows][:32]
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    return state.sent / 60, loss.item()
+
+
+# %% tags=["nbval-ignore-output"]
+for share in (1.0, 0.01):
+    torch.manual_seed(0)
+    reader = mlp(64, 64, 10)
+    sent, loss = ranks(epochs, 2, [copy.deepcopy(reader) for _ in range(2)], share)[0]
+    print(f"{share:4.0%} of the values: {sent:6,.0f} B a step and rank, last loss {loss:.2f}")
+
+# %% [markdown]
+# Sending every value with its place costs more than an all-reduce, 12 bytes instead of 4, so top-k pays only below a third of the values. At 1 % the loss falls more slowly: with feedback, what is not sent is late, but not lost.
+
+# %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# In data parallel training of a BF16 model with FP32 master weights (lab 04), each rank keeps the same 12 bytes a parameter of masters and moments, and makes the same update. **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. A step has two collectives in place of the all-reduce:
+# A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+
+
+# %%
+class AllMasters:
+    """Data parallel: each rank has the float32 masters and states of all parameters."""
+
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.masters = [torch.nn.Parameter(p.detach().float()) for p in self.parameters]
+        self.optimizer = make_optimizer(self.masters)
+
+    @torch.no_grad()
+    def step(self):
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            master.grad = p.grad.float()
+            dist.all_reduce(master.grad, group=self.group)
+            master.grad /= self.group.size()
+        self.optimizer.step()
+        for p, master in zip(self.parameters, self.masters, strict=True):
+            p.copy_(master)
+
+
+# %% [markdown]
+# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives replace the all-reduce:
 #
-# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes only the rank's own n-th of the sum into `mine`;
-# - each rank updates its shard; then `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks into `whole`, in the order of the ranks.
+# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
+# - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
 #
-# Together both send as many bytes as an all-reduce. Stage 2 divides the gradients, too, and stage 3 also the weights. The cell counts bytes for 7 billion parameters on 64 ranks.
+# Together they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
@@ -443,43 +603,92 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
-# The cell trains a small BF16 network for five steps, once with your `ZeroOne` on two ranks, and once in data parallel with all masters on each rank.
+# The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.
 
-# %%
-# TODO
+# %% tags=["nbval-ignore-output"]
+zero = yours(ZeroOne, ours.ZeroOne)
+
+
+def five_steps(group, stepper):
+    torch.manual_seed(0)
+    network = mlp(16, 33, 10).bfloat16()
+    masters = stepper(network.parameters(), group, lambda some: torch.optim.Adam(some, lr=0.01))
+    x = torch.randn(5, group.size(), 8, 16).bfloat16()
+    y = torch.randint(0, 10, (5, group.size(), 8))
+    for step in range(5):
+        logits = network(x[step, group.rank()]).float()
+        F.cross_entropy(logits, y[step, group.rank()]).backward()
+        masters.step()
+        network.zero_grad()
+    return flat(network.parameters(), 0)
+
+
+def both(group):
+    return five_steps(group, AllMasters), five_steps(group, zero)
+
+
+for rank, (all_masters, shards) in enumerate(torchrun(both)):
+    claim(f"rank {rank} ends with the same weights, bit for bit", torch.equal(all_masters, shards))
 
 # %% [markdown]
-# Both give the same weights, bit for bit, if the sums of the gradients are rounded in the same way: ZeRO moves the same numbers and computes the same update.
+# ZeRO-1 computes the same update as data parallel training; only who computes which part differs.
 #
 # ### What FSDP2 stores and what it adds up
 #
-# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The shards that the optimizer updates stay FP32, so `grad.dtype` is always float32. The table, recorded in two processes, shows which share of the values in these float32 gradients is a BF16 number.
+# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The optimizer updates FP32 shards, so `grad.dtype` is always float32. Four policies were recorded in two processes. The last column counts the values of the gradients that are BF16 numbers.
 
 # %%
-# TODO fsdp table
+from labkit.labs.memory_and_many_gpus.recorded import policies_table
+
+policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone all gradients are BF16 numbers in a float32 tensor: they were computed and added up in BF16. `reduce_dtype=torch.float32` adds them up in FP32. The dtype of a tensor says how its values are stored now, and not how they were computed.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) A dtype says how values are stored, not how they were computed. And FSDP2 does not use autocast's lists: a softmax inside such a module runs in BF16.
 #
-# ### Layers gathered when they are needed
+# ### Optional: layers gathered when they are needed
 #
-# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, it may keep some layers. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers, forward and then backward, with room for 12.
+# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, some layers may stay. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers with room for 12.
 
 # %%
-# TODO pool
+from labkit.labs.memory_and_many_gpus.pool import Pool
+
+
+def gathers(order, room):
+    """How often a layer of 1,000 BF16 weights is gathered, if `room` layers may stay."""
+    pool, count = Pool(room * 2000), 0
+    for layer in order:
+        if layer in pool:
+            pool.get(layer)  # the layer is now the most recently used
+        else:
+            pool.put(layer, (1000,), torch.bfloat16)
+            count += 1
+    return count
+
+
+forward, backward = list(range(24)), list(range(23, -1, -1))
+print("forward and backward:", gathers(forward + backward, room=12), "gathers instead of 48")
+print("forward twice:", gathers(forward + forward, room=12), "gathers instead of 48")
 
 # %% [markdown]
-# Backward starts with the layers that forward used last, so half of them are still there. A model that only runs forward gains nothing: when it starts again with layer 0, this layer was just evicted.
+# Backward starts with the layers that forward used last, and they are still there. A model that only runs forward gains nothing: when it starts again with layer 0, layer 0 was just evicted. In FSDP2 `reshard_after_forward` decides whether layers stay.
 #
-# ### One layer on several ranks
+# ### Optional: one layer on several ranks
 #
 # If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
 
 # %%
-# TODO column_row, coordinates
+from labkit.labs.memory_and_many_gpus.sharding import column_row, coordinates
+
+generator = torch.Generator().manual_seed(0)
+shapes = (32, 64), (256, 64), (64, 256)
+x, up, down = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
+one, two = (ranks(column_row, size, x, up / 8, down / 16) for size in (1, 2))
+claim("both ranks have the same output", torch.equal(*two))
+claim("not all of its bits are those of one rank", not torch.equal(one[0], two[0]))
+print(coordinates(13, dp=2, pp=2, tp=4, world=16))
 
 # %% [markdown]
-# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine all three: data parallel, tensor parallel, and pipeline parallel, where ranks hold different layers. `coordinates` gives a rank its place in this grid.
+# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine data parallel, tensor parallel, and **pipeline parallel** training, where ranks hold different layers. `coordinates` gives the place of a rank in such a mesh: rank 13 of 16 is in replica 1, pipeline stage 1, and computes part 1 of its layers.
 #
 # ### Say it
 #

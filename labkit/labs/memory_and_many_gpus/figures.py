@@ -36,22 +36,22 @@ def tape_picture(tape: Tape, *, limit: int) -> Picture:
         step="post",
     )
     axes.axhline(limit / GIB, color=ORANGE, linestyle="--", linewidth=2)
-    axes.text(0, limit / GIB, f"a card of {limit / GIB:.0f} GiB", color=ORANGE, va="bottom")
-    totals = [sum(parts) for parts in zip(*shown.values(), strict=True)]
-    top = max(range(len(totals)), key=totals.__getitem__)
-    name = tape.peak_at.removeprefix("aten.")
-    axes.annotate(
-        f"{totals[top]:.2f} GiB in {name}",
-        (top, totals[top]),
-        xytext=(-8, 6),
-        textcoords="offset points",
-        ha="right",
+    last = len(tape.points) - 1
+    axes.text(
+        last, limit / GIB, f"a card of {limit / GIB:.0f} GiB", color=ORANGE, ha="right", va="bottom"
     )
-    phases = [point.at.split("/")[0] for point in tape.points]
-    starts = [i for i, phase in enumerate(phases) if i == 0 or phase != phases[i - 1]]
-    axes.set_xticks(starts, [phases[i] for i in starts], ha="left")
-    axes.set(ylabel="GiB", xlim=(0, len(totals) - 1), ylim=(0, 1.15 * max(totals)))
-    axes.legend(loc="upper left", bbox_to_anchor=(0, 0.62), fontsize=8, frameon=False)
+    top = max(range(last + 1), key=lambda i: tape.points[i].total)
+    name = tape.peak_at.partition("/")[2].removeprefix("aten.")
+    words = f"{tape.peak / GIB:.2f} GiB, during {name}"
+    axes.annotate(words, (top, tape.peak / GIB), (8, -4), textcoords="offset points")
+    phases = [point.phase for point in tape.points]
+    starts = {phase: phases.index(phase) for phase in ("forward", "backward", "step")}
+    axes.set_xticks(list(starts.values()), list(starts), ha="left")
+    axes.set(ylabel="GiB alive", xlim=(0, last), ylim=(0, 1.12 * tape.peak / GIB))
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles[::-1], labels[::-1], bbox_to_anchor=(1, 0.66), loc="upper right", frameon=False
+    )
     hills = "; ".join(f"{h.name} {h.peak / GIB:.2f} GiB in {h.at}" for h in tape.hills)
     return Picture(
         figure,
