@@ -11,7 +11,7 @@ from labkit.labs.memory_and_many_gpus.communication import ring
 from labkit.labs.memory_and_many_gpus.tape import Settings, tape
 from labkit.measuring.card import Card
 from labkit.training import cross_entropy
-from labkit.training.models import SmallGPT
+from labkit.training.models import SmallGPT, mlp
 
 GIB = 2**30
 PARAMETERS = 163_159_680
@@ -72,8 +72,7 @@ def test_log_softmax_backward_has_three_tensors_of_the_logits_size():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_published_retry_gives_up_where_250_rows_fit(seed):
     torch.manual_seed(seed)
-    layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.SiLU()) for _ in range(8)]
-    network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+    network = mlp(*[64] * 9, 10)
     batch = torch.randn(997, 64), torch.randint(0, 10, (997,))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     with Card(limit=2 * 2**20).hold(network, *batch) as card:
