@@ -231,7 +231,7 @@ with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, tar
     retry_inside(network, inputs, targets, sgd, len(inputs))
 
 # %% [markdown]
-# In the end not even one row fits, where 250 would on an empty card. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables hold activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not: it returns blocks that are free.
+# In the end not even one row fits, where 499 would on an empty card. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables hold activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not: it returns blocks that are free.
 
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
