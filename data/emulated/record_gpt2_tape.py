@@ -13,13 +13,11 @@ import torch
 
 from labkit.labs.memory_and_many_gpus.tape import BLOCKS, FILE, Settings, count_tape, to_json
 
-AUTOCAST = Settings(autocast=True)
-CHUNKED = Settings(autocast=True, loss_chunks=16)
 EVERY = frozenset(range(BLOCKS))
 TAPES = (
     Settings(),
-    AUTOCAST,
-    CHUNKED,
+    Settings(autocast=True),
+    Settings(autocast=True, loss_chunks=16),
     Settings(autocast=True, checkpointed=EVERY),
     Settings(autocast=True, micro_batches=4),
     Settings(autocast=True, loss_chunks=16, checkpointed=EVERY),
@@ -29,6 +27,16 @@ TAPES = (
     Settings(autocast=True, loss_chunks=16, micro_batches=4),
     Settings(batch=1),
     Settings(batch=1, autocast=True),
+    # What the widget meets first.
+    *(
+        Settings(autocast=True, loss_chunks=16, checkpointed=frozenset(range(blocks)))
+        for blocks in range(1, 7)
+    ),
+    *(
+        Settings(autocast=True, loss_chunks=chunks, micro_batches=parts)
+        for chunks in (1, 16)
+        for parts in (2, 8)
+    ),
 )
 
 

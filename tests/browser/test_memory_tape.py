@@ -33,10 +33,12 @@ def test_a_step_fits_into_4_gib_by_keyboard_alone(widget, workbench):
             workbench.page.keyboard.press(key)
 
     says(widget, "Does not fit into 8 GiB: the peak is 8.46 GiB")
+    assert widget.locator(".mt-beyond").count() > 0
     chunks = widget.get_by_role("combobox", name="Chunks of the loss")
     chunks.focus()
     press("End")
     says(widget, "Fits into 8 GiB: the peak is 4.97 GiB")
+    assert widget.locator(".mt-beyond").count() == 0
     says(widget, "Reached: A step with a batch of 8 fits into 6 GiB")
     block = widget.get_by_role("button", name="block 0 checkpointed")
     block.focus()
@@ -70,6 +72,10 @@ def test_a_place_is_read_by_mouse_and_by_slider(widget, workbench):
     slider.focus()
     workbench.page.keyboard.press("End")
     says(widget, "(step)")
+    last = int(workbench.say("chart.numbers['place']"))
+    slider.focus()
+    workbench.page.keyboard.press("ArrowLeft")
+    assert int(workbench.say("chart.numbers['place']")) == last - 1
     assert before.endswith("(forward)") and not before.startswith("The peak")
     widget.get_by_role("button", name="to the peak").click()
     reading.get_by_text("The peak").wait_for()

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -97,8 +96,7 @@ class _Call:
 
 def _count(module: nn.Module, call: _Call) -> tuple[int, int]:
     """The bytes that a call keeps for backward, and the FLOP of both."""
-    mode = FakeTensorMode()
-    module = fake_copy(module, mode)
+    module, mode = fake_copy(module)
     with mode, FlopCard().hold(module) as card:
         parameters = card.now
         args, kwargs = emptied((call.args, call.kwargs))

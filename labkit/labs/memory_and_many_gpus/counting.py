@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
 
 from labkit.measuring.card import Card
@@ -77,7 +79,34 @@ def emptied(things: Any) -> Any:
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-def fake_copy(module: _Module, mode: FakeTensorMode) -> _Module:
-    """A copy of a module with fake parameters and buffers, made before the mode is entered."""
+def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
+    """A copy of a module with fake parameters and buffers, and the mode that they belong to."""
+    for parameter in module.parameters():
+        if isinstance(parameter, FakeTensor):
+            with parameter.fake_mode as mode:
+                return copy.deepcopy(module), mode
+    mode = FakeTensorMode()
     with FakeCopyMode(mode):
-        return copy.deepcopy(module)
+        return copy.deepcopy(module), mode
+
+
+def summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) -> Tensor:
+    """The sum of the cross-entropies of ``head(hidden)``, over so many parts of the rows in turn.
+
+    Args:
+        hidden: ... x D.
+        targets: int64, as ``hidden`` without its last dimension; -100 marks what does not count.
+        chunks: 1 computes all logits at once. More are checkpointed: each part's logits are
+            forgotten, and computed again in backward.
+    """
+
+    def part(hidden: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(head(hidden), targets, reduction="sum")
+
+    hidden, targets = hidden.flatten(0, -2), targets.flatten()
+    if chunks == 1:
+        return part(hidden, targets)
+    total = torch.zeros((), device=hidden.device)
+    for rows in zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True):
+        total = total + checkpoint(part, *rows, use_reentrant=False)
+    return total

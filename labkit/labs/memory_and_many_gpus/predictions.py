@@ -1,6 +1,6 @@
 """The predictions of lab 07."""
 
-from labkit.labs.engine import ChoiceGuess, NumberGuess
+from labkit.labs.engine import ChoiceGuess
 
 LAB = "07_memory_and_many_gpus"
 
@@ -25,17 +25,21 @@ peak_op = ChoiceGuess(
         ),
     },
 )
-amp_peak = NumberGuess(
+amp_peak = ChoiceGuess(
     id="amp-peak",
     lab=LAB,
-    question=(
-        "In FP32 the peak is 11.0 GiB. To which of 5.5, 8.5 and 11 GiB does BF16 autocast bring it?"
-    ),
-    by_number={
-        5.5: "Weights, gradients and moments stay FP32, and so do the tensors of log-softmax.",
-        11: "The activations of the blocks do get smaller, and they are alive at the peak.",
+    question="In FP32 the peak is 11 GiB. What is it under BF16 autocast?",
+    by_choice={
+        "about 5.5 GiB": (
+            "Half would need everything in 16 bits. Weights, gradients, moments and the tensors of "
+            "log-softmax stay FP32.",
+            "amp-halves-everything",
+        ),
+        "about 8.5 GiB": "",
+        "about 11 GiB": (
+            "The activations of the blocks do get smaller, and they are alive at the peak."
+        ),
     },
-    otherwise="Choose one of the three: 5.5, 8.5 or 11.",
 )
 eight_ranks = ChoiceGuess(
     id="eight-ranks",

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import AdamW
@@ -20,17 +19,14 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.base.paths import DATA
 from labkit.emulation import emulate_gpu
-from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard
-from labkit.training import cross_entropy
+from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK
+from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, summed_loss
 from labkit.training.models import SmallGPT
 
 BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
 FILE = DATA / "emulated" / "gpt2_tape.json"
 
 ROLES = ("weights", "gradients", "moments", "copies", "kept", "temporary")
-
-BLOCK = 256
-"""How many 8-bit moments share one float32 scale (Dettmers et al. 2021 take 2,048; torchao 256)."""
 
 _MOST_POINTS = 240
 """A tape keeps about so many points: the largest of each stretch of operators."""
@@ -233,29 +229,7 @@ def _loss(model: SmallGPT, tokens: Tensor, settings: Settings) -> Tensor:
     for place, block in enumerate(model.blocks):
         again = place in settings.checkpointed
         x = checkpoint(block, x, use_reentrant=False) if again else block(x)
-    return loss_of_head(model.head, model.norm(x), tokens, settings.loss_chunks)
-
-
-def loss_of_head(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) -> Tensor:
-    """The mean cross-entropy of ``head(hidden)``, of so many parts of the rows one by one.
-
-    Args:
-        hidden: ... x D.
-        targets: int64, as ``hidden`` without its last dimension; -100 marks what does not count.
-        chunks: 1 computes all logits at once. More are checkpointed: their logits are forgotten,
-            and computed again in backward.
-    """
-    if chunks == 1:
-        return cross_entropy(head(hidden), targets)
-
-    def part(hidden: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(head(hidden), targets, reduction="sum")
-
-    hidden, targets = hidden.flatten(0, -2), targets.flatten()
-    total = torch.zeros((), device=hidden.device)
-    for rows in zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True):
-        total = total + checkpoint(part, *rows, use_reentrant=False)
-    return total / (targets != -100).sum()
+    return summed_loss(model.head, model.norm(x), tokens, settings.loss_chunks) / tokens.numel()
 
 
 def _count_step(settings: Settings) -> tuple[list[Point], int]:

@@ -110,12 +110,14 @@ def _reduced(parts: Sequence[Tensor], op: Any, last: int) -> Tensor:
 class ThreadGroup(dist.ProcessGroup):
     """The process group of one rank of ``ranks``: torch.distributed's collectives between threads.
 
-    Each collective is done when its call returns, with ``async_op`` too.
+    Each collective is done when its call returns, with ``async_op`` too. ``brought_bytes`` counts
+    the bytes of the tensors that this rank has brought into its collectives.
     """
 
     def __init__(self, table: Table, rank: int) -> None:
         super().__init__(rank, table.size)
         self._table = table
+        self.brought_bytes = 0
 
     def getBackendName(self) -> str:
         return "threads"
@@ -123,6 +125,7 @@ class ThreadGroup(dist.ProcessGroup):
     def _exchange(self, name: str, tensors: Sequence[Tensor], *more: object) -> list[list[Tensor]]:
         sizes = ", ".join(f"{t.numel()} {str(t.dtype).removeprefix('torch.')}" for t in tensors)
         call = " ".join([f"{name} of {sizes}", *map(str, more)])
+        self.brought_bytes += sum(t.nbytes for t in tensors)
         return self._table.exchange(self.rank(), call, tensors)
 
     def allreduce(self, tensors, opts=None):

@@ -6,6 +6,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import traitlets
@@ -77,7 +78,7 @@ class MemoryTape(AskingWidget):
     >>> shown = MemoryTape(limit=8 * GIB)
     >>> print(shown.describe().splitlines()[0])
     Does not fit into 8 GiB: the peak is 10.98 GiB at aten._log_softmax_backward_data (backward). \
-That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
+That is 2.98 GiB too much. Memory runs out near aten.nll_loss_forward (forward).
     """
 
     _esm = Path(__file__).with_suffix(".bundle.js")
@@ -94,11 +95,11 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
         goal: float | None = None,
         tape: Callable[[Settings], Tape] = tape,
     ) -> None:
-        self._tape, self._first, self._goal = tape, settings or Settings(), goal
+        self._tape = cache(tape)  # the page asks for the same step again and again
+        self._first, self._goal = settings or Settings(), goal
         self._goal_met = False
         self._before: Settings | None = None
         self._place: int | None = None  # the column that is read; None: the peak's
-        self._tapes: dict[Settings, Tape] = {}
         super().__init__(settings=self._first, limit=limit)
 
     @traitlets.observe("settings", "limit")
@@ -124,11 +125,6 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
 
     # ------------------------------------------------------------ what is computed
 
-    def _counted(self, settings: Settings) -> Tape:
-        if settings not in self._tapes:
-            self._tapes[settings] = self._tape(settings)
-        return self._tapes[settings]
-
     def _judge(self, shown: Tape) -> None:
         settings = shown.settings
         if settings.batch < self._first.batch:
@@ -136,7 +132,7 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
         for limit in LIMITS:
             best = self.reached.get(limit // GIB)
             if shown.fits(limit) and (
-                best is None or shown.extra_flop < self._counted(best).extra_flop
+                best is None or shown.extra_flop < self._tape(best).extra_flop
             ):
                 self.set_trait("reached", {**self.reached, limit // GIB: settings})
         self._goal_met |= (
@@ -150,7 +146,7 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
     # ------------------------------------------------------------ what is drawn
 
     def _numbers(self) -> dict:
-        shown = self._counted(self.settings)
+        shown = self._tape(self.settings)
         self._judge(shown)
         phases, columns = _drawn(shown.points)
         peak = max(range(len(columns)), key=lambda i: columns[i].point.total)
@@ -219,9 +215,9 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
     def _rows(self, shown: Tape) -> list[dict]:
         rows = [_row("now", shown)]
         if self._before is not None:
-            rows.append(_row("before", self._counted(self._before)))
+            rows.append(_row("before", self._tape(self._before)))
         if self._first not in (self.settings, self._before):
-            rows.append(_row("at first", self._counted(self._first)))
+            rows.append(_row("at first", self._tape(self._first)))
         return rows
 
     def _targets(self) -> list[dict]:
@@ -230,7 +226,7 @@ That is 2.98 GiB too much. Memory runs out near aten._log_softmax (forward).
             size = limit // GIB
             text = f"A step with a batch of {self._first.batch} fits into {size} GiB"
             if size in self.reached:
-                best = self._counted(self.reached[size])
+                best = self._tape(self.reached[size])
                 text += f": peak {_gib(best.peak)}, extra FLOP {_percent(best.extra_flop)}"
             targets.append({"done": size in self.reached, "text": f"{text}."})
         if self._goal is not None:

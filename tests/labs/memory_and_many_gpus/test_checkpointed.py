@@ -1,4 +1,4 @@
-"""S15: a checkpointed module has the plain one's bits, keeps its inputs, and says what that costs."""
+"""S15: a checkpointed module: the plain bits, only its inputs kept, and what that costs."""
 
 import copy
 import gc

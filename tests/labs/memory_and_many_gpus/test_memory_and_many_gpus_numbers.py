@@ -14,7 +14,7 @@ from labkit.training import cross_entropy
 from labkit.training.models import SmallGPT
 
 GIB = 2**30
-PARAMETERS = 163_156_608
+PARAMETERS = 163_159_680
 ALL = frozenset(range(12))
 
 
@@ -86,3 +86,17 @@ def test_the_place_of_256_decides_its_sum_with_seven_ones():
     sums = [ring([256.0 if r == at else 1.0 for r in range(8)], torch.bfloat16) for at in range(8)]
     assert sums[0] == 256
     assert sums[7] == 264
+
+
+@pytest.mark.parametrize(
+    ("beta2", "way", "ends"),
+    [(0.999, "foreach", 0.5), (0.999, "fused", 0.25), (0.95, "foreach", 1), (0.95, "fused", 1)],
+)
+def test_where_a_second_moment_in_bf16_stops(beta2, way, ends):
+    parameter = torch.nn.Parameter(torch.zeros(8, dtype=torch.bfloat16))
+    optimizer = torch.optim.AdamW([parameter], betas=(0.9, beta2), **{way: True})
+    for _ in range(1500):
+        parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    v = optimizer.state[parameter]["exp_avg_sq"][0].item()
+    assert v == ends if beta2 == 0.999 else 0.96 <= v <= 1

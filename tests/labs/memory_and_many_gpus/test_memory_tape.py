@@ -56,6 +56,13 @@ def test_the_recorded_step_wins_one_limit_after_the_other():
         ]
 
 
+def test_the_goal_of_the_lab_needs_five_blocks_and_has_no_room_for_six():
+    widget = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB, goal=0.17)
+    for blocks, fits, met in ((4, False, False), (6, True, False), (5, True, True)):
+        widget.settings = replace(widget.settings, checkpointed=frozenset(range(blocks)))
+        assert (widget.numbers["fits"], done(widget)[-1]) == (fits, met)
+
+
 # ---------------------------------------------------------------- what is drawn
 
 
@@ -100,6 +107,13 @@ def test_a_column_shows_the_largest_of_its_operators():
     scale = 16 * GIB / drawing["limit"][0]
     highest = max(drawing["stack"]["temporary"]) * scale
     assert highest == pytest.approx(max(point.total for point in many), rel=1e-3)
+
+
+def test_phases_are_named_and_micro_batches_by_a_letter():
+    for pieces, names in ((1, ["forward", "backward", "step"]), (2, [*"fbfb", "step"])):
+        phases = small(Settings(micro_batches=pieces)).numbers["drawing"]["phases"]
+        assert [name for _, _, name in phases] == names
+        assert all(a[1] == pytest.approx(b[0]) for a, b in itertools.pairwise(phases))
 
 
 def test_a_place_is_read_and_the_peak_first():

@@ -69,7 +69,7 @@ def test_the_peak_is_that_of_an_ordinary_loop_on_a_card(settings):
 
 
 def test_the_recording_holds_the_steps_of_the_lab():
-    assert len(recorded()) == len(json.loads(FILE.read_text(encoding="utf-8"))["tapes"]) == 12
+    assert len(recorded()) == len(json.loads(FILE.read_text(encoding="utf-8"))["tapes"]) == 22
     for settings in (Settings(), Settings(autocast=True), CHUNKED, SMALLEST, ONE_BY_ONE):
         assert tape(settings) is recorded()[settings]
         assert _from_json(json.loads(json.dumps(to_json(tape(settings))))) == tape(settings)
