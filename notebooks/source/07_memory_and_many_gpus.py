@@ -239,7 +239,7 @@ with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, tar
 # *14 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
 # - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients that the parameters have before the call do not count.
-# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, because other processes use the card.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, in forward or in backward, because other processes use the card.
 # - **Output:** the rows of a micro-batch in the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
 # - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
 # - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
@@ -448,7 +448,13 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
 # %% [markdown]
 # ### Exercise: top-k with error feedback
 #
-# *14 minutes, optional, about 13 lines.* Write `topk_hook`, a communication hook for DDP that sends the largest entries.
+# *16 minutes, optional, about 13 lines.* Write `topk_hook`, a communication hook for DDP that sends the largest entries and keeps the rest.
+#
+# - **Input:** `bucket.buffer()`, this rank's gradient, a flat float32 tensor; `bucket.index()`, the bucket's number: a model may have several. `state` has `group`, `share`, `residual` (a dict, empty at first) and `sent` (a count of bytes).
+# - **Choice:** add the bucket's residual, kept under its number, to the gradient. Of the sum send the k values of largest magnitude: k = share · length, rounded, at least 1. What is not sent is the new residual.
+# - **Sending:** `dist.all_gather_single(out, mine, group=state.group)` writes the ranks' tensors one after the other into `out`. Gather values and places. If ranks choose the same place, all their values count. Add the bytes that this rank sends to `state.sent`; at most 16 a value are allowed.
+# - **Output:** a `torch.futures.Future()` that is finished (`set_result`): the sum over the ranks, divided by their number.
+# - **Example:** two ranks, share 1/3, gradients (3, 0, 1) and (0, −2, 1). Both get (1.5, −1, 0), and both residuals are (0, 0, 1).
 
 
 # %% exercise="topk-hook"
@@ -474,6 +480,16 @@ def topk_hook(state, bucket):
 
 # %% check="topk-hook" points=0
 checks.check_topk_hook(topk_hook)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Two ranks send different places. How does one rank learn which places the values of another rank belong to?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `whole.abs().topk(k).indices` are the places, `whole[places]` the values with their signs. Gather both into tensors of n · k entries. Which method of a zero tensor adds values at places, and adds twice where a place comes twice?
+# </details>
 
 # %% [markdown]
 # The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so residuals of this step belong to no later bucket and are dropped.
@@ -556,10 +572,13 @@ for stage in range(4):
 # %% [markdown]
 # ### Exercise: the step of ZeRO-1
 #
-# *16 minutes, about 14 lines.* Write `ZeroOne`, an optimizer of which each rank keeps one part.
+# *18 minutes, about 14 lines.* Write `ZeroOne`, an optimizer that keeps one n-th of the float32 masters and states on each of n ranks. PyTorch's `ZeroRedundancyOptimizer` and `fully_shard` do not count.
 #
-# - **`__init__`:** `parameters`, BF16 and alike on all ranks; `group`; `make_optimizer`, which makes an optimizer of a list of parameters.
-# - **`step()`:** averages the gradients over the ranks, updates this rank's FP32 share, and gives each rank all new weights.
+# - **`__init__`:** `parameters`, BF16 tensors as `model.parameters()` gives them, alike on all ranks; `group`, with `rank()` and `size()`; `make_optimizer`, which makes Adam, SGD or another optimizer of a list of parameters.
+#   All parameters behind each other, in float32 and padded with zeros to a multiple of n, make one vector. Rank r keeps its r-th n-th as a single master. A slice keeps the whole vector's memory alive, a clone does not.
+# - **`step()`:** add up the gradients, which every parameter has, in float32 over the ranks, and divide by n. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
+# - **Result:** on 2, 3 or 4 ranks, after several steps, the weights are those of `AllMasters`, bit for bit.
+# - **Example:** 901 parameters on 2 ranks: a padding of 1, and 451 masters a rank.
 
 
 # %%
@@ -600,6 +619,25 @@ class ZeroOne:
 
 # %% check="zero-step" points=3
 checks.check_zero_step(ZeroOne)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which of the vectors have the full length on each rank, and which have one n-th of it? In which dtype is each?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `flat(tensors, pad).chunk(group.size())[group.rank()]` is this rank's part. Keep a clone of it as `torch.nn.Parameter`, and give its `.grad` a float32 tensor of the same length in each step.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     mine = torch.empty_like(self.master)
+#     dist.reduce_scatter_single(mine, flat([p.grad for p in ...], self.pad), group=self.group)
+#     self.master.grad = ...
+#     self.optimizer.step()
+#     whole = torch.empty(..., dtype=torch.bfloat16)
+#     dist.all_gather_single(whole, ..., group=self.group)
+# </details>
 
 # %% [markdown]
 # The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.

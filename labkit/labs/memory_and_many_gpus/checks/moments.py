@@ -16,8 +16,8 @@ LAB = "07_memory_and_many_gpus"
 
 RAISED = "{name}: your adamw_step raised {error}."
 KEPT = (
-    "{name}: {what} still holds what it held before the call. An assignment to a name makes another "
-    "tensor; which methods write into the caller's?"
+    "{name}: {what} still holds what it held before the call. An assignment to a name makes "
+    "another tensor; which methods write into the caller's?"
 )
 CHANGED = "{name}: your adamw_step changes grad, which belongs to the caller."
 OTHER_P = "{name}: p[{at:d}] becomes {got}; {want} is wanted. grad is {grad} there. {why}"
@@ -104,7 +104,7 @@ def check_moments(seen, seed):
         for what in _MOMENTS:
             _judge_neighbours(name, what, seen[name][what], seed)
     for what in _MOMENTS:
-        _judge_share(what, seen[_EQUAL][what], seed)
+        _judge_share(what, seen, seed)
     for key in ("twice", "repeated"):
         _judge_writes(_EQUAL, seen[key], seed)
     if all(torch.equal(seen["twice"][what], seen[_EQUAL][what]) for what in _MOMENTS):
@@ -255,7 +255,7 @@ _MISTAKES = {
         lambda s, after: s.moved(*s.corrected(*s.moments(s.grad.bfloat16().double()))), None
     ),
     "p moves with the gradient": (
-        lambda s, after: s.moved(*s.corrected(*(x * sign for x, sign in zip(s.moments(s.grad), (-1, 1), strict=True)))), None
+        lambda s, after: 2 * s.p * (1 - s.lr * s.wd) - s.right(), None
     ),
 }  # fmt: skip
 
@@ -286,23 +286,24 @@ def _judge_neighbours(name, what, got, seed):
         raise Mistake(NO_NEIGHBOUR, name=name, what=what, at=at, why=why, **shown)
 
 
-def _judge_share(what, got, seed):
+def _judge_share(what, seen, seed):
     """It goes up as often as its place between the neighbours says."""
     exact = _exact(_EQUAL, what, seed)[0]
     below, above = (x[0] for x in _neighbours(exact[None]))
     share = ((exact - below) / (above - below)).item()
-    up = got.double() == above
-    went = up.double().mean().item()
+    went = (seen[_EQUAL][what].double() == above).double().mean().item()
     # Six standard deviations of a mean of 4096.
-    if not abs(went - share) <= 6 * (share * (1 - share) / 4096) ** 0.5:
-        why = NEAREST if went == round(share) else ALL_ALIKE if went in (0, 1) else ""
-        values = {"exact": exact, "below": below, "above": above}
-        idea = "nearest-is-fair" if went == round(share) else None
-        values = {key: value.item() for key, value in values.items()}
-        raise Mistake(
-            SHARE, misconception=idea, search=idea is None, name=_EQUAL, what=what, share=share,
-            got=went, why=why, **values,
-        )  # fmt: skip
+    if abs(went - share) <= 6 * (share * (1 - share) / 4096) ** 0.5:
+        return
+    others = _exact(_TENTH, what, seed).bfloat16()
+    nearest = went == round(share) and torch.equal(seen[_TENTH][what], others)
+    raise Mistake(
+        SHARE,
+        misconception="nearest-is-fair" if nearest else None,
+        search=went not in (0, 1),
+        name=_EQUAL, what=what, share=share, got=went, exact=exact.item(), below=below.item(),
+        above=above.item(), why=NEAREST if nearest else ALL_ALIKE if went in (0, 1) else "",
+    )  # fmt: skip
 
 
 @check_moments.wrong(
@@ -342,6 +343,11 @@ check_moments.slip(
         '    m32, v32 = (quantize(x, BF16, rounding="stochastic", generator=generator) '
         "for x in (m32, v32))\n    p.mul_(1 - lr * wd)\n",
     ),
+)
+check_moments.slip(
+    "adam-divides-by-v",
+    "v has the unit of a squared gradient. What must be taken of it before m is divided?",
+    swap=("(v32 / (1 - b2**t)).sqrt()", "v32 / (1 - b2**t)"),
 )
 check_moments.slip(
     "decay-is-part-of-the-gradient",
