@@ -32,8 +32,8 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. It needs almost no memory, because the tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
-# `Card` counts the bytes of all tensors that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
+# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. The tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# `Card` counts the bytes of all that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -362,7 +362,7 @@ print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 #
 # ## Sitting B: from one card to many
 #
-# *You are here:* **messages** → remedies → a sum over ranks → ZeRO → FSDP2
+# *You are here:* **messages** → a sum over ranks → ZeRO → FSDP2
 
 # %%
 import copy, torch, torch.distributed as dist, torch.nn.functional as F
@@ -375,7 +375,7 @@ from labkit.training.models import mlp
 # %% [markdown]
 # ### What an out-of-memory message says
 #
-# On a GPU PyTorch keeps freed memory in a cache for the next request. So the message names what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, the cache:
+# On a GPU PyTorch caches freed memory. So the message names what *is free*, *is allocated by PyTorch*, and *is reserved by PyTorch but unallocated*, the cache:
 #
 # | message | cause | remedy |
 # | --- | --- | --- |
@@ -384,7 +384,7 @@ from labkit.training.models import mlp
 # | allocated grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
 # | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
 #
-# ### Remedies in their order
+# ### Optional: remedies in their order
 #
 # `plan_memory` takes one remedy after the other, the cheapest first, until a step fits a budget. The cell asks for a step of the course's GPT in 10 MiB. No remedy changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
 
@@ -401,7 +401,7 @@ plan_memory(10 * 2**20, trained_gpt(), (texts, texts))
 # %% [markdown]
 # ### A sum over ranks
 #
-# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives each rank the sum. Here `ranks(work, n)` calls `work(group)` in n threads, which use `torch.distributed` as processes on n GPUs do.
+# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** gives each rank the sum of all gradients. Here `ranks(work, n)` calls `work(group)` in n threads, which use `torch.distributed` as n processes do.
 
 
 # %%
@@ -414,7 +414,7 @@ def add_up(group):
 ranks(add_up, 4)
 
 # %% [markdown]
-# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its own value. BF16 halves the bytes that are sent, but each addition then rounds to BF16.
+# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its value. BF16 halves the bytes, but each addition rounds.
 
 
 # %% predict="eight-ranks"
@@ -428,10 +428,10 @@ def in_bf16():
 
 
 # %% [markdown]
-# Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all seven ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 = 263 rounds to 264.
+# Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 rounds to 264.
 
 # %% [markdown]
-# All ranks still agree bit for bit, because all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide by the number of ranks last or first.
+# All ranks still agree bit for bit: all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide last or first.
 
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
@@ -439,7 +439,7 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
     print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
 
 # %% [markdown]
-# Divided last, the sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
+# Divided last, a sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
 #
 # ### Optional: send less
 #
@@ -532,7 +532,7 @@ for share in (1.0, 0.01):
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+# A BF16 model has 12 bytes a parameter of FP32 masters (lab 04) and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
 
 
 # %%
@@ -640,7 +640,7 @@ checks.check_zero_step(ZeroOne)
 # </details>
 
 # %% [markdown]
-# The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.
+# The cell trains a small network in two processes, which `torchrun` starts as on a machine with two GPUs, first with `AllMasters`, then with your class. They talk over gloo, PyTorch's backend for CPUs.
 
 # %% tags=["nbval-ignore-output"]
 zero = yours(ZeroOne, ours.ZeroOne)
@@ -672,7 +672,7 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
 #
 # ### What FSDP2 stores and what it adds up
 #
-# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The optimizer updates FP32 shards, so `grad.dtype` is always float32. Four policies were recorded in two processes. The last column counts the values of the gradients that are BF16 numbers.
+# PyTorch's stage 3 is `fully_shard` (FSDP2). In its `MixedPrecisionPolicy`, layers compute in `param_dtype`, and gradients are added up in `reduce_dtype`. The optimizer updates FP32 shards, so `grad.dtype` is float32. Four policies were recorded in two processes. The last column counts gradient values that are BF16 numbers.
 
 # %%
 from labkit.labs.memory_and_many_gpus.recorded import policies_table
@@ -680,7 +680,7 @@ from labkit.labs.memory_and_many_gpus.recorded import policies_table
 policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) A dtype says how values are stored, not how they were computed. And FSDP2 does not use autocast's lists: a softmax inside such a module runs in BF16.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) So a dtype says how values are stored, not how they were computed.
 #
 # ### Optional: layers gathered when they are needed
 #
@@ -729,7 +729,7 @@ print(coordinates(13, dp=2, pp=2, tp=4, world=16))
 #
 # ### Say it
 #
-# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
+# Say an answer aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it
