@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
@@ -80,11 +80,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
-    """A copy of a module with fake parameters and buffers, and the mode that they belong to."""
-    for parameter in module.parameters():
-        if isinstance(parameter, FakeTensor):
-            with parameter.fake_mode as mode:
-                return copy.deepcopy(module), mode
+    """A copy of a real module with fake parameters and buffers, and the mode that they belong to."""
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
         return copy.deepcopy(module), mode

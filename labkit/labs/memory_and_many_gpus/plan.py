@@ -109,8 +109,8 @@ def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> 
 
     Args:
         budget: bytes.
-        model: float32 parameters, real or fake; it is not changed. Its forward takes the inputs and
-            gives logits, ... x classes. What it does must not depend on its inputs' values.
+        model: its parameters are float32 and no fake tensors; it is not changed. Its forward takes
+            the inputs and gives logits, ... x classes; its branches depend on no values.
         batch: inputs and targets, which are int64; -100 marks what does not count.
 
     Raises:

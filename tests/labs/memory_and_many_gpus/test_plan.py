@@ -39,7 +39,7 @@ def _mlp():
 def _gpt():
     torch.manual_seed(0)
     tokens = torch.randint(0, 2048, (16, 64))
-    return SmallGPT(2048, 64, width=64, blocks=4), tokens, tokens.roll(-1, dims=1)
+    return SmallGPT(2048, 64, width=64, blocks=2), tokens, tokens.roll(-1, dims=1)
 
 
 def _measured(model, x, y, ways):
