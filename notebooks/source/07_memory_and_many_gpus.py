@@ -1,13 +1,13 @@
 # %% [markdown]
 # # 07. Memory, and training on many GPUs
 #
-# You see where the bytes of a GPT-2 training step are, make the step fit a card of 4 GiB instead of 16, and divide an optimizer among ranks.
+# You see where the bytes of a GPT-2 training step are, make it fit a card of 4 GiB instead of 16, and divide an optimizer among ranks.
 #
 # *any laptop · needs: labs 04 and 05*
 #
 # After this lab you can:
 #
-# - say which tensors are alive at the peak of a training step, and choose the remedy that lowers this peak;
+# - say which tensors are alive at the peak of a training step, and lower this peak;
 # - write a loss in chunks, a step that recovers from an out-of-memory error, and the step of ZeRO-1.
 #
 # ## Sitting A: one card
@@ -32,8 +32,8 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run one training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. It needs almost no memory, because the tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
-# `Card` counts the bytes of all tensors that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
+# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. The tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# `Card` counts the bytes of all that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -58,7 +58,7 @@ with FakeTensorMode():
 # %% [markdown]
 # After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest has the size of the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
 #
-# A step fits a card if its **peak** does: the most bytes that are alive at one moment. The printed lines are moments *between* the phases; the peak lies inside one, and in the second step, when the moments are there from the start.
+# A step fits a card if its **peak** does: the most bytes that are alive at one moment. It lies inside a phase, and in the second step, when the moments are there from the start.
 
 
 # %% predict="peak-op"
@@ -70,10 +70,10 @@ def holds_the_peak():
 
 
 # %% [markdown]
-# The peak is 10.98 GiB, in the backward of log-softmax. Three tensors of the logits' size are alive then: the log-probabilities that forward kept, the gradient that arrives, and the one that is being computed. So is everything that the 12 blocks keep.
+# The peak is 10.98 GiB, in the backward of log-softmax. Beside all that the 12 blocks keep, three tensors of the logits' size are alive: the log-probabilities, the gradient that arrives, and the one that is being computed.
 
 # %% [markdown]
-# The **tape** shows the whole step, operator by operator. It has three hills: the end of forward, the start of backward, and the optimizer's update.
+# The tape shows the whole step, operator by operator. Look for the peaks of forward, backward and update.
 
 # %%
 from labkit.labs.memory_and_many_gpus.figures import tape_picture
@@ -83,7 +83,7 @@ tape_picture(tape(), limit=8 * GIB)
 # %% [markdown]
 # ### What autocast saves
 #
-# A card of 16 GiB holds this step. Now run forward under BF16 autocast (lab 05): linear layers and attention keep BF16 tensors for backward. Weights, gradients and moments stay FP32, autocast adds a BF16 copy of each weight, and log-softmax still runs in FP32.
+# A card of 16 GiB holds this step. Under BF16 autocast (lab 05) linear layers and attention keep BF16 tensors for backward. Weights, gradients and moments stay FP32, log-softmax runs in FP32, and autocast adds a BF16 copy of each weight.
 
 
 # %% predict="amp-peak"
@@ -95,14 +95,13 @@ def under_autocast():
 
 
 # %% [markdown]
-# The peak falls from 10.98 to 8.46 GiB, by 23 %: what is alive there is mostly FP32, the state and the tensors of the loss. With one text instead of eight, forward under autocast even keeps *more*, because the copies of the weights outweigh what the activations save.
+# The peak falls from 10.98 to 8.46 GiB, by 23 %: most of what is alive there is FP32. With one text instead of eight, forward under autocast even keeps *more*: the copies of the weights outweigh what the activations save.
 
 # %% [markdown]
 # ### The loss in chunks
 #
-# A card of 8 GiB is too small, and the peak is in the loss. A loss needs all logits of one position, but never those of two positions together. So compute it for a few rows at a time.
-#
-# A loop alone saves nothing, because autograd keeps each chunk's tensors until backward. `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. When backward arrives, it runs `function` again, has its tensors for a moment, and frees them.
+# A card of 8 GiB is too small, and the peak is in the loss. A loss never needs the logits of two positions together, so compute it for a few rows at a time. A loop alone saves nothing, because autograd keeps each chunk's tensors until backward.
+# `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. Backward runs `function` again, has its tensors for a moment, and frees them.
 
 # %% [markdown]
 # ### Exercise: the loss in chunks
@@ -155,7 +154,7 @@ checks.check_chunked_loss(chunked_loss)
 # </details>
 
 # %% [markdown]
-# The cell counts a small head's memory in one chunk and in 16: its logits take 64 MiB. The last lines are GPT-2's whole step with a loss in 16 chunks.
+# The cell counts the memory of a small head, whose logits take 64 MiB, in one chunk and in 16, and then that of GPT-2's step in 16 chunks.
 
 # %%
 in_chunks = yours(chunked_loss, ours.chunked_loss)
@@ -169,12 +168,12 @@ for rows in (2048, 128):
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
-# The peak of the step falls to 4.97 GiB: a card of 6 GiB holds it. The price is a second matmul with the head. Since torch 2.13, `F.linear_cross_entropy` computes a loss in chunks in one call; with BF16 inputs its loss is BF16, too.
+# The peak of the step falls to 4.97 GiB: a card of 6 GiB holds it. The price is a second matmul with the head. In torch 2.13 `F.linear_cross_entropy` does this in one call; its loss has the dtype of its inputs.
 
 # %% [markdown]
 # ### Activation checkpointing
 #
-# Now the blocks' activations make the peak. A checkpointed block keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports what this saves.
+# A checkpointed *block* keeps only its input, and backward runs its forward again. `Checkpointed` wraps a module and reports the bytes kept, those without checkpointing, and the extra FLOP.
 
 # %%
 from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
@@ -192,7 +191,7 @@ print(wrapped.blocks[0].report)
 # %% [markdown]
 # Older listings use `use_reentrant=True`: then, if no *input* of the module needs a gradient, its weights get none, and only a warning says so.
 #
-# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with few extra FLOP. Its last goal asks for the batch in one piece and FP32 moments, because the tape does not count what small matmuls lose in speed.
+# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with few extra FLOP. Its last goal keeps the batch in one piece and the moments in FP32: the tape does not count what small matmuls lose in speed.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
@@ -205,43 +204,42 @@ memory_tape
 #
 # ### A step that survives an out-of-memory error
 #
-# If a card is full, PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again, as `retry_inside` does in a form that is often published. The cell gives it 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
+# On a full card PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
 
 # %%
-def retry_inside(model, inputs, targets, optimizer, rows=997):
-    """One step in micro-batches of `rows`; after an error, with half as many."""
+from contextlib import suppress
+from labkit.training.models import mlp
+
+
+def retry_inside(model, inputs, targets, optimizer, rows):
     print(f"{rows:4} rows: {card.now / 2**20:.2f} MiB in use")
     optimizer.zero_grad()
     try:
         for x, y in zip(inputs.split(rows), targets.split(rows), strict=True):
             (F.cross_entropy(model(x), y) * len(x) / len(inputs)).backward()
     except torch.OutOfMemoryError:
-        if rows == 1:
-            raise
-        return retry_inside(model, inputs, targets, optimizer, (rows + 1) // 2)
+        if rows > 1:
+            return retry_inside(model, inputs, targets, optimizer, (rows + 1) // 2)
+        raise
     optimizer.step()
     return rows
 
 
-layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.SiLU()) for _ in range(8)]
-network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
-batch = torch.randn(997, 64), torch.randint(0, 10, (997,))
-with Card(limit=2 * 2**20).hold(network, *batch) as card:
-    try:
-        retry_inside(network, *batch, torch.optim.SGD(network.parameters(), lr=0.1))
-    except torch.OutOfMemoryError as error:
-        print("given up:", error)
+network, inputs, targets = mlp(*[64] * 9, 10), torch.randn(997, 64), torch.randint(0, 10, (997,))
+sgd = torch.optim.SGD(network.parameters(), lr=0.1)
+with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, targets) as card:
+    retry_inside(network, inputs, targets, sgd, len(inputs))
 
 # %% [markdown]
-# A try with 250 rows would fit, but the card never gets empty. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables are the activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not help: it returns free blocks, and these are in use.
+# In the end not even one row fits, where 499 would on an empty card. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables hold activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not: it returns blocks that are free.
 
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
 #
-# *16 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
+# *14 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
 # - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients that the parameters have before the call do not count.
-# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, because other processes use the card.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, in forward or in backward, because other processes use the card.
 # - **Output:** the rows of a micro-batch in the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
 # - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
 # - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
@@ -291,31 +289,6 @@ checks.check_survive(survive)
 #                 raise
 #         rows = ...
 # </details>
-
-# %% [markdown]
-# ### What an out-of-memory message says
-#
-# On a GPU PyTorch keeps freed memory in a cache for the next request. So the message names what *is free*, what *is allocated by PyTorch*, and what *is reserved by PyTorch but unallocated*, the cache:
-#
-# | message | cause | remedy |
-# | --- | --- | --- |
-# | allocated is near the capacity | the step is too large | this sitting's |
-# | reserved but unallocated exceeds the request | **fragmentation**: each free piece is too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
-# | allocated grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
-# | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
-#
-# ### Remedies in their order
-#
-# `plan_memory` takes one remedy after the other, the cheapest first, until a step fits a budget. The cell asks for a step of the course's GPT in 10 MiB. No remedy changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
-
-# %%
-from labkit.labs.memory_and_many_gpus.plan import plan_memory
-
-texts = torch.zeros(64, 64, dtype=torch.int64)
-plan_memory(10 * 2**20, trained_gpt(), (texts, texts))
-
-# %% [markdown]
-# Micro-batches add no FLOP, but smaller matmuls use a GPU less well. The last remedies are AdamW without `foreach` and moments in 8 bits. If nothing is enough, fewer parameters are trained (LoRA, lab 09), or more cards are used.
 
 # %% [markdown]
 # ### Optional: moments in 16 bits
@@ -387,9 +360,9 @@ print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 # %% [markdown]
 # *This is a good place to stop.*
 #
-# ## Sitting B: many cards
+# ## Sitting B: from one card to many
 #
-# *You are here:* **a sum over ranks** → ZeRO → FSDP2
+# *You are here:* **messages** → a sum over ranks → ZeRO → FSDP2
 
 # %%
 import copy, torch, torch.distributed as dist, torch.nn.functional as F
@@ -400,9 +373,35 @@ from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
 from labkit.training.models import mlp
 
 # %% [markdown]
+# ### What an out-of-memory message says
+#
+# On a GPU PyTorch caches freed memory. So the message names what *is free*, *is allocated by PyTorch*, and *is reserved by PyTorch but unallocated*, the cache:
+#
+# | message | cause | remedy |
+# | --- | --- | --- |
+# | allocated is near the capacity | the step is too large | sitting A |
+# | reserved but unallocated exceeds the request | **fragmentation**: each free piece is too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
+# | allocated grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
+# | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
+#
+# ### Optional: remedies in their order
+#
+# `plan_memory` takes one remedy after the other, the cheapest first, until a step fits a budget. The cell asks for a step of the course's GPT in 10 MiB. No remedy changes the dtype of a parameter: a published function that calls `param.data.half()` when memory is short destroys the master weights.
+
+# %%
+from labkit.labs.memory_and_many_gpus.plan import plan_memory
+from labkit.training import trained_gpt
+
+texts = torch.zeros(64, 64, dtype=torch.int64)
+plan_memory(10 * 2**20, trained_gpt(), (texts, texts))
+
+# %% [markdown]
+# Micro-batches add no FLOP, but small matmuls use a GPU less well. The last remedies are AdamW without `foreach` and moments in 8 bits. If nothing is enough, train fewer parameters (LoRA, lab 09), or use more cards.
+
+# %% [markdown]
 # ### A sum over ranks
 #
-# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** adds up the gradients of all ranks and gives each rank the sum. Here `ranks(work, n)` calls `work(group)` in n threads, which use `torch.distributed` as processes on n GPUs do.
+# In **data parallel** training each process, a **rank**, has the whole model and a part of the batch. After backward, an **all-reduce** gives each rank the sum of all gradients. Here `ranks(work, n)` calls `work(group)` in n threads, which use `torch.distributed` as n processes do.
 
 
 # %%
@@ -415,7 +414,7 @@ def add_up(group):
 ranks(add_up, 4)
 
 # %% [markdown]
-# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its own value. BF16 halves the bytes that are sent, but each addition then rounds to BF16.
+# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its value. BF16 halves the bytes, but each addition rounds.
 
 
 # %% predict="eight-ranks"
@@ -429,10 +428,10 @@ def in_bf16():
 
 
 # %% [markdown]
-# Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all seven ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 = 263 rounds to 264.
+# Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 rounds to 264.
 
 # %% [markdown]
-# All ranks still agree bit for bit, because all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide by the number of ranks last or first.
+# All ranks still agree bit for bit: all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide last or first.
 
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
@@ -440,7 +439,7 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
     print(f"mean of {len(values)} times {values[0]:g}: {last:g} divided last, {first:g} first")
 
 # %% [markdown]
-# Divided last, the sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
+# Divided last, a sum can overflow; divided first, small gradients become 0. So add up gradients in FP32 where the network is fast enough, else in BF16.
 #
 # ### Optional: send less
 #
@@ -449,7 +448,13 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
 # %% [markdown]
 # ### Exercise: top-k with error feedback
 #
-# *14 minutes, optional, about 13 lines.* Write `topk_hook`, a communication hook for DDP that sends the largest entries.
+# *16 minutes, optional, about 13 lines.* Write `topk_hook`, a communication hook for DDP that sends the largest entries and keeps the rest.
+#
+# - **Input:** `bucket.buffer()`, this rank's gradient, a flat float32 tensor; `bucket.index()`, the bucket's number: a model may have several. `state` has `group`, `share`, `residual` (a dict, empty at first) and `sent` (a count of bytes).
+# - **Choice:** add the bucket's residual, kept under its number, to the gradient. Of the sum send the k values of largest magnitude: k = share · length, rounded, at least 1. What is not sent is the new residual.
+# - **Sending:** `dist.all_gather_single(out, mine, group=state.group)` writes the ranks' tensors one after the other into `out`. Gather values and places. If ranks choose the same place, all their values count. Add the bytes that this rank sends to `state.sent`; at most 16 a value are allowed.
+# - **Output:** a `torch.futures.Future()` that is finished (`set_result`): the sum over the ranks, divided by their number.
+# - **Example:** two ranks, share 1/3, gradients (3, 0, 1) and (0, −2, 1). Both get (1.5, −1, 0), and both residuals are (0, 0, 1).
 
 
 # %% exercise="topk-hook"
@@ -475,6 +480,16 @@ def topk_hook(state, bucket):
 
 # %% check="topk-hook" points=0
 checks.check_topk_hook(topk_hook)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Two ranks send different places. How does one rank learn which places the values of another rank belong to?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `whole.abs().topk(k).indices` are the places, `whole[places]` the values with their signs. Gather both into tensors of n · k entries. Which method of a zero tensor adds values at places, and adds twice where a place comes twice?
+# </details>
 
 # %% [markdown]
 # The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so residuals of this step belong to no later bucket and are dropped.
@@ -517,7 +532,7 @@ for share in (1.0, 0.01):
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# A BF16 model with FP32 master weights (lab 04) keeps 12 bytes a parameter of masters and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+# A BF16 model has 12 bytes a parameter of FP32 masters (lab 04) and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
 
 
 # %%
@@ -546,7 +561,7 @@ class AllMasters:
 # - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
 # - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
 #
-# Together they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
+# In one dtype they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
@@ -557,10 +572,13 @@ for stage in range(4):
 # %% [markdown]
 # ### Exercise: the step of ZeRO-1
 #
-# *16 minutes, about 14 lines.* Write `ZeroOne`, an optimizer of which each rank keeps one part.
+# *18 minutes, about 14 lines.* Write `ZeroOne`, an optimizer that keeps one n-th of the float32 masters and states on each of n ranks. PyTorch's `ZeroRedundancyOptimizer` and `fully_shard` do not count.
 #
-# - **`__init__`:** `parameters`, BF16 and alike on all ranks; `group`; `make_optimizer`, which makes an optimizer of a list of parameters.
-# - **`step()`:** averages the gradients over the ranks, updates this rank's FP32 share, and gives each rank all new weights.
+# - **`__init__`:** `parameters`, BF16 tensors as `model.parameters()` gives them, alike on all ranks; `group`, with `rank()` and `size()`; `make_optimizer`, which makes Adam, SGD or another optimizer of a list of parameters.
+#   All parameters behind each other, in float32 and padded with zeros to a multiple of n, make one vector. Rank r keeps its r-th n-th as a single master. A slice keeps the whole vector's memory alive, a clone does not.
+# - **`step()`:** add up the gradients, which every parameter has, in float32 over the ranks, and divide by n. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
+# - **Result:** on 2, 3 or 4 ranks, after several steps, the weights are those of `AllMasters`, bit for bit.
+# - **Example:** 901 parameters on 2 ranks: a padding of 1, and 451 masters a rank.
 
 
 # %%
@@ -603,7 +621,26 @@ class ZeroOne:
 checks.check_zero_step(ZeroOne)
 
 # %% [markdown]
-# The cell trains a small BF16 network in two processes, which `torchrun` starts as on a machine with two GPUs: first with `AllMasters`, then with your class. Their collectives run over gloo, PyTorch's backend for CPUs.
+# <details><summary>Hint 1</summary>
+#
+# Which of the vectors have the full length on each rank, and which have one n-th of it? In which dtype is each?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `flat(tensors, pad).chunk(group.size())[group.rank()]` is this rank's part. Keep a clone of it as `torch.nn.Parameter`, and give its `.grad` a float32 tensor of the same length in each step.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     mine = torch.empty_like(self.master)
+#     dist.reduce_scatter_single(mine, flat([p.grad for p in ...], self.pad), group=self.group)
+#     self.master.grad = ...
+#     self.optimizer.step()
+#     whole = torch.empty(..., dtype=torch.bfloat16)
+#     dist.all_gather_single(whole, ..., group=self.group)
+# </details>
+
+# %% [markdown]
+# The cell trains a small network in two processes, which `torchrun` starts as on a machine with two GPUs, first with `AllMasters`, then with your class. They talk over gloo, PyTorch's backend for CPUs.
 
 # %% tags=["nbval-ignore-output"]
 zero = yours(ZeroOne, ours.ZeroOne)
@@ -635,7 +672,7 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
 #
 # ### What FSDP2 stores and what it adds up
 #
-# PyTorch's stage 3 is `fully_shard` (FSDP2). Its `MixedPrecisionPolicy` names two dtypes: `param_dtype`, in which layers compute, and `reduce_dtype`, in which gradients are added up. The optimizer updates FP32 shards, so `grad.dtype` is always float32. Four policies were recorded in two processes. The last column counts the values of the gradients that are BF16 numbers.
+# PyTorch's stage 3 is `fully_shard` (FSDP2). In its `MixedPrecisionPolicy`, layers compute in `param_dtype`, and gradients are added up in `reduce_dtype`. The optimizer updates FP32 shards, so `grad.dtype` is float32. Four policies were recorded in two processes. The last column counts gradient values that are BF16 numbers.
 
 # %%
 from labkit.labs.memory_and_many_gpus.recorded import policies_table
@@ -643,7 +680,7 @@ from labkit.labs.memory_and_many_gpus.recorded import policies_table
 policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) A dtype says how values are stored, not how they were computed. And FSDP2 does not use autocast's lists: a softmax inside such a module runs in BF16.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) So a dtype says how values are stored, not how they were computed.
 #
 # ### Optional: layers gathered when they are needed
 #
@@ -692,7 +729,7 @@ print(coordinates(13, dp=2, pp=2, tp=4, world=16))
 #
 # ### Say it
 #
-# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
+# Say an answer aloud, sum it up in a line, then tick what you said.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import say_it

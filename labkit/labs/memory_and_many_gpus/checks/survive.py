@@ -1,12 +1,13 @@
 """Check of lab 07: one optimizer step that halves its micro-batch until it fits the card."""
 
 import itertools
+import sys
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from labkit.labs.engine import Mistake, attempt, check
+from labkit.labs.engine import attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import NEAR, Loop, filled, flat, labels, same_end, seeded
 from labkit.labs.engine.messages import came, fill
@@ -23,29 +24,36 @@ STILL_HELD = (
 NEXT_TRY = "After {rows:d} rows you tried {got:d}. Half of {rows:d}, rounded up, is {half:d}."
 FIRST_TRY = "Your first try had {rows:d} rows; the first try is the whole batch."
 PIECES = "That is the number of micro-batches."
+NO_OTHER = "After the try of {rows:d} rows came no other. Which exception does your code catch?"
 MUST_RAISE = "The caller must learn that there was no step: let this error pass."
 OTHER_ERROR = "This error has nothing to do with memory, and no number of rows helps."
 MOVED = "{name}: there was no step, and your survive has moved the weights."
 NO_STEP = "{name}: the weights have not moved. Where does your optimizer step?"
 OFF = (
-    "{name}: the weights' movement differs from that of one large batch by {away:.2g} of its length. "
-    "{why}"
+    "{name}: the weights' movement differs from that of one large batch by {away:.2g} of its "
+    "length. {why}"
 )
 TIMES = "It is {times} times as long."
 HAD_GRADIENTS = "Here the parameters have gradients before the call."
 FAILED_LATE = (
-    "The difference is the gradient of the first 29 rows: when the second micro-batch failed, they "
-    "were in .grad already."
+    "The first layers move too far by what the first 29 rows give: when the second micro-batch "
+    "failed, their gradients were in .grad already."
 )
+HALFWAY = (
+    "The first layers move rightly, and the last ones do not. When a backward fails halfway, the "
+    "last layers have got their gradients already."
+)
+INSIDE = ", after tries that began inside an `except` block"
 
 _ROWS, _WIDTH, _DEPTH, _RATE = 57, 8, 12, 0.5
 _TRIES = 57, 29, 15, 8, 4, 2, 1
 _BATCH = "room for the batch"
-_LATE = "room for 29 rows, and the second micro-batch fails once"
+_LATE = "room for 29 rows, where the backward of the second micro-batch fails once"
+_FAILS_AFTER = 5  # the layer whose output gets no gradient then
 _UNEVEN = "room for 8 rows"
 _TOO_SMALL = "no room for one row"
 _NARROW = "inputs of a wrong width"
-_FITS = {_BATCH: 57, "room for 29 rows": 29, _LATE: 29, _UNEVEN: 8, _TOO_SMALL: 0, _NARROW: 57}
+CARDS = {_BATCH: 57, "room for 29 rows": 29, _LATE: 29, _UNEVEN: 8, _TOO_SMALL: 0, _NARROW: 57}
 
 
 def _setting(name, seed):
@@ -69,7 +77,7 @@ def _need(rows, seed):
 
 def _limit(name, seed):
     """The bytes of the card: what fits needs less, and the next larger try more."""
-    rows = _FITS[name]
+    rows = CARDS[name]
     if not rows:
         held = _setting(name, seed)
         return Card().hold(held).now + 256
@@ -81,7 +89,7 @@ def _limit(name, seed):
 def run_survive(survive, seed):
     """Of each card: what came of the step, the weights' movement, and how each try began."""
     shown = {}
-    for name in _FITS:
+    for name in CARDS:
         network, inputs, targets = _setting(name, seed)
         optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
         start = flat(network)
@@ -92,35 +100,48 @@ def run_survive(survive, seed):
         began = _watch(network, card, inputs, name)
         with card:
             rows = attempt(survive, network, inputs, targets, optimizer)
-        shown[f"{name} outcome"] = _outcome(rows, len(began))
+        shown[f"{name} outcome"] = _outcome(name, rows, began)
         shown[f"{name} moved"] = flat(network) - start
         shown[f"{name} at once"] = began
     return shown
 
 
 def _watch(network, card, inputs, name):
-    """The calls of the network: whether a try began, the rows, and the bytes in use before it."""
-    began, failed = [], []
+    """Of the calls of the network: whether a try begins, rows, bytes in use, and inside `except`.
+
+    On one of the cards the backward of rows 29 to 57 fails once.
+    """
+    began, late = [], {"now": False, "over": name != _LATE}
 
     def see(module, args):
         rows = args[0]
+        handled = isinstance(sys.exc_info()[1], torch.OutOfMemoryError)
         if len(began) < 100:
-            began.append((torch.equal(rows[:1], inputs[:1]), len(rows), card.now))
-        if name == _LATE and not failed and torch.equal(rows[:1], inputs[29:30]):
-            failed.append(True)
-            raise torch.OutOfMemoryError("CUDA out of memory. Another process uses this card, too.")
+            began.append((torch.equal(rows[:1], inputs[:1]), len(rows), card.now, handled))
+        late["now"] = torch.equal(rows[:1], inputs[29:30])
+
+    def fail(gradient):
+        late["over"] = True
+        raise torch.OutOfMemoryError("CUDA out of memory. Another process uses this card, too.")
+
+    def arm(module, args, output):
+        if late["now"] and not late["over"] and output.requires_grad:
+            output.register_hook(fail)
 
     network.register_forward_pre_hook(see)
+    network[_FAILS_AFTER].register_forward_hook(arm)
     return began
 
 
-def _outcome(rows, calls):
+def _outcome(name, rows, began):
     """What came of a call, as text, which compares exactly; an unforeseen exception as it is."""
     if type(rows) is Raised:
         if rows.type_name == "OutOfMemoryError":
-            return "raised OutOfMemoryError"
-        if rows.type_name == "RuntimeError" and calls:
-            return f"raised RuntimeError after {calls} call{'s' * (calls > 1)} of the model"
+            inside = CARDS[name] and any(handled for *_, handled in began)
+            return "raised OutOfMemoryError" + (INSIDE if inside else "")
+        if rows.type_name == "RuntimeError" and began:
+            calls = f"{len(began)} call{'s' * (len(began) > 1)}"
+            return f"raised RuntimeError after {calls} of the model"
         return rows
     try:
         return f"returned {float(rows):g}"
@@ -130,7 +151,7 @@ def _outcome(rows, calls):
 
 def _evidence(got, want, seed):
     """What is true of the first card on which the answer ends elsewhere."""
-    for name in _FITS:
+    for name in CARDS:
         came_out, right = got[f"{name} outcome"], want[f"{name} outcome"]
         moved, wanted = got[f"{name} moved"], want[f"{name} moved"]
         if came_out != right:
@@ -153,7 +174,7 @@ def _on(name):
 
 def _why_outcome(name, came_out, began, seed):
     """What is true of the tries on the first card on which the outcome is another."""
-    tries = [(rows, now) for first, rows, now in began if first]
+    tries = [(rows, now) for first, rows, now, _ in began if first]
     if name == _NARROW:
         return OTHER_ERROR
     if name == _TOO_SMALL:
@@ -170,6 +191,8 @@ def _why_outcome(name, came_out, began, seed):
     for (rows, _), (after, _) in itertools.pairwise(tries):
         if after != (rows + 1) // 2:
             return fill(NEXT_TRY, rows=rows, got=after, half=(rows + 1) // 2)
+    if came_out == "raised OutOfMemoryError" and len(tries) == 1:
+        return fill(NO_OTHER, rows=tries[0][0])
     if tries and came_out == f"returned {-(-_ROWS // tries[-1][0])}":
         return PIECES
     return ""
@@ -183,17 +206,22 @@ def _why_moved(name, moved, wanted, seed):
     times = ((moved * wanted).sum() / (wanted * wanted).sum()).item()
     if torch.allclose(moved, times * wanted, rtol=1e-3, atol=1e-3 * wanted.abs().max().item()):
         return fill(TIMES, times=times)
+    if name != _LATE:
+        return ""
     network, inputs, targets = _setting(name, seed)
     F.cross_entropy(network(inputs[:29]), targets[:29]).backward()
     left = -_RATE * 29 / _ROWS * torch.cat([p.grad.flatten() for p in network.parameters()])
-    return FAILED_LATE if (extra - left).norm() <= NEAR * left.norm() else ""
+    first = sum(p.numel() for p in network[: _FAILS_AFTER + 1].parameters())
+    if (extra - left)[:first].norm() <= NEAR * left[:first].norm():
+        return FAILED_LATE
+    return HALFWAY if extra[:first].norm() <= NEAR * wanted[:first].norm() else ""
 
 
 SURVIVE = Loop(
     run_survive,
     solutions.survive,
     _evidence,
-    lambda shown: [shown[key] for key in shown if key.endswith("moved")],
+    lambda shown: [shown[key] for key in shown if not key.endswith("at once")],
 )
 
 
