@@ -23,22 +23,24 @@ PRUNE_KEEPS_TWO = (
     "torch.nn.utils.prune keeps the old weight and a mask beside it until prune.remove is called."
 )
 NOT_LINEAR = (
-    "{name}: after your call, {count:d} values of `{what}` are not what they were. Only the weights "
-    "of nn.Linear are pruned."
+    "{name}: after your call, {count:d} values of `{what}` are not what they were. Only the "
+    "weights of nn.Linear are pruned."
 )
 KEPT_CHANGED = (
     "{name}: after your call, {what}[{row}, {column}] is {got} where it was {want}. A weight that "
     "is kept stays as it is."
 )
-OTHER_COUNT = "{name}: {got:d} of {all:d} linear weights are 0 after your call; {want:d} are wanted. {why}"
+OTHER_COUNT = (
+    "{name}: {got:d} of {all:d} linear weights are 0 after your call; {want:d} are wanted. {why}"
+)
 TIES = (
     "{ties:d} weights have the magnitude {size}, and a comparison with it prunes all of them or "
     "none. topk picks a number of places, and ties do not matter to it."
 )
 CUT_OFF = "{share} * {all:d} = {exact}, and the nearest integer is wanted."
 OTHER_CHOICE = (
-    "{name}: you pruned a weight of {gone} in `{where}` and kept one of {kept} in `{other}`. Wanted "
-    "are the smallest magnitudes of all linear weights together. {why}"
+    "{name}: you pruned a weight of {gone} in `{where}` and kept one of {kept} in `{other}`. "
+    "Wanted are the smallest magnitudes of all linear weights together. {why}"
 )
 BY_LAYER = "Each of your layers loses the same share: {shares} zeros."
 SIGNED = "Every weight that you pruned is below every one that you kept, with its sign."
@@ -237,7 +239,10 @@ class _Judge:
         kept, gone = sizes.clone(), sizes.clone()
         kept[self.gone], gone[~self.gone] = torch.inf, -1
         if kept.min() < gone.max():
-            (where, *_), (other, *_) = self.place(int(gone.argmax())), self.place(int(kept.argmin()))
+            (where, *_), (other, *_) = (
+                self.place(int(gone.argmax())),
+                self.place(int(kept.argmin())),
+            )
             said = {"where": where, "other": other, "why": self._choice_why(), "name": self.name}
             at = int(gone.argmax()), int(kept.argmin())
             raise Mistake(
@@ -251,7 +256,9 @@ class _Judge:
         if ties > 1 and got in (int((sizes <= size).sum()), int((sizes < size).sum())):
             return fill(TIES, ties=ties, size=size)
         exact = self.case.share * all_
-        return fill(CUT_OFF, share=self.case.share, all=all_, exact=exact) if got == int(exact) else ""
+        return (
+            fill(CUT_OFF, share=self.case.share, all=all_, exact=exact) if got == int(exact) else ""
+        )
 
     def _choice_why(self):
         parts = [int(part.sum()) for part in self.gone.split(self.sizes)]
@@ -295,6 +302,7 @@ class _Judge:
         for how, idea, why in (
             ("once", "one-masking-is-enough", ONCE),
             ("before", "masks-belong-before-the-step", BEFORE),
+            ("forward", None, AFTER_FORWARD),
             ("gradients", "masked-gradients-are-enough", NO_GRADIENT),
         ):
             if same_end([w - self.new for w in steps], [w - self.new for w in self.replay(how)]):
@@ -322,6 +330,8 @@ class _Judge:
             optimizer.register_step_pre_hook(zero)
         elif how == "after":
             optimizer.register_step_post_hook(zero)
+        elif how == "forward":
+            model.register_forward_pre_hook(zero)
         elif how == "gradients":
             optimizer.register_step_pre_hook(no_gradient)
         found = []

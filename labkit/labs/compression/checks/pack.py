@@ -24,7 +24,7 @@ OTHER_MASK = (
 A_BYTE_EACH = "Each of its elements takes a whole byte, a bool too."
 PLACES = "You store the place of each kept weight, in {itemsize} bytes."
 ROWS_PADDED = "Each of your rows begins a new byte. The rows of the flattened matrix do not."
-OTHER_COUNT = '{name}: the mask has {ones:,} ones, and "codes" holds {got:,} codes. {why}'
+OTHER_COUNT = '{name}: the mask has {ones:,} ones, and "values" holds {got:,} codes. {why}'
 INVERTED = "There are as many codes as zeros in your mask. Which of the two bits means kept?"
 ALL_CODES = "That is a code for each weight. Which of them does the file need?"
 TWO_MASKS = (
@@ -45,8 +45,8 @@ SCALE_LOST = (
 )
 NEGATIVE = "The row's largest magnitude is {largest}, of the weight {weight}."
 REVIVED = (
-    "{name}: weight[{row}, {column}] is 0 and comes back as {got}, and so do {count:,} of {zeros:,} "
-    "zeros. {why}"
+    "{name}: weight[{row}, {column}] is 0 and comes back as {got}, and so do {count:,} of "
+    "{zeros:,} zeros. {why}"
 )
 LITTLE = (
     "Your weights come out if the first weight has the lowest bit of a byte. np.packbits and "
@@ -71,7 +71,7 @@ WRAPPED = "weight / scale is {ratio} there, and int8 ends at 127."
 CLAMPED = "weight / scale is {ratio} there, more than the 127 at which your codes end."
 ROUNDED_SCALE = "In float32 the scale would be {scale}. In {dtype} it is {off:.2g} of itself away."
 
-_KEYS = "shape", "mask", "codes", "scale"
+_KEYS = "shape", "mask", "values", "scale"
 
 # A code is off by half a step. In float32 the quotient, the scale and the product add 127 * 2**-22
 # at most; an answer may be a bit coarser, not as coarse as a scale in FP16: 127 * 2**-12 = 0.031
@@ -154,7 +154,7 @@ def _judge_layout(packed, weight, name):
             why = ROWS_PADDED
         said = {"dtype": _name(mask), "shape": str(tuple(mask.shape)), "bytes": size, "all": count}
         raise Mistake(OTHER_MASK, name=name, want=bits, why=why, **said)
-    tensor(codes, call=f'pack(weight), {name}: "codes"', dtype=torch.int8)
+    tensor(codes, call=f'pack(weight), {name}: "values"', dtype=torch.int8)
     ones, nonzero = int(_ones(packed, count).sum()), count - zeros
     if codes.shape != (ones,):
         why = ""
@@ -191,7 +191,7 @@ def _unpacked(packed, ones):
     """The weights that the file stands for, in float64."""
     rows = len(packed["scale"])
     codes = torch.zeros(len(ones), dtype=torch.float64)
-    codes[ones] = packed["codes"].double()
+    codes[ones] = packed["values"].double()
     return codes.view(rows, -1) * packed["scale"].double()[:, None]
 
 
@@ -253,7 +253,7 @@ def _other_order(packed, weight, step):
     if ((little - weight).abs() <= _STEPS * step).all():
         return LITTLE
     columns = torch.zeros(weight.numel(), dtype=torch.float64)
-    columns[_ones(packed, weight.numel())] = packed["codes"].double()
+    columns[_ones(packed, weight.numel())] = packed["values"].double()
     turned = columns.view(weight.shape[1], -1).T * packed["scale"].double()[:, None]
     return COLUMNS_FIRST if ((turned - weight).abs() <= _STEPS * step).all() else ""
 
@@ -289,7 +289,7 @@ check_pack.slip(
     swap=("torch.from_numpy(np.packbits(kept.numpy()))", "kept.flatten().nonzero().flatten()"),
 )
 check_pack.slip(
-    "one-scale-serves-all-rows",
+    "weights-need-one-scale",
     "Which weights may share a scale?",
     swap=("weight.abs().amax(dim=1) / 127", "weight.abs().max().repeat(len(weight)) / 127"),
 )
@@ -299,7 +299,7 @@ check_pack.slip(
     swap=('"scale": scale', '"scale": scale.half()'),
 )
 check_pack.slip(
-    "every-row-has-a-scale",
+    "amax-is-never-zero",
     "Which scale do you give to a row of zeros?",
     cut="scale[scale == 0] = 1.0",
 )
@@ -314,7 +314,7 @@ check_pack.slip(
     swap=(".round().to(torch.int8)", ".to(torch.int8)"),
 )
 check_pack.slip(
-    "zeros-cost-nothing-once-masked",
+    "a-mask-leaves-zeros-out",
     "The mask says already where the zeros are. Which codes may the file leave out?",
     swap=("codes[kept]", "codes.flatten()"),
 )
