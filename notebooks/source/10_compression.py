@@ -94,7 +94,18 @@ def zeros_after():
 # %% [markdown]
 # ### Exercise: zeros that stay
 #
-# *12 minutes, about 10 lines.* Write `hold_masks`, which prunes a model and keeps its zeros through all later steps of an optimizer.
+# *12 minutes, about 10 lines.* Write `hold_masks`, which prunes a model and keeps its zeros through all later steps of an optimizer. labkit's own
+# `hold_masks` does not count.
+#
+# - **Input:** `model`; `optimizer`, which holds all parameters of the model and may have steps behind it; `share`, a float from 0 to 1.
+# - **At once:** of the n weights of all `nn.Linear` layers together, set the `round(share * n)` with the smallest magnitudes to 0. `linears(model)` gives the layers.
+#   Biases and other layers stay as they are, and each parameter stays the tensor that the optimizer holds.
+# - **After every step** the same weights are 0 again, and the others train on. `optimizer.register_step_post_hook(f)` calls `f(optimizer, args, kwargs)` after
+#   each step, and returns a handle.
+# - **Output:** this handle. After `handle.remove()` the pruned weights train again.
+# - **Example:** with the weights [[0.5, -0.1]] and [[-2.0], [0.3]], share 0.5 sets -0.1 and 0.3 to 0.
+# - **Edge cases:** if weights share a magnitude, it does not matter which of them go, but their number does. share may be 0 or 1. The optimizer may have momentum and weight decay, and a
+#   `GradScaler` may skip a step.
 
 
 # %% exercise="hold-masks"
@@ -123,7 +134,18 @@ checks.check_hold_masks(hold_masks)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# hint
+# When during a step does a weight of 0 change, and when must it be set back? Would it change if its gradient were 0?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Join the magnitudes of all layers: [0.5, 0.1, 2.0, 0.3]. `topk(2, largest=False).indices` gives the places 1 and 3. In a vector of four
+# falses, set these to True. How does `split([2, 2])` lead back to the two layers, and which shape must each part have?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `sizes = torch.cat([w.detach().abs().flatten() for w in weights])`; `dropped[sizes.topk(..., largest=False).indices] = True`;
+# `parts = dropped.split(...)`. Under `torch.no_grad()`, a function `zero(*_)` sets `weight[part.view_as(weight)] = 0` for each pair. Call it once, and then
+# `return optimizer.register_step_post_hook(zero)`.
 # </details>
 
 # %% [markdown]
@@ -181,7 +203,17 @@ layout_picture()
 # %% [markdown]
 # ### Exercise: pack a pruned matrix
 #
-# *13 minutes, about 7 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes.
+# *13 minutes, about 7 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes. labkit's own `pack` does not count.
+#
+# - **Input:** `weight`, float32 (rows, columns). It stays as it is.
+# - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale. So a weight of 0 has the code 0.
+# - **Output:** a dict of four dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: a bit for each weight of the flattened matrix, 1 if it is kept, in
+#   the order of `np.packbits`. `"values"`, int8: the codes of the kept weights, row by row. `"scale"`: a float for each row.
+# - **Kept** are no weights that are 0, and all others. A weight whose code is 0 may be kept or not.
+# - `unpack(packed)`, given, returns the weight: each value at most 0.51 scales off, and each 0 as a 0.
+# - **Example:** [[0, 2.54, 0, -1], [0, 0, 0, 0]] has the scale 0.02 in row 0, the values 127 and -50, and the mask 0b01010000 = 80.
+# - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0, so that 0 / 0 never occurs. The largest magnitude of a row may be as small as 1e-6,
+#   so choose the dtype of the scale.
 
 
 # %%
@@ -213,7 +245,18 @@ checks.check_pack(pack)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# hint
+# How many bytes does a bool take in a torch tensor? Which number is 1e-6 / 127 in FP16?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Take one row: [0, 2.54, 0, -1]. Which integers are weight / scale, rounded? Which of them does the file need? `np.packbits(np.array([0, 1, 0, 1]))` is
+# [80], and it flattens a matrix by itself.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `scale = weight.abs().amax(dim=1) / 127`, then `scale[scale == 0] = 1.0`;
+# `codes = (weight / scale[:, None]).round().to(torch.int8)`; `kept = ...`;
+# `mask = torch.from_numpy(np.packbits(kept.numpy()))`; `"values": codes[...]`.
 # </details>
 
 # %% [markdown]
@@ -260,6 +303,12 @@ print(verdict([s - l for s, l in pairs], margin=0.01).describe())
 # ### Exercise: an entry for the weigh-in
 #
 # *12 minutes, optional, a dict.* Find an `entry` whose file has at most 6,000 bytes and whose mean accuracy over nine seeds is at least 96.5 %.
+#
+# - `hidden`: units of each of the two hidden layers, 1 to 512. `rank`: None, or the rank of the weight between them, at most `hidden`.
+# - `prune`: the share of weights that become 0, from 0 to below 1. `values`: `"fp32"`, `"fp16"` or `"int8"`.
+# - `weigh(entry, seed)` trains the network, cuts its rank, prunes it, fine-tunes after each of these, and stores it: densely or as a bitmask, whichever is smaller. Biases are in FP16
+#   beside INT8 codes.
+# - The check does this with the seeds 0 to 8, within a minute. No file may have more than 6,000 bytes.
 
 
 # %% exercise="weigh-in"
@@ -313,7 +362,15 @@ for rank in (2, 4, 8, 32):
 # %% [markdown]
 # ### Exercise: factorise a layer
 #
-# *10 minutes, optional, about 7 lines.* Write `factorise`, which replaces a linear layer by two of a smaller rank.
+# *12 minutes, optional, about 9 lines.* Write `factorise`, which replaces a linear layer by two of a smaller rank. labkit's own `factorise` does not count.
+#
+# - **Input:** `linear`, an `nn.Linear`, which stays as it is; `rank`, from 1 to the smaller side of its weight W.
+# - **Output:** an `nn.Sequential` of two `nn.Linear`: inputs to `rank`, without a bias, and `rank` to outputs, with the bias of `linear`, if it has one. Both have the dtype of `linear`.
+# - **Weights:** the second weight @ the first is the matrix of this rank that is nearest to W. `torch.linalg.svd(..., full_matrices=False)` returns U, S and Vh with W = U @ diag(S) @ Vh; keep the `rank`
+#   largest singular values.
+# - **Example:** [[3, 0], [0, 1]] with rank 1 becomes two weights whose matmul is [[3, 0], [0, 0]].
+# - **Edge cases:** W may be wide, tall or BF16, for which torch has no SVD on a CPU. With singular values up to 400,000, both weights of a float32 layer must be finite in FP16, so share the values
+#   between them.
 
 
 # %% exercise="factorise"
@@ -336,6 +393,21 @@ def factorise(linear, rank):
 
 # %% check="factorise" points=0
 checks.check_factorise(factorise)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Which dtype has an SVD? What is the largest number of FP16, and what does a singular value of 400,000 become if each of two weights gets its square root?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `torch.linalg.svd` of [[3, 0], [0, 1]] gives S = [3, 1]. Which row of Vh belongs to 3, and which column of U?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `u, s, vh = torch.linalg.svd(linear.weight.detach().float(), full_matrices=False)`; `root = s[:rank].sqrt()`;
+# `down.weight.copy_(root[:, None] * vh[...])` and `up.weight.copy_(u[...] * root)` under `torch.no_grad()`; then the bias and the dtype.
+# </details>
 
 # %% [markdown]
 # ### The order of the stages
