@@ -7,6 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from labkit.base.paths import DATA
+from labkit.measuring import Verdict, verdict
+from labkit.training.data import digits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,13 @@ def entries() -> dict[str, Entry]:
         for name in seeds[0]
     ]
     return {entry.name: entry for entry in sorted(found, key=lambda entry: -entry.bytes)}
+
+
+def compare(name: str, other: str, *, margin: float) -> Verdict:
+    """Whether the first entry's accuracy matches the other's: pairs of the same seed and split."""
+    found, step = entries(), 1 / len(digits().test_labels)
+    pairs = zip(found[name].accuracies, found[other].accuracies, strict=True)
+    return verdict([a - b for a, b in pairs], margin, step=step)
 
 
 def pruned(how: str) -> dict[float, tuple[tuple[float, float], ...]]:
