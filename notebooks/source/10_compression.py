@@ -195,7 +195,7 @@ from labkit.labs.compression.figures import layout_picture
 layout_picture()
 
 # %% [markdown]
-# At a density of 10 % the bitmask takes 0.1 + 0.125 bytes a weight, half of what CSR with columns of 2 bytes takes. But the bitmask never takes less than 1/8 byte a weight, even if nothing is kept. Below a density of 1/16, columns of 2 bytes are smaller.
+# At a density of 10 % the bitmask takes 0.1 + 0.125 = 0.225 bytes a weight, and CSR with columns of 2 bytes takes 0.3. But the bitmask never takes less than 0.125 bytes a weight, even if nothing is kept. Below a density of 1/16, columns of 2 bytes take less.
 #
 # The kept values can be INT8 codes (lab 09). The grid must hold 0 exactly, so take a symmetric one: 0 has the code 0. On an affine grid without an integer zero point all zeros become small numbers.
 

@@ -58,7 +58,7 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
         bytes_each = [size[layout] / count for size in sizes]
         axes.plot(densities, bytes_each, color=color, linestyle=line, label=label)
     axes.axhline(1 / 8, color=BLUE, linestyle=":", linewidth=1)
-    axes.text(0.011, 0.134, "one bit for each weight", fontsize=8, color=BLUE)
+    axes.text(1, 0.118, "one bit for each weight", fontsize=8, color=BLUE, ha="right", va="top")
     axes.set(xscale="log", yscale="log", xlabel="density", ylabel="bytes a weight")
     axes.set_xticks([0.01, 0.03, 0.1, 0.3, 1], ["1 %", "3 %", "10 %", "30 %", "100 %"])
     axes.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
@@ -69,8 +69,8 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
         f"Computed for INT8 values of a {shape[0]} x {shape[1]} weight; both axes are logarithmic.",
         "Bytes a weight by density. The dense tensor takes 1. CSR with columns of 8 bytes takes "
         f"less below a density of {below['csr64']}, the bitmask below {below['bitmask']}. The "
-        "bitmask never takes less than 1/8, and CSR with columns of 2 bytes does below 1/16 of "
-        "the values.",
+        "bitmask never takes less than 1/8. CSR with columns of 2 bytes takes less than the "
+        f"bitmask below {break_even('csr16', 'bitmask', value_bytes=1)}.",
     )
 
 
