@@ -57,11 +57,11 @@ class Weighed:
         return sum(self.bytes.values())
 
     def describe(self) -> str:
-        """One line: stage, bytes by role, accuracy."""
+        """One line: stage, bytes by role, weights, accuracy, time of a forward pass."""
         parts = ", ".join(f"{role} {count:,}" for role, count in self.bytes.items() if count)
         return (
             f"{self.stage}: {self.total:,} bytes ({parts}), {self.nonzeros:,} weights are not 0, "
-            f"accuracy {self.accuracy:.1%}"
+            f"accuracy {self.accuracy:.1%}, {1e3 * self.seconds:.2f} ms"
         )
 
 
@@ -115,7 +115,7 @@ def stored(model: nn.Module, values: Values) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def restored(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
+def restored(model: nn.Sequential, tensors: Mapping[str, Tensor]) -> nn.Sequential:
     """The network that a file stands for, in float32: a copy of ``model`` with its values."""
     network = copy.deepcopy(model)
     for number, layer in enumerate(linears(network)):
@@ -175,10 +175,10 @@ def pipeline(
 ) -> tuple[Weighed, ...]:
     """The reader of a seed through stages, in their order, weighed at first and after each.
 
-    "prune" holds its zeros while "tune" trains, until a stage replaces the weights: "rank" (of each
-    square weight) and "narrow" make new ones, and the zeros are gone. "prune each layer" takes the
-    share of every layer. "store" says how values are stored from there on; training goes on in
-    float32, as if the file were written at the end.
+    "prune" holds its zeros while "tune" trains, until a stage replaces the weights. "prune each
+    layer" takes the share of every layer. "rank" (of each square weight) and "narrow" make new
+    weights. "store" rounds the weights to what the file of these values holds; from there on the
+    file has such values, and training goes on in float32.
 
     Args:
         start: the network to begin with; a trained one of 256 hidden units by default.
@@ -196,10 +196,14 @@ def pipeline(
             hold_masks(model, optimizer, float(setting), each_layer=name != "prune")
         elif name == "tune":
             fit(model, data, optimizer, epochs=int(setting), seed=seed + 1000)
-        elif name == "store":
-            values = setting
         else:
-            model = low_rank(model, int(setting)) if name == "rank" else narrow(model, int(setting))
+            if name == "rank":
+                model = low_rank(model, int(setting))
+            elif name == "narrow":
+                model = narrow(model, int(setting))
+            else:
+                values = setting
+                model = restored(model, stored(model, values))
             optimizer = adamw(model)
         rows.append(_weighed(f"{name} {setting}", model, data, values))
     return tuple(rows)
