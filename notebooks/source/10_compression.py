@@ -93,18 +93,17 @@ def zeros_after():
 # %% [markdown]
 # ### Exercise: zeros that stay
 #
-# *12 minutes, about 10 lines.* Write `hold_masks`, which prunes a model and keeps its zeros through all later steps of an optimizer. labkit's own
-# `hold_masks` does not count.
+# *12 minutes, about 10 lines.* Write `hold_masks`, which prunes a model and keeps its zeros through training. labkit's own `hold_masks` does not
+# count.
 #
-# - **Input:** `model`; `optimizer`, which holds all parameters of the model and may have steps behind it; `share`, a float from 0 to 1.
-# - **At once:** of the n weights of all `nn.Linear` layers together, set the `round(share * n)` with the smallest magnitudes to 0. `linears(model)` gives the layers.
-#   Biases and other layers stay as they are, and each parameter stays the tensor that the optimizer holds.
-# - **After every step** the same weights are 0 again, and the others train on. `optimizer.register_step_post_hook(f)` calls `f(optimizer, args, kwargs)` after
+# - **Input:** `model`; `optimizer`, which holds all its parameters and may have steps behind it; `share`, from 0 to 1.
+# - **At once:** of the n weights of all `nn.Linear` layers together (`linears(model)`), the `round(share * n)` of smallest magnitude become 0. All else stays, and each
+#   parameter stays the same tensor.
+# - **After each step** the same weights are 0 again, and the others train on. `optimizer.register_step_post_hook(f)` calls `f(optimizer, args, kwargs)` after
 #   each step, and returns a handle.
-# - **Output:** this handle. After `handle.remove()` the pruned weights train again.
-# - **Example:** with the weights [[0.5, -0.1]] and [[-2.0], [0.3]], share 0.5 sets -0.1 and 0.3 to 0.
-# - **Edge cases:** if weights share a magnitude, it does not matter which of them go, but their number does. share may be 0 or 1. The optimizer may have momentum and weight decay, and a
-#   `GradScaler` may skip a step.
+# - **Output:** this handle. After `handle.remove()` the zeros train again.
+# - **Example:** of the weights [[0.5, -0.1]] and [[-2.0], [0.3]], share 0.5 makes -0.1 and 0.3 zero.
+# - **Edge cases:** of equal magnitudes any may go, but the count is exact. The optimizer may have momentum and weight decay, and a `GradScaler` may skip a step.
 
 
 # %% exercise="hold-masks"
@@ -202,17 +201,16 @@ layout_picture()
 # %% [markdown]
 # ### Exercise: pack a pruned matrix
 #
-# *13 minutes, about 7 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes. labkit's own `pack` does not count.
+# *10 minutes, about 8 lines.* Write `pack`, which stores a pruned weight as a bitmask and INT8 codes. labkit's own `pack` does not count.
 #
-# - **Input:** `weight`, float32 (rows, columns). It stays as it is.
-# - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale. So a weight of 0 has the code 0.
-# - **Output:** a dict of four dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: a bit for each weight of the flattened matrix, 1 if it is kept, in
-#   the order of `np.packbits`. `"values"`, int8: the codes of the kept weights, row by row. `"scale"`: a float for each row.
-# - **Kept** are no weights that are 0, and all others. A weight whose code is 0 may be kept or not.
-# - `unpack(packed)`, given, returns the weight: each value at most 0.51 scales off, and each 0 as a 0.
+# - **Input:** `weight`, float32 (rows, columns), which stays as it is.
+# - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale.
+# - **Output:** a dict of dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: `np.packbits` of the flattened matrix, with a 1 for each kept weight.
+#   `"values"`, int8: their codes, row by row. `"scale"`: a float for each row.
+# - **Kept** is no weight that is 0. `unpack(packed)`, given, must return each 0 as 0, and every other weight at most 0.51 scales off.
 # - **Example:** [[0, 2.54, 0, -1], [0, 0, 0, 0]] has the scale 0.02 in row 0, the values 127 and -50, and the mask 0b01010000 = 80.
-# - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0, so that 0 / 0 never occurs. The largest magnitude of a row may be as small as 1e-6,
-#   so choose the dtype of the scale.
+# - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0, so that 0 / 0 never occurs. The largest magnitude of a row may be 1e-6: choose a dtype for the
+#   scale that holds it.
 
 
 # %%

@@ -70,10 +70,10 @@ def factorise(linear, rank):
 # End
 
 EXPLANATIONS = {
-    "pruned-file": r"""To prune again later, torch keeps each weight as it was (`weight_orig`) beside an FP32 mask (`weight_mask`), and multiplies them in every forward pass. `prune.remove` drops both, and the
-file has 340,440 bytes again: in a dense tensor a 0 takes 4 bytes, like any other number. Training with autocast makes no smaller file either, because autocast casts copies and the parameters stay FP32.""",
-    "zeros-after": r"""A weight of 0 has a gradient like any other, so the first step fills it again. The zeros that stay have never had a gradient: they read a pixel that is blank in all images, or belong to
-a unit whose ReLU is never active.""",
-    "csr-density": r"""CSR takes 4 bytes for an FP32 value and 8 for its column: 12 bytes for 4, so it is smaller than the dense tensor below a density of 1/3. With INT8 values it is 9 bytes for 1.""",
+    "pruned-file": r"""torch keeps each weight as it was (`weight_orig`) and a mask of the same size (`weight_mask`), both in FP32, and multiplies them in every forward pass. `prune.remove` leaves their product only, and
+the file has 340 kB again, because a dense tensor stores a 0 in 4 bytes like any other number. Training under autocast makes no smaller file either: autocast casts copies, and the parameters stay in FP32.""",
+    "zeros-after": r"""A weight of 0 has a gradient like any other, and the optimizer moves it. The zeros that are left have never had a gradient: they read a pixel that is blank in every training image, or they belong to
+a unit whose ReLU outputs 0 for every image.""",
+    "csr-density": r"""CSR takes 4 bytes for a value and 8 for its column, 12 where the dense tensor takes 4. It also stores where each row begins, which matters little for long rows. With INT8 values it takes 9 bytes where the dense tensor takes 1, so it is smaller only below a density of 1/9.""",
 }
 """What stands behind each prediction."""

@@ -152,7 +152,12 @@ def _judge_range(name, down, up):
     for layer, (factor, other) in enumerate(((down, up), (up, down))):
         if count := int((~factor.half().isfinite()).sum()):
             said = {"largest": factor.abs().max().item(), "other": other.abs().max().item()}
-            raise Mistake(OVERFLOWS, name=name, layer=layer, count=count, **said)
+            # Singular vectors alone have length 1: by rows in layer 0, by columns in layer 1.
+            lengths = other.double().norm(dim=0 if layer == 0 else 1)
+            alone = torch.allclose(lengths, torch.ones_like(lengths), atol=1e-3)
+            idea = "the-values-may-stand-in-one-factor" if alone else None
+            said |= {"name": name, "layer": layer, "count": count}
+            raise Mistake(OVERFLOWS, misconception=idea, search=False, **said)
 
 
 check_factorise.slip(
