@@ -560,7 +560,7 @@ pack = changed(
 
 
 # %% wrong pack: floor in place of round
-#    says: steps away
+#    says: is rounded down
 pack = changed(".round()", ".floor()")
 
 

@@ -67,6 +67,8 @@ OTHER_VALUE = (
     "wanted. {why}"
 )
 CUT_OFF = "Your codes come out if weight / scale is cut off, not rounded."
+DOWN = "Your codes come out if weight / scale is rounded down, not to the nearest integer."
+UP = "Your codes come out if weight / scale is rounded up, not to the nearest integer."
 WRAPPED = "weight / scale is {ratio} there, and int8 ends at 127."
 CLAMPED = "weight / scale is {ratio} there, more than the 127 at which your codes end."
 ROUNDED_SCALE = "In float32 the scale would be {scale}. In {dtype} it is {off:.2g} of itself away."
@@ -217,13 +219,14 @@ def _judge_values(packed, weight, name):
         values = {"got": got[row, column].item(), "count": int(revived.sum()), "zeros": zeros}
         raise Mistake(REVIVED, why=why, **values, **said)
     scale = packed["scale"].double()
+    codes = (got / scale[:, None]).round()
+    why = why or _other_rounding(codes.float(), weight.float() / scale[:, None].float())
     if lost.any():
         if not why and len(scale.unique()) == 1:
             ends = {"low": largest[largest > 0].min().item(), "high": largest.max().item()}
             why = fill(ONE_SCALE, scale=scale[0].item(), **ends)
         values = {"count": int(lost.sum()), "all": int((weight != 0).sum())}
         raise Mistake(VANISHED, steps=said["want"] / step[row].item(), why=why, **values, **said)
-    codes = (got / scale[:, None]).round()
     raise Mistake(
         OTHER_VALUE,
         got=got[row, column].item(),
@@ -260,12 +263,16 @@ def _other_order(packed, weight, step):
     return COLUMNS_FIRST if ((turned - weight).abs() <= _STEPS * step).all() else ""
 
 
+def _other_rounding(codes, ratio):
+    """The sentence of another rounding that gives all codes in float32, or ""."""
+    others = {CUT_OFF: ratio.trunc(), DOWN: ratio.floor(), UP: ratio.ceil()}
+    return next((why for why, other in others.items() if torch.equal(codes, other)), "")
+
+
 def _other_code(scale, codes, weight, place):
     """What is true of the code at a place, as a sentence; "" where it is the nearest one."""
     row = place[0]
     ratio = weight / scale.double()[:, None]
-    if torch.equal(codes, ratio.trunc()):
-        return CUT_OFF
     if abs(ratio[place]) >= 127.5:
         wrapped = abs(codes[place] - ratio[place]) > 128
         return fill(WRAPPED if wrapped else CLAMPED, ratio=ratio[place].item())
