@@ -133,5 +133,6 @@ def test_figures_say_in_words_what_they_draw():
         assert f"{fmean(seed[1] for seed in seeds):.1%}" in words
     words = weigh_in_picture().alt
     assert MEDIUM in words and "98 % pruned" not in words
+    assert "small, 70 % pruned" not in words  # an answer to the exercise below the figure
     words = layout_picture().alt
     assert all(share in words for share in ("1/9", "1/8", "1/16"))
