@@ -98,7 +98,7 @@ def weigh_in_picture() -> Picture:
         "D",
         color="black",
         fillstyle="none",
-        label="with rank 8",
+        label="large, rank 8",
     )
     for entry in rows:
         ends = min(entry.accuracies), max(entry.accuracies)
