@@ -416,7 +416,7 @@ for stages in (published, rank_first):
     print()
 
 # %% [markdown]
-# The rank undoes the pruning: factors of a sparse weight are dense, so the number of values doubles. The cast to FP16 undoes INT8: it stores each code in two bytes. The four stages end at 44 kB, where pruning and INT8 alone take 23 kB. In the second run the factors are pruned and INT8 comes last: 14 kB.
+# The rank undoes the pruning: factors of a sparse weight are dense, so the number of values more than doubles. The cast to FP16 undoes INT8: it stores each code in two bytes. The four stages end at 44 kB, where pruning and INT8 alone take 23 kB. In the second run the factors are pruned and INT8 comes last: 14 kB.
 #
 # ### Where zeros save time
 #
