@@ -1,11 +1,10 @@
 """The figures of lab 10: accuracy after pruning, bytes by layout, and the weigh-in."""
 
-from collections.abc import Sequence
 from statistics import fmean
 
 import numpy as np
 
-from labkit.labs.compression.recorded import Entry, entries, pruned
+from labkit.labs.compression.recorded import entries, pruned
 from labkit.labs.compression.storage import break_even, layout_bytes
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
@@ -74,23 +73,51 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
     )
 
 
-def weigh_in_picture(names: Sequence[str] | None = None) -> Picture:
-    """Accuracy by bytes of the recorded entries, with the range over the seeds."""
-    rows: list[Entry] = [
-        entry for name, entry in entries().items() if names is None or name in names
-    ]
-    figure, axes = new_axes(height=4)
-    colors = {"large": GREY, "small": BLUE, "tiny": ORANGE}
+def weigh_in_picture() -> Picture:
+    """Accuracy by bytes of the recorded entries, a line for each width, with ranges over seeds."""
+    figure, axes = new_axes(height=3.8)
+    rows = [e for e in entries().values() if e.accuracy > _LOWEST and e.name not in _TO_FIND]
+    for size, units, color, marker in (
+        ("large", 256, GREY, "s"),
+        ("medium", 128, BLUE, "o"),
+        ("small", 64, ORANGE, "^"),
+        ("tiny", 32, "black", "v"),
+    ):
+        of_size = [e for e in rows if e.name.startswith(size) and "rank" not in e.name]
+        axes.plot(
+            [e.bytes for e in of_size],
+            [e.accuracy for e in of_size],
+            color=color,
+            marker=marker,
+            label=f"{size}: {units} units",
+        )
+    ranked = [e for e in rows if "rank" in e.name]
+    axes.plot(
+        [e.bytes for e in ranked],
+        [e.accuracy for e in ranked],
+        "D",
+        color="black",
+        fillstyle="none",
+        label="large, rank 8",
+    )
     for entry in rows:
-        kind = entry.name.partition(",")[0]
-        low, high = min(entry.accuracies), max(entry.accuracies)
-        axes.plot([entry.bytes] * 2, [low, high], color=colors[kind], linewidth=1)
-        axes.plot(entry.bytes, entry.accuracy, "o", color=colors[kind])
+        ends = min(entry.accuracies), max(entry.accuracies)
+        axes.plot([entry.bytes] * 2, ends, color=GREY, linewidth=0.6, zorder=0)
     axes.set(xscale="log", xlabel="bytes of the file", ylabel="accuracy")
-    seeds = len(rows[0].accuracies)
+    axes.set_xticks([3e3, 1e4, 3e4, 1e5, 3e5], ["3 kB", "10 kB", "30 kB", "100 kB", "300 kB"])
+    axes.minorticks_off()
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
     words = "; ".join(f"{e.name}: {e.bytes:,.0f} bytes, {e.accuracy:.1%}" for e in rows)
     return Picture(
         figure,
-        f"Recorded on a CPU, means and ranges of {seeds} seeds.",
+        f"Recorded on a CPU: means of {len(rows[0].accuracies)} seeds, their ranges as thin lines. "
+        "A coloured line leads from FP32 on the right to INT8 and to pruned weights.",
         f"Accuracy by bytes of the file. {words}.",
     )
+
+
+_LOWEST = 0.9
+"""Entries below it, of a network pruned to pieces, would flatten the picture."""
+
+_TO_FIND = {"small, 70 % pruned, INT8", "small, rank 8, 50 % pruned, INT8"}
+"""Answers to the exercise below the figure."""
