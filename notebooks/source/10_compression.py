@@ -300,6 +300,12 @@ print(compare("medium, 80 % pruned, INT8", "large, 90 % pruned, INT8", margin=0.
 # - `weigh(entry, seed)` trains the network, cuts its rank, prunes it, fine-tunes after each of these, and stores it: densely or as a bitmask, whichever is smaller. Biases are in FP16
 #   beside INT8 codes.
 # - The check does this with the seeds 0 to 8, within a minute. No file may have more than 6,000 bytes.
+# - **Example:** the cell below weighs a small dense network: its file is too large.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.compression.pipeline import weigh
+
+print(weigh(dict(hidden=64, rank=None, prune=0.0, values="int8"), seed=0).describe())
 
 
 # %% exercise="weigh-in"
@@ -311,6 +317,20 @@ entry = dict(hidden=64, rank=None, prune=0.7, values="int8")
 
 # %% check="weigh-in" points=0 seconds=60
 checks.check_weigh_in(entry)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Weigh a network of 256 units of which you prune 98 %. Which bytes does pruning not remove, and on what do they depend?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Begin with 64 units in INT8. How many bytes too many are its values, and which share of them must go if each weight also gets a bit?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# `dict(hidden=64, rank=None, prune=..., values="int8")`, with a share between 0.5 and 0.9.
+# </details>
 
 # %% [markdown]
 # ### Zeros by pruning and zeros by a cast
