@@ -127,6 +127,8 @@ BOTH = {
     "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
     "off-policy": "_NAMES",
     "escalate": "_KEYS _LOOPS _START",
+    "zero-step": "_CASES",
+    "topk-hook": "_CASES",
 }
 
 
