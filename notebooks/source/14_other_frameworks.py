@@ -178,7 +178,7 @@ def moved():
 # %% [markdown]
 # ### Exercise: the same network in PyTorch
 #
-# *16 minutes, about 12 lines.* Write `twin`, which ports a compiled Keras model and its optimizer to PyTorch.
+# *16 minutes, about 15 lines.* Write `twin`, which ports a compiled Keras model and its optimizer to PyTorch.
 #
 # - **Input:** a `keras.Sequential` of Dense, BatchNormalization, ReLU and Dense, already trained, compiled with Keras' Adam. Sizes, eps, momentum and the optimizer's numbers differ from model to model.
 # - **What to read:** `model.layers`; of a dense layer `kernel` and `bias`; of the batch norm `gamma`, `beta`, `moving_mean`, `moving_variance`, `epsilon` and `momentum`; `model.optimizer` has `learning_rate`, `beta_1`, `beta_2` and `epsilon`. Each variable's `value` is a torch tensor.
@@ -415,6 +415,7 @@ def loss_of(weights, x, y):
 # %% exercise="step"
 def bf16_step(weights, state, x, y, loss_of, optimizer):
     """(weights, state, loss) after one step with BF16 matmuls and FP32 weights."""
+
     ### BEGIN SOLUTION
     def narrow_loss(weights):
         narrow = jax.tree.map(lambda w: w.astype(jnp.bfloat16), weights)
@@ -440,7 +441,7 @@ checks.check_step(bf16_step)
 # </details>
 
 # %% [markdown]
-# ### Loss scaling under `jit`
+# ### Loss scaling under jit
 #
 # FP16 gradients need a loss scale (lab 04), and JAX has no GradScaler. `jax.jit` traces a step once and compiles it, so the step gets placeholders without values. A Python `if` on a value, such as "is a gradient inf?", raises a `TracerBoolConversionError`. Compute both outcomes and choose:
 #
@@ -465,6 +466,7 @@ checks.check_step(bf16_step)
 # %% exercise="scaled-step"
 def scaled_step(weights, state, scale, good, x, y, loss_of, optimizer):
     """(weights, state, scale, good, loss) after one FP16 step, taken or skipped."""
+
     ### BEGIN SOLUTION
     def scaled_loss(weights):
         half = jax.tree.map(lambda w: w.astype(jnp.float16), weights)

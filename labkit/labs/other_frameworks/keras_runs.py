@@ -1,4 +1,4 @@
-"""One classifier of digits in Keras under a dtype policy, with each of the published output layers."""
+"""A classifier of digits in Keras under a dtype policy, with each of three output layers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +116,11 @@ def layer_dtypes(model: Any) -> tuple[tuple[str, str, str], ...]:
     """Compute dtype, variable dtype and output dtype of each layer that has weights."""
     keras = use_keras()
     return tuple(
-        (layer.compute_dtype, layer.variable_dtype, keras.backend.standardize_dtype(layer.output.dtype))
+        (
+            layer.compute_dtype,
+            layer.variable_dtype,
+            keras.backend.standardize_dtype(layer.output.dtype),
+        )
         for layer in model.layers
         if layer.weights
     )

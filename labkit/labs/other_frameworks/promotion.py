@@ -31,7 +31,9 @@ def promotions() -> dict[str, dict[str, str]]:
             torch.tensor(2.0),
         ),
         "NumPy": dtypes_of([np.ones(3, np.float16), np.ones(3, np.float32), None], np.array(2.0)),
-        "JAX": dtypes_of([jnp.ones(3, d) for d in ("float16", "float32", "bfloat16")], jnp.array(2.0)),
+        "JAX": dtypes_of(
+            [jnp.ones(3, d) for d in ("float16", "float32", "bfloat16")], jnp.array(2.0)
+        ),
         "Keras on torch": dtypes_of(
             [keras.ops.ones(3, dtype=d) for d in ("float16", "float32", "bfloat16")],
             keras.ops.convert_to_tensor(2.0),
@@ -43,7 +45,7 @@ def promotions() -> dict[str, dict[str, str]]:
 
 
 def dtypes_of(vectors: list[Any], zero_d: Any, ops: Any = None) -> dict[str, str]:
-    """The dtype of each of ROWS, computed by operators, or by ``ops.multiply`` and ``ops.matmul``."""
+    """The dtype of each of ROWS, by operators or by ``ops.multiply`` and ``ops.matmul``."""
     h, x, b = vectors
     multiply = ops.multiply if ops else lambda left, right: left * right
     matmul = ops.matmul if ops else lambda left, right: left @ right

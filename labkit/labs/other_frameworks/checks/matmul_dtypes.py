@@ -33,7 +33,9 @@ def _programs():
         return jax.lax.scan(lambda carry, _: (carry @ w, None), x, None, length=3)[0]
 
     def in_cond(x, w):
-        narrow = lambda: (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)
+        def narrow():
+            return (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)
+
         return jax.lax.cond(x.sum() > 0, lambda: x @ w, narrow)
 
     half = x32.astype(jnp.float16), w32.astype(jnp.float16)

@@ -24,7 +24,7 @@ ASTRAY = "after {steps} steps `{name}` is off by {away:.0%} of the way that it m
 
 _STEPS, _SKIPPED, _START = 14, 9, 2.0**24
 _LR, _MOMENTUM, _FACTOR = 0.5e4, 0.9, 1e-4
-"""The loss is so small that 2**27 times its gradients fit into FP16 and most of them do not else."""
+"""2**27 times the gradients of this loss fit into FP16; unscaled, most of them are 0 in it."""
 
 
 def _small_loss(weights, x, y):

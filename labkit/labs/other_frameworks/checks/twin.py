@@ -94,8 +94,9 @@ def _report(answer, case, seed):
         return made
     pair = made if isinstance(made, (tuple, list)) else (made,)
     kinds = [type(one).__name__ for one in pair]
-    right_kinds = [isinstance(one, k) for one, k in zip(pair, (nn.Module, torch.optim.Optimizer))]
-    if len(pair) != 2 or not all(right_kinds):
+    if len(pair) != 2 or not isinstance(pair[0], nn.Module):
+        return {"came": kinds}
+    if not isinstance(pair[1], torch.optim.Optimizer):
         return {"came": kinds}
     return attempt(_measure, *pair, model, torch.from_numpy(inputs))
 
@@ -105,8 +106,8 @@ def _measure(network, optimizer, model, x):
     with torch.no_grad():
         report["eval"] = network.eval()(x)
         report["train"] = network.train()(x)
-    report["mean"] = [m.running_mean for m in network.modules() if hasattr(m, "running_mean")][0]
-    report["mean"] = report["mean"].clone()
+    norm = next(m for m in network.modules() if hasattr(m, "running_mean"))
+    report["mean"] = norm.running_mean.clone()
     held = [p for group in optimizer.param_groups for p in group["params"]]
     report["held"] = sorted(map(id, held)) == sorted(map(id, network.parameters()))
     group = optimizer.param_groups[0]
