@@ -9,8 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.other_frameworks.frameworks import library, loss_for, policy, use_keras
-from labkit.labs.other_frameworks.keras_runs import classifier
+from labkit.labs.other_frameworks.frameworks import jnp, keras, loss_for, optax, policy
 from labkit.labs.other_frameworks.mlp import batch, mlp
 
 ROLES = (
@@ -47,15 +46,26 @@ def torch_column(network: nn.Module, optimizer: torch.optim.Optimizer) -> Column
 
 
 def keras_column() -> Column:
-    """A step under the policy mixed_float16, on the torch backend."""
-    keras = use_keras()
+    """A step under the policy mixed_float16, on the torch backend.
+
+    The matmul's dtypes are those that its layer gives and gets: on a CPU Keras then multiplies in
+    float32, and rounds.
+    """
+    seen = []
+
+    class Probed(keras.layers.Dense):
+        def call(self, inputs: Any, training: bool | None = None) -> Any:
+            outputs = super().call(inputs)
+            seen.append((inputs, keras.ops.convert_to_tensor(self.kernel), outputs))
+            return outputs
+
     with policy("mixed_float16"):
-        model = classifier()
+        last = keras.layers.Dense(10, dtype="float32")
+        model = keras.Sequential([keras.Input((64,)), Probed(32), last])
         model.compile("adam")
     optimizer, weights = model.optimizer, model.trainable_variables
     optimizer.build(weights)
-    with _Matmuls() as matmuls:
-        logits = model(torch.rand(8, 8, 8), training=True)
+    logits = model(torch.rand(8, 64), training=True)
     labels = torch.zeros(8, dtype=torch.long)
     loss = loss_for(model, labels.numpy())(labels, logits)
     optimizer.scale_loss(loss).backward()
@@ -64,9 +74,7 @@ def keras_column() -> Column:
     with torch.no_grad():
         optimizer.apply(gradients, weights)
     moments = next(v for v in optimizer.inner_optimizer.variables if "momentum" in v.path)
-    values = (weights[0].value, *matmuls.found[0], loss, gradients[0], moments.value, scale)
-    keras.utils.clear_session()
-    return _column(*values)
+    return _column(weights[0].value, *seen[-1], loss, gradients[0], moments.value, scale)
 
 
 def jax_column(
@@ -81,7 +89,6 @@ def jax_column(
         loss_of: (weights, x, y) -> a float32 loss.
         matmul_dtypes: (function, *args) -> (left, right, result) of each matmul.
     """
-    optax, jnp = library("optax"), library("jax.numpy")
     seen = []
     adam = optax.adam(1e-3)
 

@@ -1,7 +1,8 @@
 """Keras, JAX and optax, an optional extra: imported at first use, quietly, and on the CPU.
 
-A forked child hangs once JAX has computed in its parent, and the grader forks. So ``library`` gives
-a module that imports its library when something of it is first used, in whichever process that is.
+``jax``, ``jnp``, ``core`` (jax.extend.core), ``keras`` and ``optax`` are here, to be imported from
+here. A forked child hangs once JAX has computed in its parent, and the grader forks. So each of
+them imports its library when something of it is first used, in whichever process that is.
 """
 
 import contextlib
@@ -53,19 +54,20 @@ def missing(*names: str) -> str:
     return ""
 
 
-def library(name: str) -> ModuleType:
-    """A module of keras, jax or optax that is imported when something of it is first used.
-
-    Where the library is missing, that first use raises ``require``'s ImportError.
-    """
-    return _Library(name)
-
-
 class _Library(ModuleType):
+    """A module that is imported when something of it is first used.
+
+    Where its library is missing, that first use raises ``require``'s ImportError.
+    """
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspects objects shall not import them
             raise AttributeError(name)
         return getattr(_import(self.__name__), name)
+
+
+jax, jnp, core = _Library("jax"), _Library("jax.numpy"), _Library("jax.extend.core")
+keras, optax = _Library("keras"), _Library("optax")
 
 
 def use_keras(backend: str = "torch") -> ModuleType:
@@ -126,7 +128,7 @@ def policy(name: str) -> Iterator[None]:
 
     Raises ValueError with the names that there are, if ``name`` is none of them.
     """
-    config = use_keras().config
+    config = keras.config
     before = config.dtype_policy()
     config.set_dtype_policy(name)
     try:
@@ -142,7 +144,6 @@ def loss_for(model: Any, labels: np.ndarray) -> Any:
         model: whose last layer gives logits, or probabilities by its activation softmax.
         labels: integers N, or one-hot N x classes.
     """
-    keras = use_keras()
     kinds = {1: keras.losses.SparseCategoricalCrossentropy, 2: keras.losses.CategoricalCrossentropy}
     gives_logits = model.layers[-1].activation is not keras.activations.softmax
     return kinds[np.ndim(labels)](from_logits=gives_logits)
@@ -155,7 +156,7 @@ def check_labels(labels: np.ndarray, loss: Any) -> None:
         labels: integers N, or one-hot N x classes.
         loss: a loss of Keras.
     """
-    sparse = isinstance(loss, use_keras().losses.SparseCategoricalCrossentropy)
+    sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
     if sparse and np.ndim(labels) == 2:
         raise ValueError(
             f"The labels are one-hot, of shape {np.shape(labels)}, and the sparse crossentropy "

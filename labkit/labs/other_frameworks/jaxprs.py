@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from labkit.labs.other_frameworks.frameworks import library
-
-jax, core = library("jax"), library("jax.extend.core")
+from labkit.labs.other_frameworks.frameworks import core, jax
 
 
 def matmul_dtypes(function: Callable[..., Any], *args: Any) -> list[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.labs.other_frameworks.frameworks import check_labels, loss_for, policy, use_keras
+from labkit.labs.other_frameworks.frameworks import check_labels, keras, loss_for, policy
 from labkit.training.data import digits
 
 HEADS = ("logits", "softmax", "softmax in float32")
@@ -43,7 +43,6 @@ def classifier(head: str = "logits") -> Any:
     """
     if head not in HEADS:
         raise ValueError(f"head is {head!r}; it must be one of {', '.join(HEADS)}.")
-    keras = use_keras()
     last = {} if head == "softmax" else {"dtype": "float32"}
     activation = None if head == "logits" else "softmax"
     return keras.Sequential(
@@ -79,7 +78,6 @@ def fit_digits(
         initial_scale: of the loss scale; None leaves Keras its own.
         brightest: the value of a white pixel.
     """
-    keras = use_keras()
     data = digits()
     images = brightest * data.train_images.squeeze(1).numpy()
     labels = data.train_labels.numpy()
@@ -114,7 +112,6 @@ def fit_digits(
 
 def layer_dtypes(model: Any) -> tuple[tuple[str, str, str], ...]:
     """Compute dtype, variable dtype and output dtype of each layer that has weights."""
-    keras = use_keras()
     return tuple(
         (
             layer.compute_dtype,
@@ -127,5 +124,7 @@ def layer_dtypes(model: Any) -> tuple[tuple[str, str, str], ...]:
 
 
 def _weights(model: Any) -> list[np.ndarray]:
-    ops = use_keras().ops
-    return [ops.convert_to_numpy(ops.cast(weight, "float32")).copy() for weight in model.weights]
+    return [
+        keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")).copy()
+        for weight in model.weights
+    ]

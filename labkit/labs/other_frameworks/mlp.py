@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.labs.other_frameworks.frameworks import library
-
-jnp = library("jax.numpy")
+from labkit.labs.other_frameworks.frameworks import jnp
 
 
 def mlp(seed: int = 0) -> dict[str, Any]:

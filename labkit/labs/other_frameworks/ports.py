@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from labkit.labs.other_frameworks.frameworks import use_keras
+from labkit.labs.other_frameworks.frameworks import keras
 from labkit.training.data import digits
 
 
 def trained_model(*, seed: int = 0) -> Any:
     """Dense, BatchNormalization, ReLU, Dense: 64 pixels to ten digits, after two epochs of Adam."""
-    keras = use_keras()
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     model = keras.Sequential(
@@ -35,12 +34,11 @@ def trained_model(*, seed: int = 0) -> Any:
 
 def first_step_of_keras(gradient: float) -> float:
     """How far Keras' Adam, with its defaults, moves a weight in its first step."""
-    keras = use_keras()
     weight = keras.Variable(np.zeros(1, np.float32))
     adam = keras.optimizers.Adam(1e-3)
     with torch.no_grad():
         adam.apply([torch.full((1,), gradient)], [weight])
-    return -float(weight.value[0])
+    return -weight.value[0].item()
 
 
 def grad_scaler_trace(

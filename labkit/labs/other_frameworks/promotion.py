@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from labkit.labs.other_frameworks.frameworks import library, recorded, use_keras
+from labkit.labs.other_frameworks.frameworks import jnp, keras, recorded
 
 ROWS = (
     "h * 2.0",
@@ -24,7 +24,6 @@ def promotions() -> dict[str, dict[str, str]]:
 
     NumPy has no BF16. TensorFlow and MLX are recorded. Raises ImportError without keras and jax.
     """
-    keras, jnp = use_keras(), library("jax.numpy")
     return {
         "torch": dtypes_of(
             [torch.ones(3, dtype=d) for d in (torch.float16, torch.float32, torch.bfloat16)],

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from labkit.labs.other_frameworks.frameworks import library
+from labkit.labs.other_frameworks.frameworks import jnp, optax
 
 
 def loss_of(weights: Any, x: Any, y: Any) -> Any:
     """The notebook's: a mean crossentropy in float32 of a network with one hidden layer."""
-    jnp, optax = library("jax.numpy"), library("optax")
     hidden = jnp.tanh(x @ weights["w1"] + weights["b1"])
     logits = (hidden @ weights["w2"] + weights["b2"]).astype(jnp.float32)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()

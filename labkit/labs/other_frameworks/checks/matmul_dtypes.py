@@ -4,7 +4,7 @@ import numpy as np
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.other_frameworks.frameworks import library, missing
+from labkit.labs.other_frameworks.frameworks import jax, jnp, missing
 
 LAB = "14_other_frameworks"
 
@@ -25,7 +25,6 @@ _WANTED = {
 
 def _programs():
     """For each name a function and its arguments."""
-    jax, jnp = library("jax"), library("jax.numpy")
     x32, w32 = jnp.ones((2, 4)), jnp.ones((4, 4))
     x16, w16 = x32.astype(jnp.bfloat16), w32.astype(jnp.bfloat16)
 

@@ -7,7 +7,7 @@ import torch
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.other_frameworks.checks.jax_steps import TorchRun, distance, loss_of, to_torch
-from labkit.labs.other_frameworks.frameworks import library, missing
+from labkit.labs.other_frameworks.frameworks import jax, jnp, missing, optax
 from labkit.labs.other_frameworks.jaxprs import matmul_dtypes
 from labkit.labs.other_frameworks.mlp import batch, batch_in_numpy, mlp, mlp_in_numpy
 from labkit.labs.other_frameworks.ports import grad_scaler_trace
@@ -36,13 +36,11 @@ def run_scaled_step(answer, seed):
     if said := missing("jax", "optax"):
         attempt(answer, *(None,) * 8)
         return said
-    optax = library("optax")
     optimizers = {"SGD": optax.sgd(_LR, momentum=_MOMENTUM), "Adam": optax.adam(1e-3)}
     return {name: attempt(_run, answer, one, seed) for name, one in optimizers.items()}
 
 
 def _run(answer, optimizer, seed):
-    jax, jnp = library("jax"), library("jax.numpy")
     weights = mlp(seed)
     state, scale, good = optimizer.init(weights), jnp.float32(_START), jnp.int32(0)
 
@@ -74,7 +72,6 @@ def _run(answer, optimizer, seed):
 
 
 def _same_bits(was, now):
-    jax, jnp = library("jax"), library("jax.numpy")
     pairs = zip(jax.tree.leaves(was), jax.tree.leaves(now), strict=True)
     return all(bool(jnp.array_equal(a, b)) for a, b in pairs)
 

@@ -5,7 +5,7 @@ import torch
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.other_frameworks.checks.jax_steps import TorchRun, distance, loss_of, to_torch
-from labkit.labs.other_frameworks.frameworks import library, missing
+from labkit.labs.other_frameworks.frameworks import jax, missing, optax
 from labkit.labs.other_frameworks.jaxprs import matmul_dtypes
 from labkit.labs.other_frameworks.mlp import batch, batch_in_numpy, mlp, mlp_in_numpy
 
@@ -28,7 +28,6 @@ def run_step(answer, seed):
 
 
 def _run(answer, seed):
-    jax, optax = library("jax"), library("optax")
     optimizer, weights = optax.sgd(_LR, momentum=_MOMENTUM), mlp(seed)
     state = optimizer.init(weights)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from labkit.labs.engine import AnswerError, Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
-from labkit.labs.other_frameworks.frameworks import missing, use_keras
+from labkit.labs.other_frameworks.frameworks import keras, missing
 
 LAB = "14_other_frameworks"
 
@@ -58,7 +58,6 @@ def _numbers(case, seed):
 
 
 def _model(case, values):
-    keras = use_keras()
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -74,7 +73,8 @@ def _model(case, values):
         keras.optimizers.Adam(case.lr, beta_1=beta_1, beta_2=beta_2, epsilon=case.adam_epsilon),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    model.set_weights(values)
+    for variable, value in zip(model.weights, values, strict=True):
+        variable.assign(value)
     return model
 
 
@@ -121,7 +121,7 @@ def _measure(network, optimizer, model, x):
         parameter.grad = torch.full_like(parameter, _GRADIENT)
     optimizer.step()
     report["step"] = (before - first.detach()).double().mean().item()
-    report["keras"] = [torch.from_numpy(value.copy()) for value in model.get_weights()]
+    report["keras"] = [variable.value.detach().clone() for variable in model.weights]
     return report
 
 
