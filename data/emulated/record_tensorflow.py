@@ -4,7 +4,7 @@
     tf/bin/python data/emulated/record_tensorflow.py
 
 It needs TensorFlow (1.5 GB), which the course does not, and no labkit: an environment of its own.
-Promotions: the dtype of each expression, or the exception. Column: one step under the policy
+Promotions: the dtype of each expression, or an error. Column: one step under the policy
 mixed_float16. Softmax twice: a last layer with softmax and a loss that is told logits, trained for
 two epochs on digits, by policy and seed: the loss, whether Keras warned, and the loss with logits.
 Moved: the share of weights that changed in an epoch of Adam under the policy bfloat16.
@@ -39,8 +39,8 @@ with np.load(FILE.parents[1] / "digits.npz") as arrays:
 def dtype(compute):
     try:
         return compute().dtype.name
-    except Exception as error:
-        return type(error).__name__
+    except Exception:
+        return "error"
 
 
 def promotions():

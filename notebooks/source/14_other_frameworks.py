@@ -287,7 +287,7 @@ def jaxpr_of_two_layers():
         return jax.jit(lambda h: jnp.tanh(h) @ w)(x @ w)
 
     x, w = jnp.ones((2, 4), jnp.bfloat16), jnp.ones((4, 4), jnp.bfloat16)
-    return str(jax.make_jaxpr(network)(x, w))
+    return jax.make_jaxpr(network)(x, w).pretty_print(use_color=False)
 
 
 print(live(jaxpr_of_two_layers))

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.emulation import emulate_gpu
-from labkit.labs.other_frameworks.frameworks import jnp, keras, loss_for, optax, policy
+from labkit.labs.other_frameworks.frameworks import jax, jnp, keras, loss_for, optax, policy
 from labkit.labs.other_frameworks.mlp import batch, mlp
 
 ROLES = (
@@ -104,7 +104,7 @@ def jax_column(
         return step(*args, loss_of, optax.GradientTransformation(adam.init, update))
 
     left, right, result = matmul_dtypes(run, *args)[0]
-    weights, state, *_, loss = run(*args)
+    weights, state, *_, loss = jax.eval_shape(run, *args)
     moments = state[0].mu["w1"]
     return _column(weights["w1"], left, right, result, loss, seen[0], moments, scale)
 
