@@ -29,7 +29,7 @@ for cell in {cells!r}:
             exec(compile(cell, "cell", "exec"), names)
     except Exception as error:
         errors.append(type(error).__name__ + ": " + str(error))
-errors, printed.getvalue()
+[errors, printed.getvalue()]
 """)
     assert len(errors) == 4  # the open checks
     assert all(e.startswith("CheckFailed") and "not attempted" in e for e in errors), errors
