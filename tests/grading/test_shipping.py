@@ -127,6 +127,9 @@ BOTH = {
     "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
     "off-policy": "_NAMES",
     "escalate": "_KEYS _LOOPS _START",
+    "chunked-loss": "_NAMES seeded",
+    "survive": "CARDS _LATE _NARROW _RATE filled labels seeded",
+    "moments": "_SETTINGS seeded",
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
 }

@@ -43,7 +43,7 @@ NOT_REPEATED = (
 )
 
 _EXAMPLE, _FIRST, _TENTH = "the example", "the first step of 64 weights", "a tenth step"
-_EQUAL = "4,096 equal weights"
+_EQUAL, _AGAIN = "4,096 equal weights", "4,096 equal weights again"
 _DEFAULT = {"lr": 1e-3, "b1": 0.9, "b2": 0.999, "eps": 1e-8, "wd": 0.01}
 _OTHER = {"lr": 0.05, "b1": 0.8, "b2": 0.97, "eps": 0.01, "wd": 0.2}
 _SETTINGS = {  # t, and what is passed by name
@@ -51,6 +51,7 @@ _SETTINGS = {  # t, and what is passed by name
     _FIRST: (1, _OTHER),
     _TENTH: (10, _OTHER),
     _EQUAL: (5, {}),
+    _AGAIN: (5, {}),
 }
 _MOMENTS = "m", "v"
 
@@ -60,7 +61,7 @@ def _case(name, seed):
     if name == _EXAMPLE:
         zero = torch.zeros(1, dtype=torch.bfloat16)
         return torch.ones(1), torch.full((1,), 0.5), zero, zero.clone()
-    if name == _EQUAL:
+    if name in (_EQUAL, _AGAIN):
         # m goes up by 0.2 to 0.35 of its gap, and v by about 0.4.
         grad = 2 + 0.1 * (0.2 + 0.05 * (seed % 4)) * 2**-6 / 0.01
         values = 1.0, grad, 2.0, 1.0
@@ -76,13 +77,10 @@ def _case(name, seed):
 
 def run_moments(adamw_step, seed):
     """What p, grad, m and v hold after each call."""
-    shown = {}
     draws = torch.Generator().manual_seed(seed)
-    again = torch.Generator().manual_seed(seed)
-    for name in _SETTINGS:
-        shown[name] = _stepped(adamw_step, name, seed, draws)
-    shown["twice"] = _stepped(adamw_step, _EQUAL, seed, draws)
-    shown["repeated"] = [_stepped(adamw_step, name, seed, again) for name in _SETTINGS][-1]
+    shown = {name: _stepped(adamw_step, name, seed, draws) for name in _SETTINGS}
+    draws = torch.Generator().manual_seed(seed)
+    shown["repeated"] = [_stepped(adamw_step, name, seed, draws) for name in _SETTINGS][-1]
     return shown
 
 
@@ -103,16 +101,16 @@ def check_moments(seen, seed):
     for name in _SETTINGS:
         for what in _MOMENTS:
             _judge_neighbours(name, what, seen[name][what], seed)
-    for what in _MOMENTS:
-        _judge_share(what, seen, seed)
-    for key in ("twice", "repeated"):
-        _judge_writes(_EQUAL, seen[key], seed)
-    if all(torch.equal(seen["twice"][what], seen[_EQUAL][what]) for what in _MOMENTS):
+    for name in (_EQUAL, _AGAIN):
+        for what in _MOMENTS:
+            _judge_share(name, what, seen, seed)
+    if all(torch.equal(seen[_AGAIN][what], seen[_EQUAL][what]) for what in _MOMENTS):
         idea = "reseeding-keeps-rounding-random"
-        raise Mistake(SAME_DRAWS, misconception=idea, search=False, name=_EQUAL)
-    for what in _MOMENTS:
-        if not torch.equal(seen["repeated"][what], seen[_EQUAL][what]):
-            raise Mistake(NOT_REPEATED, search=False, name=_EQUAL)
+        raise Mistake(SAME_DRAWS, misconception=idea, search=False, name=_AGAIN)
+    _judge_writes(_AGAIN, seen["repeated"], seed)
+    for what in ("p", *_MOMENTS):
+        if not torch.equal(seen["repeated"][what], seen[_AGAIN][what]):
+            raise Mistake(NOT_REPEATED, search=False, name=_AGAIN)
 
 
 def _judge_writes(name, after, seed):
@@ -286,12 +284,12 @@ def _judge_neighbours(name, what, got, seed):
         raise Mistake(NO_NEIGHBOUR, name=name, what=what, at=at, why=why, **shown)
 
 
-def _judge_share(what, seen, seed):
+def _judge_share(name, what, seen, seed):
     """It goes up as often as its place between the neighbours says."""
-    exact = _exact(_EQUAL, what, seed)[0]
+    exact = _exact(name, what, seed)[0]
     below, above = (x[0] for x in _neighbours(exact[None]))
     share = ((exact - below) / (above - below)).item()
-    went = (seen[_EQUAL][what].double() == above).double().mean().item()
+    went = (seen[name][what].double() == above).double().mean().item()
     # Six standard deviations of a mean of 4096.
     if abs(went - share) <= 6 * (share * (1 - share) / 4096) ** 0.5:
         return
@@ -301,7 +299,7 @@ def _judge_share(what, seen, seed):
         SHARE,
         misconception="nearest-is-fair" if nearest else None,
         search=went not in (0, 1),
-        name=_EQUAL, what=what, share=share, got=went, exact=exact.item(), below=below.item(),
+        name=name, what=what, share=share, got=went, exact=exact.item(), below=below.item(),
         above=above.item(), why=NEAREST if nearest else ALL_ALIKE if went in (0, 1) else "",
     )  # fmt: skip
 

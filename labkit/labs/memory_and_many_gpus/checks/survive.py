@@ -53,7 +53,7 @@ _FAILS_AFTER = 5  # the layer whose output gets no gradient then
 _UNEVEN = "room for 8 rows"
 _TOO_SMALL = "no room for one row"
 _NARROW = "inputs of a wrong width"
-_FITS = {_BATCH: 57, "room for 29 rows": 29, _LATE: 29, _UNEVEN: 8, _TOO_SMALL: 0, _NARROW: 57}
+CARDS = {_BATCH: 57, "room for 29 rows": 29, _LATE: 29, _UNEVEN: 8, _TOO_SMALL: 0, _NARROW: 57}
 
 
 def _setting(name, seed):
@@ -77,7 +77,7 @@ def _need(rows, seed):
 
 def _limit(name, seed):
     """The bytes of the card: what fits needs less, and the next larger try more."""
-    rows = _FITS[name]
+    rows = CARDS[name]
     if not rows:
         held = _setting(name, seed)
         return Card().hold(held).now + 256
@@ -89,7 +89,7 @@ def _limit(name, seed):
 def run_survive(survive, seed):
     """Of each card: what came of the step, the weights' movement, and how each try began."""
     shown = {}
-    for name in _FITS:
+    for name in CARDS:
         network, inputs, targets = _setting(name, seed)
         optimizer = torch.optim.SGD(network.parameters(), lr=_RATE)
         start = flat(network)
@@ -137,7 +137,7 @@ def _outcome(name, rows, began):
     """What came of a call, as text, which compares exactly; an unforeseen exception as it is."""
     if type(rows) is Raised:
         if rows.type_name == "OutOfMemoryError":
-            inside = _FITS[name] and any(handled for *_, handled in began)
+            inside = CARDS[name] and any(handled for *_, handled in began)
             return "raised OutOfMemoryError" + (INSIDE if inside else "")
         if rows.type_name == "RuntimeError" and began:
             calls = f"{len(began)} call{'s' * (len(began) > 1)}"
@@ -151,7 +151,7 @@ def _outcome(name, rows, began):
 
 def _evidence(got, want, seed):
     """What is true of the first card on which the answer ends elsewhere."""
-    for name in _FITS:
+    for name in CARDS:
         came_out, right = got[f"{name} outcome"], want[f"{name} outcome"]
         moved, wanted = got[f"{name} moved"], want[f"{name} moved"]
         if came_out != right:
