@@ -40,7 +40,7 @@ class Card(TorchDispatchMode):
 
     Raises:
         torch.OutOfMemoryError: an operator, or ``hold``, would exceed the limit. What the operator
-            made is freed and not counted.
+            made is not counted.
 
     >>> layer = nn.Linear(4, 4, bias=False)
     >>> with Card().hold(layer) as card:
@@ -74,9 +74,7 @@ class Card(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         if refusal := self._count(tree_leaves((args, kwargs, out)), str(func.overloadpacket)):
-            # The traceback keeps this frame, and a kernel that finds no memory keeps no tensor. Nor
-            # may the error have a name here: the two would hold each other, and all frames above.
-            del args, kwargs, out
+            # Without a name: the error and this frame would hold each other, and all frames above.
             raise torch.OutOfMemoryError(refusal)
         return out
 

@@ -80,7 +80,7 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
-    """A copy of a real module with fake parameters and buffers, and the mode that they belong to."""
+    """A copy of a real module whose parameters and buffers are fake, and their mode."""
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
         return copy.deepcopy(module), mode
