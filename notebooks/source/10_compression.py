@@ -84,8 +84,8 @@ def zeros_after():
 
 
 # %% [markdown]
-# A weight of 0 has a gradient like any other, and the optimizer moves it. The zeros that are left have never had a gradient: they read a pixel that is blank in every training image, or they belong to
-# a unit whose ReLU outputs 0 for every image.
+# A weight of 0 has a gradient like any other, and the optimizer moves it. The zeros that are left had no gradient in the whole epoch: they read a pixel that is blank in every training image, or they belong to
+# (or read) a unit whose ReLU outputs 0 for every image.
 
 # %% [markdown]
 # So the zeros must be written again after every step, into the FP32 weights that the optimizer updates. If the GradScaler skips a step (lab 04), it does not call the optimizer: no weight changes, and the zeros stay.
@@ -167,7 +167,7 @@ from labkit.labs.compression.figures import pruning_picture
 pruning_picture()
 
 # %% [markdown]
-# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together is better. At 98 % both ways fail, and this one more: it leaves the middle weight 0.4 % of its values. Set a lower limit for each layer if you prune that much.
+# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together is better. At 98 % both ways fail, and this one more: it leaves the middle weight about 0.4 % of its values. Set a lower limit for each layer if you prune that much.
 #
 # ### What the place of a value costs
 #
@@ -348,12 +348,12 @@ for name, x in rows.items():
     print(f"{name:10} {sparsity(x, torch.float16).describe()}")
 
 # %% [markdown]
-# In FP16 no weight is lost, but some 15 % of Adam's moments are, because they are far smaller than the weights. Their exact zeros belong to weights that never had a gradient.
+# In FP16 no weight is lost, but 12 to 19 % of Adam's moments are, because they are far smaller than the weights. Their exact zeros belong to weights that never had a gradient.
 
 # %% [markdown]
 # ### Two thin matrices
 #
-# *Optional.* A matrix of m rows and n columns has **rank** r if it is a product of two factors, m × r and r × n. The factors hold r × (m + n) numbers in place of m × n, so they save bytes only if r < m × n / (m + n): for 256 × 256, up to rank 127.
+# *Optional.* A matrix of m rows and n columns has **rank** r or less if it is a product of two factors, m × r and r × n. The factors hold r × (m + n) numbers in place of m × n, so they save bytes only if r < m × n / (m + n): for 256 × 256, up to rank 127.
 #
 # The singular value decomposition (SVD) writes a weight as U × diag(s) × Vᵀ, with singular values s in falling order. If you keep the first r of them, no other matrix of rank r is closer in the Frobenius norm (the root of the sum of the squares), and
 # the error is the root of the sum of the squares of the other singular values (Eckart and Young). torch computes no SVD in 16 bits on a CPU: compute it in FP32 and cast the factors. The cell prints what the middle weight of the reader keeps at each rank.

@@ -72,8 +72,8 @@ def factorise(linear, rank):
 EXPLANATIONS = {
     "pruned-file": r"""torch keeps each weight as it was (`weight_orig`) and a mask of the same size (`weight_mask`), both in FP32, and multiplies them in every forward pass. `prune.remove` leaves their product only, and
 the file has 340 kB again, because a dense tensor stores a 0 in 4 bytes like any other number. Training under autocast makes no smaller file either: autocast casts copies, and the parameters stay in FP32.""",
-    "zeros-after": r"""A weight of 0 has a gradient like any other, and the optimizer moves it. The zeros that are left have never had a gradient: they read a pixel that is blank in every training image, or they belong to
-a unit whose ReLU outputs 0 for every image.""",
+    "zeros-after": r"""A weight of 0 has a gradient like any other, and the optimizer moves it. The zeros that are left had no gradient in the whole epoch: they read a pixel that is blank in every training image, or they belong to
+(or read) a unit whose ReLU outputs 0 for every image.""",
     "csr-density": r"""CSR takes 4 bytes for a value and 8 for its column, 12 where the dense tensor takes 4. It also stores where each row begins, which matters little for long rows. With INT8 values it takes 9 bytes where the dense tensor takes 1, so it is smaller only below a density of 1/9.""",
 }
 """What stands behind each prediction."""
