@@ -88,6 +88,11 @@ class _Case:
     grid: bool = False
     skips: bool = False
 
+    @property
+    def frees(self):
+        """Whether the handle is removed: where all weights are 0, all gradients may be."""
+        return 0 < self.share < 1
+
 
 _MOMENTUM = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 _CASES = {
@@ -162,7 +167,7 @@ def _trained(hold_masks, case, seed):
         seen["steps"].append(_weights(model))
     seen["replaced"] = [name for name, p in model.named_parameters() if p is not held[name]]
     seen["handle"] = callable(getattr(handle, "remove", None))
-    if seen["handle"]:
+    if seen["handle"] and case.frees:
         handle.remove()
         step()
         seen["freed"] = _weights(model)
@@ -183,7 +188,7 @@ def check_hold_masks(seen, seed):
         if seen[name]["handle"] is not True:
             raise Mistake(NO_HANDLE, name=name)
     for name, case in _CASES.items():
-        if case.share < 1:  # where all weights are 0, all gradients may be
+        if case.frees:
             _Judge(name, case, seed, seen[name]).freed()
 
 
@@ -217,7 +222,7 @@ class _Judge:
             why = PRUNE_KEEPS_TWO if any(key.endswith("_orig") for key in called) else ""
             got, want = (", ".join(keys) for keys in (called, before))
             raise Mistake(OTHER_PARTS, name=self.name, got=got, want=want, why=why)
-        for key in before.keys() - set(_LINEAR):
+        for key in (key for key in before if key not in _LINEAR):
             if not torch.equal(called[key], before[key]):
                 count = int((called[key] != before[key]).sum())
                 raise Mistake(NOT_LINEAR, name=self.name, count=count, what=key)
@@ -344,7 +349,8 @@ class _Judge:
     def freed(self):
         """Once the handle is removed, a step moves the pruned weights again."""
         gone = self.flat(self.seen["called"][key] for key in _LINEAR) == 0
-        if gone.any() and not self.flat(self.seen["freed"])[gone].any():
+        freed = self.flat(self.seen["freed"])
+        if not (freed.isfinite().all() and freed[gone].any()):
             raise Mistake(STILL_HELD, name=self.name)
 
 
