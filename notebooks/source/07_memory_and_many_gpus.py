@@ -561,7 +561,7 @@ class AllMasters:
 # - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
 # - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
 #
-# Together they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
+# In one dtype they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
