@@ -44,8 +44,8 @@ fit(reader, data, adam, epochs=15)
 print(f"{file_bytes(reader.state_dict()):,} bytes")
 
 # %% [markdown]
-# That is 4 bytes for each parameter and a header of 432 bytes. **Magnitude pruning** sets the weights of the smallest magnitude to 0. The next cell does it with torch's own function
-# to 90 % of all weights, and saves the result.
+# The file holds 4 bytes for each parameter and a header of 432 bytes. **Magnitude pruning** sets the weights of the smallest magnitude to 0. The next cell prunes 90 % of all weights with torch's own function,
+# and weighs the file of the result.
 
 
 # %% predict="pruned-file"
@@ -167,7 +167,7 @@ from labkit.labs.compression.figures import pruning_picture
 pruning_picture()
 
 # %% [markdown]
-# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together is better. At 98 % both ways fail, and this one more: it leaves the middle weight about 0.4 % of its values. Set a lower limit for each layer if you prune that much.
+# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together keeps more accuracy than pruning each layer. At 98 % both ways fail, and comparing together is the worse one: it leaves the middle weight about 0.4 % of its values. Set a lower limit for each layer if you prune that much.
 #
 # ### What the place of a value costs
 #
@@ -280,7 +280,7 @@ from labkit.labs.compression.figures import weigh_in_picture
 weigh_in_picture()
 
 # %% [markdown]
-# INT8 alone makes the large file 3.9 times smaller and changes no accuracy. With 90 % zeros it takes 23 kB, and with a bitmask it cannot get below 14 kB, however much is pruned: the bits of the mask alone are 10,560 bytes. The medium reader with 80 % zeros takes 11 kB. Compare the two in pairs of seeds (lab 06).
+# INT8 alone makes the large file 3.9 times smaller and changes no accuracy. With 90 % zeros it takes 23 kB, and with a bitmask it cannot get below 14 kB, however much is pruned: the bits of the mask alone are 10,560 bytes. The medium reader (128 units) with 80 % zeros takes 11 kB. Compare the two in pairs of seeds (lab 06).
 
 # %%
 from labkit.labs.compression.recorded import compare
