@@ -31,11 +31,11 @@ warm_up("14_other_frameworks")
 # %% [markdown]
 # ### Which dtype a multiplication gives
 #
-# You port a model, and its memory doubles. Somewhere a 16-bit tensor met a float32 number, and the result became float32. Each library has a **promotion rule** of its own for this:
+# A ported model takes twice the memory: somewhere a 16-bit tensor met a float32 number, and the result became float32. Each library has its own **promotion rule**:
 #
-# - **PyTorch** looks at dimensions: a Python number or a tensor without dimensions does not widen a tensor that has some.
-# - **NumPy** (2.x) looks at who has a dtype: a Python float has none, but `np.float32(2)` and an array without dimensions have one, and the wider dtype wins.
-# - **JAX** marks values that were made of a Python number without naming a dtype as **weakly typed**. A weakly typed value takes the dtype of the other one. Between all others the wider dtype wins.
+# - **PyTorch:** a Python number or a tensor without dimensions does not widen a tensor that has some.
+# - **NumPy** (2.x): a Python float has no dtype and widens nothing. `np.float32(2)` and an array without dimensions have a dtype, and the wider one wins.
+# - **JAX:** a value that was made of a Python number without naming a dtype is **weakly typed** and takes the dtype of the other operand. Between all others the wider dtype wins.
 
 
 # %% predict="four-twos"
@@ -87,7 +87,7 @@ def in_mixed_float16():
 live(in_mixed_float16)
 
 # %% [markdown]
-# Each row holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. It does so only if the *model's* policy is `mixed_float16`. If you give policies to single layers, wrap the optimizer yourself.
+# Each tuple holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. It does so only if the *model's* policy is `mixed_float16`. If you give policies to single layers, wrap the optimizer yourself.
 #
 # ### Softmax, loss and labels in published listings
 #
@@ -122,7 +122,7 @@ curves = live(four_curves)
 figures.losses_picture(curves)
 
 # %% [markdown]
-# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: even a perfect prediction costs 1.46. Keras on TensorFlow repairs this with a warning, but only under the policy `float32`. The fourth mistake shows in the loss scale, here for pixels from 0 to 16 and 69 steps:
+# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: even a perfect prediction costs ln(e + 9) − 1 = 1.46. Keras on TensorFlow repairs this with a warning, but only under the policy `float32`. The fourth mistake shows in the loss scale, here for pixels from 0 to 16 and 69 steps:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -164,7 +164,7 @@ def moved():
 # %% [markdown]
 # ### Porting a layer: the same names, other meanings
 #
-# A ported network can run, train and still give other numbers, because the frameworks define things differently:
+# A ported network can run and train, and still give other numbers, because the frameworks define these things differently:
 #
 # | | Keras | PyTorch |
 # |---|---|---|
@@ -278,7 +278,7 @@ print(f"first steps: {of_torch:.2g} with torch's Adam, {of_keras:.2g} with Keras
 #
 # ### A jaxpr lists each operation with its dtypes
 #
-# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see what a program does, let JAX trace it. `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. Look for `dot_general`, JAX's matmul.
+# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see these dtypes, let JAX trace the program. `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. Look for `dot_general`, JAX's matmul.
 
 
 # %%
@@ -293,7 +293,7 @@ def jaxpr_of_two_layers():
 print(live(jaxpr_of_two_layers))
 
 # %% [markdown]
-# The first matmul is an equation of the outer jaxpr. The second one lies in another jaxpr, which is a parameter of the equation `jit`. `checkpoint`, `scan` and `cond` hold jaxprs in the same way.
+# The first matmul is an equation of the outer jaxpr. The second lies in an inner jaxpr, a parameter of the equation `jit`. `checkpoint`, `scan` and `cond` hold jaxprs in the same way.
 #
 # `jax.default_matmul_precision("bfloat16")` is no cast. It lets a TPU or a GPU multiply float32 inputs more coarsely, and the arrays stay float32. On a CPU it does nothing.
 #
@@ -355,7 +355,7 @@ checks.check_matmul_dtypes(matmul_dtypes)
 # </details>
 
 # %% [markdown]
-# Now use it on a network of four layers, `relu(h @ w + bias)` each. Its weights and input are BF16, and one of its biases is not.
+# Now list the matmuls of a network of four layers, `relu(h @ w + bias)` each. Its weights and input are BF16, and one of its biases is not.
 
 # %%
 listing = yours(matmul_dtypes, ours.matmul_dtypes)
@@ -544,11 +544,11 @@ claim("all 14 scales are GradScaler's", scales == grad_scaler_trace({9}, steps=1
 print("powers of two:", *(int(np.log2(scale)) for scale in scales))
 
 # %% [markdown]
-# The whole step, with its decision, is one compiled program, and the CPU never waits for a value of the device.
+# The whole step, with its decision, is one compiled program: Python waits for no value of the device.
 #
 # ### One table of dtypes
 #
-# The last cell runs one FP16 step in each framework, with the answers that you have passed, and reads the dtypes from the running code: torch operators for PyTorch and Keras, the jaxpr for JAX. TensorFlow's column was recorded.
+# The cell traces one FP16 step in each framework, using your answers once they have passed, and reads the dtypes from torch's operators, Keras' layers and the jaxpr. TensorFlow's column was recorded.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.other_frameworks.dtype_table import jax_column, keras_column, torch_column
@@ -567,7 +567,7 @@ def columns():
 figures.dtype_picture(live(columns))
 
 # %% [markdown]
-# The columns agree: weights, gradients and moments in float32, matmuls in float16, a loss in float32. Who casts differs: PyTorch for each function, Keras for each layer, JAX nobody but you. Keep this table for a port, and fill in its column first.
+# The dtypes agree in all columns. The casts stand in different places: autocast casts for each function, Keras for each layer, and in JAX you write each cast. Before you port to another framework, fill in its column.
 #
 # ### Say it
 #
