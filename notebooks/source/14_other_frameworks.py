@@ -53,7 +53,7 @@ def widened():
 # `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.
 
 # %% [markdown]
-# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. Find the row in which the libraries differ most.
+# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. In which row do the libraries differ most?
 
 # %%
 from labkit.labs.other_frameworks.promotion import promotions
@@ -61,7 +61,7 @@ from labkit.labs.other_frameworks.promotion import promotions
 pd.DataFrame(live(promotions))
 
 # %% [markdown]
-# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. So in ported code give constants as Python numbers.
+# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. So give constants as Python numbers.
 #
 # ### A policy: two dtypes for each layer
 #
@@ -91,7 +91,7 @@ live(in_mixed_float16)
 #
 # ### Softmax, loss and labels in published listings
 #
-# Many published Keras listings for mixed precision contain one of these mistakes:
+# Published Keras listings for mixed precision contain these mistakes:
 #
 # | listing | what happens | repair |
 # |---|---|---|
@@ -100,7 +100,7 @@ live(in_mixed_float16)
 # | `activation="softmax"` and `from_logits=True` | softmax is applied twice; no error | logits and `from_logits=True` |
 # | softmax in FP16 | gradients overflow, the loss scale falls | the same |
 #
-# The third mistake trains. The cell runs it beside logits, in FP32 and in FP16.
+# The cell trains with the third mistake and with logits, in FP32 and in FP16.
 
 
 # %%
@@ -242,7 +242,7 @@ checks.check_twin(twin)
 # </details>
 
 # %% [markdown]
-# The cell trains a small Keras model, ports it, and compares both. Then it gives both optimizers a first gradient of 1e-7 with the same eps.
+# The cell ports a trained Keras model and compares both. Then both optimizers get a first gradient of 1e-7, with the same eps.
 
 # %%
 from labkit.labs.other_frameworks.ports import first_step_of_keras, trained_model
@@ -383,7 +383,7 @@ def inputs_in_float32():
 # %% [markdown]
 # ### FP32 weights, 16-bit matmuls
 #
-# Lab 04's rule holds in JAX too: keep the weights in FP32 and cast copies for the matmuls. Cast *inside* the function that you differentiate. The gradient then passes backwards through the cast, and arrives in float32 at the FP32 weights. If you cast outside and update the copies, the weights themselves are BF16. optax keeps Adam's moments in the dtype of the weights.
+# Lab 04's rule holds in JAX too: keep the weights in FP32 and cast copies for the matmuls. Cast *inside* the function that you differentiate. The gradient then passes backwards through the cast, and arrives in float32 at the FP32 weights. If you cast outside and update the copies, the weights are BF16. optax keeps Adam's moments in the dtype of the weights.
 #
 # The cell defines a network and its loss. `jax.tree.map` applies a function to each array of a dict.
 
@@ -584,6 +584,6 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629 (weights that do not move). TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps). Micikevicius et al., arXiv:1710.03740.
+# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629 (weights that do not move). TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps).
 #
 # **Next.** [Lab 16: the interview](16_interview.ipynb).
