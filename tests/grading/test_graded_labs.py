@@ -21,9 +21,11 @@ LABS = [
     "07_memory_and_many_gpus",
     "08_fp8_and_fp4",
     "09_quantization",
+    "10_compression",
     "11_monitoring_and_debugging",
     "12_choosing_precision",
     "13_real_models",
+    "14_other_frameworks",
     "16_interview",
 ]
 
