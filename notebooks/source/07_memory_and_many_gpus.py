@@ -32,7 +32,7 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. The tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
 # `Card` counts the bytes of all that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
@@ -204,7 +204,7 @@ memory_tape
 #
 # ### A step that survives an out-of-memory error
 #
-# On a full card PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
+# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
 
 # %%
 from contextlib import suppress
@@ -556,7 +556,7 @@ class AllMasters:
 
 
 # %% [markdown]
-# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives replace the all-reduce:
+# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives, **reduce-scatter** and **all-gather**, replace the all-reduce:
 #
 # - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
 # - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
