@@ -53,7 +53,7 @@ def widened():
 # `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.
 
 # %% [markdown]
-# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. In which row do the libraries differ most?
+# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. TensorFlow 2.21 and MLX 0.32 were recorded. In which row do the libraries differ most?
 
 # %%
 from labkit.labs.other_frameworks.promotion import promotions
@@ -61,7 +61,7 @@ from labkit.labs.other_frameworks.promotion import promotions
 pd.DataFrame(live(promotions))
 
 # %% [markdown]
-# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. So give constants as Python numbers.
+# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. FP16 with BF16 gives float32, which holds both. So give constants as Python numbers.
 #
 # ### A policy: two dtypes for each layer
 #
