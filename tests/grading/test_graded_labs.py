@@ -23,6 +23,7 @@ LABS = [
     "11_monitoring_and_debugging",
     "12_choosing_precision",
     "13_real_models",
+    "14_other_frameworks",
     "16_interview",
 ]
 

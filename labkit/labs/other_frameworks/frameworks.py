@@ -65,6 +65,9 @@ class _Library(ModuleType):
             raise AttributeError(name)
         return getattr(_import(self.__name__), name)
 
+    def __reduce__(self) -> tuple:  # what refers to it goes into the grader's sandbox
+        return _Library, (self.__name__,)
+
 
 jax, jnp, core = _Library("jax"), _Library("jax.numpy"), _Library("jax.extend.core")
 keras, optax = _Library("keras"), _Library("optax")
