@@ -73,7 +73,7 @@ def holds_the_peak():
 # The peak is 10.98 GiB, in the backward of log-softmax. Beside all that the 12 blocks keep, three tensors of the logits' size are alive: the log-probabilities, the gradient that arrives, and the one that is being computed.
 
 # %% [markdown]
-# The tape shows the whole step, operator by operator. Look for the peaks of forward, backward and update.
+# The tape shows the whole step. Look for the peaks of forward, backward and update.
 
 # %%
 from labkit.labs.memory_and_many_gpus.figures import tape_picture
@@ -680,7 +680,7 @@ from labkit.labs.memory_and_many_gpus.recorded import policies_table
 policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) So a dtype says how values are stored, not how they were computed.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.)
 #
 # ### Optional: layers gathered when they are needed
 #
