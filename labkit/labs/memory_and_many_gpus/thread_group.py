@@ -7,6 +7,7 @@ own thread: on one of gloo's it can end the whole process.
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,13 +112,13 @@ class ThreadGroup(dist.ProcessGroup):
     """The process group of one rank of ``ranks``: torch.distributed's collectives between threads.
 
     Each collective is done when its call returns, with ``async_op`` too. ``brought_bytes`` counts
-    the bytes of the tensors that this rank has brought into its collectives.
+    the bytes of the tensors that this rank has brought into each kind of collective.
     """
 
     def __init__(self, table: Table, rank: int) -> None:
         super().__init__(rank, table.size)
         self._table = table
-        self.brought_bytes = 0
+        self.brought_bytes: Counter[str] = Counter()
 
     def getBackendName(self) -> str:
         return "threads"
@@ -125,7 +126,7 @@ class ThreadGroup(dist.ProcessGroup):
     def _exchange(self, name: str, tensors: Sequence[Tensor], *more: object) -> list[list[Tensor]]:
         sizes = ", ".join(f"{t.numel()} {str(t.dtype).removeprefix('torch.')}" for t in tensors)
         call = " ".join([f"{name} of {sizes}", *map(str, more)])
-        self.brought_bytes += sum(t.nbytes for t in tensors)
+        self.brought_bytes[name] += sum(t.nbytes for t in tensors)
         return self._table.exchange(self.rank(), call, tensors)
 
     def allreduce(self, tensors, opts=None):

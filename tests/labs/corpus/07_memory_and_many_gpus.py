@@ -3,6 +3,7 @@
 import functools
 import gc
 import math
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -766,6 +767,66 @@ def survive(model, inputs, targets, optimizer):
     return rows
 
 
+# %% right survive: suppress and a flag, the last size outside
+def survive(model, inputs, targets, optimizer):
+    def gradients(rows):
+        for p in model.parameters():
+            p.grad = None
+        for x, y in zip(inputs.split(rows), targets.split(rows)):
+            (F.cross_entropy(model(x), y) * (len(y) / len(targets))).backward()
+
+    rows, ready = len(inputs), False
+    while not ready:
+        if rows == 1:
+            gradients(1)
+            ready = True
+        else:
+            with suppress(torch.OutOfMemoryError):
+                gradients(rows)
+                ready = True
+            if not ready:
+                rows = (rows + 1) // 2
+    optimizer.step()
+    return rows
+
+
+# %% wrong survive: a step for each micro-batch
+#    says: has stepped 2 times
+def survive(model, inputs, targets, optimizer):
+    rows = len(inputs)
+    while True:
+        try:
+            for x, y in zip(inputs.split(rows), targets.split(rows)):
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            return rows
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise
+        rows = (rows + 1) // 2
+
+
+# %% wrong survive: one backward of the sum of all losses
+#    says: Which call frees the tensors of a micro-batch
+def survive(model, inputs, targets, optimizer):
+    rows = len(inputs)
+    while True:
+        optimizer.zero_grad()
+        try:
+            loss = 0.0
+            for x, y in zip(inputs.split(rows), targets.split(rows)):
+                loss = loss + F.cross_entropy(model(x), y) * len(x) / len(inputs)
+            loss.backward()
+            break
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise
+        rows = (rows + 1) // 2
+    optimizer.step()
+    return rows
+
+
 # %% right moments: lerp_ and addcmul on float32 copies
 def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, wd=0.01):
     m32, v32 = m.float(), v.float()
@@ -996,6 +1057,19 @@ def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8,
     optimizer.step()
 
 
+# %% wrong moments: rounded before the update, by arithmetic in BF16
+#    idea: rounded-moments-will-do
+#    never: are there already
+def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, wd=0.01):
+    g = grad.bfloat16()
+    m16 = b1 * m + (1 - b1) * g
+    v16 = b2 * v + (1 - b2) * g**2
+    m_hat, v_hat = m16.float() / (1 - b1**t), v16.float() / (1 - b2**t)
+    p.copy_(p * (1 - lr * wd) - lr * m_hat / (v_hat.sqrt() + eps))
+    m.copy_(quantize(m16.float(), BF16, rounding="stochastic", generator=generator))
+    v.copy_(quantize(v16.float(), BF16, rounding="stochastic", generator=generator))
+
+
 # %% right zero-step: the older names of the collectives
 class ZeroOne:
     def __init__(self, parameters, group, make_optimizer):
@@ -1051,8 +1125,9 @@ class ZeroOne:
         dist.reduce_scatter(mean, self.shares([p.grad for p in self.parameters]), group=self.group)
         master.grad = mean.div_(self.group.size())
         self.optimizer.step()
-        pieces = [torch.empty_like(master) for _ in range(self.group.size())]
-        dist.all_gather(pieces, master, group=self.group)
+        sent = master.bfloat16()
+        pieces = [torch.empty_like(sent) for _ in range(self.group.size())]
+        dist.all_gather(pieces, sent, group=self.group)
         long = torch.cat(pieces)
         with torch.no_grad():
             for p in self.parameters:
@@ -1088,8 +1163,8 @@ class ZeroOne:
             master.grad /= self.group.size()
         self.optimizer.step()
         for p, master in zip(self.parameters, self.masters):
-            out = torch.empty(len(master) * self.group.size())
-            dist.all_gather_single(out, master, group=self.group)
+            out = torch.empty(len(master) * self.group.size(), dtype=p.dtype)
+            dist.all_gather_single(out, master.to(p.dtype), group=self.group)
             p.copy_(out[: p.numel()].view_as(p))
 
 
@@ -1146,8 +1221,8 @@ class ZeroOne:
         dist.reduce_scatter_single(self.master.grad, gradient, group=self.group)
         self.master.grad /= self.group.size()
         self.optimizer.step()
-        whole = torch.empty(len(gradient))
-        dist.all_gather_single(whole, self.master, group=self.group)
+        whole = torch.empty(len(gradient), dtype=torch.bfloat16)
+        dist.all_gather_single(whole, self.master.bfloat16(), group=self.group)
         for p, piece in zip(self.parameters, whole.split([p.numel() for p in self.parameters])):
             p.copy_(piece.view_as(p))
 
@@ -1221,8 +1296,8 @@ class ZeroOne(ours.ZeroOne):
         gradient = flat([p.grad for p in self.parameters], self.pad)
         self.master.grad = gradient.chunk(self.group.size())[self.group.rank()].clone()
         self.optimizer.step()
-        whole = torch.empty(len(gradient))
-        dist.all_gather_single(whole, self.master, group=self.group)
+        whole = torch.empty(len(gradient), dtype=torch.bfloat16)
+        dist.all_gather_single(whole, self.master.bfloat16(), group=self.group)
         for p, piece in zip(self.parameters, whole[: sum(self.sizes)].split(self.sizes)):
             p.copy_(piece.view_as(p))
 
@@ -1322,6 +1397,110 @@ class ZeroOne(ours.ZeroOne):
 # %% wrong zero-step: parameters in float32 afterwards
 #    says: float32; bfloat16 is wanted
 ZeroOne = changed("p.copy_(piece.view_as(p))", "p.data = piece.view_as(p).float()")
+
+
+# %% wrong zero-step: float32 masters are gathered
+#    says: carry more bytes than the 900
+class ZeroOne:
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.pad = -sum(p.numel() for p in self.parameters) % group.size()
+        mine = flat(self.parameters, self.pad).chunk(group.size())[group.rank()]
+        self.master = torch.nn.Parameter(mine.clone())
+        self.optimizer = make_optimizer([self.master])
+
+    @torch.no_grad()
+    def step(self):
+        n = self.group.size()
+        mine = torch.empty_like(self.master)
+        gradient = flat([p.grad for p in self.parameters], self.pad)
+        dist.reduce_scatter_single(mine, gradient, group=self.group)
+        self.master.grad = mine / n
+        self.optimizer.step()
+        whole = torch.empty(n * len(mine))
+        dist.all_gather_single(whole, self.master.detach(), group=self.group)
+        start = 0
+        for p in self.parameters:
+            p.copy_(whole[start : start + p.numel()].view_as(p))
+            start += p.numel()
+
+
+# %% wrong zero-step: the parameters get new memory
+#    says: in other memory than before
+class ZeroOne:
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.pad = -sum(p.numel() for p in self.parameters) % group.size()
+        mine = flat(self.parameters, self.pad).chunk(group.size())[group.rank()]
+        self.master = torch.nn.Parameter(mine.clone())
+        self.optimizer = make_optimizer([self.master])
+
+    @torch.no_grad()
+    def step(self):
+        n = self.group.size()
+        mine = torch.empty_like(self.master)
+        gradient = flat([p.grad for p in self.parameters], self.pad)
+        dist.reduce_scatter_single(mine, gradient, group=self.group)
+        self.master.grad = mine / n
+        self.optimizer.step()
+        whole = torch.empty(n * len(mine), dtype=torch.bfloat16)
+        dist.all_gather_single(whole, self.master.detach().bfloat16(), group=self.group)
+        start = 0
+        for p in self.parameters:
+            p.data = whole[start : start + p.numel()].view_as(p)
+            start += p.numel()
+
+
+# %% wrong zero-step: the generator of parameters is read twice
+#    says: a second pass over it finds nothing
+class ZeroOne:
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = parameters, group
+        self.pad = -sum(p.numel() for p in parameters) % group.size()
+        mine = flat(parameters, self.pad).chunk(group.size())[group.rank()]
+        self.master = torch.nn.Parameter(mine.clone())
+        self.optimizer = make_optimizer([self.master])
+
+    @torch.no_grad()
+    def step(self):
+        n = self.group.size()
+        mine = torch.empty_like(self.master)
+        gradient = flat([p.grad for p in self.parameters], self.pad)
+        dist.reduce_scatter_single(mine, gradient, group=self.group)
+        self.master.grad = mine / n
+        self.optimizer.step()
+        whole = torch.empty(n * len(mine), dtype=torch.bfloat16)
+        dist.all_gather_single(whole, self.master.detach().bfloat16(), group=self.group)
+        start = 0
+        for p in self.parameters:
+            p.copy_(whole[start : start + p.numel()].view_as(p))
+            start += p.numel()
+
+
+# %% wrong zero-step: the part of rank 0 on every rank
+#    says: Which part does rank 1 keep?
+class ZeroOne:
+    def __init__(self, parameters, group, make_optimizer):
+        self.parameters, self.group = list(parameters), group
+        self.pad = -sum(p.numel() for p in self.parameters) % group.size()
+        mine = flat(self.parameters, self.pad).chunk(group.size())[0]
+        self.master = torch.nn.Parameter(mine.clone())
+        self.optimizer = make_optimizer([self.master])
+
+    @torch.no_grad()
+    def step(self):
+        n = self.group.size()
+        mine = torch.empty_like(self.master)
+        gradient = flat([p.grad for p in self.parameters], self.pad)
+        dist.reduce_scatter_single(mine, gradient, group=self.group)
+        self.master.grad = mine / n
+        self.optimizer.step()
+        whole = torch.empty(n * len(mine), dtype=torch.bfloat16)
+        dist.all_gather_single(whole, self.master.detach().bfloat16(), group=self.group)
+        start = 0
+        for p in self.parameters:
+            p.copy_(whole[start : start + p.numel()].view_as(p))
+            start += p.numel()
 
 
 # %% right topk-hook: scatter_add, and what was sent is subtracted
@@ -1434,7 +1613,7 @@ topk_hook = changed("grad + state.residual.get(bucket.index(), torch.zeros_like(
 
 
 # %% wrong topk-hook: one residual for all buckets
-#    says: your hook raised
+#    says: Under which key
 topk_hook = changed(
     "state.residual.get(bucket.index(), torch.zeros_like(grad))",
     "state.residual.get(0, torch.zeros_like(grad))",
@@ -1516,10 +1695,29 @@ def topk_hook(state, bucket):
 
 
 # %% wrong topk-hook: entries in place of bytes
-#    says: its collectives got
+#    says: this rank has sent
 topk_hook = changed("places.nbytes + values.nbytes", "len(places) + len(values)")
 
 
 # %% wrong topk-hook: the bytes are not counted
 #    says: `state.sent` of rank 0 is 0
 topk_hook = changed("    state.sent += places.nbytes + values.nbytes\n", "")
+
+
+# %% wrong topk-hook: the residual is what the ranks together did not send
+#    says: less the mean of all ranks
+def topk_hook(state, bucket):
+    n = state.group.size()
+    whole = bucket.buffer() + state.residual.get(bucket.index(), 0)
+    k = max(1, round(state.share * whole.numel()))
+    places = whole.abs().topk(k).indices
+    values = whole[places]
+    out, at = torch.empty(n * k), torch.empty(n * k, dtype=torch.int64)
+    dist.all_gather_single(out, values, group=state.group)
+    dist.all_gather_single(at, places, group=state.group)
+    state.sent += values.nbytes + places.nbytes
+    mean = torch.zeros_like(whole).index_add_(0, at, out) / n
+    state.residual[bucket.index()] = whole - mean
+    future = torch.futures.Future()
+    future.set_result(mean)
+    return future

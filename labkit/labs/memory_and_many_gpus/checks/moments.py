@@ -335,7 +335,7 @@ check_moments.slip(
 )
 check_moments.slip(
     "rounded-moments-will-do",
-    "The float32 moments are there already. Which ones does the update need?",
+    "The moments that the update reads have lost bits. In which dtype are those that it needs?",
     swap=(
         "    p.mul_(1 - lr * wd)\n",
         '    m32, v32 = (quantize(x, BF16, rounding="stochastic", generator=generator) '

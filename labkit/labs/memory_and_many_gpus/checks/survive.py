@@ -21,6 +21,11 @@ STILL_HELD = (
     "When its try of {rows:d} rows began, {now:,d} bytes were in use on a card of {limit:,d}, and "
     "model, data and gradients take {base:,d}. What still held the tensors of the failed try?"
 )
+HELD_WITHIN = (
+    "In its try of {rows:d} rows, {now:,d} bytes were in use when a later micro-batch began, on a "
+    "card of {limit:,d}, and model, data and gradients take {base:,d}. Which call frees the tensors "
+    "of a micro-batch before the next one runs?"
+)
 NEXT_TRY = "After {rows:d} rows you tried {got:d}. Half of {rows:d}, rounded up, is {half:d}."
 FIRST_TRY = "Your first try had {rows:d} rows; the first try is the whole batch."
 PIECES = "That is the number of micro-batches."
@@ -38,6 +43,7 @@ OFF = (
     "length. {why}"
 )
 TIMES = "It is {times} times as long."
+STEPS = "Your optimizer has stepped {steps:d} times; one step is asked for."
 HAD_GRADIENTS = "Here the parameters have gradients before the call."
 FAILED_LATE = (
     "The first layers move too far by what the first 29 rows give: when the second micro-batch "
@@ -91,7 +97,7 @@ def _limit(name, seed):
 
 
 def run_survive(survive, seed):
-    """Of each card: what came of the step, the weights' movement, and how each try began."""
+    """Of each card: what came of it, the weights' movement, how tries began, and the steps."""
     shown = {}
     for name in CARDS:
         network, inputs, targets = _setting(name, seed)
@@ -101,12 +107,14 @@ def run_survive(survive, seed):
             for parameter in network.parameters():
                 parameter.grad = torch.ones_like(parameter)
         card = Card(_limit(name, seed)).hold(network, inputs, targets)
-        began = _watch(network, card, inputs, name)
+        began, steps = _watch(network, card, inputs, name), []
+        optimizer.register_step_post_hook(lambda *_, steps=steps: steps.append(1))
         with card:
             rows = attempt(survive, network, inputs, targets, optimizer)
         shown[f"{name} outcome"] = _outcome(name, rows, began)
         shown[f"{name} moved"] = flat(network) - start
         shown[f"{name} at once"] = began
+        shown[f"{name} steps"] = len(steps)
     return shown
 
 
@@ -167,8 +175,11 @@ def _evidence(got, want, seed):
             return fill(MOVED, name=_on(name))
         if not moved.any():
             return fill(NO_STEP, name=_on(name))
+        steps = got[f"{name} steps"]
         away = ((moved - wanted).norm() / wanted.norm()).item()
-        return fill(OFF, name=_on(name), away=away, why=_why_moved(name, moved, wanted, seed))
+        return fill(
+            OFF, name=_on(name), away=away, why=_why_moved(name, moved, wanted, steps, seed)
+        )
     return "Your step does not end where the right one ends."
 
 
@@ -187,9 +198,12 @@ def _why_outcome(name, came_out, began, seed):
     held = Card().hold(network, inputs, targets)
     base = held.now + sum(p.nbytes for p in network.parameters())
     # A gradient may wait beside its sum.
-    full = next((t for t in tries if t[1] > 2 * base), None)
-    if full:
-        return fill(STILL_HELD, rows=full[0], now=full[1], limit=_limit(name, seed), base=base)
+    rows = _ROWS
+    for first, size, now, _ in began:
+        rows = size if first else rows
+        if now > 2 * base:
+            said = {"rows": rows, "now": now, "limit": _limit(name, seed), "base": base}
+            return fill(STILL_HELD if first else HELD_WITHIN, **said)
     if name == _LATE and came_out.startswith("raised"):
         return LATER
     if tries and tries[0][0] != _ROWS:
@@ -204,8 +218,10 @@ def _why_outcome(name, came_out, began, seed):
     return ""
 
 
-def _why_moved(name, moved, wanted, seed):
+def _why_moved(name, moved, wanted, steps, seed):
     """What is true of a movement that differs from the right one."""
+    if steps > 1:
+        return fill(STEPS, steps=steps)
     extra = moved - wanted
     if torch.allclose(extra, torch.full_like(extra, -_RATE), rtol=1e-3):
         return HAD_GRADIENTS
@@ -227,7 +243,7 @@ SURVIVE = Loop(
     run_survive,
     solutions.survive,
     _evidence,
-    lambda shown: [shown[key] for key in shown if not key.endswith("at once")],
+    lambda shown: [shown[key] for key in shown if not key.endswith(("at once", "steps"))],
 )
 
 

@@ -21,6 +21,10 @@ NO_DEFAULT_GROUP = (
     "{name}: your ZeroOne raised {error}. There is no default group here: ask the group that you "
     "were given, with `group.rank()` and `group.size()`, and hand it over as `group=`."
 )
+ONE_PASS = (
+    "{name}: your ZeroOne raised {error}. `parameters` is an iterator here, as "
+    "`model.parameters()` is: a second pass over it finds nothing. What keeps the parameters?"
+)
 NO_OPTIMIZER = "{name}: rank {rank:d} made {got:d} optimizers with make_optimizer; 1 is wanted."
 NARROW = (
     "{name}: the optimizer of rank {rank:d} got a parameter in {dtype}; float32 is wanted. In "
@@ -38,6 +42,20 @@ OFF = (
     "Weight {place} is {got:.6g}; {want:.6g} is wanted, rounded to bfloat16. {why}"
 )
 TIMES = "From the start the weights have moved {times:.2f} times as far as they should."
+RANK_ZERO = (
+    "The second share is near the first share's weights, and far from its own. Which part does "
+    "rank 1 keep?"
+)
+NEW_MEMORY = (
+    "{name}: the weights are right, and after your step {count:d} of 4 parameters lie in other "
+    "memory than before. What shares the old memory, as tied weights or DDP's buckets do, keeps "
+    "the old values. Which method writes into a parameter?"
+)
+WIDE_GATHER = (
+    "{name}: the weights are right, and the all-gathers of rank {rank:d} carry more bytes than the "
+    "{want:,d} that its share takes in BF16. Which of the bits that you gather do the parameters "
+    "keep?"
+)
 HELD = (
     "{name}: the weights are right, and the optimizer of rank {rank:d} keeps {got:,d} bytes of "
     "masters and states for {all} weights. A share on {size} ranks takes {want:,d}."
@@ -106,12 +124,24 @@ def _on_rank(group, ZeroOne, kind, start, gradients):
         return made[-1]
 
     optimizer, after = ZeroOne(iter(parameters), group, make_optimizer), []
+    memory, brought = [p.data_ptr() for p in parameters], group.brought_bytes["all_gather"]
     for step in gradients:
         for p, gradient in zip(parameters, step[group.rank()], strict=True):
             p.grad = gradient.to(p.dtype, copy=True)
         optimizer.step()
         after.append(torch.cat([p.detach().flatten() for p in parameters]))
-    return {"after": after, "made": [_kept(one) for one in made]}
+    return {
+        "after": after,
+        "made": [_kept(one) for one in made],
+        "moved": sum(p.data_ptr() != was for p, was in zip(parameters, memory, strict=True)),
+        # No number: answers with one idea gather by different collectives.
+        "wide": group.brought_bytes["all_gather"] - brought > _STEPS * _narrow(start, group.size()),
+    }
+
+
+def _narrow(start, size):
+    """The bytes of a share in BF16, at most: filling up each of the tensors is as good."""
+    return 2 * (-(-sum(w.numel() for w in start) // size) + len(start))
 
 
 def _kept(optimizer):
@@ -136,8 +166,11 @@ def _kept(optimizer):
 )
 def check_zero_step(seen, seed):
     """The weights of data parallel, alike on all ranks, with one n-th of the states on each."""
-    for name in _CASES:
-        _Judge(name, seed, seen[name]).judge()
+    judges = [_Judge(name, seed, seen[name]) for name in _CASES]
+    for one in judges:
+        one.judge()
+    for one in judges:
+        one.writes()
 
 
 class _Judge:
@@ -169,6 +202,8 @@ class _Judge:
         said = {"name": self.name, "error": failure(error)}
         if error.message.startswith("Default process group has not been initialized"):
             return AnswerError(NO_DEFAULT_GROUP, **said)
+        if "expected a non-empty list of Tensors" in error.message:
+            return AnswerError(ONE_PASS, **said)
         if error.type_name in ("ValueError", "RuntimeError") and not self.even:
             zeros = self.size * self.share - len(self.start)
             return self.mistake(UNEVEN, error=said["error"], size=self.size, zeros=zeros)
@@ -223,7 +258,7 @@ class _Judge:
                 place=place,
                 got=after[0][place].item(),
                 want=want[place].item(),
-                why=self.times(last),
+                why=self.first_twice(after[0]) or self.times(last),
             )
 
     def differ(self, step, after, off, other):
@@ -236,6 +271,12 @@ class _Judge:
             DIFFER, step=step, one=0, other=other, moved=moved[0], others=moved[other],
             why=SHARES if all(own) else "",
         )  # fmt: skip
+
+    def first_twice(self, after):
+        first, own = self.start.split(self.share)[:2]
+        second = after.split(self.share)[1]
+        away = (second - first[: len(second)]).norm()
+        return RANK_ZERO if away < 0.1 * (second - own).norm() else ""
 
     def times(self, last):
         """How far all steps together went, where they went the right way and not as far."""
@@ -260,6 +301,14 @@ class _Judge:
             if not 0 <= storage <= 4 * share:
                 said |= {"numbers": masters, "got": storage, "want": 4 * self.share}
                 raise self.mistake(WHOLE_STORAGE, **said)
+
+    def writes(self):
+        """The parameters' memory is as before, and the gathers carry BF16."""
+        for rank, report in enumerate(self.reports):
+            if report["moved"]:
+                raise self.mistake(NEW_MEMORY, count=report["moved"])
+            if report["wide"]:
+                raise self.mistake(WIDE_GATHER, rank=rank, want=2 * self.share)
 
 
 def _room(want, step):
