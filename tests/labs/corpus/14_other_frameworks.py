@@ -435,7 +435,6 @@ matmul_dtypes = changed("for var in eqn.invars", "for var in eqn.outvars * 2")
 
 
 # %% wrong matmul-dtypes: left for both inputs
-#    says: ("
 #    says: in the function's own jaxpr
 matmul_dtypes = changed("for var in eqn.invars", "for var in eqn.invars[:1] * 2")
 
@@ -489,7 +488,7 @@ matmul_dtypes = changed("visit(inner)", "visit(inner.jaxpr)")
 
 
 # %% wrong matmul-dtypes: all equations with two inputs
-#    says: is right
+#    says: your list holds 'bool', a str; the name of a dtype is asked for
 matmul_dtypes = changed('eqn.primitive.name == "dot_general"', "len(eqn.invars) == 2")
 
 
