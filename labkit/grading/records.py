@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass, replace
 
+CHECK = "check-"
+"""How the grade_id of a lab's own check begins; the exercise follows."""
+
 HIDDEN = "hidden-"
 """How the row of a hidden check begins, and its grade_id under nbgrader; the exercise follows."""
 

@@ -143,7 +143,9 @@ diagnostic()
 # [loss scaling](04_loss_scaling.ipynb),
 # [automatic mixed precision](05_automatic_mixed_precision.ipynb), and
 # [hardware and benchmarks](06_hardware_and_benchmarks.ipynb). These six come first. Of the others take what you need:
-# [FP8 and FP4](08_fp8_and_fp4.ipynb), [quantization](09_quantization.ipynb),
-# [monitoring and debugging](11_monitoring_and_debugging.ipynb), [choosing precision](12_choosing_precision.ipynb), and
-# [real models](13_real_models.ipynb), which you can take right after lab 05. If you have an interview soon, open
-# [lab 16](16_interview.ipynb): it has a plan for the last days.
+# [memory, and training on many GPUs](07_memory_and_many_gpus.ipynb), [FP8 and FP4](08_fp8_and_fp4.ipynb),
+# [quantization](09_quantization.ipynb), [compression](10_compression.ipynb),
+# [monitoring and debugging](11_monitoring_and_debugging.ipynb), [choosing precision](12_choosing_precision.ipynb),
+# [real models](13_real_models.ipynb), which you can take right after lab 05, and
+# [Keras and JAX](14_other_frameworks.ipynb). If you have an interview soon, open [lab 16](16_interview.ipynb): it has
+# a plan for the last days.

@@ -772,5 +772,4 @@ progress_panel()
 # Engineering*, "Maximum Achievable Matmul FLOPS" (BF16, v2). H. He, *Making Deep Learning Go Brrrr*. Launches: *pegainfer (3)*, 4 to 6 µs on an RTX 5070 Ti. T. Zakharko, *GPU Neural
 # Accelerators on Apple A19/M5*. *The Llama 3 Herd of Models*, table 4.
 #
-# **Next.** [Lab 08: FP8 and FP4](08_fp8_and_fp4.ipynb). Labs 07, 10, 14, 15 and 17, on memory, other frameworks and production, come with
-# later releases.
+# **Next.** [Lab 07: memory, and training on many GPUs](07_memory_and_many_gpus.ipynb).

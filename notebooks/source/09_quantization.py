@@ -905,4 +905,4 @@ progress_panel()
 # *QLoRA*, arXiv:2305.14314. Xiao et al., *SmoothQuant*, arXiv:2211.10438. Lin et al., *AWQ*, arXiv:2306.00978. Liu et al., *KIVI*, arXiv:2402.02750. Hu et al., *LoRA*, arXiv:2106.09685. vLLM and LLM Compressor documentation, *Choosing the right
 # compression scheme*, *Quantized KV cache*. OpenAI, *gpt-oss model card*, arXiv:2508.10925. S. Liu (Moonshot AI), *Quantization is not a compromise*, 2025.
 #
-# **Next.** [Lab 11: monitoring and debugging](11_monitoring_and_debugging.ipynb).
+# **Next.** [Lab 11: monitoring and debugging](11_monitoring_and_debugging.ipynb). If your model must fit a small device, take [lab 10: compression](10_compression.ipynb) first.

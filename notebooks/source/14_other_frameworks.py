@@ -31,11 +31,11 @@ warm_up("14_other_frameworks")
 # %% [markdown]
 # ### Which dtype a multiplication gives
 #
-# You port a model, and its memory doubles. Somewhere a 16-bit tensor met a float32 number, and the result became float32. Each library has a **promotion rule** of its own for this:
+# A ported model takes twice the memory: somewhere a 16-bit tensor met a float32 number, and the result became float32. Each library has its own **promotion rule**:
 #
-# - **PyTorch** looks at dimensions: a Python number or a tensor without dimensions does not widen a tensor that has some.
-# - **NumPy** (2.x) looks at who has a dtype: a Python float has none, but `np.float32(2)` and an array without dimensions have one, and the wider dtype wins.
-# - **JAX** marks values that were made of a Python number without naming a dtype as **weakly typed**. A weakly typed value takes the dtype of the other one. Between all others the wider dtype wins.
+# - **PyTorch:** a Python number or a tensor without dimensions does not widen a tensor that has some.
+# - **NumPy** (2.x): a Python float has no dtype and widens nothing. `np.float32(2)` and an array without dimensions have a dtype, and the wider one wins.
+# - **JAX:** a value that was made of a Python number without naming a dtype is **weakly typed** and takes the dtype of the other operand. Between all others the wider dtype wins.
 
 
 # %% predict="four-twos"
@@ -53,7 +53,7 @@ def widened():
 # `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.
 
 # %% [markdown]
-# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. Find the row in which the libraries differ most.
+# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. TensorFlow 2.21 and MLX 0.32 were recorded. In which row do the libraries differ most?
 
 # %%
 from labkit.labs.other_frameworks.promotion import promotions
@@ -61,7 +61,7 @@ from labkit.labs.other_frameworks.promotion import promotions
 pd.DataFrame(live(promotions))
 
 # %% [markdown]
-# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. So in ported code give constants as Python numbers.
+# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. FP16 with BF16 gives float32, which holds both. So give constants as Python numbers.
 #
 # ### A policy: two dtypes for each layer
 #
@@ -87,11 +87,11 @@ def in_mixed_float16():
 live(in_mixed_float16)
 
 # %% [markdown]
-# Each row holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. It does so only if the *model's* policy is `mixed_float16`. If you give policies to single layers, wrap the optimizer yourself.
+# Each tuple holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. It does so only if the *model's* policy is `mixed_float16`. If you give policies to single layers, wrap the optimizer yourself.
 #
 # ### Softmax, loss and labels in published listings
 #
-# Many published Keras listings for mixed precision contain one of these mistakes:
+# Published Keras listings for mixed precision contain these mistakes:
 #
 # | listing | what happens | repair |
 # |---|---|---|
@@ -100,7 +100,7 @@ live(in_mixed_float16)
 # | `activation="softmax"` and `from_logits=True` | softmax is applied twice; no error | logits and `from_logits=True` |
 # | softmax in FP16 | gradients overflow, the loss scale falls | the same |
 #
-# The third mistake trains. The cell runs it beside logits, in FP32 and in FP16.
+# The cell trains with the third mistake and with logits, in FP32 and in FP16.
 
 
 # %%
@@ -122,7 +122,7 @@ curves = live(four_curves)
 figures.losses_picture(curves)
 
 # %% [markdown]
-# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: even a perfect prediction costs 1.46. Keras on TensorFlow repairs this with a warning, but only under the policy `float32`. The fourth mistake shows in the loss scale, here for pixels from 0 to 16 and 69 steps:
+# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: even a perfect prediction costs ln(e + 9) − 1 = 1.46. Keras on TensorFlow repairs this with a warning, but only under the policy `float32`. The fourth mistake shows in the loss scale, here for pixels from 0 to 16 and 69 steps:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -164,7 +164,7 @@ def moved():
 # %% [markdown]
 # ### Porting a layer: the same names, other meanings
 #
-# A ported network can run, train and still give other numbers, because the frameworks define things differently:
+# A ported network can run and train, and still give other numbers, because the frameworks define these things differently:
 #
 # | | Keras | PyTorch |
 # |---|---|---|
@@ -242,7 +242,7 @@ checks.check_twin(twin)
 # </details>
 
 # %% [markdown]
-# The cell trains a small Keras model, ports it, and compares both. Then it gives both optimizers a first gradient of 1e-7 with the same eps.
+# The cell ports a trained Keras model and compares both. Then both optimizers get a first gradient of 1e-7, with the same eps.
 
 # %%
 from labkit.labs.other_frameworks.ports import first_step_of_keras, trained_model
@@ -278,7 +278,7 @@ print(f"first steps: {of_torch:.2g} with torch's Adam, {of_keras:.2g} with Keras
 #
 # ### A jaxpr lists each operation with its dtypes
 #
-# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see what a program does, let JAX trace it. `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. Look for `dot_general`, JAX's matmul.
+# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see these dtypes, let JAX trace the program. `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. Look for `dot_general`, JAX's matmul.
 
 
 # %%
@@ -293,7 +293,7 @@ def jaxpr_of_two_layers():
 print(live(jaxpr_of_two_layers))
 
 # %% [markdown]
-# The first matmul is an equation of the outer jaxpr. The second one lies in another jaxpr, which is a parameter of the equation `jit`. `checkpoint`, `scan` and `cond` hold jaxprs in the same way.
+# The first matmul is an equation of the outer jaxpr. The second lies in an inner jaxpr, a parameter of the equation `jit`. `checkpoint`, `scan` and `cond` hold jaxprs in the same way.
 #
 # `jax.default_matmul_precision("bfloat16")` is no cast. It lets a TPU or a GPU multiply float32 inputs more coarsely, and the arrays stay float32. On a CPU it does nothing.
 #
@@ -355,7 +355,7 @@ checks.check_matmul_dtypes(matmul_dtypes)
 # </details>
 
 # %% [markdown]
-# Now use it on a network of four layers, `relu(h @ w + bias)` each. Its weights and input are BF16, and one of its biases is not.
+# Now list the matmuls of a network of four layers, `relu(h @ w + bias)` each. Its weights and input are BF16, and one of its biases is not.
 
 # %%
 listing = yours(matmul_dtypes, ours.matmul_dtypes)
@@ -383,7 +383,7 @@ def inputs_in_float32():
 # %% [markdown]
 # ### FP32 weights, 16-bit matmuls
 #
-# Lab 04's rule holds in JAX too: keep the weights in FP32 and cast copies for the matmuls. Cast *inside* the function that you differentiate. The gradient then passes backwards through the cast, and arrives in float32 at the FP32 weights. If you cast outside and update the copies, the weights themselves are BF16. optax keeps Adam's moments in the dtype of the weights.
+# Lab 04's rule holds in JAX too: keep the weights in FP32 and cast copies for the matmuls. Cast *inside* the function that you differentiate. The gradient then passes backwards through the cast, and arrives in float32 at the FP32 weights. If you cast outside and update the copies, the weights are BF16. optax keeps Adam's moments in the dtype of the weights.
 #
 # The cell defines a network and its loss. `jax.tree.map` applies a function to each array of a dict.
 
@@ -545,11 +545,11 @@ claim("all 14 scales are GradScaler's", scales == grad_scaler_trace({9}, steps=1
 print("powers of two:", *(int(np.log2(scale)) for scale in scales))
 
 # %% [markdown]
-# The whole step, with its decision, is one compiled program, and the CPU never waits for a value of the device.
+# The whole step, with its decision, is one compiled program: Python waits for no value of the device.
 #
 # ### One table of dtypes
 #
-# The last cell runs one FP16 step in each framework, with the answers that you have passed, and reads the dtypes from the running code: torch operators for PyTorch and Keras, the jaxpr for JAX. TensorFlow's column was recorded.
+# The cell traces one FP16 step in each framework, using your answers once they have passed, and reads the dtypes from torch's operators, Keras' layers and the jaxpr. TensorFlow's column was recorded.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.other_frameworks.dtype_table import jax_column, keras_column, torch_column
@@ -568,7 +568,7 @@ def columns():
 figures.dtype_picture(live(columns))
 
 # %% [markdown]
-# The columns agree: weights, gradients and moments in float32, matmuls in float16, a loss in float32. Who casts differs: PyTorch for each function, Keras for each layer, JAX nobody but you. Keep this table for a port, and fill in its column first.
+# The dtypes agree in all columns. The casts stand in different places: autocast casts for each function, Keras for each layer, and in JAX you write each cast. Before you port to another framework, fill in its column.
 #
 # ### Say it
 #
@@ -585,6 +585,6 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629 (weights that do not move). TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps). Micikevicius et al., arXiv:1710.03740.
+# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629 (weights that do not move). TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps).
 #
 # **Next.** [Lab 16: the interview](16_interview.ipynb).

@@ -24,6 +24,7 @@ from labkit.labs.hardware_and_benchmarks.widget_device_card import DeviceCard
 from labkit.labs.hardware_and_benchmarks.widget_roofline import SIZES, Roofline
 from labkit.labs.loss_scaling.widget_gradient_window import GradientWindow
 from labkit.labs.loss_scaling.widget_scale_timeline import ScaleTimeline
+from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
 from labkit.labs.monitoring_and_debugging.widget_alarm_bench import AlarmBench
 from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
@@ -34,6 +35,7 @@ from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.interview.small_bank import small_bank
 from tests.labs.engine.test_widget_pages import WIDGETS
+from tests.labs.memory_and_many_gpus.small_tape import small_tape
 
 pytestmark = pytest.mark.browser
 
@@ -148,6 +150,7 @@ BUILT = {
     DtypeMap: lambda tmp: DtypeMap({"FP16": record_block()}),
     FormatExplorer: lambda tmp: FormatExplorer(value="0.1"),
     GradientWindow: lambda tmp: GradientWindow(torch.tensor([1e-9, 1e-3, 0.5])),
+    MemoryTape: lambda tmp: MemoryTape(tape=small_tape, goal=0.26),
     NanDetective: lambda tmp: NanDetective(0),
     PredictionCard: lambda tmp: PredictionCard(guesses.step_at_2048, 2048.0),
     ReachTheSum: lambda tmp: ReachTheSum(),
@@ -317,6 +320,27 @@ def test_wishes_that_cannot_be_joined_are_done_in_order(chromium):
         wishes = [{k: v for k, v in request.items() if k != "seq"} for request in bare.requests()]
         assert wishes == [{"k": 1}, {"k": 3}, {"next": True}, {"k": 4}]
         assert (bare.widget.k, bare.widget.frame) == (4, 1)
+
+
+def test_settings_that_wait_are_set_together(chromium):
+    with bare_page(chromium, MemoryTape(tape=small_tape)) as bare:
+        slider = bare.root.get_by_role("slider")
+        bare.root.get_by_role("button", name="autocast").click()
+        slider.focus()
+        bare.page.keyboard.press("ArrowRight")  # a place in the step that is not shown any more
+        bare.root.get_by_role("button", name="block 2 checkpointed").click()
+        bare.root.get_by_label("Chunks of the loss").select_option("16")
+        assert bare.requests() == [{"seq": 1, "settings": {"autocast": True}}]
+        bare.answer(bare.said[0])
+        settings = {"checkpointed": [2], "loss_chunks": 16}
+        assert bare.requests()[1:] == [{"seq": 2, "settings": settings}]
+        assert bare.root.get_attribute("aria-busy") == "true"
+        assert bare.root.get_by_label("Chunks of the loss").input_value() == "16"
+        bare.answer(bare.said[1])
+        assert bare.root.get_attribute("aria-busy") is None
+        assert bare.root.locator(".mt-reading").inner_text().startswith("The peak")
+        chosen = bare.root.get_by_role("button", name="block 2 checkpointed")
+        assert chosen.get_attribute("aria-pressed") == "true"
 
 
 def test_what_python_changes_is_drawn(chromium):

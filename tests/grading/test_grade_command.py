@@ -474,6 +474,39 @@ def test_pages_of_an_earlier_run_go_and_other_files_stay(tmp_path, grader):
     assert {page.name for page in pages.iterdir()} == {*stale, "notes.html"}
 
 
+def test_a_page_is_made_again_only_where_something_of_it_has_changed(tmp_path, grader, monkeypatch):
+    hand_in(tmp_path, ada=small(answer("passes")), bob=small(answer("fails")), cy=small(""))
+    made = []
+
+    def spied(sheets, course, **options):
+        made.append(sheets[0].submission.student)
+        return real(sheets, course, **options)
+
+    real = feedback.feedback
+    monkeypatch.setattr(feedback, "feedback", spied)
+    assert grade(grader, tmp_path) == ALL_GRADED
+    pages = tmp_path / "grades.feedback"
+    held = {page: page.read_bytes() for page in pages.iterdir()}
+    assert made == ["ada", "bob", "cy"]
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert made == ["ada", "bob", "cy"]
+    (pages / "ada.html").write_text("overwritten")
+    (pages / "bob.html").unlink()
+    assert grade(grader, tmp_path) == ALL_GRADED
+    assert made[3:] == ["ada", "bob"]
+    assert held == {page: page.read_bytes() for page in pages.iterdir()}
+    assert grade(grader, tmp_path, "--chinese") == ALL_GRADED
+    assert made[5:] == ["ada", "bob", "cy"]
+    table = "student,lab,exercise,points,reason\ncy,02,snap,1,oral\n"
+    (tmp_path / "overrides.csv").write_text(table)
+    words = "--chinese", "--overrides", tmp_path / "overrides.csv"
+    assert grade(grader, tmp_path, *words) == ALL_GRADED
+    assert made[8:] == ["cy"]
+    monkeypatch.setattr(feedback, "_maker", lambda: "another labkit")
+    assert grade(grader, tmp_path, *words) == ALL_GRADED
+    assert made[9:] == ["ada", "bob", "cy"]
+
+
 def test_a_page_of_a_run_that_was_stopped_is_known_to_the_next(tmp_path, grader, monkeypatch):
     def interrupted(path, content):
         path.write_bytes(content)

@@ -20,6 +20,7 @@ LABS = [
     "06_hardware_and_benchmarks",
     "08_fp8_and_fp4",
     "09_quantization",
+    "10_compression",
     "11_monitoring_and_debugging",
     "12_choosing_precision",
     "13_real_models",

@@ -148,6 +148,7 @@ def test_comments_need_no_points_and_what_no_check_grades_no_reason(tmp_path):
         (["ada,02,ulp,1,x,,5"], 2, "the lab gives 'ulp' 2"),
         (["ada,02,my essay,3,,,5"], 2, "letters, digits and hyphens"),
         (["ada,,essay,3,,,5"], 2, "possible belongs to a lab"),
+        (["ada,02,check-ulp,3,,,5"], 2, "'check-ulp' begins with 'check-'"),
         (["ada,02,essay,3,,,5", "bob,02,essay,3,,,4"], 3, "and 5 in line 2"),
         (["ada,02,ulp,1,x,,", "bob,02,ulp,1,x,,", f"ada,{LAB},ulp,2,y,,"], 4, "line 2 is for"),
     ],

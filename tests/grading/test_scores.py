@@ -196,7 +196,6 @@ def scored(score: float, status: str = "failed", **facts):
         ("failed", 0.5, 1.5),
         ("failed", 1 / 3, 1.0),
         ("failed", 0.111, 0.33),
-        ("failed", -1, 0.0),
         ("failed", 0, 0.0),
         ("error", 0.5, 1.5),
         ("not attempted", 0.5, 0.0),

@@ -107,6 +107,9 @@ BOTH = {
     "integer-linear": "_DEEP",
     "smooth": "_CASES seeded",
     "lora-linear": "_CASES",
+    "hold-masks": "_CASES",
+    "pack": "_weights",
+    "factorise": "_CASES _linear seeded",
     "gpt16": "_CASES",
     "train-amp": "_AFTER _BEFORE _GROWTH",
     "delayed": "_STEPS",
@@ -124,6 +127,11 @@ BOTH = {
     "allocate": "_ALIKE _COARSE _EXAMPLE _NATURAL _ONE_LARGE _UNIT",
     "off-policy": "_NAMES",
     "escalate": "_KEYS _LOOPS _START",
+    "chunked-loss": "_NAMES seeded",
+    "survive": "CARDS _LATE _NARROW _RATE filled labels seeded",
+    "moments": "_SETTINGS seeded",
+    "zero-step": "_CASES",
+    "topk-hook": "_CASES",
 }
 
 

@@ -16,6 +16,7 @@ from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select
 from labkit.grading.judge import shipping
 from labkit.labs.engine import Check, codec
+from labkit.labs.memory_and_many_gpus.checks.survive import CARDS
 
 COURSE = read_course()
 CHECKS = [
@@ -33,6 +34,8 @@ EXPLAINS = {
     "amp-loop": {"handed", "open"},
     "lora-linear": {"end", "rate"},
     "one-layer": {"heard"},
+    "chunked-loss": {"calls"},
+    "survive": {f"{card} at once" for card in CARDS},
 }
 """What of a report only says why an answer is wrong: whether it is, the judge sees elsewhere."""
 

@@ -26,7 +26,7 @@ from typing import Protocol
 from labkit.base.manifest import full_name
 from labkit.grading.course import CourseLab
 from labkit.grading.intake.remarks import quoted
-from labkit.grading.records import HIDDEN
+from labkit.grading.records import CHECK, HIDDEN
 
 EVERYONE = "*"
 """In a table of overrides: each student who handed the lab in and has no line of their own."""
@@ -185,6 +185,10 @@ def _maximum(possible: float, lab: CourseLab | str, exercise: str, where: str) -
         raise TableError(
             f"{where}: possible belongs to a lab and an exercise that no check grades, with a name"
             f" of letters, digits and hyphens such as 'essay'; the exercise is {exercise!r}."
+        )
+    if exercise.startswith(CHECK):  # the name of a cell of the lab's own in nbgrader's gradebook
+        raise TableError(
+            f"{where}: {exercise!r} begins with {CHECK!r}; an exercise's name may not."
         )
     own = {one.exercise: one.points for one in lab.exercises}
     if exercise not in own:

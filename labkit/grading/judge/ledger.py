@@ -46,6 +46,11 @@ _DAYS = (
     "CREATE TABLE IF NOT EXISTS days (digest TEXT, lab TEXT, exercise TEXT, key TEXT,"
     " day TEXT NOT NULL, PRIMARY KEY (digest, lab, exercise, key)) WITHOUT ROWID"
 )
+# And this: from what a page was made.
+_MADE = (
+    "CREATE TABLE IF NOT EXISTS made (file TEXT PRIMARY KEY, facts TEXT NOT NULL,"
+    " digest TEXT NOT NULL) WITHOUT ROWID"
+)
 
 
 class LedgerError(Exception):
@@ -223,6 +228,19 @@ class Ledger:
             self._log.execute("DELETE FROM pages")
             self._log.executemany("INSERT INTO pages VALUES (?, ?)", sorted(pages))
 
+    def made(self) -> dict[str, tuple[str, str]]:
+        """Of pages that earlier runs wrote: digests of what each was made from and of the page."""
+        with _sentences(self.file):
+            rows = self._log.execute("SELECT file, facts, digest FROM made").fetchall()
+        return {file: (facts, digest) for file, facts, digest in rows}
+
+    def keep_made(self, made: Mapping[str, tuple[str, str]]) -> None:
+        """Put these in the place of those that are kept."""
+        with self._transaction():
+            self._log.execute("DELETE FROM made")
+            rows = [(file, *digests) for file, digests in sorted(made.items())]
+            self._log.executemany("INSERT INTO made VALUES (?, ?, ?)", rows)
+
     def _prepare(self) -> None:
         with self._transaction():
             version = self._log.execute("PRAGMA user_version").fetchone()[0]
@@ -237,6 +255,7 @@ class Ledger:
                 self._log.execute(f"PRAGMA user_version = {_VERSION}")
             self._log.execute(_PAGES)
             self._log.execute(_DAYS)
+            self._log.execute(_MADE)
 
     @contextmanager
     def _transaction(self):

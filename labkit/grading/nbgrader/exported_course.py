@@ -27,8 +27,8 @@ from labkit.course.build import CELL_SECONDS, choose, notebook_text
 from labkit.course.cell_ids import cell_id, digest
 from labkit.course.lab_source import Lab, read_lab
 from labkit.grading.judge.seeds import make_secret
-from labkit.grading.nbgrader.settings import CHECK, labkit_config, own_config
-from labkit.grading.records import HIDDEN
+from labkit.grading.nbgrader.settings import labkit_config, own_config
+from labkit.grading.records import CHECK, HIDDEN
 from labkit.grading.report.scores import RESULT
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from labkit.grading.course import CourseLab
-from labkit.grading.nbgrader.settings import CHECK
+from labkit.grading.records import CHECK
 from labkit.grading.report.scores import Row, Sheet, is_hidden
 
 

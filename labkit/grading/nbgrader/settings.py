@@ -9,9 +9,6 @@ from collections.abc import Mapping
 
 from labkit.grading.report.scores import RESULT
 
-CHECK = "check-"
-"""How the grade_id of a lab's own check begins; the exercise follows."""
-
 GRACE = 3
 """A cell may take so many times its check's limit: limits are of an idle machine."""
 

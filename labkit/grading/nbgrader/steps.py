@@ -20,8 +20,7 @@ from traitlets import Bool, Dict, Enum, Unicode
 from labkit.course.lab_source import COMMENT, STUB, without_bare_stub
 from labkit.grading.judge.seeds import derive_seed, read_secret
 from labkit.grading.nbgrader.exported_course import NO_SEED, hidden_region, judged_name
-from labkit.grading.nbgrader.settings import CHECK
-from labkit.grading.records import HIDDEN
+from labkit.grading.records import CHECK, HIDDEN
 from labkit.grading.report.scores import MESSAGE, RESULT
 
 

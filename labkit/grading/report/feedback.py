@@ -1,11 +1,11 @@
 """The page that a student gets back: what they earned, each check's sentence, their own code."""
 
-import contextlib
 import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from urllib.parse import quote
 
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from labkit.base.files import replace_file
 from labkit.base.misconceptions import cured_at, misconceptions
-from labkit.grading.course import CourseLab
+from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.judge.ledger import Ledger
 from labkit.grading.records import HIDDEN
 from labkit.grading.report.pages import code, page, points
@@ -156,20 +156,27 @@ def write_pages(
 ) -> None:
     """Write each student's page, and remove what earlier runs wrote for students who are gone.
 
-    The ledger remembers the pages and what they held; a page that somebody has changed stays.
+    The ledger remembers the pages and what they held; a page that somebody has changed is replaced
+    where its student is still there, and stays where they are gone. One that was made from the same
+    facts, and holds what it held then, is not made again.
     """
     of_student: dict[str, list[Sheet]] = {}
     for sheet in sheets:
         of_student.setdefault(sheet.submission.student, []).append(sheet)
     before, now = ledger.pages(), set()
+    earlier, made = ledger.made(), {}
     for students in _parts(sorted(of_student), _AT_A_TIME):
-        pages = {
-            file_name(student): feedback(
-                of_student[student], course, chinese=chinese, hidden=hidden, labs_url=labs_url
-            ).encode()
-            for student in students
-        }
-        digests = {(name, _digest(content)) for name, content in pages.items()}
+        pages = {}
+        for student in students:
+            name, own = file_name(student), of_student[student]
+            facts = _facts(own, course, chinese, hidden, labs_url)
+            there, digest = earlier.get(name, ("", ""))
+            if there != facts or digest != _digest_of(folder / name):
+                page = feedback(own, course, chinese=chinese, hidden=hidden, labs_url=labs_url)
+                pages[name] = page.encode()
+                digest = _digest(pages[name])
+            made[name] = facts, digest
+        digests = {(name, made[name][1]) for name in map(file_name, students)}
         now |= digests
         # First remembered, then written: where a run is killed, the next one knows its pages.
         ledger.add_pages(digests)
@@ -177,11 +184,30 @@ def write_pages(
             replace_file(folder / name, content)
     current = {name for name, _ in now}
     for name, digest in before:
-        if name not in current:
-            with contextlib.suppress(FileNotFoundError):
-                if _digest((folder / name).read_bytes()) == digest:
-                    (folder / name).unlink()
+        if name not in current and _digest_of(folder / name) == digest:
+            (folder / name).unlink()
     ledger.keep_pages(now)
+    ledger.keep_made(made)
+
+
+def _facts(sheets: Sequence[Sheet], course: Mapping[str, CourseLab], *options: str | bool) -> str:
+    """A digest of everything that a page is made from, this code included."""
+    of_sheets = []
+    for sheet in sheets:
+        one, lab = sheet.submission, course.get(sheet.submission.lab)
+        of_lab = (lab.title, sorted(lab.anchors.items())) if lab else ()
+        submission = replace(one, forms={}, work=None)
+        own = submission, one.is_readable, sheet.rows, sheet.comment, sheet.graded_on
+        of_sheets.append((own, of_lab))
+    return _digest(repr((of_sheets, options, _maker())).encode())
+
+
+@functools.cache
+def _maker() -> str:
+    """A digest of labkit, the pages' templates, the misconceptions, and of what marks the code."""
+    of_all = [rest_of_labkit(), metadata.version("pygments"), misconceptions()]
+    of_all += [file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.*"))]
+    return _digest(repr(of_all).encode())
 
 
 def _parts(students: list[str], size: int) -> Iterator[list[str]]:
@@ -190,6 +216,14 @@ def _parts(students: list[str], size: int) -> Iterator[list[str]]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def _digest_of(file: Path) -> str:
+    """The digest of what the file holds; "" where there is none."""
+    try:
+        return _digest(file.read_bytes())
+    except FileNotFoundError:
+        return ""
 
 
 def _answers(sheet: Sheet) -> dict[str, _Answer]:

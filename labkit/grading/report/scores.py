@@ -137,7 +137,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
     if outcome.status == "passed":
         points = float(possible)
     elif partial and outcome.status in ("failed", "error"):
-        points = round(possible * min(max(outcome.score, 0.0), 1.0), 2)
+        points = round(possible * outcome.score, 2)
     return Row(
         exercise=name,
         status=outcome.status,

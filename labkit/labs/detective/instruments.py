@@ -59,6 +59,11 @@ class Instrument:
     read: Callable[[Recipe, list[Step]], Reading]
 
 
+def by_id(*instruments: Instrument) -> Mapping[str, Instrument]:
+    """The instruments in this order, each under its id."""
+    return MappingProxyType({each.id: each for each in instruments})
+
+
 def first_bad_loss(steps: list[Step]) -> int | None:
     """The first step whose loss is inf or NaN."""
     return next((s.step for s in steps if not math.isfinite(s.loss)), None)
@@ -509,75 +514,70 @@ def _update_picture(step: Step) -> dict:
     return {"kind": "histogram", "low": -20, "counts": counts, "limit": -1, "word": word}
 
 
-INSTRUMENTS: Mapping[str, Instrument] = MappingProxyType(
-    {
-        each.id: each
-        for each in (
-            # The log is there; it only has to be read.
-            Instrument(
-                "loss",
-                Text(en="Loss curve", zh="损失曲线"),
-                Text(en="does it break, climb or stay?", zh="变成 NaN、上升，还是不动？"),
-                1,
-                _loss_curve,
-            ),
-            Instrument(
-                "scaler",
-                _same("Scaler"),
-                Text(en="the scale and the skipped steps", zh="缩放因子和跳过的步"),
-                1,
-                _scaler,
-            ),
-            # One step is run again from a checkpoint, with hooks.
-            Instrument(
-                "gradients",
-                Text(en="Gradients", zh="梯度"),
-                Text(en="zeros, inf, sizes by layer", zh="各层的零、inf 和大小"),
-                2,
-                _gradients,
-            ),
-            Instrument(
-                "activations",
-                Text(en="Activations", zh="激活值"),
-                Text(en="the largest value of each part", zh="各部分的最大值"),
-                2,
-                _activations,
-            ),
-            Instrument(
-                "batch",
-                Text(en="Batch", zh="批次"),
-                Text(en="what the step at hand was given to read", zh="这一步读到的数据"),
-                2,
-                _batch,
-            ),
-            # The run again, with all weights kept before and after each step, or all outputs looked
-            # at one after the other.
-            Instrument(
-                "updates",
-                Text(en="Updates", zh="更新"),
-                Text(en="do updates arrive in the weights?", zh="更新是否写进了权重？"),
-                12,
-                _updates,
-            ),
-            Instrument(
-                "first",
-                Text(en="First inf or NaN", zh="首个 inf 或 NaN"),
-                Text(
-                    en="in which part of which step does it begin?",
-                    zh="从哪一步的哪个部分开始？",
-                ),
-                15,
-                _first_nonfinite,
-            ),
-            # The whole run again, at FP32's speed.
-            Instrument(
-                "fp32",
-                Text(en="FP32 twin", zh="FP32 对照"),
-                Text(en="is it the 16 bits at all?", zh="到底是不是 16 位的问题？"),
-                20,
-                _in_fp32,
-            ),
-        )
-    }
+INSTRUMENTS = by_id(
+    # The log is there; it only has to be read.
+    Instrument(
+        "loss",
+        Text(en="Loss curve", zh="损失曲线"),
+        Text(en="does it break, climb or stay?", zh="变成 NaN、上升，还是不动？"),
+        1,
+        _loss_curve,
+    ),
+    Instrument(
+        "scaler",
+        _same("Scaler"),
+        Text(en="the scale and the skipped steps", zh="缩放因子和跳过的步"),
+        1,
+        _scaler,
+    ),
+    # One step is run again from a checkpoint, with hooks.
+    Instrument(
+        "gradients",
+        Text(en="Gradients", zh="梯度"),
+        Text(en="zeros, inf, sizes by layer", zh="各层的零、inf 和大小"),
+        2,
+        _gradients,
+    ),
+    Instrument(
+        "activations",
+        Text(en="Activations", zh="激活值"),
+        Text(en="the largest value of each part", zh="各部分的最大值"),
+        2,
+        _activations,
+    ),
+    Instrument(
+        "batch",
+        Text(en="Batch", zh="批次"),
+        Text(en="what the step at hand was given to read", zh="这一步读到的数据"),
+        2,
+        _batch,
+    ),
+    # The run again, with all weights kept before and after each step, or all outputs looked
+    # at one after the other.
+    Instrument(
+        "updates",
+        Text(en="Updates", zh="更新"),
+        Text(en="do updates arrive in the weights?", zh="更新是否写进了权重？"),
+        12,
+        _updates,
+    ),
+    Instrument(
+        "first",
+        Text(en="First inf or NaN", zh="首个 inf 或 NaN"),
+        Text(
+            en="in which part of which step does it begin?",
+            zh="从哪一步的哪个部分开始？",
+        ),
+        15,
+        _first_nonfinite,
+    ),
+    # The whole run again, at FP32's speed.
+    Instrument(
+        "fp32",
+        Text(en="FP32 twin", zh="FP32 对照"),
+        Text(en="is it the 16 bits at all?", zh="到底是不是 16 位的问题？"),
+        20,
+        _in_fp32,
+    ),
 )
 """The eight instruments by id."""

@@ -1,14 +1,13 @@
 """Nine instruments for a job at scale: each computes its finding from the simulated telemetry."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
 from labkit.base.texts import Text
 from labkit.labs.detective import scale_causes as found
-from labkit.labs.detective.instruments import Instrument, Reading
+from labkit.labs.detective.instruments import Instrument, Reading, by_id
 from labkit.labs.detective.telemetry import Job, Telemetry, simulate
 
 
@@ -221,74 +220,69 @@ def _twin(job: Job, t: Telemetry) -> Reading:
     return Reading("twin", found.FAILS if fails else found.HOLDS, text, picture)
 
 
-SCALE_INSTRUMENTS: Mapping[str, Instrument] = MappingProxyType(
-    {
-        each.id: each
-        for each in (
-            Instrument(
-                "log",
-                Text(en="Log", zh="日志"),
-                Text(en="resumes and events", zh="恢复训练和事件"),
-                1,
-                _log,
-            ),
-            Instrument(
-                "curves",
-                Text(en="Four curves", zh="四条曲线"),
-                Text(en="loss, gradient, update, activation", zh="损失、梯度、更新、激活值"),
-                1,
-                _curves,
-            ),
-            Instrument(
-                "checksums",
-                Text(en="Checksums", zh="校验和"),
-                Text(en="are the replicas equal?", zh="各副本是否一致？"),
-                3,
-                _checksums,
-            ),
-            Instrument(
-                "shards",
-                Text(en="Loss by shard", zh="各分片的损失"),
-                Text(en="does one data shard stand apart?", zh="有没有某个数据分片明显不同？"),
-                4,
-                _shards,
-            ),
-            Instrument(
-                "amax",
-                Text(en="Amax history", zh="Amax 历史"),
-                Text(en="of each layer, beside its scale", zh="各层的 amax 与其缩放因子对照"),
-                4,
-                _amax,
-            ),
-            Instrument(
-                "ranks",
-                Text(en="Ranks", zh="各 rank"),
-                Text(en="gradient norms before the reduce", zh="归约前的梯度范数"),
-                6,
-                _ranks,
-            ),
-            Instrument(
-                "state",
-                Text(en="Restored state", zh="恢复后的状态"),
-                Text(en="is it what the checkpoint held?", zh="与检查点保存的一致吗？"),
-                8,
-                _state,
-            ),
-            Instrument(
-                "replay",
-                Text(en="Replay", zh="重放"),
-                Text(en="the step again on other hosts", zh="在其他主机上重跑这一步"),
-                16,
-                _replay,
-            ),
-            Instrument(
-                "twin",
-                Text(en="BF16 twin", zh="BF16 对照"),
-                Text(en="without FP8, sums in FP32", zh="不用 FP8，求和用 FP32"),
-                30,
-                _twin,
-            ),
-        )
-    }
+SCALE_INSTRUMENTS = by_id(
+    Instrument(
+        "log",
+        Text(en="Log", zh="日志"),
+        Text(en="resumes and events", zh="恢复训练和事件"),
+        1,
+        _log,
+    ),
+    Instrument(
+        "curves",
+        Text(en="Four curves", zh="四条曲线"),
+        Text(en="loss, gradient, update, activation", zh="损失、梯度、更新、激活值"),
+        1,
+        _curves,
+    ),
+    Instrument(
+        "checksums",
+        Text(en="Checksums", zh="校验和"),
+        Text(en="are the replicas equal?", zh="各副本是否一致？"),
+        3,
+        _checksums,
+    ),
+    Instrument(
+        "shards",
+        Text(en="Loss by shard", zh="各分片的损失"),
+        Text(en="does one data shard stand apart?", zh="有没有某个数据分片明显不同？"),
+        4,
+        _shards,
+    ),
+    Instrument(
+        "amax",
+        Text(en="Amax history", zh="Amax 历史"),
+        Text(en="of each layer, beside its scale", zh="各层的 amax 与其缩放因子对照"),
+        4,
+        _amax,
+    ),
+    Instrument(
+        "ranks",
+        Text(en="Ranks", zh="各 rank"),
+        Text(en="gradient norms before the reduce", zh="归约前的梯度范数"),
+        6,
+        _ranks,
+    ),
+    Instrument(
+        "state",
+        Text(en="Restored state", zh="恢复后的状态"),
+        Text(en="is it what the checkpoint held?", zh="与检查点保存的一致吗？"),
+        8,
+        _state,
+    ),
+    Instrument(
+        "replay",
+        Text(en="Replay", zh="重放"),
+        Text(en="the step again on other hosts", zh="在其他主机上重跑这一步"),
+        16,
+        _replay,
+    ),
+    Instrument(
+        "twin",
+        Text(en="BF16 twin", zh="BF16 对照"),
+        Text(en="without FP8, sums in FP32", zh="不用 FP8，求和用 FP32"),
+        30,
+        _twin,
+    ),
 )
 """The nine instruments at scale by id."""

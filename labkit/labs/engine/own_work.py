@@ -15,6 +15,7 @@ import dis
 import functools
 import inspect
 import linecache
+import os
 import sys
 import sysconfig
 import types
@@ -30,8 +31,8 @@ LINE_LIMIT = 200
 
 _NOT_THE_LEARNERS = (
     "<frozen",
-    str(Path(__file__).resolve().parents[2]),
-    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    f"{Path(__file__).resolve().parents[2]}{os.sep}",
+    *(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "purelib", "platlib")),
 )
 
 _LOADS_NAME = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF")

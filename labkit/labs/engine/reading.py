@@ -38,6 +38,8 @@ class Mistake(Exception):
         **values: object,
     ) -> None:
         super().__init__(fill(template, **values) if values else template)
+        if not 0 <= score <= 1:
+            raise ValueError(f"A score lies from 0 to 1; this one is {score}.")
         self.misconception, self.search, self.score = misconception, search, score
 
 

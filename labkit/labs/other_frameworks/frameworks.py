@@ -8,6 +8,7 @@ them imports its library when something of it is first used, in whichever proces
 import contextlib
 import importlib.metadata
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -65,7 +66,7 @@ class _Library(ModuleType):
             raise AttributeError(name)
         return getattr(_import(self.__name__), name)
 
-    def __reduce__(self) -> tuple:  # what refers to it goes into the grader's sandbox
+    def __reduce__(self) -> tuple[type, tuple[str]]:  # a check's first half refers to it
         return _Library, (self.__name__,)
 
 
@@ -94,7 +95,7 @@ def use_keras(backend: str = "torch") -> ModuleType:
 
 def _import(name: str) -> ModuleType:
     package = name.partition(".")[0]
-    if package == "keras":
+    if package == "keras" and package not in sys.modules:
         use_keras()
     # Without the setting JAX looks for a TPU, and takes most of a GPU's memory.
     settings = {"JAX_PLATFORMS": "cpu"}

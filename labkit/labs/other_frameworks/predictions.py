@@ -20,7 +20,7 @@ four_twos = TickGuess(
         (False,) * 4: (
             "That is PyTorch's rule: a value without dimensions never widens a vector. JAX asks "
             "whether the value was given a dtype.",
-            "promotion-is-one-rule",
+            "every-scalar-is-weak",
         ),
         (True,) * 4: "In JAX a Python number takes the dtype of the array beside it.",
         (False, True, True, True): (

@@ -3,23 +3,19 @@
 ``LiveBytes`` counts; ``time_line`` draws what several steps held.
 """
 
-import weakref
 from collections.abc import Mapping
 
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
+from labkit.measuring.card import Card
 from labkit.plots import Picture, new_axes
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(Card):
     """Inside ``with LiveBytes(model) as live:`` each op that torch runs is one entry of a history.
 
-    ``history`` holds the bytes alive after each op: the storages of the model's parameters and of
-    every tensor that an op took or made, until Python and autograd let go of them. ``marks`` maps a
-    name to (number of ops so far, bytes alive then). Memory that a kernel takes and gives back
-    inside one op is not seen.
+    ``history`` holds the bytes alive after each op: a ``Card`` on which the model stands. ``marks``
+    maps a name to (number of ops so far, bytes alive then).
 
     >>> model = nn.Linear(4, 4, bias=False)
     >>> with LiveBytes(model) as live:
@@ -30,19 +26,13 @@ class LiveBytes(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.bytes = 0
         self.history: list[int] = []
         self.marks: dict[str, tuple[int, int]] = {}
-        self._held: dict[int, weakref.ref] = {}
-        for parameter in model.parameters():
-            self._hold(parameter)
+        self.hold(model)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves((args, kwargs, out)):
-            if isinstance(leaf, Tensor):
-                self._hold(leaf)
-        self.history.append(self.bytes)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        self.history.append(self.now)
         return out
 
     def restart(self) -> None:
@@ -52,20 +42,7 @@ class LiveBytes(TorchDispatchMode):
 
     def mark(self, name: str) -> None:
         """Note the bytes alive now under a name."""
-        self.marks[name] = len(self.history), self.bytes
-
-    def _hold(self, x: Tensor) -> None:
-        storage = x.untyped_storage()
-        key, size = id(storage), storage.nbytes()
-        if key in self._held and self._held[key]() is storage:
-            return
-        self._held[key] = weakref.ref(storage)
-        self.bytes += size
-        weakref.finalize(storage, self._drop, key, size).atexit = False
-
-    def _drop(self, key: int, size: int) -> None:
-        self.bytes -= size
-        del self._held[key]
+        self.marks[name] = len(self.history), self.now
 
 
 def time_line(steps: Mapping[str, LiveBytes], parameters: int) -> Picture:

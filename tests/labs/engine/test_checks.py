@@ -145,6 +145,12 @@ def test_a_score_is_1_for_what_passed_and_what_the_judge_says_else():
     assert check_half.result(double).score == 0.5
 
 
+@pytest.mark.parametrize("score", [-0.1, 1.1, math.nan])
+def test_a_score_outside_0_to_1_is_the_authors_mistake(score):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Mistake("Half of it is there.", score=score)
+
+
 def inputs(seed):
     return [1.0, 3.0] if seed == 0 else [1.0, 3.0, float(seed)]
 

@@ -4,12 +4,14 @@ import linecache
 import math
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
 
 from labkit.labs.engine import CheckFailed, calls, check, codec
-from labkit.labs.engine.own_work import reported
+from labkit.labs.engine import own_work as own_work_module
+from labkit.labs.engine.own_work import is_learners, reported
 
 LAB = "99_test"
 ROWS = [[0.5, 0.25], [1.0, 2.0]]
@@ -187,6 +189,18 @@ LEFT_ALONE = {
 def test_other_code_is_left_alone(text):
     result = check_own.result(written(text))
     assert (result.status, result.shortcuts) == ("passed", ())
+
+
+def test_a_folder_whose_name_begins_like_labkits_is_the_learners():
+    def frame(path):
+        code = compile("import sys\nframe = sys._getframe()", path, "exec")
+        names = {}
+        exec(code, names)
+        return names["frame"]
+
+    labkit = Path(own_work_module.__file__).parents[2]
+    assert is_learners(frame(f"{labkit}-of-mine/answer.py"))
+    assert not is_learners(frame(str(labkit / "answer.py")))
 
 
 def test_what_the_run_itself_uses_does_not_count():

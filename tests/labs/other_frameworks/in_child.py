@@ -12,7 +12,7 @@ BLOCKED = "import sys\nfor name in ('keras', 'jax', 'optax'): sys.modules[name] 
 def in_child(code: str) -> object:
     """What the code's last line, an expression, gives in a Python of its own, through JSON."""
     *above, last = textwrap.dedent(code).strip().split("\n")
-    program = "\n".join(["import json", *above, f"print('\\n' + json.dumps({last}))"])
+    program = "\n".join(["import json", *above, f"print('\\n' + json.dumps(({last})))"])
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False
     )

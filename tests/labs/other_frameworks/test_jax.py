@@ -11,7 +11,7 @@ def found():
         import warnings
         warnings.simplefilter("error")
         from labkit.labs.other_frameworks.dtype_table import jax_column, keras_column, torch_column
-        from labkit.labs.other_frameworks.frameworks import jax, jnp
+        from labkit.labs.other_frameworks.frameworks import jax, jnp, optax
         from labkit.labs.other_frameworks.jaxprs import matmul_dtypes
         from labkit.labs.other_frameworks.ports import first_step_of_keras, trained_model
         from labkit.labs.other_frameworks.promotion import promotions
@@ -29,6 +29,13 @@ def found():
         lists["nested"] = matmul_dtypes(nested, x)
         lists["gradient"] = matmul_dtypes(grown, w.astype(jnp.float16))
         steps = [first_step_of_keras(g) for g in (1e-7, 1.0)]
+        a = jax.random.normal(jax.random.key(0), (64, 64))
+        results = []
+        for precision in ("bfloat16", "float32"):
+            with jax.default_matmul_precision(precision):
+                results.append(a @ a)
+        lists["moments"] = str(optax.adam(1e-3).init(w)[0].nu.dtype)
+        lists["precision does nothing"] = bool(jnp.array_equal(*results))
         {"columns": columns, "lists": lists, "promotions": promotions(), "steps": steps}
     """)
 
@@ -38,6 +45,14 @@ def test_matmuls_are_found_inside_jit_and_in_a_gradient(found):
     assert found["lists"]["mixed"] == [["float16", "bfloat16", "float32"]]
     assert found["lists"]["nested"] == [half]
     assert half in found["lists"]["gradient"]
+
+
+def test_on_a_cpu_jax_multiplies_float32_as_float32(found):
+    assert found["lists"]["precision does nothing"]
+
+
+def test_optax_keeps_moments_in_the_dtype_of_the_weights(found):
+    assert found["lists"]["moments"] == "bfloat16"
 
 
 def test_the_three_frameworks_keep_float32_and_multiply_in_float16(found):

@@ -6,29 +6,80 @@ import pytest
 
 from tests.labs.other_frameworks.in_child import in_child
 
-RUNS = """
-from dataclasses import asdict
-import numpy as np
-from labkit.labs.other_frameworks.frameworks import keras, loss_for, policy
-from labkit.labs.other_frameworks.keras_runs import classifier, fit_digits
-
-runs = {
-    "fp32": fit_digits("float32", epochs=2),
-    "fp16": fit_digits("mixed_float16", epochs=2),
-    "bf16": fit_digits("mixed_bfloat16", epochs=2),
-    "one-hot": fit_digits("mixed_float16", epochs=2, one_hot=True),
-    "pure bf16": fit_digits("bfloat16", epochs=1),
-    "fp16 softmax": fit_digits("mixed_float16", head="softmax", brightest=16),
-    "high scale": fit_digits("mixed_float16", epochs=1, initial_scale=2.0**30),
-    "softmax": fit_digits("float32", epochs=2, head="softmax in float32"),
-}
-{name: asdict(run) for name, run in runs.items()}
-"""
-
 
 @pytest.fixture(scope="module")
-def runs():
-    return in_child(RUNS)
+def found():
+    return in_child("""
+        import numpy as np
+        from dataclasses import asdict
+        from labkit.labs.other_frameworks import frameworks
+        from labkit.labs.other_frameworks.frameworks import check_labels, keras, loss_for, policy
+        from labkit.labs.other_frameworks.keras_runs import classifier, fit_digits
+
+        runs = {
+            "fp32": fit_digits("float32", epochs=2),
+            "fp16": fit_digits("mixed_float16", epochs=2),
+            "bf16": fit_digits("mixed_bfloat16", epochs=2),
+            "one-hot": fit_digits("mixed_float16", epochs=2, one_hot=True),
+            "pure bf16": fit_digits("bfloat16", epochs=1),
+            "fp16 softmax": fit_digits("mixed_float16", head="softmax", brightest=16),
+            "high scale": fit_digits("mixed_float16", epochs=1, initial_scale=2.0**30),
+            "softmax": fit_digits("float32", epochs=2, head="softmax in float32"),
+        }
+
+        ids = np.arange(4)
+        hot = keras.utils.to_categorical(ids, 10)
+        losses = {}
+        for head, prepare in (("logits", lambda z: z), ("softmax in float32", keras.ops.softmax)):
+            for labels in (ids, hot):
+                loss = loss_for(classifier(head), labels)
+                values = [float(loss(labels, prepare(z))) for z in (40 * hot, 0 * hot)]
+                losses[f"{type(loss).__name__}, {head}"] = values
+
+        def said(call, *args):
+            try:
+                return call(*args) or "fine"
+            except (RuntimeError, ValueError) as error:
+                return str(error)
+
+        sparse = keras.losses.SparseCategoricalCrossentropy()
+        dense = keras.losses.CategoricalCrossentropy()
+        pairs = ((ids, sparse), (hot, dense), (hot, sparse), (ids, dense))
+        labels = [said(check_labels, *pair) for pair in pairs]
+
+        names = []
+        try:
+            with policy("mixed_float16"):
+                names.append(keras.config.dtype_policy().name)
+                raise KeyError
+        except KeyError:
+            names.append(keras.config.dtype_policy().name)
+        names.append(said(policy("float17").__enter__))
+        names.append(said(frameworks.use_keras, "jax"))
+
+        import torch
+        gaps = {}
+        for gap in (16.0, 16.2):
+            for logits in (False, True):
+                z = torch.tensor([[gap, 0.0, 0.0]], requires_grad=True)
+                head = z if logits else z.softmax(-1)
+                loss = type(sparse)(from_logits=logits)(np.array([1]), head)
+                loss.backward()
+                gaps[f"{gap}, {logits}"] = [loss.item(), z.grad[0, 1].item()]
+        twice = type(sparse)(from_logits=True)(np.array([1]), torch.eye(10)[[1]]).item()
+        fp16 = keras.DTypePolicy("mixed_float16")
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, dtype=fp16)])
+        model.compile("adam", "mse")
+        facts = {"gaps": gaps, "softmax twice": twice, "wrapped": type(model.optimizer).__name__}
+        facts["one-hot"] = said(type(sparse)(from_logits=True), np.eye(4), np.zeros((4, 4), "f"))
+        runs = {name: asdict(run) for name, run in runs.items()}
+        {"facts": facts, "runs": runs, "losses": losses, "labels": labels, "names": names}
+    """)
+
+
+@pytest.fixture
+def runs(found):
+    return found["runs"]
 
 
 def test_a_mixed_policy_computes_in_16_bits_and_ends_in_float32(runs):
@@ -73,84 +124,50 @@ def test_a_loss_scale_that_is_too_high_backs_off_by_skipping(runs):
     assert skipped > 5 and run["loss_scale"] == 2.0 ** (30 - skipped)
 
 
-def test_the_loss_follows_the_labels_and_the_last_layer():
-    losses = in_child("""
-        import numpy as np
-        from labkit.labs.other_frameworks.frameworks import keras, loss_for
-        from labkit.labs.other_frameworks.keras_runs import classifier
-        ids = np.arange(4)
-        hot = keras.utils.to_categorical(ids, 10)
-        perfect, uniform = 40 * hot, 0 * hot
-        found = {}
-        for head, prepare in (("logits", lambda z: z), ("softmax in float32", keras.ops.softmax)):
-            for labels in (ids, hot):
-                loss = loss_for(classifier(head), labels)
-                values = [float(loss(labels, prepare(z))) for z in (perfect, uniform)]
-                found[f"{type(loss).__name__}, {head}"] = values
-        found
-    """)
-    assert len(losses) == 4
-    for perfect, uniform in losses.values():
+def test_the_loss_follows_the_labels_and_the_last_layer(found):
+    assert len(found["losses"]) == 4
+    for perfect, uniform in found["losses"].values():
         assert perfect < 1e-3
         assert uniform == pytest.approx(math.log(10), abs=1e-4)
 
 
-def test_labels_of_the_other_kind_are_refused_before_fit():
-    said = in_child("""
-        import numpy as np
-        from labkit.labs.other_frameworks.frameworks import check_labels, keras
-        ids, hot = np.arange(4), np.eye(4)
-        sparse = keras.losses.SparseCategoricalCrossentropy()
-        dense = keras.losses.CategoricalCrossentropy()
-        said = []
-        for labels, loss in ((ids, sparse), (hot, dense), (hot, sparse), (ids, dense)):
-            try:
-                said.append(check_labels(labels, loss) or "fine")
-            except ValueError as error:
-                said.append(str(error))
-        said
-    """)
-    assert said[:2] == ["fine", "fine"]
-    assert "one-hot, of shape (4, 4)" in said[2] and "argmax" in said[2]
-    assert "integers, of shape (4,)" in said[3] and "to_categorical" in said[3]
+def test_labels_of_the_other_kind_are_refused_before_fit(found):
+    right, also_right, hot, ids = found["labels"]
+    assert right == also_right == "fine"
+    assert "one-hot, of shape (4, 10)" in hot and "argmax" in hot
+    assert "integers, of shape (4,)" in ids and "to_categorical" in ids
 
 
-def test_a_policy_ends_with_its_block_and_an_unknown_one_is_refused():
-    found = in_child("""
-        from labkit.labs.other_frameworks.frameworks import keras, policy
-        names = []
-        try:
-            with policy("mixed_float16"):
-                names.append(keras.config.dtype_policy().name)
-                raise KeyError
-        except KeyError:
-            names.append(keras.config.dtype_policy().name)
-        try:
-            with policy("float17"):
-                pass
-        except ValueError as error:
-            names.append(str(error))
-        names
-    """)
-    assert found[:2] == ["mixed_float16", "float32"]
-    assert "'mixed_float16'" in found[2] and "'mixed_bfloat16'" in found[2]
+def test_keras_clips_probabilities_where_logits_still_have_a_gradient(found):
+    gaps = found["facts"]["gaps"]
+    assert gaps["16.0, False"] == pytest.approx([16, -1], abs=1e-4)
+    assert gaps["16.2, False"] == pytest.approx([-math.log(1e-7), 0], abs=1e-4)
+    assert gaps["16.2, True"] == pytest.approx([16.2, -1], abs=1e-4)
 
 
-def test_a_second_backend_is_refused():
-    said = in_child("""
-        from labkit.labs.other_frameworks.frameworks import use_keras
-        said = [use_keras("torch").config.backend()]
-        try:
-            use_keras("jax")
-        except RuntimeError as error:
-            said.append(str(error))
-        said
-    """)
-    assert said[0] == "torch"
-    assert "runs on torch" in said[1] and "restart" in said[1]
+def test_a_second_softmax_costs_a_perfect_prediction_its_loss(found):
+    assert found["facts"]["softmax twice"] == pytest.approx(math.log(math.e + 9) - 1, abs=1e-5)
 
 
-def test_the_policy_acts_on_jax_too():
+def test_policies_of_single_layers_bring_no_loss_scale(found):
+    assert found["facts"]["wrapped"] == "Adam"
+
+
+def test_one_hot_labels_with_the_sparse_loss_are_an_error_of_keras(found):
+    assert "shape" in found["facts"]["one-hot"]
+
+
+def test_a_policy_ends_with_its_block_and_an_unknown_one_is_refused(found):
+    inside, after, unknown, _ = found["names"]
+    assert (inside, after) == ("mixed_float16", "float32")
+    assert "'mixed_float16'" in unknown and "'mixed_bfloat16'" in unknown
+
+
+def test_a_second_backend_is_refused(found):
+    assert "runs on torch" in found["names"][-1] and "restart" in found["names"][-1]
+
+
+def test_a_policy_acts_on_jax_too():
     found = in_child("""
         from labkit.labs.other_frameworks.frameworks import policy, use_keras
         keras = use_keras("jax")

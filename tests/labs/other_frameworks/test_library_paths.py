@@ -5,7 +5,7 @@ import pytest
 
 from labkit.base.paths import NOTEBOOKS
 from labkit.labs.engine.running import STUB
-from labkit.labs.other_frameworks.frameworks import recorded
+from labkit.labs.other_frameworks.frameworks import VERSIONS, recorded
 from labkit.measuring import verdict
 from tests.labs.other_frameworks.in_child import BLOCKED, in_child
 
@@ -29,13 +29,13 @@ for cell in {cells!r}:
             exec(compile(cell, "cell", "exec"), names)
     except Exception as error:
         errors.append(type(error).__name__ + ": " + str(error))
-errors, printed.getvalue()
+[errors, printed.getvalue()]
 """)
     assert len(errors) == 4  # the open checks
     assert all(e.startswith("CheckFailed") and "not attempted" in e for e in errors), errors
-    assert printed.count("pip install keras==3.15.1") >= 4
-    assert printed.count("pip install jax==0.10.2") >= 4
-    assert "Recorded on 2026" in printed
+    for library, version in VERSIONS.items():
+        assert f"pip install {library}=={version}" in printed
+    assert printed.count("Recorded on 2026") >= 5
 
 
 def test_a_check_says_what_is_missing():

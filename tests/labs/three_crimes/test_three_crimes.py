@@ -278,7 +278,7 @@ def test_live_bytes_follow_what_is_made_and_let_go():
     assert live.history == [192, 256, 256, 64 + 64 + 16]
     assert live.marks == {"three": (3, 256)} and len(view) == 2 and len(z) == 1
     live.restart()
-    assert live.history == [] and live.marks == {} and live.bytes == 144
+    assert live.history == [] and live.marks == {} and live.now == 144
 
 
 def one_step(bf16, keep_gradients):

@@ -1,0 +1,153 @@
+"""S17: a plan whose predicted bytes come true, whose gradients are the plain step's."""
+
+import copy
+from itertools import accumulate, pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from labkit.emulation import emulate_gpu
+from labkit.labs.memory_and_many_gpus.counting import shapes_of
+from labkit.labs.memory_and_many_gpus.plan import Step, Ways, _count, plan_memory
+from labkit.measuring.card import Card
+from labkit.training import cross_entropy
+from labkit.training.models import SmallGPT
+
+MIB = 2**20
+WAYS = [
+    Ways(),
+    Ways(autocast=True),
+    Ways(checkpointed=True),
+    Ways(micro_batches=4),
+    Ways(autocast=True, checkpointed=True, micro_batches=2, foreach=False),
+    Ways(autocast=True, checkpointed=True, micro_batches=8, eight_bit=True),
+]
+
+
+def _mlp():
+    """Smooth: with ReLU, values that round across 0 change gradients more than they themselves."""
+    torch.manual_seed(0)
+    x, y = torch.randn(509, 256), torch.randint(0, 10, (509,))  # no multiple of the micro-batches
+    y[::3] = -100
+    widths = (256, 512, 512, 512)
+    layers = [m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.SiLU())]
+    return nn.Sequential(*layers, nn.Linear(512, 10)), x, y
+
+
+def _gpt():
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 2048, (16, 64))
+    return SmallGPT(2048, 64, width=64, blocks=2), tokens, tokens.roll(-1, dims=1)
+
+
+def _measured(model, x, y, ways):
+    """What the second step holds at most, by the events of torch's own allocator."""
+    step = Step(model, ways)
+    step(x, y)
+    step.optimizer.zero_grad()
+    held = Card().hold(model, step.optimizer, x, y).now
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step(x, y)
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    taken = accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
+    return held + max(taken)
+
+
+def _predicted(model, x, y, ways):
+    return _count(model, shapes_of((x, y)), ways).peak
+
+
+@pytest.mark.parametrize("ways", WAYS)
+def test_predicted_bytes_are_within_15_percent_of_the_allocators(ways):
+    model, x, y = _mlp()
+    assert _predicted(model, x, y, ways) == pytest.approx(_measured(model, x, y, ways), rel=0.15)
+
+
+@pytest.mark.parametrize("ways", [Ways(), Ways(loss_chunks=16, checkpointed=True)])
+def test_so_are_those_of_a_gpt(ways):
+    model, x, y = _gpt()
+    assert _predicted(model, x, y, ways) == pytest.approx(_measured(model, x, y, ways), rel=0.15)
+
+
+def _gradients(model, x, y, ways):
+    model = copy.deepcopy(model)
+    with emulate_gpu():
+        loss = Step(model, ways).accumulate(x, y)
+    return loss, torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+
+CASES = [(make, ways) for make in (_mlp, _gpt) for ways in WAYS[1:]]
+CHUNKED = [Ways(loss_chunks=16), Ways(autocast=True, loss_chunks=16, micro_batches=4)]
+
+
+@pytest.mark.parametrize(("make", "ways"), CASES + [(_gpt, ways) for ways in CHUNKED])
+def test_loss_and_gradients_are_those_of_the_plain_step(make, ways):
+    model, x, y = make()
+    twin = copy.deepcopy(model)
+    true_loss = cross_entropy(twin(x), y)
+    true_loss.backward()
+    true = torch.cat([parameter.grad.flatten() for parameter in twin.parameters()])
+    loss, found = _gradients(model, x, y, ways)
+    # Sums of some thousand terms in another order; under autocast each matmul rounds to 2**-9.
+    slack = 0.02 if ways.autocast else 1e-5
+    assert loss.item() == pytest.approx(true_loss.item(), rel=slack)
+    assert (found - true).norm() <= slack * true.norm()
+
+
+def _smallest(make):
+    model, x, y = make()
+    return model, (x, y), 10 * sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("make", [_mlp, _gpt])
+def test_under_any_pressure_parameters_keep_their_dtypes_and_names(make):
+    model, batch, least = _smallest(make)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    plain = plan_memory(2**40, model, batch).steps[0].peak_bytes
+    taken = set()
+    for budget in range(least, plain, (plain - least) // 4):
+        try:
+            plan = plan_memory(budget, model, batch)
+        except ValueError as error:
+            assert "cannot fit" in str(error)
+            continue
+        taken |= {step.name for step in plan.steps}
+        assert plan.steps[-1].peak_bytes <= budget < plan.steps[-2].peak_bytes
+        again = any(step.name == "checkpointed blocks" for step in plan.steps)
+        again |= any(step.name.startswith("loss in") for step in plan.steps)
+        assert 0.01 < plan.steps[-1].extra_flop < 0.5 if again else not plan.steps[-1].extra_flop
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        trained = copy.deepcopy(model)
+        plan.apply(trained, lr=1e-2)(*batch)
+        after = trained.state_dict()
+        assert list(after) == list(before)
+        assert all(after[name].dtype == torch.float32 for name in after)
+        assert not any(torch.equal(after[name], before[name]) for name in after if "weight" in name)
+        assert trained(batch[0]).dtype == torch.float32
+    assert len(taken) >= 3
+
+
+def test_measures_come_in_order_and_only_where_they_help():
+    model, batch, _ = _smallest(_gpt)
+    plain = plan_memory(2**40, model, batch)
+    assert [step.name for step in plain.steps] == ["as it is"] and plain.ways == Ways()
+    peak = plain.steps[0].peak_bytes
+    plan = plan_memory(peak // 2, model, batch)
+    order = ["as it is", "BF16 autocast", "loss in 16 chunks", "checkpointed blocks"]
+    names = [step.name for step in plan.steps]
+    assert names == order[: len(names)] and len(names) >= 3
+    assert f"fits {peak // 2 / MIB:.4g} MiB" in plan.describe()
+    # With one row the update is the peak, and nothing that makes activations smaller is taken.
+    one = tuple(x[:1, :4] for x in batch)
+    update = plan_memory(2**40, model, one).steps[0].peak_bytes
+    names = [step.name for step in plan_memory(update - 1, model, one).steps]
+    assert names == ["as it is", "AdamW without foreach"]
+
+
+@pytest.mark.parametrize("budget", [-1, 0, 1, 10_000])
+def test_a_budget_below_what_the_update_needs_cannot_fit(budget):
+    model = nn.Linear(100, 100)
+    with pytest.raises(ValueError, match=r"cannot fit: 98\.63 KiB of weights, gradients and 8-bit"):
+        plan_memory(budget, model, (torch.zeros(1, 100), torch.zeros(1, dtype=torch.int64)))
