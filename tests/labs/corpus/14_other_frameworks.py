@@ -609,7 +609,7 @@ def bf16_step(weights, state, x, y, loss_of, optimizer):
 
 
 # %% wrong step: x stays in float32
-#    idea: jax-casts-inputs
+#    idea: matmuls-follow-the-weight
 bf16_step = changed("x.astype(jnp.bfloat16)", "x")
 
 
@@ -950,7 +950,7 @@ scaled_step = changed("jnp.where(finite, jnp.where(grow, 2 * scale, scale), scal
 
 
 # %% wrong scaled-step: no cast of x
-#    idea: jax-casts-inputs
+#    idea: matmuls-follow-the-weight
 scaled_step = changed("x.astype(jnp.float16)", "x")
 
 
