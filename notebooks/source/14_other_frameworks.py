@@ -137,7 +137,7 @@ def loss_scales():
 pd.DataFrame(live(loss_scales))
 
 # %% [markdown]
-# With softmax in FP16, the gradient of log(p) is S / p for a loss scale S, and it must fit into FP16. So S falls below 1, step by skipped step. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and beyond that its gradient is 0. Only logits have neither limit.
+# With softmax in FP16, the gradient of log(p) is S / p for a loss scale S, and it must fit into FP16. So S falls below 1. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and beyond that its gradient is 0. Only logits have neither limit.
 #
 # ### 16-bit weights and Keras' Adam
 #
