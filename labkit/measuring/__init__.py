@@ -2,8 +2,9 @@
 
 ``throughput`` times matmuls by dtype, ``speed`` whole training steps by precision, in the paired
 rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
-same. ``verdicts`` says what pairs show against a margin. ``efficiency`` counts what a step needs,
-``energy`` reads joules. ``recordings`` are such results of named machines.
+same. ``verdicts`` says what pairs show against a margin. ``card`` counts the bytes that are alive,
+``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
+named machines.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from labkit.base.lazy import lazily
 
 if TYPE_CHECKING:
+    from labkit.measuring.card import Card
     from labkit.measuring.efficiency import (
         Casts,
         Misaligned,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Benchmark",
+    "Card",
     "Casts",
     "Impact",
     "Measurement",
@@ -46,6 +49,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "card": "Card",
         "efficiency": "Casts Misaligned count_casts misaligned work_and_memory",
         "quality": "Impact accuracy_impact",
         "report": "Benchmark ModeResult",

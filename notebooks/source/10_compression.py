@@ -44,8 +44,8 @@ fit(reader, data, adam, epochs=15)
 print(f"{file_bytes(reader.state_dict()):,} bytes")
 
 # %% [markdown]
-# That is 4 bytes for each parameter and a header of 432 bytes. **Magnitude pruning** sets the weights of the smallest magnitude to 0. The next cell does it with torch's own function
-# to 90 % of all weights, and saves the result.
+# The file holds 4 bytes for each parameter and a header of 432 bytes. **Magnitude pruning** sets the weights of the smallest magnitude to 0. The next cell prunes 90 % of all weights with torch's own function,
+# and weighs the file of the result.
 
 
 # %% predict="pruned-file"
@@ -167,7 +167,7 @@ from labkit.labs.compression.figures import pruning_picture
 pruning_picture()
 
 # %% [markdown]
-# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together is better. At 98 % both ways fail, and this one more: it leaves the middle weight about 0.4 % of its values. Set a lower limit for each layer if you prune that much.
+# With 80 % zeros the fine-tuned reader is as accurate as before, and with 90 % it loses about one point. At 90 and 95 %, comparing all layers together keeps more accuracy than pruning each layer. At 98 % both ways fail, and comparing together is the worse one: it leaves the middle weight about 0.4 % of its values. Set a lower limit for each layer if you prune that much.
 #
 # ### What the place of a value costs
 #
@@ -206,8 +206,8 @@ layout_picture()
 # - **Input:** `weight`, float32 (rows, columns), which stays as it is.
 # - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale.
 # - **Output:** a dict of dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: `np.packbits` of the flattened matrix, with a 1 for each kept weight.
-#   `"values"`, int8: their codes, row by row. `"scale"`: a float for each row.
-# - **Kept** is no weight that is 0. `unpack(packed)`, given, must return each 0 as 0, and every other weight at most 0.51 scales off.
+#   `"values"`, int8: their codes, row by row. `"scale"`: a float of at most 4 bytes for each row.
+# - **Kept:** no weight that is 0. `unpack(packed)`, given, must return each 0 as 0, and every other weight at most 0.51 scales off.
 # - **Example:** [[0, 2.54, 0, -1], [0, 0, 0, 0]] has the scale 0.02 in row 0, the values 127 and -50, and the mask 0b01010000 = 80.
 # - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0, so that 0 / 0 never occurs. The largest magnitude of a row may be 1e-6: choose a dtype for the
 #   scale that holds it.
@@ -280,7 +280,7 @@ from labkit.labs.compression.figures import weigh_in_picture
 weigh_in_picture()
 
 # %% [markdown]
-# INT8 alone makes the large file 3.9 times smaller and changes no accuracy. With 90 % zeros it takes 23 kB, and with a bitmask it cannot get below 14 kB, however much is pruned: the bits of the mask alone are 10,560 bytes. The medium reader with 80 % zeros takes 11 kB. Compare the two in pairs of seeds (lab 06).
+# INT8 alone makes the large file 3.9 times smaller and changes no accuracy. With 90 % zeros it takes 23 kB, and with a bitmask it cannot get below 14 kB, however much is pruned: the bits of the mask alone are 10,560 bytes. The medium reader (128 units) with 80 % zeros takes 11 kB. Compare the two in pairs of seeds (lab 06).
 
 # %%
 from labkit.labs.compression.recorded import compare

@@ -18,6 +18,7 @@ LABS = [
     "04_loss_scaling",
     "05_automatic_mixed_precision",
     "06_hardware_and_benchmarks",
+    "07_memory_and_many_gpus",
     "08_fp8_and_fp4",
     "09_quantization",
     "10_compression",

@@ -132,7 +132,7 @@ BOTH = {
     "step": "_LR _STEPS",
     "chunked-loss": "_NAMES seeded",
     "survive": "CARDS _LATE _NARROW _RATE filled labels seeded",
-    "moments": "_SETTINGS seeded",
+    "moments": "_AGAIN _EQUAL _EXAMPLE _FIRST _SETTINGS seeded",
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
 }

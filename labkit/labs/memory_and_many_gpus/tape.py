@@ -29,7 +29,7 @@ FILE = DATA / "emulated" / "gpt2_tape.json"
 ROLES = ("weights", "gradients", "moments", "copies", "kept", "temporary")
 
 _MOST_POINTS = 240
-"""A tape keeps about so many points: the largest of each stretch of operators."""
+"""A tape keeps about so many points."""
 
 
 # Bytes of one moment of so many values.
@@ -154,7 +154,7 @@ class Tape:
 
     Args:
         settings: of the step.
-        points: in order of time, the largest of each stretch of operators.
+        points: in order of time, the largest of each stretch of operators and each phase's last.
         extra_flop: what is computed again, as a share of the FLOP of the step without it.
     """
 
@@ -371,13 +371,15 @@ class _Recorder(FlopCard):
 
 
 def _thinned(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The largest point of each stretch; no stretch has two phases."""
+    """The largest point of each stretch, and the last of each phase; no stretch has two phases."""
     stretch = -(-len(points) // _MOST_POINTS)
     kept: list[Point] = []
     for _, phase in groupby(points, key=lambda point: point.phase):
         run = list(phase)
         for first in range(0, len(run), stretch):
             kept.append(max(run[first : first + stretch], key=lambda point: point.total))
+        if kept[-1] is not run[-1]:
+            kept.append(run[-1])
     return tuple(kept)
 
 

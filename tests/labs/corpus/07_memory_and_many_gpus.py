@@ -723,6 +723,49 @@ def survive(model, inputs, targets, optimizer):
     return rows
 
 
+# %% wrong survive: the rows are looked for without gradients
+#    says: it should have returned 29
+def survive(model, inputs, targets, optimizer):
+    rows = len(inputs)
+    while True:
+        try:
+            with torch.no_grad():
+                model(inputs[:rows])
+            break
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise
+        rows = (rows + 1) // 2
+    optimizer.zero_grad()
+    for x, y in zip(inputs.split(rows), targets.split(rows)):
+        (F.cross_entropy(model(x), y) * (len(x) / len(inputs))).backward()
+    optimizer.step()
+    return rows
+
+
+# %% wrong survive: only the first micro-batch is tried
+#    says: Is each of your micro-batches inside a `try`?
+def survive(model, inputs, targets, optimizer):
+    rows = len(inputs)
+    while True:
+        optimizer.zero_grad()
+        try:
+            x, y = inputs[:rows], targets[:rows]
+            (F.cross_entropy(model(x), y) * (len(x) / len(inputs))).backward()
+            if rows < len(inputs):  # twice, because the second finds gradients there
+                (F.cross_entropy(model(x), y) * (len(x) / len(inputs))).backward()
+            break
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise
+        rows = (rows + 1) // 2
+    optimizer.zero_grad()
+    for x, y in zip(inputs.split(rows), targets.split(rows)):
+        (F.cross_entropy(model(x), y) * (len(x) / len(inputs))).backward()
+    optimizer.step()
+    return rows
+
+
 # %% right moments: lerp_ and addcmul on float32 copies
 def adamw_step(p, grad, m, v, t, generator, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, wd=0.01):
     m32, v32 = m.float(), v.float()

@@ -299,6 +299,77 @@ def hold_masks(model, optimizer, share):
     return optimizer.register_step_post_hook(lambda *_: None)
 
 
+# %% right hold-masks: optimizer.step is wrapped
+class Wrapped:
+    def __init__(self, model, optimizer, share):
+        self.optimizer, self.step = optimizer, optimizer.step
+        ours.hold_masks(model, optimizer, share).remove()
+        self.masks = [(layer.weight, layer.weight == 0) for layer in linears(model)]
+        optimizer.step = self
+
+    def __call__(self, *args, **kwargs):
+        made = self.step(*args, **kwargs)
+        for weight, mask in self.masks:
+            weight.data[mask] = 0
+        return made
+
+    def remove(self):
+        self.optimizer.step = self.step
+
+
+hold_masks = Wrapped
+
+
+# %% wrong hold-masks: a hook for each layer, and all see the last one
+#    says: pruned weights are not 0 after step 1
+def hold_masks(model, optimizer, share):
+    ours.hold_masks(model, optimizer, share).remove()
+    for layer in linears(model):
+        mask = layer.weight != 0
+        handle = optimizer.register_step_post_hook(lambda *_: layer.weight.data.mul_(mask))
+    return handle
+
+
+# %% wrong hold-masks: a hook for each layer, and the last one's handle
+#    says: all pruned weights of `1.weight`
+def hold_masks(model, optimizer, share):
+    ours.hold_masks(model, optimizer, share).remove()
+    for layer in linears(model):
+        def zero(*_, weight=layer.weight, mask=layer.weight == 0):
+            weight.data[mask] = 0
+
+        handle = optimizer.register_step_post_hook(zero)
+    return handle
+
+
+# %% wrong hold-masks: nothing is zero before the first step
+#    says: 0 of 256 linear weights are 0 after your call
+hold_masks = changed("    zero()\n", "")
+
+
+# %% wrong hold-masks: the hook takes one argument
+#    says: raised TypeError
+hold_masks = changed("def zero(*_):", "def zero(optimizer=None):")
+
+
+# %% wrong hold-masks: zeros chosen anew by magnitude after every step
+#    says: Do you choose them anew after each step
+def hold_masks(model, optimizer, share):
+    weights = [layer.weight for layer in linears(model)]
+    count = round(share * sum(w.numel() for w in weights))
+
+    @torch.no_grad()
+    def zero(*_):
+        sizes = torch.cat([w.abs().flatten() for w in weights])
+        flags = torch.zeros_like(sizes, dtype=torch.bool)
+        flags[sizes.topk(count, largest=False).indices] = True
+        for w, flag in zip(weights, flags.split([w.numel() for w in weights])):
+            w[flag.view_as(w)] = 0
+
+    zero()
+    return optimizer.register_step_post_hook(zero)
+
+
 # %% wrong hold-masks: only layers at the top of the model
 #    says: linear weights
 def hold_masks(model, optimizer, share):
@@ -353,7 +424,7 @@ def pack(weight):
     return dict(scale=scale, values=codes[kept], mask=bits, shape=torch.tensor(list(weight.shape)))
 
 
-# %% right pack: bits by arithmetic, scale in float64
+# %% right pack: bits by arithmetic, scale computed in float64
 def pack(weight):
     scale = weight.double().abs().amax(1) / 127
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
@@ -365,7 +436,7 @@ def pack(weight):
         "shape": torch.tensor(weight.size(), dtype=torch.int32),
         "mask": mask,
         "values": codes.masked_select(kept),
-        "scale": scale,
+        "scale": scale.float(),
     }
 
 
@@ -547,6 +618,11 @@ def pack(weight):
 pack = changed('"scale": scale', '"scale": scale.bfloat16()')
 
 
+# %% wrong pack: scales in float64
+#    says: at most 4 bytes
+pack = changed('"scale": scale', '"scale": scale.double()')
+
+
 # %% wrong pack: codes up to 128
 #    says: int8 ends at 127
 pack = changed("/ 127", "/ 128")
@@ -632,6 +708,11 @@ def pack(weight):
     packed = ours.pack(weight)
     del packed["shape"]
     return packed
+
+
+# %% wrong pack: torch.Size for a tensor
+#    says: a tensor is asked for
+pack = changed('torch.tensor(weight.shape)', 'weight.shape')
 
 
 # %% wrong pack: a scale for each column
@@ -884,6 +965,23 @@ def factorise(linear, rank):
     with torch.no_grad():
         linear.weight.copy_((both[1].weight.float() @ both[0].weight.float()))
     return both
+
+
+# %% wrong factorise: principal components, which are centred
+#    says: The best matrix of rank
+def factorise(linear, rank):
+    torch.manual_seed(0)
+    u, s, v = torch.pca_lowrank(linear.weight.detach().float(), q=rank)
+    both = ours.factorise(linear, rank)
+    with torch.no_grad():
+        both[0].weight.copy_(s.sqrt()[:, None] * v.T)
+        both[1].weight.copy_(u * s.sqrt())
+    return both
+
+
+# %% wrong factorise: no_grad forgotten
+#    says: raised RuntimeError
+factorise = changed("with torch.no_grad():", "if True:")
 
 
 # %% wrong factorise: the rank is one too few

@@ -1,6 +1,7 @@
 """Lab 07's ZeRO-1 and top-k hook: data parallel's bits, a share of its bytes, and nothing lost."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from labkit.labs.engine.running import STUB
 from labkit.labs.memory_and_many_gpus import solutions
 from labkit.labs.memory_and_many_gpus.checks import check_topk_hook, check_zero_step
-from labkit.labs.memory_and_many_gpus.ranks import ranks
+from labkit.labs.memory_and_many_gpus.ranks import ranks, torchrun
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
 from labkit.training.models import mlp
 
@@ -122,10 +123,30 @@ def delivered(group, models, x, y, steps):
     return total, left / group.size(), sizes, state.sent / steps
 
 
-def test_what_top_k_has_delivered_and_what_it_owes_is_the_whole_gradient():
+def made():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
-    x, y, steps = torch.randn(16, 16), torch.randint(4, (16,)), 40
+    return network, torch.randn(16, 16), torch.randint(4, (16,))
+
+
+def delivered_in_a_process(group, steps):
+    network, x, y = made()
+    return delivered(group, [network] * 2, x, y, steps)
+
+
+def test_the_hook_gives_the_same_bits_in_two_processes_over_gloo(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    network, x, y = made()
+    models = [copy.deepcopy(network) for _ in range(2)]
+    threads, processes = (
+        ranks(delivered, 2, models, x, y, 5),
+        torchrun(delivered_in_a_process, 2, 5),
+    )
+    torch.testing.assert_close(threads, processes, rtol=0, atol=0)
+
+
+def test_what_top_k_has_delivered_and_what_it_owes_is_the_whole_gradient():
+    (network, x, y), steps = made(), 40
     models = [copy.deepcopy(network) for _ in range(2)]
     one, other = ranks(delivered, 2, models, x, y, steps)
     assert torch.equal(one[0], other[0])

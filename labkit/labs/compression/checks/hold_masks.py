@@ -56,6 +56,10 @@ NO_GRADIENT = (
     "what it remembers of earlier gradients, and of earlier weights."
 )
 AFTER_FORWARD = "Your zeros return in the next forward pass. They are wanted after each step."
+OTHER_PLACES = (
+    "There are {zeros:d} zeros, as wanted, at other places than after your call. Do you choose "
+    "them anew after each step?"
+)
 REPLACED = (
     "{name}: after the steps, `{what}` of the model is another Parameter than the optimizer's. The "
     "optimizer trains the old one, and the model does not see it."
@@ -70,8 +74,8 @@ NO_HANDLE = (
     "`optimizer.register_step_post_hook` return?"
 )
 STILL_HELD = (
-    "{name}: after `remove()` of what you returned, one more step leaves all pruned weights at 0. "
-    "Whose handle is it?"
+    "{name}: after `remove()` of what you returned, one more step leaves all pruned weights of "
+    "`{what}` at 0. Whose handle is it?"
 )
 
 _STEPS = 4
@@ -90,8 +94,8 @@ class _Case:
 
     @property
     def frees(self):
-        """Whether the handle is removed: where all weights are 0, all gradients may be."""
-        return 0 < self.share < 1
+        """Whether the handle is removed: where most weights are 0, all gradients may be."""
+        return 0 < self.share < 0.8
 
 
 _MOMENTUM = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
@@ -100,7 +104,10 @@ _CASES = {
     "share 0.85, SGD with momentum": _Case(
         share=0.85, optimizer=torch.optim.SGD, settings=_MOMENTUM
     ),
-    "share 0.6, weights that are multiples of 1/16": _Case(share=0.6, grid=True, behind=0),
+    # Steps so long that other weights are the smallest after them.
+    "share 0.6, weights that are multiples of 1/16": _Case(
+        share=0.6, grid=True, behind=0, settings={"lr": 0.2}
+    ),
     "share 0.7, a GradScaler that skips step 2": _Case(share=0.7, skips=True),
     "share 0": _Case(share=0.0),
     "share 1": _Case(share=1.0),
@@ -313,7 +320,9 @@ class _Judge:
         ):
             if same_end([w - self.new for w in steps], [w - self.new for w in self.replay(how)]):
                 return idea, why
-        return None, ""
+        zeros = int(self.gone.sum())
+        moved = all(int((w == 0).sum()) == zeros for w in steps)
+        return None, fill(OTHER_PLACES, zeros=zeros) if moved else ""
 
     def replay(self, how):
         """The weights after each step, where the zeros are set once, before, or after a step."""
@@ -348,10 +357,10 @@ class _Judge:
 
     def freed(self):
         """Once the handle is removed, a step moves the pruned weights again."""
-        gone = self.flat(self.seen["called"][key] for key in _LINEAR) == 0
-        freed = self.flat(self.seen["freed"])
-        if not (freed.isfinite().all() and freed[gone].any()):
-            raise Mistake(STILL_HELD, name=self.name)
+        for key, freed in zip(_LINEAR, self.seen["freed"], strict=True):
+            gone = self.seen["called"][key] == 0
+            if not (freed.isfinite().all() and freed[gone].any()):
+                raise Mistake(STILL_HELD, name=self.name, what=key)
 
 
 check_hold_masks.slip(

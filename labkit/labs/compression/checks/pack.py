@@ -34,6 +34,7 @@ TWO_MASKS = (
 KEEPS_ZEROS = "{name}: the mask keeps {kept:,} of the {zeros:,} weights that are 0. {why}"
 ALL_ROW = "All of them stand in row {row}, which holds nothing but zeros. What is 0 / 0 there?"
 BYTES_OF_ZEROS = "Each of them puts a byte into the file."
+OTHER_SCALE = '{name}: "scale" is {dtype}; a float of at most 4 bytes for each row is wanted.'
 BAD_SCALE = "{name}: scale[{row}] is {got}; a finite number above 0 is wanted. {why}"
 EMPTY_ROW = (
     "Row {row} holds nothing but zeros. Then weight / scale is 0 / 0, NaN, and what a cast of NaN "
@@ -167,7 +168,9 @@ def _judge_layout(packed, weight, name):
         elif nonzero in (codes.numel(), ones):
             why = fill(TWO_MASKS, nonzero=nonzero)
         raise Mistake(OTHER_COUNT, name=name, ones=ones, got=codes.numel(), why=why)
-    tensor(packed["scale"], call=f'pack(weight), {name}: "scale"', shape=(rows,))
+    scale = tensor(packed["scale"], call=f'pack(weight), {name}: "scale"', shape=(rows,))
+    if not scale.is_floating_point() or scale.element_size() > 4:
+        raise Mistake(OTHER_SCALE, name=name, dtype=_name(scale))
 
 
 def _judge_scale(scale, weight, name):

@@ -25,6 +25,10 @@ NEXT_TRY = "After {rows:d} rows you tried {got:d}. Half of {rows:d}, rounded up,
 FIRST_TRY = "Your first try had {rows:d} rows; the first try is the whole batch."
 PIECES = "That is the number of micro-batches."
 NO_OTHER = "After the try of {rows:d} rows came no other. Which exception does your code catch?"
+LATER = (
+    "Here the first 29 rows go through, and then the backward of the others fails once. Is each of "
+    "your micro-batches inside a `try`?"
+)
 MUST_RAISE = "The caller must learn that there was no step: let this error pass."
 OTHER_ERROR = "This error has nothing to do with memory, and no number of rows helps."
 MOVED = "{name}: there was no step, and your survive has moved the weights."
@@ -186,6 +190,8 @@ def _why_outcome(name, came_out, began, seed):
     full = next((t for t in tries if t[1] > 2 * base), None)
     if full:
         return fill(STILL_HELD, rows=full[0], now=full[1], limit=_limit(name, seed), base=base)
+    if name == _LATE and came_out.startswith("raised"):
+        return LATER
     if tries and tries[0][0] != _ROWS:
         return fill(FIRST_TRY, rows=tries[0][0])
     for (rows, _), (after, _) in itertools.pairwise(tries):
