@@ -43,8 +43,7 @@ SCALE = (
     "{want:exact} is wanted."
 )
 GOOD = (
-    "With {optimizer}: step {step:d} {what}, and `good` is {got:g} afterwards; {want:g} is "
-    "wanted."
+    "With {optimizer}: step {step:d} {what}, and `good` is {got:g} afterwards; {want:g} is wanted."
 )
 SKIPPED = "must be skipped"
 IN_A_ROW = "is good step number {number:d} in a row"
@@ -319,9 +318,7 @@ def _torch_run(seed, optimizer, **how):
     for step in range(_STEPS):
         if step in _BAD:
             continue
-        losses[step], gradients = run.loss_and_gradients(
-            *batch_in_numpy(seed + step), scales[step]
-        )
+        losses[step], gradients = run.loss_and_gradients(*batch_in_numpy(seed + step), scales[step])
         run.step(gradients)
         first = first or gradients
     return losses, first, run.weights
@@ -372,7 +369,10 @@ check_scaled_step.slip(
 check_scaled_step.slip(
     "the-scale-must-fit-fp16",
     "The scale falls until it is below 65,504. In which dtype is the loss when it is multiplied?",
-    swap=("x.astype(jnp.float16), y) * scale", "x.astype(jnp.float16), y) * scale.astype(jnp.float16)"),
+    swap=(
+        "x.astype(jnp.float16), y) * scale",
+        "x.astype(jnp.float16), y) * scale.astype(jnp.float16)",
+    ),
 )
 check_scaled_step.slip(
     "unscaling-is-optional",
@@ -393,7 +393,10 @@ check_scaled_step.slip(
     "branches-see-values",
     "Under `jit` a value is a placeholder without a number. Which function chooses between two "
     "arrays?",
-    swap=("    updates, new_state", "    if not finite:\n        return weights, state, scale / 2, jnp.int32(0), scaled / scale\n    updates, new_state"),
+    swap=(
+        "    updates, new_state",
+        "    if not finite:\n        return weights, state, scale / 2, jnp.int32(0), scaled / scale\n    updates, new_state",
+    ),
 )
 check_scaled_step.slip(
     "jax-casts-inputs",
