@@ -110,7 +110,7 @@ check_step.slip(
     ),
 )
 check_step.slip(
-    "jax-casts-inputs",
+    "matmuls-follow-the-weight",
     "JAX casts nothing by itself: BF16 weights times a float32 `x` run in float32.",
     swap=("x.astype(jnp.bfloat16)", "x"),
 )
