@@ -32,7 +32,7 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. The tensors are **fake**: PyTorch computes their shapes and dtypes but stores no values.
+# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
 # `Card` counts the bytes of all that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
@@ -73,7 +73,7 @@ def holds_the_peak():
 # The peak is 10.98 GiB, in the backward of log-softmax. Beside all that the 12 blocks keep, three tensors of the logits' size are alive: the log-probabilities, the gradient that arrives, and the one that is being computed.
 
 # %% [markdown]
-# The tape shows the whole step, operator by operator. Look for the peaks of forward, backward and update.
+# The tape shows the whole step. Look for the peaks of forward, backward and update.
 
 # %%
 from labkit.labs.memory_and_many_gpus.figures import tape_picture
@@ -204,7 +204,7 @@ memory_tape
 #
 # ### A step that survives an out-of-memory error
 #
-# On a full card PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
+# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
 
 # %%
 from contextlib import suppress
@@ -556,7 +556,7 @@ class AllMasters:
 
 
 # %% [markdown]
-# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives replace the all-reduce:
+# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives, **reduce-scatter** and **all-gather**, replace the all-reduce:
 #
 # - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
 # - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
@@ -680,7 +680,7 @@ from labkit.labs.memory_and_many_gpus.recorded import policies_table
 policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.) So a dtype says how values are stored, not how they were computed.
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.)
 #
 # ### Optional: layers gathered when they are needed
 #

@@ -53,7 +53,7 @@ def widened():
 # `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.
 
 # %% [markdown]
-# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. In which row do the libraries differ most?
+# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. TensorFlow 2.21 and MLX 0.32 were recorded. In which row do the libraries differ most?
 
 # %%
 from labkit.labs.other_frameworks.promotion import promotions
@@ -61,7 +61,7 @@ from labkit.labs.other_frameworks.promotion import promotions
 pd.DataFrame(live(promotions))
 
 # %% [markdown]
-# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. So give constants as Python numbers.
+# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. FP16 with BF16 gives float32, which holds both. So give constants as Python numbers.
 #
 # ### A policy: two dtypes for each layer
 #
@@ -137,7 +137,7 @@ def loss_scales():
 pd.DataFrame(live(loss_scales))
 
 # %% [markdown]
-# With softmax in FP16, the gradient of log(p) is S / p for a loss scale S, and it must fit into FP16. So S falls below 1, step by skipped step. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and beyond that its gradient is 0. Only logits have neither limit.
+# With softmax in FP16, the gradient of log(p) is S / p for a loss scale S, and it must fit into FP16. So S falls below 1. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and beyond that its gradient is 0. Only logits have neither limit.
 #
 # ### 16-bit weights and Keras' Adam
 #
@@ -408,6 +408,7 @@ def loss_of(weights, x, y):
 #
 # - **Input:** float32 `weights`, a dict of arrays; the optimizer's `state`; `x`, float32, and integer `y`; `loss_of(weights, x, y)`; an `optimizer` of optax.
 # - **Output:** `(weights, state, loss)` after one step: weights and state in float32, `loss` a float32 scalar.
+# - The check compiles it with `jax.jit`.
 # - **All matmuls** in the forward pass have two BF16 operands. The gradients that the optimizer gets are float32.
 # - **optax:** `updates, state = optimizer.update(gradients, state, weights)`, then `optax.apply_updates(weights, updates)`.
 # - **Example:** with `optax.sgd(1.0)` each weight moves by minus its gradient.
@@ -458,7 +459,7 @@ checks.check_step(bf16_step)
 # - **Input:** `weights`, `state`, `x`, `y`, `loss_of` and `optimizer` as in the section above: float32 weights, and a float32 loss. `scale` is a float32 scalar, and `good`, int32, counts the good steps since the scale last changed.
 # - **FP16:** inside the function that you differentiate, cast weights and `x` to float16, and multiply the loss by `scale` in float32. `scale` can exceed 65,504.
 # - **The optimizer** gets unscaled float32 gradients.
-# - **Skip:** if any gradient is inf or NaN, weights and state stay as they were, bit for bit; the scale is halved, and `good` is 0.
+# - **Skip:** if any gradient is inf or NaN, with a finite loss or not, weights and state stay as they were, bit for bit; the scale is halved, and `good` is 0.
 # - **Otherwise** the step counts. The third good step in a row doubles the scale, and `good` starts again at 0.
 # - **Output:** `(weights, state, scale, good, loss)`, with the unscaled loss; in a skipped step it may be anything.
 # - **Example:** from scale 4 and good 2, a good step gives scale 8 and good 0; a skipped one gives 2 and 0.

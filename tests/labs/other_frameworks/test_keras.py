@@ -56,8 +56,24 @@ def found():
             names.append(keras.config.dtype_policy().name)
         names.append(said(policy("float17").__enter__))
         names.append(said(frameworks.use_keras, "jax"))
+
+        import torch
+        gaps = {}
+        for gap in (16.0, 16.2):
+            for logits in (False, True):
+                z = torch.tensor([[gap, 0.0, 0.0]], requires_grad=True)
+                head = z if logits else z.softmax(-1)
+                loss = type(sparse)(from_logits=logits)(np.array([1]), head)
+                loss.backward()
+                gaps[f"{gap}, {logits}"] = [loss.item(), z.grad[0, 1].item()]
+        twice = type(sparse)(from_logits=True)(np.array([1]), torch.eye(10)[[1]]).item()
+        fp16 = keras.DTypePolicy("mixed_float16")
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, dtype=fp16)])
+        model.compile("adam", "mse")
+        facts = {"gaps": gaps, "softmax twice": twice, "wrapped": type(model.optimizer).__name__}
+        facts["one-hot"] = said(type(sparse)(from_logits=True), np.eye(4), np.zeros((4, 4), "f"))
         runs = {name: asdict(run) for name, run in runs.items()}
-        {"runs": runs, "losses": losses, "labels": labels, "names": names}
+        {"facts": facts, "runs": runs, "losses": losses, "labels": labels, "names": names}
     """)
 
 
@@ -120,6 +136,25 @@ def test_labels_of_the_other_kind_are_refused_before_fit(found):
     assert right == also_right == "fine"
     assert "one-hot, of shape (4, 10)" in hot and "argmax" in hot
     assert "integers, of shape (4,)" in ids and "to_categorical" in ids
+
+
+def test_keras_clips_probabilities_where_logits_still_have_a_gradient(found):
+    gaps = found["facts"]["gaps"]
+    assert gaps["16.0, False"] == pytest.approx([16, -1], abs=1e-4)
+    assert gaps["16.2, False"] == pytest.approx([-math.log(1e-7), 0], abs=1e-4)
+    assert gaps["16.2, True"] == pytest.approx([16.2, -1], abs=1e-4)
+
+
+def test_a_second_softmax_costs_a_perfect_prediction_its_loss(found):
+    assert found["facts"]["softmax twice"] == pytest.approx(math.log(math.e + 9) - 1, abs=1e-5)
+
+
+def test_policies_of_single_layers_bring_no_loss_scale(found):
+    assert found["facts"]["wrapped"] == "Adam"
+
+
+def test_one_hot_labels_with_the_sparse_loss_are_an_error_of_keras(found):
+    assert "shape" in found["facts"]["one-hot"]
 
 
 def test_a_policy_ends_with_its_block_and_an_unknown_one_is_refused(found):
