@@ -43,6 +43,18 @@ def test_unsolved_is_not_attempted(grader, lab):
     assert [o for o in outcomes if (o.status, o.cause) != ("not attempted", "")] == []
 
 
+def test_a_line_that_tries_a_jax_function_costs_nothing(grader):
+    """A child hangs once JAX has computed in its parent, so nothing is forked after such a cell."""
+    lab = "14_other_frameworks"
+    tried = "print(matmul_dtypes(lambda x: jnp.tanh(x @ x), jnp.ones((2, 2)) + 1))"
+    sources = [
+        f"{source}\n{tried}" if "def matmul_dtypes" in source else source
+        for source in submissions.cells(lab, solved=True)
+    ]
+    outcomes = grader.grade(submissions.work(lab, sources, only=("matmul-dtypes", "step")))
+    assert [o.status for o in outcomes] == ["passed", "passed"], outcomes
+
+
 def wrong_answers(lab: str) -> list:
     """Each known wrong answer of a lab that can be written down as a cell: plain functions."""
     modules = shipping.check_modules()

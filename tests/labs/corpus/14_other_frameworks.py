@@ -435,7 +435,6 @@ matmul_dtypes = changed("for var in eqn.invars", "for var in eqn.outvars * 2")
 
 
 # %% wrong matmul-dtypes: left for both inputs
-#    says: ("
 #    says: in the function's own jaxpr
 matmul_dtypes = changed("for var in eqn.invars", "for var in eqn.invars[:1] * 2")
 
@@ -489,7 +488,7 @@ matmul_dtypes = changed("visit(inner)", "visit(inner.jaxpr)")
 
 
 # %% wrong matmul-dtypes: all equations with two inputs
-#    says: is right
+#    says: your list holds 'bool', a str; the name of a dtype is asked for
 matmul_dtypes = changed('eqn.primitive.name == "dot_general"', "len(eqn.invars) == 2")
 
 
@@ -610,7 +609,7 @@ def bf16_step(weights, state, x, y, loss_of, optimizer):
 
 
 # %% wrong step: x stays in float32
-#    idea: jax-casts-inputs
+#    idea: matmuls-follow-the-weight
 bf16_step = changed("x.astype(jnp.bfloat16)", "x")
 
 
@@ -951,7 +950,7 @@ scaled_step = changed("jnp.where(finite, jnp.where(grow, 2 * scale, scale), scal
 
 
 # %% wrong scaled-step: no cast of x
-#    idea: jax-casts-inputs
+#    idea: matmuls-follow-the-weight
 scaled_step = changed("x.astype(jnp.float16)", "x")
 
 

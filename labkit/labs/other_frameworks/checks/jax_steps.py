@@ -214,7 +214,7 @@ def judge_casts(got: dict[str, Any], case: Case) -> None:
         alike = [name for name in other if other[name] == dtype]
         idea = None
         if dtype == "float32" and alike == ["x"]:
-            idea = "jax-casts-inputs"
+            idea = "matmuls-follow-the-weight"
         elif dtype == "float32" and alike == ["b1", "b2"]:
             idea = "one-wide-operand-stays-alone"
         said = {"what": " and ".join(f"`{one}`" for one in alike), "got": dtype}

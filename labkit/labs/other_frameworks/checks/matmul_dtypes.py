@@ -243,7 +243,10 @@ check_matmul_dtypes.slip(
 check_matmul_dtypes.slip(
     "only-jit-holds-a-jaxpr",
     "`checkpoint`, `scan` and `cond` hold jaxprs too. Which test of yours leaves them out?",
-    swap=("in core.jaxprs_in_params(eqn.params)", 'in core.jaxprs_in_params(eqn.params) if "name" in eqn.params else ()'),
+    swap=(
+        "in core.jaxprs_in_params(eqn.params)",
+        'in core.jaxprs_in_params(eqn.params) if "name" in eqn.params else ()',
+    ),
 )
 check_matmul_dtypes.slip(
     "the-result-names-its-inputs",

@@ -43,8 +43,7 @@ SCALE = (
     "{want:exact} is wanted."
 )
 GOOD = (
-    "With {optimizer}: step {step:d} {what}, and `good` is {got:g} afterwards; {want:g} is "
-    "wanted."
+    "With {optimizer}: step {step:d} {what}, and `good` is {got:g} afterwards; {want:g} is wanted."
 )
 SKIPPED = "must be skipped"
 IN_A_ROW = "is good step number {number:d} in a row"
@@ -115,7 +114,7 @@ def _run(answer, name, seed):
     compiled = jax.jit(lambda *args: answer(*args, loss_of, optimizer))
     weights = mlp(seed)
     state, scale, good = optimizer.init(weights), jnp.float32(_START), jnp.int32(0)
-    report = {"scales": [], "goods": [], "losses": [], "kept": {}}
+    report = {"scales": [], "goods": [], "losses": {}, "kept": {}}
     for number in range(_STEPS):
         x, y = batch(seed + number)
         if number in _MARKS:
@@ -127,12 +126,14 @@ def _run(answer, name, seed):
         if wrong := formed(returned, before, 5):
             return {"wrong": wrong}
         weights, state, scale, good, loss = returned
-        for key, value in (("scales", scale), ("goods", good), ("losses", loss)):
-            report[key].append(float(value))
+        report["scales"].append(float(scale))
+        report["goods"].append(float(good))
         if number in _BAD:
             pairs = zip(before, (weights, state), strict=True)
             report["kept"][number] = [_kept(*pair) for pair in pairs]
             weights, state = before  # what one bad step has spoiled tells nothing of the next
+        else:
+            report["losses"][number] = float(loss)
         if not number:
             report |= {"first": to_torch(state["got"]), "updates": int(state["count"])}
     report |= {"calls": heard.calls[:4], "gradients": heard.gradients}
@@ -319,9 +320,7 @@ def _torch_run(seed, optimizer, **how):
     for step in range(_STEPS):
         if step in _BAD:
             continue
-        losses[step], gradients = run.loss_and_gradients(
-            *batch_in_numpy(seed + step), scales[step]
-        )
+        losses[step], gradients = run.loss_and_gradients(*batch_in_numpy(seed + step), scales[step])
         run.step(gradients)
         first = first or gradients
     return losses, first, run.weights
@@ -372,7 +371,10 @@ check_scaled_step.slip(
 check_scaled_step.slip(
     "the-scale-must-fit-fp16",
     "The scale falls until it is below 65,504. In which dtype is the loss when it is multiplied?",
-    swap=("x.astype(jnp.float16), y) * scale", "x.astype(jnp.float16), y) * scale.astype(jnp.float16)"),
+    swap=(
+        "x.astype(jnp.float16), y) * scale",
+        "x.astype(jnp.float16), y) * scale.astype(jnp.float16)",
+    ),
 )
 check_scaled_step.slip(
     "unscaling-is-optional",
@@ -393,10 +395,15 @@ check_scaled_step.slip(
     "branches-see-values",
     "Under `jit` a value is a placeholder without a number. Which function chooses between two "
     "arrays?",
-    swap=("    updates, new_state", "    if not finite:\n        return weights, state, scale / 2, jnp.int32(0), scaled / scale\n    updates, new_state"),
+    swap=(
+        "    updates, new_state",
+        "    if not finite:\n"
+        "        return weights, state, scale / 2, jnp.int32(0), scaled / scale\n"
+        "    updates, new_state",
+    ),
 )
 check_scaled_step.slip(
-    "jax-casts-inputs",
+    "matmuls-follow-the-weight",
     "JAX casts nothing by itself: FP16 weights times a float32 `x` run in float32.",
     swap=("x.astype(jnp.float16)", "x"),
 )

@@ -80,9 +80,7 @@ def check_step(report, seed):
     judge_loss(0, report["losses"][0], losses[0], {})
     judge_rounding(report["weights"], torch.bfloat16, steps=_STEPS)
     ends = {why: end for why, (_, _, end) in runs.items()}
-    judge_way(
-        report["weights"], mlp_in_numpy(seed), ends, steps=_STEPS, optimizer=_CASE.optimizer
-    )
+    judge_way(report["weights"], mlp_in_numpy(seed), ends, steps=_STEPS, optimizer=_CASE.optimizer)
     for number in range(_STEPS):
         judge_loss(number, report["losses"][number], losses[number], {})
 
@@ -112,7 +110,7 @@ check_step.slip(
     ),
 )
 check_step.slip(
-    "jax-casts-inputs",
+    "matmuls-follow-the-weight",
     "JAX casts nothing by itself: BF16 weights times a float32 `x` run in float32.",
     swap=("x.astype(jnp.bfloat16)", "x"),
 )

@@ -67,7 +67,10 @@ _WRONG = {
         {"moving mean": 0.0, "moving variance": 1.0},
         "running-statistics-need-no-copy",
     ),
-    "the kernels are reshaped, and not transposed": ({"reshaped": True}, "a-reshape-is-a-transpose"),
+    "the kernels are reshaped, and not transposed": (
+        {"reshaped": True},
+        "a-reshape-is-a-transpose",
+    ),
     "the running mean is 0": ({"moving mean": 0.0}, None),
     "the running variance is 1": ({"moving variance": 1.0}, None),
     "gamma and beta are exchanged": ({"exchanged": True}, None),
@@ -117,7 +120,7 @@ def _numbers(case, seed):
     rng = np.random.default_rng(seed)
     n, hidden, out = case.sizes
     shapes = [(n, hidden), hidden, hidden, hidden, hidden, hidden, (hidden, out), out]
-    values = dict(zip(_VARIABLES, (rng.normal(size=shape) for shape in shapes)))
+    values = dict(zip(_VARIABLES, map(rng.normal, [0] * 8, [1] * 8, shapes), strict=True))
     values["gamma"] = 1 + 0.3 * values["gamma"]
     values["moving mean"] = values["first bias"] + 0.1 * values["moving mean"]
     values["moving variance"] = 0.01 + 0.01 * values["moving variance"] ** 2
@@ -246,7 +249,7 @@ def check_twin(report, seed):
     """A Keras network and its optimizer, ported to PyTorch with the same numbers."""
     if isinstance(report, str):
         raise AnswerError(report)
-    for name, case in _cases(seed).items():
+    for name in _cases(seed):
         if type(report[name]) is Raised:
             raise AnswerError(RAISED, name=name, error=failure(report[name]))
         _judge_form(name, report[name])
@@ -337,7 +340,9 @@ def _judge_copies(name, got, values):
                 raise Mistake(template, misconception=idea, search=False, name=name, what=what)
 
 
-def _keras_in_numpy(case, values, x, *, eps=None, reshaped=False, exchanged=False, root=False, **other):
+def _keras_in_numpy(
+    case, values, x, *, eps=None, reshaped=False, exchanged=False, root=False, **other
+):
     """In float64: outputs in both modes, the batch's mean, the moving mean after it.
 
     ``other`` are values for all elements of some of _VARIABLES.
@@ -386,7 +391,9 @@ check_twin.slip(
     "Keras' momentum says how much of the old mean is kept. What does PyTorch's say?",
     swap=("momentum=1 - norm.momentum", "momentum=norm.momentum"),
 )
-_LEFT = "Which numbers of `nn.BatchNorm1d` and of `torch.optim.Adam` do you leave at their defaults?"
+_LEFT = (
+    "Which numbers of `nn.BatchNorm1d` and of `torch.optim.Adam` do you leave at their defaults?"
+)
 check_twin.slip("frameworks-share-defaults", _LEFT, cut=", momentum=1 - norm.momentum")
 check_twin.slip("frameworks-share-defaults", _LEFT, cut=" eps=norm.epsilon,")
 check_twin.slip("frameworks-share-defaults", _LEFT, cut=", eps=adam.epsilon")
