@@ -574,11 +574,11 @@ for stage in range(4):
 #
 # *18 minutes, about 14 lines.* Write `ZeroOne`, an optimizer that keeps one n-th of the float32 masters and states on each of n ranks. PyTorch's `ZeroRedundancyOptimizer` and `fully_shard` do not count.
 #
-# - **`__init__`:** `parameters`, BF16 tensors as `model.parameters()` gives them, alike on all ranks; `group`, with `rank()` and `size()`; `make_optimizer`, which makes Adam, SGD or another optimizer of a list of parameters.
+# - **`__init__`:** `parameters`, an iterator of BF16 tensors like `model.parameters()`, alike on all ranks; `group`, not the default group, with `rank()` and `size()`; `make_optimizer`, which makes an optimizer, such as Adam, of a list of parameters.
 #   All parameters behind each other, in float32 and padded with zeros to a multiple of n, make one vector. Rank r keeps its r-th n-th as a single master. A slice keeps the whole vector's memory alive, a clone does not.
 # - **`step()`:** add up the gradients, which every parameter has, in float32 over the ranks, and divide by n. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
-# - **Result:** on 2, 3 or 4 ranks, after several steps, the weights are those of `AllMasters`, bit for bit.
-# - **Example:** 901 parameters on 2 ranks: a padding of 1, and 451 masters a rank.
+# - **Result:** on 2, 3 or 4 ranks the weights are those of `AllMasters`, bit for bit.
+# - **Example:** 901 parameters on 2 ranks: a padding of 1, 451 masters a rank.
 
 
 # %%

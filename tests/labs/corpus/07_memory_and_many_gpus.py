@@ -808,7 +808,7 @@ def survive(model, inputs, targets, optimizer):
 
 
 # %% wrong survive: one backward of the sum of all losses
-#    says: Which call frees the tensors of a micro-batch
+#    says: when a later micro-batch began
 def survive(model, inputs, targets, optimizer):
     rows = len(inputs)
     while True:

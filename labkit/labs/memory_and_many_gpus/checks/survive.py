@@ -23,8 +23,8 @@ STILL_HELD = (
 )
 HELD_WITHIN = (
     "In its try of {rows:d} rows, {now:,d} bytes were in use when a later micro-batch began, on a "
-    "card of {limit:,d}, and model, data and gradients take {base:,d}. Which call frees the tensors "
-    "of a micro-batch before the next one runs?"
+    "card of {limit:,d}, and model, data and gradients take {base:,d}. Which call frees what a "
+    "micro-batch holds, before the next one runs?"
 )
 NEXT_TRY = "After {rows:d} rows you tried {got:d}. Half of {rows:d}, rounded up, is {half:d}."
 FIRST_TRY = "Your first try had {rows:d} rows; the first try is the whole batch."
