@@ -27,7 +27,7 @@ FORMED = [path for path in SOURCES if not path.name.startswith(EXEMPT)]
 ALLOWED = {"labkit", "torch", "numpy", "pandas", "matplotlib"} | {
     "collections", "contextlib", "copy", "dataclasses", "decimal", "fractions", "functools",
     "inspect", "itertools", "math", "operator", "random", "statistics", "string", "struct",
-    "textwrap", "time", "typing", "warnings",
+    "textwrap", "time", "types", "typing", "warnings",
 }  # fmt: skip
 WRITING = {
     "mkdir", "rename", "save", "savefig", "savetxt", "savez", "system", "to_csv", "to_json",
