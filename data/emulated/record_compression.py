@@ -9,7 +9,7 @@ without masks, or with masked gradients and the old or a new optimizer; zeros th
 ``narrow``: units by norm, tuned for 3 epochs, beside a network of this size that trained for all
 18. ``rank``: of the middle weight, the share of its squared norm and the accuracy, not retrained.
 ``entries``: files of the weigh-in with bytes and accuracies. ``orders``: a published
-order of stages, and rank first.
+order of stages, and rank first, with the same rank, share and epochs.
 
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """
@@ -70,8 +70,8 @@ ENTRIES = {
         ("tiny", "50 % pruned", None, 0.5, "int8"),
     )
 }
-PUBLISHED = (("prune", 0.9), ("tune", 3), ("rank", 32), ("store", "int8"), ("store", "fp16"))
-OTHER = (("rank", 8), ("tune", 3), ("prune", 0.7), ("tune", 3), ("store", "int8"))
+PUBLISHED = (("prune", 0.7), ("tune", 3), ("rank", 32), ("store", "int8"), ("store", "fp16"))
+OTHER = (("rank", 32), ("prune", 0.7), ("tune", 3), ("store", "int8"))
 
 torch.set_num_threads(1)
 

@@ -49,8 +49,8 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
     figure, axes = new_axes(height=3.2)
     styles = {
         "dense": ("dense", GREY, "-"),
-        "csr64": ("CSR, columns of 8 bytes", ORANGE, "-"),
-        "csr16": ("CSR, columns of 2 bytes", ORANGE, "--"),
+        "csr64": ("CSR, 8-byte column numbers", ORANGE, "-"),
+        "csr16": ("CSR, 2-byte column numbers", ORANGE, "--"),
         "bitmask": ("bitmask", BLUE, "-"),
     }
     for layout, (label, color, line) in styles.items():
@@ -65,10 +65,11 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
     below = {name: break_even(name, "dense", value_bytes=1) for name in ("csr64", "bitmask")}
     return Picture(
         figure,
-        f"Computed for INT8 values of a {shape[0]} x {shape[1]} weight; both axes are logarithmic.",
-        "Bytes a weight by density. The dense tensor takes 1. CSR with columns of 8 bytes takes "
-        f"less below a density of {below['csr64']}, the bitmask below {below['bitmask']}. The "
-        "bitmask never takes less than 1/8. CSR with columns of 2 bytes takes less than the "
+        f"Computed for INT8 values of a {shape[0]} x {shape[1]} weight; both axes are logarithmic. "
+        "Row starts are drawn, scales are not.",
+        "Bytes a weight by density. The dense tensor takes 1. Row starts and scales not counted, CSR "
+        f"with 8-byte column numbers takes less below a density of {below['csr64']}, the bitmask below {below['bitmask']}. The "
+        "bitmask never takes less than 1/8. CSR with 2-byte column numbers takes less than the "
         f"bitmask below {break_even('csr16', 'bitmask', value_bytes=1)}.",
     )
 
@@ -111,7 +112,7 @@ def weigh_in_picture() -> Picture:
     return Picture(
         figure,
         f"Recorded on a CPU: means of {len(rows[0].accuracies)} seeds, their ranges as thin lines. "
-        "A coloured line leads from FP32 on the right to INT8 and to pruned weights.",
+        "Each line is one width: from its largest file on the right to INT8 and pruned weights.",
         f"Accuracy by bytes of the file. {words}.",
     )
 

@@ -44,11 +44,11 @@ csr_density = ChoiceGuess(
     question="Below which density is CSR smaller than the dense FP32 tensor?",
     by_choice={
         "1/1": (
-            "That would hold if the columns took no bytes.",
+            "That would hold if the column numbers took no bytes.",
             "sparse-indices-are-free",
         ),
         "1/2": (
-            "That would hold for columns of 4 bytes; in torch they are int64.",
+            "That would hold for 4-byte column numbers; in torch they are int64.",
             "torch-indices-have-four-bytes",
         ),
         "1/3": "",
