@@ -33,13 +33,13 @@ warm_up("07_memory_and_many_gpus")
 # ### Where the bytes of a training step are
 #
 # Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
-# `Card` counts the bytes of all that are alive. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
+# `Card` counts the bytes of all live tensors. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
 from torch._subclasses.fake_tensor import FakeTensorMode
 from labkit.measuring.card import Card
-from labkit.training import cross_entropy
-from labkit.training.models import SmallGPT
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.models import SmallGPT, mlp
 
 GIB = 2**30
 with FakeTensorMode():
@@ -56,9 +56,9 @@ with FakeTensorMode():
         print(f"after the update {card.now / GIB:10.2f} GiB")
 
 # %% [markdown]
-# After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest has the size of the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
+# After the update 16 bytes a parameter are alive (lab 01): FP32 weights, gradients, and Adam's two moments, together 2.43 GiB. Forward added more than twice as much, because autograd keeps tensors that backward will need. The largest of these tensors, the log-probabilities, is as large as the **logits**: one number for each of 8,192 positions and 50,304 tokens of the vocabulary, 1.54 GiB in FP32.
 #
-# A step fits a card if its **peak** does: the most bytes that are alive at one moment. It lies inside a phase, and in the second step, when the moments are there from the start.
+# A step fits a card if its **peak** does, the most bytes that are alive at one moment. The peak lies inside a phase, so the four numbers above do not show it. It is highest from the second step on, when Adam's moments exist from the start.
 
 
 # %% predict="peak-op"
@@ -73,7 +73,7 @@ def holds_the_peak():
 # The peak is 10.98 GiB, in the backward of log-softmax. Beside all that the 12 blocks keep, three tensors of the logits' size are alive: the log-probabilities, the gradient that arrives, and the one that is being computed.
 
 # %% [markdown]
-# The tape shows the whole step. Look for the peaks of forward, backward and update.
+# The tape shows the whole step. Look for the peak of each phase.
 
 # %%
 from labkit.labs.memory_and_many_gpus.figures import tape_picture
@@ -83,7 +83,7 @@ tape_picture(tape(), limit=8 * GIB)
 # %% [markdown]
 # ### What autocast saves
 #
-# A card of 16 GiB holds this step. Under BF16 autocast (lab 05) linear layers and attention keep BF16 tensors for backward. Weights, gradients and moments stay FP32, log-softmax runs in FP32, and autocast adds a BF16 copy of each weight.
+# A card of 16 GiB holds this step. Under BF16 autocast (lab 05) linear layers and attention keep BF16 tensors for backward. Weights, gradients, moments and log-softmax stay FP32, and autocast adds a BF16 copy of each linear layer's weights.
 
 
 # %% predict="amp-peak"
@@ -95,24 +95,24 @@ def under_autocast():
 
 
 # %% [markdown]
-# The peak falls from 10.98 to 8.46 GiB, by 23 %: most of what is alive there is FP32. With one text instead of eight, forward under autocast even keeps *more*: the copies of the weights outweigh what the activations save.
+# The peak falls from 10.98 to 8.46 GiB, by 23 %: most of what is alive there is FP32. With one text, forward under autocast even keeps *more*: the copies outweigh what the activations save.
 
 # %% [markdown]
 # ### The loss in chunks
 #
-# A card of 8 GiB is too small, and the peak is in the loss. A loss never needs the logits of two positions together, so compute it for a few rows at a time. A loop alone saves nothing, because autograd keeps each chunk's tensors until backward.
-# `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. Backward runs `function` again, has its tensors for a moment, and frees them.
+# A card of 8 GiB is too small, and the peak is in the loss. A loss never needs the logits of two positions together, so compute it for a few rows at a time. A loop alone saves only a part: the temporary tensors of the loss and its backward are then small, but autograd keeps all log-probabilities until backward.
+# `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. Backward runs `function` again, uses the tensors that it makes, and frees them.
 
 # %% [markdown]
 # ### Exercise: the loss in chunks
 #
-# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, computed for a few rows at a time. Torch's own `F.linear_cross_entropy` and `nn.LinearCrossEntropyLoss` do not count.
+# *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, in chunks of rows. Torch's own `F.linear_cross_entropy` and `nn.LinearCrossEntropyLoss` do not count.
 #
-# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or without; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, the rows of a chunk.
-#   N need not be a multiple of `rows` and may be smaller. All targets of a chunk may be −100, but never all of a call.
+# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or without; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, how many rows a chunk has.
+#   N need not be a multiple of `rows` and may be smaller. All targets of a chunk may be −100, but never all targets of a call.
 # - **Output:** the mean over all rows that count, a float32 scalar. Cast the logits to float32 before `cross_entropy`. The caller calls backward once and gets the gradients of the whole loss.
-# - **Memory:** beside head, hidden and their gradients, at most 8 chunks of float32 logits are alive at a time. `cross_entropy` and its backward need about 3.
-# - **Example:** with weights of 0 each row costs ln V. With V = 4, targets 0, −100 and 2, and `rows = 2`, the loss is ln 4 = 1.3863.
+# - **Memory:** beside head, hidden and their gradients, at most 8 chunks of float32 logits are alive. `cross_entropy` and its backward need about 3.
+# - **Example:** with weights of 0 and biases of ln 3 and 0, class 0 costs 0.2877 and class 1 costs 1.3863. With targets 0, −100, 1, 1 and `rows = 2`, the loss is (0.2877 + 2 · 1.3863) / 3 = 1.0201.
 
 
 # %% exercise="chunked-loss"
@@ -154,21 +154,28 @@ checks.check_chunked_loss(chunked_loss)
 # </details>
 
 # %% [markdown]
-# The cell counts the memory of a small head, whose logits take 64 MiB, in one chunk and in 16, and then that of GPT-2's step in 16 chunks.
+# The cell counts a small head with 64 MiB of logits: in one chunk, in 16 by a loop alone, and in 16 by your function. The last line is GPT-2's step.
 
 # %%
 in_chunks = yours(chunked_loss, ours.chunked_loss)
 head = torch.nn.Linear(64, 8192)
 hidden, targets = torch.randn(2048, 64, requires_grad=True), torch.randint(0, 8192, (2048,))
-for rows in (2048, 128):
+
+
+def loop_alone(head, hidden, targets, rows):
+    parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+    return sum(F.cross_entropy(head(h), t, reduction="sum") for h, t in parts) / len(targets)
+
+
+for loss_of, rows in (in_chunks, 2048), (loop_alone, 128), (in_chunks, 128):
     head.zero_grad()
     with Card().hold(head, hidden, targets) as card:
-        in_chunks(head, hidden, targets, rows).backward()
-    print(f"chunks of {rows:4} rows: peak {card.peak / 2**20:.0f} MiB")
+        loss_of(head, hidden, targets, rows).backward()
+    print(f"{loss_of.__name__:12} of {rows:4} rows: peak {card.peak / 2**20:3.0f} MiB")
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
-# The peak of the step falls to 4.97 GiB: a card of 6 GiB holds it. The price is a second matmul with the head. In torch 2.13 `F.linear_cross_entropy` does this in one call; its loss has the dtype of its inputs.
+# The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has this as `F.linear_cross_entropy`, whose loss has the dtype of its inputs.
 
 # %% [markdown]
 # ### Activation checkpointing
@@ -177,7 +184,6 @@ print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %%
 from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
-from labkit.training import trained_gpt
 
 plain, wrapped = trained_gpt(), trained_gpt()
 wrapped.blocks = torch.nn.Sequential(*map(Checkpointed, wrapped.blocks))
@@ -189,9 +195,9 @@ claim("both models have the same gradients, bit for bit", same)
 print(wrapped.blocks[0].report)
 
 # %% [markdown]
-# Older listings use `use_reentrant=True`: then, if no *input* of the module needs a gradient, its weights get none, and only a warning says so.
+# With the older `use_reentrant=True`, a module's weights get no gradient if no *input* needs one; only a warning says so.
 #
-# The widget is the tape with its settings. Make the step fit a card of 4 GiB, with few extra FLOP. Its last goal keeps the batch in one piece and the moments in FP32: the tape does not count what small matmuls lose in speed.
+# The widget is the tape with its settings. Make the step fit 4 GiB with few extra FLOP. The last goal allows neither micro-batches nor moments in fewer bits. The tape does not count their price: the speed that small matmuls lose, and the precision of the moments.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.widget_memory_tape import MemoryTape
@@ -200,15 +206,14 @@ memory_tape = MemoryTape(Settings(autocast=True, loss_chunks=16), limit=4 * GIB,
 memory_tape
 
 # %% [markdown]
-# With all blocks checkpointed, the peak is in `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` makes a temporary tensor for all parameters at once. Here `foreach=False` or `fused=True` helps, and no checkpoint does.
+# With all blocks checkpointed and the loss in chunks, the peak is in `optimizer.step`: 3.04 GiB, 20 bytes a parameter, because `foreach` makes a temporary tensor for all parameters at once. Here `foreach=False` or `fused=True` helps.
 #
 # ### A step that survives an out-of-memory error
 #
-# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again. `retry_inside` does so in a form that is often published; it gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
+# A full card is **out of memory** (OOM): PyTorch raises `torch.OutOfMemoryError`. A program can catch it, halve the micro-batch and try again, as the often published form `retry_inside` does. It gets 997 rows and a card of 2 MiB. Look at the bytes in use before each try.
 
 # %%
 from contextlib import suppress
-from labkit.training.models import mlp
 
 
 def retry_inside(model, inputs, targets, optimizer, rows):
@@ -231,16 +236,16 @@ with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, tar
     retry_inside(network, inputs, targets, sgd, len(inputs))
 
 # %% [markdown]
-# In the end not even one row fits, where 499 would on an empty card. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables hold activations. Only the end of the `except` block frees them. `torch.cuda.empty_cache()` does not: it returns blocks that are free.
+# In the end not even one row fits, where 499 would on an empty card. While an `except` block runs, Python keeps the exception. Its traceback holds the frames of the failed forward, and their local variables hold activations. Only the end of the block frees them. `torch.cuda.empty_cache()` returns to the driver only memory that no tensor uses.
 
 # %% [markdown]
 # ### Exercise: survive an out-of-memory error
 #
 # *14 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
-# - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients that the parameters have before the call do not count.
-# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many in each micro-batch, rounded up. The last micro-batch may be smaller. A try may also fail at its second or a later micro-batch, in forward or in backward, because other processes use the card.
-# - **Output:** the rows of a micro-batch in the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
+# - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients from before the call do not count.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many a micro-batch, rounded up. The last micro-batch may be smaller. A try may fail at any micro-batch, in forward or in backward, because other processes use the card.
+# - **Output:** the number of rows in a micro-batch of the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
 # - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
 # - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
 
@@ -293,7 +298,7 @@ checks.check_survive(survive)
 # %% [markdown]
 # ### Optional: moments in 16 bits
 #
-# Adam's moments are 8 of the 16 bytes a parameter. BF16 moments would save 4. But the second moment v changes by at most a factor of 1 − beta2 a step, 0.001 for the usual beta2 of 0.999, and half a gap of BF16 is 0.002 to 0.004 of the value. So rounding to nearest can stop v.
+# Adam's moments are 8 of the 16 bytes a parameter. BF16 moments would save 4. But a step moves the second moment v by (1 − beta2)(grad² − v). While grad² is below 2v, this is at most 0.001 of v for the usual beta2 of 0.999. Half a gap of BF16 is 0.002 to 0.004 of the value, so rounding to nearest can stop v.
 
 # %% [markdown]
 # ### Exercise: AdamW with BF16 moments
@@ -355,7 +360,7 @@ for dtype in (torch.float32, torch.bfloat16):
 print(f"BF16 v, stochastic: {v.float().mean().item():.2f}")
 
 # %% [markdown]
-# Rounded to nearest, v stops at 0.5: the gap there is 0.004, and a step adds at most 0.001. With `fused=True`, which rounds once a step instead of twice, v stops at 0.25 already. Too small a v makes updates too large. With beta2 = 0.95, which many language models use, v changes by up to 5 % a step and ends within 4 % of 1 without any repair.
+# Rounded to nearest, v stops at 0.5: the gap there is 0.004, and a step adds at most 0.001. With `fused=True`, which rounds once a step instead of twice, v stops at 0.25 already. Too small a v makes updates too large. With beta2 = 0.95, which many language models use, a step moves v by 5 % of its distance to 1, and v ends within 4 % of 1 without any repair.
 
 # %% [markdown]
 # *This is a good place to stop.*
@@ -375,13 +380,13 @@ from labkit.training.models import mlp
 # %% [markdown]
 # ### What an out-of-memory message says
 #
-# On a GPU PyTorch caches freed memory. So the message names what *is free*, *is allocated by PyTorch*, and *is reserved by PyTorch but unallocated*, the cache:
+# Because PyTorch caches freed memory, the message names three amounts: what *is free*, *is allocated by PyTorch*, and *is reserved by PyTorch but unallocated*, the cache:
 #
 # | message | cause | remedy |
 # | --- | --- | --- |
 # | allocated is near the capacity | the step is too large | sitting A |
 # | reserved but unallocated exceeds the request | **fragmentation**: each free piece is too small | `PYTORCH_ALLOC_CONF=expandable_segments:True` |
-# | allocated grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
+# | `torch.cuda.memory_allocated()` grows from step to step | tensors are kept, as by `losses.append(loss)` | `loss.item()` |
 # | little is free and little is allocated | another process uses the card | `nvidia-smi` shows it |
 #
 # ### Optional: remedies in their order
@@ -414,24 +419,22 @@ def add_up(group):
 ranks(add_up, 4)
 
 # %% [markdown]
-# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its value. BF16 halves the bytes, but each addition rounds.
+# In a **ring** all-reduce, partial sums go from rank to rank, and each rank adds its value. BF16 halves the bytes, but each addition rounds to 8 significant bits.
 
 
 # %% predict="eight-ranks"
 @predict(guesses.eight_ranks)
 def in_bf16():
-    sums = set()
-    for place in range(8):
-        values = [256.0 if rank == place else 1.0 for rank in range(8)]
-        sums.add(ring(values, torch.bfloat16))
-    return "it depends on the rank" if len(sums) > 1 else f"{sums.pop():.0f}"
+    places = ([256.0 if rank == place else 1.0 for rank in range(8)] for place in range(8))
+    sums = {ring(values, torch.bfloat16) for values in places}
+    return "it depends on which rank holds 256" if len(sums) > 1 else f"{sums.pop():.0f}"
 
 
 # %% [markdown]
 # Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 rounds to 264.
 
 # %% [markdown]
-# All ranks still agree bit for bit: all receive the same sum. In FP16 the *range* is the danger. Training needs the mean, and one can divide last or first.
+# All ranks still receive the same sum, bit for bit. In FP16 the *range* is the danger. Training needs the mean, and one can divide last or first.
 
 # %%
 for values in ([40000.0] * 2, [2.0**-24] * 4):
@@ -443,7 +446,7 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
 #
 # ### Optional: send less
 #
-# `DistributedDataParallel` (DDP) collects gradients in **buckets** and adds up each bucket by an all-reduce. `register_comm_hook(state, hook)` replaces the all-reduce by your function. A hook that casts to BF16 halves the bytes. **Top-k** sends only the k largest values of each rank and their places, 12 bytes for each of them instead of 4 bytes for every value. What a rank did not send it keeps in a **residual** and adds to its next gradient. This is **error feedback**: without it, a weight whose gradient is never among the largest never moves.
+# `DistributedDataParallel` (DDP) collects gradients in **buckets** and adds up each bucket by an all-reduce. `register_comm_hook(state, hook)` replaces the all-reduce by your function. A hook that casts to BF16 halves the bytes. **Top-k** sends only the k values of largest magnitude of each rank and their places, 12 bytes for each of them instead of 4 bytes for every value. What a rank did not send it keeps in a **residual** and adds to its next gradient. This is **error feedback**: without it, a weight whose gradient is never among the largest never moves.
 
 # %% [markdown]
 # ### Exercise: top-k with error feedback
@@ -452,7 +455,7 @@ for values in ([40000.0] * 2, [2.0**-24] * 4):
 #
 # - **Input:** `bucket.buffer()`, this rank's gradient, a flat float32 tensor; `bucket.index()`, the bucket's number: a model may have several. `state` has `group`, `share`, `residual` (a dict, empty at first) and `sent` (a count of bytes).
 # - **Choice:** add the bucket's residual, kept under its number, to the gradient. Of the sum send the k values of largest magnitude: k = share · length, rounded, at least 1. What is not sent is the new residual.
-# - **Sending:** `dist.all_gather_single(out, mine, group=state.group)` writes the ranks' tensors one after the other into `out`. Gather values and places. If ranks choose the same place, all their values count. Add the bytes that this rank sends to `state.sent`; at most 16 a value are allowed.
+# - **Sending:** `dist.all_gather_single(out, mine, group=state.group)` writes the ranks' tensors one after the other into `out`. Gather values and places. If ranks choose the same place, all their values count. Add to `state.sent` the number of bytes that this rank sends, at most 16 for each chosen value.
 # - **Output:** a `torch.futures.Future()` that is finished (`set_result`): the sum over the ranks, divided by their number.
 # - **Example:** two ranks, share 1/3, gradients (3, 0, 1) and (0, −2, 1). Both get (1.5, −1, 0), and both residuals are (0, 0, 1).
 
@@ -492,7 +495,7 @@ checks.check_topk_hook(topk_hook)
 # </details>
 
 # %% [markdown]
-# The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so residuals of this step belong to no later bucket and are dropped.
+# The cell trains a digit reader with DDP on two ranks, and sends all values or 1 % of them. DDP forms its buckets anew after the first step, so the residuals of the first step belong to no later bucket, and the loop drops them.
 
 # %% tags=["nbval-ignore-output"]
 from types import SimpleNamespace
@@ -527,12 +530,12 @@ for share in (1.0, 0.01):
     print(f"{share:4.0%} of the values: {sent:6,.0f} B a step and rank, last loss {loss:.2f}")
 
 # %% [markdown]
-# Sending every value with its place costs more than an all-reduce, 12 bytes instead of 4, so top-k pays only below a third of the values. At 1 % the loss falls more slowly: with feedback, what is not sent is late, but not lost.
+# Sending every value with its place costs more than an all-reduce, 12 bytes instead of 4, so top-k pays only below a third of the values. That is the limit for two ranks. With n ranks it is 2 / (3n), because an all-gather carries every rank's values to every other rank, while a ring all-reduce sends at most 8 bytes a value. At 1 % the loss falls more slowly: with feedback, what is not sent is late, but not lost.
 
 # %% [markdown]
 # ### ZeRO: one optimizer in n parts
 #
-# A BF16 model has 12 bytes a parameter of FP32 masters (lab 04) and Adam moments. In data parallel training each rank keeps all of them and makes the same update:
+# A BF16 model needs 16 bytes a parameter: 2 each for weights and gradients, 12 for FP32 masters (lab 04) and Adam's two moments. In data parallel training each rank keeps all of them and makes the same update:
 
 
 # %%
@@ -556,12 +559,12 @@ class AllMasters:
 
 
 # %% [markdown]
-# **ZeRO** (*zero redundancy optimizer*) removes the copies. In stage 1 each of n ranks keeps masters and moments of one n-th of the parameters, its **shard**. Two collectives, **reduce-scatter** and **all-gather**, replace the all-reduce:
+# **ZeRO** (*zero redundancy optimizer*) keeps each master and each moment on one rank only. In stage 1 each of n ranks has those of one n-th of the parameters, its **shard**. Two collectives, **reduce-scatter** and **all-gather**, replace the all-reduce:
 #
-# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; with it each rank updates its shard.
+# - `dist.reduce_scatter_single(mine, whole, group=group)` adds up `whole` over the ranks and writes the rank's own n-th of the sum into `mine`; from this sum each rank updates its shard.
 # - `dist.all_gather_single(whole, mine, group=group)` writes the shards of all ranks, in the order of the ranks, into `whole`.
 #
-# In one dtype they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts a rank's bytes for 7 billion parameters on 64 ranks.
+# In one dtype they send as many bytes as a ring all-reduce. Stage 2 divides the gradients, too, and stage 3 the weights. The cell counts these bytes of a rank, without activations, for 7 billion parameters on 64 ranks.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import zero_bytes
@@ -574,8 +577,8 @@ for stage in range(4):
 #
 # *18 minutes, about 14 lines.* Write `ZeroOne`, an optimizer that keeps one n-th of the float32 masters and states on each of n ranks. PyTorch's `ZeroRedundancyOptimizer` and `fully_shard` do not count.
 #
-# - **`__init__`:** `parameters`, an iterator of BF16 tensors like `model.parameters()`, alike on all ranks; `group`, not the default group, with `rank()` and `size()`; `make_optimizer`, which makes an optimizer, such as Adam, of a list of parameters.
-#   All parameters behind each other, in float32 and padded with zeros to a multiple of n, make one vector. Rank r keeps its r-th n-th as a single master. A slice keeps the whole vector's memory alive, a clone does not.
+# - **`__init__`:** `parameters`, an iterator of BF16 tensors like `model.parameters()`, alike on all ranks; `group`, not the default group, with `rank()` and `size()`; `make_optimizer`, which makes Adam, SGD or another elementwise optimizer of a list of parameters.
+#   Join all parameters into one float32 vector, and pad it with zeros to a multiple of n. Cut it into n equal shards; rank r (from 0) keeps shard r as a single master. A slice keeps the whole vector's memory alive, a clone does not.
 # - **`step()`:** add up the gradients, which every parameter has, in float32 over the ranks, and divide by n. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
 # - **Result:** on 2, 3 or 4 ranks the weights are those of `AllMasters`, bit for bit.
 # - **Example:** 901 parameters on 2 ranks: a padding of 1, 451 masters a rank.
@@ -583,7 +586,7 @@ for stage in range(4):
 
 # %%
 def flat(tensors, pad):
-    """All tensors as one float32 vector, with `pad` zeros behind."""
+    """All tensors as one float32 vector, followed by `pad` zeros."""
     return F.pad(torch.cat([tensor.detach().float().flatten() for tensor in tensors]), (0, pad))
 
 
@@ -640,7 +643,7 @@ checks.check_zero_step(ZeroOne)
 # </details>
 
 # %% [markdown]
-# The cell trains a small network in two processes, which `torchrun` starts as on a machine with two GPUs, first with `AllMasters`, then with your class. They talk over gloo, PyTorch's backend for CPUs.
+# The cell trains a small network with `AllMasters`, then with your class, in two processes that `torchrun` starts. They talk over gloo, PyTorch's backend for CPUs.
 
 # %% tags=["nbval-ignore-output"]
 zero = yours(ZeroOne, ours.ZeroOne)
@@ -668,7 +671,7 @@ for rank, (all_masters, shards) in enumerate(torchrun(both)):
     claim(f"rank {rank} ends with the same weights, bit for bit", torch.equal(all_masters, shards))
 
 # %% [markdown]
-# ZeRO-1 computes the same update as data parallel training; only who computes which part differs.
+# ZeRO-1 computes the same update as data parallel training, and only divides the work among the ranks.
 #
 # ### What FSDP2 stores and what it adds up
 #
@@ -680,11 +683,11 @@ from labkit.labs.memory_and_many_gpus.recorded import policies_table
 policies_table()
 
 # %% [markdown]
-# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers.)
+# With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers by chance, so the share is not 0 %.)
 #
 # ### Optional: layers gathered when they are needed
 #
-# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, some layers may stay. `Pool` is such a cache: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers with room for 12.
+# In stage 3 a rank gathers a layer's weights before it runs the layer, in forward and again in backward. If memory is left, some layers may stay in a cache. `Pool` is one: it holds at most `limit` bytes, and evicts the tensor that was not used for the longest time. The cell runs 24 layers with room for 12.
 
 # %%
 from labkit.labs.memory_and_many_gpus.pool import Pool
@@ -707,11 +710,11 @@ print("forward and backward:", gathers(forward + backward, room=12), "gathers in
 print("forward twice:", gathers(forward + forward, room=12), "gathers instead of 48")
 
 # %% [markdown]
-# Backward starts with the layers that forward used last, and they are still there. A model that only runs forward gains nothing: when it starts again with layer 0, layer 0 was just evicted. In FSDP2 `reshard_after_forward` decides whether layers stay.
+# Backward starts with the layers that forward used last, and they are still there. A model that only runs forward gains nothing: when it starts again with layer 0, only the last 12 layers are there, and each gather evicts the one that is needed soonest. In FSDP2 `reshard_after_forward` decides whether layers stay.
 #
 # ### Optional: one layer on several ranks
 #
-# If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by columns of its output, the second by rows of its input. Each rank computes a part of the sum, and one all-reduce adds up the parts.
+# If one layer is too large for a card, **tensor parallel** training divides its matrices. The first matrix of a feed-forward block is divided by its output features, the second by its input features (*column* and *row parallel* in the papers). Each rank then computes one summand of the block's output, and one all-reduce adds them up.
 
 # %%
 from labkit.labs.memory_and_many_gpus.sharding import column_row, coordinates
@@ -725,7 +728,7 @@ claim("not all of its bits are those of one rank", not torch.equal(one[0], two[0
 print(coordinates(13, dp=2, pp=2, tp=4, world=16))
 
 # %% [markdown]
-# In BF16 the result differs from that of one rank, because each rank rounds its part of the sum before the parts are added. Large runs combine data parallel, tensor parallel, and **pipeline parallel** training, where ranks hold different layers. `coordinates` gives the place of a rank in such a mesh: rank 13 of 16 is in replica 1, pipeline stage 1, and computes part 1 of its layers.
+# In BF16 the result differs from that of one rank, because each rank rounds its summand before the summands are added. Large runs combine data parallel, tensor parallel, and **pipeline parallel** training, where ranks hold different layers. The ranks then form a **mesh** with one axis for each way. `coordinates` gives a rank's place in it: rank 13 of 16 is in replica 1 and pipeline stage 1, and computes part 1 of its layers (all counted from 0).
 #
 # ### Say it
 #

@@ -52,6 +52,6 @@ eight_ranks = ChoiceGuess(
         "256": "It is 256 only if the large number comes first: then each 1 is lost.",
         "263": "263 is odd, and above 256 BF16 holds even numbers only.",
         "264": "264 is 263 rounded once. A ring rounds after each addition.",
-        "it depends on the rank": "",
+        "it depends on which rank holds 256": "",
     },
 )

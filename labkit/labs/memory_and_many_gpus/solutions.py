@@ -79,7 +79,7 @@ def topk_hook(state, bucket):
 # End
 
 def flat(tensors, pad):
-    """All tensors as one float32 vector, with `pad` zeros behind."""
+    """All tensors as one float32 vector, followed by `pad` zeros."""
     return F.pad(torch.cat([tensor.detach().float().flatten() for tensor in tensors]), (0, pad))
 
 # Exercise: zero-step
@@ -110,7 +110,7 @@ class ZeroOne:
 
 EXPLANATIONS = {
     "peak-op": r"""The peak is 10.98 GiB, in the backward of log-softmax. Beside all that the 12 blocks keep, three tensors of the logits' size are alive: the log-probabilities, the gradient that arrives, and the one that is being computed.""",
-    "amp-peak": r"""The peak falls from 10.98 to 8.46 GiB, by 23 %: most of what is alive there is FP32. With one text instead of eight, forward under autocast even keeps *more*: the copies of the weights outweigh what the activations save.""",
+    "amp-peak": r"""The peak falls from 10.98 to 8.46 GiB, by 23 %: most of what is alive there is FP32. With one text, forward under autocast even keeps *more*: the copies outweigh what the activations save.""",
     "eight-ranks": r"""Above 256 the gap of BF16 is 2, so 256 + 1 rounds back to 256. If rank 0 holds the 256, all ones are lost. If rank 7 holds it, the ones are added first, and 7 + 256 rounds to 264.""",
 }
 """What stands behind each prediction."""
