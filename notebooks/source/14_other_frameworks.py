@@ -1,14 +1,14 @@
 # %% [markdown]
 # # 14. Keras and JAX beside PyTorch: a porting guide
 #
-# You find the dtype of each value of a training step in Keras and in JAX, port a network to PyTorch, and write loss scaling for a compiled step.
+# You find the dtype of each value of a training step in Keras and in JAX.
 #
 # *any laptop, `pip install -e ".[frameworks]"` (0.6 GB; without it the cells show recorded results) · needs: labs 04 and 05*
 #
 # After this lab you can:
 #
-# - port a network and its optimizer from Keras to PyTorch, list the dtypes of all matmuls of a JAX program, and scale the loss inside `jit`;
-# - say which dtype a promotion rule, a policy or one FP32 bias gives to the values that follow.
+# - port a network and its optimizer from Keras to PyTorch, list the dtypes of all matmuls of a JAX program, and scale the loss in a compiled step;
+# - say which dtype a promotion rule, a policy or one FP32 bias leads to.
 #
 # ## Sitting A: Keras
 #
@@ -21,7 +21,7 @@ from labkit.labs.other_frameworks import checks, figures, predictions as guesses
 from labkit.labs.other_frameworks.frameworks import jax, jnp, keras, live, optax
 
 # %% [markdown]
-# labkit imports Keras (on the torch backend) and JAX (on the CPU) when you first use them. First, a few questions from earlier labs.
+# Keras 3 is a front end: it computes with TensorFlow, JAX or PyTorch, its *backend*. labkit uses it with PyTorch, and JAX on the CPU.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.interview import warm_up
@@ -31,11 +31,11 @@ warm_up("14_other_frameworks")
 # %% [markdown]
 # ### Which dtype a multiplication gives
 #
-# A ported model takes twice the memory: somewhere a 16-bit tensor met a float32 number, and the result became float32. Each library has its own **promotion rule**:
+# A ported model takes twice the memory: somewhere a 16-bit tensor met a float32 number and became float32. For floating-point values each library has its own **promotion rule**:
 #
-# - **PyTorch:** a Python number or a tensor without dimensions does not widen a tensor that has some.
-# - **NumPy** (2.x): a Python float has no dtype and widens nothing. `np.float32(2)` and an array without dimensions have a dtype, and the wider one wins.
-# - **JAX:** a value that was made of a Python number without naming a dtype is **weakly typed** and takes the dtype of the other operand. Between all others the wider dtype wins.
+# - **PyTorch:** a Python number or a tensor without dimensions does not widen a tensor that has dimensions.
+# - **NumPy** (2.x): a Python float has no dtype and widens nothing. All else has a dtype, and the wider one wins.
+# - **JAX:** a value that was made of a Python number without naming a dtype is **weakly typed** and takes the dtype of the other operand. Between all others the result is the smallest dtype that holds both: FP16 with BF16 gives float32.
 
 
 # %% predict="four-twos"
@@ -50,10 +50,10 @@ def widened():
 
 
 # %% [markdown]
-# `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.
+# `np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16.
 
 # %% [markdown]
-# The next table compares six expressions. `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array made of 2.0. TensorFlow 2.21 and MLX 0.32 were recorded. In which row do the libraries differ most?
+# In the next table `h`, `x` and `b` are vectors in FP16, FP32 and BF16, and `0-d` is the library's own array of 2.0. TensorFlow 2.21 and MLX 0.32 (Apple's) were recorded. In which row do the libraries differ most?
 
 # %%
 from labkit.labs.other_frameworks.promotion import promotions
@@ -61,13 +61,13 @@ from labkit.labs.other_frameworks.promotion import promotions
 pd.DataFrame(live(promotions))
 
 # %% [markdown]
-# For an array without dimensions (`h * 0-d`) there are three dtypes and an error. TensorFlow refuses to mix dtypes. In NumPy a constant of 64 bits widens everything. FP16 with BF16 gives float32, which holds both. So give constants as Python numbers.
+# `h * 0-d` gives three dtypes and an error: NumPy makes `np.array(2.0)` float64, which widens `h`, and TensorFlow refuses to mix two tensors of different dtypes. Of the constants, only `2.0` keeps FP16 in all six columns. So give constants as Python numbers.
 #
 # ### A policy: two dtypes for each layer
 #
-# Keras has no autocast. Each layer has a **dtype policy** instead, a pair: the **compute dtype**, to which the layer casts its inputs and weights when it is called, and the **variable dtype**, in which it stores its weights. `mixed_float16` means FP16 and float32. A layer takes its policy when it is made, from its argument `dtype` or from the global policy. So a policy that is set after the layers were made changes nothing.
+# Keras has nothing like `torch.autocast`. Each layer has a **dtype policy** instead, a pair: the **compute dtype**, to which each call of the layer casts inputs and weights, and the **variable dtype**, in which the layer stores its weights. `mixed_float16` means FP16 and float32. A layer takes its policy when it is made, from its argument `dtype` or from the global policy. A global policy that is set later changes nothing.
 #
-# labkit's `policy(name)` sets the global policy for a block and restores it afterwards. The cell builds a classifier of digits whose last layer asks for float32, because softmax and loss need its range and precision.
+# labkit's `policy(name)` sets the global policy for a block. The cell builds a classifier whose last layer asks for float32, because the loss needs its range and precision. Keras' `compile` attaches the optimizer and the loss to the model; it is not `torch.compile`.
 
 
 # %%
@@ -80,18 +80,19 @@ def in_mixed_float16():
         hidden = keras.layers.Dense(64, activation="relu")
         logits = keras.layers.Dense(10, dtype="float32")
         model = keras.Sequential([keras.Input((8, 8)), keras.layers.Flatten(), hidden, logits])
-        model.compile("adam", "sparse_categorical_crossentropy")
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss)
     return [*layer_dtypes(model), type(model.optimizer).__name__]
 
 
 live(in_mixed_float16)
 
 # %% [markdown]
-# Each tuple holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. It does so only if the *model's* policy is `mixed_float16`. If you give policies to single layers, wrap the optimizer yourself.
+# Each tuple holds compute, variable and output dtype. `compile` also wrapped the optimizer in a `LossScaleOptimizer`, which starts at 32,768 and doubles after 2,000 good steps. `compile` wraps the optimizer only if the *model's* policy is `mixed_float16`. With policies of single layers, wrap it yourself.
 #
 # ### Softmax, loss and labels in published listings
 #
-# Published Keras listings for mixed precision contain these mistakes:
+# Keras' crossentropy expects probabilities. With `from_logits=True` it expects logits and applies softmax itself, as PyTorch's does. Published listings for mixed precision contain these mistakes:
 #
 # | listing | what happens | repair |
 # |---|---|---|
@@ -100,7 +101,7 @@ live(in_mixed_float16)
 # | `activation="softmax"` and `from_logits=True` | softmax is applied twice; no error | logits and `from_logits=True` |
 # | softmax in FP16 | gradients overflow, the loss scale falls | the same |
 #
-# The cell trains with the third mistake and with logits, in FP32 and in FP16.
+# The cell trains with logits and with the third mistake, in FP32 and FP16.
 
 
 # %%
@@ -122,7 +123,9 @@ curves = live(four_curves)
 figures.losses_picture(curves)
 
 # %% [markdown]
-# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: even a perfect prediction costs ln(e + 9) − 1 = 1.46. Keras on TensorFlow repairs this with a warning, but only under the policy `float32`. The fourth mistake shows in the loss scale, here for pixels from 0 to 16 and 69 steps:
+# FP32 and FP16 give the same curve, while the second softmax keeps the loss high: a perfect prediction gives it one 1 and nine 0s, which costs ln(e + 9) − 1 = 1.46.
+#
+# In the next cell softmax is applied once: in the loss (logits), by a layer in float32, or by a layer in FP16, the fourth mistake. Pixels run from 0 to 16. Compare the loss scales after 69 steps.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -137,13 +140,13 @@ def loss_scales():
 pd.DataFrame(live(loss_scales))
 
 # %% [markdown]
-# With softmax in FP16, the gradient of log(p) is S / p for a loss scale S, and it must fit into FP16. So S falls below 1. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and beyond that its gradient is 0. Only logits have neither limit.
+# With softmax in FP16, the gradient of log(p), averaged over 64 images, is S / (64 p) for a loss scale S. It must fit into FP16 even where p is near 1e-7, so S falls below 1. Softmax in float32 avoids that. But Keras clips probabilities to at least 1e-7, so the loss cannot exceed 16.1, and where p is below 1e-7 the gradient is 0. Logits have neither limit: every image counts, so the first gradient is larger, and it overflows once, at 32,768.
 #
 # ### 16-bit weights and Keras' Adam
 #
-# The policy `bfloat16`, without `mixed_`, stores the weights in BF16 too. Lab 04 showed that many small updates are then rounded away. Keras' Adam adds a cause of its own, because it computes in the dtype of the weights:
+# The policy `bfloat16`, without `mixed_`, stores the weights in BF16 too. Many small updates are then rounded away (lab 04). Keras' Adam adds a cause, because it computes in the dtype of the weights:
 #
-# alpha = lr × √(1 − beta_2ᵗ) / (1 − beta_1ᵗ), and each weight moves by alpha × m / (√v + eps).
+# alpha = lr × √(1 − beta_2ᵗ) / (1 − beta_1ᵗ), and each weight moves by alpha × m / (√v + eps). The factor after lr is Adam's **bias correction**.
 #
 # In BF16 the gap below 1 is 1/256 (0.0039).
 
@@ -159,12 +162,12 @@ def moved():
 
 
 # %% [markdown]
-# In BF16, beta_2 = 0.999 rounds to 1, so 1 − beta_2ᵗ is 0, alpha is 0, and no weight ever moves. The loss stays where it was, without an error. A public report blames underflow of v, but BF16 reaches 1e-38. PyTorch and optax compute this correction outside of BF16, and there nearly all weights move. Use `mixed_bfloat16`.
+# In BF16, beta_2 = 0.999 rounds to 1, so 1 − beta_2ᵗ and the bias correction are 0, and no weight ever moves. There is no error. PyTorch and optax, JAX's optimizer library, compute the correction outside of BF16 and move nearly all weights. Use `mixed_bfloat16`.
 
 # %% [markdown]
 # ### Porting a layer: the same names, other meanings
 #
-# A ported network can run and train, and still give other numbers, because the frameworks define these things differently:
+# A ported network can train and still give other numbers, because these things differ:
 #
 # | | Keras | PyTorch |
 # |---|---|---|
@@ -172,17 +175,17 @@ def moved():
 # | batch norm's `momentum` | share of the old mean that is kept; 0.99 | share of the new mean that is added; 0.1 |
 # | batch norm's eps, by default | 1e-3 | 1e-5 |
 # | variance that is added to the running variance | of N values, divided by N | divided by N − 1 |
-# | Adam's eps, by default | 1e-7, before the bias correction | 1e-8, after it |
+# | Adam's eps, by default | 1e-7, added to √v before v's bias correction | 1e-8, added after it |
 #
-# The last two rows have no exact translation. In FP16, 1e-7 is 1.19e-7, and 1e-8 is 0.
+# The last two rows have no exact translation.
 
 # %% [markdown]
 # ### Exercise: the same network in PyTorch
 #
 # *16 minutes, about 15 lines.* Write `twin`, which ports a compiled Keras model and its optimizer to PyTorch.
 #
-# - **Input:** a `keras.Sequential` of Dense, BatchNormalization, ReLU and Dense, already trained, compiled with Keras' Adam. Sizes, eps, momentum and the optimizer's numbers differ from model to model.
-# - **What to read:** `model.layers`; of a dense layer `kernel` and `bias`; of the batch norm `gamma`, `beta`, `moving_mean`, `moving_variance`, `epsilon` and `momentum`; `model.optimizer` has `learning_rate`, `beta_1`, `beta_2` and `epsilon`. Each variable's `value` is a torch tensor.
+# - **Input:** a `keras.Sequential` of Dense, BatchNormalization, ReLU and Dense, already trained, compiled with Keras' Adam. Sizes and all other numbers differ from model to model.
+# - **What to read:** `model.layers`; of a dense layer the variables `kernel` and `bias`; of the batch norm the variables `gamma`, `beta`, `moving_mean` and `moving_variance` and the floats `epsilon` and `momentum`; of `model.optimizer` the variable `learning_rate` and the floats `beta_1`, `beta_2` and `epsilon`. A variable's `value` is a torch tensor.
 # - **Output:** `(network, optimizer)`: an `nn.Sequential` of Linear, BatchNorm1d, ReLU, Linear in train mode, and `torch.optim.Adam` over its parameters with Keras' learning rate, betas and eps.
 # - **Same numbers**, up to float32 rounding: the outputs in eval mode and in train mode, also for inputs as small as 0.01, and the running mean after a batch in train mode.
 # - **Example:** Keras' momentum 0.9 keeps 90 % of the old mean, which is PyTorch's 0.1.
@@ -242,7 +245,7 @@ checks.check_twin(twin)
 # </details>
 
 # %% [markdown]
-# The cell ports a trained Keras model and compares both. Then both optimizers get a first gradient of 1e-7, with the same eps.
+# The cell ports a trained Keras model and compares the outputs of both networks. Then both optimizers get a first gradient of 1e-7, with lr = 1e-3 and eps = 1e-7.
 
 # %%
 from labkit.labs.other_frameworks.ports import first_step_of_keras, trained_model
@@ -268,9 +271,9 @@ claim("the outputs differ by less than 1e-4", same)
 print(f"first steps: {of_torch:.2g} with torch's Adam, {of_keras:.2g} with Keras'")
 
 # %% [markdown]
-# The outputs agree, the optimizers do not: PyTorch's first step is 16 times as long. Keras adds eps to √v before the bias correction, when √v is only 0.03 times the gradient, so the same eps weighs 32 times as much. This matters only where gradients are as small as eps.
+# The outputs agree, the optimizers do not: PyTorch's first step is 16 times as long. Keras adds eps before v's bias correction, when √v is only 0.03 times the gradient, so eps weighs 32 times as much. In the first step this matters for gradients up to about 100 times eps.
 #
-# **Stop here**, or go on to JAX, where you cast by hand.
+# **Stop here**, or go on to JAX.
 #
 # ## Sitting B: JAX
 #
@@ -278,7 +281,7 @@ print(f"first steps: {of_torch:.2g} with torch's Adam, {of_keras:.2g} with Keras
 #
 # ### A jaxpr lists each operation with its dtypes
 #
-# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see these dtypes, let JAX trace the program. `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. Look for `dot_general`, JAX's matmul.
+# JAX has neither autocast nor policies: a matmul runs in the dtypes of its operands, and you cast them. To see these dtypes, `jax.make_jaxpr(f)(*args)` calls `f` with placeholders and records a **jaxpr**, a list of equations. Nothing is computed. `jax.jit(f)` traces `f` once and compiles it; in a jaxpr it is one equation that holds an inner jaxpr. Look for `dot_general`, JAX's matmul.
 
 
 # %%
@@ -293,9 +296,9 @@ def jaxpr_of_two_layers():
 print(live(jaxpr_of_two_layers))
 
 # %% [markdown]
-# The first matmul is an equation of the outer jaxpr. The second lies in an inner jaxpr, a parameter of the equation `jit`. `checkpoint`, `scan` and `cond` hold jaxprs in the same way.
+# The second matmul lies in the inner jaxpr. `jax.checkpoint` (recomputation), `jax.lax.scan` (a loop) and `jax.lax.cond` (a branch) hold jaxprs in the same way.
 #
-# `jax.default_matmul_precision("bfloat16")` is no cast. It lets a TPU or a GPU multiply float32 inputs more coarsely, and the arrays stay float32. On a CPU it does nothing.
+# `jax.default_matmul_precision("bfloat16")` is no cast: float32 arrays stay float32, and a TPU or GPU multiplies them more coarsely.
 #
 # ### Exercise: the dtypes of all matmuls
 #
@@ -355,7 +358,7 @@ checks.check_matmul_dtypes(matmul_dtypes)
 # </details>
 
 # %% [markdown]
-# Now list the matmuls of a network of four layers, `relu(h @ w + bias)` each. Its weights and input are BF16, and one of its biases is not.
+# Now list the matmuls of a network of four layers, `relu(h @ w + bias)` each.
 
 # %%
 listing = yours(matmul_dtypes, ours.matmul_dtypes)
@@ -378,14 +381,18 @@ def inputs_in_float32():
 
 
 # %% [markdown]
-# Three: BF16 + float32 is float32, and so is float32 times BF16. From the first bias on, all inputs are float32, and so are the activations that are kept for the backward pass. The results are correct, so no loss curve shows it. Check the dtypes of matmuls in a test.
+# Three: BF16 + float32 is float32, and so is float32 times BF16. From the first bias on, all inputs are float32, and so are the activations kept for the backward pass. The results are correct, so no loss curve shows it. Test the dtypes of matmuls.
 
 # %% [markdown]
 # ### FP32 weights, 16-bit matmuls
 #
-# Lab 04's rule holds in JAX too: keep the weights in FP32 and cast copies for the matmuls. Cast *inside* the function that you differentiate. The gradient then passes backwards through the cast, and arrives in float32 at the FP32 weights. If you cast outside and update the copies, the weights are BF16. optax keeps Adam's moments in the dtype of the weights.
+# As in lab 04, keep the weights in FP32 and cast copies for the matmuls, *inside* the function that you differentiate. The gradient then passes backwards through the cast and arrives in float32. If you cast outside and update the copies, the weights are BF16, and so are Adam's moments in optax.
 #
-# The cell defines a network and its loss. `jax.tree.map` applies a function to each array of a dict.
+# The cell defines a network and its loss. Below you use:
+#
+# - `jax.value_and_grad(f)(weights)` returns `f(weights)` and its gradient, a dict like `weights`;
+# - `updates, state = optimizer.update(gradients, state, weights)`, then `optax.apply_updates(weights, updates)`;
+# - `jax.tree.map` applies a function to each array of a dict.
 
 
 # %%
@@ -410,7 +417,6 @@ def loss_of(weights, x, y):
 # - **Output:** `(weights, state, loss)` after one step: weights and state in float32, `loss` a float32 scalar.
 # - The check compiles it with `jax.jit`.
 # - **All matmuls** in the forward pass have two BF16 operands. The gradients that the optimizer gets are float32.
-# - **optax:** `updates, state = optimizer.update(gradients, state, weights)`, then `optax.apply_updates(weights, updates)`.
 # - **Example:** with `optax.sgd(1.0)` each weight moves by minus its gradient.
 
 
@@ -435,7 +441,7 @@ checks.check_step(bf16_step)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# What does `jax.grad(lambda w: (w.astype(jnp.bfloat16) * 2).astype(jnp.float32))(1.0)` have for a dtype, and why?
+# What is the dtype of `jax.grad(lambda w: (w.astype(jnp.bfloat16) * 2).astype(jnp.float32))(1.0)`, and why?
 # </details>
 # <details><summary>Hint 2</summary>
 #
@@ -445,18 +451,18 @@ checks.check_step(bf16_step)
 # %% [markdown]
 # ### Loss scaling under jit
 #
-# FP16 gradients need a loss scale (lab 04), and JAX has no GradScaler. `jax.jit` traces a step once and compiles it, so the step gets placeholders without values. A Python `if` on a value, such as "is a gradient inf?", raises a `TracerBoolConversionError`. Compute both outcomes and choose:
+# FP16 gradients need a loss scale (lab 04), and JAX has no GradScaler. Under `jit` the step gets placeholders without values. A Python `if` on a value, such as "is a gradient inf?", raises a `TracerBoolConversionError`. Compute both outcomes and choose:
 #
 # `jnp.where(finite, new, old)`
 #
-# A skipped step must leave the weights *and* the optimizer's state as they were. `optimizer.update` with an inf writes NaN into Adam's moments, and a NaN never leaves them. The scale and the count of good steps are arrays too: they go into the step and come out of it.
+# A skipped step must leave the weights *and* the optimizer's state as they were. `optimizer.update` with an inf gradient writes inf into both of Adam's moments. The inf never leaves them, and every later update of that weight is inf / inf = NaN. The scale and the count of good steps go into the step and come out of it, or `jit` would make them constants.
 
 # %% [markdown]
 # ### Exercise: a scaled step
 #
 # *18 minutes, about 14 lines.* Write `scaled_step`, one FP16 training step with a dynamic loss scale. The check compiles it with `jax.jit`.
 #
-# - **Input:** `weights`, `state`, `x`, `y`, `loss_of` and `optimizer` as in the section above: float32 weights, and a float32 loss. `scale` is a float32 scalar, and `good`, int32, counts the good steps since the scale last changed.
+# - **Input:** float32 `weights`, a dict of arrays; `state`, the state of `optimizer`, an optimizer of optax; `x`, float32; integer `y`; `loss_of(weights, x, y)`, a float32 scalar. `scale` is a float32 scalar, and `good`, int32, counts the good steps since the scale last changed.
 # - **FP16:** inside the function that you differentiate, cast weights and `x` to float16, and multiply the loss by `scale` in float32. `scale` can exceed 65,504.
 # - **The optimizer** gets unscaled float32 gradients.
 # - **Skip:** if any gradient is inf or NaN, with a finite loss or not, weights and state stay as they were, bit for bit; the scale is halved, and `good` is 0.
@@ -498,7 +504,7 @@ checks.check_scaled_step(scaled_step)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Under `jit`, which of the two outcomes is computed? One weight, scale 4 and one inf: which five values must be the same as if the step had not happened, or follow their own rule?
+# Under `jit`, which of the two outcomes is computed? In a skipped step, which of the five outputs keep their old value, and which follow another rule?
 # </details>
 # <details><summary>Hint 2</summary>
 #
@@ -517,7 +523,7 @@ checks.check_scaled_step(scaled_step)
 # </details>
 
 # %% [markdown]
-# The cell compiles the step and runs it 14 times from a scale of 2²⁴, with an inf in the input of step 9. GradScaler, with a growth interval of 3, gets the same overflow.
+# The cell compiles the step and runs it 14 times from a scale of 2²⁴, with an inf in the input of step 9, counted from 0 (the tenth number printed). The loss is multiplied by 1e-4, so that its FP16 gradients fit at a scale of 2²⁴. GradScaler, with a growth interval of 3, gets the same overflow.
 
 # %%
 from labkit.labs.other_frameworks.mlp import batch, mlp
@@ -545,11 +551,11 @@ claim("all 14 scales are GradScaler's", scales == grad_scaler_trace({9}, steps=1
 print("powers of two:", *(int(np.log2(scale)) for scale in scales))
 
 # %% [markdown]
-# The whole step, with its decision, is one compiled program: Python waits for no value of the device.
+# The choice between taken and skipped is compiled in: Python waits for no value from the device.
 #
 # ### One table of dtypes
 #
-# The cell traces one FP16 step in each framework, using your answers once they have passed, and reads the dtypes from torch's operators, Keras' layers and the jaxpr. TensorFlow's column was recorded.
+# The cell traces one FP16 step in each framework and reads the dtypes from torch's operators, Keras' layers and the jaxpr. TensorFlow's column was recorded.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.other_frameworks.dtype_table import jax_column, keras_column, torch_column
@@ -568,7 +574,7 @@ def columns():
 figures.dtype_picture(live(columns))
 
 # %% [markdown]
-# The dtypes agree in all columns. The casts stand in different places: autocast casts for each function, Keras for each layer, and in JAX you write each cast. Before you port to another framework, fill in its column.
+# For the hidden layer the dtypes agree. The last Keras layer computes in float32, as in sitting A. The casts stand in different places: autocast casts for each function, Keras for each layer, and in JAX you write each cast. Before you port to another framework, list these dtypes for it.
 #
 # ### Say it
 #
@@ -585,6 +591,6 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
-# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629 (weights that do not move). TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps).
+# **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629. TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps).
 #
 # **Next.** [Lab 16: the interview](16_interview.ipynb).

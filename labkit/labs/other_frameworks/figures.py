@@ -49,8 +49,8 @@ def dtype_picture(columns: Mapping[str, Mapping[str, str]]) -> Picture:
     )
     return Picture(
         figure,
-        "Blue is float16, orange float32. PyTorch follows CUDA's rules, emulated. The loss scale "
-        "in JAX is your choice.",
+        "Blue is float16, orange float32. The matmul rows show the hidden layer. PyTorch follows "
+        "CUDA's rules, emulated. The loss scale in JAX is your choice.",
         f"The dtypes of a training step. {words}.",
     )
 

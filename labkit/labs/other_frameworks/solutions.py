@@ -94,8 +94,8 @@ def scaled_step(weights, state, scale, good, x, y, loss_of, optimizer):
 # End
 
 EXPLANATIONS = {
-    "four-twos": r"""`np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16. PyTorch gives FP16 for all four, with `torch.tensor(2.0)` for the arrays, since none of them has dimensions.""",
-    "bf16-adam": r"""In BF16, beta_2 = 0.999 rounds to 1, so 1 − beta_2ᵗ is 0, alpha is 0, and no weight ever moves. The loss stays where it was, without an error. A public report blames underflow of v, but BF16 reaches 1e-38. PyTorch and optax compute this correction outside of BF16, and there nearly all weights move. Use `mixed_bfloat16`.""",
-    "one-bias": r"""Three: BF16 + float32 is float32, and so is float32 times BF16. From the first bias on, all inputs are float32, and so are the activations that are kept for the backward pass. The results are correct, so no loss curve shows it. Check the dtypes of matmuls in a test.""",
+    "four-twos": r"""`np.float32(2)` and `jnp.float32(2)` name a dtype, so the products are float32. `2.0` and `jnp.array(2.0)` are weakly typed, so `h` stays in FP16.""",
+    "bf16-adam": r"""In BF16, beta_2 = 0.999 rounds to 1, so 1 − beta_2ᵗ and the bias correction are 0, and no weight ever moves. There is no error. PyTorch and optax, JAX's optimizer library, compute the correction outside of BF16 and move nearly all weights. Use `mixed_bfloat16`.""",
+    "one-bias": r"""Three: BF16 + float32 is float32, and so is float32 times BF16. From the first bias on, all inputs are float32, and so are the activations kept for the backward pass. The results are correct, so no loss curve shows it. Test the dtypes of matmuls.""",
 }
 """What stands behind each prediction."""
