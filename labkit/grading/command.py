@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from labkit.base.manifest import full_name
-from labkit.grading.course import CourseLab, read_course
+from labkit.grading.course import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.deliveries import IntakeError, collect
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.intake.roster import Override, TableError, read_overrides, read_roster
@@ -160,6 +160,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
     read, of_all = _submissions(options.submissions, course, lab)
     chosen = batch.choose(read, roster)
     wanted = [lab] if lab else sorted({one.lab for one in chosen if one.lab})
+    for missing in filter(None, map(missing_libraries, wanted)):
+        raise CannotStart(missing)  # else each answer would seem to be wrong
     make_upload = _upload_maker(options, wanted, course)
     with Ledger(outputs.ledger, Basis.of(course.values(), settings)) as ledger:
         overrides = _overrides(overrides, ledger)

@@ -13,6 +13,7 @@ from labkit.base.manifest import LabEntry, read_manifest
 from labkit.base.paths import NOTEBOOKS
 from labkit.grading.records import Exercise
 from labkit.grading.sandbox.standin import STOOD_FOR
+from labkit.labs.other_frameworks import frameworks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,15 @@ class CourseLab:
     def check_names(self) -> frozenset[str]:
         """What its checks are called: `check_ulp` for `ulp`."""
         return frozenset(f"check_{one.exercise.replace('-', '_')}" for one in self.exercises)
+
+
+def missing_libraries(lab: str) -> str:
+    """Why the checks of a lab cannot run in this environment, and what to do; "" if they can."""
+    if lab != "14_other_frameworks":
+        return ""
+    missing = [name for name, version in frameworks.installed().items() if version is None]
+    install = 'pip install -e ".[frameworks]"'
+    return f"{lab} needs {' and '.join(missing)} where it is graded: {install}" if missing else ""
 
 
 def normal(source: str) -> str:

@@ -206,8 +206,8 @@ layout_picture()
 # - **Input:** `weight`, float32 (rows, columns), which stays as it is.
 # - **Codes:** a row's scale is its largest magnitude / 127, and a code is the integer nearest to weight / scale.
 # - **Output:** a dict of dense tensors. `"shape"`, int64: rows and columns. `"mask"`, uint8: `np.packbits` of the flattened matrix, with a 1 for each kept weight.
-#   `"values"`, int8: their codes, row by row. `"scale"`: a float of at most 4 bytes for each row.
-# - **Kept:** no weight that is 0. `unpack(packed)`, given, must return each 0 as 0, and every other weight at most 0.51 scales off.
+#   `"values"`, int8: their codes, row by row. `"scale"`, of shape (rows,): a float of at most 4 bytes for each row.
+# - **Kept:** no weight that is 0. `unpack(packed)`, given, must return each 0 as 0, and every other weight at most 0.51 scales off. A weight that is not 0 but has the code 0 may be kept or left out.
 # - **Example:** [[0, 2.54, 0, -1], [0, 0, 0, 0]] has the scale 0.02 in row 0, the values 127 and -50, and the mask 0b01010000 = 80.
 # - **Edge cases:** rows need not fill whole bytes. A row of zeros gets any finite scale above 0, so that 0 / 0 never occurs. The largest magnitude of a row may be 1e-6: choose a dtype for the
 #   scale that holds it.

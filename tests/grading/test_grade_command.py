@@ -19,12 +19,14 @@ import pytest
 from handing_in import LAB, POINTS, as_bytes, hand_in, small, solved, unsolved
 from quick_grader import QuickGrader, answer, grade_command
 
+from labkit.base.paths import NOTEBOOKS
 from labkit.grading import command
 from labkit.grading.command import ALL_GRADED, CANNOT_START, INTERRUPTED, SOME_UNGRADED
 from labkit.grading.intake.deliveries import Handed
 from labkit.grading.intake.remarks import Remark
 from labkit.grading.report import feedback, tables
 from labkit.grading.sandbox import bubblewrap as sandbox
+from labkit.labs.other_frameworks import frameworks
 
 
 @pytest.fixture
@@ -806,6 +808,20 @@ def test_without_bubblewrap_it_refuses_and_says_what_to_do(tmp_path, monkeypatch
     err = capsys.readouterr().err
     assert "bubblewrap is not installed" in err and "--no-sandbox" in err
     assert not (tmp_path / "grades.csv").exists()
+
+
+def test_without_a_labs_libraries_it_refuses_and_says_what_to_do(
+    tmp_path, grader, monkeypatch, capsys
+):
+    hand_in(tmp_path, ada=small(answer("passes")))
+    there = {"keras": "3.15.1", "jax": None, "optax": None}
+    monkeypatch.setattr(frameworks, "installed", lambda: there)
+    assert grade(grader, tmp_path) == ALL_GRADED
+    (tmp_path / "other").mkdir()
+    shutil.copy(NOTEBOOKS / "14_other_frameworks.ipynb", tmp_path / "other" / "bob.ipynb")
+    assert grade_command([tmp_path / "other", "-o", tmp_path / "other.csv"], grader) == CANNOT_START
+    assert "jax and optax" in capsys.readouterr().err
+    assert not (tmp_path / "other.csv").exists()
 
 
 def test_no_times_are_in_the_json(tmp_path, grader):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.base.paths import NOTEBOOKS
-from labkit.grading.course import CourseLab, read_course
+from labkit.grading.course import CourseLab, missing_libraries, read_course
 from labkit.grading.intake.reading import read_notebook
 from labkit.grading.intake.selecting import select
 from labkit.grading.judge import batch
@@ -38,6 +38,9 @@ def run(settings: Settings, make_grader: Callable, lab: str | None = None) -> in
     """
     course = read_course()
     labs = [course[lab]] if lab else list(course.values())
+    for missing in filter(None, (missing_libraries(each.lab) for each in labs)):
+        print(f"Left out: {missing}")
+    labs = [each for each in labs if not missing_libraries(each.lab)]
     print("Preparing the cases.")
     cases = {(case.work.digest, case.work.lab): case for each in labs for case in _cases(each)}
     works = [case.work for case in cases.values()]

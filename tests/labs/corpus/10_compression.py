@@ -293,7 +293,7 @@ def hold_masks(model, optimizer, share):
 
 
 # %% wrong hold-masks: the handle of another hook
-#    says: Whose handle is it
+#    says: Which of your hooks still runs
 def hold_masks(model, optimizer, share):
     ours.hold_masks(model, optimizer, share)
     return optimizer.register_step_post_hook(lambda *_: None)
@@ -321,7 +321,7 @@ hold_masks = Wrapped
 
 
 # %% wrong hold-masks: a hook for each layer, and all see the last one
-#    says: pruned weights are not 0 after step 1
+#    says: All pruned weights of `6.weight` stay 0
 def hold_masks(model, optimizer, share):
     ours.hold_masks(model, optimizer, share).remove()
     for layer in linears(model):
@@ -330,11 +330,40 @@ def hold_masks(model, optimizer, share):
     return handle
 
 
+# %% wrong hold-masks: the hook writes 0 where a weight is still 0
+#    idea: one-masking-is-enough
+#    says: Which weights must become 0 again
+def hold_masks(model, optimizer, share):
+    ours.hold_masks(model, optimizer, share).remove()
+    weights = [layer.weight for layer in linears(model)]
+
+    def zero(*_):
+        for weight in weights:
+            weight.data[weight == 0] = 0
+
+    return optimizer.register_step_post_hook(zero)
+
+
+# %% wrong hold-masks: the gradients are masked, and the optimizer's memory is emptied
+#    says: as if the optimizer had no steps behind it
+def hold_masks(model, optimizer, share):
+    ours.hold_masks(model, optimizer, share).remove()
+    masks = [(layer.weight, layer.weight != 0) for layer in linears(model)]
+    optimizer.state.clear()
+
+    def hook(*_):
+        for weight, mask in masks:
+            weight.grad.mul_(mask)
+
+    return optimizer.register_step_pre_hook(hook)
+
+
 # %% wrong hold-masks: a hook for each layer, and the last one's handle
 #    says: all pruned weights of `1.weight`
 def hold_masks(model, optimizer, share):
     ours.hold_masks(model, optimizer, share).remove()
     for layer in linears(model):
+
         def zero(*_, weight=layer.weight, mask=layer.weight == 0):
             weight.data[mask] = 0
 
@@ -698,8 +727,13 @@ def pack(weight):
 
 
 # %% wrong pack: a guard of 1e-8 for rows of zeros
-#    says: 257 x 250
+#    says: and your scale is
 pack = changed("scale[scale == 0] = 1.0", "scale = scale.clamp(min=1e-8)")
+
+
+# %% wrong pack: 1e-8 is added to every scale
+#    says: and your scale is
+pack = changed("scale[scale == 0] = 1.0", "scale += 1e-8")
 
 
 # %% wrong pack: the caller's shape is left out
@@ -712,7 +746,7 @@ def pack(weight):
 
 # %% wrong pack: torch.Size for a tensor
 #    says: a tensor is asked for
-pack = changed('torch.tensor(weight.shape)', 'weight.shape')
+pack = changed("torch.tensor(weight.shape)", "weight.shape")
 
 
 # %% wrong pack: a scale for each column
@@ -732,7 +766,13 @@ entry = dict(hidden=np.int64(64), rank=None, prune=np.float32(0.75), values="int
 
 # %% wrong weigh-in: too small a network
 #    says: mean accuracy
+#    says: bytes are still free
 entry = dict(hidden=32, rank=None, prune=0.0, values="int8")
+
+
+# %% wrong weigh-in: factors that are larger than their weight
+#    says: The two factors of rank 64 hold 8,192 numbers
+entry = dict(hidden=64, rank=64, prune=0.75, values="int8")
 
 
 # %% wrong weigh-in: the large one, pruned very much
@@ -977,6 +1017,38 @@ def factorise(linear, rank):
         both[0].weight.copy_(s.sqrt()[:, None] * v.T)
         both[1].weight.copy_(u * s.sqrt())
     return both
+
+
+# %% wrong factorise: the weight less its mean row
+#    says: if the mean row is subtracted first
+def factorise(linear, rank):
+    w = linear.weight.detach().float()
+    u, s, vh = torch.linalg.svd(w - w.mean(0), full_matrices=False)
+    both = ours.factorise(linear, rank)
+    with torch.no_grad():
+        both[0].weight.copy_(s[:rank, None].sqrt() * vh[:rank])
+        both[1].weight.copy_(u[:, :rank] * s[:rank].sqrt())
+    return both
+
+
+# %% wrong factorise: QR in place of the SVD
+#    says: keeps the largest singular values
+def factorise(linear, rank):
+    q, r = torch.linalg.qr(linear.weight.detach().float())
+    both = ours.factorise(linear, rank)
+    with torch.no_grad():
+        both[0].weight.copy_(r[:rank])
+        both[1].weight.copy_(q[:, :rank])
+    return both
+
+
+# %% wrong factorise: the caller's layer becomes float32
+#    says: change the layer itself
+factorise = changed(
+    "linear.weight.detach().float()", "linear.float().weight.detach()",
+    ".to(linear.weight.dtype)", ".to(kind)",
+    "    root = s[:rank].sqrt()\n", "    root = s[:rank].sqrt()\n    kind = torch.float32\n",
+)  # fmt: skip
 
 
 # %% wrong factorise: no_grad forgotten

@@ -17,6 +17,10 @@ CHANGED = (
     "{name}: after your call, the caller's {what} is another than before. Which line writes into "
     "it?"
 )
+OTHER_KIND = (
+    "{name}: after your call, the caller's {what} has dtype {got} where it had {want}. "
+    "`linear.float()` and `linear.to(dtype)` change the layer itself."
+)
 OTHER_SHAPE = "{name}: the weight of layer {layer:d} has shape {got}; {want} is wanted."
 OTHER_DTYPE = (
     "{name}: the weight of layer {layer:d} has dtype {got}; {want} is wanted, the caller's."
@@ -31,6 +35,14 @@ OTHER_ERROR = (
 NO_VALUES = "Your product comes out if the singular values are left out."
 TWICE = "Your product comes out if each singular value counts twice, once in each layer."
 SMALLEST = "Your product comes out of the {rank:d} smallest singular values."
+CENTRED = (
+    "Your product comes out if the mean row is subtracted first, as for principal components. The "
+    "layer needs that mean, too."
+)
+LARGEST = (
+    "The best matrix keeps the largest singular values and their vectors of the caller's weight, "
+    "as torch.linalg.svd gives them."
+)
 OVERFLOWS = (
     "{name}: in FP16, layer {layer:d} has {count:d} infinite elements: its largest is {largest}, "
     "and FP16 ends at 65504. The other layer's largest is {other}."
@@ -99,7 +111,10 @@ def _judge_call(name, seen, linear):
         raise Mistake(OTHER_PARTS, name=name, got=seen["kind"])
     for what, got in zip(("weight", "bias"), seen["kept"], strict=True):
         want = getattr(linear, what)
-        if want is not None and not torch.equal(got, want):
+        if want is not None and got is not None and got.dtype != want.dtype:
+            kinds = {"got": str(got.dtype), "want": str(want.dtype)}
+            raise Mistake(OTHER_KIND, name=name, what=what, **kinds)
+        if want is not None and (got is None or not torch.equal(got, want)):
             raise Mistake(CHANGED, name=name, what=what)
     (down, first), (up, last) = seen["parts"]
     for layer, (got, want) in enumerate(((down, (rank, columns)), (up, (rows, rank)))):
@@ -125,14 +140,17 @@ def _judge_product(name, down, up, weight, rank):
     room = rounding * up.norm() * down.norm() + 64 * 2.0**-23 * values[0]
     if off <= best + room:
         return
+    mean = weight.mean(dim=0)
+    turned, lengths, axes = torch.linalg.svd(weight - mean, full_matrices=False)
     others = {
         NO_VALUES: left[:, :rank] @ right[:rank],
         TWICE: (left[:, :rank] * values[:rank].square()) @ right[:rank],
         fill(SMALLEST, rank=rank): (left[:, -rank:] * values[-rank:]) @ right[-rank:],
+        CENTRED: (turned[:, :rank] * lengths[:rank]) @ axes[:rank],
     }
     got = up @ down
     near = (w for w, other in others.items() if (got - other).norm() <= 0.02 * other.norm())
-    why = next(near, "")
+    why = next(near, LARGEST)
     raise Mistake(OTHER_ERROR, name=name, got=off, rank=rank, best=best, why=why)
 
 

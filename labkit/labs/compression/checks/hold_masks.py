@@ -60,6 +60,10 @@ OTHER_PLACES = (
     "There are {zeros:d} zeros, as wanted, at other places than after your call. Do you choose "
     "them anew after each step?"
 )
+OTHER_LAYERS = (
+    "All pruned weights of {held} stay 0, and those of {free} do not. Does a hook with its own "
+    "mask reach each layer?"
+)
 REPLACED = (
     "{name}: after the steps, `{what}` of the model is another Parameter than the optimizer's. The "
     "optimizer trains the old one, and the model does not see it."
@@ -69,13 +73,17 @@ OTHER_TRAINING = (
     "yours are {off} away. {why}"
 )
 STAND_STILL = "A kept weight trains on as before. Which line of yours stops it?"
+FORGOT = (
+    "They move as if the optimizer had no steps behind it. What it remembers of the kept weights "
+    "must stay."
+)
 NO_HANDLE = (
     "{name}: what your hold_masks returns has no method `remove`. What does "
     "`optimizer.register_step_post_hook` return?"
 )
 STILL_HELD = (
     "{name}: after `remove()` of what you returned, one more step leaves all pruned weights of "
-    "`{what}` at 0. Whose handle is it?"
+    "`{what}` at 0. Which of your hooks still runs?"
 )
 
 _STEPS = 4
@@ -304,6 +312,8 @@ class _Judge:
                 if self.seen["replaced"]:
                     raise Mistake(REPLACED, name=self.name, what=self.seen["replaced"][0])
                 why = "" if moved.any() else STAND_STILL
+                if step == 0 and same_end(moved, self.replay("forgotten")[0] - self.new):
+                    why = FORGOT
                 said = {"moved": moved, "wanted": wanted, "off": off}
                 said = {key: value.norm().item() for key, value in said.items()}
                 raise Mistake(OTHER_TRAINING, name=self.name, step=step + 1, why=why, **said)
@@ -322,7 +332,16 @@ class _Judge:
                 return idea, why
         zeros = int(self.gone.sum())
         moved = all(int((w == 0).sum()) == zeros for w in steps)
-        return None, fill(OTHER_PLACES, zeros=zeros) if moved else ""
+        if moved:
+            return None, fill(OTHER_PLACES, zeros=zeros)
+        freed = (torch.stack(steps) != 0).any(dim=0) & self.gone
+        layers = zip(_LINEAR, self.gone.split(self.sizes), freed.split(self.sizes), strict=True)
+        names = {True: [], False: []}
+        for key, gone, free in layers:
+            if gone.any():
+                names[bool(free.any())].append(f"`{key}`")
+        held, free = ", ".join(names[False]), ", ".join(names[True])
+        return None, fill(OTHER_LAYERS, held=held, free=free) if held else ""
 
     def replay(self, how):
         """The weights after each step, where the zeros are set once, before, or after a step."""
@@ -341,7 +360,10 @@ class _Judge:
                 weight.grad[mask] = 0
 
         zero()
-        if how == "before":
+        if how == "forgotten":
+            optimizer.state.clear()
+            optimizer.register_step_post_hook(zero)
+        elif how == "before":
             optimizer.register_step_pre_hook(zero)
         elif how == "after":
             optimizer.register_step_post_hook(zero)
@@ -365,7 +387,7 @@ class _Judge:
 
 check_hold_masks.slip(
     "one-masking-is-enough",
-    "Which call runs your function again after each step?",
+    "Which weights must become 0 again after each step, and which call does it?",
     cut="return optimizer.register_step_post_hook(zero)",
 )
 check_hold_masks.slip(

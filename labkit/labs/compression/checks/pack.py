@@ -74,6 +74,8 @@ WRAPPED = "weight / scale is {ratio} there, and int8 ends at 127."
 CLAMPED = "weight / scale is {ratio} there, more than the 127 at which your codes end."
 ROUNDED_SCALE = "In float32 the scale would be {scale}. In {dtype} it is {off:.2g} of itself away."
 
+SCALE_OFF = "The largest magnitude of row {row} / 127 is {right}, and your scale is {scale}."
+
 _KEYS = "shape", "mask", "values", "scale"
 
 # A code is off by half a step. In float32 the quotient, the scale and the product add 127 * 2**-22
@@ -283,6 +285,9 @@ def _other_code(scale, codes, weight, place):
     if scale.dtype in (torch.float16, torch.bfloat16) and scale[row] == scale.new_tensor(right):
         off = abs(scale[row].item() / right - 1)
         return fill(ROUNDED_SCALE, scale=right, dtype=_name(scale), off=off)
+    # No rounding of a scale in 16 bits is as coarse.
+    if abs(scale[row].item() - right) > right / 100:
+        return fill(SCALE_OFF, row=row, right=right, scale=scale[row].item())
     return ""
 
 

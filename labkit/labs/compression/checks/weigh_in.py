@@ -19,6 +19,10 @@ FLOOR = (
 )
 WIDE = "{values:,} of them are {count:,} values of {each:d} bytes."
 DENSE = "{values:,} of them are values, one byte for each of the weights. None is pruned."
+FACTORS = (
+    "The two factors of rank {rank:d} hold {factors:,} numbers, and the weight between the hidden "
+    "layers has only {dense:,}."
+)
 ROLES = "By role: {roles}."
 TOO_WEAK = (
     "Your entry's file has at most {total:,} bytes, and {limit:,} are allowed. Its mean accuracy "
@@ -26,6 +30,7 @@ TOO_WEAK = (
     "wanted. {why}"
 )
 OVER_PRUNED = "{count:,} weights are left for {units:d} units and 10 digits."
+UNUSED = "{unused:,} bytes are still free. Which change of the entry puts more weights into them?"
 
 BYTES, ACCURACY, SEEDS = 6_000, 0.95, 9
 _KEYS = "hidden", "rank", "prune", "values"
@@ -50,12 +55,15 @@ def check_weigh_in(entry):
     rates = [one.accuracy for one in found]
     if (mean := statistics.fmean(rates)) < ACCURACY:
         over = entry["prune"] >= 0.9
-        why = fill(OVER_PRUNED, count=found[0].nonzeros, units=2 * entry["hidden"]) if over else ""
+        total = max(one.total for one in found)
+        why = fill(UNUSED, unused=BYTES - total) if total < 0.9 * BYTES else ""
+        if over:
+            why = fill(OVER_PRUNED, count=found[0].nonzeros, units=2 * entry["hidden"])
         raise Mistake(
             TOO_WEAK,
             misconception="any-share-can-be-pruned" if over else None,
             search=False,
-            total=max(one.total for one in found),
+            total=total,
             limit=BYTES,
             seeds=SEEDS,
             mean=mean,
@@ -97,6 +105,9 @@ def _too_large(entry, weighed):
         return "pruned-weights-stay-wide", fill(WIDE, **said)
     if not entry["prune"] and each == 1:
         return "eight-bits-are-small-enough", fill(DENSE, values=parts["values"])
+    if entry["rank"] and 2 * entry["rank"] >= entry["hidden"]:
+        rank, hidden = entry["rank"], entry["hidden"]
+        return None, fill(FACTORS, rank=rank, factors=2 * rank * hidden, dense=hidden**2)
     return None, fill(ROLES, roles=", ".join(f"{role} {n:,}" for role, n in parts.items() if n))
 
 
