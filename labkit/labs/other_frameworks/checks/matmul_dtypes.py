@@ -234,8 +234,8 @@ def _where(matmul):
 
 check_matmul_dtypes.slip(
     "a-jaxpr-is-flat",
-    "Print `list(eqn.params)` for each equation: which of them hold a jaxpr of their own? Does what "
-    "you find there reach the list that you return?",
+    "Print `list(eqn.params)` for each equation: which of them hold a jaxpr of their own? Does "
+    "what you find there reach the list that you return?",
     cut="for inner in core.jaxprs_in_params(eqn.params):\n                visit(inner)",
 )
 check_matmul_dtypes.slip(
