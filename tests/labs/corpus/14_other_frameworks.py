@@ -1018,3 +1018,103 @@ scaled_step = changed("jnp.where(grow, 0, good), loss", "jnp.where(grow, 0.0, go
 # %% wrong scaled-step: the values of the host
 #    says: Under `jit` a value is a placeholder
 scaled_step = changed("    loss = scaled / scale\n", "    loss = float(scaled) / scale\n")
+
+
+# %% wrong twin: Keras' defaults typed in, and not read from the model
+#    says: the batch norm's eps is 1e-3, Keras' default
+twin = changed("eps=norm.epsilon, momentum=1 - norm.momentum", "eps=1e-3, momentum=0.01")
+
+
+# %% wrong twin: eps for Adam's first step, which the statement does not ask for
+#    says: the optimizer's `eps` is 3.16
+twin = changed("eps=adam.epsilon", "eps=adam.epsilon / (1 - adam.beta_2) ** 0.5")
+
+
+# %% right matmul-dtypes: breadth first, a level at a time
+def matmul_dtypes(function, *args):
+    level, found = [jax.make_jaxpr(function)(*args).jaxpr], []
+    while level:
+        eqns = [eqn for jaxpr in level for eqn in jaxpr.eqns]
+        found += [
+            (*(str(v.aval.dtype) for v in eqn.invars), str(eqn.outvars[0].aval.dtype))
+            for eqn in eqns
+            if eqn.primitive is jax.lax.dot_general_p
+        ]
+        level = [j for eqn in eqns for j in core.jaxprs_in_params(eqn.params)]
+    return found
+
+
+# %% wrong matmul-dtypes: no two equal tuples
+#    says: stands in your list 1 of 2 times
+#    never: missing
+def matmul_dtypes(function, *args):
+    return list(set(ours.matmul_dtypes(function, *args)))
+
+
+# %% wrong matmul-dtypes: what a recursion finds is dropped, so its list is the outermost jaxpr's
+#    idea: a-jaxpr-is-flat
+#    says: reach the list that you return
+def matmul_dtypes(function, *args):
+    def visit(jaxpr):
+        found = []
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "dot_general":
+                found.append(tuple(str(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)))
+            for inner in core.jaxprs_in_params(eqn.params):
+                visit(inner)
+        return found
+
+    return visit(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+# %% wrong matmul-dtypes: what a recursion finds replaces the list
+#    says: in the function's own jaxpr and in the jaxpr that `jit` holds
+def matmul_dtypes(function, *args):
+    def visit(jaxpr):
+        found = []
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "dot_general":
+                found.append(tuple(str(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)))
+            for inner in core.jaxprs_in_params(eqn.params):
+                found = visit(inner)
+        return found
+
+    return visit(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+# %% wrong step: weights and x rounded to BF16 and back, so the matmuls are float32
+#    says: in float32; bfloat16 is wanted
+def bf16_step(weights, state, x, y, loss_of, optimizer):
+    def rounded(a):
+        return a.astype(jnp.bfloat16).astype(jnp.float32)
+
+    loss, gradients = jax.value_and_grad(
+        lambda w: loss_of(jax.tree.map(rounded, w), rounded(x), y)
+    )(weights)
+    updates, state = optimizer.update(gradients, state, weights)
+    return optax.apply_updates(weights, updates), state, loss
+
+
+# %% right scaled-step: the scale as the cotangent of vjp
+def scaled_step(weights, state, scale, good, x, y, loss_of, optimizer):
+    def half(a):
+        return a.astype(jnp.float16)
+
+    loss, pullback = jax.vjp(lambda w: loss_of(jax.tree.map(half, w), half(x), y), weights)
+    gradients = jax.tree.map(lambda g: g / scale, pullback(scale)[0])
+    finite = jnp.array([jnp.isfinite(g).all() for g in jax.tree.leaves(gradients)]).all()
+    updates, later = optimizer.update(gradients, state, weights)
+    new = optax.apply_updates(weights, updates), later
+    weights, state = jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, (weights, state))
+    good = (good + 1) * finite
+    grown = good >= 3
+    return weights, state, scale * jnp.where(finite, 1.0 + grown, 0.5), good * ~grown, loss
+
+
+# %% wrong scaled-step: each array is chosen by its own gradient
+#    idea: an-overflow-spoils-one-tensor
+#    says: only `w1` is the one that came in
+scaled_step = changed(
+    "choose(new_weights, weights), choose",
+    "{k: jnp.where(jnp.isfinite(gradients[k]).all(), new_weights[k], weights[k]) for k in weights}, choose",
+)

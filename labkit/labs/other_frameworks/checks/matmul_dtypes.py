@@ -20,6 +20,10 @@ NO_NAME = (
     "is the text of `aval.dtype`."
 )
 FEWER = "{name}: {left}, {right} to {result} is missing from your list. It stands {where}."
+TOO_FEW = (
+    "{name}: {left}, {right} to {result} stands in your list {got:d} of {want:d} times. "
+    "These matmuls stand {where}."
+)
 MORE = "{name}: you list {left}, {right} to {result} {got:d} times; {want:d} is right. {why}"
 NO_DOT = "The function has no `dot_general`."
 OTHER = "{name}: you list {got}; {want} is right. It stands {where}. {why}"
@@ -198,7 +202,11 @@ def _judge(name, got, wanted, idea):
     if not more:
         lost = next(m for m in reversed(wanted) if m.dtypes in fewer)
         values = {"left": lost.left, "right": lost.right, "result": lost.result}
-        raise Mistake(FEWER, **said, **values, where=_where(lost))
+        if not got[lost.dtypes]:
+            raise Mistake(FEWER, **said, **values, where=_where(lost))
+        where = " and ".join(_where(m) for m in wanted if m.dtypes == lost.dtypes)
+        values |= {"got": got[lost.dtypes], "want": want[lost.dtypes]}
+        raise Mistake(TOO_FEW, **said, **values, where=where)
     dtypes = next(iter(more))
     if not fewer:
         left, right, result = dtypes
@@ -226,7 +234,8 @@ def _where(matmul):
 
 check_matmul_dtypes.slip(
     "a-jaxpr-is-flat",
-    "Print `list(eqn.params)` for each equation: which of them hold a jaxpr of their own?",
+    "Print `list(eqn.params)` for each equation: which of them hold a jaxpr of their own? Does "
+    "what you find there reach the list that you return?",
     cut="for inner in core.jaxprs_in_params(eqn.params):\n                visit(inner)",
 )
 check_matmul_dtypes.slip(

@@ -50,6 +50,7 @@ IN_A_ROW = "is good step number {number:d} in a row"
 KEPT = "With {optimizer}: in step {step:d} {bad}, and {what}."
 SPOILED = "the weights that you return hold inf or NaN"
 MOVED = "the weights that you return are not those that came in"
+ONE_STILL = "of the weights that you return only `{name}` is the one that came in"
 STATE_SPOILED = "the state that you return holds inf or NaN"
 STATE_MOVED = "the state that you return is not the one that came in"
 ONLY_NAN = "A test for NaN alone lets an inf pass."
@@ -114,7 +115,7 @@ def _run(answer, name, seed):
     compiled = jax.jit(lambda *args: answer(*args, loss_of, optimizer))
     weights = mlp(seed)
     state, scale, good = optimizer.init(weights), jnp.float32(_START), jnp.int32(0)
-    report = {"scales": [], "goods": [], "losses": {}, "kept": {}}
+    report = {"scales": [], "goods": [], "losses": {}, "kept": {}, "still": {}}
     for number in range(_STEPS):
         x, y = batch(seed + number)
         if number in _MARKS:
@@ -131,6 +132,9 @@ def _run(answer, name, seed):
         if number in _BAD:
             pairs = zip(before, (weights, state), strict=True)
             report["kept"][number] = [_kept(*pair) for pair in pairs]
+            report["still"][number] = [
+                name for name, was in before[0].items() if jnp.array_equal(was, weights[name])
+            ]
             weights, state = before  # what one bad step has spoiled tells nothing of the next
         else:
             report["losses"][number] = float(loss)
@@ -201,7 +205,7 @@ def _judge_scales(got, optimizer):
         if scale != want:
             raise Mistake(SCALE, **why, **said, what=is_what, got=scale, want=want)
         if step in _BAD:
-            _judge_kept(got["kept"][step], step, said)
+            _judge_kept(got["kept"][step], got["still"][step], step, said)
         if got["goods"][step] != counts[step]:
             values = {"got": got["goods"][step], "want": float(counts[step])}
             raise Mistake(GOOD, **why, **said, what=is_what, **values)
@@ -220,7 +224,7 @@ def _missed(got):
     return {(5,): ONLY_NAN, (5, 12): ALL_GRADIENTS}.get(tuple(missed), "")
 
 
-def _judge_kept(kept, step, said):
+def _judge_kept(kept, still, step, said):
     (weights, weights_finite, _), (state, state_finite, zeros) = kept
     if weights is True and state is True:
         return
@@ -228,6 +232,8 @@ def _judge_kept(kept, step, said):
     if weights is not True:
         idea = "zeroed-step-is-a-skip" if weights_finite is True and zeros is True else None
         what = MOVED if weights_finite else SPOILED
+        if still == [_BAD[step]]:
+            idea, what = "an-overflow-spoils-one-tensor", fill(ONE_STILL, name=_BAD[step])
         raise Mistake(KEPT, misconception=idea, what=what, **said)
     what = STATE_MOVED if state_finite else STATE_SPOILED
     raise Mistake(KEPT, misconception="only-weights-need-protection", what=what, **said)
@@ -351,6 +357,17 @@ check_scaled_step.slip(
         "    updates, state = optimizer.update(gradients, state, weights)\n"
         "    weights = optax.apply_updates(weights, updates)\n"
         "    loss = scaled / scale\n",
+    ),
+)
+check_scaled_step.slip(
+    "an-overflow-spoils-one-tensor",
+    "One gradient that is not finite skips the step for all arrays. What decides for each of them?",
+    swap=(
+        "choose(new_weights, weights), choose",
+        "jax.tree.map(\n"
+        "        lambda g, a, b: jnp.where(jnp.isfinite(g).all(), a, b),\n"
+        "        gradients, new_weights, weights,\n"
+        "    ), choose",
     ),
 )
 check_scaled_step.slip(

@@ -63,6 +63,10 @@ _LAYERS = ["Linear", "BatchNorm1d", "ReLU", "Linear"]
 _TORCH = {"lr": 1e-3, "beta_1": 0.9, "beta_2": 0.999, "eps": 1e-8}
 _WRONG = {
     "the batch norm's eps is 1e-5, PyTorch's default": ({"eps": 1e-5}, "frameworks-share-defaults"),
+    "the batch norm's eps is 1e-3, Keras' default, which this model does not have": (
+        {"eps": 1e-3},
+        None,
+    ),
     "the running mean and variance are 0 and 1, as in a new layer": (
         {"moving mean": 0.0, "moving variance": 1.0},
         "running-statistics-need-no-copy",
