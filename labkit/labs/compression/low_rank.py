@@ -17,12 +17,12 @@ def rank_limit(rows: int, columns: int) -> int:
 
 @torch.no_grad()
 def factorise(linear: nn.Linear, rank: int) -> nn.Sequential:
-    """Two linear layers of the dtype of the original, whose weights multiply to its best rank r.
+    """Two linear layers whose weights multiply to the original's best one of this rank.
 
-    The singular values are computed in float32, because torch has no SVD in 16 bits on a CPU. Each
-    factor gets their square roots: all of them in one factor overflow FP16 sooner. The error in the
-    Frobenius norm is the root of the sum of the squares of the other singular values (Eckart and
-    Young 1936).
+    They have the dtype and the device of the original. The singular values are computed in float32,
+    because torch has no SVD in 16 bits on a CPU. Each factor gets their square roots: all of them
+    in one factor overflow FP16 sooner. The error in the Frobenius norm is the root of the sum of
+    the squares of the other singular values (Eckart and Young 1936).
 
     Raises:
         ValueError: the rank is below 1 or above that of the weight's shape.
@@ -32,8 +32,9 @@ def factorise(linear: nn.Linear, rank: int) -> nn.Sequential:
         raise ValueError(f"rank {rank} of a {rows} x {columns} weight: 1 to {min(rows, columns)}")
     left, values, right = torch.linalg.svd(linear.weight.float(), full_matrices=False)
     scale = values[:rank].sqrt()
-    thin = nn.Linear(columns, rank, bias=False)
-    wide = nn.Linear(rank, rows, bias=linear.bias is not None)
+    device = linear.weight.device
+    thin = nn.Linear(columns, rank, bias=False, device=device)
+    wide = nn.Linear(rank, rows, bias=linear.bias is not None, device=device)
     thin.weight.copy_(scale[:, None] * right[:rank])
     wide.weight.copy_(left[:, :rank] * scale)
     if linear.bias is not None:

@@ -29,7 +29,8 @@ HIDDEN, EPOCHS, TUNING = 256, 15, 6
 LR = 1e-3
 
 Stage = tuple[str, float | str]
-"""("prune", share), ("rank", rank), ("narrow", units), ("tune", epochs) or ("store", values)."""
+"""("prune", share), ("prune each layer", share), ("rank", rank), ("narrow", units),
+("tune", epochs) or ("store", values)."""
 
 
 @dataclass(frozen=True, kw_only=True)

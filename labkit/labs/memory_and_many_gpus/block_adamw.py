@@ -1,6 +1,7 @@
 """``BlockAdamW``: AdamW that stores its two moments in 8 bits, by blocks of 256 values."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,8 @@ BLOCK = 256
 
 _SLICE = 2**10 * BLOCK
 """How many values are in float32 at a time: 1 MiB a tensor."""
+
+_CODES = {"first": torch.int8, "second": torch.uint8}
 
 
 class BlockAdamW(torch.optim.Optimizer):
@@ -52,6 +55,13 @@ class BlockAdamW(torch.optim.Optimizer):
     def _parameters(self) -> list[Tensor]:
         return [parameter for group in self.param_groups for parameter in group["params"]]
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As every optimizer's; torch would leave the codes in the parameters' dtype."""
+        super().load_state_dict(state_dict)
+        for state in self.state.values():
+            for name, dtype in _CODES.items():
+                state[name] = state[name].to(dtype)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Update each parameter that has a gradient."""
@@ -67,7 +77,7 @@ class BlockAdamW(torch.optim.Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = 0
-            for name, dtype in (("first", torch.int8), ("second", torch.uint8)):
+            for name, dtype in _CODES.items():
                 blocks = -(-parameter.numel() // BLOCK)
                 state[name] = torch.zeros(blocks, BLOCK, dtype=dtype, device=parameter.device)
                 state[f"{name} scale"] = torch.ones(blocks, 1, device=parameter.device)

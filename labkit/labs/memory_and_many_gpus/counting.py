@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
@@ -35,8 +36,8 @@ class FlopCard(Card):
     hold each other, so that bytes stay alive until Python's collector comes by.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
-        super().__init__(limit)
+    def __init__(self) -> None:
+        super().__init__()
         self.flop = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -84,6 +85,19 @@ def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
         return copy.deepcopy(module), mode
+
+
+def make_moments(optimizer: Optimizer) -> None:
+    """Have an optimizer make its state, by a step with gradients of 0 that it then drops.
+
+    Parameters that need no gradient get no state.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def summed_loss(head: nn.Module, hidden: Tensor, targets: Tensor, chunks: int) -> Tensor:

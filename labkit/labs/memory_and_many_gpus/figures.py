@@ -1,9 +1,9 @@
 """The figures of lab 07: the bytes of a training step, operator by operator."""
 
+from labkit.labs.memory_and_many_gpus.counting import GIB
 from labkit.labs.memory_and_many_gpus.tape import Tape
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
-GIB = 2**30
 _ROLES = {
     "weights": "#444444",
     "moments": GREY,

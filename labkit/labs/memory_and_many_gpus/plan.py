@@ -20,6 +20,7 @@ from labkit.labs.memory_and_many_gpus.counting import (
     FlopCard,
     emptied,
     fake_copy,
+    make_moments,
     shapes_of,
     summed_loss,
 )
@@ -109,14 +110,15 @@ def plan_memory(budget: int, model: nn.Module, batch: tuple[Tensor, Tensor]) -> 
 
     Args:
         budget: bytes.
-        model: its parameters are float32 and no fake tensors; it is not changed. Its forward takes
-            the inputs and gives logits, ... x classes; its branches depend on no values.
+        model: its parameters are float32 and no fake tensors; it is not changed. Those that need
+            no gradient are not trained. Its forward takes the inputs and gives logits,
+            ... x classes; its branches depend on no values.
         batch: inputs and targets, which are int64; -100 marks what does not count.
 
     Raises:
         ValueError: the budget does not even hold what the update needs, or no measure is enough.
     """
-    least = 10 * sum(parameter.numel() for parameter in model.parameters())
+    least = sum((10 if p.requires_grad else 4) * p.numel() for p in model.parameters())
     if budget < least:
         raise ValueError(
             f"cannot fit: {readable_bytes(least)} of weights, gradients and 8-bit moments before "
@@ -188,10 +190,7 @@ def _count(model: nn.Module, shapes: Any, ways: Ways) -> _Counted:
         parts = min(2, ways.micro_batches)
         rows = parts * -(-len(inputs) // ways.micro_batches)
         step = Step(model, replace(ways, micro_batches=parts))
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        step.optimizer.step()  # makes the moments
-        step.optimizer.zero_grad()
+        make_moments(step.optimizer)
         with FlopCard().hold(model, step.optimizer, inputs, targets) as card:
             step.accumulate(inputs[:rows], targets[:rows])
             loss = card.peak

@@ -72,9 +72,9 @@ def ranks(work: Callable[..., T], size: int, *args: Any) -> list[T]:
         threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True)
         for rank in range(size)
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():  # with a limit, or Windows would not see Ctrl-C
                 thread.join(0.1)

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from labkit.base.paths import DATA
 from labkit.emulation import emulate_gpu
 from labkit.labs.memory_and_many_gpus.block_adamw import BLOCK
-from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, summed_loss
+from labkit.labs.memory_and_many_gpus.counting import GIB, FlopCard, make_moments, summed_loss
 from labkit.training.models import SmallGPT
 
 BLOCKS, WIDTH, HEADS, CONTEXT, VOCABULARY = 12, 768, 12, 1024, 50304
@@ -269,10 +269,7 @@ def _count_step(settings: Settings) -> tuple[list[Point], int]:
 def _make_moments(model: SmallGPT, optimizer: AdamW, settings: Settings) -> list[Tensor]:
     """What the optimizer holds between steps."""
     if settings.moments == "fp32":
-        for parameter in model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()
-        optimizer.zero_grad()
+        make_moments(optimizer)
         return [x for state in optimizer.state.values() for x in state.values()]
     size = _MOMENTS[settings.moments]
     return [

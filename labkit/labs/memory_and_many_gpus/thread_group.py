@@ -49,7 +49,7 @@ class Table:
             self._hand_over(rank)
         self.wait(rank)
         calls = [self.complete[r][0] for r in range(self.size)]
-        if other := next((r for r in range(self.size) if calls[r] != call), None):
+        if other := next((r for r in range(self.size) if calls[r] != calls[0]), None):
             raise RuntimeError(
                 f"rank 0 calls {calls[0]}, and rank {other} calls {calls[other]}. The ranks of a "
                 "group call the same collectives in the same order, with tensors of the same size"

@@ -37,19 +37,15 @@ def installed() -> dict[str, str | None]:
     return found
 
 
-def require(*names: str) -> None:
-    """Import these modules, such as "jax" or "jax.numpy".
-
-    Raises ImportError with a sentence that says how to install the first that is missing.
-    """
-    for name in names:
-        _import(name)
-
-
 def missing(*names: str) -> str:
-    """``require``'s sentence about the first of these modules that is missing; "" if none is."""
+    """How to install the first of these modules that cannot be imported; "" if all can.
+
+    Args:
+        names: such as "jax" or "jax.numpy".
+    """
     try:
-        require(*names)
+        for name in names:
+            _import(name)
     except ImportError as error:
         return f"{error}."
     return ""
@@ -58,7 +54,7 @@ def missing(*names: str) -> str:
 class _Library(ModuleType):
     """A module that is imported when something of it is first used.
 
-    Where its library is missing, that first use raises ``require``'s ImportError.
+    Where its library is missing, that first use raises an ImportError that says how to install it.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -185,6 +185,11 @@ def test_the_error_is_that_of_the_other_singular_values(shape, rank):
     )
 
 
+def test_factors_stand_on_the_device_of_the_layer():
+    thin = factorise(nn.Linear(8, 6, device="meta"), 2)
+    assert {parameter.device.type for parameter in thin.parameters()} == {"meta"}
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_are_factorised_in_float32_and_both_factors_are_finite(dtype):
     linear = nn.Linear(96, 64, bias=False)

@@ -1,5 +1,7 @@
 """AdamW with moments in blocks of 8 bits, against torch's own."""
 
+import copy
+
 import pytest
 import torch
 
@@ -51,6 +53,29 @@ def test_moments_follow_torchs_on_average():
     assert root.mean().item() == pytest.approx(want, rel=0.01)
     first = (state["first"] * state["first scale"]).flatten()
     assert (first - true["exp_avg"]).abs().max() <= 12 * state["first scale"].max()
+
+
+def test_it_goes_on_from_a_state_dict_with_the_same_bits():
+    torch.manual_seed(0)
+    gradients = torch.randn(3, BLOCK + 44)
+
+    def step(parameter, optimizer, number):
+        optimizer.generator = torch.Generator().manual_seed(number)
+        parameter.grad = gradients[number].clone()
+        optimizer.step()
+
+    parameter = torch.nn.Parameter(torch.randn(BLOCK + 44))
+    optimizer = BlockAdamW([parameter])
+    step(parameter, optimizer, 0)
+    step(parameter, optimizer, 1)
+    again = torch.nn.Parameter(parameter.detach().clone())
+    loaded = BlockAdamW([again])
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one, other in ((parameter, optimizer), (again, loaded)):
+        step(one, other, 2)
+    assert torch.equal(again, parameter)
+    for name, value in optimizer.state[parameter].items():
+        torch.testing.assert_close(loaded.state[again][name], value, rtol=0, atol=0)
 
 
 def test_where_gradients_are_zero_nothing_moves_but_by_decay():

@@ -151,3 +151,13 @@ def test_a_budget_below_what_the_update_needs_cannot_fit(budget):
     model = nn.Linear(100, 100)
     with pytest.raises(ValueError, match=r"cannot fit: 98\.63 KiB of weights, gradients and 8-bit"):
         plan_memory(budget, model, (torch.zeros(1, 100), torch.zeros(1, dtype=torch.int64)))
+
+
+def test_parameters_that_are_not_trained_need_no_gradients_and_no_moments():
+    torch.manual_seed(0)
+    frozen, x, y = nn.Linear(256, 256), torch.randn(8, 256), torch.randint(0, 4, (8,))
+    model = nn.Sequential(frozen.requires_grad_(False), nn.Linear(256, 4))
+    held = sum(parameter.nbytes for parameter in frozen.parameters())
+    plan = plan_memory(2 * held, model, (x, y))
+    assert [step.name for step in plan.steps] == ["as it is"]
+    assert plan.steps[0].peak_bytes == pytest.approx(_measured(model, x, y, Ways()), rel=0.15)

@@ -253,6 +253,32 @@ def test_ranks_that_call_different_collectives_are_told():
     assert no_rank_is_left()
 
 
+def test_an_error_that_one_rank_hides_is_told_to_the_next():
+    def work(group):
+        try:
+            dist.all_reduce(torch.ones(900 + group.rank()), group=group)
+        except RuntimeError:
+            if group.rank() == 1:
+                raise
+
+    with pytest.raises(RuntimeError, match=r"rank 0 calls .* 900 float32, and rank 1 .* 901 "):
+        ranks(work, 2)
+    assert no_rank_is_left()
+
+
+def test_where_a_thread_cannot_start_none_is_left(monkeypatch):
+    def start(thread):
+        if thread.name == "rank 2":
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    real = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        ranks(barrier, 3)
+    assert no_rank_is_left()
+
+
 @pytest.mark.parametrize(
     ("call", "given"),
     [(dist.all_gather_single, (7, 4)), (dist.reduce_scatter_single, (4, 7))],
