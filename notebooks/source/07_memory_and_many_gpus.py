@@ -32,7 +32,7 @@ warm_up("07_memory_and_many_gpus")
 # %% [markdown]
 # ### Where the bytes of a training step are
 #
-# Run a training step of GPT-2: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
+# Run a training step of GPT-2 with a head of its own: 163 million parameters, 8 texts of 1,024 tokens. Its tensors are **fake tensors**: PyTorch computes their shapes and dtypes but stores no values.
 # `Card` counts the bytes of all live tensors. (A GPU adds CUDA's context, workspaces and rounding to 512 B.) Look at what each phase adds.
 
 # %%
@@ -175,7 +175,7 @@ for loss_of, rows in (in_chunks, 2048), (loop_alone, 128), (in_chunks, 128):
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
-# The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has this as `F.linear_cross_entropy`, whose loss has the dtype of its inputs.
+# The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has this as `F.linear_cross_entropy`, if `options=nn.LinearCrossEntropyOptions()` is given; the loss has the dtype of the inputs.
 
 # %% [markdown]
 # ### Activation checkpointing

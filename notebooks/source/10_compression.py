@@ -88,7 +88,7 @@ def zeros_after():
 # (or read) a unit whose ReLU outputs 0 for every image.
 
 # %% [markdown]
-# So the zeros must be written again after every step, into the FP32 weights that the optimizer updates. If the GradScaler skips a step (lab 04), it does not call the optimizer: no weight changes, and the zeros stay.
+# So the zeros must be written again after every step, into the FP32 weights that the optimizer updates. If the GradScaler skips a step (lab 04), no weight changes, and the zeros stay.
 
 # %% [markdown]
 # ### Exercise: zeros that stay

@@ -551,7 +551,7 @@ claim("all 14 scales are GradScaler's", scales == grad_scaler_trace({9}, steps=1
 print("powers of two:", *(int(np.log2(scale)) for scale in scales))
 
 # %% [markdown]
-# The choice between taken and skipped is compiled in: Python waits for no value from the device.
+# The choice between taken and skipped is compiled in: the step itself waits for no value from the device.
 #
 # ### One table of dtypes
 #

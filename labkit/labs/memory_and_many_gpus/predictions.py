@@ -14,7 +14,7 @@ peak_op = ChoiceGuess(
             "scores of all pairs of positions."
         ),
         "a linear layer": (
-            "The linear layers of the 12 blocks keep most of what lies there before the loss, but "
+            "The linear layers keep a little less than half of what the 12 blocks keep, and "
             "backward frees one block before it reaches the next."
         ),
         "the loss": "",
@@ -49,7 +49,10 @@ eight_ranks = ChoiceGuess(
         "on, and rounds after each addition. The exact sum is 263. What is the sum in BF16?"
     ),
     by_choice={
-        "256": "It is 256 only if the large number comes first: then each 1 is lost.",
+        "256": (
+            "It is 256 only if rank 0 or rank 1 holds the large number. Later ranks leave 260 or "
+            "264."
+        ),
         "263": "263 is odd, and above 256 BF16 holds even numbers only.",
         "264": "264 is 263 rounded once. A ring rounds after each addition.",
         "it depends on which rank holds 256": "",
