@@ -69,9 +69,9 @@ def layout_picture(shape: tuple[int, int] = (256, 256)) -> Picture:
         "Row starts are drawn, scales are not.",
         "Bytes a weight by density. The dense tensor takes 1. Row starts and scales not counted, "
         f"CSR with 8-byte column numbers takes less below a density of {below['csr64']}, the "
-        f"bitmask below {below['bitmask']}. "
-        "The bitmask never takes less than 1/8. CSR with 2-byte column numbers takes less than the "
-        f"bitmask below {break_even('csr16', 'bitmask', value_bytes=1)}.",
+        f"bitmask below {below['bitmask']}. The bitmask never takes less than 1/8. CSR with 2-byte "
+        "column numbers takes less than the bitmask below "
+        f"{break_even('csr16', 'bitmask', value_bytes=1)}.",
     )
 
 
