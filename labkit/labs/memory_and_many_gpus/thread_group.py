@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import _create_work_from_future
 
+from labkit.formats.dtypes import name_of
+
 
 class Ended(BaseException):
     """Ends a rank because another one has raised; no ``except Exception`` stops it."""
@@ -124,7 +126,7 @@ class ThreadGroup(dist.ProcessGroup):
         return "threads"
 
     def _exchange(self, name: str, tensors: Sequence[Tensor], *more: object) -> list[list[Tensor]]:
-        sizes = ", ".join(f"{t.numel()} {str(t.dtype).removeprefix('torch.')}" for t in tensors)
+        sizes = ", ".join(f"{t.numel()} {name_of(t.dtype)}" for t in tensors)
         call = " ".join([f"{name} of {sizes}", *map(str, more)])
         self.brought_bytes[name] += sum(t.nbytes for t in tensors)
         return self._table.exchange(self.rank(), call, tensors)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.emulation import emulate_gpu
+from labkit.formats.dtypes import name_of
 from labkit.labs.other_frameworks.frameworks import jax, jnp, keras, loss_for, optax, policy
 from labkit.labs.other_frameworks.mlp import batch, mlp
 
@@ -132,4 +133,4 @@ def _column(*values: Any) -> Column:
 
 def _name(value: Any) -> str:
     """The name of a dtype, or of a value's dtype."""
-    return str(getattr(value, "dtype", value)).removeprefix("torch.")
+    return name_of(getattr(value, "dtype", value))

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, entries, tensor
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
@@ -157,7 +158,12 @@ def _judge_layout(packed, weight, name):
             why = fill(PLACES, itemsize=mask.element_size())
         elif mask.dtype == torch.uint8 and mask.numel() == rows * -(-columns // 8):
             why = ROWS_PADDED
-        said = {"dtype": _name(mask), "shape": str(tuple(mask.shape)), "bytes": size, "all": count}
+        said = {
+            "dtype": name_of(mask.dtype),
+            "shape": str(tuple(mask.shape)),
+            "bytes": size,
+            "all": count,
+        }
         raise Mistake(OTHER_MASK, name=name, want=bits, why=why, **said)
     tensor(codes, call=f'pack(weight), {name}: "values"', dtype=torch.int8)
     ones, nonzero = int(_ones(packed, count).sum()), count - zeros
@@ -172,7 +178,7 @@ def _judge_layout(packed, weight, name):
         raise Mistake(OTHER_COUNT, name=name, ones=ones, got=codes.numel(), why=why)
     scale = tensor(packed["scale"], call=f'pack(weight), {name}: "scale"', shape=(rows,))
     if not scale.is_floating_point() or scale.element_size() > 4:
-        raise Mistake(OTHER_SCALE, name=name, dtype=_name(scale))
+        raise Mistake(OTHER_SCALE, name=name, dtype=name_of(scale.dtype))
 
 
 def _judge_scale(scale, weight, name):
@@ -186,7 +192,12 @@ def _judge_scale(scale, weight, name):
         why = fill(EMPTY_ROW, row=row)
     elif scale[row] == 0 and scale.is_floating_point():
         tiny = torch.finfo(scale.dtype).smallest_normal * torch.finfo(scale.dtype).eps
-        said = {"largest": largest, "scale": largest / 127, "tiny": tiny, "dtype": _name(scale)}
+        said = {
+            "largest": largest,
+            "scale": largest / 127,
+            "tiny": tiny,
+            "dtype": name_of(scale.dtype),
+        }
         why = fill(SCALE_LOST, row=row, **said) if 2 * largest / 127 <= tiny else ""
     elif scale[row] < 0:
         at = weight[row].abs().argmax()
@@ -284,15 +295,11 @@ def _other_code(scale, codes, weight, place):
     right = weight[row].abs().max().item() / 127
     if scale.dtype in (torch.float16, torch.bfloat16) and scale[row] == scale.new_tensor(right):
         off = abs(scale[row].item() / right - 1)
-        return fill(ROUNDED_SCALE, scale=right, dtype=_name(scale), off=off)
+        return fill(ROUNDED_SCALE, scale=right, dtype=name_of(scale.dtype), off=off)
     # No rounding of a scale in 16 bits is as coarse.
     if abs(scale[row].item() - right) > right / 100:
         return fill(SCALE_OFF, row=row, right=right, scale=scale[row].item())
     return ""
-
-
-def _name(x):
-    return str(x.dtype).removeprefix("torch.")
 
 
 check_pack.slip(

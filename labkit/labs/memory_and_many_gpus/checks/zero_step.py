@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake, attempt, check, several, tensor
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
@@ -150,7 +151,7 @@ def _kept(optimizer):
     storages = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in masters}
     states = [t for state in optimizer.state.values() for t in state.values()]
     return {
-        "dtypes": sorted({str(p.dtype).removeprefix("torch.") for p in masters}),
+        "dtypes": sorted({name_of(p.dtype) for p in masters}),
         "masters": sum(p.numel() for p in masters),
         "storage": sum(storages.values()),
         "states": sum(t.nbytes for t in states if isinstance(t, torch.Tensor) and t.numel() > 1),
@@ -226,8 +227,7 @@ class _Judge:
         after = several(report["after"], _STEPS, call=call)
         for one in after:
             if isinstance(one, torch.Tensor) and one.dtype != torch.bfloat16:
-                dtype = str(one.dtype).removeprefix("torch.")
-                raise self.mistake(OTHER_DTYPE, dtype=dtype)
+                raise self.mistake(OTHER_DTYPE, dtype=name_of(one.dtype))
         shape = self.start.shape
         return [tensor(one, call=call, shape=shape, dtype=torch.bfloat16).double() for one in after]
 

@@ -1,5 +1,6 @@
 """What the checks of lab 14's two training steps share: a run with probes, and a run by torch."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from labkit.formats.dtypes import name_of
 from labkit.labs.engine import AnswerError, Mistake
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.reading import failure, in_line
@@ -238,15 +240,21 @@ def judge_dtypes(got: dict[str, Any], wanted: dict[str, str]) -> None:
         raise Mistake(GRADIENTS, misconception=idea, search=False, got=heard)
 
 
+_OPTIMIZERS = {
+    "SGD": functools.partial(torch.optim.SGD, momentum=0.9),
+    "Adam": torch.optim.Adam,
+}
+
+
 class TorchRun:
-    """The same network in torch: float32 weights, 16-bit matmuls, and optax's optimizers.
+    """The same network in torch: float32 weights, 16-bit matmuls, and torch's optimizers.
 
     Args:
         weights: at the start.
         dtype: of the matmuls.
         factor: of the loss.
         optimizer: "SGD", with momentum, or "Adam".
-        sign: -1 for a run that goes the opposite way.
+        maximize: whether the run goes the opposite way.
         forgets: whether each step begins with the optimizer's first state.
     """
 
@@ -258,15 +266,14 @@ class TorchRun:
         factor: float,
         optimizer: str,
         lr: float,
-        sign: int = 1,
+        maximize: bool = False,
         forgets: bool = False,
     ) -> None:
         self.weights = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
-        self.dtype, self.factor, self.optimizer, self.lr = dtype, factor, optimizer, lr
-        self.sign, self.forgets = sign, forgets
-        self.taken = 0
-        self.mean = {name: torch.zeros_like(value) for name, value in self.weights.items()}
-        self.square = {name: torch.zeros_like(value) for name, value in self.weights.items()}
+        self.dtype, self.factor, self.forgets = dtype, factor, forgets
+        self.optimizer = _OPTIMIZERS[optimizer](
+            list(self.weights.values()), lr=lr, maximize=maximize
+        )
 
     def loss_and_gradients(
         self, x: np.ndarray, y: np.ndarray, scale: float = 1.0
@@ -282,27 +289,18 @@ class TorchRun:
         return loss.item(), {name: leaf.grad / scale for name, leaf in leaves.items()}
 
     def step(self, gradients: dict[str, torch.Tensor]) -> None:
-        """One update, as optax has it."""
-        self.taken = 1 if self.forgets else self.taken + 1
+        """One update."""
+        if self.forgets:
+            self.optimizer.state.clear()
         for name, gradient in gradients.items():
-            mean, square = self.mean[name], self.square[name]
-            if self.forgets:
-                mean, square = torch.zeros_like(mean), torch.zeros_like(square)
-            if self.optimizer == "SGD":
-                self.mean[name] = 0.9 * mean + gradient
-                moved = self.mean[name]
-            else:
-                self.mean[name] = 0.9 * mean + 0.1 * gradient
-                self.square[name] = 0.999 * square + 0.001 * gradient**2
-                root = (self.square[name] / (1 - 0.999**self.taken)).sqrt()
-                moved = self.mean[name] / (1 - 0.9**self.taken) / (root + 1e-8)
-            self.weights[name] = self.weights[name] - self.sign * self.lr * moved
+            self.weights[name].grad = gradient
+        self.optimizer.step()
 
 
 def judge_rounding(got: dict[str, torch.Tensor], narrow: torch.dtype, *, steps: int) -> None:
     """Raise where all weights are values of the narrow dtype."""
     if all(torch.equal(got[name], got[name].to(narrow).float()) for name in NAMES):
-        said = {"steps": steps, "narrow": str(narrow).removeprefix("torch.")}
+        said = {"steps": steps, "narrow": name_of(narrow)}
         raise Mistake(ROUNDED, misconception="masters-are-a-cast", search=False, **said)
 
 

@@ -297,7 +297,7 @@ def _judge_run(got, optimizer, seed, runs):
         judge_loss(step, got["losses"][step], want, {OTHER_SCALE: changed})
 
 
-_RUNS = {"": {}, BACKWARDS: {"sign": -1}, RESTARTED: {"forgets": True}}
+_RUNS = {"": {}, BACKWARDS: {"maximize": True}, RESTARTED: {"forgets": True}}
 
 
 def _about_gradient(got, want):

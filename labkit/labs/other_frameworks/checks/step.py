@@ -85,7 +85,7 @@ def check_step(report, seed):
         judge_loss(number, report["losses"][number], losses[number], {})
 
 
-_RUNS = {"": {}, BACKWARDS: {"sign": -1}, RESTARTED: {"forgets": True}}
+_RUNS = {"": {}, BACKWARDS: {"maximize": True}, RESTARTED: {"forgets": True}}
 
 
 def _torch_run(seed, **how):
