@@ -100,7 +100,7 @@ def under_autocast():
 # %% [markdown]
 # ### The loss in chunks
 #
-# A card of 8 GiB is too small, and the peak is in the loss. A loss never needs the logits of two positions together, so compute it for a few rows at a time. A loop alone saves only a part: the temporary tensors of the loss and its backward are then small, but autograd keeps all log-probabilities until backward.
+# A card of 8 GiB is too small, and the peak is in the loss. A loss never needs the logits of two positions together, so compute it in chunks of rows. A loop alone saves only a part: the temporary tensors of the loss and its backward are then small, but autograd keeps all log-probabilities until backward.
 # `checkpoint(function, *inputs, use_reentrant=False)` runs `function` and keeps only its inputs. Backward runs `function` again, uses the tensors that it makes, and frees them.
 
 # %% [markdown]
@@ -175,7 +175,7 @@ for loss_of, rows in (in_chunks, 2048), (loop_alone, 128), (in_chunks, 128):
 print(tape(Settings(autocast=True, loss_chunks=16)).describe())
 
 # %% [markdown]
-# The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has this as `F.linear_cross_entropy`, if `options=nn.LinearCrossEntropyOptions()` is given; the loss has the dtype of the inputs.
+# The loop alone still holds 64 MiB of log-probabilities. GPT-2's peak falls to 4.97 GiB; a card of 6 GiB holds it. The price, the 9 % FLOP, is a second forward matmul with the head. Torch 2.13 has `F.linear_cross_entropy(..., options=nn.LinearCrossEntropyOptions())`; its loss has its inputs' dtype.
 
 # %% [markdown]
 # ### Activation checkpointing
