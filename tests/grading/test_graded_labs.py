@@ -8,6 +8,7 @@ import submissions
 
 from labkit.grading.judge import shipping
 from labkit.grading.judge.seeds import derive_seed
+from labkit.grading.sandbox import metering
 from labkit.labs.engine.slips import solutions_of
 
 LABS = [
@@ -43,8 +44,9 @@ def test_unsolved_is_not_attempted(grader, lab):
     assert [o for o in outcomes if (o.status, o.cause) != ("not attempted", "")] == []
 
 
-def test_a_line_that_tries_a_jax_function_costs_nothing(grader):
+def test_a_line_that_tries_a_jax_function_costs_nothing(grader, monkeypatch):
     """A child hangs once JAX has computed in its parent, so nothing is forked after such a cell."""
+    monkeypatch.setattr(metering, "CELL_SECONDS", 30.0)  # the cell imports JAX, its tracer too
     lab = "14_other_frameworks"
     tried = "print(matmul_dtypes(lambda x: jnp.tanh(x @ x), jnp.ones((2, 2)) + 1))"
     sources = [

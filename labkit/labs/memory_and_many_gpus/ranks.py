@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import inspect
 import linecache
+import os
 import subprocess
 import sys
 import tempfile
@@ -128,7 +129,7 @@ def torchrun(work: Callable[..., T], size: int = 2, *args: Any) -> list[T]:
             told = errors[0].read_text(encoding="utf-8")
             raise RuntimeError(f"rank {errors[0].stem} of {size} raised:\n{told}")
         if process.returncode:
-            raise RuntimeError(f"torchrun failed:\n{said[-2000:]}")
+            raise RuntimeError(f"torchrun failed:\n{said[:4000]}")
         found = [Path(folder, f"{rank}.result") for rank in range(size)]
         return [torch.load(path, weights_only=False) for path in found]
 
@@ -137,15 +138,18 @@ def run_process(work: Callable[..., Any], folder: str) -> None:
     """In a process of torchrun: call ``work`` and leave in ``folder`` what came of it."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank, failed = dist.get_rank(), False
     try:
         args = torch.load(Path(folder, "args"), weights_only=False)
         torch.save(work(dist.group.WORLD, *args), Path(folder, f"{rank}.result"))
     except BaseException:
         Path(folder, f"{rank}.error").write_text(traceback.format_exc(), encoding="utf-8")
-        raise
-    finally:
-        dist.destroy_process_group()
+        failed = True
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    # While Python shuts down, a thread of gloo that asks for the GIL to drop a hook's future aborts
+    # the process. So Python does not shut down.
+    os._exit(failed)
 
 
 def _script(work: Callable[..., Any]) -> str:
