@@ -146,6 +146,7 @@ diagnostic()
 # [memory, and training on many GPUs](07_memory_and_many_gpus.ipynb), [FP8 and FP4](08_fp8_and_fp4.ipynb),
 # [quantization](09_quantization.ipynb), [compression](10_compression.ipynb),
 # [monitoring and debugging](11_monitoring_and_debugging.ipynb), [choosing precision](12_choosing_precision.ipynb),
-# [real models](13_real_models.ipynb), which you can take right after lab 05, and
-# [Keras and JAX](14_other_frameworks.ipynb). If you have an interview soon, open [lab 16](16_interview.ipynb): it has
-# a plan for the last days.
+# [real models](13_real_models.ipynb), which you can take right after lab 05,
+# [Keras and JAX](14_other_frameworks.ipynb), and [production](15_production.ipynb). At the end stands
+# [an open task](17_ship_it.ipynb): a network in as few bytes as you can. If you have an interview soon, open
+# [lab 16](16_interview.ipynb): it has a plan for the last days.

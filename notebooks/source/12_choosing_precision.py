@@ -672,4 +672,4 @@ progress_panel()
 # %% [markdown]
 # **Sources.** Qi et al., arXiv:2510.26788 (FP16 for RL). Yao et al., *Your efficient RL framework secretly brings you off-policy RL training*, 2025. Hilton et al., arXiv:2110.00641 (three policies). Schulman et al., arXiv:1707.06347 (PPO); *Approximating KL divergence*, 2020. vLLM and TorchTitan, *Bitwise consistent on-policy reinforcement learning*, 2025. Yao et al., *HAWQ-V3*, arXiv:2011.10680. Nygard, *Documenting architecture decisions*, 2011.
 #
-# **Next.** [Lab 13: real models](13_real_models.ipynb), if you have not done it after lab 05. Then [lab 16: the interview](16_interview.ipynb).
+# **Next.** [Lab 13: real models](13_real_models.ipynb), if you have not done it after lab 05. Then [lab 15: production](15_production.ipynb).

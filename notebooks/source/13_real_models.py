@@ -797,4 +797,4 @@ progress_panel()
 # **Sources.** diffusers #13920 (positions); transformers #25681, #29285 (rotary angles in BF16), #34191 (accumulation). Su et al., *RoFormer*, arXiv:2104.09864. Wang et al., *When precision meets position*, arXiv:2411.13476. Ioffe and Szegedy, arXiv:1502.03167 (batch norm). Henry et al., arXiv:2010.04245 (QK-norm).
 # Wortsman et al., *Small-scale proxies*, arXiv:2309.14322. Dao, *FlashAttention-2*, arXiv:2307.08691. Jordan, *Muon*, 2024. Liu et al., *Muon is scalable*, arXiv:2502.16982. PyTorch 2.13, `torch/optim/_muon.py`, `torch/amp/grad_scaler.py`, `torch/utils/checkpoint.py`.
 #
-# **Next.** If you came from lab 05: [lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb). Otherwise: [lab 14: Keras and JAX](14_other_frameworks.ipynb), if you work with one of them, or [lab 16: the interview](16_interview.ipynb).
+# **Next.** If you came from lab 05: [lab 06: hardware, and honest benchmarks](06_hardware_and_benchmarks.ipynb). Otherwise: [lab 14: Keras and JAX](14_other_frameworks.ipynb), if you work with one of them, or [lab 15: production](15_production.ipynb).

@@ -593,4 +593,4 @@ progress_panel()
 # %% [markdown]
 # **Sources.** Keras 3.15.1, `optimizers/adam.py`, `optimizers/loss_scale_optimizer.py`, `trainers/trainer.py`; KerasHub #2629. TensorFlow guide, *Mixed precision*. JAX documentation: *Type promotion semantics*, `jax.default_matmul_precision`. Kingma and Ba, arXiv:1412.6980, end of section 2 (eps).
 #
-# **Next.** [Lab 16: the interview](16_interview.ipynb).
+# **Next.** [Lab 15: production](15_production.ipynb).

@@ -544,4 +544,4 @@ progress_panel()
 # al., arXiv:2010.04245 (QK-norm). Zhang and Sennrich, arXiv:1910.07467 (RMS norm). DeepSeek-V3, arXiv:2412.19437 (FP8 with promoted sums). Qi et al., arXiv:2510.26788 (FP16 in RL). Thinking Machines, *Defeating Nondeterminism in LLM Inference*, 2025. Llama 3, arXiv:2407.21783 (MFU). PyTorch 2.13, `torch.amp`. Each question of the bank
 # names its own sources.
 #
-# **Next.** [Back to the start](00_start_here.ipynb), where the panel shows what is left.
+# **Next.** [Lab 17: ship it under a budget](17_ship_it.ipynb), or [back to the start](00_start_here.ipynb), where the panel shows what is left.
