@@ -868,7 +868,7 @@ size = sum(parameter.nbytes for parameter in gpt.parameters())
 amp_row = ledger.add(LAB, "BF16 AMP, 30 steps", gpt, size, whose=whose(train_on))
 gpt.bfloat16()
 size = sum(parameter.nbytes for parameter in gpt.parameters())
-bf16_row = ledger.add(LAB, "the same, cast to BF16", gpt.float(), size, whose=whose(train_on))
+bf16_row = ledger.add(LAB, "BF16 AMP, cast to BF16", gpt.float(), size, whose=whose(train_on))
 claim("AMP leaves 4 bytes a parameter", amp_row.bytes == 4 * 112_964)
 claim("the cast costs less than 0.005 bits a character", bf16_row.bits < amp_row.bits + 0.005)
 ledger
