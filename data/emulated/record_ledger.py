@@ -28,6 +28,7 @@ LABS = (
     "08_fp8_and_fp4",
     "09_quantization",
     "12_choosing_precision",
+    "15_production",
 )
 
 
