@@ -1,10 +1,11 @@
 """From outcomes to points, a sheet for each student and lab.
 
 **The rule: an exercise earns all of its points when its check passes, and none otherwise. An
-open-ended exercise earns its points times the score that its check gives. With `--partial` an answer that failed earns its points times the score that its check gives it, rounded
-to two decimals. A hidden check of an instructor's own is a row of its own, `hidden-<exercise>`,
-with the points that its file gives it. What could not be graded has no points, neither 0 nor more,
-until it is graded or an instructor sets them.**
+open-ended exercise earns its points times the score that its check gives. With `--partial` an
+answer that failed earns its points times the score that its check gives it, rounded to two
+decimals. A hidden check of an instructor's own is a row of its own, `hidden-<exercise>`, with the
+points that its file gives it. What could not be graded has no points, neither 0 nor more, until it
+is graded or an instructor sets them.**
 
 **The rule of points set by hand: they replace what the checks gave, and may exceed the maximum.
 What no check grades has a row for each student of the class, so that all have one maximum. It is
@@ -135,9 +136,8 @@ def sheet(
 def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
     outcome = outcomes[0] if outcomes else not_graded(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
-    if outcome.status == "passed":
-        points = round(possible * outcome.score, 2)
-    elif partial and outcome.status in ("failed", "error"):
+    earning = ("passed", "failed", "error") if partial else ("passed",)
+    if outcome.status in earning:
         points = round(possible * outcome.score, 2)
     return Row(
         exercise=name,

@@ -60,7 +60,7 @@ ONE = "{budget:,} bytes: {total:,} used, KL {kl}, claim {claim}, {earned:.1%} of
 NOTHING = "No budget earns points. {why}"
 SUM = "{score:.1%} of the points. {each}"
 
-PIECES = 160
+PIECES = 128
 """Pieces of 64 characters on which the judge measures."""
 
 

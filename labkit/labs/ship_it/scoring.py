@@ -1,7 +1,7 @@
 """What a packed network is worth: KL to the original, and the share of the points that it earns.
 
 The KL is KL(original || artifact) in bits a character: the mean over all positions of a text. Two
-networks with one loss can differ in every answer, so the loss of the text is no measure of fidelity.
+networks with one loss can differ in every answer, so a loss is no measure of fidelity.
 """
 
 import math
@@ -22,7 +22,7 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What the KL under one budget earns: all of ``share`` at ``full`` or below, 0 from ``none`` on.
+    """What the KL under one budget earns: ``share`` at ``full`` or below, 0 from ``none`` on.
 
     Between them the points follow the logarithm of the KL: each halving earns the same.
     """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from labkit.training import trained_gpt
 
-NOISE = 0.05
+NOISE = 0.08
 """Standard deviation of the noise, as a share of the root mean square of a row."""
 
 Weights = Mapping[str, Tensor]
