@@ -34,6 +34,7 @@ from labkit.training.data import shakespeare_split
 
 LAB = "17_ship_it"
 
+FORGED = "What came back is no list of networks, one for each budget."
 RAISED = "{budget:,} bytes: compress raised {error}."
 NOT_A_NETWORK = (
     "{budget:,} bytes: the artifact is {came}; a dict {{name: packed tensor}} is wanted."
@@ -51,6 +52,10 @@ WHOLE = (
 )
 NO_CLAIM = "{budget:,} bytes: your claim is {got}; a KL is a finite number from 0 on."
 BROKEN = "{budget:,} bytes: you claim a KL of at most {claim}, and {kl} is measured."
+LOOSE = (
+    "{budget:,} bytes: a KL of {kl} is measured and you claim at most {claim}; points follow the "
+    "larger one, and begin below {none}."
+)
 FAR = "{budget:,} bytes: a KL of {kl} is measured, and points begin below {none}. {why}"
 LOSS = (
     "On Shakespeare's text your network takes {own:.3f} bits a character, and the original "
@@ -82,8 +87,13 @@ class _Entry:
 
 @check(run_compress, seeds=2)
 def check_compress(found, seed):
-    """A network in three budgets, with claims that hold."""
-    found = several(found, len(BUDGETS), call="compress")
+    """A network in three budgets, with claims that hold.
+
+    Measured is on text that the original writes, drawn by the seed and by the artifacts themselves:
+    an answer can learn the seed, and still has nothing to fit its networks to.
+    """
+    if type(found) is not list or len(found) != len(BUDGETS):  # no run of ours made it
+        raise Mistake(FORGED, search=False)
     original, tokens = network(seed), None
     entries, troubles = {}, []
     for budget, returned in zip(BUDGETS, found, strict=True):
@@ -100,7 +110,7 @@ def check_compress(found, seed):
         fill(ONE, budget=b, total=e.total, kl=e.kl, claim=e.claim, earned=e.earned)
         for b, e in entries.items()
     ]
-    score = sum(entry.earned for entry in entries.values())
+    score = min(1.0, sum(entry.earned for entry in entries.values()))
     each = " ".join([*said, *map(str, troubles)])
     return Worth(
         score=score, said=fill(SUM, score=score, each=each), measured=_measurements(entries)
@@ -230,6 +240,8 @@ def _measured(budget, artifact, weights, claim, original, tokens):
     if not kl <= claim:
         idea = "a-claim-is-an-estimate" if claim > kl / 2 else None
         raise Mistake(BROKEN, misconception=idea, search=False, budget=budget, claim=claim, kl=kl)
+    if not claim < scale.none:
+        raise Mistake(LOOSE, search=False, budget=budget, claim=claim, kl=kl, none=scale.none)
     total = sum(map(nbytes, artifact.values()))
     return _Entry(total=total, kl=kl, claim=claim, earned=scale.earned(max(claim, kl)))
 

@@ -3,8 +3,7 @@
 
 import torch
 
-from labkit.labs.quantization.weights import group_quantize
-from labkit.labs.ship_it.packed import nbytes, pack, total_bytes, unpack, unpacked
+from labkit.labs.ship_it.packed import in_integers, nbytes, pack, total_bytes, unpack, unpacked
 from labkit.labs.ship_it.scoring import divergence, pieces, sampled
 
 EXERCISES = {
@@ -12,19 +11,16 @@ EXERCISES = {
 }
 """The names that each exercise asks for."""
 
-def in_integers(w, bits, group):
-    q = group_quantize(w, bits=bits, group=group, clip=True)
-    return pack(q.codes, f"int{bits}", q.scales)
-
 # Exercise: compress
-MENU = ((2, 32), (3, "row"), (3, 32), (4, "row"), (4, 32), (5, "row"), (6, "row"), (8, "row"))
+MENU = ((2, 32), (3, None), (3, 32), (4, None), (4, 32), (5, None), (6, None), (8, None))
 def compress(weights, text, budget):
     """({name: packed tensor} of at most `budget` bytes, the KL that is signed for)."""
     artifact = {name: pack(w, "bf16") for name, w in weights.items() if w.ndim == 1}
     options, cost, tokens = {}, {}, pieces(text, 32)
     for name, w in weights.items():
         for at, (bits, group) in enumerate(MENU if w.ndim == 2 else ()):
-            packed = options[name, at] = in_integers(w, bits, group)
+            packed = in_integers(w, bits=bits, group=group, clip=True)
+            options[name, at] = packed
             cost[name, at] = divergence(weights, {**weights, name: unpack(packed)}, tokens)
     now = {name: 0 for name, _ in options}
     left = budget - total_bytes(artifact) - sum(nbytes(options[one]) for one in now.items())
