@@ -154,9 +154,11 @@ def _read(budget, returned):
     if type(returned) is Raised:
         raise AnswerError(RAISED, budget=budget, error=failure(returned))
     call = f"compress(weights, text, {budget:_})"
+    if type(returned) in (dict, str):
+        raise Mistake(NOT_A_PAIR, budget=budget, came=_kind(returned))
     artifact, claim = several(returned, 2, call=call)
     if type(artifact) is not dict:
-        raise Mistake(NOT_A_NETWORK, budget=budget, came=type(artifact).__name__)
+        raise Mistake(NOT_A_NETWORK, budget=budget, came=_kind(artifact))
     wanted = shapes()
     for what, names in (
         ("there is no", wanted.keys() - artifact),
@@ -177,6 +179,12 @@ def _read(budget, returned):
     if not 0 <= claim < math.inf:
         raise Mistake(NO_CLAIM, search=False, budget=budget, got=claim)
     return artifact, weights, claim
+
+
+def _kind(value):
+    """What a value is, without what it holds: "a dict of 30"."""
+    size = f" of {len(value)}" if type(value) in (dict, list, tuple) else ""
+    return f"a {type(value).__name__}{size}"
 
 
 def _count(budget, artifact):
