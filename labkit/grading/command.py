@@ -31,6 +31,7 @@ from labkit.grading.report import (
     attention,
     canvas,
     feedback,
+    leaderboard,
     likeness,
     lms,
     moodle,
@@ -77,6 +78,7 @@ class Outputs:
     remarks: Path
     summary: Path
     names: Path
+    board: Path
     feedback: Path
     moodle: Path
     canvas: Path
@@ -97,6 +99,7 @@ class Outputs:
             remarks=named("remarks.csv"),
             summary=named("summary.html"),
             names=named("names.html"),
+            board=named("leaderboard.csv"),
             feedback=named("feedback"),
             moodle=named("moodle"),
             canvas=named("canvas"),
@@ -210,6 +213,8 @@ def _grade(options: argparse.Namespace, make_grader: Callable | None) -> int:
         f"{outputs.remarks.name}, {outputs.summary.name}, {outputs.names.name} and",
         f"{outputs.feedback.name}/ are written.",
     )
+    if leaderboard.boards(sheets):
+        _say(f"{outputs.board.name} holds the leaderboard, under pseudonyms.")
     _say_some(upload.said)
     if upload.tables:
         _say(f"{outputs.of(options.lms).name}/ holds what to upload to {options.lms.title()}.")
@@ -417,6 +422,8 @@ def _write(
     page = summary.summary(sheets, course, secret, remarks, alike, outputs.names.name)
     tables.write(outputs.summary, page)
     tables.write(outputs.names, names.names(sheets, secret, outputs.feedback.name))
+    if boards := leaderboard.boards(sheets):
+        tables.write(outputs.board, leaderboard.leaderboard_csv(boards, secret))
 
 
 def _upload_maker(

@@ -68,9 +68,11 @@ class Outcome:
     code. ``hidden`` marks a check of the instructor's own. ``wall_seconds`` is the time that went
     by since the outcome before it, cells that ran in between included: those of one submission add
     up to the time that it took. ``score`` is what the check says that the answer is worth, from 0
-    to 1; it is 1 where the answer passed. ``shortcuts`` are the dotted names of forbidden functions
-    that the answer used, but not by name. ``more`` are sentences on further cases that are wrong,
-    after ``message``; ``wrong`` of ``cases`` failed, both 0 where that is not known.
+    to 1; where the answer passed it is 1, or less in an open-ended exercise. ``shortcuts`` are the
+    dotted names of forbidden functions that the answer used, but not by name. ``more`` are
+    sentences on further cases that are wrong, after ``message``; ``wrong`` of ``cases`` failed,
+    both 0 where that is not known. ``measured`` is what the judge measured of an answer to an
+    open-ended exercise, as pairs.
     """
 
     exercise: str
@@ -87,6 +89,7 @@ class Outcome:
     more: tuple[str, ...] = ()
     wrong: int = 0
     cases: int = 0
+    measured: tuple[tuple[str, float], ...] = ()
 
 
 def settled(outcome: Outcome) -> Outcome:

@@ -6,13 +6,14 @@ head decide; without one the answer is not attempted.
 
 import hashlib
 import time
+from dataclasses import replace
 
 from labkit.__main__ import parse
 from labkit.grading import command
 from labkit.grading.records import Outcome, Settings, Work
 
 _OUTCOMES = {
-    "passes": {"status": "passed", "message": "Right."},
+    "passes": {"status": "passed", "message": "Right.", "score": 1.0},
     "fails": {"status": "failed", "message": "`f(3)` is 17, and 4 is wanted."},
     "believes": {
         "status": "failed",
@@ -61,10 +62,7 @@ class QuickGrader:
             outcomes.append(Outcome(exercise=exercise.exercise, cpu_seconds=time.time(), **found))
         if self.settings.extra:
             hidden = [one for one in outcomes if one.exercise == "ulp"]
-            outcomes += [
-                Outcome(exercise="ulp", status=one.status, message="Hidden.", hidden=True)
-                for one in hidden
-            ]
+            outcomes += [replace(one, message="Hidden.", hidden=True) for one in hidden]
         return outcomes
 
 

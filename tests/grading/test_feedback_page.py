@@ -31,7 +31,8 @@ def made(lab=LAB, *, status: str = "passed", hidden: bool = False, **facts) -> S
     submission = Submission(student="ada", file="x.ipynb", lab=lab.lab, work=work, at=AT)
     outcomes, granted = {}, {}
     for one in lab.exercises:
-        one_of = Outcome(**{"exercise": one.exercise, "status": status, "message": "So.", **facts})
+        said = {"status": status, "message": "So.", "score": float(status == "passed")}
+        one_of = Outcome(**{"exercise": one.exercise, **said, **facts})
         outcomes[one.exercise] = [one_of]
         if hidden:
             outcomes[one.exercise].append(replace(one_of, hidden=True))

@@ -43,7 +43,13 @@ def outcomes(**words: str) -> dict[str, list[Outcome]]:
         status, _, message = words.get(one.exercise, "not attempted").partition(": ")
         ideas = ("ulp-is-relative",) if message == "believes" else ()
         found[one.exercise] = [
-            Outcome(exercise=one.exercise, status=status, message=message, misconceptions=ideas)
+            Outcome(
+                exercise=one.exercise,
+                status=status,
+                message=message,
+                misconceptions=ideas,
+                score=float(status == "passed"),
+            )
         ]
     return found
 
@@ -199,12 +205,14 @@ def scored(score: float, status: str = "failed", **facts):
         ("failed", 0, 0.0),
         ("error", 0.5, 1.5),
         ("not attempted", 0.5, 0.0),
-        ("passed", 0.0, 3.0),
+        ("passed", 1.0, 3.0),
+        ("passed", 0.363, 1.09),
     ],
 )
 def test_a_failed_answer_earns_a_part_only_where_that_is_asked_for(status, score, earned):
     assert scored(score, status, partial=True).points == pytest.approx(earned, abs=1e-12)
-    assert scored(score, status).points == (3.0 if status == "passed" else 0.0)
+    # An open-ended exercise passes with a part of the points, whatever the option.
+    assert scored(score, status).points == (earned if status == "passed" else 0.0)
 
 
 def test_a_part_of_the_points_stands_on_the_page_and_in_the_table():

@@ -26,7 +26,7 @@ class Generous(QuickGrader):
 
     def grade(self, work):
         return [
-            Outcome(exercise=one.exercise, status="passed", message="Right.")
+            Outcome(exercise=one.exercise, status="passed", message="Right.", score=1.0)
             for one in work.exercises
             if one.exercise != "snap"
         ]

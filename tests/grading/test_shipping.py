@@ -135,6 +135,7 @@ BOTH = {
     "moments": "_AGAIN _EQUAL _EXAMPLE _FIRST _SETTINGS seeded",
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
+    "compress": "BUDGETS network shakespeare_split",
 }
 
 

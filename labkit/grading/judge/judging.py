@@ -92,7 +92,7 @@ class Judge:
         )
 
     def verdict(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
-        """Status, message, misconceptions, score and shortcuts; or ``{"missing": True}``."""
+        """Status, message, misconceptions, score, shortcuts, measured; or ``{"missing": True}``."""
         return self._about("verdict", lab, shipment, seed, collected, VERDICT_SECONDS)
 
     def further(self, lab: str, shipment: Shipment, seed: int, collected: bytes) -> dict:
@@ -233,6 +233,7 @@ class _Bench:
             "misconceptions": list(result.misconceptions),
             "score": result.score,
             "shortcuts": list(result.shortcuts),
+            "measured": result.measured,
         }
 
     def further(self, asked: dict, collected: bytes) -> dict:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from labkit.grading.course import CourseLab, rest_of_labkit
 from labkit.grading.intake.roster import Override
@@ -283,8 +284,12 @@ def _twice(
 
 
 def _outcome(fields: dict) -> Outcome:
-    rows = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return Outcome(**{**fields, **rows})
+    return Outcome(**{name: _tupled(value) for name, value in fields.items()})
+
+
+def _tupled(value: Any) -> Any:
+    """JSON's lists as the tuples that they were."""
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value
 
 
 def _today() -> date:

@@ -362,6 +362,7 @@ class _Submission:
             misconceptions=tuple(told["misconceptions"]),
             score=told["score"] or more.get("score", 0.0),
             shortcuts=tuple(told["shortcuts"]),
+            measured=tuple((name, value) for name, value in told["measured"]),
             hidden=task.shipment.hidden,
             cpu_seconds=round(spent, 2),
             more=tuple(more.get("more", ())),

@@ -1,10 +1,11 @@
 """From outcomes to points, a sheet for each student and lab.
 
-**The rule: an exercise earns all of its points when its check passes, and none otherwise. With
-`--partial` an answer that failed earns its points times the score that its check gives it, rounded
-to two decimals. A hidden check of an instructor's own is a row of its own, `hidden-<exercise>`,
-with the points that its file gives it. What could not be graded has no points, neither 0 nor more,
-until it is graded or an instructor sets them.**
+**The rule: an exercise earns all of its points when its check passes, and none otherwise. An
+open-ended exercise earns its points times the score that its check gives. With `--partial` an
+answer that failed earns its points times the score that its check gives it, rounded to two
+decimals. A hidden check of an instructor's own is a row of its own, `hidden-<exercise>`, with the
+points that its file gives it. What could not be graded has no points, neither 0 nor more, until it
+is graded or an instructor sets them.**
 
 **The rule of points set by hand: they replace what the checks gave, and may exceed the maximum.
 What no check grades has a row for each student of the class, so that all have one maximum. It is
@@ -34,8 +35,8 @@ class Row:
     ``manual`` row: one that no check grades. ``checked`` are the points before ``override``, the
     instructor's reason for other ones. ``comment`` is the instructor's too. ``score`` is what the
     check says that the answer is worth, from 0 to 1. ``seconds`` is the wall time that grading
-    took. ``hidden`` marks an instructor's own check. ``more``, ``wrong`` and ``cases`` are an
-    outcome's.
+    took. ``hidden`` marks an instructor's own check. ``more``, ``wrong``, ``cases`` and
+    ``measured`` are an outcome's.
     """
 
     exercise: str
@@ -57,6 +58,7 @@ class Row:
     more: tuple[str, ...] = ()
     wrong: int = 0
     cases: int = 0
+    measured: tuple[tuple[str, float], ...] = ()
 
     @property
     def idea(self) -> str:
@@ -134,9 +136,8 @@ def sheet(
 def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) -> Row:
     outcome = outcomes[0] if outcomes else not_graded(name, "The grader gave no verdict.")
     points = None if outcome.status == "not graded" else 0.0
-    if outcome.status == "passed":
-        points = float(possible)
-    elif partial and outcome.status in ("failed", "error"):
+    earning = ("passed", "failed", "error") if partial else ("passed",)
+    if outcome.status in earning:
         points = round(possible * outcome.score, 2)
     return Row(
         exercise=name,
@@ -154,6 +155,7 @@ def _row(name: str, possible: float, outcomes: list[Outcome], *, partial: bool) 
         more=tuple(plain(said) for said in outcome.more),
         wrong=outcome.wrong,
         cases=outcome.cases,
+        measured=outcome.measured,
     )
 
 

@@ -19,6 +19,7 @@ from labkit.grading.intake.remarks import KINDS, Remark
 from labkit.grading.records import HIDDEN
 from labkit.grading.report.attention import without_names
 from labkit.grading.report.failures import Cluster, clusters
+from labkit.grading.report.leaderboard import Board, boards
 from labkit.grading.report.likeness import Likeness
 from labkit.grading.report.pages import Table, code, page
 from labkit.grading.report.scores import Row, Sheet, is_hidden, pseudonym
@@ -53,7 +54,8 @@ class _Lab:
     """What the page says of one lab: sentences, the picture of scores, tables, failures.
 
     ``shared`` are failures of several students and ``alone`` of one each, all with an example;
-    ``listed`` are those beyond, and ``unlisted`` counts what is on no list.
+    ``listed`` are those beyond, and ``unlisted`` counts what is on no list. ``boards`` are the
+    leaderboards of open-ended exercises.
     """
 
     anchor: str
@@ -66,6 +68,7 @@ class _Lab:
     scores: str = ""
     picture: str = ""
     exercises: Table | None = None
+    boards: Sequence[Table] = ()
 
 
 class _Students:
@@ -165,6 +168,7 @@ def _lab(
         scores=scores,
         picture=picture,
         exercises=_exercises(sheets),
+        boards=[_leaderboard(board, students) for board in boards(sheets)],
         **failures,
     )
 
@@ -248,6 +252,28 @@ def _exercises(sheets: Sequence[Sheet]) -> Table:
         rows=rows,
         numbers=range(1, 2 + len(_STATUSES)),
     )
+
+
+def _leaderboard(board: Board, students: _Students) -> Table:
+    rows = [
+        [
+            one.place,
+            students.links([one.student]),
+            f"{one.score:.1%}",
+            *("" if value is None else _measured(value) for value in one.values),
+        ]
+        for one in board.places
+    ]
+    return Table(
+        caption=f"Leaderboard of {board.exercise}, as the judge measured",
+        heads=["place", "who", "of the points", *board.measured],
+        rows=rows,
+        numbers=[0, *range(2, 3 + len(board.measured))],
+    )
+
+
+def _measured(value: float) -> str:
+    return f"{value:,}" if value == int(value) else f"{value:.4g}"
 
 
 def _ideas(sheets: Sequence[Sheet], labs: Sequence[_Lab]) -> Table:

@@ -26,6 +26,7 @@ from labkit.labs.engine.predictions import (
 from labkit.labs.engine.reading import (
     AnswerError,
     Mistake,
+    Worth,
     entries,
     number,
     several,
@@ -50,6 +51,7 @@ __all__ = [
     "Slip",
     "SlipError",
     "TickGuess",
+    "Worth",
     "attempt",
     "calls",
     "check",

@@ -36,7 +36,7 @@ from labkit.labs.engine.behaviour import alike
 from labkit.labs.engine.codec import CodecError, Raised
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.own_work import Shortcut, reported
-from labkit.labs.engine.reading import AnswerError, Mistake, failure, in_line
+from labkit.labs.engine.reading import AnswerError, Mistake, Worth, failure, in_line
 from labkit.labs.engine.running import TookTooLong, collect, raised
 from labkit.labs.engine.slips import Slip
 
@@ -47,7 +47,7 @@ KEPT = 100
 """Behaviours of known wrong answers that a check keeps: a grader meets another seed each time."""
 
 _Answer = TypeVar("_Answer")
-_Judge = Callable[..., None]
+_Judge = Callable[..., Worth | None]
 
 _passed: dict[int, object] = {}
 _repeats: Counter[object] = Counter()
@@ -59,8 +59,9 @@ class CheckResult:
 
     ``status`` is "passed", "failed", "error" or "not attempted"; ``message`` is one line for the
     learner; ``misconceptions`` holds the id of the wrong idea that the answer shows, if it shows
-    one; ``score`` is from 0 to 1, and 1 for an answer that passed; ``shortcuts`` holds the dotted
-    names of forbidden functions that the answer used, but not by name.
+    one; ``score`` is from 0 to 1, and 1 for an answer that passed, unless its judge returned a
+    ``Worth``; ``shortcuts`` holds the dotted names of forbidden functions that the answer used, but
+    not by name; ``measured`` what a ``Worth`` measured, as pairs.
     """
 
     exercise: str
@@ -69,6 +70,7 @@ class CheckResult:
     misconceptions: tuple[str, ...] = ()
     score: float = 0.0
     shortcuts: tuple[str, ...] = ()
+    measured: tuple[tuple[str, float], ...] = ()
 
 
 class CheckFailed(Exception):
@@ -97,7 +99,8 @@ def check(
     """Make a check of a judge: ``@check(run)`` above ``def check_<exercise>(data)``.
 
     The judge's module names its lab in ``LAB``. The judge returns when the data is right and raises
-    ``Mistake`` when it is not; the first line of its docstring says what a passed answer can do.
+    ``Mistake`` when it is not; the first line of its docstring says what a passed answer can do. An
+    open-ended exercise has no single right answer: its judge returns a ``Worth``.
 
     Where ``run``, the judge or both have a parameter ``seed``, they get the same whole number: 0 in
     a notebook, one made of the class's secret in ``labkit grade``. The inputs that the exercise
@@ -206,7 +209,7 @@ class Check:
         if outcome != "value":
             return self._result("error", fill(messages.UNREADABLE, why=f"outcome {outcome!r}."))
         try:
-            bind_seed(self.judge, seed)(value)
+            worth = bind_seed(self.judge, seed)(value)
         except AnswerError as error:
             return self._result("error", str(error))
         except Mistake as mistake:
@@ -216,6 +219,9 @@ class Check:
                 messages.NO_SENSE, came=came(value), error=f"{type(error).__name__}: {error}"
             )
             return self._result("error", said)
+        if isinstance(worth, Worth):
+            earned = self._result("passed", worth.said, score=worth.score)
+            return replace(earned, measured=tuple(worth.measured.items()))
         can_do = inspect.getdoc(self.judge) or messages.PASSES
         return self._result("passed", can_do.partition("\n")[0], score=1.0)
 

@@ -5,7 +5,8 @@ another type: a tensor of one element for a number, an array for a list, a word 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,26 @@ class AnswerError(Exception):
 
     def __init__(self, template: str, **values: object) -> None:
         super().__init__(fill(template, **values) if values else template)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worth:
+    """What a judge returns of an answer to an open-ended exercise: it passes, and earns a part.
+
+    Args:
+        score: what the answer is worth, from 0 to 1.
+        said: the sentences that its author reads.
+        measured: what the judge has measured, by name; the class's leaderboard shows it, and of
+            equal scores the one with the smaller numbers stands first.
+    """
+
+    score: float
+    said: str
+    measured: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.score <= 1:
+            raise ValueError(f"A score lies from 0 to 1; this one is {self.score}.")
 
 
 def failure(raised: Raised) -> str:

@@ -12,6 +12,7 @@ from labkit.formats import FP16
 from labkit.labs.engine import (
     CheckFailed,
     Mistake,
+    Worth,
     attempt,
     calls,
     check,
@@ -145,10 +146,25 @@ def test_a_score_is_1_for_what_passed_and_what_the_judge_says_else():
     assert check_half.result(double).score == 0.5
 
 
+def test_an_open_ended_exercise_passes_with_what_its_judge_says_it_is_worth():
+    @check(calls([1.0]))
+    def check_far(values):
+        """Not shown."""
+        return Worth(score=values[0] / 4, said=f"It is {values[0]}.", measured={"m": values[0]})
+
+    result = check_far.result(double)
+    assert (result.status, result.score, result.message) == ("passed", 0.5, "It is 2.0.")
+    assert result.measured == (("m", 2.0),)
+    assert check_double.result(double).measured == ()
+    assert check_far.result(lambda x: 8 * x).status == "error", "a score above 1"
+
+
 @pytest.mark.parametrize("score", [-0.1, 1.1, math.nan])
 def test_a_score_outside_0_to_1_is_the_authors_mistake(score):
     with pytest.raises(ValueError, match="from 0 to 1"):
         Mistake("Half of it is there.", score=score)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        Worth(score=score, said="", measured={})
 
 
 def inputs(seed):
