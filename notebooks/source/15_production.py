@@ -1,0 +1,624 @@
+# %% [markdown]
+# # 15. Go / no-go: a production readiness review
+#
+# You take one change of precision from a claim to all of the traffic: you test it with sound statistics, make its training survive faults, and let a rule roll it back.
+#
+# *any laptop · needs: labs 04, 05 and 06*
+#
+# After this lab you can:
+#
+# - decide from paired runs whether a change of precision may ship, and watch a rollout all the time without more false alarms;
+# - write checkpoints from which a killed run goes on bit for bit, and compare a served model with the trained one.
+#
+# ## Sitting A: evidence
+#
+# *You are here:* **a published test** → two controls → pairs → crashed runs → ship → many looks → a gate → *stop*
+
+# %%
+import math, numpy as np, torch
+from statistics import fmean, stdev, variance
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.production import checks, figures, predictions as guesses, recorded
+from labkit.labs.production import solutions as ours
+
+# %% [markdown]
+# First, a few questions from earlier labs.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.interview import warm_up
+
+warm_up("15_production")
+
+# %% [markdown]
+# ### The published A/B test
+#
+# A team wants to train in BF16 instead of FP32, and asks whether the model gets worse. A published class answers with an **A/B test**: it trains *one* model, the first half of the steps in arm A (FP32) and the second half in arm B (BF16), and compares the losses of the two halves by a t-test.
+#
+# Before you use a test, test it. In an **A/A test** both arms are the same, here FP32 and FP32. A sound test at the 5 % level then finds a difference in about one experiment of 20. The cell defines `halves`: it trains a digit reader and returns t, the difference of the halves' mean losses divided by its standard error. If t is above 2 or below −2, p is below 5 %.
+
+# %%
+from labkit.training import train
+from labkit.training.data import batches, digits
+from labkit.training.models import mlp
+
+data = digits()
+
+
+def halves(seed):
+    """t of the losses of the first half of a run against those of the second half."""
+    torch.manual_seed(seed)
+    reader = mlp(64, 32, 10)
+    sgd = torch.optim.SGD(reader.parameters(), lr=0.1, momentum=0.9)
+    loader = batches(data.train_images, data.train_labels, 32, seed=seed)
+    losses = [r.loss for r in train(reader, loader, optimizer=sgd, epochs=2, progress=False)]
+    a, b = losses[: len(losses) // 2], losses[len(losses) // 2 :]
+    return (fmean(a) - fmean(b)) / math.sqrt(variance(a) / len(a) + variance(b) / len(b))
+
+
+# %% predict="aa-phases"
+@predict(guesses.aa_phases)
+def found_different():
+    return str(sum(abs(halves(seed)) > 2 for seed in range(20)))
+
+
+# %% [markdown]
+# All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. The arms differ in precision *and* in progress, and the test cannot tell one from the other.
+
+# %% [markdown]
+# ### Two controls for a test
+#
+# Another design trains one model and changes the arm at every step. It passes the A/A test, yet it has a defect too: both arms train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: on A/A it must be silent, and if arm B is broken on purpose it must speak. The table shows recorded experiments with both. In the broken arm all gradients are a tenth of what they should be.
+
+# %%
+recorded.designs_table()
+
+# %% [markdown]
+# The alternating design is silent in both columns: it passes A/A because it sees nothing. Step losses of two runs raise four times as many false alarms as announced, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls. They use *one* final score of each run, and several runs.
+#
+# ### What pairs two runs
+#
+# Final scores differ from seed to seed, often by more than a precision changes them. Pairs remove this spread (lab 06): both arms run with the same seed, and only the difference of each pair counts. But which part of the seed must the two runs share: the initial weights, the order of the batches, or both?
+#
+# The figure shows recorded differences in test loss between BF16 and FP32. The pairs in each row share what stands on the left.
+
+# %%
+figures.pairing_picture()
+
+# %% [markdown]
+# Runs that share only the initial weights differ as much as unrelated runs. The order of the batches matters too, and if both are shared, N_PAIRED pairs show what N_OWN runs of each arm show without pairs. Such a pair starts from one `torch.manual_seed(seed)`, a *new* model and a *new* loader for each arm.
+
+# %% [markdown]
+# ### Exercise: a paired experiment
+#
+# *14 minutes, optional, about 8 lines.* Write `experiment`, which runs each arm with each seed, so that two equal arms give equal scores.
+#
+# (statement: checks15a)
+
+
+# %% exercise="experiment"
+def experiment(arms, seeds, make, batches, fit, score):
+    """{arm: {seed: score}}; two arms that do the same have the same scores, bit for bit."""
+    ### BEGIN SOLUTION
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        for arm in arms:
+            torch.manual_seed(seed)
+            model = make()
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+    ### END SOLUTION
+
+
+# %% check="experiment" points=0
+checks.check_experiment(experiment)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# (checks15a)
+# </details>
+
+# %% [markdown]
+# The cell runs FP32 twice, FP32 with the hidden units in another order, and BF16. Another order of the units changes no value on paper, but the sums of the second layer add up in another order.
+
+# %% tags=["nbval-ignore-output"]
+paired = yours(experiment, ours.experiment)
+
+
+def fit(reader, loader, arm):
+    if arm == "units reversed":
+        first, second = (layer for layer in reader.modules() if isinstance(layer, torch.nn.Linear))
+        with torch.no_grad():
+            first.weight.copy_(first.weight.flip(0))
+            first.bias.copy_(first.bias.flip(0))
+            second.weight.copy_(second.weight.flip(1))
+    sgd = torch.optim.SGD(reader.parameters(), lr=0.1, momentum=0.9)
+    precision = "bf16" if arm == "bf16" else "fp32"
+    train(reader, loader, optimizer=sgd, precision=precision, epochs=3, progress=False)
+
+
+def minus_loss(reader):
+    with torch.no_grad():
+        return -torch.nn.functional.cross_entropy(reader(data.test_images), data.test_labels).item()
+
+
+# %% tags=["nbval-ignore-output"]
+found = paired(
+    ["fp32", "fp32 again", "units reversed", "bf16"],
+    range(5),
+    lambda: mlp(64, 32, 10),
+    lambda seed: batches(data.train_images, data.train_labels, 32, seed=seed),
+    fit,
+    minus_loss,
+)
+for arm in list(found)[1:]:
+    differences = [found[arm][seed] - found["fp32"][seed] for seed in range(5)]
+    print(f"{arm:15}", *(f"{d:+.1e}" for d in differences))
+claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
+
+# %% [markdown]
+# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. That is the second row: what the same pairs show when only the order of additions changes.
+
+# %% [markdown]
+# ### Runs that crash
+#
+# Some runs leave no score, because their loss became NaN. In the recorded runs below, each row is an arm and each number the test accuracy of one seed. The third arm has a fixed loss scale of 131,072 (2¹⁷).
+
+# %%
+scores = recorded.scores()
+for arm, by_seed in scores.items():
+    print(f"{arm:20}", *(f"{100 * score:5.1f}" for score in by_seed.values()))
+alive = [seed for seed, score in scores["fp16, scale 2**17"].items() if math.isfinite(score)]
+gaps = [scores["fp16, scale 2**17"][seed] - scores["fp32"][seed] for seed in alive]
+print(f"mean difference of the survivors: {100 * fmean(gaps):+.2f} points")
+
+# %% [markdown]
+# The survivors look like FP32. Whoever treats dead runs as missing data and deletes their pairs will ship this arm, although N_DEAD of 12 of its runs fail. A crash *is* the result of a run: a candidate with one dead run is rejected. If a *reference* run is dead, the comparison itself is broken, and nothing can be decided.
+#
+# ### Exercise: ship, reject or hold
+#
+# "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest loss that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
+#
+# *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores.
+#
+# (statement: checks15a)
+
+
+# %% exercise="ship"
+def ship(reference, candidate, margin, t):
+    """ "ship", "reject" or "hold"; both are {seed: score}, and a higher score is better."""
+    ### BEGIN SOLUTION
+    if len(reference) < 2 or reference.keys() != candidate.keys():
+        raise ValueError("pass two or more pairs, with the same seeds in both arms")
+    if not all(map(math.isfinite, reference.values())):
+        return "hold"
+    if not all(map(math.isfinite, candidate.values())):
+        return "reject"
+    gains = [candidate[seed] - reference[seed] for seed in reference]
+    half = t * stdev(gains) / math.sqrt(len(gains))
+    if fmean(gains) - half > -margin:
+        return "ship"
+    return "reject" if fmean(gains) + half < -margin else "hold"
+    ### END SOLUTION
+
+
+# %% check="ship" points=3
+checks.check_ship(ship)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# (checks15a)
+# </details>
+
+# %% [markdown]
+# For 12 pairs t is 2.201. The cell judges the three candidates against a margin of 1 percentage point, first by all pairs, then by the first three (t = 4.303).
+
+# %%
+decide = yours(ship, ours.ship)
+for arm in list(scores)[1:]:
+    twelve = decide(scores["fp32"], scores[arm], margin=0.01, t=2.201)
+    few = [{seed: scores[a][seed] for seed in list(scores["fp32"])[:3]} for a in ("fp32", arm)]
+    print(f"{arm:20} 12 pairs: {twelve:8} 3 pairs: {decide(*few, margin=0.01, t=4.303)}")
+
+# %% [markdown]
+# (What the output shows.) Three pairs decide nothing. Estimate the number of pairs from the spread of earlier pairs, and fix it before you look.
+#
+# ### Looking at a test again and again
+#
+# Training runs end, but a rollout is watched all the time. Send each request to both models, a **mirrored** request, and score both answers as right or wrong. Only requests on which exactly one model is right compare them. If the two models are equally good, each of these *disagreements* is a fair coin.
+#
+# Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look or with a look after every 100 disagreements.
+
+# %%
+def ever_alarms(looks, streams=20_000):
+    """The share of equal candidates that z > 1.645 accuses at one of the looks."""
+    draw = np.random.default_rng(0)
+    w = draw.binomial(100, 0.5, (streams, looks)).cumsum(axis=1)
+    n = 100 * np.arange(1, looks + 1)
+    return ((w - n / 2) / np.sqrt(n / 4) > 1.645).any(axis=1).mean()
+
+
+print(f"one look: {ever_alarms(1):.0%}")
+
+
+# %% predict="twenty-looks"
+@predict(guesses.twenty_looks)
+def with_twenty():
+    choices = ("about 5 %", "about 20 %", "about 65 %")
+    return min(choices, key=lambda c: abs(float(c.split()[1]) / 100 - ever_alarms(20)))
+
+
+# %% [markdown]
+# About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each disagreement, nearly every second equal candidate would be accused in the long run.
+
+# %% [markdown]
+# The figure shows z of 40 equal candidates and three boundaries. A flat line that holds for 2,000 looks must be higher, and its height must be known in advance. The third boundary needs no plan: it may be looked at for ever.
+
+# %%
+figures.peeking_picture()
+
+# %% [markdown]
+# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, the fair coin gives this sequence the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide:
+#
+# $$E = 2^n \int_0^1 p^w (1-p)^b\,dp = \frac{2^n\; w!\; b!}{(n+1)!}$$
+#
+# If the models are equally good, the chance that E *ever* reaches 1/α is at most α (Ville's inequality). E also grows when the candidate is *better*, so alarm only if E ≥ 1/α and w > b.
+
+# %% [markdown]
+# ### Exercise: a gate that may always be asked
+#
+# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now.
+#
+# (statement: checks15a)
+
+
+# %% exercise="gate"
+class Gate:
+    """A test of mirrored requests that may be looked at after each of them."""
+
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+    def see(self, reference_right, candidate_right):
+        """True: roll back now."""
+        ### BEGIN SOLUTION
+        self.worse += bool(reference_right and not candidate_right)
+        self.better += bool(candidate_right and not reference_right)
+        n = self.worse + self.better
+        log_e = n * math.log(2) + math.lgamma(self.worse + 1) + math.lgamma(self.better + 1)
+        log_e -= math.lgamma(n + 2)
+        return self.worse > self.better and log_e >= -math.log(self.alpha)
+        ### END SOLUTION
+
+
+# %% check="gate" points=3
+checks.check_gate(Gate)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# (checks15a)
+# </details>
+
+# %% [markdown]
+# The cell sends 1,000 disagreements to two rules, 200 times each: the z of above, asked after each disagreement from the 20th on, and your gate. In the first column the candidate is as good as the reference, in the others it loses 60 % and 75 % of the disagreements.
+
+# %%
+Watch = yours(Gate, ours.Gate)
+
+
+class AskedAgain(ours.Gate):
+    """The test for one look, after each disagreement."""
+
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right
+        self.better += candidate_right
+        n = self.worse + self.better
+        return n >= 20 and (self.worse - n / 2) / math.sqrt(n / 4) > 1.645
+
+
+def alarms(rule, share, streams=200):
+    """After how many disagreements the rule alarms, for each stream in which it does."""
+    draw, found = np.random.default_rng(0), []
+    for worse in (draw.random((streams, 1000)) < share).tolist():
+        gate = rule()
+        found += [n for n, w in enumerate(worse, 1) if gate.see(w, not w)][:1]
+    return found
+
+
+# %%
+for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items():
+    equal, slightly, clearly = (alarms(rule, share) for share in (0.5, 0.6, 0.75))
+    print(f"{name:14} accuses {len(equal) / 200:4.0%} of equal candidates, median wait:", end=" ")
+    print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
+
+# %% [markdown]
+# The z-rule accuses N of equal candidates, the gate N. The gate pays with time. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
+#
+# *This is a good place to stop.*
+#
+# ## Sitting B: survive and ship
+#
+# *You are here:* **what a checkpoint holds** → broken files → checkpoints → flipped bits → faults → serving → rollout
+
+# %%
+import hashlib, io, math, os, tempfile, torch
+from pathlib import Path
+from labkit.labs.engine import claim, predict, whose, yours
+from labkit.labs.production import checks, figures, predictions as guesses, recorded
+from labkit.labs.production import solutions as ours
+
+# %% [markdown]
+# ### What a checkpoint must hold
+#
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. How would you notice that a part of it is missing?
+#
+# The table shows recorded runs in emulated FP16 with dropout. After 30 of 60 steps each run goes on in new objects, which load a checkpoint without one of its parts. *Off* is how far the weights end from those of a run that never stopped, as a share of the way that this run went.
+
+# %%
+recorded.resumes_table()
+
+# %% [markdown]
+# Only the complete checkpoint gives the same run. Without the optimizer's state or the schedule, the test loss even gets *better*: here a learning rate that starts again from the top happens to help. So a loss cannot tell you whether a resume is right. Test a resume by its bits: with the same software on the same machine, the losses, loss scales and weights after it are those of a run that never stopped.
+#
+# ### Files that break
+#
+# A crash may come *while* a checkpoint is written, and leaves half a file. So write a new file beside the old one, and rename it when it is complete: `os.replace(new, final)` is **atomic**, which means that the name stands for the old file or for the whole new one, never for a part. `os.fsync` before it makes sure that the bytes are on the disk.
+#
+# Other damage is silent. The cell flips one bit of a saved tensor and loads it.
+
+# %%
+weights, buffer = torch.randn(1000, generator=torch.Generator().manual_seed(0)), io.BytesIO()
+torch.save(weights, buffer)
+damaged = bytearray(buffer.getvalue())
+damaged[len(damaged) // 2] ^= 0b01000000
+loaded = torch.load(io.BytesIO(damaged), weights_only=True)
+print(f"{(loaded != weights).sum()} of 1,000 values changed, and torch.load raised nothing")
+digests = [hashlib.sha256(file).hexdigest() for file in (buffer.getvalue(), damaged)]
+claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
+
+# %% [markdown]
+# The file holds checksums, but `torch.load` does not compare them. A **digest** such as SHA-256 changes with any bit of a file. Keep the digest with the file, and compute it again before you load.
+
+# %% [markdown]
+# ### Exercise: checkpoints that survive
+#
+# *20 minutes, about 16 lines.* Write `Checkpoints`, which saves all parts of a run, and resumes from the newest file that is whole.
+#
+# (statement: checks15b)
+
+
+# %% exercise="checkpoints"
+class Checkpoints:
+    """Checkpoints of a run in a folder, whole or not there."""
+
+    def __init__(self, folder, parts):
+        self.folder, self.parts = Path(folder), parts
+
+    def save(self, step):
+        """Write one file with all parts and the state of torch's random numbers."""
+        ### BEGIN SOLUTION
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        buffer = io.BytesIO()
+        torch.save({"step": step, "random": torch.get_rng_state(), "parts": state}, buffer)
+        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+        final = self.folder / f"{step:012}-{digest}.pt"
+        with open(final.with_suffix(".partial"), "wb") as file:
+            file.write(buffer.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(final.with_suffix(".partial"), final)
+        ### END SOLUTION
+
+    def resume(self):
+        """Load the newest file that is whole, and return its step; 0 if there is none."""
+        ### BEGIN SOLUTION
+        for path in sorted(self.folder.glob("*.pt"), reverse=True):
+            data = path.read_bytes()
+            if hashlib.sha256(data).hexdigest() != path.stem.partition("-")[2]:
+                continue
+            saved = torch.load(io.BytesIO(data), weights_only=True)
+            for name, part in self.parts.items():
+                part.load_state_dict(saved["parts"][name])
+            torch.set_rng_state(saved["random"])
+            return saved["step"]
+        return 0
+        ### END SOLUTION
+
+
+# %% check="checkpoints" points=4
+checks.check_checkpoints(Checkpoints)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# (checks15b)
+# </details>
+
+# %% [markdown]
+# Large runs use `torch.distributed.checkpoint` (DCP), in which each rank writes its own shards. (What production recorded: torchrun restarted two ranks after a kill at step 13, from step 10, and both ended at the bits of a run that was not disturbed.)
+#
+# ### A flipped bit in memory
+#
+# Bits flip in memory and in arithmetic units, too, and mostly nobody notices: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. Recall the 32 bits: a sign, eight bits of exponent, 23 of mantissa. Nearly all of these weights are smaller than 1.
+
+# %%
+from labkit.labs.production.flips import loss_changes
+from labkit.training import trained_gpt
+from labkit.training.data import characters, shakespeare, shakespeare_split
+
+gpt = trained_gpt()
+tokens = characters(shakespeare()).encode(shakespeare_split()[1])
+
+
+# %% predict="bits-seen"
+@predict(guesses.bits_seen)
+def seen():
+    moved = [change > 0.01 for by_bit in loss_changes(gpt, tokens).values() for change in by_bit]
+    share = 100 * sum(moved) / len(moved)
+    return f"about {min((3, 25, 50, 75), key=lambda c: abs(c - share))} of 100"
+
+
+# %% [markdown]
+# About 3 of 100: one bit of 32, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). All other bits change a weight by a factor of 2¹⁶ at most... (measure)
+
+# %% [markdown]
+# The figure shows the changes of the loss by bit.
+
+# %%
+figures.flips_picture(loss_changes(gpt, tokens))
+
+# %% [markdown]
+# A monitor of the loss (lab 11) sees the top exponent bit only. What it misses can be found by comparing what must be equal: digests of the weights on all ranks of a data parallel run, or a step that runs twice.
+#
+# ### Faults, and a policy for them
+#
+# A NaN in one batch is a fault that every long run meets. The cell gives one such batch to a small network, in FP16 with a loss scaler and in BF16 without one.
+
+# %%
+from labkit.emulation import emulate_gpu
+from labkit.training.data import batches, digits
+from labkit.training.models import mlp
+
+data = digits()
+
+
+def after_nan(dtype):
+    """The share of weights that are NaN after 10 steps, of which the fifth has a NaN batch."""
+    torch.manual_seed(0)
+    reader = mlp(64, 32, 10)
+    sgd = torch.optim.SGD(reader.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
+    loader = iter(batches(data.train_images, data.train_labels, 32))
+    for step in range(10):
+        images, labels = next(loader)
+        with emulate_gpu(), torch.autocast("cpu", dtype):
+            logits = reader(images * (math.nan if step == 5 else 1.0))
+        sgd.zero_grad()
+        scaler.scale(torch.nn.functional.cross_entropy(logits.float(), labels)).backward()
+        scaler.step(sgd)
+        scaler.update()
+    weights = torch.nn.utils.parameters_to_vector(reader.parameters())
+    return weights.isnan().float().mean().item()
+
+
+for dtype in (torch.float16, torch.bfloat16):
+    print(f"{dtype}: {after_nan(dtype):.0%} of the weights are NaN")
+
+# %% [markdown]
+# The scaler looks for inf and NaN and skips the step. Who moves from FP16 to BF16 removes the scaler, and with it a guard that was on no list. In BF16 check the gradients yourself: `clip_grad_norm_(..., error_if_nonfinite=True)` raises before the update.
+#
+# Each kind of fault needs one answer that was decided before the run. A **policy** maps the fault to an answer and to a plan to go on with. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same fault again.
+
+# %% [markdown]
+# ### Exercise: respond to a fault
+#
+# *14 minutes, optional, about 12 lines.* Write `respond`, which maps a fault and a plan to an answer and the next plan.
+#
+# (statement: checks15b)
+
+# %%
+from dataclasses import replace
+
+from labkit.labs.production.respond import Plan
+
+
+# %% exercise="respond"
+def respond(event, plan, patience=3):
+    """The answer to an event, and the plan to go on with."""
+    ### BEGIN SOLUTION
+    if event == "ok":
+        return "go on", replace(plan, streak=0)
+    if event == "non-finite":
+        if plan.streak + 1 < patience:
+            return "skip", replace(plan, streak=plan.streak + 1)
+        wider = {"fp16": "bf16", "bf16": "fp32"}.get(plan.precision)
+        if wider:
+            return "roll back", replace(plan, precision=wider, streak=0)
+    if event == "out of memory" and plan.micro_batch > 1:
+        half = plan.micro_batch // 2
+        return "retry", replace(plan, micro_batch=half, accumulate=2 * plan.accumulate)
+    return "save and stop", plan
+    ### END SOLUTION
+
+
+# %% check="respond" points=0
+checks.check_respond(respond)
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# (checks15b)
+# </details>
+
+# %% [markdown]
+# ### A run with five faults
+#
+# `run` trains a digit reader by such a policy. Five faults are planted: a NaN batch, three NaN batches in a row, a full card, a flipped bit in the newest checkpoint, and a loader that raises. Follow the precision and the micro-batch.
+
+# %%
+# (production: the run with yours(respond) and yours(Checkpoints))
+
+# %% [markdown]
+# (What the output showed.)
+#
+# ### The served model and the trained one
+#
+# Training ends, and another program serves the model, often in another format. Compare the two on held-out text: bits a character, the KL divergence of the next character's probabilities (lab 12), and **flips**, the share of positions at which the most probable character changes.
+
+# %%
+# (production: parity table of exports)
+
+# %% [markdown]
+# (BF16 changes the bits by 0.000x and 0.9 % of the most probable characters.) "The loss is unchanged" and "the answers are unchanged" are two claims. Promise the one that you measured.
+#
+# ### A staged rollout
+#
+# A **release** is what you can go back to: weights, recipe and versions, with a **fingerprint** over all of them. The traffic moves in stages: *shadow* (mirrored requests, whose answers nobody sees), then 1 %, 10 %, 50 % and 100 %. The gate decides on mirrored requests. In the live stages **guardrails** watch what has a limit of its own: non-finite outputs, the slowest 1 % of the requests, the dtype that really ran.
+
+# %%
+# (rollout: a registry, a release, a tampered one)
+
+# %% [markdown]
+# The widget replays the GPT's recorded answers to 37,120 requests with your gate. Bring BF16 and INT8 to 100 %, and let the gate stop the others with few requests harmed. Then skip the shadow stage, and compare the harm.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.production.widget_rollout import Rollout
+
+rollout = Rollout(gate=yours(Gate, ours.Gate))
+rollout
+
+# %% [markdown]
+# ### Go or no-go
+#
+# At the end of the review each station answers *go* with a number and the place where it is written, or the release waits:
+#
+# | station | what it must show |
+# |---|---|
+# | statistics | pairs, margin and verdict, all chosen before the runs; both controls |
+# | recovery | a killed run that resumed with the same bits |
+# | integrity | digests of every file; what would notice a flipped bit in memory |
+# | faults | an answer for each kind of fault, tried on an injected one |
+# | serving | bits, KL and flips of the artifact that is served |
+# | rollout | stages, a gate with its α, guardrails, and a rollback that was tried |
+#
+# ### Say it
+#
+# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.interview import say_it
+
+say_it("15_production")
+
+# %% tags=["nbval-ignore-output"]
+from labkit.course.progress_panel import progress_panel
+
+progress_panel()
+
+# %% [markdown]
+# **Sources.** Grattafiori et al., *The Llama 3 herd of models*, arXiv:2407.21783, 3.3.4 (interruptions). Schuirmann, 1987 (one-sided tests against a margin). Ville, 1939; Ramdas et al., arXiv:2210.01948 (e-values). Johari et al., arXiv:1512.04922 (looking again and again). Dixit et al., arXiv:2102.11245; Hochschild et al., *Cores that don't count*, 2021 (silent data corruption). PyTorch pull request 28858 and issue 126952 (checksums in `torch.load`).
+#
+# **Next.** [Lab 17: ship it under a budget](17_ship_it.ipynb), or [lab 16: the interview](16_interview.ipynb).
