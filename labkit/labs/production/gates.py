@@ -12,6 +12,15 @@ from typing import Protocol
 import numpy as np
 
 
+def log_e(worse: int, better: int) -> float:
+    """The natural logarithm of E = 2**n * worse! * better! / (n + 1)! for n disagreements.
+
+    2**n overflows a float from n = 1024 on; its logarithm does not.
+    """
+    n = worse + better
+    return n * math.log(2) + math.lgamma(worse + 1) + math.lgamma(better + 1) - math.lgamma(n + 2)
+
+
 class Rule(Protocol):
     """What decides after each mirrored request."""
 
@@ -42,20 +51,14 @@ class Gate:
         """Count a request; True: roll back now."""
         self.worse += bool(reference_right and not candidate_right)
         self.better += bool(candidate_right and not reference_right)
-        return self.worse > self.better and self.log_e >= -math.log(self.alpha)
-
-    @property
-    def log_e(self) -> float:
-        """The natural logarithm of E = 2**n * worse! * better! / (n + 1)! for n disagreements."""
-        n = self.worse + self.better
-        factorials = math.lgamma(self.worse + 1) + math.lgamma(self.better + 1) - math.lgamma(n + 2)
-        return n * math.log(2) + factorials
+        alarm = log_e(self.worse, self.better) >= -math.log(self.alpha)
+        return alarm and self.worse > self.better
 
     @property
     def e_value(self) -> float:
         """E; inf where a float does not hold it."""
         try:
-            return math.exp(self.log_e)
+            return math.exp(log_e(self.worse, self.better))
         except OverflowError:
             return math.inf
 
