@@ -58,20 +58,27 @@ class Restarted:
 
 
 def restarted(
-    folder: Path, *, processes: int = 2, seed: int = 0, kill_at: int | None = None
+    folder: Path,
+    *,
+    processes: int = 2,
+    seed: int = 0,
+    precision: str = "fp16",
+    kill_at: int | None = None,
 ) -> Restarted:
     """Train to the last step with so many processes, from the newest checkpoint in ``folder``.
 
     Args:
+        precision: "fp16", autocast with a loss scale, or "fp32".
         kill_at: the step in which the last process gets SIGKILL, in the first attempt alone.
 
     Raises:
         RuntimeError: torchrun gave up; the message holds what it wrote.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "1"]
     command += ["--nproc-per-node", str(processes), "-m", __name__, str(folder)]
-    command += ["--seed", str(seed)]
+    command += ["--seed", str(seed), "--precision", precision]
     if kill_at is not None:
         command += ["--kill-at", str(kill_at)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
@@ -80,8 +87,8 @@ def restarted(
     return Restarted(**torch.load(folder / "end.pt"))
 
 
-def work(folder: Path, seed: int, kill_at: int | None) -> None:
-    """What each process does: resume, train in FP16, save, and at the end tell about it."""
+def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> None:
+    """What each process does: resume, train, save, and at the end tell about it."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -90,7 +97,8 @@ def work(folder: Path, seed: int, kill_at: int | None) -> None:
     model = nn.Sequential(nn.Linear(64, 32), nn.SiLU(), nn.Linear(32, 10))
     replica = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    scaler = torch.amp.GradScaler("cpu")
+    half = precision == "fp16"
+    scaler = torch.amp.GradScaler("cpu", enabled=half)
 
     def state() -> dict[str, Any]:
         weights, moments = get_state_dict(model, optimizer)
@@ -116,7 +124,7 @@ def work(folder: Path, seed: int, kill_at: int | None) -> None:
         for count, rows in enumerate(mine, 1):
             waits = replica.no_sync() if count < len(mine) else contextlib.nullcontext()
             with waits, emulate_gpu():
-                with torch.autocast("cpu", torch.float16):
+                with torch.autocast("cpu", torch.float16, enabled=half):
                     logits = replica(split.train_images[rows].flatten(1))
                 loss = F.cross_entropy(logits.float(), split.train_labels[rows]) / len(mine)
                 scaler.scale(loss).backward()
@@ -168,9 +176,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=("fp16", "fp32"), default="fp16")
     parser.add_argument("--kill-at", type=int)
     asked = parser.parse_args()
-    work(asked.folder, asked.seed, asked.kill_at)
+    work(asked.folder, seed=asked.seed, precision=asked.precision, kill_at=asked.kill_at)
     sys.stdout.flush()
     # While Python shuts down, a thread of gloo may abort the process: lab 07's ranks do the same.
     os._exit(0)
