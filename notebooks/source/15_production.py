@@ -82,7 +82,7 @@ recorded.designs_table()
 # The figure shows recorded differences in test loss between BF16 and FP32. The pairs in each row share what stands on the left.
 
 # %%
-figures.pairing_picture()
+figures.pairing_picture(recorded.pairing())
 
 # %% [markdown]
 # Runs that share only the initial weights differ as much as unrelated runs. The order of the batches matters too, and if both are shared, N_PAIRED pairs show what N_OWN runs of each arm show without pairs. Such a pair starts from one `torch.manual_seed(seed)`, a *new* model and a *new* loader for each arm.
@@ -166,7 +166,7 @@ claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
 # Some runs leave no score, because their loss became NaN. In the recorded runs below, each row is an arm and each number the test accuracy of one seed. The third arm has a fixed loss scale of 131,072 (2¹⁷).
 
 # %%
-scores = recorded.scores()
+scores = recorded.training_scores()
 for arm, by_seed in scores.items():
     print(f"{arm:20}", *(f"{100 * score:5.1f}" for score in by_seed.values()))
 alive = [seed for seed, score in scores["fp16, scale 2**17"].items() if math.isfinite(score)]
@@ -229,14 +229,14 @@ for arm in list(scores)[1:]:
 #
 # Training runs end, but a rollout is watched all the time. Send each request to both models, a **mirrored** request, and score both answers as right or wrong. Only requests on which exactly one model is right compare them. If the two models are equally good, each of these *disagreements* is a fair coin.
 #
-# Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look or with a look after every 100 disagreements.
+# Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look after 400 disagreements or with more looks, each after 400 more.
 
 # %%
 def ever_alarms(looks, streams=20_000):
     """The share of equal candidates that z > 1.645 accuses at one of the looks."""
     draw = np.random.default_rng(0)
-    w = draw.binomial(100, 0.5, (streams, looks)).cumsum(axis=1)
-    n = 100 * np.arange(1, looks + 1)
+    w = draw.binomial(400, 0.5, (streams, looks)).cumsum(axis=1)
+    n = 400 * np.arange(1, looks + 1)
     return ((w - n / 2) / np.sqrt(n / 4) > 1.645).any(axis=1).mean()
 
 
@@ -251,7 +251,7 @@ def with_twenty():
 
 
 # %% [markdown]
-# About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each disagreement, nearly every second equal candidate would be accused in the long run.
+# About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.
 
 # %% [markdown]
 # The figure shows z of 40 equal candidates and three boundaries. A flat line that holds for 2,000 looks must be higher, and its height must be known in advance. The third boundary needs no plan: it may be looked at for ever.
@@ -556,10 +556,30 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# `run` trains a digit reader by such a policy. Five faults are planted: a NaN batch, three NaN batches in a row, a full card, a flipped bit in the newest checkpoint, and a loader that raises. Follow the precision and the micro-batch.
+# `run` trains a digit reader by such a policy. Five faults are planted: a NaN batch, a full card, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. Follow the precision and the micro-batch.
 
-# %%
-# (production: the run with yours(respond) and yours(Checkpoints))
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.production.faults import Detector
+from labkit.labs.production.injections import FIVE_FAULTS
+from labkit.labs.production.run import Recipe, run
+
+torch.manual_seed(0)
+reader = mlp(64, 32, 10)
+with tempfile.TemporaryDirectory() as folder:
+    record = run(
+        reader,
+        batches(data.train_images, data.train_labels, 32),
+        (data.test_images, data.test_labels),
+        optimizer=torch.optim.SGD(reader.parameters(), lr=0.1),
+        recipe=Recipe(precision="fp16", micro_batch=32),
+        respond=yours(respond, ours.respond),
+        checkpoints=yours(Checkpoints, ours.Checkpoints),
+        folder=folder,
+        epochs=2,
+        detector=Detector(),
+        faults=FIVE_FAULTS,
+    )
+record
 
 # %% [markdown]
 # (What the output showed.)
@@ -569,7 +589,9 @@ checks.check_respond(respond)
 # Training ends, and another program serves the model, often in another format. Compare the two on held-out text: bits a character, the KL divergence of the next character's probabilities (lab 12), and **flips**, the share of positions at which the most probable character changes.
 
 # %%
-# (production: parity table of exports)
+from labkit.labs.production.serving import parity_table
+
+parity_table()
 
 # %% [markdown]
 # (BF16 changes the bits by 0.000x and 0.9 % of the most probable characters.) "The loss is unchanged" and "the answers are unchanged" are two claims. Promise the one that you measured.
