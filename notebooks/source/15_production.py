@@ -122,43 +122,54 @@ checks.check_experiment(experiment)
 # %% [markdown]
 # The cell runs FP32 twice, FP32 with the hidden units in another order, and BF16. Another order of the units changes no value on paper, but the sums of the second layer add up in another order.
 
+
 # %% tags=["nbval-ignore-output"]
-paired = yours(experiment, ours.experiment)
+def reader():
+    return mlp(64, 32, 10)
 
 
-def fit(reader, loader, arm):
+def loader_of(seed):
+    return batches(data.train_images, data.train_labels, 32, seed=seed)
+
+
+def fit(model, loader, arm):
     if arm == "units reversed":
-        first, second = (layer for layer in reader.modules() if isinstance(layer, torch.nn.Linear))
-        with torch.no_grad():
-            first.weight.copy_(first.weight.flip(0))
-            first.bias.copy_(first.bias.flip(0))
-            second.weight.copy_(second.weight.flip(1))
-    sgd = torch.optim.SGD(reader.parameters(), lr=0.1, momentum=0.9)
+        first, second = (layer for layer in model if isinstance(layer, torch.nn.Linear))
+        for parameter in (first.weight, first.bias):
+            parameter.data = parameter.data.flip(0)
+        second.weight.data = second.weight.data.flip(1)
+    rate = 0.01 if arm == "a tenth" else 0.1
+    sgd = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     precision = "bf16" if arm == "bf16" else "fp32"
-    train(reader, loader, optimizer=sgd, precision=precision, epochs=3, progress=False)
+    train(model, loader, optimizer=sgd, precision=precision, epochs=2, progress=False)
 
 
-def minus_loss(reader):
-    with torch.no_grad():
-        return -torch.nn.functional.cross_entropy(reader(data.test_images), data.test_labels).item()
+def minus_loss(model):
+    logits = model(data.test_images)
+    return -torch.nn.functional.cross_entropy(logits, data.test_labels).item()
 
 
 # %% tags=["nbval-ignore-output"]
-found = paired(
-    ["fp32", "fp32 again", "units reversed", "bf16"],
-    range(5),
-    lambda: mlp(64, 32, 10),
-    lambda seed: batches(data.train_images, data.train_labels, 32, seed=seed),
-    fit,
-    minus_loss,
-)
-for arm in list(found)[1:]:
+runs = yours(experiment, ours.experiment)
+arms = ["fp32", "fp32 again", "units reversed", "bf16"]
+found = runs(arms, range(5), reader, loader_of, fit, minus_loss)
+for arm in arms[1:]:
     differences = [found[arm][seed] - found["fp32"][seed] for seed in range(5)]
     print(f"{arm:15}", *(f"{d:+.1e}" for d in differences))
 claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
 
 # %% [markdown]
-# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes. `paired` in `labkit.labs.production.experiments` runs both controls with each experiment, and says how many pairs a margin needs.
+# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes.
+#
+# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a margin, and says how many pairs that margin needs.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.production.experiments import paired
+
+trial = paired(["fp32", "bf16"], range(5), reader, loader_of, fit, minus_loss, broken="a tenth")
+decision = trial.decide(margin=0.01)
+print(trial.control())
+print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
 # ### Runs that crash
@@ -232,6 +243,7 @@ for arm in list(scores)[1:]:
 # Training runs end, but a rollout is watched all the time. Send each request to both models, a **mirrored** request, and score both answers as right or wrong. Only requests on which exactly one model is right compare them. If the two models are equally good, each of these *disagreements* is a fair coin.
 #
 # Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look after 400 disagreements or with more looks, each after 400 more.
+
 
 # %%
 def ever_alarms(looks, streams=20_000):
@@ -337,7 +349,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses N of equal candidates, the gate N. The gate pays with time. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -562,7 +574,7 @@ with tempfile.TemporaryDirectory() as folder:
         batches(data.train_images, data.train_labels, 32),
         (data.test_images, data.test_labels),
         optimizer=torch.optim.SGD(reader.parameters(), lr=0.1),
-        recipe=Recipe(precision="fp16", micro_batch=32),
+        recipe=Recipe(precision="fp16", micro_batch=32, clip=1.0),
         respond=yours(respond, ours.respond),
         checkpoints=yours(Checkpoints, ours.Checkpoints),
         folder=folder,
@@ -582,18 +594,15 @@ record
 
 # %%
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
-from labkit.labs.production.memory import Memory, PlanExhausted
+from labkit.labs.production.memory import Memory
 from labkit.training import trained_gpt
 
-texts = torch.zeros(64, 64, dtype=torch.int64)
+texts = torch.zeros(16, 64, dtype=torch.int64)
 memory = Memory(plan_memory, trained_gpt(), (texts, texts))
 print({name: f"{count / 2**20:.2f} MiB" for name, count in memory.predicted().items()})
-try:
-    while True:
-        step = memory.next_step()
-        print(f"{step.before / 2**20:6.2f} to {step.after / 2**20:6.2f} MiB: {step.name}")
-except PlanExhausted:
-    print("no measure is left")
+for _ in range(2):
+    step = memory.next_step()
+    print(f"{step.before / 2**20:.2f} to {step.after / 2**20:.2f} MiB: {step.name}")
 
 # %% [markdown]
 # ### The served model and the trained one
@@ -656,6 +665,51 @@ rollout
 # | faults | an answer for each kind of fault, tried on an injected one |
 # | serving | bits, KL and flips of the artifact that is served |
 # | rollout | stages, a gate with its α, guardrails, and a rollback that was tried |
+
+# %% [markdown]
+# ### Your GPT in the ledger
+#
+# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores three formats beside
+# FP32 by minus bits a character. It asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. What ships becomes a row.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.quantization.weights import group_quantize
+from labkit.measuring.ledger import Ledger, stored
+from labkit.training import bits_per_character, trained_gpt
+from labkit.training.data import shakespeare_split
+
+test_text, ledger, decide = shakespeare_split()[1], Ledger(), yours(ship, ours.ship)
+
+
+def scored(model):
+    parts = enumerate(test_text[at : at + 4_600] for at in range(0, 36_800, 4_600))
+    return {number: -bits_per_character(model, part) for number, part in parts}
+
+
+def to_nearest(bits):
+    def to_format(name, weight):
+        packed = group_quantize(weight, bits=bits)
+        return packed.dequantize(), packed.nbytes
+
+    return to_format
+
+
+# %% tags=["nbval-ignore-output"]
+answers, whole = {}, scored(trained_gpt())
+for bits in (8, 6, 5):
+    model, size = stored(trained_gpt(), to_nearest(bits))
+    answers[bits] = decide(whole, scored(model), margin=0.02, t=2.365)
+    if answers[bits] == "ship":
+        ledger.add("15_production", f"INT{bits}, ships", model, size, whose=whose(decide))
+print({f"INT{bits}": answer for bits, answer in answers.items()})
+claim(
+    f"{whose(decide)} rule ships INT8 and rejects INT5",
+    (answers[8], answers[5]) == ("ship", "reject"),
+)
+ledger
+
+# %% [markdown]
+# INT6 takes three quarters of INT8's bytes and ships within this margin. With another margin the answer is another one, so write the margin down before you look at the table.
 #
 # ### Say it
 #
