@@ -17,11 +17,11 @@ LAB = "15_production"
 
 RAISED = "experiment with {pair}, seeds {seeds}: it raised {error}."
 NOT_A_TABLE = "experiment with {pair}: {what} is {came}; {want} is asked for."
-SEEDS = "experiment with {pair}: the table of "{arm}" has the seeds {got}; {want} are asked for."
-DROPPED = "experiment with {pair}: seed {seed} of "{arm}" is not in the table. Its score was NaN."
+SEEDS = 'experiment with {pair}: the table of "{arm}" has the seeds {got}; {want} are asked for.'
+DROPPED = 'experiment with {pair}: seed {seed} of "{arm}" is not in the table. Its score was NaN.'
 RUNS = "experiment with {pair}, seeds {seeds}: fit was called {got} times; {want} are asked for."
 NO_RUN = (
-    "experiment with {pair}: seed {seed} of "{arm}" is {got}, and score gave {gave} to the runs of "
+    'experiment with {pair}: seed {seed} of "{arm}" is {got}, and score gave {gave} to the runs of '
     "this arm."
 )
 PAIR = 'Seed {seed}: "{a}" has the score {x} and "{b}" {y}. {why}'
