@@ -92,7 +92,12 @@ figures.pairing_picture(recorded.pairing())
 #
 # *14 minutes, optional, about 8 lines.* Write `experiment`, which runs each arm with each seed, so that two equal arms give equal scores.
 #
-# (statement: checks15a)
+# Write it yourself: labkit's `experiments.paired` does not count.
+#
+# - **Input:** lists of arms and of seeds. `make()` draws the weights of a new model from torch's random numbers. `batches(seed)` gives a loader whose data follow from the seed; a second pass over it gives other batches. `fit(model, loader, arm)` trains the model in place, with dropout, in the precision of the arm. `score(model)` returns a number.
+# - **Output:** one run for each arm and seed, as {arm: {seed: score}}. The score of a crashed run is NaN, and it stays in the table.
+# - **Pairs:** runs with the same seed start from the same weights, get the same batches, and begin `fit` with the same state of torch's random numbers. Different seeds give different weights and batches. A score depends on its seed and its arm only, not on the other arms or their order.
+# - **Example:** the arms `["fp32", "fp32 again"]` get equal scores, bit for bit.
 
 
 # %% exercise="experiment"
@@ -116,7 +121,23 @@ checks.check_experiment(experiment)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# Print the first weight and the first batch of both runs of a pair. Which of them differ? What is drawn at random after the weights?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `torch.manual_seed` sets torch's random numbers. `make` and dropout both draw from them. Who has drawn how many when the second arm starts?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# results = {arm: {} for arm in arms}
+# for seed in seeds:
+#     for arm in arms:
+#         ...  # the state of torch's random numbers
+#         model = make()
+#         fit(model, ..., arm)
+#         results[arm][seed] = score(model)
+# ```
 # </details>
 
 # %% [markdown]
@@ -191,9 +212,15 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 #
 # "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest loss that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
 #
-# *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores.
+# *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores. Write it yourself: labkit's `measuring.verdict` does not count.
 #
-# (statement: checks15a)
+# 1. Take the difference of each seed, candidate minus reference. The interval of their mean is mean ± t·s/√n, with the sample standard deviation s, as in lab 06.
+# 2. All of it above −margin: `"ship"`. All of it below −margin: `"reject"`. Otherwise: `"hold"`.
+#
+# - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, and t for this number of pairs. No end of an interval lies exactly on −margin.
+# - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`.
+# - **Error:** a `ValueError` for fewer than two pairs, and for a seed that only one arm has.
+# - **Example:** differences of −0.002, −0.004, −0.003 and −0.003, t = 3.182: the interval is −0.003 ± 0.0013. With a margin of 0.01 it lies above −0.01: `"ship"`. Equal scores in all pairs give `"ship"`, too.
 
 
 # %% exercise="ship"
@@ -220,7 +247,21 @@ checks.check_ship(ship)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# A mean of −0.004 is above −0.01. How far must the differences scatter until you would hold?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# By what do you find the two runs of a pair? In which order must your lines ask for missing seeds, crashed runs and the interval, if NaN makes every comparison False?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# gains = [candidate[seed] - reference[seed] for seed in reference]
+# half = t * stdev(gains) / ...
+# if fmean(gains) - half > -margin:
+#     return "ship"
+# return "reject" if ... else "hold"
+# ```
 # </details>
 
 # %% [markdown]
@@ -283,9 +324,13 @@ figures.peeking_picture()
 # %% [markdown]
 # ### Exercise: a gate that may always be asked
 #
-# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now.
+# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
 #
-# (statement: checks15a)
+# - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
+# - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
+# - **What does not count:** requests that both models answer rightly, or both wrongly.
+# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, and E does not. Compute the logarithm of E: `math.lgamma(k + 1)` is the logarithm of k!.
+# - **Example:** alpha is 0.05, and only the reference is right on each request. E is 16 after seven of them and 28.4 after eight, so the eighth call returns True.
 
 
 # %% exercise="gate"
@@ -313,7 +358,18 @@ checks.check_gate(Gate)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# Which of the four combinations of right and wrong says anything about which model is better?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# What is the logarithm of 2ⁿ·w!·b!/(n + 1)!, as a sum of four terms? With which number do you compare it?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# n = self.worse + self.better
+# log_e = n * math.log(2) + math.lgamma(self.worse + 1) + ... - math.lgamma(...)
+# ```
 # </details>
 
 # %% [markdown]

@@ -68,29 +68,30 @@ class Gate:
 
 # Exercise: checkpoints
 class Checkpoints:
-    """Checkpoints of a run in a folder, whole or not there."""
+    """Checkpoints of a run in a folder; each file is whole or passed over."""
 
     def __init__(self, folder, parts):
         self.folder, self.parts = Path(folder), parts
 
     def save(self, step):
-        """Write one file with all parts and the state of torch's random numbers."""
+        """Write the parts, torch's generator and the step, so that a kill leaves no half file."""
+        # After file.write: file.flush(), then os.fsync(file.fileno()).
+        # After the `with` block: os.replace(unfinished, final).
         state = {name: part.state_dict() for name, part in self.parts.items()}
         buffer = io.BytesIO()
         torch.save({"step": step, "random": torch.get_rng_state(), "parts": state}, buffer)
-        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
-        final = self.folder / f"{step:012}-{digest}.pt"
-        with open(final.with_suffix(".partial"), "wb") as file:
-            file.write(buffer.getvalue())
+        data, unfinished = buffer.getvalue(), self.folder / "unfinished"
+        with open(unfinished, "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(final.with_suffix(".partial"), final)
+        os.replace(unfinished, self.folder / f"{step:012}.pt")
 
     def resume(self):
-        """Load the newest file that is whole, and return its step; 0 if there is none."""
+        """Load the newest checkpoint that is whole, and return its step; 0 if there is none."""
         for path in sorted(self.folder.glob("*.pt"), reverse=True):
-            data = path.read_bytes()
-            if hashlib.sha256(data).hexdigest() != path.stem.partition("-")[2]:
+            digest, data = path.read_bytes()[:32], path.read_bytes()[32:]
+            if hashlib.sha256(data).digest() != digest:
                 continue
             saved = torch.load(io.BytesIO(data), weights_only=True)
             for name, part in self.parts.items():
@@ -105,21 +106,23 @@ def respond(event, plan, patience=3):
     """The answer to an event, and the plan to go on with."""
     if event == "ok":
         return "go on", replace(plan, streak=0)
+    if event == "corruption":
+        return "roll back", replace(plan, streak=0)
+    if event == "out of memory" and plan.micro_batch > 1:
+        half, twice = plan.micro_batch // 2, 2 * plan.accumulate
+        return "retry", replace(plan, micro_batch=half, accumulate=twice)
     if event == "non-finite":
         if plan.streak + 1 < patience:
             return "skip", replace(plan, streak=plan.streak + 1)
         wider = {"fp16": "bf16", "bf16": "fp32"}.get(plan.precision)
         if wider:
             return "roll back", replace(plan, precision=wider, streak=0)
-    if event == "out of memory" and plan.micro_batch > 1:
-        half = plan.micro_batch // 2
-        return "retry", replace(plan, micro_batch=half, accumulate=2 * plan.accumulate)
     return "save and stop", plan
 # End
 
 EXPLANATIONS = {
     "aa-phases": r"""All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. The arms differ in precision *and* in progress, and the test cannot tell one from the other.""",
-    "twenty-looks": r"""About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each disagreement, nearly every second equal candidate would be accused in the long run.""",
-    "bits-seen": r"""About 3 of 100: one bit of 32, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). All other bits change a weight by a factor of 2¹⁶ at most... (measure)""",
+    "twenty-looks": r"""About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.""",
+    "bits-seen": r"""About 3 of 100, nearly one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one makes the weight nearly 0, and one weight of 112,964 matters little. A bit of the mantissa changes the weight by at most half.""",
 }
 """What stands behind each prediction."""
