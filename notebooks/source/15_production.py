@@ -534,18 +534,6 @@ checks.check_checkpoints(Checkpoints)
 # %% [markdown]
 # Large runs use `torch.distributed.checkpoint` (DCP), in which each rank writes its own shards. It compares no digest either.
 #
-# ### Optional: a run that torchrun starts again
-#
-# With `--max-restarts`, `torchrun` starts all processes again after one of them died, and the script resumes from its newest whole checkpoint. The table shows recorded runs of two ranks with DCP checkpoints every five steps. A process was killed at step 13.
-
-# %%
-from labkit.labs.production.restart import restart_table
-
-restart_table()
-
-# %% [markdown]
-# (restart: what the table shows)
-#
 # ### A flipped bit in memory
 #
 # Bits flip in memory and in arithmetic units, too, and mostly nobody notices: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. Recall the 32 bits: a sign, eight bits of exponent, 23 of mantissa. Nearly all of these weights are smaller than 1.
