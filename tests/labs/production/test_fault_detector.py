@@ -191,6 +191,8 @@ def test_what_is_not_finite(bad):
     assert found(Detector(), [Validation(step=0, loss=bad)]) == [("non-finite", 0)]
     falling = [step(i, grad_norm=bad, loss_scale=2.0 ** (1 - i), skipped=True) for i in range(2)]
     assert found(Detector(), falling) == []  # a scaler that passes 1
+    then_bf16 = [step(0, **scaled), step(1), step(2, grad_norm=bad, skipped=True)]
+    assert found(Detector(), then_bf16) == [("non-finite", 2)]
 
 
 @pytest.mark.parametrize("loss, faults", [(1.99, []), (2.01, [("loss spike", 20)])])
