@@ -11,13 +11,10 @@ seeds. NaN batch: the MLP of the designs, SGD at 0.1, batch 60 of 120 is NaN, fi
 checkpoint of the MLP of the resumes, one random bit flipped in 300 copies, in 100 for
 torch.distributed.checkpoint; 100 copies cut at a random place. Flips: one random bit of the trained
 GPT's matrices, 8 for each bit, on 24 pieces of 64 characters, five seeds.
-Hits: whether the likeliest next character is right, on the whole pieces of 64 of the last 10 % of
-the text, for the trained GPT and its exports, as bits in base64.
 
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """
 
-import base64
 import copy
 import json
 import math
@@ -38,8 +35,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from labkit.base.files import replace_file
 from labkit.devices.probe import processor
 from labkit.emulation import emulate_gpu
-from labkit.labs.production.flips import flip, loss_changes
-from labkit.labs.quantization.weights import group_quantize, matrices, with_weights
+from labkit.labs.production.flips import loss_changes
 from labkit.training import evaluate, train, trained_gpt
 from labkit.training.data import batches, characters, digits, shakespeare, shakespeare_split
 from labkit.training.models import mlp
@@ -527,41 +523,10 @@ def finite(changes):
     return {b: [None if math.isinf(c) else c for c in of] for b, of in changes.items()}
 
 
-# Exports of the GPT
-
-
 def pieces():
     """The test text in pieces of 65 tokens, of which 64 are predicted."""
     tokens = characters(shakespeare()).encode(shakespeare_split()[1])
     return tokens.unfold(0, 65, 64)
-
-
-def exports():
-    gpt = trained_gpt()
-    found = {"reference": gpt, "BF16": copy.deepcopy(gpt).bfloat16()}
-    for name, settings in {
-        "INT8 row": {"bits": 8},
-        "INT4 g32": {"bits": 4, "group": 32, "clip": True},
-        "INT4 row": {"bits": 4},
-        "INT4 tensor": {"bits": 4, "group": "tensor"},
-        "INT3 g32": {"bits": 3, "group": 32, "clip": True},
-    }.items():
-        weights = {k: group_quantize(m.weight, **settings) for k, m in matrices(gpt).items()}
-        found[name] = with_weights(gpt, weights)
-    halved, spoilt = copy.deepcopy(gpt), copy.deepcopy(gpt)
-    halved.norm.weight.data *= 0.5
-    flip(spoilt.blocks[0].feed_forward[0].weight.data, 7, 30)
-    return found | {"last norm halved": halved, "one exponent bit": spoilt}
-
-
-def hits():
-    text, found = pieces(), {}
-    for name, model in exports().items():
-        with torch.no_grad():
-            right = torch.cat([model(x[:, :-1]).argmax(-1) == x[:, 1:] for x in text.split(100)])
-        found[name] = base64.b64encode(np.packbits(right.flatten().numpy()).tobytes()).decode()
-        print("hits", name, right.float().mean().item(), flush=True)
-    return {"count": right.numel(), "right": found}
 
 
 PARTS = {
@@ -572,7 +537,6 @@ PARTS = {
     "nan_batch": nan_batch,
     "files": files,
     "flips": flips,
-    "hits": hits,
 }
 
 

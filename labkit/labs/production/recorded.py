@@ -1,14 +1,12 @@
-"""What lab 15 recorded: A/B designs, pairs of runs, resumes, flipped bits, and hits of exports.
+"""What lab 15 recorded: A/B designs, pairs of runs, resumes, a NaN batch and flipped bits.
 
 data/emulated/production.json says with what and when; record_production.py beside it made it.
 """
 
-import base64
 import json
 import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from labkit.base.paths import DATA
@@ -101,48 +99,6 @@ def files_table() -> pd.DataFrame:
             "gave the same values": flipped["same values"],
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("reader")
-
-
-def flips(stored: str) -> dict[int, tuple[float, ...]]:
-    """By bit, how far the GPT's loss moved in nats at each flip of five seeds; inf for NaN.
-
-    Args:
-        stored: "FP32" or "BF16", how the weights are stored.
-    """
-    seeds = record()["flips"][stored]
-    return {
-        int(bit): tuple(math.inf if c is None else c for one in seeds for c in one[bit])
-        for bit in seeds[0]
-    }
-
-
-def flips_table() -> pd.DataFrame:
-    """A row for each way to store the weights: what share of flips shows in the loss."""
-    rows = {}
-    for stored in record()["flips"]:
-        moved = np.array(list(flips(stored).values()))
-        seen = (moved > 0.01).any(axis=1)
-        rows[stored] = {
-            "flips": moved.size,
-            "NaN, or loss moves by more than 0.01": f"{(moved > 0.01).mean():.1%}",
-            "loss moves by less than 0.0001": f"{(moved < 1e-4).mean():.1%}",
-            "bits that were seen": ", ".join(map(str, np.flatnonzero(seen))),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def hits() -> dict[str, np.ndarray]:
-    """By model, whether its likeliest next character is right: bool, 37,120 places of the text.
-
-    "reference" is the trained GPT; the others are exports of it, some of them broken.
-    """
-    part = record()["hits"]
-    return {
-        name: np.unpackbits(
-            np.frombuffer(base64.b64decode(bits), dtype=np.uint8), count=part["count"]
-        ).astype(bool)
-        for name, bits in part["right"].items()
-    }
 
 
 def _span(values: list, spec: str) -> str:
