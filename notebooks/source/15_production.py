@@ -387,39 +387,48 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 # %% [markdown]
 # ### Exercise: checkpoints that survive
 #
-# *20 minutes, about 16 lines.* Write `Checkpoints`, which saves all parts of a run, and resumes from the newest file that is whole.
+# *20 minutes, about 15 lines.* Write `save` and `resume` of `Checkpoints`.
 #
-# (statement: checks15b)
+# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. Any names may come, and the states hold tensors, numbers and dicts or lists of them.
+# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. The run that goes on is not changed. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
+# - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back asks the object that saved.
+# - **A kill** may end `save` at any byte. Checkpoints of earlier steps stay whole, `resume` finds the newest of them, and later saves work.
+# - **Damage:** a file may end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
+# - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
+# - **Example:** after `save(5)`, `save(8)` and a flipped bit in the second file, `resume()` returns 5, and all is as it was at step 5.
+#
+# The check sends your class to a second process and lets the kernel kill it in the middle of a file. It cannot cut the power, so it does not see whether you call `os.fsync`.
 
 
 # %% exercise="checkpoints"
 class Checkpoints:
-    """Checkpoints of a run in a folder, whole or not there."""
+    """Checkpoints of a run in a folder; each file is whole or passed over."""
 
     def __init__(self, folder, parts):
         self.folder, self.parts = Path(folder), parts
 
     def save(self, step):
-        """Write one file with all parts and the state of torch's random numbers."""
+        """Write the parts, torch's generator and the step, so that a kill leaves no half file."""
+        # After file.write: file.flush(), then os.fsync(file.fileno()).
+        # After the `with` block: os.replace(unfinished, final).
         ### BEGIN SOLUTION
         state = {name: part.state_dict() for name, part in self.parts.items()}
         buffer = io.BytesIO()
         torch.save({"step": step, "random": torch.get_rng_state(), "parts": state}, buffer)
-        digest = hashlib.sha256(buffer.getvalue()).hexdigest()
-        final = self.folder / f"{step:012}-{digest}.pt"
-        with open(final.with_suffix(".partial"), "wb") as file:
-            file.write(buffer.getvalue())
+        data, unfinished = buffer.getvalue(), self.folder / "unfinished"
+        with open(unfinished, "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(final.with_suffix(".partial"), final)
+        os.replace(unfinished, self.folder / f"{step:012}.pt")
         ### END SOLUTION
 
     def resume(self):
-        """Load the newest file that is whole, and return its step; 0 if there is none."""
+        """Load the newest checkpoint that is whole, and return its step; 0 if there is none."""
         ### BEGIN SOLUTION
         for path in sorted(self.folder.glob("*.pt"), reverse=True):
-            data = path.read_bytes()
-            if hashlib.sha256(data).hexdigest() != path.stem.partition("-")[2]:
+            digest, data = path.read_bytes()[:32], path.read_bytes()[32:]
+            if hashlib.sha256(data).digest() != digest:
                 continue
             saved = torch.load(io.BytesIO(data), weights_only=True)
             for name, part in self.parts.items():
@@ -436,7 +445,22 @@ checks.check_checkpoints(Checkpoints)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15b)
+# A kill can come between any two bytes. At which moment may the final name begin to stand for the new file? What does `resume` need beside the data to know that all its bits are right, and where is it when you compute it again?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Solve it first for one tensor and no steps: write `hashlib.sha256(data).digest() + data` to a second name and rename it; read it, split off the first 32 bytes, and compare. Then make `data` from a dict of all states. How must a step stand in a name so that 10 comes after 9?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     buffer = io.BytesIO()
+#     torch.save({"step": step, "random": ..., "parts": ...}, buffer)  # then write, fsync, replace
+#
+#     for path in sorted(self.folder.glob("*.pt"), reverse=True):
+#         ...  # another digest: continue with the next path
+#         saved = torch.load(io.BytesIO(data), weights_only=True)
+#         ...  # load each part, set the generator, return the step
+#     return 0
 # </details>
 
 # %% [markdown]
@@ -502,9 +526,16 @@ recorded.nan_batch_table()
 # %% [markdown]
 # ### Exercise: respond to a fault
 #
-# *14 minutes, optional, about 12 lines.* Write `respond`, which maps a fault and a plan to an answer and the next plan.
+# *14 minutes, optional, about 12 lines.* Write `respond`, which maps an event and a `Plan` to an answer and the plan to go on with. Write it yourself: the `respond` of `labkit.labs.production.respond` does not count.
 #
-# (statement: checks15b)
+# - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far; `patience`, 1 or more.
+# - **Output:** the answer and the next plan. What no rule names stays as it is.
+# - **"ok":** "go on", and the streak ends at 0.
+# - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. In fp32 it is "save and stop", with the plan as it came.
+# - **"out of memory":** "retry" with half the micro-batch and twice the accumulation, so the global batch stays. With a micro-batch of 1: "save and stop", with the plan as it came.
+# - **"corruption":** a weight in memory is not what it should be. "roll back" in the same format, with a streak of 0.
+# - **"loader" and any other event:** "save and stop", with the plan as it came.
+# - **Example:** three "non-finite" in a row, from `Plan(precision="fp16", micro_batch=32, accumulate=1)`, give "skip", "skip" and "roll back", and then precision="bf16" with streak=0.
 
 # %%
 from dataclasses import replace
@@ -518,15 +549,17 @@ def respond(event, plan, patience=3):
     ### BEGIN SOLUTION
     if event == "ok":
         return "go on", replace(plan, streak=0)
+    if event == "corruption":
+        return "roll back", replace(plan, streak=0)
+    if event == "out of memory" and plan.micro_batch > 1:
+        half, twice = plan.micro_batch // 2, 2 * plan.accumulate
+        return "retry", replace(plan, micro_batch=half, accumulate=twice)
     if event == "non-finite":
         if plan.streak + 1 < patience:
             return "skip", replace(plan, streak=plan.streak + 1)
         wider = {"fp16": "bf16", "bf16": "fp32"}.get(plan.precision)
         if wider:
             return "roll back", replace(plan, precision=wider, streak=0)
-    if event == "out of memory" and plan.micro_batch > 1:
-        half = plan.micro_batch // 2
-        return "retry", replace(plan, micro_batch=half, accumulate=2 * plan.accumulate)
     return "save and stop", plan
     ### END SOLUTION
 
@@ -537,7 +570,19 @@ checks.check_respond(respond)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15b)
+# Which rules change the plan, and which return it as it came? `replace(plan, streak=0)` makes a new plan with one field changed. In which four cases is the answer "save and stop"?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# Write one `if` for each rule that changes the plan, with its condition complete, and let everything else fall through to the last line.
+# </details>
+# <details><summary>Hint 3</summary>
+#
+#     if event == "non-finite":
+#         if plan.streak + 1 < patience:
+#             return "skip", ...
+#         ...  # is there a wider format?
+#     return "save and stop", plan
 # </details>
 
 # %% [markdown]
