@@ -2,7 +2,7 @@
 
 ``restarted`` starts it. By hand, with two processes of which one is killed at step 13:
 
-    torchrun --standalone --nproc-per-node 2 --max-restarts 1 \\
+    torchrun --standalone --nproc-per-node 2 --max-restarts 3 \\
         -m labkit.labs.production.restart FOLDER --kill-at 13
 """
 
@@ -76,7 +76,7 @@ def restarted(
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "1"]
+    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "3"]
     command += ["--nproc-per-node", str(processes), "-m", __name__, str(folder)]
     command += ["--seed", str(seed), "--precision", precision]
     if kill_at is not None:

@@ -72,12 +72,13 @@ def test_selector_memory_plan_monitor_detector_and_policy_train_digits_together(
     parts = memory.plan.ways.micro_batches
     recipe = Recipe(precision=strategy.name, micro_batch=256 // parts, accumulate=parts)
     monitor = Monitor()
-    record, _ = ran(tmp_path, recipe=recipe, epochs=4, detector=Detector(), on_step=monitor.see)
+    watched = {"detector": Detector(), "on_step": monitor.see}
+    record, _ = ran(tmp_path, recipe=recipe, epochs=20, loader=loader, **watched)
     assert record.recipes == ((0, recipe),) and recipe.precision == "bf16"
     assert record.dtypes_seen == {"bf16": ("bfloat16",)}
-    assert len(monitor.history("loss")) == len(record.steps) == 4 * EPOCH
+    assert len(monitor.history("loss")) == len(record.steps) == 20 * len(loader)
     assert not monitor.alerts and not record.alerts and not record.stopped
-    assert [m.step for m in record.metrics] == [EPOCH, 2 * EPOCH, 3 * EPOCH, 4 * EPOCH]
+    assert [m.step for m in record.metrics] == [n * len(loader) for n in range(1, 21)]
     assert record.metrics[-1].accuracy > 0.9 > record.metrics[0].accuracy
     assert record.metrics[-1].loss < record.metrics[0].loss
 
