@@ -92,7 +92,12 @@ figures.pairing_picture(recorded.pairing())
 #
 # *14 minutes, optional, about 8 lines.* Write `experiment`, which runs each arm with each seed, so that two equal arms give equal scores.
 #
-# (statement: checks15a)
+# Write it yourself: labkit's `experiments.paired` does not count.
+#
+# - **Input:** lists of arms and of seeds. `make()` draws the weights of a new model from torch's random numbers. `batches(seed)` gives a loader whose data follow from the seed; a second pass over it gives other batches. `fit(model, loader, arm)` trains the model in place, with dropout, in the precision of the arm. `score(model)` returns a number.
+# - **Output:** one run for each arm and seed, as {arm: {seed: score}}. The score of a crashed run is NaN, and it stays in the table.
+# - **Pairs:** runs with the same seed start from the same weights, get the same batches, and begin `fit` with the same state of torch's random numbers. Different seeds give different weights and batches. A score depends on its seed and its arm only, not on the other arms or their order.
+# - **Example:** the arms `["fp32", "fp32 again"]` get equal scores, bit for bit.
 
 
 # %% exercise="experiment"
@@ -116,49 +121,76 @@ checks.check_experiment(experiment)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# Print the first weight and the first batch of both runs of a pair. Which of them differ? What is drawn at random after the weights?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# `torch.manual_seed` sets torch's random numbers. `make` and dropout both draw from them. Who has drawn how many when the second arm starts?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# results = {arm: {} for arm in arms}
+# for seed in seeds:
+#     for arm in arms:
+#         ...  # the state of torch's random numbers
+#         model = make()
+#         fit(model, ..., arm)
+#         results[arm][seed] = score(model)
+# ```
 # </details>
 
 # %% [markdown]
 # The cell runs FP32 twice, FP32 with the hidden units in another order, and BF16. Another order of the units changes no value on paper, but the sums of the second layer add up in another order.
 
+
 # %% tags=["nbval-ignore-output"]
-paired = yours(experiment, ours.experiment)
+def reader():
+    return mlp(64, 32, 10)
 
 
-def fit(reader, loader, arm):
+def loader_of(seed):
+    return batches(data.train_images, data.train_labels, 32, seed=seed)
+
+
+def fit(model, loader, arm):
     if arm == "units reversed":
-        first, second = (layer for layer in reader.modules() if isinstance(layer, torch.nn.Linear))
-        with torch.no_grad():
-            first.weight.copy_(first.weight.flip(0))
-            first.bias.copy_(first.bias.flip(0))
-            second.weight.copy_(second.weight.flip(1))
-    sgd = torch.optim.SGD(reader.parameters(), lr=0.1, momentum=0.9)
+        first, second = (layer for layer in model if isinstance(layer, torch.nn.Linear))
+        for parameter in (first.weight, first.bias):
+            parameter.data = parameter.data.flip(0)
+        second.weight.data = second.weight.data.flip(1)
+    rate = 0.01 if arm == "a tenth" else 0.1
+    sgd = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     precision = "bf16" if arm == "bf16" else "fp32"
-    train(reader, loader, optimizer=sgd, precision=precision, epochs=3, progress=False)
+    train(model, loader, optimizer=sgd, precision=precision, epochs=2, progress=False)
 
 
-def minus_loss(reader):
-    with torch.no_grad():
-        return -torch.nn.functional.cross_entropy(reader(data.test_images), data.test_labels).item()
+def minus_loss(model):
+    logits = model(data.test_images)
+    return -torch.nn.functional.cross_entropy(logits, data.test_labels).item()
 
 
 # %% tags=["nbval-ignore-output"]
-found = paired(
-    ["fp32", "fp32 again", "units reversed", "bf16"],
-    range(5),
-    lambda: mlp(64, 32, 10),
-    lambda seed: batches(data.train_images, data.train_labels, 32, seed=seed),
-    fit,
-    minus_loss,
-)
-for arm in list(found)[1:]:
+runs = yours(experiment, ours.experiment)
+arms = ["fp32", "fp32 again", "units reversed", "bf16"]
+found = runs(arms, range(5), reader, loader_of, fit, minus_loss)
+for arm in arms[1:]:
     differences = [found[arm][seed] - found["fp32"][seed] for seed in range(5)]
     print(f"{arm:15}", *(f"{d:+.1e}" for d in differences))
 claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
 
 # %% [markdown]
-# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes. `paired` in `labkit.labs.production.experiments` runs both controls with each experiment, and says how many pairs a margin needs.
+# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes.
+#
+# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a margin, and says how many pairs that margin needs.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.production.experiments import paired
+
+trial = paired(["fp32", "bf16"], range(5), reader, loader_of, fit, minus_loss, broken="a tenth")
+decision = trial.decide(margin=0.01)
+print(trial.control())
+print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
 # ### Runs that crash
@@ -180,9 +212,15 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 #
 # "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest loss that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
 #
-# *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores.
+# *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores. Write it yourself: labkit's `measuring.verdict` does not count.
 #
-# (statement: checks15a)
+# 1. Take the difference of each seed, candidate minus reference. The interval of their mean is mean ± t·s/√n, with the sample standard deviation s, as in lab 06.
+# 2. All of it above −margin: `"ship"`. All of it below −margin: `"reject"`. Otherwise: `"hold"`.
+#
+# - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, and t for this number of pairs. No end of an interval lies exactly on −margin.
+# - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`.
+# - **Error:** a `ValueError` for fewer than two pairs, and for a seed that only one arm has.
+# - **Example:** differences of −0.002, −0.004, −0.003 and −0.003, t = 3.182: the interval is −0.003 ± 0.0013. With a margin of 0.01 it lies above −0.01: `"ship"`. Equal scores in all pairs give `"ship"`, too.
 
 
 # %% exercise="ship"
@@ -209,7 +247,21 @@ checks.check_ship(ship)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# A mean of −0.004 is above −0.01. How far must the differences scatter until you would hold?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# By what do you find the two runs of a pair? In which order must your lines ask for missing seeds, crashed runs and the interval, if NaN makes every comparison False?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# gains = [candidate[seed] - reference[seed] for seed in reference]
+# half = t * stdev(gains) / ...
+# if fmean(gains) - half > -margin:
+#     return "ship"
+# return "reject" if ... else "hold"
+# ```
 # </details>
 
 # %% [markdown]
@@ -232,6 +284,7 @@ for arm in list(scores)[1:]:
 # Training runs end, but a rollout is watched all the time. Send each request to both models, a **mirrored** request, and score both answers as right or wrong. Only requests on which exactly one model is right compare them. If the two models are equally good, each of these *disagreements* is a fair coin.
 #
 # Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look after 400 disagreements or with more looks, each after 400 more.
+
 
 # %%
 def ever_alarms(looks, streams=20_000):
@@ -271,9 +324,13 @@ figures.peeking_picture()
 # %% [markdown]
 # ### Exercise: a gate that may always be asked
 #
-# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now.
+# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
 #
-# (statement: checks15a)
+# - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
+# - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
+# - **What does not count:** requests that both models answer rightly, or both wrongly.
+# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, and E does not. Compute the logarithm of E: `math.lgamma(k + 1)` is the logarithm of k!.
+# - **Example:** alpha is 0.05, and only the reference is right on each request. E is 16 after seven of them and 28.4 after eight, so the eighth call returns True.
 
 
 # %% exercise="gate"
@@ -301,7 +358,18 @@ checks.check_gate(Gate)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# (checks15a)
+# Which of the four combinations of right and wrong says anything about which model is better?
+# </details>
+# <details><summary>Hint 2</summary>
+#
+# What is the logarithm of 2ⁿ·w!·b!/(n + 1)!, as a sum of four terms? With which number do you compare it?
+# </details>
+# <details><summary>Hint 3</summary>
+#
+# ```python
+# n = self.worse + self.better
+# log_e = n * math.log(2) + math.lgamma(self.worse + 1) + ... - math.lgamma(...)
+# ```
 # </details>
 
 # %% [markdown]
@@ -337,7 +405,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses N of equal candidates, the gate N. The gate pays with time. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -607,7 +675,7 @@ with tempfile.TemporaryDirectory() as folder:
         batches(data.train_images, data.train_labels, 32),
         (data.test_images, data.test_labels),
         optimizer=torch.optim.SGD(reader.parameters(), lr=0.1),
-        recipe=Recipe(precision="fp16", micro_batch=32),
+        recipe=Recipe(precision="fp16", micro_batch=32, clip=1.0),
         respond=yours(respond, ours.respond),
         checkpoints=yours(Checkpoints, ours.Checkpoints),
         folder=folder,
@@ -627,18 +695,15 @@ record
 
 # %%
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
-from labkit.labs.production.memory import Memory, PlanExhausted
+from labkit.labs.production.memory import Memory
 from labkit.training import trained_gpt
 
-texts = torch.zeros(64, 64, dtype=torch.int64)
+texts = torch.zeros(16, 64, dtype=torch.int64)
 memory = Memory(plan_memory, trained_gpt(), (texts, texts))
 print({name: f"{count / 2**20:.2f} MiB" for name, count in memory.predicted().items()})
-try:
-    while True:
-        step = memory.next_step()
-        print(f"{step.before / 2**20:6.2f} to {step.after / 2**20:6.2f} MiB: {step.name}")
-except PlanExhausted:
-    print("no measure is left")
+for _ in range(2):
+    step = memory.next_step()
+    print(f"{step.before / 2**20:.2f} to {step.after / 2**20:.2f} MiB: {step.name}")
 
 # %% [markdown]
 # ### The served model and the trained one
@@ -701,6 +766,51 @@ rollout
 # | faults | an answer for each kind of fault, tried on an injected one |
 # | serving | bits, KL and flips of the artifact that is served |
 # | rollout | stages, a gate with its α, guardrails, and a rollback that was tried |
+
+# %% [markdown]
+# ### Your GPT in the ledger
+#
+# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores three formats beside
+# FP32 by minus bits a character. It asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. What ships becomes a row.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.quantization.weights import group_quantize
+from labkit.measuring.ledger import Ledger, stored
+from labkit.training import bits_per_character, trained_gpt
+from labkit.training.data import shakespeare_split
+
+test_text, ledger, decide = shakespeare_split()[1], Ledger(), yours(ship, ours.ship)
+
+
+def scored(model):
+    parts = enumerate(test_text[at : at + 4_600] for at in range(0, 36_800, 4_600))
+    return {number: -bits_per_character(model, part) for number, part in parts}
+
+
+def to_nearest(bits):
+    def to_format(name, weight):
+        packed = group_quantize(weight, bits=bits)
+        return packed.dequantize(), packed.nbytes
+
+    return to_format
+
+
+# %% tags=["nbval-ignore-output"]
+answers, whole = {}, scored(trained_gpt())
+for bits in (8, 6, 5):
+    model, size = stored(trained_gpt(), to_nearest(bits))
+    answers[bits] = decide(whole, scored(model), margin=0.02, t=2.365)
+    if answers[bits] == "ship":
+        ledger.add("15_production", f"INT{bits}, ships", model, size, whose=whose(decide))
+print({f"INT{bits}": answer for bits, answer in answers.items()})
+claim(
+    f"{whose(decide)} rule ships INT8 and rejects INT5",
+    (answers[8], answers[5]) == ("ship", "reject"),
+)
+ledger
+
+# %% [markdown]
+# INT6 takes three quarters of INT8's bytes and ships within this margin. With another margin the answer is another one, so write the margin down before you look at the table.
 #
 # ### Say it
 #
