@@ -149,7 +149,9 @@ def hits(model: nn.Module) -> Hits:
             whole = logits.isfinite().all(-1)
             right.append((logits.argmax(-1) == y) & whole)
             finite.append(whole)
-    return Hits(right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy())
+    return Hits(
+        right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy()
+    )
 
 
 def packed(flags: np.ndarray) -> str:
