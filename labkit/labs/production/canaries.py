@@ -120,7 +120,8 @@ CANARIES = {
         export=_halved_norm,
     ),
     "FP16, large values": Canary(
-        what=f"FP16, after attention's values were scaled by {VALUES:,} and its output by the inverse",
+        what=f"FP16, after attention's values were multiplied by {VALUES:,} and its output "
+        "matrix was divided by it",
         sound=False,
         export=_large_values,
     ),
@@ -149,7 +150,9 @@ def hits(model: nn.Module) -> Hits:
             whole = logits.isfinite().all(-1)
             right.append((logits.argmax(-1) == y) & whole)
             finite.append(whole)
-    return Hits(right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy())
+    return Hits(
+        right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy()
+    )
 
 
 def packed(flags: np.ndarray) -> str:

@@ -126,7 +126,7 @@ def test_a_release_that_was_rolled_back_stays_so(registry, share):
     assert registry.rollback("too slow").version == "v1"
     assert registry.shares() == {"v1": 1.0}
     assert registry.table().loc["v2", "state"] == "rolled back: too slow"
-    with pytest.raises(LookupError, match="too slow.*add a new version"):
+    with pytest.raises(LookupError, match=r"too slow.*add a new version"):
         registry.promote(second)
     with pytest.raises(LookupError, match="no release before"):
         registry.rollback("again")
@@ -218,7 +218,11 @@ def test_the_stages_pass_each_other_the_pairs():
     assert advance(plan, Gate(), Window(pairs=[FINE] * 158))[0].seen == 99
     assert advance(plan, Gate(), Window(pairs=[FINE] * 159)) == ()
     assert advance(plan, Gate(), Window(pairs=[FINE] * 500)) == ()
-    for wrong in ({"shadow": -1, "live": 100}, {"shadow": 0, "live": 150}, {"shadow": 0, "live": 0}):
+    for wrong in (
+        {"shadow": -1, "live": 100},
+        {"shadow": 0, "live": 150},
+        {"shadow": 0, "live": 0},
+    ):
         with pytest.raises(ValueError, match="multiple of 100"):
             stages(**wrong)
 
