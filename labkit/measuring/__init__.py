@@ -4,7 +4,7 @@
 rounds of ``arms`` (its records are in ``report``); ``quality`` asks whether the accuracy is the
 same. ``verdicts`` says what pairs show against a margin. ``card`` counts the bytes that are alive,
 ``efficiency`` what else a step needs, ``energy`` reads joules. ``recordings`` are such results of
-named machines.
+named machines. ``ledger`` is the table of what the labs made of the course's GPT.
 """
 
 from typing import TYPE_CHECKING

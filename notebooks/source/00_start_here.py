@@ -120,6 +120,41 @@ from labkit.course.progress_panel import progress_panel
 progress_panel()
 
 # %% [markdown]
+# ### Your GPT in the ledger
+#
+# *Optional.* The course has one small language model, a GPT with 112,964 parameters. It learned from three plays by Shakespeare to predict
+# the next character. Several labs store this GPT in other formats and add a row to one table, the **ledger**. Its columns are:
+#
+# - **bytes** of all parameters;
+# - **bits a character**: the cross-entropy of the next character, in bits, on a part of the plays that the GPT was not trained on. Lower is
+#   better. Guessing evenly among the 68 characters gives log₂ 68 = 6.09.
+# - **ms a token, 8 B**: a model that answers a single user reads all its weights from memory for each token. The column holds the time that an H100
+#   needs to read 8 billion parameters in this format. A real token takes longer.
+#
+# The cell adds two rows: the GPT in FP32, as it was trained, and with its weights rounded to FP16, whose bytes `fp16_bytes` counts.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.engine import claim, whose, yours
+from labkit.labs.start_here import solutions as ours
+from labkit.measuring.ledger import Ledger
+from labkit.training import trained_gpt
+
+ledger, in_fp16 = Ledger(), yours(fp16_bytes, ours.fp16_bytes)
+gpt, rounded = trained_gpt(), trained_gpt().half().float()  # rounded, then computed in FP32
+count = sum(parameter.numel() for parameter in gpt.parameters())
+fp32 = ledger.add("00_start_here", "FP32", gpt, 4 * count)
+fp16 = ledger.add("00_start_here", "FP16", rounded, in_fp16(count), whose=whose(in_fp16))
+claim("FP16 costs this GPT less than 0.001 bits a character", fp16.bits < fp32.bits + 0.001)
+ledger
+
+# %% [markdown]
+# FP16 halves the bytes, and the loss does not show within three decimals. Rows of labs that you have not done are *recorded*: they came with the course. Your own rows
+# are kept with your progress and take their place. The line in the figure joins the rows that no other row beats in bytes without losing in bits.
+
+# %% tags=["nbval-ignore-output"]
+ledger.plot()
+
+# %% [markdown]
 # ### Where to begin
 #
 # If mixed precision is new to you, skip the next card and begin with lab 01.

@@ -849,6 +849,35 @@ for precision in ("fp32", "bf16", "fp16"):
 loss_curves(losses, provenance="labkit's loop, two micro-batches a step; emulated on a CPU.")
 
 # %% [markdown]
+# ### Your GPT in the ledger
+#
+# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. What does AMP change in it? The cell trains the GPT for 30 more steps in BF16 with
+# `accumulate`, two micro-batches a step. It adds a row for the result, and one for the same weights cast to BF16, as they would be stored for serving.
+
+# %% tags=["nbval-ignore-output"]
+from labkit.labs.engine import claim
+from labkit.measuring.ledger import Ledger
+
+LAB, ledger, train_on = "05_automatic_mixed_precision", Ledger(), yours(accumulate, ours.accumulate)
+gpt = trained_gpt().to(device)
+optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-4)
+no_scaler = torch.amp.GradScaler(device, enabled=False)
+with emulate_gpu():
+    train_on(gpt, gpt_batches(60, device), 2, optimizer, no_scaler, torch.bfloat16, device)
+size = sum(parameter.nbytes for parameter in gpt.parameters())
+amp_row = ledger.add(LAB, "BF16 AMP, 30 steps", gpt, size, whose=whose(train_on))
+gpt.bfloat16()
+size = sum(parameter.nbytes for parameter in gpt.parameters())
+bf16_row = ledger.add(LAB, "BF16 AMP, cast to BF16", gpt.float(), size, whose=whose(train_on))
+claim("AMP leaves 4 bytes a parameter", amp_row.bytes == 4 * 112_964)
+claim("the cast costs less than 0.005 bits a character", bf16_row.bits < amp_row.bits + 0.005)
+ledger
+
+# %% [markdown]
+# Autocast saves activations, not weights: the first row has as many bytes as FP32. Training needs these FP32 weights, because small updates would be lost in BF16 (lab 04). Serving makes no updates, so a single cast
+# at the end halves the bytes, and with them the time in which a large model's weights are read.
+
+# %% [markdown]
 # ### Optional: the NaN detective
 #
 # A run fails. You have eight instruments and 40 GPU-minutes; each query has its price. Ask cheap queries that rule out

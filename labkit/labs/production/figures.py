@@ -6,35 +6,36 @@ from statistics import median, stdev
 
 import numpy as np
 
-from labkit.labs.production import recorded
+from labkit.labs.production.experiments import pairs_needed
 from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
-_LOOKS, _PATHS, _SHOWN = 2000, 20_000, 40
+_LOOKS, _PATHS, _SHOWN = 2000, 5_000, 40
 _Z = 1.6449  # 95 % of a normal distribution lie below
 
 
-def pairing_picture() -> Picture:
-    """Recorded differences in test loss, BF16 minus FP32, by what the two runs of a pair share."""
-    rows = {
-        "nothing": "own seeds",
-        "init only": "initial weights",
-        "order only": "order of batches",
-        "init and order": "both",
-    }
+def pairing_picture(pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Picture:
+    """Differences in test loss, BF16 minus FP32, by what the two runs of a pair share.
+
+    Args:
+        pairs: what is shared -> the losses of FP32 and of BF16, one a pair, as
+            ``recorded.pairing()`` has them.
+    """
     figure, axes = new_axes(height=3.0)
     spoken = []
-    for place, (what, name) in enumerate(rows.items()):
-        found = recorded.differences(what)
+    for place, (shared, losses) in enumerate(pairs.items()):
+        found = [bf16 - fp32 for fp32, bf16 in zip(*losses, strict=True)]
         jitter = np.random.default_rng(0).uniform(-0.28, 0.28, len(found))
         axes.plot(found, -place + jitter, ".", color=BLUE, alpha=0.5, ms=5)
-        spoken.append(f"{name}: {len(found)} pairs, standard deviation {stdev(found):.3f}")
-        axes.text(1.01, -place, f"s = {stdev(found):.3f}", transform=axes.get_yaxis_transform())
+        words = f"s = {stdev(found):.3f}: {pairs_needed(stdev(found), margin=0.01)} pairs"
+        axes.text(1.01, -place, words, transform=axes.get_yaxis_transform(), va="center")
+        spoken.append(f"{shared}: {words}")
     axes.axvline(0, color=GREY, lw=1)
-    axes.set_yticks([-place for place in range(len(rows))], list(rows.values()))
+    axes.set_yticks([-place for place in range(len(pairs))], list(pairs))
     axes.set(ylabel="a pair shares", xlabel="test loss, BF16 minus FP32, nats")
     return Picture(
         figure,
-        "Recorded. Each point is a pair of runs; s is the standard deviation of a row.",
+        f"Recorded: each point is one of {len(found)} pairs, s the standard deviation of a row. "
+        "Beside it, how many pairs show with 90 % power that BF16 is not worse by 0.01.",
         f"Differences in test loss between BF16 and FP32. {'; '.join(spoken)}.",
     )
 
@@ -74,8 +75,9 @@ def peeking_picture(seed: int = 0) -> Picture:
         axes.plot(n[19:], line[19:], color=color, lw=2, label=f"{name}: {crossed:.0%} cross it")
         spoken.append(f"{name}: {crossed:.1%} cross it")
     axes.set_xscale("log")
-    axes.set_xticks([20, 50, 100, 200, 500, 1000, 2000], ["20", "50", "100", "200", "500", "1,000", "2,000"])  # fmt: skip
-    axes.set(xlabel="disagreements", ylabel="z", xlim=(20, _LOOKS), ylim=(-3.2, 5.2))
+    ticks = [20, 50, 100, 200, 500, 1000, 2000]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set(xlabel="disagreements", ylabel="z", xlim=(20, _LOOKS), ylim=(-3.2, 6.6))
     axes.legend(frameon=False, loc="upper right")
     return Picture(
         figure,
@@ -93,7 +95,11 @@ def flips_picture(changes: Mapping[int, Sequence[float]]) -> Picture:
     """
     figure, axes = new_axes(height=3.2)
     floor, roof = 1e-7, 1e2
-    fields = {"mantissa": (range(23), GREY), "exponent": (range(23, 31), BLUE), "sign": ((31,), ORANGE)}  # fmt: skip
+    fields = {
+        "mantissa": (range(23), GREY),
+        "exponent": (range(23, 31), BLUE),
+        "sign": (range(31, 32), ORANGE),
+    }
     spoken = []
     for name, (bits, color) in fields.items():
         points = [(b, min(max(c, floor), roof)) for b in bits for c in changes.get(b, ())]
