@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_rollout.css widget_rollout.js, sha256 142ac89b87656bac69b5f3fb48019b5a648c50b7868cdc7305c7a06de7fc9f07
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_rollout.css widget_rollout.js, sha256 fbeb9c11d16875c3106a37c36b2f4f671d310adb7af766d57b5878fe16051c8f
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -207,6 +207,7 @@ function render({ model, el }) {
     verdict.dataset.right = String(numbers.right);
     reading.textContent = numbers.reading;
     guardrail.textContent = numbers.guardrail;
+    guardrail.dataset.broken = String(numbers.broken);
     drawing.replaceChildren(...picture(numbers));
     drawing.setAttribute("aria-label", numbers.sentence);
     rows.replaceChildren(...numbers.rows.map((row) => node(

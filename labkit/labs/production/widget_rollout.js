@@ -103,6 +103,7 @@ function render({ model, el }) {
     verdict.dataset.right = String(numbers.right);
     reading.textContent = numbers.reading;
     guardrail.textContent = numbers.guardrail;
+    guardrail.dataset.broken = String(numbers.broken);
     drawing.replaceChildren(...picture(numbers));
     drawing.setAttribute("aria-label", numbers.sentence);
     rows.replaceChildren(...numbers.rows.map((row) => node("tr", {},

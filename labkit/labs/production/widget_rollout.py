@@ -7,14 +7,13 @@ computes every number; the page draws.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import traitlets
 
 from labkit.labs.engine.described import AskingWidget
-from labkit.labs.production.canaries import CANARIES, REFERENCE, recorded_hits
+from labkit.labs.production.canaries import CANARIES, GUARDRAIL, REFERENCE, order, recorded_hits
 from labkit.labs.production.gates import Gate, Rule, log_e
 from labkit.labs.production.releases import RolledBack, Stage, Window, advance, stages
 
@@ -24,7 +23,6 @@ ALPHA = 0.05
 
 _LOW, _HIGH = -2.0, 3.0  # the ends of the axis of E, powers of 10
 _APART = 50  # requests between two points of the curve
-_GUARDRAIL = "finite logits"
 
 
 @dataclass(kw_only=True)
@@ -70,10 +68,10 @@ class _Outcome:
 class _Run:
     """One rollout of one export: the plan that is left, the counts, the curve of E."""
 
-    def __init__(self, name: str, plan: tuple[Stage, ...], gate: Rule, order: np.ndarray) -> None:
+    def __init__(self, name: str, plan: tuple[Stage, ...], gate: Rule, places: np.ndarray) -> None:
         reference, candidate = recorded_hits()[REFERENCE], recorded_hits()[name]
         columns = (reference.right, candidate.right, candidate.finite)
-        self._pairs = zip(*(column[order].tolist() for column in columns), strict=True)
+        self._pairs = zip(*(column[places].tolist() for column in columns), strict=True)
         self._name, self._gate, self.plan = name, gate, plan
         self.rows = [_Row(stage=stage, requests=_requests(stage)) for stage in plan]
         self.curve = [(0, 0, 0.0)]  # the stage's place, requests in it, log10 of E
@@ -127,7 +125,7 @@ class _Run:
         row.pairs += 1
         row.worse += right and not candidate_right
         row.better += candidate_right and not right
-        window = Window(pairs=[(right, candidate_right)], guardrails={_GUARDRAIL: finite})
+        window = Window(pairs=[(right, candidate_right)], guardrails={GUARDRAIL: finite})
         try:
             left = advance(self.plan, self._gate, window)
         except RolledBack as error:
@@ -172,7 +170,7 @@ class Rollout(AskingWidget):
     outcomes = traitlets.Dict(read_only=True)
 
     def __init__(self, gate: Callable[[], Rule] = Gate, seed: int = 0) -> None:
-        self._gate, self._seed = gate, seed
+        self._gate, self._places = gate, order(seed)
         self._ended: dict[tuple[str, int, int], _Outcome] = {}
         self._begin()
         super().__init__()
@@ -230,14 +228,9 @@ class Rollout(AskingWidget):
 
     # ------------------------------------------------------------ what is computed
 
-    @cached_property
-    def _order(self) -> np.ndarray:
-        count = len(recorded_hits()[REFERENCE].right)
-        return np.random.default_rng(self._seed).permutation(count)
-
     def _begin(self) -> None:
         plan = stages(shadow=self.shadow, live=self.live)
-        self._run = _Run(self.candidate, plan, self._gate(), self._order)
+        self._run = _Run(self.candidate, plan, self._gate(), self._places)
 
     def _keep(self) -> None:
         outcome = self._run.outcome
@@ -285,14 +278,14 @@ class Rollout(AskingWidget):
     def _reading(self) -> str:
         run = self._run
         return (
-            f"{run.count('pairs'):,} compared: {run.count('worse'):,} answers worse, "
+            f"{run.count('pairs'):,} compared: {run.count('worse'):,} worse, "
             f"{run.count('better'):,} better, E = {_e_value(run.power)}. "
             f"{_users(run.count('harmed')).capitalize()}."
         )
 
-    def _guardrail(self) -> str:
+    def _broken(self) -> bool:
         outcome = self._run.outcome
-        return "broken" if outcome and outcome.by == "the guardrail" else "holds"
+        return outcome is not None and outcome.by == "the guardrail"
 
     def _lane(self) -> list[dict]:
         """The stages from left to right, all drawn equally wide."""
@@ -355,7 +348,8 @@ class Rollout(AskingWidget):
             "curve": self._curve(),
             "ticks": [[(e - _LOW) / (_HIGH - _LOW), f"{10.0**e:g}"] for e in range(-2, 4)],
             "limit": [(-math.log10(ALPHA) - _LOW) / (_HIGH - _LOW), f"alarm at {1 / ALPHA:g}"],
-            "guardrail": f"Guardrail, {_GUARDRAIL}: {self._guardrail()}.",
+            "guardrail": f"Guardrail, {GUARDRAIL}: {'broken' if self._broken() else 'holds'}.",
+            "broken": self._broken(),
             "verdict": verdict,
             "reading": reading,
             "rows": rows,

@@ -3,11 +3,10 @@
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
 
-from labkit.labs.production.canaries import CANARIES, REFERENCE, recorded_hits
+from labkit.labs.production.canaries import CANARIES, traffic
 from labkit.labs.production.gates import Gate
 from labkit.labs.production.releases import (
     Registry,
@@ -36,17 +35,6 @@ def registry(tmp_path):
     made.promote(made.add({"weights": "bf16"}, weights(), EVALUATED))
     made.add(RECIPE, weights(2.0), EVALUATED)
     return made
-
-
-def traffic(name: str, seed: int):
-    """Windows of 50 compared requests in an order of their own."""
-    reference, candidate = recorded_hits()[REFERENCE], recorded_hits()[name]
-    order = np.random.default_rng(seed).permutation(len(reference.right))
-    for part in np.array_split(order, len(order) // 50):
-        pairs = zip(reference.right[part].tolist(), candidate.right[part].tolist(), strict=True)
-        yield Window(
-            pairs=list(pairs), guardrails={"finite logits": bool(candidate.finite[part].all())}
-        )
 
 
 # ---------------------------------------------------------------- fingerprints
@@ -256,7 +244,7 @@ def test_injected_regressions_are_rolled_back_and_sound_exports_reach_all_reques
         arguments = {
             "plan": stages(shadow=16_000, live=4_000),
             "gate": Gate(),
-            "traffic": traffic(name, seed),
+            "traffic": traffic(name, seed=seed),
         }
         if canary.sound:
             assert roll_out(registry, release, **arguments) == release == registry.current()
