@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_rollout.css widget_rollout.js, sha256 fbeb9c11d16875c3106a37c36b2f4f671d310adb7af766d57b5878fe16051c8f
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_rollout.css widget_rollout.js, sha256 70eee47804f204680a3d237459dcc9cca84de97734fa923a3f9111af9f5da83e
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -120,7 +120,8 @@ function render({ model, el }) {
   const reading = node("p", { class: "ro-reading" });
   const guardrail = node("p", { class: "ro-guardrail" });
   const rows = node("tbody");
-  const before = node("ul", { class: "ro-before" });
+  const ended = node("p", { class: "ro-ended" });
+  const here = node("ul", { class: "ro-here" });
   const targets = node("ul", { class: "ro-targets" });
   const key = (name) => node("kbd", {}, name);
   const root = node(
@@ -157,8 +158,9 @@ function render({ model, el }) {
     drawing,
     guardrail,
     node("table", { class: "ro-table" }, columns("stage", ...COLUMNS.map(([, title]) => title)), rows),
-    node("p", { class: "ro-caption" }, "The curve is the gate's E on a log axis, and every stage is drawn equally wide. In shadow the candidate answers a copy of each request and users see the reference's answer; in a stage of 10 % users see the candidate's answer to every tenth request, and only these are compared. A worse answer is one that the reference alone got right. The requests are 37,120 characters of the held-out text in random order, recorded on a CPU. The gate asks whether an export is worse, not by how much: INT4 by 32, which gets 2.3 points fewer right, is taken back also by a team that would accept the 2.3 points."),
-    before,
+    node("p", { class: "ro-caption" }, "The curve is the gate's E on a log axis, and every stage is drawn equally wide. In shadow the candidate answers a copy of each request and users see the reference's answer; in a stage of 10 % users see the candidate's answer to every tenth request, and only these are compared. A worse answer is one that the reference alone got right. The requests are 37,120 characters of the held-out text in random order, recorded on a CPU. The gate asks whether an export is worse, not by how much: given enough requests it takes INT4 by 32 back, which gets 2.3 points fewer right, even where a team would accept that for the memory it saves."),
+    ended,
+    here,
     targets,
     voice.element
   );
@@ -190,7 +192,7 @@ function render({ model, el }) {
         shape("line", { class: "ro-grid", x1: x(0), x2: x(1), y1: y(at), y2: y(at) }),
         shape("text", { class: "ro-label ro-end", x: LEFT - 5, y: y(at) + 4 }, text)
       ]),
-      shape("text", { class: "ro-label", x: 4, y: TOP - 8 }, "E"),
+      shape("text", { class: "ro-label", x: 4, y: TOP - 12 }, "E"),
       ...lane.flatMap(stage),
       shape("line", { class: "ro-limit", x1: x(0), x2: x(1), y1: y(alarm), y2: y(alarm) }),
       shape("text", { class: "ro-label ro-halo ro-end", x: x(1) - 4, y: y(alarm) - 5 }, title),
@@ -216,7 +218,8 @@ function render({ model, el }) {
       node("th", { scope: "row" }, row.stage),
       ...COLUMNS.map(([name]) => node("td", {}, row[name]))
     )));
-    before.replaceChildren(...numbers.before.map(([name, text]) => node("li", {}, node("b", {}, `${name}: `), text)));
+    ended.textContent = numbers.ended;
+    here.replaceChildren(...numbers.here.map(([name, text, right]) => node("li", { "data-right": String(right) }, node("b", {}, `${name}: `), text)));
     targets.replaceChildren(...numbers.targets.map((target) => node("li", { "data-done": String(target.done) }, node("b", {}, target.done ? "Reached: " : "Goal: "), target.text)));
     voice.say(numbers.spoken);
   }

@@ -35,7 +35,8 @@ function render({ model, el }) {
   const reading = node("p", { class: "ro-reading" });
   const guardrail = node("p", { class: "ro-guardrail" });
   const rows = node("tbody");
-  const before = node("ul", { class: "ro-before" });
+  const ended = node("p", { class: "ro-ended" });
+  const here = node("ul", { class: "ro-here" });
   const targets = node("ul", { class: "ro-targets" });
 
   const key = (name) => node("kbd", {}, name);
@@ -49,11 +50,11 @@ function render({ model, el }) {
     verdict, reading, drawing, guardrail,
     node("table", { class: "ro-table" }, columns("stage", ...COLUMNS.map(([, title]) => title)), rows),
     node("p", { class: "ro-caption" }, "The curve is the gate's E on a log axis, and every stage is drawn equally wide. In shadow the candidate answers a "
-      + "copy of each request and users see the reference's answer; in a stage of 10 % users see the candidate's answer to every tenth request, and only "
+      + "copy of each request and users see the reference's answer; in a stage of 10\u00a0% users see the candidate's answer to every tenth request, and only "
       + "these are compared. A worse answer is one that the reference alone got right. The requests are 37,120 characters of the held-out text in random "
-      + "order, recorded on a CPU. The gate asks whether an export is worse, not by how much: INT4 by 32, which gets 2.3 points fewer right, is taken back "
-      + "also by a team that would accept the 2.3 points."),
-    before, targets, voice.element);
+      + "order, recorded on a CPU. The gate asks whether an export is worse, not by how much: given enough requests it takes INT4 by 32 back, which gets "
+      + "2.3 points fewer right, even where a team would accept that for the memory it saves."),
+    ended, here, targets, voice.element);
 
   root.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target.tagName === "SELECT") return;
@@ -85,7 +86,7 @@ function render({ model, el }) {
       ...ticks.flatMap(([at, text]) => [
         shape("line", { class: "ro-grid", x1: x(0), x2: x(1), y1: y(at), y2: y(at) }),
         shape("text", { class: "ro-label ro-end", x: LEFT - 5, y: y(at) + 4 }, text)]),
-      shape("text", { class: "ro-label", x: 4, y: TOP - 8 }, "E"),
+      shape("text", { class: "ro-label", x: 4, y: TOP - 12 }, "E"),
       ...lane.flatMap(stage),
       shape("line", { class: "ro-limit", x1: x(0), x2: x(1), y1: y(alarm), y2: y(alarm) }),
       shape("text", { class: "ro-label ro-halo ro-end", x: x(1) - 4, y: y(alarm) - 5 }, title),
@@ -108,7 +109,8 @@ function render({ model, el }) {
     drawing.setAttribute("aria-label", numbers.sentence);
     rows.replaceChildren(...numbers.rows.map((row) => node("tr", {},
       node("th", { scope: "row" }, row.stage), ...COLUMNS.map(([name]) => node("td", {}, row[name])))));
-    before.replaceChildren(...numbers.before.map(([name, text]) => node("li", {}, node("b", {}, `${name}: `), text)));
+    ended.textContent = numbers.ended;
+    here.replaceChildren(...numbers.here.map(([name, text, right]) => node("li", { "data-right": String(right) }, node("b", {}, `${name}: `), text)));
     targets.replaceChildren(...numbers.targets.map((target) =>
       node("li", { "data-done": String(target.done) }, node("b", {}, target.done ? "Reached: " : "Goal: "), target.text)));
     voice.say(numbers.spoken);

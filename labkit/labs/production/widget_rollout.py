@@ -238,6 +238,11 @@ class Rollout(AskingWidget):
             self._ended[self.candidate, self.shadow, self.live] = outcome
             self.set_trait("outcomes", {**self.outcomes, self.candidate: outcome.describe()})
 
+    def _under(self, shadow: int, live: int) -> dict[str, _Outcome]:
+        """How rollouts ended under one plan."""
+        plan = (shadow, live)
+        return {name: self._ended[name, *plan] for name in CANARIES if (name, *plan) in self._ended}
+
     def _right_plans(self) -> list[int]:
         """The worse answers that users saw under each plan that ended all exports rightly.
 
@@ -246,8 +251,8 @@ class Rollout(AskingWidget):
         plans = {(shadow, live) for _, shadow, live in self._ended}
         harms = []
         for plan in plans:
-            ended = {name: self._ended.get((name, *plan)) for name in CANARIES}
-            if all(outcome and outcome.right for outcome in ended.values()):
+            ended = self._under(*plan)
+            if len(ended) == len(CANARIES) and all(each.right for each in ended.values()):
                 harms.append(sum(ended[name].harmed for name in ended if not CANARIES[name].sound))
         return harms
 
@@ -324,6 +329,8 @@ class Rollout(AskingWidget):
         verdict, reading = self._verdict(), self._reading()
         rows = [_cells(row) for row in run.rows]
         targets = self._targets()
+        here = self._under(self.shadow, self.live)
+        ended = f"Under this plan {len(here)} of {len(CANARIES)} rollouts have ended"
         told = [
             f"{self.candidate}: {canary.what}.",
             verdict,
@@ -333,7 +340,8 @@ class Rollout(AskingWidget):
                 f"{row['worse']}, better {row['better']}, worse for users {row['harmed']}."
                 for row in rows
             ),
-            *(f"Rolled out before: {name}, {text}." for name, text in self.outcomes.items()),
+            f"{ended}.",
+            *(f"{name}: {outcome.describe()}." for name, outcome in here.items()),
             *(f"Goal{', reached' * target['done']}: {target['text']}" for target in targets),
         ]
         return {
@@ -353,7 +361,8 @@ class Rollout(AskingWidget):
             "verdict": verdict,
             "reading": reading,
             "rows": rows,
-            "before": [[name, text] for name, text in self.outcomes.items()],
+            "ended": f"{ended}.",
+            "here": [[name, outcome.describe(), outcome.right] for name, outcome in here.items()],
             "targets": targets,
             "spoken": f"{verdict} {reading}",
             "sentence": "\n".join(told),

@@ -65,6 +65,13 @@ def test_a_fingerprint_reads_values_and_not_how_they_lie_in_memory():
     )
 
 
+def test_a_recipe_that_is_not_json_has_no_fingerprint():
+    with pytest.raises(ValueError, match="JSON"):
+        fingerprint({"scale": float("nan")}, weights())
+    with pytest.raises(TypeError, match="JSON"):
+        fingerprint({"dtype": torch.bfloat16}, weights())
+
+
 # ---------------------------------------------------------------- the registry
 
 
@@ -263,6 +270,24 @@ def test_a_rollout_without_enough_traffic_stays_where_it_is(registry):
         registry, second, plan=stages(shadow=100, live=1000), gate=Gate(), traffic=windows
     )
     assert current.version == "v1" and registry.shares() == {"v1": 0.99, "v2": 0.01}
+
+
+def test_files_that_change_during_a_rollout_end_it(registry, tmp_path):
+    def windows():
+        yield Window(pairs=[FINE] * 10)
+        torch.save(weights(9.0), tmp_path / "releases" / "v2.pt")
+        yield Window(pairs=[FINE] * 100)
+
+    with pytest.raises(Tampered, match="holds other weights"):
+        roll_out(
+            registry,
+            registry.release("v2"),
+            plan=stages(shadow=20, live=100),
+            gate=Gate(),
+            traffic=windows(),
+        )
+    assert registry.shares() == {"v1": 1.0}
+    assert "holds other weights" in registry.table().loc["v2", "state"]
 
 
 def test_a_release_that_is_rolled_back_at_all_requests_gives_them_back(registry):

@@ -113,6 +113,18 @@ def test_rollouts_under_different_plans_are_no_plan():
     assert done(widget) == [False, False]
 
 
+def test_the_list_is_that_of_the_plan_on_the_page():
+    widget = Rollout()
+    widget.run()
+    widget.candidate = "half a norm"
+    widget.run()
+    assert [(name, right) for name, _, right in widget.numbers["here"]] == [
+        ("BF16", True), ("half a norm", False)
+    ]  # fmt: skip
+    widget.shadow = 0
+    assert widget.numbers["here"] == [] and len(widget.outcomes) == 2
+
+
 def test_what_is_rolled_back_by_hand_is_not_taken_back_by_a_rule():
     widget = Rollout()
     every(widget, 8_000, 500)
@@ -238,7 +250,8 @@ def test_the_words_say_what_the_picture_shows():
     assert numbers["guardrail"] == "Guardrail, finite logits: broken."
     for row in numbers["rows"]:
         assert f"{row['stage']}: {row['requests']} requests, {row['pairs']} compared" in words
-    assert f"Rolled out before: FP16, large values, {widget.outcomes[widget.candidate]}." in words
+    assert "Under this plan 1 of 7 rollouts have ended." in words
+    assert f"FP16, large values: {widget.outcomes[widget.candidate]}." in words
     data, _ = widget._repr_mimebundle_()
     assert repr(widget) == data["text/plain"] == words == numbers["sentence"]
     assert json.loads(json.dumps(numbers, allow_nan=False))["candidate"] == widget.candidate
