@@ -37,7 +37,7 @@ twenty_looks = ChoiceGuess(
     by_choice={
         "about 5 %": (
             "5 % is the share of one look. Each further look is another chance to cross the line.",
-            "peeking-is-free",
+            "looking-again-is-free",
         ),
         "about 20 %": "",
         "about 65 %": (
