@@ -64,6 +64,7 @@ _BASE = (
     "__init__.py",
     "files.py",
     "lazy.py",
+    "onnxruntime.py",
     "optional.py",
     "paths.py",
     "pictures.py",
