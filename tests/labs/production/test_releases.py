@@ -60,6 +60,7 @@ def test_a_fingerprint_changes_with_every_part_and_with_no_order():
 def test_a_fingerprint_reads_values_and_not_how_they_lie_in_memory():
     w = torch.arange(12.0).view(3, 4)
     assert fingerprint({}, {"w": w.T.contiguous().T}) == fingerprint({}, {"w": w})
+    assert fingerprint({}, {"w": w[0, 1].expand(4)}) == fingerprint({}, {"w": torch.ones(4)})
     assert fingerprint({}, {"w": torch.tensor([0.0])}) != fingerprint(
         {}, {"w": torch.tensor([-0.0])}
     )
@@ -125,6 +126,14 @@ def test_a_release_that_was_rolled_back_stays_so(registry, share):
         registry.promote(second)
     with pytest.raises(LookupError, match="no release before"):
         registry.rollback("again")
+
+
+def test_each_release_that_was_rolled_back_keeps_its_reason(registry):
+    registry.promote(registry.release("v2"))
+    registry.rollback("too slow")
+    registry.promote(registry.add(RECIPE, weights(3.0), EVALUATED), 0.5)
+    registry.rollback("worse")
+    assert registry.table()["state"].tolist()[1:] == ["rolled back: too slow", "rolled back: worse"]
 
 
 def test_nothing_is_served_before_the_first_promotion(tmp_path):
