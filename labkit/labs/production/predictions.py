@@ -32,7 +32,7 @@ twenty_looks = ChoiceGuess(
     lab=LAB,
     question=(
         "The candidates are as good as the reference, and one look accuses 5 % of them. What "
-        "share is accused by at least one of 20 looks, one after every 100 disagreements?"
+        "share is accused by at least one of 20 looks, one after every 400 disagreements?"
     ),
     by_choice={
         "about 5 %": (
