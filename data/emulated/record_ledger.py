@@ -29,6 +29,7 @@ LABS = (
     "09_quantization",
     "12_choosing_precision",
     "15_production",
+    "17_ship_it",
 )
 
 

@@ -457,7 +457,7 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 # - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. The run that goes on is not changed. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
 # - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back asks the object that saved.
 # - **A kill** may end `save` at any byte. Checkpoints of earlier steps stay whole, `resume` finds the newest of them, and later saves work.
-# - **Damage:** a file may end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
+# - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
 # - **Example:** after `save(5)`, `save(8)` and a flipped bit in the second file, `resume()` returns 5, and all is as it was at step 5.
 #

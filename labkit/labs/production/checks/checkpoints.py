@@ -62,6 +62,7 @@ _CUT = "With the newest file cut in half"
 _WEIGHT = "With one bit of a weight flipped in the newest file"
 _MOMENT = "With one bit of Adam's moments flipped in the newest file"
 _DATA = "With one bit of the data's generator flipped in the newest file"
+_GONE = "With the newest file gone"
 _OF_TENSORS = _WEIGHT, _MOMENT, _DATA
 _FLIPPED = (
     *_OF_TENSORS,
@@ -120,7 +121,7 @@ def _run_whole_and_damaged(answer, folder, seed, shown):
         newest = _files(folder)
     small_run.put(parts, SECOND, seed)
     draw = random.Random(seed)
-    for name in (_CUT, *_FLIPPED):
+    for name in (_GONE, _CUT, *_FLIPPED):
         with _Restored(folder):
             if newest:
                 _damage(name, newest, parts, draw)
@@ -152,6 +153,9 @@ def _run_only(answer, folder, seed, shown):
 
 
 def _run_killed(answer, folder, seed, shown):
+    plainly = shown[_WHOLE]["step"]
+    if type(plainly) is Raised or (type(plainly) is int and plainly != SECOND):
+        return  # the judge comes no further, and a second process takes seconds
     if killed_save.HOW == killed_save.BY_ITSELF:
         warnings.warn(killed_save.WEAKER, stacklevel=2)
     killed = killed_save.killed_save(answer, folder, seed)
@@ -192,9 +196,12 @@ def _set_times(path, like):
 
 
 def _damage(name, files, parts, draw):
-    """Cut the largest file, or flip a bit: of the tensor where its bytes are found, or anywhere."""
+    """Remove or cut the largest file, or flip a bit: of the tensor where its bytes are found, or anywhere."""
     largest = max(files, key=lambda path: len(files[path]))
     data, like = bytearray(files[largest]), largest.stat()
+    if name == _GONE:
+        largest.unlink()
+        return
     if name == _CUT:
         largest.write_bytes(data[: len(data) // 2])
         _set_times(largest, like)
@@ -231,7 +238,8 @@ def check_checkpoints(shown, seed):
     _resumes(shown, _WHOLE, {SECOND: second}, NEW_OBJECTS, unset=began)
     _judge_boxes(shown)
     _judge_killed(shown, first, second, steps)
-    _resumes(shown, _CUT, {FIRST: first}, UNTOUCHED)
+    for name in (_GONE, _CUT):
+        _resumes(shown, name, {FIRST: first}, UNTOUCHED)
     unseen = all(shown[name]["step"] == SECOND for name in _OF_TENSORS)
     for name in _FLIPPED:
         # A bit may stand where nothing reads it: then the newest is whole.
@@ -296,7 +304,7 @@ def _resumes(shown, name, allowed, why, *, unset=None, unseen=False):
 def _step(got, name, why):
     """The number that ``resume`` returned."""
     _no_error(got, name, "`resume()`", why)
-    step = number(got, call=f"{name}: resume()")
+    step = number(got, call="resume()")
     return int(step) if step.is_integer() else step
 
 

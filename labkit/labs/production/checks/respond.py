@@ -12,7 +12,7 @@ from labkit.labs.production.respond import ANSWERS, Plan
 
 LAB = "15_production"
 
-RAISED = "`{call}` raised {error}."
+RAISED = "`{call}` raised {error}. {why}"
 NO_PLAN = (
     "`{call}` gives {came} as its plan; a `Plan` is asked for: `replace(plan, ...)` makes one."
 )
@@ -48,7 +48,8 @@ def _cases(seed):
         rows.append((event, _START | {"precision": precision, "streak": streak}, 3))
     for micro, passes, streak in ((1, 32, 0), (1, 1, 2), (2, 16, 1), (16, 2, 2), (64, 3, 0)):
         plan = {"precision": "bf16", "micro_batch": micro, "accumulate": passes, "streak": streak}
-        rows += [("out of memory", plan, 3), ("non-finite", plan, 1), ("non-finite", plan, 4)]
+        alone = plan | {"streak": 0}
+        rows += [("out of memory", plan, 3), ("non-finite", alone, 1), ("non-finite", plan, 4)]
     draw = random.Random(seed)
     for _ in range(20):
         plan = {
@@ -79,7 +80,8 @@ def _asked(respond, event, plan, patience):
 def _shown(reply):
     """A plan as a dict of its fields, so that a judge can be shown it."""
     if type(reply) in (tuple, list) and len(reply) == 2 and dataclasses.is_dataclass(reply[1]):
-        return reply[0], {field: getattr(reply[1], field, None) for field in _FIELDS}
+        plan = {field: getattr(reply[1], field, None) for field in _FIELDS}
+        return {"answer": reply[0], "plan": plan}
     return reply
 
 
@@ -100,14 +102,15 @@ def _judge(case, got):
     event, plan, patience = case
     call = _call(*case)
     if type(got) is Raised:
-        raise AnswerError(RAISED, call=call, error=failure(got))
-    answer, after = several(got, 2, call=call)
+        raise AnswerError(RAISED, call=call, error=failure(got), why=_why(event, plan, patience))
+    is_plan = type(got) is dict and got.keys() == {"answer", "plan"}
+    answer, after = (got["answer"], got["plan"]) if is_plan else several(got, 2, call=call)
     wanted, changes = _right(event, plan, patience)
     why = _why(event, plan, patience)
     answer = word(answer, ANSWERS, call=f"{call}[0]")
     if answer != wanted:
         raise Mistake(ANSWER, call=call, got=repr(answer), want=repr(wanted), why=why)
-    if not isinstance(after, dict):
+    if not is_plan:
         said = str(after) if isinstance(after, Foreign) else repr(after)
         raise Mistake(NO_PLAN, call=call, came=said)
     for field, want in (plan | changes).items():
