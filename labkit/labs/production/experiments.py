@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite, nan, sqrt
-from statistics import stdev
+from statistics import fmean, stdev
 from time import perf_counter
 from typing import Any
 
@@ -46,14 +46,26 @@ class Control:
     high: float
     trouble: str
 
+    def describe(self) -> str:
+        """Both controls and the trouble, as lines of text."""
+        zeros = sum(difference == 0 for difference in self.again)
+        dead = sum(not isfinite(difference) for difference in self.broken)
+        found = f"{dead} runs died" if dead else f"the 95 % interval ends at {self.high:+.4f}"
+        lines = [
+            f"A/A: the difference is exactly 0 in {zeros} of {len(self.again)} pairs",
+            f"broken arm: {fmean(self.broken):+.4f} in the mean, {found}",
+        ]
+        return "\n".join([*lines, self.trouble] if self.trouble else lines)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """What an experiment says of a candidate, against a margin that was named beforehand.
 
     Args:
-        answer: "ship": the interval lies above -margin. "reject": it lies below, or a candidate
-            died where its reference lived. "hold": neither, or a control is in trouble.
+        answer: "ship": the interval lies above -margin. "reject": it lies below, or a run of the
+            candidate died. "hold": neither; or a control is in trouble, or a run of the reference
+            died, and nothing can be said.
         reason: the answer's reason, as a sentence.
         effect: candidate minus reference, the mean over seeds; NaN if a run died.
         low, high: ends of its 95 % interval; NaN likewise.
@@ -141,14 +153,12 @@ class Experiment:
         )
 
     def _answer(self, low: float, high: float, margin: float) -> tuple[str, str]:
-        dead = {seed for seed, score in self.candidate.items() if not isfinite(score)}
-        dead_reference = {seed for seed, score in self.reference.items() if not isfinite(score)}
         if trouble := self.control().trouble:
             return "hold", trouble
-        if alone := dead - dead_reference:
-            return "reject", f"{len(alone)} of {len(self.candidate)} candidates died"
-        if dead_reference:
-            return "hold", f"{len(dead_reference)} of {len(self.reference)} references died"
+        if dead := _dead(self.reference):
+            return "hold", f"{dead} of {len(self.reference)} runs of the reference died"
+        if dead := _dead(self.candidate):
+            return "reject", f"{dead} of {len(self.candidate)} runs of the candidate died"
         if low > -margin:
             return "ship", "the whole interval lies above -margin"
         if high < -margin:
@@ -278,6 +288,10 @@ def _reach(pairs: int) -> float:
     z = source.standard_normal(_SIMULATED)
     s = np.sqrt(source.chisquare(pairs - 1, _SIMULATED) / (pairs - 1))
     return float(np.quantile(t_quantile(pairs) * s - z, POWER))
+
+
+def _dead(scores: dict[int, float]) -> int:
+    return sum(not isfinite(score) for score in scores.values())
 
 
 def _same(one: float, two: float) -> bool:

@@ -122,7 +122,7 @@ class Detector:
         self._losses: deque[float] = deque(maxlen=window)
         self._first: float | None = None  # the median of the first full window
         self._best: tuple[float, float] | None = None  # validation loss, training loss beside it
-        self._scaled = False  # a scale of 1 is also what a run without a scaler says
+        self._scale: float | None = 1.0  # of the step before
         self._step = -1
         self._taken = self._skipped = self._worse = 0
         self._lasting: dict[tuple[str, str], None] = {}
@@ -172,8 +172,9 @@ class Detector:
         self, bad_loss: bool, loss: float, norm: float | None, scale: float | None, skipped: bool
     ) -> None:
         # A scaler skips steps whose gradients overflow: with a finite loss that is its work.
-        self._scaled = self._scaled or scale != 1.0
-        searching = skipped and self._scaled
+        # A scale of 1 twice in a row is none, or one that cannot help.
+        searching = skipped and (scale != 1.0 or self._scale != 1.0)
+        self._scale = scale
         bad_norm = norm is not None and not math.isfinite(norm) and not searching
         what = f"the loss is {loss}" if bad_loss else f"the gradient norm is {norm}"
         self._report("non-finite", bad_loss or bad_norm, what)

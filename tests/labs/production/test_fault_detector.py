@@ -154,7 +154,7 @@ def test_a_loader_that_repeats_mislabelled_batches_diverges(precision, seed):
 @pytest.mark.parametrize("asked, wrong", [("bfloat16", "float32"), ("float16", "bfloat16")])
 def test_a_matmul_in_another_dtype_is_a_fallback(asked, wrong):
     detector = Detector()
-    assert found(detector, [Products(step=3, asked=asked, seen={asked: 6})]) == []
+    assert found(detector, [Products(step=3, asked=asked, seen={asked: 6, wrong: 0})]) == []
     (fault,) = detector.see(Products(step=4, asked=asked, seen={asked: 5, wrong: 1}))
     assert (fault.kind, fault.step) == ("dtype fallback", 4)
     assert f"1 of 6 in {wrong}" in fault.evidence
@@ -191,6 +191,8 @@ def test_what_is_not_finite(bad):
     assert found(Detector(), [Validation(step=0, loss=bad)]) == [("non-finite", 0)]
     falling = [step(i, grad_norm=bad, loss_scale=2.0 ** (1 - i), skipped=True) for i in range(2)]
     assert found(Detector(), falling) == []  # a scaler that passes 1
+    then_bf16 = [step(0, **scaled), step(1), step(2, grad_norm=bad, skipped=True)]
+    assert found(Detector(), then_bf16) == [("non-finite", 2)]
 
 
 @pytest.mark.parametrize("loss, faults", [(1.99, []), (2.01, [("loss spike", 20)])])
@@ -234,8 +236,15 @@ def test_a_run_has_learnt_when_the_median_has_fallen_by_2_percent(last, faults):
 
 
 def test_what_has_learnt_may_stand_still():
-    records = [step(i, loss=2.0 if i < 50 else 1.0) for i in range(1000)]
-    assert found(Detector(), records) == []
+    losses = [2.0] * 50 + [1.0] * 100 + [1.99] * 850
+    assert found(Detector(), [step(i, loss=loss) for i, loss in enumerate(losses)]) == []
+
+
+def test_steps_that_were_not_taken_are_no_stall():
+    records = [
+        step(i, grad_norm=math.inf, loss_scale=2.0**20, skipped=i % 2 == 0) for i in range(190)
+    ]
+    assert [kind for kind, _ in found(Detector(), records)].count("stall") == 0
 
 
 def validated(losses, training):

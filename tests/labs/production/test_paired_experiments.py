@@ -183,10 +183,12 @@ def test_a_reference_that_died_decides_nothing():
     found = experiment([0.0, 0.001, 0.002])
     found.reference[1] = found.again[1] = math.nan
     assert found.decide(0.01).answer == "hold"
-    found.candidate[1] = math.nan
-    assert found.decide(0.01).answer == "hold"  # both died: not the candidate's fault
     found.candidate[2] = math.nan
-    assert found.decide(0.01).answer == "reject"
+    decision = found.decide(0.01)
+    assert decision.answer == "hold" and "1 of 3 runs of the reference" in decision.reason
+    found.reference[1] = found.again[1] = 1.0
+    decision = found.decide(0.01)
+    assert decision.answer == "reject" and "1 of 3 runs of the candidate" in decision.reason
 
 
 def test_pairs_that_agree_show_the_step_of_the_score_only():
@@ -201,13 +203,16 @@ def test_a_design_that_cannot_see_a_broken_arm_holds():
     assert blind.decide(0.05).answer == "hold"
     better = experiment([0.0, 0.001, 0.0], broken=[1.0, 1.1, 1.0])
     assert better.decide(0.05).answer == "hold"
+    assert better.control().trouble in better.control().describe()
     died = experiment([0.0, 0.001, 0.0], broken=[math.nan, -1.0, -1.0])
+    assert "1 runs died" in died.control().describe()
     assert died.control().trouble == "" and died.decide(0.05).answer == "ship"
 
 
 def test_a_a_must_be_0_to_the_bit():
     found = experiment([0.0, 0.001, 0.0], again=[0.0, 2.0**-50, 0.0])
     assert found.control().trouble.startswith("A/A differs in 1 of 3 pairs")
+    assert "exactly 0 in 2 of 3" in found.control().describe()
     assert found.decide(0.05).answer == "hold"
 
 
