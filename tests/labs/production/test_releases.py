@@ -218,7 +218,11 @@ def test_the_stages_pass_each_other_the_pairs():
     assert advance(plan, Gate(), Window(pairs=[FINE] * 158))[0].seen == 99
     assert advance(plan, Gate(), Window(pairs=[FINE] * 159)) == ()
     assert advance(plan, Gate(), Window(pairs=[FINE] * 500)) == ()
-    for wrong in ({"shadow": -1, "live": 100}, {"shadow": 0, "live": 150}, {"shadow": 0, "live": 0}):
+    for wrong in (
+        {"shadow": -1, "live": 100},
+        {"shadow": 0, "live": 150},
+        {"shadow": 0, "live": 0},
+    ):
         with pytest.raises(ValueError, match="multiple of 100"):
             stages(**wrong)
 
