@@ -28,7 +28,7 @@ found = {REFERENCE: hits(gpt)} | {name: hits(c.export(gpt)) for name, c in CANAR
 for name, each in found.items():
     print(name, each.right.mean(), (~each.finite).sum(), flush=True)
 kept = {
-    "what": f"{about.steps:,} steps of data/gpt/gpt.npz, seed {about.seed}; its exports on the last "
+    "what": f"exports of data/gpt/gpt.npz ({about.steps:,} steps, seed {about.seed}) on the last "
     "10 % of the text",
     "device": f"CPU, {processor().name}, one thread",
     "torch": torch.__version__,

@@ -34,7 +34,7 @@ warm_up("15_production")
 #
 # A team wants to train in BF16 instead of FP32, and asks whether the model gets worse. A published class answers with an **A/B test**: it trains *one* model, the first half of the steps in arm A (FP32) and the second half in arm B (BF16), and compares the losses of the two halves by a t-test.
 #
-# Before you use a test, test it. In an **A/A test** both arms are the same, here FP32 and FP32. A sound test at the 5 % level then finds a difference in about one experiment of 20. The cell defines `halves`: it trains a digit reader and returns t, the difference of the halves' mean losses divided by its standard error. If t is above 2 or below −2, p is below 5 %.
+# Test the test first. In an **A/A test** both arms are the same, here FP32 and FP32. A sound test at the 5 % level then finds a difference in about one experiment of 20. `halves` trains a digit reader and returns t, the difference of the halves' mean losses divided by its standard error. Above 2 or below −2 it counts as a difference.
 
 # %%
 from labkit.training import train
@@ -67,19 +67,17 @@ def found_different():
 # %% [markdown]
 # ### Two controls for a test
 #
-# Another design trains one model and changes the arm at every step. It passes the A/A test, yet it has a defect too: both arms train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: on A/A it must be silent, and if arm B is broken on purpose it must speak. The table shows recorded experiments with both. In the broken arm each gradient is a tenth of what it should be.
+# Another design trains one model and changes the arm at every step. But both arms then train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: on A/A it must be silent, and if arm B is broken on purpose it must speak. The table has recorded experiments with both. In the broken arm each gradient is a tenth of what it should be.
 
 # %%
 recorded.designs_table()
 
 # %% [markdown]
-# The alternating design is silent in both columns: it passes A/A because it sees nothing. Step losses of two runs accuse 41 of 250 identical arms, three times the announced 5 %, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls. They use *one* final score of each run, and several runs.
+# The alternating design is silent in both columns: it passes A/A because it sees nothing. Step losses of two runs accuse 41 of 250 identical arms, three times the announced 5 %, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls: *one* final score a run, and several runs.
 #
 # ### What pairs two runs
 #
-# Final scores differ from seed to seed, often by more than a precision changes them. Pairs remove this spread (lab 06): both arms run with the same seed, and only the difference of each pair counts. But which part of the seed must the two runs share: the initial weights, the order of the batches, or both?
-#
-# The figure shows recorded differences in test loss between BF16 and FP32. The pairs in each row share what stands on the left.
+# Final scores differ from seed to seed, often by more than a precision changes them. Pairs remove this spread (lab 06), because only the difference of two runs with one seed counts. But what must they share: the initial weights, the order of the batches, or both? The figure shows recorded differences in test loss.
 
 # %%
 figures.pairing_picture(recorded.pairing())
@@ -189,7 +187,7 @@ from labkit.labs.production.experiments import paired
 
 trial = paired(["fp32", "bf16"], range(5), reader, loader_of, fit, minus_loss, broken="a tenth")
 decision = trial.decide(margin=0.01)
-print(trial.control())
+print(trial.control().describe())
 print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
@@ -206,7 +204,7 @@ gaps = [fixed[seed] - fp32[seed] for seed in fp32 if math.isfinite(fixed[seed])]
 print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 
 # %% [markdown]
-# Six of the 12 runs die, and the survivors equal FP32. Whoever treats dead runs as missing data, and deletes their pairs, ships this arm. But a crash *is* the result of a run, so a candidate with a dead run is rejected. If a *reference* run is dead, the comparison itself is broken and decides nothing.
+# Six of the 12 runs die, and the survivors equal FP32. Whoever deletes their pairs as missing data ships this arm. But a crash *is* the result of a run, so a candidate with a dead run is rejected. If a *reference* run is dead, the comparison itself is broken and decides nothing.
 #
 # ### Exercise: ship, reject or hold
 #
@@ -277,13 +275,13 @@ for arm in list(scores)[1:]:
     print()
 
 # %% [markdown]
-# Pure BF16 is worse by two points and more in each of three pairs, and three pairs still decide nothing. Estimate the number of pairs from the spread of earlier ones, and fix it before you look at the scores.
+# Pure BF16 is worse by 1.7 to 3.6 points in each of the first three pairs, and yet they do not suffice to reject it. Estimate the number of pairs from the spread of earlier ones, and fix it beforehand.
 #
 # ### Looking at a test again and again
 #
-# Training runs end, but a rollout is watched all the time. Send each request to both models, a **mirrored** request, and score both answers as right or wrong. Only requests on which exactly one model is right compare them. If the two models are equally good, each of these *disagreements* is a fair coin.
+# Training runs end, but a rollout is watched all the time. Let each request go to both models (a **mirrored** request), and score both answers. Only *disagreements* count, where exactly one model is right. If the models are equally good, each of them is a fair coin.
 #
-# Let w of n disagreements be against the candidate. One test after the last disagreement alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with one look after 400 disagreements or with more looks, each after 400 more.
+# Let w of n disagreements be against the candidate. A test alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with a look after each 400 disagreements.
 
 
 # %%
@@ -309,7 +307,7 @@ def with_twenty():
 # About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.
 
 # %% [markdown]
-# The figure shows z of 40 equal candidates and three boundaries. A flat line that holds for 2,000 looks must be higher, and its height must be known in advance. The third boundary needs no plan: it may be looked at for ever.
+# The figure shows z of 40 equal candidates. A flat line for 2,000 looks must be higher, and somebody must know that number in advance. The third boundary needs no plan.
 
 # %%
 figures.peeking_picture()
@@ -324,7 +322,7 @@ figures.peeking_picture()
 # %% [markdown]
 # ### Exercise: a gate that may always be asked
 #
-# *14 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
+# *13 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
 #
 # - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
 # - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
@@ -373,7 +371,7 @@ checks.check_gate(Gate)
 # </details>
 
 # %% [markdown]
-# The cell sends 1,000 disagreements to two rules, 200 times each: the z of above, asked after each disagreement from the 20th on, and your gate. In the first column the candidate is as good as the reference, in the others it loses 60 % and 75 % of the disagreements.
+# The cell sends 1,000 disagreements to two rules, 200 times each: the z of above, asked after each disagreement from the 20th on, and your gate. The candidate is as good as the reference, or loses 60 % or 75 % of the disagreements.
 
 # %%
 Watch = yours(Gate, ours.Gate)
@@ -405,7 +403,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its promise needs disagreements that are independent: a user who sends one request 1,000 times breaks it. And a gate has no margin: given enough traffic, it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its promise needs independent disagreements: a user who sends one request 1,000 times breaks it. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -423,21 +421,19 @@ from labkit.labs.production import solutions as ours
 # %% [markdown]
 # ### What a checkpoint must hold
 #
-# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. How would you notice that a part of it is missing?
-#
-# The table shows recorded runs in emulated FP16 with dropout. After 30 of 60 steps each run goes on in new objects, which load a checkpoint without one of its parts. *Off* is how far the weights end from those of a run that never stopped, as a share of the way that this run went.
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the way that it went.
 
 # %%
 recorded.resumes_table()
 
 # %% [markdown]
-# Only the complete checkpoint gives the same run. Without the optimizer's state or the schedule, the test loss even gets *better*: here a learning rate that starts again from the top happens to help. So a loss cannot tell you whether a resume is right. Test a resume by its bits: with the same software on the same machine, the losses, loss scales and weights after it are those of a run that never stopped.
+# Only the complete checkpoint gives the same run. Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, losses, loss scales and weights after a resume are those of a run that never stopped.
 #
 # ### Files that break
 #
-# A crash may come *while* a checkpoint is written, and leaves half a file. So write a new file beside the old one, and rename it when it is complete: `os.replace(new, final)` is **atomic**, which means that the name stands for the old file or for the whole new one, never for a part. `os.fsync` before it makes sure that the bytes are on the disk.
+# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. `os.fsync` before it brings the bytes to the disk.
 #
-# Other damage is silent. The cell flips one bit of a saved tensor and loads it.
+# Other damage is silent. The cell flips one bit of a saved tensor.
 
 # %%
 weights, buffer = torch.randn(1000, generator=torch.Generator().manual_seed(0)), io.BytesIO()
@@ -450,7 +446,7 @@ digests = [hashlib.sha256(file).hexdigest() for file in (buffer.getvalue(), dama
 claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 
 # %% [markdown]
-# The file holds checksums, but `torch.load` does not compare them. A **digest** such as SHA-256 changes with any bit of a file. Keep the digest with the file, and compute it again before you load.
+# The file holds checksums, but `torch.load` does not compare them. A **digest** such as SHA-256 changes with any bit. Keep it with the file, and compute it again before you load.
 
 # %% [markdown]
 # ### Exercise: checkpoints that survive
@@ -534,21 +530,9 @@ checks.check_checkpoints(Checkpoints)
 # %% [markdown]
 # Large runs use `torch.distributed.checkpoint` (DCP), in which each rank writes its own shards. It compares no digest either.
 #
-# ### Optional: a run that torchrun starts again
-#
-# With `--max-restarts`, `torchrun` starts all processes again after one of them died, and the script resumes from its newest whole checkpoint. The table shows recorded runs of two ranks with DCP checkpoints every five steps. A process was killed at step 13.
-
-# %%
-from labkit.labs.production.restart import restart_table
-
-restart_table()
-
-# %% [markdown]
-# (restart: what the table shows)
-#
 # ### A flipped bit in memory
 #
-# Bits flip in memory and in arithmetic units, too, and mostly nobody notices: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. Recall the 32 bits: a sign, eight bits of exponent, 23 of mantissa. Nearly all of these weights are smaller than 1.
+# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. It has a sign, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
 
 # %%
 from labkit.labs.production.flips import loss_changes
@@ -577,19 +561,19 @@ def seen():
 figures.flips_picture(changes)
 
 # %% [markdown]
-# A monitor of the loss (lab 11) sees the top exponent bit only. What it misses can be found by comparing what must be equal: digests of the weights on all ranks of a data parallel run, or a step that runs twice.
+# So a monitor of the loss (lab 11) misses most flips. Compare what must be equal: digests of the weights on all ranks of a data parallel run, or a step that runs twice.
 #
 # ### Faults, and a policy for them
 #
-# A NaN in one batch is a fault that every long run meets. The table shows recorded runs of 120 steps with one such batch: in FP16 with a loss scaler, and in BF16 without one.
+# The table shows recorded runs of 120 steps, of which one has a NaN batch: in FP16 with a loss scaler, and in BF16 without one.
 
 # %%
 recorded.nan_batch_table()
 
 # %% [markdown]
-# The scaler looks for inf and NaN, and skips the step. Whoever moves from FP16 to BF16 removes the scaler, and with it a guard that was on no list. In BF16, check the gradients yourself: `clip_grad_norm_(..., error_if_nonfinite=True)` raises an error before the update.
+# The scaler finds inf and NaN, and skips the step. Whoever moves from FP16 to BF16 removes the scaler and this guard with it. In BF16, check the gradients yourself: `clip_grad_norm_(..., error_if_nonfinite=True)` raises an error before the update.
 #
-# Each kind of fault needs one answer that was decided before the run. A **policy** maps the fault to an answer and to a plan to go on with. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same fault again.
+# Each kind of fault needs an answer that was decided before the run, a fault policy. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same fault again.
 
 # %% [markdown]
 # ### Exercise: respond to a fault
@@ -609,6 +593,8 @@ recorded.nan_batch_table()
 from dataclasses import replace
 
 from labkit.labs.production.respond import Plan
+
+Plan(precision="fp16", micro_batch=32, accumulate=1)
 
 
 # %% exercise="respond"
@@ -687,13 +673,13 @@ with tempfile.TemporaryDirectory() as folder:
 record
 
 # %% [markdown]
-# (run: what the output showed)
+# The NaN batch costs one step. The full card halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #
 # Halving the micro-batch is the last resort. `Memory` predicts the peak of a training step by what the bytes hold, and takes the measures of lab 07's `plan_memory` one after the other.
 
-# %%
+# %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
 from labkit.labs.production.memory import Memory
 from labkit.training import trained_gpt
@@ -708,7 +694,7 @@ for _ in range(2):
 # %% [markdown]
 # ### The served model and the trained one
 #
-# Training ends, and another program serves the model, often in another format. Compare the two on held-out text: bits a character, the KL divergence of the next character's probabilities (lab 12), and the share of positions at which the most probable character differs. The recorded table does so for exports of the course's GPT, on five parts of the text.
+# Another program serves the model, often in another format. Compare the two on held-out text: bits a character, KL divergence (lab 12), and the share of positions at which the most probable character differs. The table has exports of the course's GPT, recorded on five parts of the text.
 
 # %%
 from labkit.labs.production.serving import parity_table
@@ -716,36 +702,40 @@ from labkit.labs.production.serving import parity_table
 parity_table()
 
 # %% [markdown]
-# BF16 changes the bits a character by less than 0.001, and yet another character is the most probable one at 0.6 to 0.9 % of the positions. INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured, on the file and in the runtime that serve.
+# BF16 changes the bits a character by less than 0.001, and yet another character is the most probable one at 0.6 to 0.9 % of the positions. INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
 #
 # ### A staged rollout
 #
-# A **release** is what you can go back to: weights, recipe and versions, with a **fingerprint** over all of them. The traffic moves in stages: *shadow* (mirrored requests, whose answers nobody sees), then 1 %, 10 %, 50 % and 100 %. The gate decides on mirrored requests. In the live stages **guardrails** watch what has a limit of its own: non-finite outputs, the slowest 1 % of the requests, the dtype that really ran.
+# A **release** is what you can go back to: weights and recipe, with a digest of both. The traffic moves to a new release in stages: *shadow* (mirrored requests, whose answers nobody sees), then 1 %, 10 %, 50 % and 100 %. The gate compares mirrored requests. **Guardrails** watch what has a limit of its own, such as non-finite outputs or the slowest 1 % of the requests. The cell registers two releases and rolls out the second.
 
 # %%
+from labkit.labs.production.canaries import CANARIES, traffic
 from labkit.labs.production.injections import flip_bit
-from labkit.labs.production.releases import Registry, Tampered
-from labkit.labs.production.serving import exports
+from labkit.labs.production.releases import Registry, RolledBack, Tampered, roll_out, stages
 from labkit.training import bits_per_character, trained_gpt
 
-trained, text = trained_gpt(), shakespeare_split()[1][:6_401]
-served = {"fp32": trained, "bf16": exports(trained)["BF16"]}
+name, text = "INT4 by tensor", shakespeare_split()[1][:6_401]
+plan, gate = stages(shadow=2_000, live=1_000), yours(Gate, ours.Gate)()
 with tempfile.TemporaryDirectory() as folder:
     registry = Registry(Path(folder))
-    for fmt, model in served.items():
-        evaluated = {"bits": round(bits_per_character(model, text), 2)}
-        release = registry.add({"format": fmt}, model.state_dict(), evaluated)
-        registry.promote(release, share=1.0 if fmt == "fp32" else 0.01)
-    print("shares of the requests:", registry.shares())
-    print("after the rollback,", registry.rollback("a drill").version, "answers")
+    for fmt, model in {"FP32": trained_gpt(), name: CANARIES[name].export(trained_gpt())}.items():
+        evaluated = {"bits": bits_per_character(model, text)}
+        second = registry.add({"format": fmt}, model.state_dict(), evaluated)
+        if fmt == "FP32":
+            registry.promote(second)
+    try:
+        roll_out(registry, second, plan=plan, gate=gate, traffic=traffic(name))
+    except RolledBack as error:
+        print(error)
+    print(registry.current().version, "answers all requests")
     flip_bit(Path(folder) / "v1.pt")
     try:
         registry.weights(registry.current())
     except Tampered:
-        print("one flipped bit: v1 is not loaded")
+        print("v1 with one flipped bit is not loaded")
 
 # %% [markdown]
-# The widget replays the GPT's recorded answers to 37,120 requests with your gate. Bring the two sound exports to 100 %, and let the gate or a guardrail take back the others with few requests harmed. Then leave out the shadow stage, and compare the harm.
+# The widget replays the answers of seven exports to 37,120 recorded requests, with your gate. Find a plan (requests in shadow and in each live stage) that brings the two sound exports to 100 % and takes the other five back. Then find one under which users see none of their worse answers.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.production.widget_rollout import Rollout
@@ -756,16 +746,16 @@ rollout
 # %% [markdown]
 # ### Go or no-go
 #
-# At the end of the review each station answers *go* with a number and the place where it is written, or the release waits:
+# The review ends with a poll. Each station says *go*, and shows the number and where it is written:
 #
-# | station | what it must show |
+# | station | evidence |
 # |---|---|
-# | statistics | pairs, margin and verdict, all chosen before the runs; both controls |
+# | statistics | margin, pairs and both controls, fixed before the runs |
 # | recovery | a killed run that resumed with the same bits |
-# | integrity | digests of every file; what would notice a flipped bit in memory |
-# | faults | an answer for each kind of fault, tried on an injected one |
-# | serving | bits, KL and flips of the artifact that is served |
-# | rollout | stages, a gate with its α, guardrails, and a rollback that was tried |
+# | integrity | a digest of every file; what would find a flip in memory |
+# | faults | an answer for each kind, tried on an injected fault |
+# | serving | bits, KL and other answers of the served artifact |
+# | rollout | stages, gate with α, guardrails, and a tried rollback |
 
 # %% [markdown]
 # ### Your GPT in the ledger

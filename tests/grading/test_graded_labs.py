@@ -28,6 +28,7 @@ LABS = [
     "13_real_models",
     "14_other_frameworks",
     "16_interview",
+    "15_production",
 ]
 
 

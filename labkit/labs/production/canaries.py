@@ -7,23 +7,27 @@ predicted on the last 10 % of the text; record_rollout.py beside it made it.
 import base64
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from labkit.base.paths import DATA
 from labkit.formats import choose, fake_quantize
+from labkit.labs.production.flips import flip
+from labkit.labs.production.releases import Window
+from labkit.labs.production.serving import exports
 from labkit.training import in_eval_mode
 from labkit.training.data import characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
 
 REFERENCE = "FP32"
 CONTEXT = 64
+GUARDRAIL = "finite logits"
 VALUES = 24_576
 """In float32 it changes the function by roundings; in FP16 a few of the values overflow."""
 
@@ -50,26 +54,15 @@ class Hits:
     finite: np.ndarray
 
 
-def _rounded(bits: int, share: str | int) -> Callable[[SmallGPT], nn.Module]:
-    """Each matrix in so many bits, with one FP16 scale a tensor, a row or so many columns."""
-
-    def export(model: SmallGPT) -> nn.Module:
-        model = copy.deepcopy(model)
-        for layer in model.modules():
-            if isinstance(layer, nn.Linear | nn.Embedding):
-                layer.weight.data = _on_grid(layer.weight.data, bits, share)
-        return model
-
-    return export
-
-
-def _on_grid(weight: Tensor, bits: int, share: str | int) -> Tensor:
-    rows, columns = weight.shape
-    sizes = {"tensor": (1, 1, -1), "row": (rows, 1, -1)}.get(str(share), (rows, -1, share))
-    groups, span = weight.reshape(sizes), torch.finfo(torch.float16)
-    grid = choose(*groups.aminmax(dim=2), bits=bits, symmetric=True, axis=(0, 1))
-    scale = grid.scale.clamp(min=span.smallest_normal, max=span.max).half().float()
-    return fake_quantize(groups, replace(grid, scale=scale)).view(rows, columns)
+def _int4_by_tensor(model: SmallGPT) -> nn.Module:
+    model = copy.deepcopy(model)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear | nn.Embedding):
+            weight = layer.weight.data
+            grid = choose(*weight.aminmax(), bits=4, symmetric=True)
+            grid = replace(grid, scale=grid.scale.half().float())
+            layer.weight.data = fake_quantize(weight, grid)
+    return model
 
 
 def _large_values(model: SmallGPT) -> nn.Module:
@@ -91,7 +84,7 @@ def _halved_norm(model: SmallGPT) -> nn.Module:
 
 def _flipped_bit(model: SmallGPT) -> nn.Module:
     model = copy.deepcopy(model)
-    model.blocks[0].feed_forward[0].weight.data.view(-1).view(torch.int32)[7] ^= 1 << 30
+    flip(model.blocks[0].feed_forward[0].weight.data, 7, 30)
     return model
 
 
@@ -99,20 +92,22 @@ CANARIES = {
     "BF16": Canary(
         what="all weights and activations in BF16",
         sound=True,
-        export=lambda model: copy.deepcopy(model).bfloat16(),
+        export=lambda model: exports(model)["BF16"],
     ),
     "INT8 by row": Canary(
-        what="weights in 8 bits, one FP16 scale a row", sound=True, export=_rounded(8, "row")
+        what="weights in 8 bits, one FP16 scale a row",
+        sound=True,
+        export=lambda model: exports(model)["INT8 by row"],
     ),
     "INT4 by 32": Canary(
         what="weights in 4 bits, one FP16 scale for 32 of them",
         sound=False,
-        export=_rounded(4, 32),
+        export=lambda model: exports(model)["INT4 by 32"],
     ),
     "INT4 by tensor": Canary(
         what="weights in 4 bits, one FP16 scale a matrix",
         sound=False,
-        export=_rounded(4, "tensor"),
+        export=_int4_by_tensor,
     ),
     "half a norm": Canary(
         what="the gain of the last norm was loaded as half of what it is",
@@ -120,7 +115,8 @@ CANARIES = {
         export=_halved_norm,
     ),
     "FP16, large values": Canary(
-        what=f"FP16, after attention's values were scaled by {VALUES:,} and its output by the inverse",
+        what=f"FP16, after attention's values were multiplied by {VALUES:,} and its output "
+        "matrix was divided by it",
         sound=False,
         export=_large_values,
     ),
@@ -149,7 +145,9 @@ def hits(model: nn.Module) -> Hits:
             whole = logits.isfinite().all(-1)
             right.append((logits.argmax(-1) == y) & whole)
             finite.append(whole)
-    return Hits(right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy())
+    return Hits(
+        right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy()
+    )
 
 
 def packed(flags: np.ndarray) -> str:
@@ -182,3 +180,21 @@ def recorded_hits() -> dict[str, Hits]:
         )
         for name in kept["right"]
     }
+
+
+def order(seed: int) -> np.ndarray:
+    """The recorded characters in a random order, as they come as requests.
+
+    A gate presumes that its requests are independent; neighbours in a text are not.
+    """
+    return np.random.default_rng(seed).permutation(len(recorded_hits()[REFERENCE].right))
+
+
+def traffic(name: str, *, seed: int = 0, requests: int = 50) -> Iterator[Window]:
+    """Compared requests of one of ``CANARIES``, so many a window, with the guardrail's verdict."""
+    reference, candidate = recorded_hits()[REFERENCE], recorded_hits()[name]
+    places = order(seed)
+    for part in np.array_split(places, len(places) // requests):
+        pairs = zip(reference.right[part].tolist(), candidate.right[part].tolist(), strict=True)
+        finite = bool(candidate.finite[part].all())
+        yield Window(pairs=tuple(pairs), guardrails={GUARDRAIL: finite})

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import torch
+from torch import nn
 
 from labkit.labs.production.data_order import Batch, DataOrder, LoaderFailed
 
-Kind = Literal["NaN batch", "large batch", "out of memory", "flipped bit", "loader"]
+Kind = Literal[
+    "NaN batch", "large batch", "out of memory", "loader", "damaged file", "damaged memory"
+]
 
 LARGE = 2.0**20
 """A large batch is so many times too large: beyond FP16's 65504, and far below BF16's 3.4e38."""
@@ -22,9 +25,9 @@ class Injection:
 
     Args:
         kind: "NaN batch"; "large batch", whose inputs are inf in FP16 and finite in BF16; "out of
-            memory", unless a micro-batch has at most ``fits`` samples; "loader", which raises; or
-            "flipped bit", in the checkpoint that is saved after this step.
-        step: the batch, counted over all epochs from 0; of a checkpoint, the steps before it.
+            memory", unless a micro-batch has at most ``fits`` samples; "loader", which raises;
+            "damaged file", one bit of a checkpoint; "damaged memory", one bit of a weight.
+        step: the batch, counted over all epochs from 0; of damage, how many were done before it.
         steps: batches in a row.
         fits: samples.
 
@@ -47,7 +50,7 @@ class Injection:
 FIVE_FAULTS = (
     Injection(kind="NaN batch", step=7),
     Injection(kind="out of memory", step=14, fits=16),
-    Injection(kind="flipped bit", step=20),
+    Injection(kind="damaged file", step=20),
     Injection(kind="large batch", step=23, steps=3),
     Injection(kind="loader", step=50),
 )
@@ -59,7 +62,7 @@ class Injections:
 
     def __init__(self, faults: Sequence[Injection], folder: Path) -> None:
         self._faults, self._folder = tuple(faults), folder
-        self._flipped: set[Injection] = set()
+        self._done: set[Injection] = set()
 
     def batches(self, order: DataOrder) -> Iterator[Batch]:
         """What is left of the epoch, with faults of the data and of the loader."""
@@ -83,10 +86,20 @@ class Injections:
         """Flip a bit in the largest file that the block writes; once for each injection."""
         before = self._files()
         yield
-        for fault in set(self._at(step, "flipped bit")) - self._flipped:
-            self._flipped.add(fault)
+        for _ in self._once(step, "damaged file"):
             written = [path for path, stamp in self._files().items() if before.get(path) != stamp]
             flip_bit(max(written, key=lambda path: path.stat().st_size))
+
+    def damage(self, step: int, model: nn.Module) -> None:
+        """Flip the highest bit of the exponent of a weight; once for each injection."""
+        for _ in self._once(step, "damaged memory"):
+            weight = next(model.parameters()).detach().view(torch.int32)
+            weight.view(-1)[0] ^= 1 << 30
+
+    def _once(self, step: int, kind: Kind) -> list[Injection]:
+        found = [fault for fault in self._at(step, kind) if fault not in self._done]
+        self._done.update(found)
+        return found
 
     def _files(self) -> dict[Path, tuple[int, int]]:
         """The files of the folder, with what changes when one is written or replaced."""

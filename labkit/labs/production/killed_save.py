@@ -69,7 +69,9 @@ def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool
     except Exception as error:
         raise TypeError(f"your class cannot be sent to a second process: {error}") from None
     words = [sys.executable, "-B", "-m", __name__, how, str(folder), str(seed)]
-    alone = {"OMP_NUM_THREADS": "1", "LABKIT_PROGRESS": "off"}
+    # A class of an imported module travels by the module's name.
+    found = os.pathsep.join(path for path in sys.path if path)
+    alone = {"OMP_NUM_THREADS": "1", "LABKIT_PROGRESS": "off", "PYTHONPATH": found}
     try:
         done = subprocess.run(
             words, input=packed, capture_output=True, timeout=SECONDS, env=os.environ | alone

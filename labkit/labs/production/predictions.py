@@ -32,12 +32,12 @@ twenty_looks = ChoiceGuess(
     lab=LAB,
     question=(
         "The candidates are as good as the reference, and one look accuses 5 % of them. What "
-        "share is accused by at least one of 20 looks, one after every 100 disagreements?"
+        "share is accused by at least one of 20 looks, one after every 400 disagreements?"
     ),
     by_choice={
         "about 5 %": (
             "5 % is the share of one look. Each further look is another chance to cross the line.",
-            "peeking-is-free",
+            "looking-again-is-free",
         ),
         "about 20 %": "",
         "about 65 %": (

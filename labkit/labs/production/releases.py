@@ -383,20 +383,20 @@ def roll_out(
     Where the traffic ends first, the release stays a candidate with the share of its stage.
 
     Raises:
-        RolledBack: after the registry went back to the release before. ValueError, LookupError,
-        Tampered: as ``Registry.promote``.
+        RolledBack, Tampered: after the registry went back to the release before.
+        ValueError, LookupError, Tampered: as ``Registry.promote``; nothing was promoted.
     """
     share = plan[0].share
     registry.promote(release, share)
-    for window in traffic:
-        try:
+    try:
+        for window in traffic:
             plan = advance(plan, gate, window)
-        except RolledBack as error:
-            registry.rollback(str(error))
-            raise
-        if not plan:
-            break
-        if plan[0].share != share:
-            share = plan[0].share
-            registry.promote(release, share)
+            if not plan:
+                break
+            if plan[0].share != share:
+                share = plan[0].share
+                registry.promote(release, share)
+    except (RolledBack, Tampered) as error:
+        registry.rollback(str(error))
+        raise
     return registry.current()

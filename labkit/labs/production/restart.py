@@ -2,7 +2,7 @@
 
 ``restarted`` starts it. By hand, with two processes of which one is killed at step 13:
 
-    torchrun --standalone --nproc-per-node 2 --max-restarts 1 \\
+    torchrun --standalone --nproc-per-node 2 --max-restarts 3 \\
         -m labkit.labs.production.restart FOLDER --kill-at 13
 """
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 import torch
@@ -76,19 +76,24 @@ def restarted(
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "1"]
+    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "3"]
     command += ["--nproc-per-node", str(processes), "-m", __name__, str(folder)]
     command += ["--seed", str(seed), "--precision", precision]
     if kill_at is not None:
         command += ["--kill-at", str(kill_at)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
-    if done.returncode:
-        raise RuntimeError(f"torchrun failed:\n{done.stderr[-4000:]}")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = process.communicate(timeout=LIMIT_SECONDS)[1]
+        except BaseException:
+            process.terminate()  # torchrun ends its processes then
+            raise
+    if process.returncode:
+        raise RuntimeError(f"torchrun failed:\n{said[-4000:]}")
     return Restarted(**torch.load(folder / "end.pt"))
 
 
-def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> None:
-    """What each process does: resume, train, save, and at the end tell about it."""
+def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> NoReturn:
+    """What each process does: resume, train, save, tell about it and end."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -145,8 +150,10 @@ def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> Non
             "weights": weights,
         }
         torch.save(end, folder / "end.pt")
-    dist.barrier()
-    dist.destroy_process_group()
+    sys.stdout.flush()
+    # To free the replica here would free the group too, which waits, with the GIL, for its own
+    # thread, which waits for the GIL (torch 2.13). So nothing is freed.
+    os._exit(0)
 
 
 def _newest(folder: Path) -> int:
@@ -180,6 +187,3 @@ if __name__ == "__main__":
     parser.add_argument("--kill-at", type=int)
     asked = parser.parse_args()
     work(asked.folder, seed=asked.seed, precision=asked.precision, kill_at=asked.kill_at)
-    sys.stdout.flush()
-    # While Python shuts down, a thread of gloo may abort the process: lab 07's ranks do the same.
-    os._exit(0)

@@ -80,10 +80,9 @@ class RunRecord:
 
     Args:
         resumed_from: the step of the checkpoint that it began with, 0 for a fresh run.
-        steps: one record a step, those that were done again too, numbered from ``resumed_from`` on.
+        steps: one record a step, numbered by its batch; what was done again comes again.
         recipes: (step, recipe) from when on it was in force.
-        alerts: what the detector raised, and a "corruption" for each checkpoint that was passed
-            over; their steps are those of ``steps``.
+        alerts: what the detector raised, and "loader" and "corruption"; the step is the batch's.
         skips: steps whose update was not taken.
         rollbacks: (from step, to step).
         metrics: one an epoch.
@@ -143,12 +142,14 @@ def run(
 
     A run begins with the newest whole checkpoint in ``folder``. It ends at the bits of a run that
     was never killed: a checkpoint holds model, optimizer, loss scale, torch's random generator, the
-    place in the data, and the plan. The model stays on its device, and data go there.
+    place in the data, and the plan, which wins over the recipe when the run goes on. The model
+    stays on its device, and data go there.
 
     Events: "ok"; "non-finite", a loss that is inf or NaN, or a skipped step that a smaller loss
-    scale cannot help; "out of memory"; "loader", any error that it raises. A skipped step whose
-    loss is finite is the loss scale at work, and no event. No answer has to undo a step that is not
-    finite: ``train`` has not taken it. A roll back that finds no whole checkpoint saves and stops.
+    scale cannot help; "out of memory"; "loader", any error that it raises; "corruption", weights
+    that changed between two steps. A skipped step whose loss is finite is the loss scale at work,
+    and no event. No answer has to undo a step that is not finite: ``train`` has not taken it. A
+    roll back that finds no whole checkpoint saves and stops.
 
     Args:
         loader: batches of one step each, the last of an epoch may be smaller; a list, or a
@@ -180,6 +181,10 @@ def run(
         return going.go(epochs, validation)
 
 
+class _Corrupted(Exception):
+    """The weights are not those that the step before has left."""
+
+
 class _Left(Exception):
     """Leaves ``train`` with an event and its answer."""
 
@@ -208,6 +213,7 @@ class _Run:
     seen: dict[str, Counter[str]] = field(default_factory=dict)
     resumed_from: int = 0
     newest: int = 0
+    bits: int | None = None
     stopped: str = ""
 
     saved: Saved = field(init=False)
@@ -245,7 +251,8 @@ class _Run:
                 f"the checkpoint of step {self.resumed_from} holds the data of {self.order.done}"
             )
         self._begin(self.plan)
-        self._save()
+        if not self.resumed_from:
+            self._save()
         while self.order.epoch < epochs and not self.stopped:
             try:
                 self._train()
@@ -253,8 +260,13 @@ class _Run:
                 self._do(left.event, left.answer, left.plan)
             except (torch.OutOfMemoryError, MemoryError):
                 self._ask("out of memory")
+            except _Corrupted:
+                self._alert(
+                    "corruption", "weights have changed since the step before", self.order.done
+                )
+                self._ask("corruption")
             except LoaderFailed as failed:
-                self._alert("loader", str(failed))
+                self._alert("loader", str(failed), self.order.done)
                 self._ask("loader")
             else:
                 self._validate(*validation)
@@ -302,6 +314,8 @@ class _Run:
                 )
             if count < self.plan.accumulate:
                 raise ValueError("only the last batch of an epoch may be smaller than the others")
+            if self.bits not in (None, _bits(self.model)):
+                raise _Corrupted
             self.drill.allocate(step, size)
             parts = list(zip(*(whole.split(size) for whole in batch), strict=True))
             count = len(parts)
@@ -309,13 +323,14 @@ class _Run:
 
     def _see(self, record: StepRecord) -> None:
         """After each step of ``train``, which numbers its own from 0 on."""
-        record = replace(record, step=self._at)
-        self.steps.append(record)
-        self.order.advance()
-        if self.detector is not None:
-            self.alerts += self.detector.see(record)
+        # Who watches a run wants numbers that only grow.
+        seen = replace(record, step=self.resumed_from + len(self.steps))
+        self.steps.append(replace(record, step=self.order.done))
+        self._detect(seen)
         if self.on_step is not None:
-            self.on_step(record)
+            self.on_step(seen)
+        self.order.advance()
+        self.bits = _bits(self.model)
         event = "non-finite" if _beyond_the_scale(record) else "ok"
         answer, plan = self.respond(event, self.plan, self.recipe.patience)
         if answer not in ("go on", "skip"):
@@ -324,6 +339,7 @@ class _Run:
         # In a streak the newest checkpoint stays the one before it.
         if not plan.streak and self.order.done % self.recipe.checkpoint_every == 0:
             self._save()
+        self.drill.damage(self.order.done, self.model)
 
     # -------------------------------------------------------------- answers
 
@@ -337,7 +353,8 @@ class _Run:
             return
         if answer not in ("roll back", "retry"):
             raise ValueError(f"respond answered {answer!r} to {event!r}, which is no answer")
-        if replace(plan, streak=0) == replace(self.plan, streak=0):
+        same = replace(plan, streak=0) == replace(self.plan, streak=0)
+        if same and event != "corruption":  # memory that flipped a bit need not do so again
             raise ValueError(
                 f"respond answered {answer!r} to {event!r} with the plan that failed: the same "
                 "step would fail again"
@@ -351,7 +368,7 @@ class _Run:
         self._save()  # or a kill would bring back the plan that failed
 
     def _begin(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.bits = plan, None
         recipe = replace(
             self.recipe,
             precision=plan.precision,
@@ -373,17 +390,13 @@ class _Run:
         found = then == self.order.done  # else nothing was loaded
         if then != self.newest:
             said = f"step {then} was loaded instead" if found else "no other is whole"
-            self._alert("corruption", f"the checkpoint of step {self.newest} is damaged, {said}")
+            said = f"the checkpoint of step {self.newest} is damaged, {said}"
+            self._alert("corruption", said, now)
         if found:
             self.rollbacks.append((now, then))
         return found
 
     # -------------------------------------------------------------- watching
-
-    @property
-    def _at(self) -> int:
-        """The number of the next record."""
-        return self.resumed_from + len(self.steps)
 
     @contextmanager
     def watching_layers(self) -> Iterator[None]:
@@ -405,8 +418,13 @@ class _Run:
             for hook in hooks:
                 hook.remove()
 
-    def _alert(self, kind: str, evidence: str) -> None:
-        self.alerts.append(Fault(kind=kind, step=self._at, evidence=evidence))
+    def _alert(self, kind: str, evidence: str, step: int) -> None:
+        self.alerts.append(Fault(kind=kind, step=step, evidence=evidence))
+
+    def _detect(self, record: StepRecord | Validation | Products) -> None:
+        if self.detector is not None:
+            found = self.detector.see(record)
+            self.alerts += [replace(fault, step=self.order.done) for fault in found]
 
     def _validate(self, inputs: Tensor, targets: Tensor) -> None:
         with in_eval_mode(self.model), torch.no_grad():
@@ -414,11 +432,17 @@ class _Run:
             loss = cross_entropy(self.model(x), y).item()
         accuracy = evaluate(self.model, inputs, targets, precision=self.plan.precision)
         self.metrics.append(Metrics(step=self.order.done, loss=loss, accuracy=accuracy))
-        if self.detector is not None:
-            asked = name_of(precision_named(self.plan.precision).products)
-            seen = dict(self.seen.get(self.plan.precision, {}))
-            self.alerts += self.detector.see(Validation(step=self._at, loss=loss))
-            self.alerts += self.detector.see(Products(step=self._at, asked=asked, seen=seen))
+        step, precision = self.resumed_from + len(self.steps), self.plan.precision
+        self._detect(Validation(step=step, loss=loss))
+        asked = name_of(precision_named(precision).products)
+        seen = dict(self.seen.get(precision, {}))
+        self._detect(Products(step=step, asked=asked, seen=seen))
+
+
+def _bits(model: nn.Module) -> int:
+    """A sum that any single flipped bit of a float32 parameter changes."""
+    parameters = [p.detach().view(torch.int32) for p in model.parameters()]
+    return sum(int(p.sum(dtype=torch.int64)) for p in parameters)
 
 
 def _beyond_the_scale(record: StepRecord) -> bool:

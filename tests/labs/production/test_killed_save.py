@@ -31,7 +31,9 @@ class WithNumbers(Checkpoints):
 
     def save(self, step):
         number = os.open(self.folder / f"{step}.pt", os.O_WRONLY | os.O_CREAT)
-        os.write(number, bytes(8000))
+        left = bytes(8000)
+        while left:
+            left = left[os.write(number, left) :]
         os.close(number)
 
 

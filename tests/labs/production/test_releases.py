@@ -3,11 +3,10 @@
 import json
 import re
 
-import numpy as np
 import pytest
 import torch
 
-from labkit.labs.production.canaries import CANARIES, REFERENCE, recorded_hits
+from labkit.labs.production.canaries import CANARIES, traffic
 from labkit.labs.production.gates import Gate
 from labkit.labs.production.releases import (
     Registry,
@@ -38,17 +37,6 @@ def registry(tmp_path):
     return made
 
 
-def traffic(name: str, seed: int):
-    """Windows of 50 compared requests in an order of their own."""
-    reference, candidate = recorded_hits()[REFERENCE], recorded_hits()[name]
-    order = np.random.default_rng(seed).permutation(len(reference.right))
-    for part in np.array_split(order, len(order) // 50):
-        pairs = zip(reference.right[part].tolist(), candidate.right[part].tolist(), strict=True)
-        yield Window(
-            pairs=list(pairs), guardrails={"finite logits": bool(candidate.finite[part].all())}
-        )
-
-
 # ---------------------------------------------------------------- fingerprints
 
 
@@ -72,9 +60,17 @@ def test_a_fingerprint_changes_with_every_part_and_with_no_order():
 def test_a_fingerprint_reads_values_and_not_how_they_lie_in_memory():
     w = torch.arange(12.0).view(3, 4)
     assert fingerprint({}, {"w": w.T.contiguous().T}) == fingerprint({}, {"w": w})
+    assert fingerprint({}, {"w": w[0, 1].expand(4)}) == fingerprint({}, {"w": torch.ones(4)})
     assert fingerprint({}, {"w": torch.tensor([0.0])}) != fingerprint(
         {}, {"w": torch.tensor([-0.0])}
     )
+
+
+def test_a_recipe_that_is_not_json_has_no_fingerprint():
+    with pytest.raises(ValueError, match="JSON"):
+        fingerprint({"scale": float("nan")}, weights())
+    with pytest.raises(TypeError, match="JSON"):
+        fingerprint({"dtype": torch.bfloat16}, weights())
 
 
 # ---------------------------------------------------------------- the registry
@@ -126,10 +122,18 @@ def test_a_release_that_was_rolled_back_stays_so(registry, share):
     assert registry.rollback("too slow").version == "v1"
     assert registry.shares() == {"v1": 1.0}
     assert registry.table().loc["v2", "state"] == "rolled back: too slow"
-    with pytest.raises(LookupError, match="too slow.*add a new version"):
+    with pytest.raises(LookupError, match=r"too slow.*add a new version"):
         registry.promote(second)
     with pytest.raises(LookupError, match="no release before"):
         registry.rollback("again")
+
+
+def test_each_release_that_was_rolled_back_keeps_its_reason(registry):
+    registry.promote(registry.release("v2"))
+    registry.rollback("too slow")
+    registry.promote(registry.add(RECIPE, weights(3.0), EVALUATED), 0.5)
+    registry.rollback("worse")
+    assert registry.table()["state"].tolist()[1:] == ["rolled back: too slow", "rolled back: worse"]
 
 
 def test_nothing_is_served_before_the_first_promotion(tmp_path):
@@ -256,7 +260,7 @@ def test_injected_regressions_are_rolled_back_and_sound_exports_reach_all_reques
         arguments = {
             "plan": stages(shadow=16_000, live=4_000),
             "gate": Gate(),
-            "traffic": traffic(name, seed),
+            "traffic": traffic(name, seed=seed),
         }
         if canary.sound:
             assert roll_out(registry, release, **arguments) == release == registry.current()
@@ -275,6 +279,24 @@ def test_a_rollout_without_enough_traffic_stays_where_it_is(registry):
         registry, second, plan=stages(shadow=100, live=1000), gate=Gate(), traffic=windows
     )
     assert current.version == "v1" and registry.shares() == {"v1": 0.99, "v2": 0.01}
+
+
+def test_files_that_change_during_a_rollout_end_it(registry, tmp_path):
+    def windows():
+        yield Window(pairs=[FINE] * 10)
+        torch.save(weights(9.0), tmp_path / "releases" / "v2.pt")
+        yield Window(pairs=[FINE] * 100)
+
+    with pytest.raises(Tampered, match="holds other weights"):
+        roll_out(
+            registry,
+            registry.release("v2"),
+            plan=stages(shadow=20, live=100),
+            gate=Gate(),
+            traffic=windows(),
+        )
+    assert registry.shares() == {"v1": 1.0}
+    assert "holds other weights" in registry.table().loc["v2", "state"]
 
 
 def test_a_release_that_is_rolled_back_at_all_requests_gives_them_back(registry):

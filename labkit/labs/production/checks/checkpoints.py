@@ -262,8 +262,8 @@ def _judge_killed(shown, first, second, steps):
     killed = shown["killed"]
     if type(killed) is Raised:
         raise AnswerError(SECOND_PROCESS, first=FIRST, error=failure(killed))
-    # A save that writes nothing more came to its end.
-    left = {FIRST: first} if killed is True else {SECOND: second}
+    # Who asks for one write and takes a short one for a whole one is not killed.
+    left = {FIRST: first} if killed is True else {SECOND: second, FIRST: first}
     raised = type(shown[_KILLED]["step"]) is Raised
     _resumes(shown, _KILLED, left, HALF_WRITTEN if raised else fill(BEFORE_THE_KILL, **steps))
     _no_error(shown["save after the kill"], _AFTER, "`save(8)`", HALF_WRITTEN)
