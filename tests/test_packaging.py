@@ -135,7 +135,9 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_a_wheel_holds_what_the_course_shows_and_nothing_of_a_learner(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    private = [n for n in names if "my_labs/" in n or "checkpoints" in n or n.startswith("tests")]
+    private = [
+        n for n in names if "my_labs/" in n or ".ipynb_checkpoints" in n or n.startswith("tests")
+    ]
     assert private == []
     assert "labkit/py.typed" in names  # or a type checker takes every function for untyped
     listed = {str(path.relative_to(ROOT)) for path in tracked() if path.is_file()}

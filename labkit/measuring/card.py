@@ -5,11 +5,13 @@ real tensors and fake ones (``torch._subclasses.fake_tensor.FakeTensorMode``) al
 tensors a laptop counts a step of a model that it could not hold.
 """
 
+import copy
 import weakref
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -119,3 +121,13 @@ def _tensors(things: Any) -> list[Tensor]:
         elif isinstance(thing, Tensor):
             found.append(thing)
     return found + [x.grad for x in found if x.is_leaf and x.grad is not None]
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
+    """A copy of a real module whose parameters and buffers are fake, and their mode."""
+    mode = FakeTensorMode()
+    with FakeCopyMode(mode):
+        return copy.deepcopy(module), mode

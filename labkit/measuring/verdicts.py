@@ -130,8 +130,17 @@ def _mean_and_half(differences: Sequence[float]) -> tuple[float, float]:
     """The mean and half the width of its interval; NaN for a difference that is not finite."""
     if not all(map(isfinite, differences)):
         return nan, nan
-    quantile = _T[min(len(differences) - 1, len(_T)) - 1]
-    return fmean(differences), quantile * stdev(differences) / sqrt(len(differences))
+    half = t_quantile(len(differences)) * stdev(differences) / sqrt(len(differences))
+    return fmean(differences), half
+
+
+def t_quantile(pairs: int) -> float:
+    """The 97.5 % quantile of Student's t for 2 pairs or more; beyond 31 that of 31 pairs.
+
+    >>> t_quantile(5)
+    2.776
+    """
+    return _T[min(pairs - 1, len(_T)) - 1]
 
 
 # Times

@@ -29,6 +29,7 @@ from labkit.labs.monitoring_and_debugging.widget_alarm_bench import AlarmBench
 from labkit.labs.number_formats import predictions as guesses
 from labkit.labs.number_formats.widget_format_explorer import FormatExplorer
 from labkit.labs.overflow_underflow_rounding.widget_reach_the_sum import ReachTheSum
+from labkit.labs.production.widget_rollout import Rollout
 from labkit.labs.quantization.widget_clip_dial import ClipDial
 from labkit.labs.real_models.widget_crash_rig import CrashRig
 from labkit.labs.three_crimes.widget_run_race import RunRace
@@ -154,6 +155,7 @@ BUILT = {
     NanDetective: lambda tmp: NanDetective(0),
     PredictionCard: lambda tmp: PredictionCard(guesses.step_at_2048, 2048.0),
     ReachTheSum: lambda tmp: ReachTheSum(),
+    Rollout: lambda tmp: Rollout(),
     Roofline: lambda tmp: Roofline(roofs("fp16", devices=["T4"])),
     RunRace: lambda tmp: RunRace(),
     ScaleTimeline: lambda tmp: ScaleTimeline(RECORDS),

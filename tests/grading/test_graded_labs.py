@@ -29,6 +29,7 @@ LABS = [
     "14_other_frameworks",
     "16_interview",
     "17_ship_it",
+    "15_production",
 ]
 
 

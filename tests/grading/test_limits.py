@@ -235,6 +235,23 @@ def test_what_would_hold_memory_or_lie_about_an_end_is_refused(small, name):
     assert "RuntimeError: no: " in outcomes["ulp"].message
 
 
+def test_a_process_of_an_answer_may_be_killed_in_the_middle_of_a_file(small):
+    body = """
+        import pathlib, signal, subprocess, sys, tempfile
+        code = (
+            "import resource, signal\\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\\n"
+            "open('cut', 'wb').write(bytes(1000))"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder)
+            found = done.returncode == -signal.SIGXFSZ, (pathlib.Path(folder) / "cut").stat().st_size
+    """
+    outcome = graded(small, body=body, end="raise RuntimeError(str(found))")["ulp"]
+    assert "(True, 100)" in outcome.message
+
+
 def test_what_honest_code_shares_still_works(small):
     """Workers that hand over arrays, locks and shared memory of the standard library's kind."""
     body = """

@@ -65,6 +65,7 @@ _BASE = (
     "files.py",
     "lazy.py",
     "manifest.py",
+    "onnxruntime.py",
     "optional.py",
     "paths.py",
     "pictures.py",

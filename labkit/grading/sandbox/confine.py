@@ -119,9 +119,17 @@ _FORBIDDEN_WITH: list[tuple[tuple[int, int], tuple[_Where, ...], int]] = [
     ),
     # A record in the kernel for each range of a file, and no limit on them; flock has one a file.
     *[((72, 25), (_Where(argument=1, value=kind),), errno.ENOLCK) for kind in _RANGE_LOCKS],
-    # prlimit64 with a new limit; without one it reads.
+    # prlimit64 with a new limit; without one it reads. The size of files may be lowered: lab 15
+    # lets the kernel end a process in the middle of a write, which a signal can do as well.
     *[
-        ((302, 261), (_Where(argument=2, value=0, equal=False, upper=upper),), errno.EPERM)
+        (
+            (302, 261),
+            (
+                _Where(argument=1, value=resource.RLIMIT_FSIZE, equal=False),
+                _Where(argument=2, value=0, equal=False, upper=upper),
+            ),
+            errno.EPERM,
+        )
         for upper in (False, True)
     ],
     (

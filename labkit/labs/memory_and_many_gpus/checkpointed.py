@@ -9,7 +9,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from labkit.labs.memory_and_many_gpus.counting import FlopCard, emptied, fake_copy, shapes_of
+from labkit.labs.memory_and_many_gpus.counting import FlopCard, emptied, shapes_of
+from labkit.measuring.card import fake_copy
 
 
 @dataclass(frozen=True, kw_only=True)

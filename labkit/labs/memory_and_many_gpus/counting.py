@@ -1,13 +1,11 @@
 """Counting a module's bytes and FLOP on fake tensors, which have shapes and no values."""
 
-import copy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
@@ -75,16 +73,6 @@ def shapes_of(things: Any) -> Any:
 def emptied(things: Any) -> Any:
     """Nested things with a new tensor for each ``Shape``."""
     return tree_map_only(Shape, lambda shape: shape.empty(), things)
-
-
-_Module = TypeVar("_Module", bound=nn.Module)
-
-
-def fake_copy(module: _Module) -> tuple[_Module, FakeTensorMode]:
-    """A copy of a real module whose parameters and buffers are fake, and their mode."""
-    mode = FakeTensorMode()
-    with FakeCopyMode(mode):
-        return copy.deepcopy(module), mode
 
 
 def make_moments(optimizer: Optimizer) -> None:

@@ -19,11 +19,11 @@ from labkit.labs.memory_and_many_gpus.checkpointed import Checkpointed
 from labkit.labs.memory_and_many_gpus.counting import (
     FlopCard,
     emptied,
-    fake_copy,
     make_moments,
     shapes_of,
     summed_loss,
 )
+from labkit.measuring.card import fake_copy
 from labkit.measuring.showing import readable_bytes
 
 _CHUNKS = 16

@@ -1,0 +1,1 @@
+"""Lab 15: experiments, checkpoints, faults, parity and staged rollouts of a change of precision."""

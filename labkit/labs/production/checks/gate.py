@@ -1,0 +1,243 @@
+"""Check of lab 15's gate: where it first alarms on streams of requests, beside exact integers."""
+
+import math
+import random
+
+import torch
+
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, plain, several, truth
+from labkit.labs.engine.codec import Raised
+from labkit.labs.engine.messages import fill
+from labkit.labs.engine.reading import failure
+from labkit.labs.production.gates import log_e
+
+LAB = "15_production"
+
+NOT_MADE = "{name}: {call} raised {error}."
+RAISED = "{where} raised {error}. {counts}"
+TOO_LARGE = (
+    "{where} raised {error}. {counts} With n = {n}, 2**n and the factorials leave the range of a "
+    "float, and E does not."
+)
+EARLY = "{where} is True. {counts} {why}"
+LATE = "{where} is False. {counts} E is {e} and 1/alpha is {bar}, so True is wanted."
+COUNTS = (
+    "Of {count} requests that this gate has seen, the reference alone was right on {worse}, "
+    "the candidate alone on {better}."
+)
+TOO_FEW = "{name}: of {want} requests only {got} were seen."
+BELOW = "E is {e}, below 1/alpha = {bar}."
+BEYOND = "With n = {n}, 2**n is beyond the range of a float."
+NOT_WORSE = "E is {e}, but the candidate has lost no more than half of the disagreements."
+ONE_LOOK = (
+    "A test with one look would have p = {p} here, below alpha; this gate looks after each request."
+)
+
+_BOTH, _NEITHER = (True, True), (False, False)
+_WORSE, _BETTER = (True, False), (False, True)
+
+
+def _drawn(draw, length, *, differ, worse):
+    """Requests: a share of them on which the models differ, and of these a share against it."""
+    return [
+        (_WORSE if draw.random() < worse else _BETTER)
+        if draw.random() < differ
+        else (_BOTH if draw.random() < 0.7 else _NEITHER)
+        for _ in range(length)
+    ]
+
+
+def _streams(seed):
+    """By name: alpha, and the requests in their order."""
+    draw = random.Random(seed)
+    turns = [_WORSE, _BETTER] * 520
+    return {
+        "ten in a row": (0.05, [_WORSE] * 10),
+        "two models that agree": (0.05, [_BOTH, _BOTH, _NEITHER] * 200),
+        "a candidate that loses 90 %": (0.05, _drawn(random.Random(1), 300, differ=0.1, worse=0.9)),
+        "two equal models": (0.05, _drawn(random.Random(4), 1200, differ=0.2, worse=0.5)),
+        "two more equal models": (0.05, _drawn(random.Random(19), 1200, differ=0.2, worse=0.5)),
+        "a better candidate": (0.05, _drawn(random.Random(4), 700, differ=0.1, worse=0.25)),
+        "a candidate that loses 60 %": (
+            0.05,
+            _drawn(random.Random(5), 700, differ=0.2, worse=0.6),
+        ),
+        "better 30 times, then worse": (0.05, [_BETTER] * 30 + [_WORSE] * 70),
+        "520 against 520, then worse": (0.05, turns + [_WORSE] * 200),
+        "a small alpha": (0.001, _drawn(draw, 800, differ=0.2, worse=0.75)),
+        "a large alpha": (0.2, _drawn(draw, 800, differ=0.2, worse=0.65)),
+        **{
+            f"drawn requests {i}": (0.05, _drawn(draw, 800, differ=0.2, worse=worse))
+            for i, worse in enumerate((0.7, 0.8, 0.65))
+        },
+    }
+
+
+def run_gate(Gate, seed):
+    """Of each stream: after how many requests the gate first gave something but False, and what."""
+    shown = []
+    for alpha, requests in _streams(seed).values():
+        gate = attempt(Gate, alpha)
+        shown.append([0, gate] if type(gate) is Raised else _first(gate, requests))
+    return shown
+
+
+def _first(gate, requests):
+    for count, (reference_right, candidate_right) in enumerate(requests, 1):
+        said = _plain(attempt(gate.see, reference_right, candidate_right))
+        if said is not False:
+            return [count, said]
+    return [len(requests), False]
+
+
+def _plain(said):
+    """A truth value of another type, 0 and 1 included, as Python's own."""
+    said = plain(said)
+    if isinstance(said, torch.Tensor) and said.numel() == 1:
+        said = said.item()
+    return bool(said) if type(said) is int and said in (0, 1) else said
+
+
+@check(
+    run_gate,
+    own_work=("labkit.labs.production.gates.Gate", "labkit.labs.production.gates.log_e"),
+)
+def check_gate(shown, seed):
+    """A gate that may be asked after each request, and rolls a worse candidate back."""
+    for (name, (alpha, requests)), found in zip(_streams(seed).items(), shown, strict=True):
+        count, said = several(found, 2, call=name)
+        if type(said) is Raised and count == 0:
+            raise AnswerError(NOT_MADE, name=name, call=f"Gate({alpha})", error=failure(said))
+        wanted, seen = _exact(alpha, requests)
+        last = wanted or len(requests)
+        count = number(count, call=name)
+        at = int(count) if 1 <= count <= last else last
+        call = f"see{requests[at - 1]}"
+        where = f"{name}, alpha = {alpha}: at request {at}, `{call}`"
+        if type(said) is Raised and at == count:
+            _failed(said, where, at, seen[at - 1])
+        alarm = said if type(said) is Raised else truth(said, call=call)
+        if (count, alarm) == (last, wanted is not None):
+            continue
+        counts = fill(COUNTS, count=at, worse=seen[at - 1][0], better=seen[at - 1][1])
+        if alarm and at != wanted:
+            why = _why(alpha, *seen[at - 1])
+            raise Mistake(EARLY, where=where, counts=counts, why=why)
+        if wanted:
+            e = math.exp(log_e(*seen[at - 1]))
+            raise Mistake(LATE, where=where, counts=counts, e=e, bar=1 / alpha)
+        raise Mistake(TOO_FEW, name=name, got=count, want=len(requests))
+
+
+def _failed(raised, where, at, seen):
+    counts = fill(COUNTS, count=at, worse=seen[0], better=seen[1])
+    said = {"where": where, "error": failure(raised), "counts": counts}
+    if raised.type_name == "OverflowError":
+        raise Mistake(TOO_LARGE, n=sum(seen), **said)
+    raise AnswerError(RAISED, **said)
+
+
+def _exact(alpha, requests):
+    """The first request at which to roll back, by whole numbers, and the counts after each."""
+    worse = better = 0
+    first, seen, bar = None, [], round(1 / alpha)
+    for at, (reference_right, candidate_right) in enumerate(requests, 1):
+        worse += reference_right > candidate_right
+        better += candidate_right > reference_right
+        seen.append((worse, better))
+        n = worse + better
+        against = reference_right > candidate_right and worse > better
+        if first is None and against and 2**n >= bar * (n + 1) * math.comb(n, worse):
+            first = at
+    return first, seen
+
+
+def _why(alpha, worse, better):
+    """Why there is no alarm yet."""
+    e, n = math.exp(log_e(worse, better)), worse + better
+    if e >= 1 / alpha:
+        return fill(NOT_WORSE, e=e)
+    below = fill(BELOW, e=e, bar=1 / alpha)
+    if n >= 1024:
+        return f"{below} {fill(BEYOND, n=n)}"
+    # The chance of a fair coin to land so often, or more often, against the candidate.
+    p = sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
+    return f"{below} {fill(ONE_LOOK, p=p)}" if p < alpha else below
+
+
+_COUNTED = """self.worse += bool(reference_right and not candidate_right)
+        self.better += bool(candidate_right and not reference_right)"""
+_JUDGED = """log_e = n * math.log(2) + math.lgamma(self.worse + 1) + math.lgamma(self.better + 1)
+        log_e -= math.lgamma(n + 2)
+        return self.worse > self.better and log_e >= -math.log(self.alpha)"""
+_P_VALUES = [
+    f"return n >= {least} and (self.worse - n / 2) / math.sqrt(n / 4) > {z}"
+    for least in (1, 10, 20, 30)
+    for z in (1.645, 1.96)
+]
+_OVERFLOWING = (
+    "e = 2.0**n * math.exp(math.lgamma(self.worse + 1) + math.lgamma(self.better + 1)"
+    " - math.lgamma(n + 2))",
+    "e = 2.0**n * math.factorial(self.worse) * math.factorial(self.better) / math.factorial(n + 1)",
+)
+
+for _p_value in _P_VALUES:
+    check_gate.slip(
+        "looking-again-is-free",
+        "A p-value is below alpha for a share alpha of equal candidates if you look once. How "
+        "often do you look?",
+        swap=(_JUDGED, _p_value),
+    )
+for _e in _OVERFLOWING:
+    check_gate.slip(
+        "likelihoods-fit-a-float",
+        "Which function gives the logarithm of a factorial, and what is the logarithm of 2**n?",
+        swap=(_JUDGED, f"{_e}\n        return self.worse > self.better and e >= 1 / self.alpha"),
+    )
+check_gate.slip(
+    "the-best-fit-is-the-average",
+    "You compare the fair coin with the coin that fits best. Which average is in E?",
+    swap=(
+        _JUDGED,
+        "fit = sum(k * math.log(k / n) for k in (self.worse, self.better) if k)\n"
+        "        return self.worse > self.better and "
+        "n * math.log(2) + fit >= -math.log(self.alpha)",
+    ),
+)
+check_gate.slip(
+    "agreements-are-evidence",
+    "You count requests on which both models do the same. What do they say about which one is "
+    "worse?",
+    swap=(
+        "bool(candidate_right and not reference_right)",
+        "not (reference_right and not candidate_right)",
+    ),
+)
+check_gate.slip(
+    "pairs-need-no-pairing",
+    "You count the errors of each model. What do requests say that both get wrong?",
+    swap=(
+        _COUNTED,
+        "self.worse += not candidate_right\n        self.better += not reference_right",
+    ),
+)
+check_gate.slip(
+    "e-grows-only-for-the-worse",
+    "E says that the coin is not fair. Which count says to which side it falls?",
+    cut="self.worse > self.better and ",
+)
+check_gate.slip(
+    "a-small-e-is-evidence",
+    "A p-value speaks against the fair coin where it is small. Where does E?",
+    swap=("log_e >= -math.log(self.alpha)", "log_e <= math.log(self.alpha)"),
+)
+check_gate.slip(
+    "starting-again-is-free",
+    "You set the counts back to 0 where the candidate is ahead. What does each new start give to "
+    "an equal candidate?",
+    swap=(
+        "n = self.worse + self.better",
+        "if self.better >= self.worse:\n            self.worse = self.better = 0\n"
+        "        n = self.worse + self.better",
+    ),
+)
