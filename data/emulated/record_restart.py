@@ -22,42 +22,45 @@ from labkit.devices.probe import processor
 from labkit.labs.production.restart import restarted
 
 FILE = Path(__file__).with_name("restart.json")
-SEEDS = 5
+SEEDS = range(5)
 KILLED, WENT_ON = 13, 10
 
 
-def compared(undisturbed, run):
-    return {
-        "started_at": run.started_at,
-        "restarts": run.restarts,
-        "same_bits": run.sha256 == undisturbed.sha256,
-        "largest": (run.weights - undisturbed.weights).abs().max().item(),
-    }
+def compared(undisturbed, runs):
+    """A row for each seed."""
+    return [
+        {
+            "seed": seed,
+            "started_at": run.started_at,
+            "same_bits": run.sha256 == whole.sha256,
+            "largest": (run.weights - whole.weights).abs().max().item(),
+        }
+        for seed, whole, run in zip(SEEDS, undisturbed, runs, strict=True)
+    ]
 
 
-def ways(seed, folder):
-    """By words: what became of this seed's run."""
-    undisturbed = restarted(folder / "whole", seed=seed)
-    killed = restarted(folder / "killed", seed=seed, kill_at=KILLED)
-    yield f"FP16, one of two processes killed in step {KILLED}", compared(undisturbed, killed)
-    for precision in ("fp16", "fp32"):
-        whole = folder / precision
-        undisturbed = restarted(whole, seed=seed, precision=precision)
+def ways(folder):
+    """By words: what became of the runs of all seeds."""
+    whole = {p: restarted(folder / p, seeds=SEEDS, precision=p) for p in ("fp16", "fp32")}
+    killed = restarted(folder / "killed", seeds=SEEDS, kill_at=KILLED)
+    yield f"FP16, one of two processes killed in step {KILLED}", compared(whole["fp16"], killed)
+    for precision, undisturbed in whole.items():
         for processes, words in ((1, "one process"), (4, "four processes")):
             there = folder / f"{precision}, {words}"
-            shutil.copytree(whole / str(WENT_ON), there / str(WENT_ON))
-            run = restarted(there, processes=processes, seed=seed, precision=precision)
+            for seed in SEEDS:
+                kept = Path(str(seed), str(WENT_ON))
+                shutil.copytree(folder / precision / kept, there / kept)
+            runs = restarted(there, processes=processes, seeds=SEEDS, precision=precision)
             named = f"{precision.upper()}, from step {WENT_ON} on with {words}"
-            yield named, compared(undisturbed, run)
+            yield named, compared(undisturbed, runs)
 
 
 def main():
     runs = {}
-    for seed in range(SEEDS):
-        with TemporaryDirectory() as folder:
-            for words, row in ways(seed, Path(folder)):
-                runs.setdefault(words, []).append({"seed": seed, **row})
-                print(words, row, flush=True)
+    with TemporaryDirectory() as folder:
+        for words, rows in ways(Path(folder)):
+            runs[words] = rows
+            print(words, rows, flush=True)
     record = {
         "what": " ".join(__doc__.split("\n\n")[2].split()),
         "device": f"CPU, {processor().name}, one thread a process",

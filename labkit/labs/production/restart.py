@@ -2,6 +2,7 @@
 
 ``restarted`` starts it. By hand, with two processes of which one is killed at step 13:
 
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --standalone --nproc-per-node 2 --max-restarts 3 \\
         -m labkit.labs.production.restart FOLDER --kill-at 13
 """
@@ -14,9 +15,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pandas as pd
 import torch
@@ -37,6 +39,10 @@ BATCH, MICRO_BATCH = 32, 8
 """Samples of a step in all processes together, and of a backward in one."""
 LIMIT_SECONDS = 300
 
+# torchrun 2.13 keeps its store, with the addresses of dead processes in it, for those it starts
+# again, which then wait for each other forever or are refused. This gives each attempt a new one.
+_OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Restarted:
@@ -44,7 +50,7 @@ class Restarted:
 
     Args:
         started_at: the step that the last attempt began with.
-        restarts: how often torchrun started the processes again.
+        restarts: how often torchrun had started the processes again by then.
         scale: the loss scale at the end.
         sha256: of the weights' bytes.
         weights: float32, all parameters in a row.
@@ -61,27 +67,30 @@ def restarted(
     folder: Path,
     *,
     processes: int = 2,
-    seed: int = 0,
+    seeds: Sequence[int] = (0,),
     precision: str = "fp16",
     kill_at: int | None = None,
-) -> Restarted:
-    """Train to the last step with so many processes, from the newest checkpoint in ``folder``.
+) -> list[Restarted]:
+    """Train one run a seed with so many processes, each from its newest checkpoint.
 
     Args:
+        folder: has a folder for each seed, which has one for each checkpoint.
         precision: "fp16", autocast with a loss scale, or "fp32".
-        kill_at: the step in which the last process gets SIGKILL, in the first attempt alone.
+        kill_at: the step in which the last process gets SIGKILL, once for each seed.
 
     Raises:
         RuntimeError: torchrun gave up; the message holds what it wrote.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2", "--max-restarts", "3"]
+    command += ["--local-addr", "127.0.0.1", "--monitor-interval", "0.2"]
+    command += ["--max-restarts", str(len(seeds) + 2)]
     command += ["--nproc-per-node", str(processes), "-m", __name__, str(folder)]
-    command += ["--seed", str(seed), "--precision", precision]
+    command += ["--precision", precision, "--seeds", *map(str, seeds)]
     if kill_at is not None:
         command += ["--kill-at", str(kill_at)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    environment = os.environ | _OWN_STORE
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
             said = process.communicate(timeout=LIMIT_SECONDS)[1]
         except BaseException:
@@ -89,15 +98,12 @@ def restarted(
             raise
     if process.returncode:
         raise RuntimeError(f"torchrun failed:\n{said[-4000:]}")
-    return Restarted(**torch.load(folder / "end.pt"))
+    return [Restarted(**torch.load(folder / str(seed) / "end.pt")) for seed in seeds]
 
 
-def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> NoReturn:
-    """What each process does: resume, train, save, tell about it and end."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> None:
+    """What each process does for a seed: resume, train, save, and tell how it ended."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(64, 32), nn.SiLU(), nn.Linear(32, 10))
     replica = DistributedDataParallel(model)
@@ -133,7 +139,7 @@ def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> NoR
                     logits = replica(split.train_images[rows].flatten(1))
                 loss = F.cross_entropy(logits.float(), split.train_labels[rows]) / len(mine)
                 scaler.scale(loss).backward()
-        if step == kill_at and rank == world - 1 and not attempt:
+        if step == kill_at and rank == world - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         scaler.step(optimizer)
         scaler.update()
@@ -144,16 +150,12 @@ def work(folder: Path, *, seed: int, precision: str, kill_at: int | None) -> NoR
         weights = torch.cat([p.detach().flatten() for p in model.parameters()])
         end = {
             "started_at": start,
-            "restarts": attempt,
+            "restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
             "scale": scaler.get_scale(),
             "sha256": hashlib.sha256(weights.numpy().tobytes()).hexdigest(),
             "weights": weights,
         }
         torch.save(end, folder / "end.pt")
-    sys.stdout.flush()
-    # To free the replica here would free the group too, which waits, with the GIL, for its own
-    # thread, which waits for the GIL (torch 2.13). So nothing is freed.
-    os._exit(0)
 
 
 def _newest(folder: Path) -> int:
@@ -182,8 +184,18 @@ def restart_table() -> pd.DataFrame:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--precision", choices=("fp16", "fp32"), default="fp16")
     parser.add_argument("--kill-at", type=int)
     asked = parser.parse_args()
-    work(asked.folder, seed=asked.seed, precision=asked.precision, kill_at=asked.kill_at)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    for place, seed in enumerate(asked.seeds):
+        if not (asked.folder / str(seed) / "end.pt").exists():
+            kill_at = asked.kill_at if place == attempt else None
+            work(asked.folder / str(seed), seed=seed, precision=asked.precision, kill_at=kill_at)
+    sys.stdout.flush()
+    # To free the group is to wait, with the GIL, for its own thread, which may wait for the GIL
+    # (torch 2.13). So nothing is freed.
+    os._exit(0)

@@ -1,5 +1,1000 @@
 # Answers to lab 15 that the author of its checks had not foreseen: see tests/corpus.py.
 
+import copy
+import random
+import statistics
+from collections import defaultdict
+from fractions import Fraction
+
+import numpy as np
+
+
+class Counting:
+    """The constructor that the gate's exercise gives."""
+
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+
+# %% right ship: numpy, seeds in order
+def ship(reference, candidate, margin, t):
+    if sorted(reference) != sorted(candidate) or len(reference) < 2:
+        raise ValueError("seeds")
+    seeds = sorted(reference)
+    ref = np.array([reference[s] for s in seeds])
+    cand = np.array([candidate[s] for s in seeds])
+    if np.isnan(ref).any():
+        return "hold"
+    if np.isnan(cand).any():
+        return "reject"
+    d = cand - ref
+    se = d.std(ddof=1) / np.sqrt(len(d))
+    low, high = d.mean() - t * se, d.mean() + t * se
+    return "ship" if low > -margin else "reject" if high < -margin else "hold"
+
+
+# %% right ship: torch in float32
+def ship(reference, candidate, margin, t):
+    if set(reference) ^ set(candidate) or len(candidate) <= 1:
+        raise ValueError
+    r = torch.tensor(list(reference.values()))
+    c = torch.tensor([candidate[s] for s in reference])
+    if r.isnan().any():
+        return "hold"
+    if c.isnan().any():
+        return "reject"
+    d = c - r + margin
+    t_value = d.mean() / (d.std() / len(d) ** 0.5)
+    if d.std() == 0:
+        return "ship" if d.mean() > 0 else "reject"
+    if t_value > t:
+        return "ship"
+    return "reject" if t_value < -t else "hold"
+
+
+# %% right ship: sums by hand, StatisticsError for one pair
+def ship(reference, candidate, margin, t):
+    for seed in reference:
+        if seed not in candidate:
+            raise ValueError(f"seed {seed}")
+    if len(candidate) > len(reference):
+        raise ValueError("too many")
+    if not reference:
+        raise ValueError("nothing")
+    dead_reference = [s for s, x in reference.items() if x != x]
+    dead_candidate = [s for s, x in candidate.items() if x != x]
+    if len(reference) == 1:
+        statistics.stdev([1.0])
+    if dead_reference:
+        return "hold"
+    if dead_candidate:
+        return "reject"
+    n, total, squares = 0, 0.0, 0.0
+    for seed, score in candidate.items():
+        n += 1
+        total += score - reference[seed]
+    mean = total / n
+    for seed, score in candidate.items():
+        squares += (score - reference[seed] - mean) ** 2
+    half = t * (squares / (n - 1) / n) ** 0.5
+    decision = "hold"
+    if mean - half > -margin:
+        decision = "ship"
+    elif mean + half < -margin:
+        decision = "reject"
+    return decision
+
+
+# %% right ship: a helper, losses instead of scores, capitals
+def ship(reference, candidate, margin, t):
+    if reference.keys() != candidate.keys() or len(reference) < 2:
+        raise ValueError("pairs")
+
+    def crashed(arm):
+        return any(math.isnan(score) for score in arm.values())
+
+    if crashed(reference):
+        return "Hold"
+    if crashed(candidate):
+        return "Reject"
+    losses = [reference[s] - candidate[s] for s in candidate]
+    middle, reach = fmean(losses), t * stdev(losses) / math.sqrt(len(losses))
+    if middle + reach < margin:
+        return "Ship"
+    return "Reject" if middle - reach > margin else "Hold"
+
+
+# %% right ship: pandas
+def ship(reference, candidate, margin, t):
+    import pandas as pd
+
+    if set(reference) != set(candidate) or len(reference) < 2:
+        raise ValueError("pairs")
+    both = pd.DataFrame({"r": reference, "c": candidate})
+    if both.r.isna().any():
+        return "hold"
+    if both.c.isna().any():
+        return "reject"
+    d = both.c - both.r
+    if d.mean() - t * d.sem() > -margin:
+        return "ship"
+    if d.mean() + t * d.sem() < -margin:
+        return "reject"
+    return "hold"
+
+
+# %% right ship: one expression for the interval, match on signs
+def ship(reference, candidate, margin, t):
+    if len({*reference, *candidate}) != len(reference) or len(reference) != len(candidate):
+        raise ValueError("other seeds")
+    if len(reference) < 2:
+        raise ValueError("one pair")
+    scores = [*reference.values()]
+    if math.isnan(sum(scores)):
+        return "hold"
+    if math.isnan(sum(candidate.values())):
+        return "reject"
+    d = np.subtract([candidate[s] for s in reference], scores)
+    ends = d.mean() + np.array([-1, 1]) * t * np.std(d, ddof=1) / len(d) ** 0.5
+    return {(True, True): "ship", (False, False): "reject"}.get(
+        tuple((ends > -margin).tolist()), "hold"
+    )
+
+
+# %% wrong ship: 1.645, one side at 5 %
+#    idea: three-runs-are-many
+def ship(reference, candidate, margin, t):
+    return ours.ship(reference, candidate, margin, min(t, 1.645))
+
+
+# %% wrong ship: 2 for every number of pairs
+#    idea: three-runs-are-many
+def ship(reference, candidate, margin, t):
+    return ours.ship(reference, candidate, margin, 2.0)
+
+
+# %% wrong ship: numpy's standard deviation
+#    says: a standard deviation that divides by n
+ship = changed("stdev(gains)", "__import__('numpy').std(gains)")
+
+
+# %% wrong ship: the root of n - 1
+#    says: s over the root of n - 1
+ship = changed("math.sqrt(len(gains))", "math.sqrt(len(gains) - 1)")
+
+
+# %% wrong ship: divided by n
+#    says: s over n;
+ship = changed("math.sqrt(len(gains))", "len(gains)")
+
+
+# %% wrong ship: no t
+#    says: an interval without t
+ship = changed("half = t *", "half =")
+
+
+# %% wrong ship: a NaN is never compared as True
+#    says: run of seed 4 crashed
+ship = changed("not all(map(math.isfinite, candidate.values()))", "False")
+
+
+# %% wrong ship: the candidate's crash first
+#    says: both runs of a seed crashed
+#    says: The reference's run of seed 3 crashed
+ship = changed(
+    'if not all(map(math.isfinite, reference.values())):\n        return "hold"\n    '
+    'if not all(map(math.isfinite, candidate.values())):\n        return "reject"',
+    'if not all(map(math.isfinite, candidate.values())):\n        return "reject"\n    '
+    'if not all(map(math.isfinite, reference.values())):\n        return "hold"',
+)
+
+
+# %% wrong ship: any crash holds
+#    says: The candidate's run of seed 4 crashed
+ship = changed('return "reject"\n    gains', 'return "hold"\n    gains')
+
+
+# %% wrong ship: any crash rejects
+#    says: The reference's run of seed 1 crashed
+ship = changed(
+    'math.isfinite, reference.values())):\n        return "hold"',
+    'math.isfinite, reference.values())):\n        return "reject"',
+)
+
+
+# %% wrong ship: a crash is a score of 0
+#    says: The candidate's run of seed 4 crashed
+def ship(reference, candidate, margin, t):
+    filled = [{s: 0.0 if x != x else x for s, x in arm.items()} for arm in (reference, candidate)]
+    return ours.ship(*filled, margin, t)
+
+
+# %% wrong ship: numpy's nanmean
+#    idea: crashed-runs-are-missing-data
+def ship(reference, candidate, margin, t):
+    if set(reference) != set(candidate) or len(reference) < 2:
+        raise ValueError("pairs")
+    d = np.array([candidate[s] - reference[s] for s in reference])
+    half = t * np.nanstd(d, ddof=1) / np.sqrt(len(d))
+    if np.nanmean(d) - half > -margin:
+        return "ship"
+    return "reject" if np.nanmean(d) + half < -margin else "hold"
+
+
+# %% wrong ship: no look at the seeds
+#    says: raised KeyError
+#    says: a ValueError is wanted
+ship = changed(" or reference.keys() != candidate.keys()", "")
+
+
+# %% wrong ship: as many seeds are the same seeds
+#    says: other seeds:
+#    says: Of seed 4 only the reference has a score
+ship = changed("reference.keys() != candidate.keys()", "len(reference) != len(candidate)")
+
+
+# %% wrong ship: one pair may hold
+#    says: One pair has no standard deviation
+def ship(reference, candidate, margin, t):
+    if set(reference) != set(candidate):
+        raise ValueError("seeds")
+    if len(reference) < 2:
+        return "hold"
+    return ours.ship(reference, candidate, margin, t)
+
+
+# %% wrong ship: at least three pairs
+#    says: two pairs:
+#    says: hold is wanted
+ship = changed("len(reference) < 2", "len(reference) < 3")
+
+
+# %% wrong ship: assert instead of raise
+#    says: raised AssertionError
+#    says: a ValueError is wanted
+def ship(reference, candidate, margin, t):
+    assert len(reference) >= 2 and reference.keys() == candidate.keys()
+    return ours.ship(reference, candidate, margin, t)
+
+
+# %% wrong ship: a relative margin
+#    says: just
+#    never: Your words
+ship = changed("gains = [", "margin *= abs(fmean(reference.values()))\n    gains = [")
+
+
+# %% wrong ship: relative differences
+#    says: just
+#    never: Your words
+ship = changed(
+    "candidate[seed] - reference[seed]",
+    "(candidate[seed] - reference[seed]) / abs(reference[seed])",
+)
+
+
+# %% wrong ship: against 0
+#    says: -margin is -0.01: all of the interval lies above it
+ship = changed("- half > -margin", "- half > 0")
+
+
+# %% wrong ship: +margin
+#    says: is reject; ship is wanted
+#    says: -margin is -0.01: all of the interval lies above it
+ship = changed("- half > -margin", "- half > margin", "+ half < -margin", "+ half < margin")
+
+
+# %% wrong ship: the median
+#    says: one pair far below the others
+#    says: have mean -0.0044
+def ship(reference, candidate, margin, t):
+    if len(reference) < 2 or reference.keys() != candidate.keys():
+        raise ValueError("pairs")
+    if any(x != x for x in reference.values()):
+        return "hold"
+    if any(x != x for x in candidate.values()):
+        return "reject"
+    gains = [candidate[seed] - reference[seed] for seed in reference]
+    middle, half = statistics.median(gains), t * stdev(gains) / math.sqrt(len(gains))
+    if middle - half > -margin:
+        return "ship"
+    return "reject" if middle + half < -margin else "hold"
+
+
+# %% wrong ship: sorted by score
+#    says: the same scores for other seeds
+#    says: have mean 0
+ship = changed(
+    "[candidate[seed] - reference[seed] for seed in reference]",
+    "[c - r for c, r in zip(sorted(candidate.values()), sorted(reference.values()))]",
+)
+
+
+# %% wrong ship: Welch's error, unpaired
+#    idea: pairs-need-no-pairing
+ship = changed(
+    "stdev(gains) / math.sqrt(len(gains))",
+    "math.sqrt((stdev(reference.values()) ** 2 + stdev(candidate.values()) ** 2) / len(gains))",
+)
+
+
+# %% wrong ship: forgotten hold
+#    says: returns None
+ship = changed(
+    'return "reject" if fmean(gains) + half < -margin else "hold"',
+    'if fmean(gains) + half < -margin:\n        return "reject"',
+)
+
+
+# %% wrong ship: True or False
+#    says: one of ship, reject, hold
+ship = changed(
+    'return "reject" if fmean(gains) + half < -margin else "hold"',
+    "return False",
+    '> -margin:\n        return "ship"',
+    "> -margin:\n        return True",
+)
+
+
+# %% wrong ship: more than nine in ten pairs
+#    idea: each-pair-must-stay-within
+def ship(reference, candidate, margin, t):
+    ours.ship(reference, candidate, margin, t)
+    if any(math.isnan(x) for x in reference.values()):
+        return "hold"
+    if any(math.isnan(x) for x in candidate.values()):
+        return "reject"
+    within = [candidate[s] - reference[s] > -margin for s in reference]
+    share = sum(within) / len(within)
+    return "ship" if share > 0.9 else "reject" if share < 0.1 else "hold"
+
+
+# %% right gate: betting, Laplace's rule
+class Gate(Counting):
+    log = 0.0
+
+    def see(self, reference_right, candidate_right):
+        if reference_right != candidate_right:
+            won = self.worse if reference_right else self.better
+            self.log += math.log(2 * (won + 1) / (self.worse + self.better + 2))
+            self.worse += reference_right
+            self.better += candidate_right
+        return self.worse > self.better and self.log >= math.log(1 / self.alpha)
+
+
+# %% right gate: whole numbers
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right and not candidate_right:
+            self.worse += 1
+        elif candidate_right and not reference_right:
+            self.better += 1
+        n = self.worse + self.better
+        if self.worse <= self.better:
+            return False
+        return 2**n * Fraction(str(self.alpha)) >= (n + 1) * math.comb(n, self.worse)
+
+
+# %% right gate: torch in float32
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += int(reference_right > candidate_right)
+        self.better += int(candidate_right > reference_right)
+        w, b = torch.tensor(float(self.worse)), torch.tensor(float(self.better))
+        log_e = (
+            (w + b) * math.log(2)
+            + torch.lgamma(w + 1)
+            + torch.lgamma(b + 1)
+            - torch.lgamma(w + b + 2)
+        )
+        return (w > b) & (log_e >= math.log(1 / self.alpha))
+
+
+# %% right gate: Python's exact division, early returns
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right == candidate_right:
+            return False
+        if candidate_right:
+            self.better += 1
+            return False
+        self.worse += 1
+        n = self.worse + self.better
+        e = 2**n * math.factorial(self.worse) * math.factorial(self.better) / math.factorial(n + 1)
+        return self.worse > self.better and e >= 1 / self.alpha
+
+
+# %% right gate: sums of logarithms, a list of flips, numpy's bool
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.flips, self.limit = [], -np.log(alpha)
+
+    def see(self, reference_right, candidate_right):
+        if reference_right is not candidate_right:
+            self.flips.append(reference_right)
+        n, w = len(self.flips), sum(self.flips)
+        logs = np.concatenate([[0.0], np.log(np.arange(1, n + 2))]).cumsum()
+        return (
+            np.bool_(2 * w > n)
+            and n * np.log(2) + logs[w] + logs[n - w] - logs[n + 1] >= self.limit
+        )
+
+
+# %% right gate: 0 and 1, and a rollback that lasts
+class Gate(Counting):
+    done = False
+
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        n = self.worse + self.better
+        log_e = n * math.log(2) - math.log(n + 1) - math.log(math.comb(n, self.worse))
+        self.done = self.done or (
+            n and self.worse > self.better and log_e >= math.log(1 / self.alpha)
+        )
+        return int(self.done)
+
+
+# %% right gate: numpy's logaddexp over a grid is not used; scipy-free betaln
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        match (reference_right, candidate_right):
+            case (True, False):
+                self.worse += 1
+            case (False, True):
+                self.better += 1
+        w, b = self.worse, self.better
+        betaln = math.lgamma(w + 1) + math.lgamma(b + 1) - math.lgamma(w + b + 2)
+        return w > b and betaln / math.log(2) + w + b >= math.log2(1 / self.alpha)
+
+
+# %% wrong gate: an exact binomial test after each request
+#    says: A test with one look would have p = 0.03125
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right > candidate_right
+        self.better += candidate_right > reference_right
+        n = self.worse + self.better
+        if n > 400:
+            return False
+        p = sum(math.comb(n, k) for k in range(self.worse, n + 1)) / 2**n
+        return p < self.alpha
+
+
+# %% wrong gate: a test of two proportions
+#    says: E is 28.44 and 1/alpha is 20
+class Gate(Counting):
+    n = 0
+
+    def see(self, reference_right, candidate_right):
+        self.n += 1
+        self.worse += not candidate_right
+        self.better += not reference_right
+        p = (self.worse + self.better) / (2 * self.n)
+        error = math.sqrt(2 * p * (1 - p) / self.n)
+        return self.n >= 30 and error > 0 and (self.worse - self.better) / self.n / error > 1.645
+
+
+# %% wrong gate: 20 % more errors
+#    says: E is 28.44 and 1/alpha is 20
+class Gate(Counting):
+    n = 0
+
+    def see(self, reference_right, candidate_right):
+        self.n += 1
+        self.worse += not candidate_right
+        self.better += not reference_right
+        return self.n >= 50 and self.worse > 1.2 * self.better
+
+
+# %% wrong gate: three in a row
+#    says: is True
+#    says: E is 2, below 1/alpha = 20
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right and not candidate_right:
+            self.worse += 1
+        elif candidate_right:
+            self.worse = 0
+        return self.worse >= 3
+
+
+# %% wrong gate: five in a row
+#    says: E is 5.333, below
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right and not candidate_right:
+            self.worse += 1
+        elif candidate_right:
+            self.worse = 0
+        return self.worse >= 5
+
+
+# %% wrong gate: counts on the class
+#    says: at request 1,
+#    says: the reference alone was right on 0
+class Gate:
+    worse = better = 0
+
+    def __init__(self, alpha=0.05):
+        self.alpha = alpha
+
+    def see(self, reference_right, candidate_right):
+        Gate.worse += reference_right and not candidate_right
+        Gate.better += candidate_right and not reference_right
+        n = self.worse + self.better
+        log_e = (
+            n * math.log(2)
+            + math.lgamma(self.worse + 1)
+            + math.lgamma(self.better + 1)
+            - math.lgamma(n + 2)
+        )
+        return self.worse > self.better and log_e >= -math.log(self.alpha)
+
+
+# %% wrong gate: n! for (n + 1)!
+#    says: E is 5.333, below 1/alpha = 20
+Gate = changed("math.lgamma(n + 2)", "math.lgamma(n + 1)")
+
+
+# %% wrong gate: lgamma(k) for k!
+#    says: E is 28.44 and 1/alpha is 20
+Gate = changed("math.lgamma(self.worse + 1)", "math.lgamma(self.worse)")
+
+
+# %% wrong gate: both factorials one off
+#    says: E is 20.84 and 1/alpha is 20
+Gate = changed(
+    "math.lgamma(self.worse + 1)",
+    "math.lgamma(self.worse or 1)",
+    "math.lgamma(self.better + 1)",
+    "math.lgamma(self.better or 1)",
+    "math.lgamma(n + 2)",
+    "math.lgamma(n + 1)",
+)
+
+
+# %% wrong gate: log E against 1/alpha
+#    says: E is 28.44 and 1/alpha is 20
+Gate = changed("log_e >= -math.log(self.alpha)", "log_e >= 1 / self.alpha")
+
+
+# %% wrong gate: E without logarithm against the logarithm
+#    says: E is 3.2, below 1/alpha = 20
+Gate = changed("log_e >= -math.log(self.alpha)", "math.exp(log_e) >= -math.log(self.alpha)")
+
+
+# %% wrong gate: E against 1 - alpha
+#    says: E is 1, below 1/alpha = 20
+Gate = changed("log_e >= -math.log(self.alpha)", "math.exp(log_e) >= 1 - self.alpha")
+
+
+# %% wrong gate: 0.05 for every alpha
+#    says: E is 28.44, below 1/alpha = 1000
+Gate = changed("-math.log(self.alpha)", "math.log(20)")
+
+
+# %% wrong gate: the logarithm base 10
+#    says: E is 28.44 and 1/alpha is 20
+Gate = changed("n * math.log(2)", "n * math.log10(2)")
+
+
+# %% wrong gate: worse and better exchanged
+#    says: the reference alone was right on 8
+#    says: so True is wanted
+Gate = changed(
+    "self.worse += bool(reference_right and not candidate_right)",
+    "self.worse += bool(candidate_right and not reference_right)",
+    "self.better += bool(candidate_right and not reference_right)",
+    "self.better += bool(reference_right and not candidate_right)",
+)
+
+
+# %% wrong gate: n is all requests
+#    idea: agreements-are-evidence
+class Gate(Counting):
+    n = 0
+
+    def see(self, reference_right, candidate_right):
+        self.n += 1
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        log_e = (
+            self.n * math.log(2)
+            + math.lgamma(self.worse + 1)
+            + math.lgamma(self.better + 1)
+            - math.lgamma(self.n + 2)
+        )
+        return self.worse > self.better and log_e >= -math.log(self.alpha)
+
+
+# %% wrong gate: the integral forgotten
+#    says: E is 5.333, below
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        return 2 ** (self.worse - self.better) >= 1 / self.alpha
+
+
+# %% wrong gate: a simple alternative of 60 %
+#    says: E is 28.44 and 1/alpha is 20
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        return self.worse * math.log(1.2) + self.better * math.log(0.8) >= -math.log(self.alpha)
+
+
+# %% wrong gate: a product of floats that overflows
+#    says: 2**n is beyond the range of a float
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        n = self.worse + self.better
+        e = np.float64(2) ** n * np.exp(
+            math.lgamma(self.worse + 1) + math.lgamma(self.better + 1) - math.lgamma(n + 2)
+        )
+        return self.worse > self.better and e >= 1 / self.alpha
+
+
+# %% wrong gate: math.gamma
+#    says: leave the range of a float
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        n = self.worse + self.better
+        e = 2**n * math.gamma(self.worse + 1) * math.gamma(self.better + 1) / math.gamma(n + 2)
+        return self.worse > self.better and e >= 1 / self.alpha
+
+
+# %% wrong gate: at least 100 disagreements
+#    says: E is 28.44 and 1/alpha is 20
+class Gate(ours.Gate):
+    def see(self, reference_right, candidate_right):
+        alarm = super().see(reference_right, candidate_right)
+        return alarm and self.worse + self.better >= 100
+
+
+# %% wrong gate: no return
+#    says: returns None
+class Gate(ours.Gate):
+    def see(self, reference_right, candidate_right):
+        super().see(reference_right, candidate_right)
+
+
+# %% wrong gate: E itself
+#    says: True or False is asked for
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        n = self.worse + self.better
+        return 2.0**n / (n + 1) / math.comb(n, self.worse)
+
+
+# %% wrong gate: a window of 100 requests
+#    says: below 1/alpha = 20
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.last = alpha, []
+
+    def see(self, reference_right, candidate_right):
+        self.last = [*self.last[-99:], (reference_right, candidate_right)]
+        gate = ours.Gate(self.alpha)
+        return [gate.see(*one) for one in self.last][-1]
+
+
+# %% right experiment: arms outside, seeds inside
+def experiment(arms, seeds, make, batches, fit, score):
+    table = {}
+    for arm in arms:
+        table[arm] = {}
+        for seed in seeds:
+            torch.manual_seed(seed)
+            network = make()
+            loader = batches(seed)
+            fit(network, loader, arm)
+            table[arm][seed] = score(network)
+    return table
+
+
+# %% right experiment: comprehensions and a helper
+def experiment(arms, seeds, make, batches, fit, score):
+    def run(arm, seed):
+        torch.random.manual_seed(seed)
+        model = make()
+        fit(model, batches(seed), arm)
+        return score(model)
+
+    return {arm: {seed: run(arm, seed) for seed in seeds} for arm in arms}
+
+
+# %% right experiment: copies of one model, and a seed for each fit
+def experiment(arms, seeds, make, batches, fit, score):
+    results = defaultdict(dict)
+    for seed in seeds:
+        torch.manual_seed(seed)
+        start = make()
+        for arm in arms:
+            model = copy.deepcopy(start)
+            torch.manual_seed(seed + 1)
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% right experiment: batches kept in a list
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        data = list(batches(seed))
+        for arm in arms:
+            torch.manual_seed(seed)
+            model = make()
+            fit(model, data, arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% right experiment: the state of the random numbers is put back
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: dict.fromkeys(seeds) for arm in arms}
+    for seed in sorted(seeds):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        for arm in reversed(arms):
+            torch.set_rng_state(state)
+            model = make()
+            fit(model, batches(seed), arm)
+            results[arm][seed] = torch.tensor(score(model), dtype=torch.float64)
+    return results
+
+
+# %% right experiment: fork_rng, saved weights
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            weights = make().state_dict()
+            weights = {name: value.clone() for name, value in weights.items()}
+        for arm in arms:
+            model = make()
+            model.load_state_dict(weights)
+            with torch.random.fork_rng():
+                torch.manual_seed(10_000 + seed)
+                fit(model, batches(seed), arm)
+            results[arm] |= {seed: np.float64(score(model))}
+    return results
+
+
+# %% right experiment: numpy and random are seeded too
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        for arm in arms:
+            random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+            data, model = batches(seed), None
+            model = make()
+            fit(model, data, arm)
+            results[arm][seed] = float(score(model))
+    return results
+
+
+# %% wrong experiment: one model for everything
+#    idea: arms-may-share-a-model
+def experiment(arms, seeds, make, batches, fit, score):
+    model = make()
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        for arm in arms:
+            torch.manual_seed(seed)
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% wrong experiment: one model for each arm
+#    says: They started from different weights
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {}
+    for arm in arms:
+        torch.manual_seed(0)
+        model = make()
+        results[arm] = {}
+        for seed in seeds:
+            torch.manual_seed(seed)
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% wrong experiment: deepcopy without a seed for fit
+#    idea: equal-weights-are-equal-runs
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        torch.manual_seed(seed)
+        start = make()
+        for arm in arms:
+            model = copy.deepcopy(start)
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% wrong experiment: no seed at all
+#    says: When make was called for them
+experiment = changed("torch.manual_seed(seed)\n            ", "")
+
+
+# %% wrong experiment: seeded once, at the start
+#    says: When make was called for them
+def experiment(arms, seeds, make, batches, fit, score):
+    torch.manual_seed(0)
+    return {
+        arm: {
+            seed: score(model)
+            for seed in seeds
+            for model in [make()]
+            if fit(model, batches(seed), arm) is None
+        }
+        for arm in arms
+    }
+
+
+# %% wrong experiment: seeded after make
+#    says: When make was called for them
+experiment = changed(
+    "torch.manual_seed(seed)\n            model = make()",
+    "model = make()\n            torch.manual_seed(seed)",
+)
+
+
+# %% wrong experiment: seeded once for a seed, both arms draw on
+#    says: When make was called for them
+experiment = changed(
+    "for arm in arms:\n            torch.manual_seed(seed)\n",
+    "torch.manual_seed(seed)\n        for arm in arms:\n",
+)
+
+
+# %% wrong experiment: Python's seed only
+#    says: When make was called for them
+experiment = changed("torch.manual_seed(seed)", "__import__('random').seed(seed)")
+
+
+# %% wrong experiment: always seed 0
+#    says: start from the same weights
+experiment = changed("torch.manual_seed(seed)", "torch.manual_seed(0)")
+
+
+# %% wrong experiment: the same batches for all seeds
+#    says: get the same batches
+experiment = changed("batches(seed)", "batches(0)")
+
+
+# %% wrong experiment: one loader of the first seed
+#    says: the same weights, but got different batches
+experiment = changed(
+    "for seed in seeds:",
+    "loader = batches(seeds[0])\n    for seed in seeds:",
+    "batches(seed), arm",
+    "loader, arm",
+)
+
+
+# %% wrong experiment: an iterator that is read twice
+#    says: got 6 batches and "fp32 again" 0
+experiment = changed(
+    "for arm in arms:\n            torch",
+    "data = iter(batches(seed))\n        for arm in arms:\n            torch",
+    "fit(model, batches(seed), arm)",
+    "fit(model, data, arm)",
+)
+
+
+# %% wrong experiment: the seed hangs on the arm's name
+#    says: When make was called for them
+experiment = changed("torch.manual_seed(seed)", "torch.manual_seed(seed + len(arm))")
+
+
+# %% wrong experiment: the data's seed hangs on the arm
+#    says: the same weights, but got different batches
+experiment = changed("batches(seed)", "batches(seed + len(arm))")
+
+
+# %% wrong experiment: NaN becomes 0
+#    says: is 0.0, and score gave nan
+experiment = changed(
+    "results[arm][seed] = score(model)",
+    "value = score(model)\n            results[arm][seed] = value if value == value else 0.0",
+)
+
+
+# %% wrong experiment: a crashed run is tried again
+#    says: fit was called 7 times; 6 are asked for
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        for arm in arms:
+            for again in range(3):
+                torch.manual_seed(seed + 10_000 * again)
+                model = make()
+                fit(model, batches(seed), arm)
+                results[arm][seed] = score(model)
+                if results[arm][seed] == results[arm][seed]:
+                    break
+    return results
+
+
+# %% wrong experiment: only arms without a crash
+#    says: a dict with "fp32" and "fp16, scale 2**24" is asked for
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    return {arm: row for arm, row in results.items() if all(x == x for x in row.values())}
+
+
+# %% wrong experiment: pairs with a crash are left out of both arms
+#    says: the table of "fp32" has the seeds
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    alive = [s for s in seeds if all(results[arm][s] == results[arm][s] for arm in arms)]
+    return {arm: {s: results[arm][s] for s in alive} for arm in arms}
+
+
+# %% wrong experiment: seed first, arm second
+#    says: a dict with "fp32" and "fp32 again" is asked for
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    return {seed: {arm: results[arm][seed] for arm in arms} for seed in seeds}
+
+
+# %% wrong experiment: lists for dicts
+#    says: a dict {seed: score} is asked for
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    return {arm: list(row.values()) for arm, row in results.items()}
+
+
+# %% wrong experiment: means
+#    says: a float; a dict {seed: score} is asked for
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    return {arm: fmean(row.values()) for arm, row in results.items()}
+
+
+# %% wrong experiment: differences from the first arm
+#    says: is 0.0, and score gave
+def experiment(arms, seeds, make, batches, fit, score):
+    results = ours.experiment(arms, seeds, make, batches, fit, score)
+    first = results[arms[0]]
+    return {arm: {s: x - first[s] for s, x in row.items()} for arm, row in results.items()}
+
+
+# %% wrong experiment: rounded scores
+#    says: and score gave
+experiment = changed("= score(model)", "= round(score(model), 4)")
+
+
+# %% wrong experiment: scored before it is trained
+#    says: and score gave
+experiment = changed(
+    "fit(model, batches(seed), arm)\n            results[arm][seed] = score(model)",
+    "results[arm][seed] = score(model)\n            fit(model, batches(seed), arm)",
+)
+
+
+# %% wrong experiment: always the first arm's precision
+#    says: no model that fit got with "fp32 again"
+experiment = changed("batches(seed), arm)", "batches(seed), arms[0])")
+
+
+# %% wrong experiment: no return
+#    says: what came back is None
+experiment = changed("return results", "results")
 import dataclasses
 import gzip
 import hashlib

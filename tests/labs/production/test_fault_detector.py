@@ -170,6 +170,11 @@ def test_a_metric_that_is_not_there_is_a_fault_and_no_exception(metric):
     assert Detector().see(whole) == ()
 
 
+def test_a_record_without_a_step_follows_the_one_before():
+    records = [step(7), {"grad_norm": 1.0, "loss_scale": 1.0, "skipped": False}]
+    assert found(Detector(), records) == [("missing", 8)]
+
+
 def test_an_empty_record_names_all_that_is_missing():
     faults = Detector().see({})
     assert [fault.kind for fault in faults] == ["missing"] * len(METRICS)
@@ -266,6 +271,7 @@ def test_divergence_takes_three_validations_above_the_best_while_training_falls(
     assert validated([1.0, far, far, far, far, far], FALLING) == [("divergence", 79)]
     assert validated([1.0, near, near, near, near, near], FALLING) == []
     assert validated([1.0, far, far, 1.0, far, far], FALLING) == []
+    assert validated([1.0, 0.5, 0.7, 0.7, 0.7, 0.7], FALLING) == [("divergence", 99)]
     assert validated([1.0, far, far, far, far, far], FALLING[::-1]) == []
 
 

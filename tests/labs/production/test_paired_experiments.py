@@ -1,7 +1,7 @@
 """S21: two arms with two controls, decisions that keep their level, and their power."""
 
 import math
-from statistics import fmean, stdev
+from statistics import NormalDist, fmean, stdev
 
 import numpy as np
 import pytest
@@ -112,6 +112,12 @@ def test_every_run_has_weights_and_a_loader_of_its_own():
     assert len({id(model) for model in models}) == len({id(each) for each in loaders}) == 8
     first = [model[1].weight.data_ptr() for model in models]
     assert len(set(first)) == 8
+
+
+def test_another_arm_goes_first_with_each_seed():
+    names = []
+    paired(["a", "b"], range(4), make, loader, lambda *of: names.append(of[2]), score, broken="c")
+    assert names[::4] == ["a", "b", "a", "c"]
 
 
 def test_a_loader_that_the_arms_share_is_found_by_a_a():
@@ -289,6 +295,16 @@ def test_the_minimum_detectable_loss_is_seen_in_90_percent(pairs):
     draws = np.random.default_rng(4).normal(-decision.minimum_detectable, spread, (COUNT, pairs))
     seen = fmean(verdict(list(draw), 1.0).high < 0 for draw in draws)
     assert seen == pytest.approx(0.9, abs=0.015)
+
+
+def test_the_minimum_detectable_loss_of_two_pairs_is_that_of_an_integral():
+    """With one degree of freedom s is half a normal: integrate P(z > t s - c) over it."""
+    spread, normal = 1.0, NormalDist()
+    decision = experiment([-spread / 2**0.5, spread / 2**0.5]).decide(1.0)
+    c = decision.minimum_detectable * 2**0.5
+    grid = np.linspace(0, 4, 4001)
+    seen = sum(2 * normal.pdf(s) * normal.cdf(c - 12.706 * s) for s in grid) * (grid[1] - grid[0])
+    assert seen == pytest.approx(0.9, abs=0.003)
 
 
 @pytest.mark.parametrize("pairs, quantile", [(2, 12.706), (5, 2.776), (31, 2.042), (500, 2.042)])

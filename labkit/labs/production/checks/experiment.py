@@ -24,6 +24,7 @@ NO_RUN = (
     'experiment with {pair}: seed {seed} of "{arm}" is {got}, and score gave {gave} to the runs of '
     "this arm."
 )
+NOT_FITTED = 'experiment with {pair}: score was asked for no model that fit got with "{arm}".'
 PAIR = 'Seed {seed}: "{a}" has the score {x} and "{b}" {y}. {why}'
 ENDED = "The second run started with the weights with which the first ended (their sum is {x})."
 WEIGHTS = "They started from different weights: their sums are {x} and {y}."
@@ -33,12 +34,13 @@ RANDOM = (
     "Weights and batches are the same, but torch's random numbers at the start of fit are not, so "
     "dropout dropped other units."
 )
+STATES = "When make was called for them, torch's random numbers were in different states."
 ELSEWHERE = "They started alike, so something else of theirs differs."
 SAME_RUN = "Arm {arm}: seeds {a} and {b} {what}. Each seed is asked to give a run of its own."
 WHATS = {"weights": "start from the same weights", "data": "get the same batches"}
 OTHER_CALL = (
-    "Seed {seed} of arm {arm} is {x} in experiment with {first}, and {y} in experiment with {second}. "
-    "A run may depend on its seed and its arm only."
+    "Seed {seed} of arm {arm} is {x} in experiment with {first}, and {y} in experiment with "
+    "{second}. A run may depend on its seed and its arm only."
 )
 
 _CALLS = {
@@ -65,8 +67,8 @@ def _seeds(seed):
     return random.Random(seed).sample(range(1000), 3)
 
 
-def _make():
-    return nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+def _random_state():
+    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
 
 
 def _sum(model):
@@ -74,14 +76,19 @@ def _sum(model):
 
 
 class _Watched:
-    """``fit`` and ``score``, and what each run got and gave."""
+    """``make``, ``fit`` and ``score``, and what each run got and gave."""
 
     def __init__(self):
         self.runs = []
+        self.made = None
+
+    def make(self):
+        self.made = _random_state()
+        return nn.Sequential(nn.Linear(6, 16), nn.SiLU(), nn.Dropout(0.3), nn.Linear(16, 4))
 
     def fit(self, model, loader, arm):
         run = {"arm": arm, "weights": _sum(model)}
-        run["random"] = zlib.crc32(torch.get_rng_state().numpy().tobytes())
+        run |= {"made": self.made, "random": _random_state()}
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         model.train()
         count, data = 0, 0.0
@@ -92,7 +99,7 @@ class _Watched:
                 loss = F.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
-        if arm.startswith("fp16"):
+        if arm.startswith("fp16") and not any(run["arm"] == arm for run in self.runs):
             nn.init.constant_(model[-1].bias, math.nan)
         self.runs.append(run | {"count": count, "data": data, "end": _sum(model), "score": None})
 
@@ -114,7 +121,13 @@ def run_experiment(experiment, seed):
             torch.manual_seed(1000 + seed)  # an answer that sets no seed is the same each time
             watched = _Watched()
             table = attempt(
-                experiment, list(arms), _seeds(seed), _make, _Loader, watched.fit, watched.score
+                experiment,
+                list(arms),
+                _seeds(seed),
+                watched.make,
+                _Loader,
+                watched.fit,
+                watched.score,
             )
             shown[name] = {"table": table, "runs": watched.runs}
     return shown
@@ -190,8 +203,9 @@ def _matched(tables, runs, **said):
         for one, score in row.items():
             fitting = [r for r in left if r["arm"] == arm and _same(r["score"], score)]
             if not fitting:
-                gave = ", ".join(f"{r['score']}" for r in runs if r["arm"] == arm) or "nothing"
-                raise Mistake(NO_RUN, arm=arm, seed=one, got=score, gave=gave, **said)
+                gave = [str(r["score"]) for r in runs if r["arm"] == arm and r["score"] is not None]
+                template = NO_RUN if gave else NOT_FITTED
+                raise Mistake(template, arm=arm, seed=one, got=score, gave=", ".join(gave), **said)
             matched[arm, one] = fitting[0]
             left.remove(fitting[0])
     return matched
@@ -206,6 +220,8 @@ def _same_start(seed, first, second, *, equal):
         ended = {first["end"], second["end"]} & {first["weights"], second["weights"]}
         x, y = first["weights"], second["weights"]
         why = fill(ENDED, x=next(iter(ended))) if ended else fill(WEIGHTS, x=x, y=y)
+        if not ended and first["made"] != second["made"]:
+            why = f"{why} {STATES}"
         idea = "arms-may-share-a-model" if ended else None
     elif first["count"] != second["count"]:
         why = fill(NO_BATCH, a=said["a"], b=said["b"], x=first["count"], y=second["count"])

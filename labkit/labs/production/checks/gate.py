@@ -22,11 +22,12 @@ TOO_LARGE = (
 EARLY = "{where} is True. {counts} {why}"
 LATE = "{where} is False. {counts} E is {e} and 1/alpha is {bar}, so True is wanted."
 COUNTS = (
-    "Of the {count} requests that this gate has seen, the reference alone was right on {worse}, "
+    "Of {count} requests that this gate has seen, the reference alone was right on {worse}, "
     "the candidate alone on {better}."
 )
 TOO_FEW = "{name}: of {want} requests only {got} were seen."
 BELOW = "E is {e}, below 1/alpha = {bar}."
+BEYOND = "With n = {n}, 2**n is beyond the range of a float."
 NOT_WORSE = "E is {e}, but the candidate has lost no more than half of the disagreements."
 ONE_LOOK = (
     "A test with one look would have p = {p} here, below alpha; this gate looks after each request."
@@ -63,8 +64,8 @@ def _streams(seed):
         ),
         "better 30 times, then worse": (0.05, [_BETTER] * 30 + [_WORSE] * 70),
         "520 against 520, then worse": (0.05, turns + [_WORSE] * 200),
-        "alpha = 0.001": (0.001, _drawn(draw, 800, differ=0.2, worse=0.75)),
-        "alpha = 0.2": (0.2, _drawn(draw, 800, differ=0.2, worse=0.65)),
+        "a small alpha": (0.001, _drawn(draw, 800, differ=0.2, worse=0.75)),
+        "a large alpha": (0.2, _drawn(draw, 800, differ=0.2, worse=0.65)),
         **{
             f"drawn requests {i}": (0.05, _drawn(draw, 800, differ=0.2, worse=worse))
             for i, worse in enumerate((0.7, 0.8, 0.65))
@@ -94,7 +95,7 @@ def _plain(said):
     said = plain(said)
     if isinstance(said, torch.Tensor) and said.numel() == 1:
         said = said.item()
-    return bool(said) if type(said) in (int, float) and said in (0, 1) else said
+    return bool(said) if type(said) is int and said in (0, 1) else said
 
 
 @check(
@@ -111,10 +112,11 @@ def check_gate(shown, seed):
         last = wanted or len(requests)
         count = number(count, call=name)
         at = int(count) if 1 <= count <= last else last
-        where = f"{name}, alpha = {alpha}: at request {at}, `see{requests[at - 1]}`"
+        call = f"see{requests[at - 1]}"
+        where = f"{name}, alpha = {alpha}: at request {at}, `{call}`"
         if type(said) is Raised and at == count:
             _failed(said, where, at, seen[at - 1])
-        alarm = said if type(said) is Raised else truth(said, call=where)
+        alarm = said if type(said) is Raised else truth(said, call=call)
         if (count, alarm) == (last, wanted is not None):
             continue
         counts = fill(COUNTS, count=at, worse=seen[at - 1][0], better=seen[at - 1][1])
@@ -156,6 +158,8 @@ def _why(alpha, worse, better):
     if e >= 1 / alpha:
         return fill(NOT_WORSE, e=e)
     below = fill(BELOW, e=e, bar=1 / alpha)
+    if n >= 1024:
+        return f"{below} {fill(BEYOND, n=n)}"
     # The chance of a fair coin to land so often, or more often, against the candidate.
     p = sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
     return f"{below} {fill(ONE_LOOK, p=p)}" if p < alpha else below

@@ -34,6 +34,17 @@ TOO_FEW = "One pair has no standard deviation."
 NO_PAIR = "There is no pair at all."
 UNPAIRED = "Of seed {seed} only the {arm} has a score."
 
+# What people compute in place of t * s / sqrt(n), as a factor of s.
+_RIVALS = {
+    "Your words are those of a standard deviation that divides by n; divide by n - 1.": (
+        lambda t, n: t * math.sqrt(1 - 1 / n) / math.sqrt(n)
+    ),
+    "Your words are those of s over the root of n - 1; divide by the root of n.": (
+        lambda t, n: t / math.sqrt(n - 1)
+    ),
+    "Your words are those of s over n; divide by the root of n.": lambda t, n: t / n,
+    "Your words are those of an interval without t.": lambda t, n: 1 / math.sqrt(n),
+}
 _NAN = math.nan
 # Student's t, 97.5 %, for n pairs: n - 1 degrees of freedom (any table of it).
 _T = {0: _NAN, 1: _NAN, 2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
@@ -60,6 +71,7 @@ def _with(case, *, reference=(), candidate=()):
 
 
 _FAR = 0.8812, 0.8821, 0.8805, 0.8816, 0.9534
+_THREE = 0.9012, 0.9321, 0.8943
 _LOSSES = -2.3105, -2.2874, -2.3342, -2.2951
 
 
@@ -82,6 +94,8 @@ def _cases(seed):
         # With the root of n - 1 in the error of the mean it would not.
         "just narrow enough": _paired((-1.5, -3.2, -6.3, -8.5)),
         "one pair below -margin": _paired((2, 3, -11, 4, 3, 2, 5, 3)),
+        # Around the median it would ship.
+        "one pair far below the others": _paired((-2, -2.5, -2, -2.5, -13)),
         "one large gain": _paired((-11, -9.5, -10.5, -11, 40)),
         "just within the margin": _paired((-9.4, -9.5, -9.6, -9.5)),
         "just beyond the margin": _paired((-10.4, -10.5, -10.6, -10.5)),
@@ -89,6 +103,7 @@ def _cases(seed):
         "negative scores, a small margin": _paired((-20, -26, -24, -22), scores=_LOSSES),
         # Paired by their place in the dicts, these runs would differ as little.
         "one seed far from the others": _paired((-2, -3, -2, -3, -2), scores=_FAR),
+        "the same scores for other seeds": _paired((30.9, -37.8, 6.9), scores=_THREE),
         "two pairs": _paired((1, -2)),
         "equal scores": _paired((0, 0, 0)),
         "a candidate's run that crashed": _with(fine, candidate={4: _NAN}),
@@ -133,7 +148,19 @@ def check_ship(answers, seed):
         if type(got) is Raised:
             raise AnswerError(RAISED, error=failure(got), want=want, why=why, **said)
         if (heard := word(got, _WORDS, call=call)) != want:
+            why = f"{why} {_rival(answers, seed)}"
             raise Mistake(OTHER, got=heard, want=want, why=why, **said)
+
+
+def _rival(answers, seed):
+    """The sentence of the only rival that gives the answer's words in all cases; or ""."""
+    words = {sentence: [] for sentence in _RIVALS}
+    for case in _cases(seed).values():
+        for sentence, factor in _RIVALS.items():
+            words[sentence].append("" if _refused(*case) else _wanted(*case, factor=factor)[0])
+    given = [x.casefold() if type(x) is str else "" for x in answers]
+    fitting = [sentence for sentence, found in words.items() if found == given]
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def _shown(value):
@@ -159,8 +186,8 @@ def _raises_value_error(got, **said):
         raise Mistake(OTHER_ERROR, error=failure(got), **said)
 
 
-def _wanted(reference, candidate, margin, t):
-    """The word, and the sentence that says why."""
+def _wanted(reference, candidate, margin, t, factor=None):
+    """The word, and the sentence that says why; with another factor than t / sqrt(n), if given."""
     for arm, word_of_arm, why in (
         (reference, "hold", DEAD_REFERENCE),
         (candidate, "reject", DEAD_CANDIDATE),
@@ -170,7 +197,7 @@ def _wanted(reference, candidate, margin, t):
             return word_of_arm, fill(why, seed=dead[0])
     gains = np.array([candidate[seed] - reference[seed] for seed in reference])
     mean, sd = gains.mean().item(), gains.std(ddof=1).item()
-    half = t * sd / math.sqrt(len(gains))
+    half = sd * (factor(t, len(gains)) if factor else t / math.sqrt(len(gains)))
     low, high = mean - half, mean + half
     want = "ship" if low > -margin else "reject" if high < -margin else "hold"
     said = {"mean": mean, "sd": sd, "low": low, "high": high, "bar": -margin}
@@ -194,7 +221,7 @@ check_ship.slip(
 )
 check_ship.slip(
     "three-runs-are-many",
-    "1.96 belongs to many pairs. Which factor belongs to these few?",
+    "Your factor fits many pairs. Which factor belongs to these few?",
     swap=("half = t *", "half = 1.96 *"),
 )
 check_ship.slip(
