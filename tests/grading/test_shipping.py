@@ -135,6 +135,9 @@ BOTH = {
     "moments": "_AGAIN _EQUAL _EXAMPLE _FIRST _SETTINGS seeded",
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
+    "ship": "_FAR _LOSSES _NAN _SCORES _T _THREE",
+    "gate": "_BETTER _BOTH _NEITHER _WORSE",
+    "experiment": "_CALLS",
 }
 
 

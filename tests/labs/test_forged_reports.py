@@ -30,6 +30,7 @@ PLACES = 150
 
 
 EXPLAINS = {
+    "experiment": {"made", "end"},
     "train-amp": {"arrived", "came"},
     "amp-loop": {"handed", "open"},
     "lora-linear": {"end", "rate"},
