@@ -20,7 +20,6 @@ EXERCISES = {
 }
 """The names that each exercise asks for."""
 
-
 # Exercise: experiment
 def experiment(arms, seeds, make, batches, fit, score):
     """{arm: {seed: score}}; two arms that do the same have the same scores, bit for bit."""
@@ -32,10 +31,7 @@ def experiment(arms, seeds, make, batches, fit, score):
             fit(model, batches(seed), arm)
             results[arm][seed] = score(model)
     return results
-
-
 # End
-
 
 # Exercise: ship
 def ship(reference, candidate, margin, t):
@@ -51,10 +47,7 @@ def ship(reference, candidate, margin, t):
     if fmean(gains) - half > -margin:
         return "ship"
     return "reject" if fmean(gains) + half < -margin else "hold"
-
-
 # End
-
 
 # Exercise: gate
 class Gate:
@@ -71,10 +64,7 @@ class Gate:
         log_e = n * math.log(2) + math.lgamma(self.worse + 1) + math.lgamma(self.better + 1)
         log_e -= math.lgamma(n + 2)
         return self.worse > self.better and log_e >= -math.log(self.alpha)
-
-
 # End
-
 
 # Exercise: checkpoints
 class Checkpoints:
@@ -109,10 +99,7 @@ class Checkpoints:
             torch.set_rng_state(saved["random"])
             return saved["step"]
         return 0
-
-
 # End
-
 
 # Exercise: respond
 def respond(event, plan, patience=3):
@@ -131,8 +118,6 @@ def respond(event, plan, patience=3):
         if wider:
             return "roll back", replace(plan, precision=wider, streak=0)
     return "save and stop", plan
-
-
 # End
 
 EXPLANATIONS = {
