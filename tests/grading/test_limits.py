@@ -246,7 +246,8 @@ def test_a_process_of_an_answer_may_be_killed_in_the_middle_of_a_file(small):
         )
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([sys.executable, "-c", code], cwd=folder)
-            found = done.returncode == -signal.SIGXFSZ, (pathlib.Path(folder) / "cut").stat().st_size
+            size = (pathlib.Path(folder) / "cut").stat().st_size
+        found = done.returncode == -signal.SIGXFSZ, size
     """
     outcome = graded(small, body=body, end="raise RuntimeError(str(found))")["ulp"]
     assert "(True, 100)" in outcome.message

@@ -136,6 +136,14 @@ BOTH = {
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
     "compress": "BUDGETS network shakespeare_split",
+    "ship": "_FAR _LOSSES _NAN _SCORES _T _THREE",
+    "gate": "_BETTER _BOTH _NEITHER _WORSE",
+    "experiment": "_CALLS",
+    "checkpoints": (
+        "FIRST SECOND _AFTER _AGAIN _BOXES _CUT _EMPTY _FLIPPED _GONE _KILLED _ONLY _SECOND_VALUE "
+        "_WHOLE"
+    ),
+    "respond": "_EVENTS _FIELDS _START",
 }
 
 

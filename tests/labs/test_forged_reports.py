@@ -32,6 +32,7 @@ OPEN_ENDED = {"compress": 12}
 """Exercises whose answers earn a part, and how many places are tried: a verdict takes seconds."""
 
 EXPLAINS = {
+    "experiment": {"made", "end"},
     "train-amp": {"arrived", "came"},
     "amp-loop": {"handed", "open"},
     "lora-linear": {"end", "rate"},

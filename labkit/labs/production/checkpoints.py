@@ -48,7 +48,7 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int) -> Path:
-        """Write all parts as they are after ``step``; returns the file. A step saved again counts."""
+        """Write all parts as they are after ``step``, also for a second time; returns the file."""
         state = {
             "step": step,
             "parts": {name: part.state_dict() for name, part in self.parts.items()},

@@ -1,4 +1,4 @@
-"""What lab 15 recorded: A/B designs, pairs of runs, resumes, a NaN batch and flipped bits.
+"""What lab 15 recorded: A/B designs, pairs of runs, their scores, resumes and a NaN batch.
 
 data/emulated/production.json says with what and when; record_production.py beside it made it.
 """
@@ -13,7 +13,7 @@ from labkit.base.paths import DATA
 
 
 def record() -> dict[str, Any]:
-    """The file: a part for each function below, and how they were made."""
+    """The file: a part for each function below, "files" and "flips", and how they were made."""
     path = DATA / "emulated" / "production.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -86,19 +86,6 @@ def nan_batch_table() -> pd.DataFrame:
             "test accuracy": _span([run["accuracy"] for run in runs], ".3f"),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def files_table() -> pd.DataFrame:
-    """A row for each reader: what it did with files in which one random bit had flipped."""
-    rows = {}
-    for reader, found in record()["files"].items():
-        flipped = found["flipped"]
-        rows[reader] = {"files": sum(flipped.values())} | {
-            "raised": flipped["raised"],
-            "gave other values": flipped["other values"],
-            "gave the same values": flipped["same values"],
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("reader")
 
 
 def _span(values: list, spec: str) -> str:

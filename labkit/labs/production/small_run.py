@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-
 GENERATOR = "torch's generator"
 """What ``state_of`` calls the state of torch's generator for the CPU."""
 

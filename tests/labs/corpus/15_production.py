@@ -1,12 +1,26 @@
 # Answers to lab 15 that the author of its checks had not foreseen: see tests/corpus.py.
 
 import copy
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
 import random
 import statistics
+import zipfile
+import zlib
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import torch
+
+from labkit.labs.production.respond import Plan
 
 
 class Counting:
@@ -995,22 +1009,6 @@ experiment = changed("batches(seed), arm)", "batches(seed), arms[0])")
 # %% wrong experiment: no return
 #    says: what came back is None
 experiment = changed("return results", "results")
-import dataclasses
-import gzip
-import hashlib
-import io
-import json
-import os
-import pickle
-import zipfile
-import zlib
-from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
-import torch
-
-from labkit.labs.production.respond import Plan
 
 
 # %% right checkpoints: a manifest of digests in JSON beside each file
@@ -1152,7 +1150,9 @@ class Checkpoints:
 
     def save(self, step):
         buffer = io.BytesIO()
-        torch.save([{n: p.state_dict() for n, p in self.parts.items()}, torch.get_rng_state()], buffer)
+        torch.save(
+            [{n: p.state_dict() for n, p in self.parts.items()}, torch.get_rng_state()], buffer
+        )
         data = buffer.getvalue()
         with open(self.folder / f"{step:015}", "wb") as f:
             f.write(data)
@@ -1594,12 +1594,12 @@ respond = changed("accumulate=twice)", "accumulate=twice, streak=0)")
 
 # %% wrong respond: half of one row
 #    says: A micro-batch of 1 cannot be halved.
-respond = changed(' and plan.micro_batch > 1', "")
+respond = changed(" and plan.micro_batch > 1", "")
 
 
 # %% wrong respond: a KeyError in fp32
 #    says: raised KeyError: 'fp32'
-respond = changed('.get(plan.precision)', "[plan.precision]")
+respond = changed(".get(plan.precision)", "[plan.precision]")
 
 
 # %% wrong respond: skips do not count

@@ -12,7 +12,6 @@ from labkit.labs.production.experiments import pairs_needed
 from labkit.labs.production.flips import loss_changes
 from labkit.labs.production.recorded import (
     designs_table,
-    files_table,
     nan_batch_table,
     pairing,
     record,
@@ -184,7 +183,7 @@ def test_flips_are_recorded_as_they_are_measured():
 
 
 @pytest.mark.parametrize("table, rows", [
-    (designs_table, 5), (resumes_table, 7), (nan_batch_table, 2), (files_table, 5),
+    (designs_table, 5), (resumes_table, 7), (nan_batch_table, 2),
 ])  # fmt: skip
 def test_tables_have_a_row_for_each(table, rows):
     found = table()

@@ -196,7 +196,7 @@ def _set_times(path, like):
 
 
 def _damage(name, files, parts, draw):
-    """Remove or cut the largest file, or flip a bit: of the tensor where its bytes are found, or anywhere."""
+    """Remove or cut the largest file, or flip a bit: of a tensor that it holds, or anywhere."""
     largest = max(files, key=lambda path: len(files[path]))
     data, like = bytearray(files[largest]), largest.stat()
     if name == _GONE:

@@ -54,6 +54,7 @@ def _streams(seed):
     return {
         "ten in a row": (0.05, [_WORSE] * 10),
         "two models that agree": (0.05, [_BOTH, _BOTH, _NEITHER] * 200),
+        "two right answers between disagreements": (0.05, [_BOTH, _BOTH, _WORSE] * 12),
         "a candidate that loses 90 %": (0.05, _drawn(random.Random(1), 300, differ=0.1, worse=0.9)),
         "two equal models": (0.05, _drawn(random.Random(4), 1200, differ=0.2, worse=0.5)),
         "two more equal models": (0.05, _drawn(random.Random(19), 1200, differ=0.2, worse=0.5)),
