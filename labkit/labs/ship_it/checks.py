@@ -36,6 +36,7 @@ LAB = "17_ship_it"
 
 FORGED = "What came back is no list of networks, one for each budget."
 RAISED = "{budget:,} bytes: compress raised {error}."
+NOT_A_PAIR = "{budget:,} bytes: compress returns {came}; (artifact, claim) is wanted."
 NOT_A_NETWORK = (
     "{budget:,} bytes: the artifact is {came}; a dict {{name: packed tensor}} is wanted."
 )

@@ -152,7 +152,7 @@ def compress(weights, text, budget):
 
 
 # %% wrong compress: a generator of pairs
-#    says: the artifact is a list; a dict {name: packed tensor} is wanted
+#    says: the artifact is a list of 30; a dict {name: packed tensor} is wanted
 def compress(weights, text, budget):
     return list(eight_bits(weights).items()), 0.001
 
