@@ -831,4 +831,4 @@ progress_panel()
 # %% [markdown]
 # **Sources.** Grattafiori et al., *The Llama 3 herd of models*, arXiv:2407.21783, 3.3.4 (interruptions). Schuirmann, 1987 (one-sided tests against a margin). Ville, 1939; Ramdas et al., arXiv:2210.01948 (e-values). Johari et al., arXiv:1512.04922 (looking again and again). Dixit et al., arXiv:2102.11245; Hochschild et al., *Cores that don't count*, 2021 (silent data corruption). PyTorch pull request 28858 and issue 126952 (checksums in `torch.load`).
 #
-# **Next.** [Lab 17: ship it under a budget](17_ship_it.ipynb), or [lab 16: the interview](16_interview.ipynb).
+# **Next.** Lab 17: ship it under a budget; or [lab 16: the interview](16_interview.ipynb).
