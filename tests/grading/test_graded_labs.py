@@ -27,9 +27,9 @@ LABS = [
     "12_choosing_precision",
     "13_real_models",
     "14_other_frameworks",
+    "15_production",
     "16_interview",
     "17_ship_it",
-    "15_production",
 ]
 
 
