@@ -3,7 +3,7 @@
 #
 # You take one change of precision from a claim to all of the traffic: you test it with sound statistics, make its training survive faults, and let a rule roll it back.
 #
-# *any laptop · needs: labs 04, 05 and 06*
+# *any laptop · needs: labs 04, 05 and 06; labs 07, 11 and 12 help*
 #
 # After this lab you can:
 #
@@ -93,7 +93,7 @@ figures.pairing_picture(recorded.pairing())
 # Write it yourself: labkit's `experiments.paired` does not count.
 #
 # - **Input:** lists of arms and of seeds. `make()` draws the weights of a new model from torch's random numbers. `batches(seed)` gives a loader whose data follow from the seed; a second pass over it gives other batches. `fit(model, loader, arm)` trains the model in place, with dropout, in the precision of the arm. `score(model)` returns a number.
-# - **Output:** one run for each arm and seed, as {arm: {seed: score}}. The score of a crashed run is NaN, and it stays in the table.
+# - **Output:** one run for each arm and seed, as {arm: {seed: score}}. If the loss of a run becomes NaN, the run has *crashed*: `fit` still returns, and `score` gives NaN. This score stays in the table.
 # - **Pairs:** runs with the same seed start from the same weights, get the same batches, and begin `fit` with the same state of torch's random numbers. Different seeds give different weights and batches. A score depends on its seed and its arm only, not on the other arms or their order.
 # - **Example:** the arms `["fp32", "fp32 again"]` get equal scores, bit for bit.
 
@@ -180,7 +180,7 @@ claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
 # %% [markdown]
 # A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes.
 #
-# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a margin, and says how many pairs that margin needs.
+# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a **margin**, the largest drop of the score that you accept, and says how many pairs it takes to show that the drop is smaller.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.production.experiments import paired
@@ -208,7 +208,7 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 #
 # ### Exercise: ship, reject or hold
 #
-# "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest loss that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
+# "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest drop of the score that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
 #
 # *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores. Write it yourself: labkit's `measuring.verdict` does not count.
 #
@@ -275,11 +275,11 @@ for arm in list(scores)[1:]:
     print()
 
 # %% [markdown]
-# Pure BF16 is worse by 1.7 to 3.6 points in each of the first three pairs, and yet they do not suffice to reject it. Estimate the number of pairs from the spread of earlier ones, and fix it beforehand.
+# Pure BF16 is worse by 1.7 to 3.6 points in each of the first three pairs, and yet three pairs are too few to reject it: their interval still contains −1 point. Estimate the number of pairs from the spread of earlier ones, and fix it beforehand.
 #
 # ### Looking at a test again and again
 #
-# Training runs end, but a rollout is watched all the time. Let each request go to both models (a **mirrored** request), and score both answers. Only *disagreements* count, where exactly one model is right. If the models are equally good, each of them is a fair coin.
+# Training runs end, but a rollout is watched all the time. Let each request go to both models (a **mirrored** request), and score both answers. Only *disagreements* count, where exactly one model is right. If the models are equally good, each disagreement is the toss of a fair coin.
 #
 # Let w of n disagreements be against the candidate. A test alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with a look after each 400 disagreements.
 
@@ -307,17 +307,17 @@ def with_twenty():
 # About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.
 
 # %% [markdown]
-# The figure shows z of 40 equal candidates. A flat line for 2,000 looks must be higher, and somebody must know that number in advance. The third boundary needs no plan.
+# The figure shows z of 40 equal candidates, and three boundaries. A boundary of one height for 2,000 looks must lie higher than 1.645, and you must know the number of looks in advance. The third boundary, E, needs no such number.
 
 # %%
 figures.peeking_picture()
 
 # %% [markdown]
-# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, the fair coin gives this sequence the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide:
+# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, the fair coin gives this sequence the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide it by 2⁻ⁿ:
 #
 # $$E = 2^n \int_0^1 p^w (1-p)^b\,dp = \frac{2^n\; w!\; b!}{(n+1)!}$$
 #
-# If the models are equally good, the chance that E *ever* reaches 1/α is at most α (Ville's inequality). E also grows when the candidate is *better*, so alarm only if E ≥ 1/α and w > b.
+# Choose the share α of false alarms that you accept. If the models are equally good, the chance that E *ever* reaches 1/α is at most α (Ville's inequality); for α = 0.05 that is E = 20. E also grows when the candidate is *better*, so alarm only if E ≥ 1/α and w > b.
 
 # %% [markdown]
 # ### Exercise: a gate that may always be asked
@@ -327,7 +327,7 @@ figures.peeking_picture()
 # - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
 # - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
 # - **What does not count:** requests that both models answer rightly, or both wrongly.
-# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, and E does not. Compute the logarithm of E: `math.lgamma(k + 1)` is the logarithm of k!.
+# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. Compute the logarithm of E: `math.lgamma(k + 1)` is the logarithm of k!.
 # - **Example:** alpha is 0.05, and only the reference is right on each request. E is 16 after seven of them and 28.4 after eight, so the eighth call returns True.
 
 
@@ -409,6 +409,8 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
 #
 # ## Sitting B: survive and ship
 #
+# Near its end this sitting uses your `ship` and `Gate`: in a new kernel, run their cells again first.
+#
 # *You are here:* **what a checkpoint holds** → broken files → checkpoints → flipped bits → faults → serving → rollout
 
 # %%
@@ -421,7 +423,7 @@ from labkit.labs.production import solutions as ours
 # %% [markdown]
 # ### What a checkpoint must hold
 #
-# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the way that it went.
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers.
 
 # %%
 recorded.resumes_table()
@@ -431,7 +433,7 @@ recorded.resumes_table()
 #
 # ### Files that break
 #
-# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. `os.fsync` before it brings the bytes to the disk.
+# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. Call `os.fsync` before the rename: it writes the bytes to the disk.
 #
 # Other damage is silent. The cell flips one bit of a saved tensor.
 
@@ -453,15 +455,15 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 #
 # *20 minutes, about 15 lines.* Write `save` and `resume` of `Checkpoints`.
 #
-# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. Any names may come, and the states hold tensors, numbers and dicts or lists of them.
-# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. The run that goes on is not changed. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
+# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name, and the states hold tensors, numbers and dicts or lists of them.
+# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
 # - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back asks the object that saved.
 # - **A kill** may end `save` at any byte. Checkpoints of earlier steps stay whole, `resume` finds the newest of them, and later saves work.
 # - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
-# - **Example:** after `save(5)`, `save(8)` and a flipped bit in the second file, `resume()` returns 5, and all is as it was at step 5.
+# - **Example:** after `save(5)`, `save(8)` and a flipped bit in the checkpoint of step 8, `resume()` returns 5, and all is as it was at step 5.
 #
-# The check sends your class to a second process and lets the kernel kill it in the middle of a file. It cannot cut the power, so it does not see whether you call `os.fsync`.
+# The check sends your class to a second process and lets the operating system kill this process while it writes a file. It cannot cut the power, so it does not see whether you call `os.fsync`.
 
 
 # %% exercise="checkpoints"
@@ -509,7 +511,7 @@ checks.check_checkpoints(Checkpoints)
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# A kill can come between any two bytes. At which moment may the final name begin to stand for the new file? What does `resume` need beside the data to know that all its bits are right, and where is it when you compute it again?
+# A kill can come between any two bytes. At which moment may the final name begin to stand for the new file? What does `resume` need beside the data to know that all its bits are right, and where do you keep this?
 # </details>
 # <details><summary>Hint 2</summary>
 #
@@ -540,11 +542,11 @@ from labkit.labs.production.restart import restart_table
 restart_table()
 
 # %% [markdown]
-# Started again in the same size, the run ends with the same bits. Another number of processes adds the same gradients in another order. In FP32 the weights then differ by up to 6e-8. In FP16 they are the same here, because few FP16 gradients add exactly in FP32, in any order.
+# Started again in the same size, the run ends with the same bits. Another number of processes adds the same gradients in another order. In FP32 the weights then differ by up to 6e-8. In FP16 they are the same here, because the sum of so few FP16 gradients is exact in FP32, whatever the order.
 #
 # ### A flipped bit in memory
 #
-# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. It has a sign, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
+# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. A weight has a sign bit, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
 
 # %%
 from labkit.labs.production.flips import loss_changes
@@ -564,7 +566,7 @@ def seen():
 
 
 # %% [markdown]
-# About 3 of 100, nearly one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one makes the weight nearly 0, and one weight of 112,964 matters little. A bit of the mantissa changes the weight by at most half.
+# About 3 of 100, one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one only makes the weight smaller, and one weight of 112,964 matters little. A bit of the mantissa changes the weight by at most half.
 
 # %% [markdown]
 # The figure shows the change of the loss by the place of the bit.
@@ -577,7 +579,7 @@ figures.flips_picture(changes)
 #
 # ### Faults, and a policy for them
 #
-# The table shows recorded runs of 120 steps, of which one has a NaN batch: in FP16 with a loss scaler, and in BF16 without one.
+# The table shows recorded runs in which one of the 120 steps gets a batch with a NaN: in FP16 with a loss scaler, and in BF16 without one.
 
 # %%
 recorded.nan_batch_table()
@@ -595,7 +597,7 @@ recorded.nan_batch_table()
 # - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far; `patience`, 1 or more.
 # - **Output:** the answer and the next plan. What no rule names stays as it is.
 # - **"ok":** "go on", and the streak ends at 0.
-# - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. In fp32 it is "save and stop", with the plan as it came.
+# - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. If that happens in fp32, no format is wider: the answer is "save and stop", with the plan as it came.
 # - **"out of memory":** "retry" with half the micro-batch and twice the accumulation, so the global batch stays. With a micro-batch of 1: "save and stop", with the plan as it came.
 # - **"corruption":** a weight in memory is not what it should be. "roll back" in the same format, with a streak of 0.
 # - **"loader" and any other event:** "save and stop", with the plan as it came.
@@ -654,7 +656,7 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, a full card, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. Follow the precision and the micro-batch.
+# `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, a full card, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, and whenever an answer has changed its plan. Follow the precision and the micro-batch.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.monitor import Monitor
@@ -689,7 +691,7 @@ record
 #
 # ### Optional: before the card is full
 #
-# Halving the micro-batch is the last resort. `Memory` predicts the peak of a training step by what the bytes hold, and takes the measures of lab 07's `plan_memory` one after the other.
+# Halving the micro-batch is the last resort. `Memory` predicts the peak of a training step by what the bytes hold at that moment, and takes the measures of lab 07's `plan_memory` one after the other.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
@@ -714,11 +716,11 @@ from labkit.labs.production.serving import parity_table
 parity_table()
 
 # %% [markdown]
-# BF16 changes the bits a character by less than 0.001, and yet another character is the most probable one at 0.6 to 0.9 % of the positions. INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
+# BF16 changes the bits a character by less than 0.001, but at 0.6 to 0.9 % of the positions a different character is the most probable one. INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
 #
 # ### A staged rollout
 #
-# A **release** is what you can go back to: weights and recipe, with a digest of both. The traffic moves to a new release in stages: *shadow* (mirrored requests, whose answers nobody sees), then 1 %, 10 %, 50 % and 100 %. The gate compares mirrored requests. **Guardrails** watch what has a limit of its own, such as non-finite outputs or the slowest 1 % of the requests. The cell registers two releases and rolls out the second.
+# A **release** is what you can go back to: weights and recipe, with a digest of both. The traffic moves to a new release in stages: *shadow* (mirrored requests; users see only the old release's answers), then 1 %, 10 %, 50 % and 100 %. The gate compares mirrored requests. **Guardrails** watch what has a limit of its own, such as non-finite outputs or the slowest 1 % of the requests. The cell registers two releases and rolls out the second.
 
 # %%
 from labkit.labs.production.canaries import CANARIES, traffic
@@ -831,4 +833,4 @@ progress_panel()
 # %% [markdown]
 # **Sources.** Grattafiori et al., *The Llama 3 herd of models*, arXiv:2407.21783, 3.3.4 (interruptions). Schuirmann, 1987 (one-sided tests against a margin). Ville, 1939; Ramdas et al., arXiv:2210.01948 (e-values). Johari et al., arXiv:1512.04922 (looking again and again). Dixit et al., arXiv:2102.11245; Hochschild et al., *Cores that don't count*, 2021 (silent data corruption). PyTorch pull request 28858 and issue 126952 (checksums in `torch.load`).
 #
-# **Next.** Lab 17: ship it under a budget; or [lab 16: the interview](16_interview.ipynb).
+# **Next.** [Lab 17: ship it under a budget](17_ship_it.ipynb), or [lab 16: the interview](16_interview.ipynb).

@@ -43,7 +43,8 @@ warm_up("17_ship_it")
 #
 # ### What counts as a byte
 #
-# Each tensor is returned **packed**, as codes of a format and scales. `pack(codes, fmt, scales)` packs a tensor, and `unpack` gives its float32 values, code × scale.
+# Each tensor is returned **packed**, as codes of a format and scales. `pack(codes, fmt, scales)` packs a tensor: the codes of an integer format are whole numbers, and values for a floating-point format are rounded to nearest.
+# `unpack` gives its float32 values, code × scale.
 #
 # - **Formats:** `int2` to `int8`, `e2m1`, `e4m3`, `e5m2`, `fp16`, `bf16`, `fp32`. Codes lie without gaps: 1,000 codes of three bits take 375 bytes.
 # - **Scales:** a tensor of float32, float16, bfloat16, float8_e4m3fn or float8_e8m0fnu. Its shape is rows × groups of a row, or 1 × groups if all rows share them. `None` means that the codes are the values.
@@ -65,7 +66,7 @@ for bits, group in ((8, None), (4, None), (4, 32), (3, 32)):
 #
 # ### The claim, and how a network earns points
 #
-# With each network you return a **claim**: a KL that you sign for, so that others can plan with it. Let x be the larger of the claim and the measured KL. If x is at most the KL called *full* below, the budget earns all its points. Above, each doubling of x costs
+# With each network you return a **claim**: a KL that you sign for, so that others can plan with it. If the claim is at most the KL called *full* below, the budget earns all its points. Above, each doubling of the claim costs
 # a third of them, until nothing is left at eight times *full*. **If the measured KL is above your claim, the budget earns nothing.** So a claim should be low, but true.
 
 # %%
@@ -75,7 +76,7 @@ for budget, scale in BUDGETS.items():
     )
 
 # %% [markdown]
-# For example, with 68,000 bytes a KL of 0.07 and a claim of 0.08 earn a third of 40 %, because 0.08 is half of 0.16.
+# For example, with 68,000 bytes a KL of 0.07 and a claim of 0.08 earn a third of 40 %, because 0.08 is two doublings above 0.02. Between doublings the share follows the logarithm of the claim.
 #
 # How far above your own measurement should the claim be? The judge's text is another one than yours. The cell packs all matrices in four bits and measures the KL on four texts of 2,048 characters. The judge's text is as long as all four together.
 
@@ -89,11 +90,11 @@ kls = [divergence(weights, unpacked(in_bf16 | in_int4), text) for text in writte
 print(f"{total_bytes(in_bf16 | in_int4):,} bytes, KL", *(f"{kl:.3f}" for kl in kls))
 
 # %% [markdown]
-# The KL of a text this short varies by about a tenth. So measure on a longer text that the original writes, and sign a limit above it. A claim equal to your measurement would be broken on about every second text.
+# The KL of a text this short varies by several per cent. So measure on a longer text that the original writes, and sign a limit above it. A claim equal to your measurement would be broken on about every second text.
 #
 # ### A ladder of methods
 #
-# The table shows what four methods reached on the networks of five seeds, each method added to the one before. A claim equal to the KL is assumed, so the points are the most that each can earn.
+# The table shows what four methods reached on the networks of five seeds, each method added to the one before. A claim equal to the KL is assumed, so the points, in % of all, are the most that each can earn.
 
 # %%
 from labkit.labs.ship_it.recorded import ladder_table
@@ -111,7 +112,9 @@ ladder_table()
 #
 # - **Input:** `weights`, {name: float32 tensor} of a SmallGPT; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
 # - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, in bits a character.
-# - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of computing time.
+# - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted; beyond it the answer earns nothing.
+# - **Tools:** `pieces(text, n)` gives n pieces of 64 characters as tokens, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
+#   tensors. To train, load the weights into `labkit.training.trained_gpt()`.
 # - **Allowed:** everything of the course, training included. Only packed tensors leave `compress`.
 # - **Example:** INT8 with one scale a row and BF16 for the rest takes 117,768 bytes, with a KL of about 0.0007.
 
@@ -186,16 +189,7 @@ ledger
 ledger.plot()
 
 # %% [markdown]
-# The ledger's column is the loss on held-out text, not the KL. The line from FP32 to your last row is what this course was about: which bits a network needs, and how you know.
-#
-# ### Say it
-#
-# If a question asks for a spoken answer, say it aloud, sum it up in a line, then tick what you said.
-
-# %% tags=["nbval-ignore-output"]
-from labkit.interview import say_it
-
-say_it("17_ship_it")
+# The ledger's column is the loss on held-out text, not the KL. The rows from FP32 to your last one show what fewer bytes cost this network.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.progress_panel import progress_panel

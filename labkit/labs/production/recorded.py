@@ -67,7 +67,7 @@ def resumes_table() -> pd.DataFrame:
         rows[missing] = {
             "weights off": _span(off, ".1%"),
             "test loss minus the whole run's": _span(loss, "+.3f"),
-            "skipped steps more": _span([run["skips"] for run in runs], "d"),
+            "more skipped steps": _span([run["skips"] for run in runs], "d"),
             "last loss scale, times the whole run's": _span(scale, "g"),
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("missing")
