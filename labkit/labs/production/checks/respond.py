@@ -165,11 +165,23 @@ def _stays(event, field):
     return FORMAT_STAYS if (event, field) == ("corruption", "precision") else AS_IT_CAME
 
 
+_SAME_AGAIN = (
+    "The checkpoint leads to the same bits and so to the same NaN. What must be different the next "
+    "time?"
+)
+
 check_respond.slip(
     "a-rollback-heals",
-    "The checkpoint leads to the same bits and so to the same NaN. What must be different the next "
-    "time?",
+    _SAME_AGAIN,
     swap=("replace(plan, precision=wider, streak=0)", "replace(plan, streak=0)"),
+)
+check_respond.slip(
+    "a-rollback-heals",
+    _SAME_AGAIN,
+    swap=(
+        'if wider:\n            return "roll back", replace(plan, precision=wider, streak=0)',
+        'return "roll back", replace(plan, streak=0)',
+    ),
 )
 check_respond.slip(
     "in-a-row-is-in-all",
