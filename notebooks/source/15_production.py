@@ -217,7 +217,7 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 #
 # - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, and t for this number of pairs. No end of an interval lies exactly on −margin.
 # - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`.
-# - **Error:** a `ValueError` for fewer than two pairs, and for a seed that only one arm has.
+# - **Error:** a `ValueError` for fewer than two pairs, and for a seed that only one arm has, whatever the scores are.
 # - **Example:** differences of −0.002, −0.004, −0.003 and −0.003, t = 3.182: the interval is −0.003 ± 0.0013. With a margin of 0.01 it lies above −0.01: `"ship"`. Equal scores in all pairs give `"ship"`, too.
 
 
@@ -594,7 +594,7 @@ recorded.nan_batch_table()
 #
 # *14 minutes, optional, about 12 lines.* Write `respond`, which maps an event and a `Plan` to an answer and the plan to go on with. Write it yourself: the `respond` of `labkit.labs.production.respond` does not count.
 #
-# - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far; `patience`, 1 or more.
+# - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far, always below `patience`; `patience`, 1 or more.
 # - **Output:** the answer and the next plan. What no rule names stays as it is.
 # - **"ok":** "go on", and the streak ends at 0.
 # - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. If that happens in fp32, no format is wider: the answer is "save and stop", with the plan as it came.
