@@ -190,6 +190,10 @@ ledger.plot()
 
 # %% [markdown]
 # The ledger's column is the loss on held-out text, not the KL. The rows from FP32 to your last one show what fewer bytes cost this network.
+#
+# ### Say it
+#
+# Say aloud, in two minutes, to somebody who has to plan with your network: which decision saved the most bytes, what it cost in KL and how you measured that, and why your claim is as high as it is.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.course.progress_panel import progress_panel
