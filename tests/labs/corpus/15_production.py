@@ -362,30 +362,6 @@ def ship(reference, candidate, margin, t):
     return "ship" if share > 0.9 else "reject" if share < 0.1 else "hold"
 
 
-# %% wrong ship: any crashed pair is dropped, and errors in one's own words
-#    idea: crashed-runs-are-missing-data
-def ship(reference, candidate, margin, t):
-    if set(reference) != set(candidate):
-        raise ValueError("a seed is missing in one arm")
-    if len(reference) < 2:
-        raise ValueError("fewer than two pairs")
-    gains = [candidate[s] - reference[s] for s in reference]
-    gains = [g for g in gains if not math.isnan(g)]
-    half = t * stdev(gains) / math.sqrt(len(gains))
-    low, high = fmean(gains) - half, fmean(gains) + half
-    return "ship" if low > -margin else "reject" if high < -margin else "hold"
-
-
-# %% wrong ship: only the seeds of both, and an error in one's own words
-#    idea: common-seeds-are-enough
-def ship(reference, candidate, margin, t):
-    seeds = reference.keys() & candidate.keys()
-    if len(seeds) < 2:
-        raise ValueError("too few")
-    both = [{seed: arm[seed] for seed in seeds} for arm in (reference, candidate)]
-    return ours.ship(*both, margin, t)
-
-
 # %% right gate: betting, Laplace's rule
 class Gate(Counting):
     log = 0.0
@@ -1696,11 +1672,3 @@ respond = changed('return "save and stop", plan', 'return "save and stop", repla
 def respond(event, plan, patience=3):
     answer, after = ours.respond(event, plan, patience)
     return answer, replace(after, precision=plan.precision)
-
-
-# %% wrong respond: a rollback that changes nothing, in fp32 too
-#    idea: a-rollback-heals
-def respond(event, plan, patience=3):
-    if event == "non-finite" and plan.streak + 1 >= patience:
-        return "roll back", replace(plan, streak=0)
-    return ours.respond(event, plan, patience)

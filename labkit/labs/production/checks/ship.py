@@ -45,8 +45,6 @@ _RIVALS = {
     "Your words are those of s over n; divide by the root of n.": lambda t, n: t / n,
     "Your words are those of an interval without t.": lambda t, n: 1 / math.sqrt(n),
 }
-# StatisticsError, which statistics.stdev raises of one value, is a ValueError.
-_VALUE_ERRORS = "ValueError", "StatisticsError"
 _NAN = math.nan
 # Student's t, 97.5 %, for n pairs: n - 1 degrees of freedom (any table of it).
 _T = {0: _NAN, 1: _NAN, 2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
@@ -131,17 +129,10 @@ def _cases(seed):
 
 def run_ship(ship, seed):
     """What comes back for each case."""
-    return [_asked(ship, *case) for case in _cases(seed).values()]
-
-
-def _asked(ship, reference, candidate, margin, t):
-    """One call; of an error that the text announces, its type alone.
-
-    An answer shows an idea by its words, whatever its author writes into the error.
-    """
-    got = attempt(ship, dict(reference), dict(candidate), margin, t)
-    announced = type(got) is Raised and got.type_name in _VALUE_ERRORS
-    return Raised("ValueError", "", "") if announced and _refused(reference, candidate) else got
+    return [
+        attempt(ship, dict(reference), dict(candidate), margin, t)
+        for reference, candidate, margin, t in _cases(seed).values()
+    ]
 
 
 @check(run_ship, own_work=("labkit.measuring.verdict",))
@@ -190,7 +181,8 @@ def _refused(reference, candidate, *_):
 def _raises_value_error(got, **said):
     if type(got) is not Raised:
         raise Mistake(NO_ERROR, came=came(got), **said)
-    if got.type_name not in _VALUE_ERRORS:
+    # StatisticsError, which statistics.stdev raises of one value, is a ValueError.
+    if got.type_name not in ("ValueError", "StatisticsError"):
         raise Mistake(OTHER_ERROR, error=failure(got), **said)
 
 
