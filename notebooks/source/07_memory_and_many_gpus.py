@@ -108,7 +108,7 @@ def under_autocast():
 #
 # *12 minutes, about 7 lines.* Write `chunked_loss`, the mean cross-entropy of `head(hidden)`, in chunks of rows. Torch's own `F.linear_cross_entropy` and `nn.LinearCrossEntropyLoss` do not count.
 #
-# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or without; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, how many rows a chunk has.
+# - **Input:** `head`, a linear layer, FP32 or BF16, with a bias or with `bias=None`; `hidden` (N, D) of the same dtype, which may need a gradient or not; `targets` (N), −100 where a row does not count; `rows`, how many rows a chunk has.
 #   N need not be a multiple of `rows` and may be smaller. All targets of a chunk may be −100, but never all targets of a call.
 # - **Output:** the mean over all rows that count, a float32 scalar. Cast the logits to float32 before `cross_entropy`. The caller calls backward once and gets the gradients of the whole loss.
 # - **Memory:** beside head, hidden and their gradients, at most 8 chunks of float32 logits are alive. `cross_entropy` and its backward need about 3.
@@ -244,7 +244,7 @@ with suppress(torch.OutOfMemoryError), Card(2 * 2**20).hold(network, inputs, tar
 # *14 minutes, about 12 lines.* Write `survive`, one optimizer step over the whole batch, in micro-batches that fit the card.
 #
 # - **Input:** `model`, which makes logits of rows; `inputs` and `targets`, N rows and their classes; `optimizer`. Gradients from before the call do not count.
-# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many a micro-batch, rounded up. The last micro-batch may be smaller. A try may fail at any micro-batch, in forward or in backward, because other processes use the card.
+# - **Tries:** the first try takes all rows at once. After a `torch.OutOfMemoryError` the next try takes half as many a micro-batch, rounded up. The last micro-batch may be smaller. A try may fail at any micro-batch, in forward or in backward, because other processes use the card. When a try begins, nothing holds a tensor of the failed one, not even a variable `loss`.
 # - **Output:** the number of rows in a micro-batch of the try that succeeds. The weights move once, as after one step with the mean cross-entropy of all rows.
 # - **Errors:** if not even one row fits, the error reaches the caller and the weights stay. Any other error reaches the caller at once.
 # - **Example:** of 57 rows a card has room for 8. The tries with 57, 29 and 15 rows fail. Seven micro-batches of 8 rows and one of 1 row succeed, one step follows, and the function returns 8.
@@ -579,8 +579,8 @@ for stage in range(4):
 #
 # - **`__init__`:** `parameters`, an iterator of BF16 tensors like `model.parameters()`, alike on all ranks; `group`, not the default group, with `rank()` and `size()`; `make_optimizer`, which makes Adam, SGD or another elementwise optimizer of a list of parameters.
 #   Join all parameters into one float32 vector, and pad it with zeros to a multiple of n. Cut it into n equal shards; rank r (from 0) keeps shard r as a single master. A slice keeps the whole vector's memory alive, a clone does not.
-# - **`step()`:** add up the gradients, which every parameter has, in float32 over the ranks, and divide by n. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
-# - **Result:** on 2, 3 or 4 ranks the weights are those of `AllMasters`, bit for bit.
+# - **`step()`:** average the gradients, which every parameter has, in float32 over the ranks. Update this rank's master. Then gather the masters in BF16 and write them into the parameters, in place. Masters are never made again from the BF16 weights.
+# - **Result:** on 2, 3 or 4 ranks the weights are those of `AllMasters`.
 # - **Example:** 901 parameters on 2 ranks: a padding of 1, 451 masters a rank.
 
 

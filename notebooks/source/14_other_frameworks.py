@@ -305,10 +305,10 @@ print(live(jaxpr_of_two_layers))
 # *12 minutes, about 8 lines.* Write `matmul_dtypes`, without labkit's own `labkit.labs.other_frameworks.jaxprs.matmul_dtypes`.
 #
 # - **Input:** a function and its arguments.
-# - **Output:** a list with a tuple `(left, right, result)` for each `dot_general` in the function's jaxpr and in all jaxprs inside it, in any order. Each entry is the name of a dtype, such as `"bfloat16"`.
+# - **Output:** a list with a tuple `(left, right, result)` for each `dot_general` in the function's jaxpr and in all jaxprs inside it, in any order. Each entry is a dtype or its name, such as `"bfloat16"`.
 # - **What to read:** a jaxpr has `eqns`. An equation has `primitive.name`, `params`, `invars` and `outvars`; a variable has `aval.dtype`. `core.jaxprs_in_params(eqn.params)` gives the jaxprs that an equation holds. `jax.make_jaxpr(f)(*args)` returns a closed jaxpr, whose attribute `jaxpr` is the jaxpr.
 # - **Example:** the network above gives `("bfloat16", "bfloat16", "bfloat16")` twice.
-# - **Edge cases:** a function without a matmul gives `[]`. The body of a `scan` counts once, and each branch of a `cond` counts. With `preferred_element_type=jnp.float32` a matmul of BF16 inputs has a float32 result. Left and right may differ.
+# - **Edge cases:** a function without a matmul gives `[]`. The body of a `scan` counts once, and each branch of a `cond` counts. A function under `jit` that is called twice counts twice. With `preferred_element_type=jnp.float32` a matmul of BF16 inputs has a float32 result. Left and right may differ.
 
 # %%
 from labkit.labs.other_frameworks.frameworks import core

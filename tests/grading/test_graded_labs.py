@@ -59,6 +59,32 @@ def test_a_line_that_tries_a_jax_function_costs_nothing(grader, monkeypatch):
     assert [o.status for o in outcomes] == ["passed", "passed"], outcomes
 
 
+SCORING_PATCHED = """
+from labkit.labs.ship_it import checks, packed, scoring
+
+def compress(weights, text, budget):
+    for module in (checks, packed, scoring):
+        for name in ("divergence", "nbytes"):
+            setattr(module, name, lambda *_: 0.0)
+    scoring.BUDGETS.clear()
+    return {name: packed.pack(w, "fp32") for name, w in weights.items()}, 0.0
+"""
+
+
+def test_an_answer_that_patches_the_scoring_earns_nothing(grader):
+    """It patches what stands beside it; the judge counts and measures outside the sandbox."""
+    lab = "17_ship_it"
+    sources = [
+        SCORING_PATCHED if "def compress" in source else source
+        for source in submissions.cells(lab, solved=True)
+    ]
+    (outcome,) = grader.grade(submissions.work(lab, sources))
+    assert (outcome.status, outcome.score) == ("failed", 0.0), outcome
+    assert outcome.message.startswith(
+        "No budget earns points. 120,000 bytes: your artifact has 452,"
+    )
+
+
 def wrong_answers(lab: str) -> list:
     """Each known wrong answer of a lab that can be written down as a cell: plain functions."""
     modules = shipping.check_modules()

@@ -314,6 +314,7 @@ def survive(model, inputs, targets, optimizer):
         except torch.cuda.OutOfMemoryError:
             if size <= 1:
                 raise
+        loss = logits = None
         if not fits:
             size = math.ceil(size / 2)
     optimizer.step()
@@ -372,11 +373,11 @@ def survive(model, inputs, targets, optimizer):
             for x, y in zip(inputs.split(int(rows)), targets.split(int(rows))):
                 loss = F.cross_entropy(model(x), y) * (len(y) / len(targets))
                 loss.backward()
-                del loss
         except RuntimeError as error:
             if "out of memory" not in str(error) or rows == 1:
                 raise
             again = True
+        loss = None
         if not again:
             optimizer.step()
             return rows
@@ -446,6 +447,7 @@ def survive(model, inputs, targets, optimizer):
                 loss.mul(len(x) / len(inputs)).backward()
         except torch.OutOfMemoryError:
             if rows > 1:
+                loss = None
                 continue
             raise
         optimizer.step()
@@ -468,6 +470,29 @@ def survive(model, inputs, targets, optimizer, rows=None):
         return survive(model, inputs, targets, optimizer, (rows + 1) // 2)
     optimizer.step()
     return rows
+
+
+# %% wrong survive: a name keeps the loss whose backward failed
+#    says: What still held the tensors of the failed try?
+def survive(model, inputs, targets, optimizer):
+    n = len(inputs)
+    size = n
+    fits = False
+    while not fits:
+        optimizer.zero_grad(set_to_none=True)
+        try:
+            for i in range(0, n, size):
+                logits = model(inputs[i : i + size])
+                loss = F.cross_entropy(logits, targets[i : i + size], reduction="sum") / n
+                loss.backward()
+            fits = True
+        except torch.cuda.OutOfMemoryError:
+            if size <= 1:
+                raise
+        if not fits:
+            size = math.ceil(size / 2)
+    optimizer.step()
+    return size
 
 
 # %% wrong survive: the loop goes on inside the except block

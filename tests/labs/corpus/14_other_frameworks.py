@@ -1044,6 +1044,23 @@ def matmul_dtypes(function, *args):
     return found
 
 
+# %% wrong matmul-dtypes: a jaxpr seen before is left out
+#    says: a function under jit, called twice
+def matmul_dtypes(function, *args):
+    found, seen, waiting = [], set(), [jax.make_jaxpr(function)(*args).jaxpr]
+    while waiting:
+        jaxpr = waiting.pop()
+        if id(jaxpr) in seen:
+            continue
+        seen.add(id(jaxpr))
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "dot_general":
+                (left, right), (result,) = eqn.invars, eqn.outvars
+                found.append(tuple(str(v.aval.dtype) for v in (left, right, result)))
+            waiting.extend(core.jaxprs_in_params(eqn.params))
+    return found
+
+
 # %% wrong matmul-dtypes: no two equal tuples
 #    says: stands in your list 1 of 2 times
 #    never: missing

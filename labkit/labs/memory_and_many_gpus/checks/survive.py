@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from labkit.labs.engine import attempt, check
+from labkit.labs.engine import Mistake, attempt, check
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.loop_ends import NEAR, Loop, filled, flat, labels, same_end, seeded
 from labkit.labs.engine.messages import came, fill
@@ -17,6 +17,7 @@ from labkit.measuring.card import Card
 LAB = "07_memory_and_many_gpus"
 
 OUTCOME = "{name}: your survive {got}; it should have {want}. {why}"
+HOLDS = "{name}: the step is right, and your survive holds memory that it does not need. {why}"
 STILL_HELD = (
     "When its try of {rows:d} rows began, {now:,d} bytes were in use on a card of {limit:,d}, and "
     "model, data and gradients take {base:,d}. What still held the tensors of the failed try?"
@@ -194,16 +195,8 @@ def _why_outcome(name, came_out, began, seed):
         return OTHER_ERROR
     if name == _TOO_SMALL:
         return MUST_RAISE
-    network, inputs, targets = _setting(name, seed)
-    held = Card().hold(network, inputs, targets)
-    base = held.now + sum(p.nbytes for p in network.parameters())
-    # A gradient may wait beside its sum.
-    rows = _ROWS
-    for first, size, now, _ in began:
-        rows = size if first else rows
-        if now > 2 * base:
-            said = {"rows": rows, "now": now, "limit": _limit(name, seed), "base": base}
-            return fill(STILL_HELD if first else HELD_WITHIN, **said)
+    if held := _held(name, began, seed):
+        return held
     if name == _LATE and came_out.startswith("raised"):
         return LATER
     if tries and tries[0][0] != _ROWS:
@@ -215,6 +208,20 @@ def _why_outcome(name, came_out, began, seed):
         return fill(NO_OTHER, rows=tries[0][0])
     if tries and came_out == f"returned {-(-_ROWS // tries[-1][0])}":
         return PIECES
+    return ""
+
+
+def _held(name, began, seed):
+    """What is true of the first micro-batch that begins beside the tensors of an earlier one."""
+    network, inputs, targets = _setting(name, seed)
+    parameters = sum(p.nbytes for p in network.parameters())
+    base = Card().hold(network, inputs, targets).now + parameters
+    rows = _ROWS
+    for first, size, now, _ in began:
+        rows = size if first else rows
+        if now > base + 1.5 * parameters:  # sums may wait beside the gradients
+            said = {"rows": rows, "now": now, "limit": _limit(name, seed), "base": base}
+            return fill(STILL_HELD if first else HELD_WITHIN, **said)
     return ""
 
 
@@ -251,6 +258,9 @@ SURVIVE = Loop(
 def check_survive(got, seed):
     """One step over the whole batch, in micro-batches that fit the card."""
     SURVIVE.judge(got, check_survive.known_wrong, seed=seed)
+    for name in CARDS:
+        if held := _held(name, got[f"{name} at once"], seed):
+            raise Mistake(HOLDS, search=False, name=_on(name), why=held)
 
 
 @check_survive.wrong(

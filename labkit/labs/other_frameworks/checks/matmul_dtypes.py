@@ -72,6 +72,10 @@ def _programs(seed):
     def in_jit(x, w):
         return jax.jit(multiplied(b))(x @ w, w)
 
+    def called_twice(x, w):
+        layer = jax.jit(multiplied(f))
+        return layer(layer(x, w), w)
+
     def in_scan(x, w):
         return jax.lax.scan(lambda carry, _: (carry @ w, None), x, None, length=3)[0]
 
@@ -91,6 +95,7 @@ def _programs(seed):
         "x and w of two dtypes": (lambda x, w: x @ w, (ones(a)[0], ones(b)[1])),
         "preferred_element_type": (wide_result, ones("bfloat16")),
         "jit": (in_jit, ones(a)),
+        "a function under jit, called twice": (called_twice, ones(f)),
         "checkpoint": (in_checkpoint, ones(c)),
         "scan": (in_scan, ones(d)),
         "cond": (in_cond, ones(c)),
@@ -127,6 +132,7 @@ def _matmuls(seed):
     promoted = "float32"  # of two different dtypes of _FLOATS
     held = {
         "jit": [_Matmul(b, b, b, ("jit",))],
+        "a function under jit, called twice": [_Matmul(f, f, f, ("jit",))] * 2,
         "checkpoint": [_Matmul(c, c, c, ("checkpoint",))],
         "scan": [_Matmul(d, d, d, ("scan",), 3)],
         "cond": [_Matmul(e, e, e, ("cond",)), _Matmul(f, f, f, ("cond",))],
