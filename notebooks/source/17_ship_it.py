@@ -110,11 +110,11 @@ ladder_table()
 #
 # *40 minutes, as many lines as you like.* Write `compress`, which packs the network for one budget.
 #
-# - **Input:** `weights`, {name: float32 tensor} of a SmallGPT; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
+# - **Input:** `weights`, {name: float32 tensor} of a SmallGPT, a copy of its own for each call; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
 # - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, in bits a character.
 # - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted; beyond it the answer earns nothing.
 # - **Tools:** `pieces(text, n)` gives n pieces of 64 characters as tokens, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
-#   tensors. To train, load the weights into `labkit.training.trained_gpt()`.
+#   tensors. To train, load the weights into `labkit.training.trained_gpt()`. `torch.func.functional_call(model, weights, (tokens,))` runs a model on other weights, and gradients reach these.
 # - **Allowed:** everything of the course, training included. Only packed tensors leave `compress`.
 # - **Example:** INT8 with one scale a row and BF16 for the rest takes 117,768 bytes, with a KL of about 0.0007.
 

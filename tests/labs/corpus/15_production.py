@@ -155,6 +155,22 @@ def ship(reference, candidate, margin, t):
     )
 
 
+# %% wrong ship: 1.96 for every number of pairs, and an error of the learner's own words
+#    idea: three-runs-are-many
+def ship(reference, candidate, margin, t):
+    if len(reference) < 2 or sorted(reference) != sorted(candidate):
+        raise ValueError(f"cannot pair {len(reference)} runs with {len(candidate)} others")
+    if any(map(math.isnan, reference.values())):
+        return "hold"
+    if any(map(math.isnan, candidate.values())):
+        return "reject"
+    gains = [candidate[seed] - reference[seed] for seed in reference]
+    mean, half = statistics.mean(gains), 1.96 * statistics.stdev(gains) / len(gains) ** 0.5
+    if mean - half > -margin:
+        return "ship"
+    return "reject" if mean + half < -margin else "hold"
+
+
 # %% wrong ship: 1.645, one side at 5 %
 #    idea: three-runs-are-many
 def ship(reference, candidate, margin, t):
@@ -546,7 +562,7 @@ class Gate:
 
 
 # %% wrong gate: n! for (n + 1)!
-#    says: E is 5.333, below 1/alpha = 20
+#    says: with n! in place of (n + 1)!
 Gate = changed("math.lgamma(n + 2)", "math.lgamma(n + 1)")
 
 

@@ -6,6 +6,9 @@ import math
 
 import numpy as np
 
+from labkit.training import bits_per_character, trained_gpt
+from labkit.training.data import shakespeare_split
+
 
 def eight_bits(weights):
     return {
@@ -96,6 +99,28 @@ def compress(weights, text, budget):
 #    says: you claim a KL of at most 0.0001
 def compress(weights, text, budget):
     return eight_bits(weights), 1e-4
+
+
+# %% wrong compress: a claim in nats
+#    says: in nats; the claim is in bits a character
+def compress(weights, text, budget):
+    artifact = eight_bits(weights)
+    own = sampled(weights, 128, generator=torch.Generator().manual_seed(3))
+    return artifact, math.log(2) * divergence(weights, unpacked(artifact), own)
+
+
+# %% wrong compress: the rise of the loss as a claim
+#    says: On Shakespeare's text the loss has risen by
+def compress(weights, text, budget):
+    four = {
+        n: in_integers(w, bits=4, group=32, clip=True) for n, w in weights.items() if w.ndim == 2
+    }
+    artifact = four | {n: pack(w, "bf16") for n, w in weights.items() if w.ndim == 1}
+    model, losses = trained_gpt(), []
+    for one in (weights, unpacked(artifact)):
+        model.load_state_dict(one)
+        losses.append(bits_per_character(model, shakespeare_split()[1]))
+    return artifact, losses[1] - losses[0]
 
 
 # %% wrong compress: a claim that is no KL

@@ -33,6 +33,11 @@ ONE_LOOK = (
     "A test with one look would have p = {p} here, below alpha; this gate looks after each request."
 )
 
+NO_AVERAGE = (
+    "All alarms of yours come where E would be 1/alpha with n! in place of (n + 1)!: that is n + 1 "
+    "times as large."
+)
+
 _BOTH, _NEITHER = (True, True), (False, False)
 _WORSE, _BETTER = (True, False), (False, True)
 
@@ -122,7 +127,7 @@ def check_gate(shown, seed):
             continue
         counts = fill(COUNTS, count=at, worse=seen[at - 1][0], better=seen[at - 1][1])
         if alarm and at != wanted:
-            why = _why(alpha, *seen[at - 1])
+            why = NO_AVERAGE if _no_average(shown, seed) else _why(alpha, *seen[at - 1])
             raise Mistake(EARLY, where=where, counts=counts, why=why)
         if wanted:
             e = math.exp(log_e(*seen[at - 1]))
@@ -138,8 +143,11 @@ def _failed(raised, where, at, seen):
     raise AnswerError(RAISED, **said)
 
 
-def _exact(alpha, requests):
-    """The first request at which to roll back, by whole numbers, and the counts after each."""
+def _exact(alpha, requests, averaged=True):
+    """The first request at which to roll back, by whole numbers, and the counts after each.
+
+    Without the average over all coins the factor n + 1 is missing.
+    """
     worse = better = 0
     first, seen, bar = None, [], round(1 / alpha)
     for at, (reference_right, candidate_right) in enumerate(requests, 1):
@@ -148,9 +156,19 @@ def _exact(alpha, requests):
         seen.append((worse, better))
         n = worse + better
         against = reference_right > candidate_right and worse > better
-        if first is None and against and 2**n >= bar * (n + 1) * math.comb(n, worse):
+        if first is None and against and 2**n >= bar * (n + 1) ** averaged * math.comb(n, worse):
             first = at
     return first, seen
+
+
+def _no_average(shown, seed):
+    """Whether the alarms of all streams are those of n! in place of (n + 1)!."""
+    streams = _streams(seed).values()
+    firsts = [_exact(alpha, requests, averaged=False)[0] for alpha, requests in streams]
+    lengths = [len(requests) for _, requests in streams]
+    return shown == [
+        [first or length, first is not None] for first, length in zip(firsts, lengths, strict=True)
+    ]
 
 
 def _why(alpha, worse, better):
