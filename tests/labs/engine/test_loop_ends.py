@@ -124,7 +124,11 @@ def test_of_two_ideas_with_one_end_none_is_named():
 
 def test_an_error_of_the_scaler_is_told_with_what_it_means():
     def twice(weights, step):
-        raise RuntimeError("unscale_() has already been called on this optimizer")
+        w = weights.clone().requires_grad_()
+        optimizer, scaler = torch.optim.SGD([w]), torch.amp.GradScaler("cpu")
+        scaler.scale(w.sum()).backward()
+        scaler.unscale_(optimizer)
+        scaler.unscale_(optimizer)
 
     said, idea = judged(twice)
     assert idea is None
