@@ -131,7 +131,7 @@ BOTH = {
     "matmul-dtypes": "_FLOATS",
     "step": "_LR _STEPS",
     "chunked-loss": "_NAMES seeded",
-    "survive": "CARDS _LATE _NARROW _RATE filled labels seeded",
+    "survive": "CARDS _BATCH _DEPTH _LATE _NARROW _RATE _ROWS _TRIES _WIDTH filled labels seeded",
     "moments": "_AGAIN _EQUAL _EXAMPLE _FIRST _SETTINGS seeded",
     "zero-step": "_CASES",
     "topk-hook": "_CASES",
