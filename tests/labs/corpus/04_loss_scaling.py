@@ -904,6 +904,7 @@ def scaled_step(optimizer, scale):
 
 
 # %% wrong scaled-step: a list of the first group's gradients
+#    idea: first-group-is-all
 #    says: It is an inf, in `param_groups[1]`
 @torch.no_grad()
 def scaled_step(optimizer, scale):
@@ -919,6 +920,7 @@ def scaled_step(optimizer, scale):
 
 
 # %% wrong scaled-step: the quotient stays in a variable
+#    idea: unscaling-is-optional
 #    says: is 1.049e+06 times as long as it should be; the scale is 2**20, or 1.049e+06
 @torch.no_grad()
 def scaled_step(optimizer, scale):
