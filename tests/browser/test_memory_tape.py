@@ -62,8 +62,8 @@ def test_a_place_is_read_by_mouse_and_by_slider(widget, workbench):
     drawing.scroll_into_view_if_needed()
     box = drawing.bounding_box()
     drawing.click(position={"x": box["width"] * 50 / 640, "y": 80})
-    says(widget, "(forward)")
     reading = widget.locator(".mt-reading")
+    reading.get_by_text("(forward)").wait_for()
     workbench.page.wait_for_function(
         "([s, r]) => s.ariaValueText === r.innerText",
         arg=[slider.element_handle(), reading.element_handle()],
@@ -71,7 +71,7 @@ def test_a_place_is_read_by_mouse_and_by_slider(widget, workbench):
     before = reading.inner_text()
     slider.focus()
     workbench.page.keyboard.press("End")
-    says(widget, "(step)")
+    reading.get_by_text("(zero_grad)").wait_for()
     last = int(workbench.say("chart.numbers['place']"))
     slider.focus()
     workbench.page.keyboard.press("ArrowLeft")
@@ -91,6 +91,8 @@ def test_the_same_by_mouse_alone(workbench):
 
 
 def test_what_is_drawn_is_also_said(widget, workbench):
+    widget.get_by_role("button", name="to the peak").click()
+    widget.locator(".mt-reading").get_by_text("The peak").wait_for()
     sentence = workbench.say("chart.describe()")
     drawn = widget.get_by_role("img").get_attribute("aria-label")
     assert drawn.split() == sentence.split()

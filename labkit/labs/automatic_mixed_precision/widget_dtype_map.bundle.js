@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 372cb44378abb56232a67c7117896057a76abd0ad972b6160735df3793e8a7bd
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_dtype_map.css widget_dtype_map.js, sha256 92ac516deba48c8d3fa6d87f9c60a6dd1d84e0dc2f41eacf438ca1a6d8cd4e44
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -88,10 +88,13 @@ function render({ model, el }) {
   const voice = announcer();
   const line = wire(model, { join: (last, wish) => wish });
   let shown = line.numbers();
-  const go = (at) => line.ask({ dtype: shown.dtype, at: Math.max(0, Math.min(shown.moments.length - 1, at)) });
   const dtypes = control("select", {}, ...shown.dtypes.map((name) => node("option", { value: name }, name)));
-  dtypes.addEventListener("change", () => line.ask({ dtype: dtypes.value, at: 0 }));
   const slider = control("input", { type: "range", class: "dm-slider", min: "0", step: "1" });
+  function go(at) {
+    slider.value = String(at);
+    line.ask({ dtype: dtypes.value, at: Number(slider.value) });
+  }
+  dtypes.addEventListener("change", () => go(0));
   slider.addEventListener("input", () => go(Number(slider.value)));
   const drawing = shape("svg", { class: "dm-drawing", role: "img" });
   const said = node("p", { class: "dm-said" });

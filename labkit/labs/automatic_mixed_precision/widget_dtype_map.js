@@ -11,10 +11,14 @@ function render({ model, el }) {
   const line = wire(model, { join: (last, wish) => wish }); // only the newest place is of interest
   let shown = line.numbers();
 
-  const go = (at) => line.ask({ dtype: shown.dtype, at: Math.max(0, Math.min(shown.moments.length - 1, at)) });
   const dtypes = control("select", {}, ...shown.dtypes.map((name) => node("option", { value: name }, name)));
-  dtypes.addEventListener("change", () => line.ask({ dtype: dtypes.value, at: 0 }));
   const slider = control("input", { type: "range", class: "dm-slider", min: "0", step: "1" });
+  // The controls say what is wanted; the answer to an earlier wish may still be on its way.
+  function go(at) {
+    slider.value = String(at); // the browser keeps it within the walk
+    line.ask({ dtype: dtypes.value, at: Number(slider.value) });
+  }
+  dtypes.addEventListener("change", () => go(0));
   slider.addEventListener("input", () => go(Number(slider.value)));
   const drawing = shape("svg", { class: "dm-drawing", role: "img" });
   const said = node("p", { class: "dm-said" });

@@ -63,8 +63,7 @@ class DtypeMap(AskingWidget):
         """Take over what the page shows: {seq, dtype, at}."""
         if asked["dtype"] != self.dtype:
             self.choose(asked["dtype"])
-        else:
-            self.go(asked["at"])
+        self.go(min(asked["at"], len(self._moments()) - 1))
 
     def _moments(self) -> list[dict]:
         return walk(self.records[self.dtype])

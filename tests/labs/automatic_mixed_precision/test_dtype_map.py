@@ -81,8 +81,18 @@ def test_a_walk_is_answered_moment_by_moment(widget):
     assert (shown["seq"], shown["at"], widget.at) == (1, 1, 1)
     assert shown["said"].startswith("2 of 36: Cast: autocast casts the fp32 input")
     shown = ask(widget, dtype="FP32", at=1)
-    assert (widget.dtype, widget.at, len(shown["moments"])) == ("FP32", 0, 26)
+    assert (widget.dtype, widget.at, len(shown["moments"])) == ("FP32", 1, 26)
     assert json.loads(json.dumps(widget.numbers)) == widget.numbers
+
+
+def test_another_record_and_a_place_in_it_are_asked_for_at_once(widget):
+    # A click on "next" directly after a choice: the page asks for both, and neither is lost.
+    ask(widget, dtype="FP32", at=1)
+    assert (widget.dtype, widget.at, widget.numbers["seq"]) == ("FP32", 1, 1)
+    ask(widget, dtype="FP16", at=2)
+    assert (widget.dtype, widget.at) == ("FP16", 2)
+    ask(widget, dtype="FP32", at=35)  # a place that only the longer walk has
+    assert (widget.dtype, widget.at) == ("FP32", len(walk(widget.records["FP32"])) - 1)
 
 
 def test_the_words_say_what_the_picture_shows(widget):
