@@ -403,7 +403,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its promise needs independent disagreements: a user who sends one request 1,000 times breaks it. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. It promises this only if, for equal models, each disagreement is a fair coin whatever came before: a user who sends one request 1,000 times breaks the promise. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -429,11 +429,11 @@ from labkit.labs.production import solutions as ours
 recorded.resumes_table()
 
 # %% [markdown]
-# Only the complete checkpoint gives the same run. Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, losses, loss scales and weights after a resume are those of a run that never stopped.
+# Only the complete checkpoint gives the same run with all five seeds. (Without the growth counter, two of the five are equal too.) Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, losses, loss scales and weights after a resume are those of a run that never stopped.
 #
 # ### Files that break
 #
-# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. Call `os.fsync` before the rename: it writes the bytes to the disk.
+# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. (POSIX promises this; Windows does not.) Call `os.fsync` before the rename: it writes the bytes to the disk. After a power cut the name may stand for the old file again, unless you call `os.fsync` on the folder as well; but either file is whole.
 #
 # Other damage is silent. The cell flips one bit of a saved tensor.
 
@@ -546,7 +546,7 @@ restart_table()
 #
 # ### A flipped bit in memory
 #
-# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit of one random FP32 weight of the course's GPT flips. A weight has a sign bit, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
+# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit flips in one random FP32 weight of the matrices of the course's GPT. A weight has a sign bit, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
 
 # %%
 from labkit.labs.production.flips import loss_changes
@@ -566,7 +566,7 @@ def seen():
 
 
 # %% [markdown]
-# About 3 of 100, one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one only makes the weight smaller, and one weight of 112,964 matters little. A bit of the mantissa changes the weight by at most half.
+# About 3 of 100, one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one only makes the weight smaller, and one weight of 111,104 matters little. A bit of the mantissa changes the weight by at most half.
 
 # %% [markdown]
 # The figure shows the change of the loss by the place of the bit.
@@ -716,7 +716,7 @@ from labkit.labs.production.serving import parity_table
 parity_table()
 
 # %% [markdown]
-# BF16 changes the bits a character by less than 0.001, but at 0.6 to 0.9 % of the positions a different character is the most probable one. INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
+# BF16 changes the bits a character by less than 0.001, but at 0.6 to 0.9 % of the positions `argmax` gives a different character. (BF16 is coarse: at more than half of these positions, the old character ties with it for the first place.) INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
 #
 # ### A staged rollout
 #

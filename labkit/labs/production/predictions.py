@@ -66,7 +66,7 @@ bits_seen = ChoiceGuess(
         ),
         "about 75 of 100": (
             "A bit of the mantissa changes a weight by at most half of its value, mostly far "
-            "less, and one weight among 112,964 matters little.",
+            "less, and one weight among 111,104 matters little.",
             "every-flipped-bit-shows",
         ),
     },
