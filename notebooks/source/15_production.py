@@ -327,7 +327,7 @@ figures.peeking_picture()
 # - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
 # - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
 # - **What does not count:** requests that both models answer rightly, or both wrongly.
-# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. Compute the logarithm of E: `math.lgamma(k + 1)` is the logarithm of k!.
+# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. Compute the logarithm of E, for example: `math.lgamma(k + 1)` is the logarithm of k!.
 # - **Example:** alpha is 0.05, and only the reference is right on each request. E is 16 after seven of them and 28.4 after eight, so the eighth call returns True.
 
 
@@ -458,7 +458,7 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 # - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name, and the states hold tensors, numbers and dicts or lists of them.
 # - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
 # - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back asks the object that saved.
-# - **A kill** may end `save` at any byte. Checkpoints of earlier steps stay whole, `resume` finds the newest of them, and later saves work.
+# - **A kill** may end `save` at any byte. What was whole before stays whole, also the checkpoint of a step that was being saved again. `resume` finds the newest of these, and later saves work.
 # - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
 # - **Example:** after `save(5)`, `save(8)` and a flipped bit in the checkpoint of step 8, `resume()` returns 5, and all is as it was at step 5.
@@ -474,7 +474,7 @@ class Checkpoints:
         self.folder, self.parts = Path(folder), parts
 
     def save(self, step):
-        """Write the parts, torch's generator and the step, so that a kill leaves no half file."""
+        """Write the parts, torch's generator and the step, so that a kill costs no checkpoint."""
         # After file.write: file.flush(), then os.fsync(file.fileno()).
         # After the `with` block: os.replace(unfinished, final).
         ### BEGIN SOLUTION

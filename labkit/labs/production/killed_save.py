@@ -1,9 +1,9 @@
 """A checkpoint's save that is killed in the middle of a file, in a process of its own.
 
-``killed_save`` sends the class of an answer to a new Python process. There it saves a first
-checkpoint, and begins a second one under a limit on the size of files: at half of the first file's
-size the kernel kills the process (SIGXFSZ). No ``except`` and no ``finally`` runs after that. The
-process is a new one, because one that has used torch's threads must not fork.
+``killed_save`` sends the class of an answer to a new Python process. There it saves two
+checkpoints, and saves the second one again under a limit on the size of files: at half of the
+largest file's size the kernel kills the process (SIGXFSZ). No ``except`` and no ``finally`` runs
+after that. The process is a new one, because one that has used torch's threads must not fork.
 
 Windows has no such limit. There the process ends itself in the middle of a write of Python's or of
 ``torch.save``; a file that other C code writes is not cut, so less is tested there.
@@ -32,7 +32,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 FIRST, SECOND = 5, 8
-"""The steps of the save that comes to its end, and of the one that is killed."""
+"""The steps of the two saves that come to their end; the second one is saved again, and killed."""
 
 BY_KERNEL, BY_ITSELF = "by the kernel", "by itself"
 HOW = BY_ITSELF if resource is None else BY_KERNEL
@@ -49,7 +49,7 @@ _ITSELF, _RAISED = 77, 78
 
 
 def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool | dict[str, str]:
-    """Save step 5 in a process of its own, and let it be killed while it saves step 8.
+    """Save steps 5 and 8 in a process of its own, and let it be killed while it saves 8 again.
 
     Args:
         answer: the class, called as ``answer(folder, parts)``.
@@ -58,7 +58,7 @@ def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool
         how: ``BY_KERNEL`` or ``BY_ITSELF``.
 
     Returns:
-        True if the process was killed; False if the second save came to its end; what it raised,
+        True if the process was killed; False if the last save came to its end; what it raised,
         as ``type_name``, ``message`` and ``line``, if it did.
 
     Raises:
@@ -97,10 +97,10 @@ def _main(how: str, folder: Path, seed: int) -> None:
     try:
         parts = small_run.fresh(seed)
         checkpoints = answer(folder, parts)
-        small_run.put(parts, FIRST, seed)
-        checkpoints.save(FIRST)
+        for step in (FIRST, SECOND):
+            small_run.put(parts, step, seed)
+            checkpoints.save(step)
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-        small_run.put(parts, SECOND, seed)
         (_limit_files if how == BY_KERNEL else _end_in_write)(max(sizes, default=0) // 2)
         checkpoints.save(SECOND)
     except Exception as error:

@@ -74,7 +74,7 @@ class Checkpoints:
         self.folder, self.parts = Path(folder), parts
 
     def save(self, step):
-        """Write the parts, torch's generator and the step, so that a kill leaves no half file."""
+        """Write the parts, torch's generator and the step, so that a kill costs no checkpoint."""
         # After file.write: file.flush(), then os.fsync(file.fileno()).
         # After the `with` block: os.replace(unfinished, final).
         state = {name: part.state_dict() for name, part in self.parts.items()}

@@ -208,6 +208,26 @@ ship = changed("half = t *", "half =")
 ship = changed("not all(map(math.isfinite, candidate.values()))", "False")
 
 
+# %% wrong ship: NaN by "in", which finds one object only
+#    says: run of seed 4 crashed
+ship = changed(
+    "not all(map(math.isfinite, reference.values()))",
+    "math.nan in reference.values()",
+    "not all(map(math.isfinite, candidate.values()))",
+    "math.nan in candidate.values()",
+)
+
+
+# %% wrong ship: crashes before errors
+#    says: a ValueError is wanted
+def ship(reference, candidate, margin, t):
+    if any(map(math.isnan, reference.values())):
+        return "hold"
+    if any(map(math.isnan, candidate.values())):
+        return "reject"
+    return ours.ship(reference, candidate, margin, t)
+
+
 # %% wrong ship: the candidate's crash first
 #    says: both runs of a seed crashed
 #    says: The reference's run of seed 3 crashed
@@ -666,6 +686,20 @@ class Gate(Counting):
             math.lgamma(self.worse + 1) + math.lgamma(self.better + 1) - math.lgamma(n + 2)
         )
         return self.worse > self.better and e >= 1 / self.alpha
+
+
+# %% right gate: a running product, which only an E beyond 1e308 makes infinite
+class Gate(Counting):
+    e = 1.0
+
+    def see(self, reference_right, candidate_right):
+        if reference_right == candidate_right:
+            return False
+        self.worse += reference_right
+        self.better += candidate_right
+        newest = self.worse if reference_right else self.better
+        self.e *= 2 * newest / (self.worse + self.better + 1)
+        return self.worse > self.better and self.e >= 1 / self.alpha
 
 
 # %% wrong gate: math.gamma
@@ -1159,7 +1193,10 @@ class Checkpoints:
         return 0
 
 
-# %% right checkpoints: written directly, for a digest shows what a kill left
+# %% wrong checkpoints: written directly, for a digest shows what a kill left
+#    idea: a-write-is-atomic
+#    says: After a second `save(8)`, killed in the middle of a file: `resume()` is 5; 8 is wanted.
+#    says: what was whole stays whole
 class Checkpoints:
     def __init__(self, folder, parts):
         self.folder, self.parts = Path(folder), parts
@@ -1224,7 +1261,7 @@ class Checkpoints:
         return 0
 
 
-# %% right checkpoints: os.write in a loop, and the newest by its time
+# %% right checkpoints: os.write in a loop, and names sorted as numbers
 class Checkpoints:
     def __init__(self, folder, parts):
         self.folder, self.parts = str(folder), parts
@@ -1245,7 +1282,7 @@ class Checkpoints:
 
     def resume(self):
         files = [entry for entry in os.scandir(self.folder) if entry.name.endswith(".ckpt")]
-        files.sort(key=lambda entry: entry.stat().st_mtime_ns)
+        files.sort(key=lambda entry: int(Path(entry.name).stem))
         while files:
             with open(files.pop().path, "rb") as file:
                 digest, data = file.read(64), file.read()
@@ -1400,7 +1437,7 @@ class Checkpoints(ours.Checkpoints):
 
 
 # %% wrong checkpoints: half files stand among the others
-#    says: After a `save(8)` that was killed in the middle of a file: your `resume()` raised ValueError
+#    says: After a second `save(8)`, killed in the middle of a file: your `resume()` raised ValueError
 #    says: The folder still holds what the killed save had written.
 class Checkpoints(ours.Checkpoints):
     def resume(self):
@@ -1431,11 +1468,88 @@ class Checkpoints(ours.Checkpoints):
 
 # %% wrong checkpoints: model and optimizer, by name
 #    says: your `save(9)` raised KeyError: 'model'
-#    says: Here the only part is called 'a box'.
+#    says: Here the parts are called 'a box', 'step',
 class Checkpoints(ours.Checkpoints):
     def save(self, step):
         assert self.parts["model"]
         super().save(step)
+
+
+# %% wrong checkpoints: the newest by its time
+#    says: After another `save(10)`, of a run that went back: `resume()` is 10; 100000 is wanted.
+#    says: The newest checkpoint is the one of the largest step.
+Checkpoints = changed(
+    "sorted(self.folder.glob(\"*.pt\"), reverse=True)",
+    "sorted(self.folder.glob(\"*.pt\"), key=lambda p: p.stat().st_mtime_ns, reverse=True)",
+)
+
+
+# %% wrong checkpoints: the newest two are kept
+#    says: with the files of all but the first one gone: `resume()` is 0; 9 is wanted.
+#    says: No save and no damage touched the checkpoint of step 9.
+class Checkpoints(ours.Checkpoints):
+    def save(self, step):
+        super().save(step)
+        for path in sorted(self.folder.glob("*.pt"))[:-2]:
+            path.unlink()
+
+
+# %% wrong checkpoints: the parts stand beside the step, in one dict
+#    says: your `resume()` raised
+#    says: Here the parts are called 'a box', 'step',
+Checkpoints = changed(
+    '{"step": step, "random": torch.get_rng_state(), "parts": state}',
+    '{**state, "step": step, "random": torch.get_rng_state()}',
+    'part.load_state_dict(saved["parts"][name])',
+    "part.load_state_dict(saved[name])",
+)
+
+
+# %% wrong checkpoints: a part's state may replace the step
+#    says: Here the parts are called 'a box', 'step',
+Checkpoints = changed(
+    '{"step": step, "random": torch.get_rng_state(), "parts": state}',
+    '{"step": step, "random": torch.get_rng_state(), **state}',
+    'part.load_state_dict(saved["parts"][name])',
+    "part.load_state_dict(saved[name])",
+)
+
+
+# %% wrong checkpoints: each part has a digest, and is loaded once it is verified
+#    says: in the only file: `resume()` returned 0, as it should, but
+#    says: What must be known of a file before any part loads it?
+class Checkpoints(ours.Checkpoints):
+    def save(self, step):
+        states = [part.state_dict() for part in self.parts.values()]
+        content = b""
+        for state in (*states, {"step": step, "random": torch.get_rng_state()}):
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            size = len(buffer.getvalue()).to_bytes(8, "big")
+            content += hashlib.sha256(buffer.getvalue()).digest() + size + buffer.getvalue()
+        unfinished = self.folder / "unfinished"
+        unfinished.write_bytes(content)
+        os.replace(unfinished, self.folder / f"{step:012}.pt")
+
+    def _next(self, file):
+        digest, size = file.read(32), int.from_bytes(file.read(8), "big")
+        data = file.read(min(size, 10**8))
+        if hashlib.sha256(data).digest() != digest:
+            raise ValueError("damaged")
+        return torch.load(io.BytesIO(data))
+
+    def resume(self):
+        for path in sorted(self.folder.glob("*.pt"), reverse=True):
+            file = io.BytesIO(path.read_bytes())
+            try:
+                for part in self.parts.values():
+                    part.load_state_dict(self._next(file))
+                last = self._next(file)
+            except ValueError:
+                continue
+            torch.set_rng_state(last["random"])
+            return last["step"]
+        return 0
 
 
 # %% wrong checkpoints: weights alone

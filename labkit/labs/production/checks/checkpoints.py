@@ -22,7 +22,9 @@ from labkit.labs.production.small_run import GENERATOR
 LAB = "15_production"
 
 RAISED = "{name}: your {call} raised {error}. {why}"
-SECOND_PROCESS = "In a second process, which saved step {first:d} first, your class raised {error}."
+SECOND_PROCESS = (
+    "In a second process, which saved steps 5, 8 and 8 again, your class raised {error}."
+)
 STEP = "{name}: `resume()` is {got}; {want} is wanted. {why}"
 STATE = "{name}: `resume()` returned {step:d}, but then {what} {how}. {why}"
 TOUCHED = "{name}: `resume()` returned 0, as it should, but {what} has changed. {why}"
@@ -44,12 +46,18 @@ NEW_OBJECTS = "A new `Checkpoints` with new parts read the folder, as after a cr
 TEXT_ORDER = "As text, '{older}' comes after '{newer}'."
 SAVED_AGAIN = "Step {step:d} was saved twice; the second save counts."
 SAME_OBJECT = "The same object saved and resumed: a run rolls back without a restart."
-PARTS_ARE_GIVEN = "Here the only part is called 'a box'."
-BEFORE_THE_KILL = "`save({first:d})` had come to its end before; its checkpoint must stay whole."
+PARTS_ARE_GIVEN = "Here the parts are called {names}."
+LARGEST_STEP = "The newest checkpoint is the one of the largest step."
+EARLIER_STAY = "No save and no damage touched the checkpoint of step 9."
+BEFORE_THE_KILL = (
+    "`save({first:d})` and `save({second:d})` had come to their end before; what was whole stays "
+    "whole."
+)
 HALF_WRITTEN = "The folder still holds what the killed save had written."
 GOES_ON = "The run went on after the kill and saved step {second:d}."
 UNTOUCHED = "`save(5)` and `save(8)` had come to their end, and no other file was touched."
 ONLY_BIT = "One bit of the only file is flipped: no checkpoint is whole."
+ONLY_HALF = "Half of the only file is left: no checkpoint is whole."
 LOADED_DAMAGE = "These are the values with the flipped bit: what shows that a file is damaged?"
 LOADED_FIRST = "What must be known of a file before any part loads it?"
 
@@ -58,6 +66,8 @@ _WHOLE = "After `save(5)` and `save(8)`"
 _ORDER = "After `save(9)` and `save(10)`"
 _LONG = "After `save(99_999)` and `save(100_000)`"
 _AGAIN = "After `save(100_000)` twice, with other values"
+_BACK = "After another `save(10)`, of a run that went back"
+_FIRST_LEFT = "After five saves, with the files of all but the first one gone"
 _CUT = "With the newest file cut in half"
 _WEIGHT = "With one bit of a weight flipped in the newest file"
 _MOMENT = "With one bit of Adam's moments flipped in the newest file"
@@ -70,11 +80,22 @@ _FLIPPED = (
     "With another bit flipped anywhere in the newest file",
     "With a third bit flipped anywhere in the newest file",
 )
-_ONLY = "With one bit of a weight flipped in the only file"
-_KILLED = "After a `save(8)` that was killed in the middle of a file"
+_ONLY_WEIGHT = "With one bit of a weight flipped in the only file"
+_ONLY_DATA = "With one bit of the data's generator flipped in the only file"
+_ONLY_CUT = "With the only file cut in half"
+_ONLY = {_ONLY_WEIGHT: _WEIGHT, _ONLY_DATA: _DATA, _ONLY_CUT: _CUT}
+_KILLED = "After a second `save(8)`, killed in the middle of a file"
 _AFTER = "After that kill and a `save(8)` that came to its end"
-_BOXES = {_ORDER: (9, 10), _LONG: (99_999, 100_000), _AGAIN: (100_000,)}
 _SECOND_VALUE = 0.75
+_BOXES = {
+    _ORDER: ((9, 10), 10, 10.0),
+    _LONG: ((99_999, 100_000), 100_000, 100_000.0),
+    _AGAIN: ((100_000,), 100_000, _SECOND_VALUE),
+    _BACK: ((10,), 100_000, _SECOND_VALUE),
+    _FIRST_LEFT: ((), 9, 9.0),
+}
+"""By scene: the steps that are saved; the step that ``resume`` must find, and the first value."""
+_NAMES = "a box", "step", "random", "rng", "generator", "parts"
 
 
 def run_checkpoints(answer, seed):
@@ -129,17 +150,31 @@ def _run_whole_and_damaged(answer, folder, seed, shown):
 
 
 def _run_boxes(answer, folder, seed, shown):
-    """Steps whose order as text is another, and one that is saved twice; the part is a box."""
-    box = small_run.Box(0.0)
-    checkpoints = attempt(answer, folder, {"a box": box})
-    for name, steps in _BOXES.items():
+    """Steps whose order as text is another, and steps that are saved twice; the parts are boxes."""
+    boxes = {name: small_run.Box(0.0) for name in _NAMES}
+    checkpoints, later = attempt(answer, folder, boxes), set()
+    for name, (steps, *_) in _BOXES.items():
         raised = []
         for step in steps:
-            box.value = torch.tensor([_SECOND_VALUE if name == _AGAIN else float(step)])
+            _fill(boxes, _SECOND_VALUE if name == _AGAIN else float(step))
+            before = _files(folder)
             raised.append(_saved(checkpoints, step))
-        box.value = torch.tensor([-1.0])
-        same = type(checkpoints) is Raised or attempt(lambda: checkpoints.resume())
-        shown[name] = {"saves": raised, "step": same, "state": box.value.clone()}
+            files = _files(folder)
+            written = [path for path in files if before.get(path) != files[path]]
+            if before and written:
+                later.add(max(written, key=lambda path: len(files[path])))
+        if name == _FIRST_LEFT:
+            for path in later:
+                path.unlink(missing_ok=True)
+        _fill(boxes, -1.0)
+        same = checkpoints if type(checkpoints) is Raised else attempt(lambda: checkpoints.resume())
+        state = [box.value.clone() for box in boxes.values()]
+        shown[name] = {"saves": raised, "step": same, "state": state}
+
+
+def _fill(boxes, value):
+    for i, box in enumerate(boxes.values()):
+        box.value = torch.tensor([value + i / 16])
 
 
 def _run_only(answer, folder, seed, shown):
@@ -147,9 +182,12 @@ def _run_only(answer, folder, seed, shown):
     checkpoints = attempt(answer, folder, parts)
     small_run.put(parts, FIRST, seed)
     shown["the only save"] = _saved(checkpoints, FIRST)
-    if files := _files(folder):
-        _damage(_WEIGHT, files, parts, random.Random(seed))
-    shown[_ONLY] = _resumed(answer, folder, seed)
+    files, draw = _files(folder), random.Random(seed)
+    for name, damage in _ONLY.items():
+        with _Restored(folder):
+            if files:
+                _damage(damage, files, parts, draw)
+            shown[name] = _resumed(answer, folder, seed)
 
 
 def _run_killed(answer, folder, seed, shown):
@@ -236,44 +274,50 @@ def check_checkpoints(shown, seed):
     if found := _difference(shown["in the run"], second, SECOND):
         raise Mistake(CHANGED, step=SECOND, what=found[0], how=found[1])
     _resumes(shown, _WHOLE, {SECOND: second}, NEW_OBJECTS, unset=began)
+    _resumes(shown, _GONE, {FIRST: first}, UNTOUCHED)
     _judge_boxes(shown)
     _judge_killed(shown, first, second, steps)
-    for name in (_GONE, _CUT):
-        _resumes(shown, name, {FIRST: first}, UNTOUCHED)
+    _resumes(shown, _CUT, {FIRST: first}, UNTOUCHED)
     unseen = all(shown[name]["step"] == SECOND for name in _OF_TENSORS)
     for name in _FLIPPED:
         # A bit may stand where nothing reads it: then the newest is whole.
         _resumes(shown, name, {FIRST: first, SECOND: second}, UNTOUCHED, unseen=unseen)
-    _no_error(shown["the only save"], _ONLY, "`save(5)`")
-    _resumes(shown, _ONLY, {0: began}, ONLY_BIT)
+    for name in _ONLY:
+        _no_error(shown["the only save"], name, "`save(5)`")
+        _resumes(shown, name, {0: began}, ONLY_HALF if name == _ONLY_CUT else ONLY_BIT)
 
 
 def _judge_boxes(shown):
-    for name, (*older, step) in _BOXES.items():
-        scene = shown[name]
-        for one, raised in zip((*older, step), scene["saves"], strict=True):
-            _no_error(raised, name, f"`save({one})`", PARTS_ARE_GIVEN)
-        got = _step(scene["step"], name, PARTS_ARE_GIVEN)
-        if got in older:  # 5 and 8 came in their order, and time stamps lie apart
-            why = fill(TEXT_ORDER, older=str(got), newer=str(step))
+    names = fill(PARTS_ARE_GIVEN, names=", ".join(map(repr, _NAMES)))
+    whys = {_AGAIN: fill(SAVED_AGAIN, step=100_000), _BACK: LARGEST_STEP, _FIRST_LEFT: EARLIER_STAY}
+    for name, (steps, want, value) in _BOXES.items():
+        scene, why = shown[name], whys.get(name, SAME_OBJECT)
+        for one, raised in zip(steps, scene["saves"], strict=True):
+            _no_error(raised, name, f"`save({one})`", names)
+        got = _step(scene["step"], name, names)
+        if got in steps[:-1]:  # 5 and 8 came in their order, and time stamps lie apart
+            why = fill(TEXT_ORDER, older=str(got), newer=str(want))
             idea = "text-counts-like-numbers"
-            raise Mistake(STEP, name=name, got=got, want=step, why=why, misconception=idea)
-        if got != step:
-            raise Mistake(STEP, name=name, got=got, want=step, why=SAME_OBJECT)
-        want = torch.tensor([_SECOND_VALUE if name == _AGAIN else float(step)])
-        if how := _unlike(scene["state"], want, step):
-            why = fill(SAVED_AGAIN, step=step) if name == _AGAIN else SAME_OBJECT
-            raise Mistake(STATE, name=name, step=step, what="the box", how=how, why=why)
+            raise Mistake(STEP, name=name, got=got, want=want, why=why, misconception=idea)
+        if got != want:
+            raise Mistake(STEP, name=name, got=got, want=want, why=why)
+        for i, (part, held) in enumerate(zip(_NAMES, scene["state"], strict=True)):
+            if how := _unlike(held, torch.tensor([value + i / 16]), want):
+                what = f"the part {part!r}"
+                raise Mistake(STATE, name=name, step=want, what=what, how=how, why=why)
 
 
 def _judge_killed(shown, first, second, steps):
     killed = shown["killed"]
     if type(killed) is Raised:
-        raise AnswerError(SECOND_PROCESS, first=FIRST, error=failure(killed))
+        raise AnswerError(SECOND_PROCESS, error=failure(killed))
     # Who asks for one write and takes a short one for a whole one is not killed.
-    left = {FIRST: first} if killed is True else {SECOND: second, FIRST: first}
-    raised = type(shown[_KILLED]["step"]) is Raised
-    _resumes(shown, _KILLED, left, HALF_WRITTEN if raised else fill(BEFORE_THE_KILL, **steps))
+    left = {SECOND: second} if killed is True else {SECOND: second, FIRST: first}
+    came_back, before = shown[_KILLED]["step"], fill(BEFORE_THE_KILL, **steps)
+    if killed is True and type(came_back) is int and came_back == FIRST:
+        idea = "a-write-is-atomic"
+        raise Mistake(STEP, name=_KILLED, got=FIRST, want=SECOND, why=before, misconception=idea)
+    _resumes(shown, _KILLED, left, HALF_WRITTEN if type(came_back) is Raised else before)
     _no_error(shown["save after the kill"], _AFTER, "`save(8)`", HALF_WRITTEN)
     _resumes(shown, _AFTER, {SECOND: second}, fill(GOES_ON, **steps))
 

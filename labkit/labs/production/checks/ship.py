@@ -45,7 +45,7 @@ _RIVALS = {
     "Your words are those of s over n; divide by the root of n.": lambda t, n: t / n,
     "Your words are those of an interval without t.": lambda t, n: 1 / math.sqrt(n),
 }
-_NAN = math.nan
+_NAN = float("nan")  # another object than math.nan, which `in` would find
 # Student's t, 97.5 %, for n pairs: n - 1 degrees of freedom (any table of it).
 _T = {0: _NAN, 1: _NAN, 2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
 _SCORES = 0.9012, 0.8634, 0.9321, 0.8475, 0.9158, 0.8823, 0.9407, 0.8719
@@ -113,10 +113,17 @@ def _cases(seed):
         "both runs of a seed crashed": _with(fine, reference={3: _NAN}, candidate={3: _NAN}),
         "a run of each arm crashed": _with(fine, reference={0: _NAN}, candidate={5: _NAN}),
         "one pair": pair,
-        "no pair": ({}, {}, 0.01, _NAN),
+        "one pair of two runs that crashed": _with(pair, reference={0: _NAN}, candidate={0: _NAN}),
         "a candidate's run that is missing": _with(fine, candidate={4: None}),
         "a reference run that is missing": _with(fine, reference={2: None}),
         "other seeds": _with(fine, candidate={4: None, 17: 0.9}),
+        "a missing run, and a candidate's run that crashed": _with(
+            fine, candidate={4: None, 2: _NAN}
+        ),
+        "a missing run, and a reference run that crashed": _with(
+            fine, reference={1: _NAN}, candidate={4: None}
+        ),
+        "no pair": ({}, {}, 0.01, _NAN),
     }
     draw = random.Random(seed)
     for i in range(8):
