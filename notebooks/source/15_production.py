@@ -62,18 +62,18 @@ def found_different():
 
 
 # %% [markdown]
-# All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. The arms differ in precision *and* in progress, and the test cannot tell one from the other.
+# All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. Both arms are FP32, so the test found progress, not precision. With BF16 in the second half the arms would differ in both, and the test could not tell one from the other.
 
 # %% [markdown]
 # ### Two controls for a test
 #
-# Another design trains one model and changes the arm at every step. But both arms then train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: on A/A it must be silent, and if arm B is broken on purpose it must speak. The table has recorded experiments with both. In the broken arm each gradient is a tenth of what it should be.
+# Another design trains one model and changes the arm at every step. But both arms then train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: in an A/A test it must find no difference, and with arm B broken on purpose it must find one. The table has recorded experiments with both. In the broken arm each gradient is a tenth of what it should be.
 
 # %%
 recorded.designs_table()
 
 # %% [markdown]
-# The alternating design is silent in both columns: it passes A/A because it sees nothing. Step losses of two runs accuse 41 of 250 identical arms, three times the announced 5 %, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls: *one* final score a run, and several runs.
+# The alternating design finds no difference in either column: it passes A/A only because it cannot find any. The test on the step losses of two runs calls 41 of 250 identical arms different, three times the announced 5 %, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls: *one* final score a run, and several runs.
 #
 # ### What pairs two runs
 #
@@ -83,7 +83,7 @@ recorded.designs_table()
 figures.pairing_picture(recorded.pairing())
 
 # %% [markdown]
-# Runs that share only the initial weights differ as much as unrelated runs. The order of the batches matters more, and if both are shared, five pairs show what takes 205 pairs of unrelated runs. So seed torch anew before *each* run, and make a *new* model and a *new* loader for it.
+# Runs that share only the initial weights differ as much as unrelated runs. Sharing the order of the batches helps more. If both are shared, five pairs are enough for what would take 205 pairs of unrelated runs. So seed torch anew before *each* run, and make a *new* model and a *new* loader for it.
 
 # %% [markdown]
 # ### Exercise: a paired experiment
@@ -204,7 +204,7 @@ gaps = [fixed[seed] - fp32[seed] for seed in fp32 if math.isfinite(fixed[seed])]
 print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 
 # %% [markdown]
-# Six of the 12 runs die, and the survivors equal FP32. Whoever deletes their pairs as missing data ships this arm. But a crash *is* the result of a run, so a candidate with a dead run is rejected. If a *reference* run is dead, the comparison itself is broken and decides nothing.
+# Six of the 12 runs crash, and the other six score exactly as FP32 does. If you delete the pairs of the crashed runs as missing data, you ship this arm. But a crash *is* the result of a run, so a candidate with a crashed run is rejected. If a *reference* run crashed, the comparison itself is broken and decides nothing.
 #
 # ### Exercise: ship, reject or hold
 #
@@ -313,7 +313,7 @@ def with_twenty():
 figures.peeking_picture()
 
 # %% [markdown]
-# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, the fair coin gives this sequence the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide it by 2⁻ⁿ:
+# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, a fair coin gives the sequence of these n disagreements the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide it by 2⁻ⁿ:
 #
 # $$E = 2^n \int_0^1 p^w (1-p)^b\,dp = \frac{2^n\; w!\; b!}{(n+1)!}$$
 #
@@ -371,7 +371,7 @@ checks.check_gate(Gate)
 # </details>
 
 # %% [markdown]
-# The cell sends 1,000 disagreements to two rules, 200 times each: the z of above, asked after each disagreement from the 20th on, and your gate. The candidate is as good as the reference, or loses 60 % or 75 % of the disagreements.
+# The cell sends 1,000 disagreements to two rules, 200 times each: the z-rule from above, applied after each disagreement once there are 20, and your gate. The candidate is as good as the reference, or loses 60 % or 75 % of the disagreements.
 
 # %%
 Watch = yours(Gate, ours.Gate)
@@ -403,7 +403,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. It promises this only if, for equal models, each disagreement is a fair coin whatever came before: a user who sends one request 1,000 times breaks the promise. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its limit of 5 % false alarms holds only if, for equal models, each disagreement is a fair coin toss whatever came before. If one user sends the same request 1,000 times, the tosses repeat each other, and the limit no longer holds. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -423,17 +423,17 @@ from labkit.labs.production import solutions as ours
 # %% [markdown]
 # ### What a checkpoint must hold
 #
-# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers.
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers, and the *growth counter* is the loss scaler's count of good steps since its last change (lab 04).
 
 # %%
 recorded.resumes_table()
 
 # %% [markdown]
-# Only the complete checkpoint gives the same run with all five seeds. (Without the growth counter, two of the five are equal too.) Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, losses, loss scales and weights after a resume are those of a run that never stopped.
+# Only the complete checkpoint gives the same run for all five seeds. (Without the growth counter, two of the five runs still end with the same bits.) Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, and deterministic kernels on a GPU, losses, loss scales and weights after a resume are those of a run that never stopped.
 #
 # ### Files that break
 #
-# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: the name stands for the old file or for the whole new one, never for a part. (POSIX promises this; Windows does not.) Call `os.fsync` before the rename: it writes the bytes to the disk. After a power cut the name may stand for the old file again, unless you call `os.fsync` on the folder as well; but either file is whole.
+# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: for every other process the name stands for the old file or for the whole new one, never for a part. (POSIX promises this; Windows does not.) Call `os.fsync` before the rename, which writes the bytes to the disk. Otherwise a power cut can leave the new name with an empty file, because a name may reach the disk before the bytes do. The rename can be lost too, and then the old file is still there.
 #
 # Other damage is silent. The cell flips one bit of a saved tensor.
 
@@ -457,7 +457,7 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 #
 # - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name, and the states hold tensors, numbers and dicts or lists of them.
 # - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
-# - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back asks the object that saved.
+# - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back calls `resume` on the object that saved, whose parts then hold later states.
 # - **A kill** may end `save` at any byte. What was whole before stays whole, also the checkpoint of a step that was being saved again. `resume` finds the newest of these, and later saves work.
 # - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
@@ -542,11 +542,11 @@ from labkit.labs.production.restart import restart_table
 restart_table()
 
 # %% [markdown]
-# Started again in the same size, the run ends with the same bits. Another number of processes adds the same gradients in another order. In FP32 the weights then differ by up to 6e-8. In FP16 they are the same here, because the sum of so few FP16 gradients is exact in FP32, whatever the order.
+# Started again in the same size, the run ends with the same bits. Another number of processes adds the same gradients in another order. In FP32 the weights then differ by up to 6e-8. In FP16 they are the same here, because the sum of these few FP16 gradients, which do not differ much in size, is exact in FP32 whatever the order.
 #
 # ### A flipped bit in memory
 #
-# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit flips in one random FP32 weight of the matrices of the course's GPT. A weight has a sign bit, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
+# Bits also flip in memory and in arithmetic units, mostly without an error: **silent data corruption**. Suppose that one random bit flips in one FP32 weight of the course's GPT, drawn from its matrices: 111,104 of the 112,964 parameters. A weight has a sign bit, eight bits of exponent and 23 of mantissa, and nearly all weights are smaller than 1.
 
 # %%
 from labkit.labs.production.flips import loss_changes
@@ -587,7 +587,7 @@ recorded.nan_batch_table()
 # %% [markdown]
 # The scaler finds inf and NaN, and skips the step. Whoever moves from FP16 to BF16 removes the scaler and this guard with it. In BF16, check the gradients yourself: `clip_grad_norm_(..., error_if_nonfinite=True)` raises an error before the update.
 #
-# Each kind of fault needs an answer that was decided before the run, a fault policy. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same fault again.
+# Each kind of fault needs an answer that was decided before the run, a fault policy. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same numerical fault again.
 
 # %% [markdown]
 # ### Exercise: respond to a fault
@@ -595,7 +595,7 @@ recorded.nan_batch_table()
 # *14 minutes, optional, about 12 lines.* Write `respond`, which maps an event and a `Plan` to an answer and the plan to go on with. Write it yourself: the `respond` of `labkit.labs.production.respond` does not count.
 #
 # - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far, always below `patience`; `patience`, 1 or more.
-# - **Output:** the answer and the next plan. What no rule names stays as it is.
+# - **Output:** the answer and the next plan. Fields that a rule does not name keep their values.
 # - **"ok":** "go on", and the streak ends at 0.
 # - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. If that happens in fp32, no format is wider: the answer is "save and stop", with the plan as it came.
 # - **"out of memory":** "retry" with half the micro-batch and twice the accumulation, so the global batch stays. With a micro-batch of 1: "save and stop", with the plan as it came.
@@ -687,11 +687,11 @@ with tempfile.TemporaryDirectory() as folder:
 record
 
 # %% [markdown]
-# The NaN batch costs one step. The full card halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
+# The NaN batch costs one step. When the card is full, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #
-# Halving the micro-batch is the last resort. `Memory` predicts the peak of a training step by what the bytes hold at that moment, and takes the measures of lab 07's `plan_memory` one after the other.
+# Halving the micro-batch costs speed, because a GPU works less well on small matmuls. Before a run you can plan other measures. `Memory` predicts the peak bytes of a training step, divided into weights, gradients, optimizer state and the rest, and takes the measures of lab 07's `plan_memory` one after the other. See how much each of them saves.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
@@ -716,11 +716,11 @@ from labkit.labs.production.serving import parity_table
 parity_table()
 
 # %% [markdown]
-# BF16 changes the bits a character by less than 0.001, but at 0.6 to 0.9 % of the positions `argmax` gives a different character. (BF16 is coarse: at more than half of these positions, the old character ties with it for the first place.) INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
+# BF16 changes the bits a character by less than 0.001, but at 0.6 to 0.9 % of the positions `argmax` gives a different character. (BF16 logits are coarse: at more than half of these positions, FP32's choice and the new character have the same BF16 logit, and `argmax` returns the first of equal values.) INT8 by row changes 1.0 to 1.4 %. "The loss is unchanged" and "the answers are unchanged" are two claims: promise the one that you measured.
 #
 # ### A staged rollout
 #
-# A **release** is what you can go back to: weights and recipe, with a digest of both. The traffic moves to a new release in stages: *shadow* (mirrored requests; users see only the old release's answers), then 1 %, 10 %, 50 % and 100 %. The gate compares mirrored requests. **Guardrails** watch what has a limit of its own, such as non-finite outputs or the slowest 1 % of the requests. The cell registers two releases and rolls out the second.
+# A **release** is what you can go back to: weights and recipe, with a digest of both. The traffic moves to a new release in stages: *shadow* (mirrored requests; users see only the old release's answers), then 1 %, 10 %, 50 % and 100 %. The gate compares mirrored requests. A **guardrail** is a metric with a fixed limit of its own, such as the number of non-finite outputs or the time of the slowest 1 % of the requests. The cell registers two releases and rolls out the second.
 
 # %%
 from labkit.labs.production.canaries import CANARIES, traffic
@@ -749,7 +749,7 @@ with tempfile.TemporaryDirectory() as folder:
         print("v1 with one flipped bit is not loaded")
 
 # %% [markdown]
-# The widget replays the answers of seven exports to 37,120 recorded requests, with your gate. Find a plan (requests in shadow and in each live stage) that brings the two sound exports to 100 % and takes the other five back. Then find one under which users see none of their worse answers.
+# The widget replays the answers of seven exports to 37,120 recorded requests, with your gate. Choose the numbers of requests in shadow and in each live stage, then run each of the seven exports to the end under this plan. A good plan brings the two sound exports, BF16 and INT8 by row, to 100 % and rolls the other five back. Then find a plan under which users see no worse answer from these five, that is, none that only the reference got right.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.production.widget_rollout import Rollout
@@ -768,14 +768,13 @@ rollout
 # | recovery | a killed run that resumed with the same bits |
 # | integrity | a digest of every file; what would find a flip in memory |
 # | faults | an answer for each kind, tried on an injected fault |
-# | serving | bits, KL and other answers of the served artifact |
+# | serving | bits a character, KL and share of changed answers of the served model |
 # | rollout | stages, gate with α, guardrails, and a tried rollback |
 
 # %% [markdown]
 # ### Your GPT in the ledger
 #
-# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores three formats beside
-# FP32 by minus bits a character. It asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. What ships becomes a row.
+# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores FP32 and three other formats. The score is minus the bits a character, so that higher is better. It asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. What ships becomes a row.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.weights import group_quantize
@@ -814,7 +813,7 @@ claim(
 ledger
 
 # %% [markdown]
-# INT6 takes three quarters of INT8's bytes and ships within this margin. With another margin the answer is another one, so write the margin down before you look at the table.
+# INT6 takes three quarters of INT8's bytes and ships within this margin. A different margin can give a different answer, so write the margin down before you look at the table.
 #
 # ### Say it
 #

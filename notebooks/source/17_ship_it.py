@@ -112,7 +112,7 @@ ladder_table()
 #
 # - **Input:** `weights`, {name: float32 tensor} of a SmallGPT, a copy of its own for each call; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
 # - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, in bits a character.
-# - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted; beyond it the answer earns nothing.
+# - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted. The grader stops an answer there, and it earns nothing. The check in this notebook has no such clock, so measure with `time.process_time()`.
 # - **Tools:** `pieces(text, n)` gives n pieces of 64 characters as tokens, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
 #   tensors. To train, load the weights into `labkit.training.trained_gpt()`. `torch.func.functional_call(model, weights, (tokens,))` runs a model on other weights, and gradients reach these.
 # - **Allowed:** everything of the course, training included. Only packed tensors leave `compress`.

@@ -50,8 +50,8 @@ bits_seen = ChoiceGuess(
     id="bits-seen",
     lab=LAB,
     question=(
-        "One random bit of one random FP32 weight flips. In how many of 100 such cases does the "
-        "loss move by more than 0.01 nats, or become NaN?"
+        "One random bit of one FP32 weight, drawn from the matrices, flips. In how many of 100 "
+        "such cases does the loss move by more than 0.01 nats, or become NaN?"
     ),
     by_choice={
         "about 3 of 100": "",

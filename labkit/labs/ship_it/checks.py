@@ -1,6 +1,7 @@
 """Check of lab 17: a network in three budgets, counted, decoded and measured by the judge."""
 
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -55,11 +56,19 @@ NO_CLAIM = "{budget:,} bytes: your claim is {got}; a KL is a finite number from 
 BROKEN = "{budget:,} bytes: you claim a KL of at most {claim}, and {kl} is measured. {why}"
 NATS = "That is {nats} in nats; the claim is in bits a character."
 ROSE = "On Shakespeare's text the loss has risen by {rise} bits a character, which is no KL."
+KL_IS = (
+    "Measured is the sum of p log2(p / q) over all characters, p the original's probabilities and "
+    "q yours, as a mean over the positions of text that the original wrote."
+)
 LOOSE = (
     "{budget:,} bytes: a KL of {kl} is measured and you claim at most {claim}; points follow the "
     "larger one, and begin below {none}."
 )
 FAR = "{budget:,} bytes: a KL of {kl} is measured, and points begin below {none}. {why}"
+CHECKPOINT = (
+    "The artifact's tensors are closer to the course's checkpoint than to `weights`, the network "
+    "that `compress` is given."
+)
 LOSS = (
     "On Shakespeare's text your network takes {own:.3f} bits a character, and the original "
     "{other:.3f}: its loss is lower, and its answers are other ones."
@@ -73,9 +82,14 @@ PIECES = 128
 
 
 def run_compress(compress, seed):
-    """What compress returns for each budget; each call gets weights of its own."""
-    text = shakespeare_split()[0]
-    return [attempt(compress, network(seed), text, budget) for budget in BUDGETS]
+    """What compress returns for each budget; each call gets weights of its own.
+
+    The seed decides which budget comes first, so no call can rely on another one.
+    """
+    text, orders = shakespeare_split()[0], list(itertools.permutations(BUDGETS))
+    order = orders[(seed + 3) % len(orders)]
+    found = {budget: attempt(compress, network(seed), text, budget) for budget in order}
+    return [found[budget] for budget in BUDGETS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,15 +283,22 @@ def _why_broken(claim, kl, weights, original):
         ((fill(NATS, nats=nats), nats), (fill(ROSE, rise=rise), rise)),
         key=lambda one: abs(one[1] - claim),
     )
-    return None, said if math.isclose(claim, near, rel_tol=0.1) else ""
+    return None, said if math.isclose(claim, near, rel_tol=0.1) else KL_IS
 
 
 def _why_far(weights, original):
     """The idea and the sentence on a network that is far from the original."""
+    checkpoint = trained_gpt().state_dict()
+    if _distance(weights, checkpoint) < _distance(weights, original):
+        return None, CHECKPOINT
     own, other = (_bits(one) for one in (weights, original))
     if own < other:
         return "a-lower-loss-is-a-better-copy", fill(LOSS, own=own, other=other)
     return None, ""
+
+
+def _distance(weights, others):
+    return sum((w - others[name]).square().sum().item() for name, w in weights.items())
 
 
 def _bits(weights):
