@@ -423,7 +423,7 @@ from labkit.labs.production import solutions as ours
 # %% [markdown]
 # ### What a checkpoint must hold
 #
-# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint. *Off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers, and the *growth counter* is the loss scaler's count of good steps since its last change (lab 04).
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint; in the row *nothing*, nothing was missing. *Weights off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers, and the *growth counter* is the loss scaler's count of good steps since its last change (lab 04).
 
 # %%
 recorded.resumes_table()
@@ -708,7 +708,7 @@ for _ in range(2):
 # %% [markdown]
 # ### The served model and the trained one
 #
-# Another program serves the model, often in another format. Compare the two on held-out text: bits a character, KL divergence (lab 12), and the share of positions at which the most probable character differs. The table has exports of the course's GPT, recorded on five parts of the text.
+# Another program serves the model, often in another format. Compare the two on held-out text: bits a character, KL divergence (lab 12), and the share of positions at which the most probable character differs. The table has exports of the course's GPT, recorded on five parts of the text. *Ties* is the share of positions at which the two largest logits of the export are equal.
 
 # %%
 from labkit.labs.production.serving import parity_table

@@ -112,7 +112,7 @@ def parity_table() -> pd.DataFrame:
         }
         rows[name] = {
             "bits a character": _span(spans["bits"], "{:+.4f}"),
-            "KL, bits": _span(spans["kl"], "{:.1e}"),
+            "KL, bits": _span(spans["kl"], "{:.1e}").replace("e-", "e\u2011"),  # no line ends there
             "argmax differs": _span(spans["flips"], "{:.2%}"),
             "largest error of a logit": _span(spans["max_error"], "{:.2g}"),
             "ties": _span(spans["ties"], "{:.2%}"),
