@@ -140,8 +140,8 @@ BOTH = {
     "gate": "_BETTER _BOTH _NEITHER _WORSE",
     "experiment": "_CALLS",
     "checkpoints": (
-        "FIRST SECOND _AFTER _AGAIN _BOXES _CUT _EMPTY _FLIPPED _GONE _KILLED _ONLY _SECOND_VALUE "
-        "_WHOLE"
+        "FIRST SECOND _AFTER _AGAIN _BOXES _CUT _EMPTY _FIRST_LEFT _FLIPPED _GONE _KILLED _NAMES "
+        "_ONLY _SECOND_VALUE _WHOLE"
     ),
     "respond": "_EVENTS _FIELDS _START",
 }

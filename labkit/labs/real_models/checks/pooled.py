@@ -111,38 +111,39 @@ def _judge(got, hidden, mask, *, name, dtype, where):
     if not count:
         why, idea = (ONLY_HERE, "eps-fits-every-format") if dtype is torch.float16 else ("", None)
         raise Mistake(EMPTY, misconception=idea, search=not why, why=why, **said)
-    total = kept.sum(dim=1)[row, channel]
+    total = kept.sum(dim=1)[row]
     other = torch.tensor(count).to(dtype).double()
-    near = _near(got[row, channel], room[row, channel])
+    near = _near(got[row], room[row])  # in every channel: one alone may come out so by chance
     rounded_sum = total.to(dtype).double() / count
+    filled = (kept[row] != 0).sum(dim=0)
     why, idea, search = "", None, False
     if name == _PADDING_OF_NAN and got[row, channel].isnan():
         why, idea = fill(FROM_PADDING, dtype=name_of(dtype)), "zero-times-anything-is-zero"
-    elif near(hidden[row, :, channel].mean()):
+    elif near(hidden[row].mean(dim=0)):
         why, idea = fill(OF_ALL, length=length), "padding-averages-out"
     elif near(total / counts.sum()):
         why = fill(BY_EVERY_ROW, other=int(counts.sum()))
-    elif (filled := int((kept[row, :, channel] != 0).sum())) < count and near(total / filled):
+    elif filled[channel] < count and near(total / filled):
         why = WITHOUT_ZEROS
     elif count < length and near(total / length):
         why = fill(BY_ALL, length=length)
-    elif count < length and near(hidden[row, :count, channel].mean()):
+    elif count < length and near(hidden[row, :count].mean(dim=0)):
         why = fill(OF_FIRST, count=count)
     elif other != count and near(total / other):
         why = fill(OTHER_COUNT, other=other.item(), dtype=name_of(dtype), count=count)
         idea = "counting-is-exact"
-    elif got[row, channel] == torch.inf and dtype is torch.float16 and total > _LARGEST:
+    elif got[row, channel] == torch.inf and dtype is torch.float16 and total[channel] > _LARGEST:
         why, idea = LOST_SUM, "upcast-too-late"
     elif got[row, channel] == want[row, channel].to(dtype):
         why, search = fill(ROUNDED_LATE, dtype=name_of(dtype)), True
-    elif near(rounded_sum) or got[row, channel] == rounded_sum.to(dtype):
+    elif near(rounded_sum) or (got[row] == rounded_sum.to(dtype)).all():
         why, search = fill(ROUNDED_SUM, dtype=name_of(dtype)), True
     said |= {"count": count, "length": length, "want": want[row, channel].item()}
     raise Mistake(OFF, misconception=idea, search=search or not why, why=why, **said)
 
 
 def _near(got, room):
-    return lambda other: bool((got - other).abs() <= 2 * room)
+    return lambda other: bool(((got - other).abs() <= 2 * room).all())
 
 
 _KEPT = "hidden.float().masked_fill(~mask[..., None], 0)"
