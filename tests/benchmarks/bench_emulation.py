@@ -1,15 +1,16 @@
 """What emulating a GPU costs: ``python -m tests.benchmarks.bench_emulation [--rounds 24]``.
 
 One training step (forward, loss, scaled backward, optimizer) of a conv net with batch norm on 28x28
-images, two small GPTs, a conv net on 8x8 digits and an MLP. Four ways take turns, step by step:
+images, two small GPTs, a conv net on 8x8 digits and an MLP. Five ways take turns, step by step:
 float32, float32 with a GradScaler, float16 autocast with a GradScaler under ``emulate_gpu()``, and
-the same autocast of the CPU alone. float32 takes two turns: the A/A column says how far equal work
-may differ. torch's GradScaler is written in Python, and a small network's step is short beside it:
-the column "/ scaled" divides by the float32 step that calls the scaler too. What is left there is
-the cost of the emulation and of autocast. A shared machine stalls: the same step then takes ten
-times as long, in as many as half of the turns. So each time is the lower quartile of its turns, and
-ratios are those of quartiles. The first turn only warms up. Nothing is asserted. Seconds are those
-that the one thread spent computing.
+the CPU's own autocast with a GradScaler, in bfloat16 and in float16. float32 takes two turns: the
+A/A column says how far equal work may differ. torch's GradScaler is written in Python, and a small
+network's step is short beside it: the column "/ scaled" divides by the float32 step that calls the
+scaler too. What is left there is the cost of the emulation and of autocast, and "plain bf16" says
+what autocast and the scaler take where nothing is emulated. A shared machine stalls: the same step
+then takes ten times as long, in as many as half of the turns. So each time is the lower quartile of
+its turns, and ratios are those of quartiles. The first turn only warms up. Nothing is asserted.
+Seconds are those that the one thread spent computing.
 
 Memory is the peak of what torch holds during a step beyond what it held before, counted from the
 profiler's allocation events.
@@ -28,12 +29,14 @@ from torch import Tensor, nn
 from labkit.emulation import emulate_gpu
 
 AUTOCAST = {
-    "fp32": False,
-    "fp32 again": False,
-    "fp32 scaled": False,
-    "emulated": True,
-    "plain fp16": True,
+    "fp32": None,
+    "fp32 again": None,
+    "fp32 scaled": None,
+    "emulated": torch.float16,
+    "plain bf16": torch.bfloat16,
+    "plain fp16": torch.float16,
 }
+"""Each way and the dtype of its autocast, None for none."""
 UNSCALED = ("fp32", "fp32 again")
 
 
@@ -120,12 +123,13 @@ def networks() -> dict[str, tuple[nn.Module, Tensor, Tensor]]:
 
 
 def stepper(network: nn.Module, x: Tensor, y: Tensor, way: str) -> Callable[[], None]:
-    """One training step, one of five ways."""
+    """One training step, one of the ways of ``AUTOCAST``."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3)
     scaler = torch.amp.GradScaler("cpu", enabled=way not in UNSCALED, init_scale=1024.0)
+    dtype = AUTOCAST[way]
 
     def step() -> None:
-        with torch.autocast("cpu", dtype=torch.float16, enabled=AUTOCAST[way]):
+        with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
             loss = F.cross_entropy(network(x), y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
@@ -186,6 +190,7 @@ def measure(network: nn.Module, x: Tensor, y: Tensor, rounds: int, slow: int) ->
         f"{fast['fp32 again'] / fast['fp32']:6.2f}",
         f"{fast['emulated'] / fast['fp32']:9.2f}",
         f"{fast['emulated'] / fast['fp32 scaled']:9.2f}",
+        f"{fast['plain bf16'] / fast['fp32']:11.2f}",
         f"{fast['plain fp16'] / fast['fp32']:11.1f}",
         f"{fast['plain fp16'] / fast['emulated']:12.1f}",
         f"{peaks['emulated'] / peaks['fp32']:7.2f}",
@@ -197,11 +202,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--slow-rounds", type=int, default=6, help="rounds of plain float16")
     arguments = parser.parse_args()
+    if min(arguments.rounds, arguments.slow_rounds) < 2:
+        parser.error("a quartile needs 2 rounds at least")
     torch.set_num_threads(1)
     print(f"Training steps, one thread, torch {torch.__version__}. Times relative to fp32's:")
     print(
-        f"{'':44}{'fp32 ms':>9}{'A/A':>6}{'emulated':>9}{'/ scaled':>9}{'plain fp16':>11}"
-        f"{'plain/emul.':>12}{'memory':>7}"
+        f"{'':44}{'fp32 ms':>9}{'A/A':>6}{'emulated':>9}{'/ scaled':>9}{'plain bf16':>11}"
+        f"{'plain fp16':>11}{'plain/emul.':>12}{'memory':>7}"
     )
     for name, (network, x, y) in networks().items():
         row = measure(network, x, y, arguments.rounds, arguments.slow_rounds)
