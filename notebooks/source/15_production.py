@@ -32,9 +32,9 @@ warm_up("15_production")
 # %% [markdown]
 # ### The published A/B test
 #
-# A team wants to train in BF16 instead of FP32, and asks whether the model gets worse. A published class answers with an **A/B test**: it trains *one* model, the first half of the steps in arm A (FP32) and the second half in arm B (BF16), and compares the losses of the two halves by a t-test.
+# A team wants to train in BF16 instead of FP32, and asks whether the model gets worse. A published Python class answers with an **A/B test**, a comparison of two variants, its *arms*. The class trains *one* model, the first half of the steps in arm A (FP32) and the second half in arm B (BF16), and compares the losses of the two halves by a t-test.
 #
-# Test the test first. In an **A/A test** both arms are the same, here FP32 and FP32. A sound test at the 5 % level then finds a difference in about one experiment of 20. `halves` trains a digit reader and returns t, the difference of the halves' mean losses divided by its standard error. Above 2 or below −2 it counts as a difference.
+# Test the test first. In an **A/A test** both arms are the same, here FP32 and FP32. A sound test at the 5 % level then finds a difference in about one experiment of 20. `halves` trains a digit reader in FP32 and returns t, the difference of the halves' mean losses divided by its standard error. A t above 2 or below −2 counts as a difference.
 
 # %%
 from labkit.training import train
@@ -62,28 +62,28 @@ def found_different():
 
 
 # %% [markdown]
-# All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. Both arms are FP32, so the test found progress, not precision. With BF16 in the second half the arms would differ in both, and the test could not tell one from the other.
+# All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. Both arms are FP32, so the test found the progress of the training, not an effect of precision. With BF16 in the second half, progress and precision would change together, and the test could not separate their effects.
 
 # %% [markdown]
 # ### Two controls for a test
 #
-# Another design trains one model and changes the arm at every step. But both arms then train the same weights, so each loss shows the work of both. A test therefore needs two **controls**: in an A/A test it must find no difference, and with arm B broken on purpose it must find one. The table has recorded experiments with both. In the broken arm each gradient is a tenth of what it should be.
+# Another design trains one model and changes the arm at every step. But both arms then train the same weights, so each loss shows the updates of both arms. A test therefore needs two **controls**: with equal arms (A/A) it may find a difference in no more than about 5 % of the experiments, and with arm B broken on purpose it must find the difference. The table shows how often five designs found a difference in recorded experiments. In the broken arm each gradient is a tenth of what it should be. In the last row the second FP32 arm adds up each layer's inputs in reverse order, because equal runs with one seed would not differ at all.
 
 # %%
 recorded.designs_table()
 
 # %% [markdown]
-# The alternating design finds no difference in either column: it passes A/A only because it cannot find any. The test on the step losses of two runs calls 41 of 250 identical arms different, three times the announced 5 %, because all losses of a run share that run's luck and are no independent samples. Only the last two designs pass both controls: *one* final score a run, and several runs.
+# The alternating design finds no difference in either column: it passes A/A only because it cannot find any. The test on the step losses of two runs calls 41 of 250 identical arms different, three times the announced 5 %: all losses of a run depend on the seed of this run, so they are not independent samples. Only the last two designs pass both controls. They take *one* final loss from each run, and several runs.
 #
 # ### What pairs two runs
 #
-# Final scores differ from seed to seed, often by more than a precision changes them. Pairs remove this spread (lab 06), because only the difference of two runs with one seed counts. But what must they share: the initial weights, the order of the batches, or both? The figure shows recorded differences in test loss.
+# Final scores differ from seed to seed, often by more than a precision changes them. Pairs remove this spread (lab 06), because only the difference of two runs with one seed counts. What must the two runs of a pair share: the initial weights, the order of the batches, or both? The figure shows recorded differences in test loss, from pairs that share both, one, or nothing.
 
 # %%
 figures.pairing_picture(recorded.pairing())
 
 # %% [markdown]
-# Runs that share only the initial weights differ as much as unrelated runs. Sharing the order of the batches helps more. If both are shared, five pairs are enough for what would take 205 pairs of unrelated runs. So seed torch anew before *each* run, and make a *new* model and a *new* loader for it.
+# Runs that share only the initial weights differ as much as unrelated runs. Sharing the order of the batches helps more. If both are shared, five pairs show what would take 205 pairs of unrelated runs. So seed torch anew before *each* run, and make a *new* model and a *new* loader for it.
 
 # %% [markdown]
 # ### Exercise: a paired experiment
@@ -139,7 +139,7 @@ checks.check_experiment(experiment)
 # </details>
 
 # %% [markdown]
-# The cell runs FP32 twice, FP32 with the hidden units in another order, and BF16. Another order of the units changes no value on paper, but the sums of the second layer add up in another order.
+# The cell runs FP32 twice, FP32 with the hidden units in reverse order, and BF16. On paper the reverse order changes no result, but the second layer then adds the same terms in another order. The score is minus the test loss. Each row shows the score of one arm minus the score of FP32, one number for each seed.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -178,9 +178,9 @@ for arm in arms[1:]:
 claim("FP32 minus FP32 is 0 in each pair", found["fp32"] == found["fp32 again"])
 
 # %% [markdown]
-# A difference of exactly 0 shows that the pairs share all that is drawn at random. It is not the noise of the comparison. The noise is the second row: what the same pairs show when only the order of additions changes.
+# A difference of exactly 0 shows that the pairs share all that is drawn at random. This 0 is not the noise of the comparison. The noise stands in the second row, where only the order of the additions changes.
 #
-# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a **margin**, the largest drop of the score that you accept, and says how many pairs it takes to show that the drop is smaller.
+# `paired` runs both controls with each experiment, here with a broken arm that has a tenth of the learning rate. It decides against a **margin**, the largest drop of the score that you accept. It also says how many pairs it takes until an equally good candidate ships with a chance of 90 %.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.production.experiments import paired
@@ -191,9 +191,11 @@ print(trial.control().describe())
 print(decision.describe(), f"\npairs needed: {decision.pairs_needed}")
 
 # %% [markdown]
+# BF16 is slightly worse here and ships all the same, because the whole interval lies above −margin.
+#
 # ### Runs that crash
 #
-# Some runs leave no score, because their loss became NaN. The cell prints the test accuracies, in %, of recorded runs: each row is an arm, each column a seed. The third arm multiplies the loss by a fixed scale of 200,000.
+# Some runs leave no score, because their loss became NaN. The cell prints the test accuracies, in %, of recorded runs: each row is an arm, each column a seed. The third arm trains in FP16 with a fixed loss scale of 200,000 and skips no step, so a gradient that overflows reaches the weights. The fourth, *pure BF16*, keeps its weights in BF16 too.
 
 # %%
 scores = recorded.training_scores()
@@ -208,12 +210,12 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 #
 # ### Exercise: ship, reject or hold
 #
-# "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest drop of the score that you accept, and demand evidence that the candidate is not worse by more than that: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
+# "No significant difference" proves nothing: with three noisy runs hardly any difference is significant. Name a **margin** first, the largest drop of the score that you accept, and demand evidence that the candidate is not worse by more than the margin: a **non-inferiority** test. Unlike lab 06's *equivalent*, it lets a better candidate ship.
 #
 # *14 minutes, about 9 lines.* Write `ship`, which decides about a candidate from paired scores. Write it yourself: labkit's `measuring.verdict` does not count.
 #
-# 1. Take the difference of each seed, candidate minus reference. The interval of their mean is mean ± t·s/√n, with the sample standard deviation s, as in lab 06.
-# 2. All of it above −margin: `"ship"`. All of it below −margin: `"reject"`. Otherwise: `"hold"`.
+# 1. For each seed, take the difference candidate minus reference. The 95 % interval of the mean difference is mean ± t·s/√n, with the sample standard deviation s of the n differences, as in lab 06.
+# 2. If the whole interval lies above −margin: `"ship"`. If the whole interval lies below −margin: `"reject"`. Otherwise: `"hold"`.
 #
 # - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, and t for this number of pairs. No end of an interval lies exactly on −margin.
 # - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`.
@@ -275,13 +277,13 @@ for arm in list(scores)[1:]:
     print()
 
 # %% [markdown]
-# Pure BF16 is worse by 1.7 to 3.6 points in each of the first three pairs, and yet three pairs are too few to reject it: their interval still contains −1 point. Estimate the number of pairs from the spread of earlier ones, and fix it beforehand.
+# Pure BF16 is worse by 1.7 to 3.6 points in each of the first three pairs, and yet three pairs are too few to reject it: their interval still contains −1 point. Estimate how many pairs you need from the spread of earlier pairs, and fix this number before the runs.
 #
 # ### Looking at a test again and again
 #
-# Training runs end, but a rollout is watched all the time. Let each request go to both models (a **mirrored** request), and score both answers. Only *disagreements* count, where exactly one model is right. If the models are equally good, each disagreement is the toss of a fair coin.
+# Training runs end. A *rollout*, in which users are moved step by step from the old model (the reference) to a new one (the candidate), is watched all the time. Let each request go to both models (a **mirrored** request), and score both answers. Only *disagreements* count: requests on which exactly one model is right. If the models are equally good, each disagreement is the toss of a fair coin.
 #
-# Let w of n disagreements be against the candidate. A test alarms if z = (w − n/2) / √(n/4) is above 1.645, which happens to 5 % of equal candidates. The cell simulates 20,000 of them, with a look after each 400 disagreements.
+# Let w of n disagreements be against the candidate. A test alarms if z = (w − n/2) / √(n/4) is above 1.645. If the test looks once, it accuses 5 % of the candidates that are as good as the reference. The cell simulates 20,000 such candidates, and the test looks after every 400 disagreements.
 
 
 # %%
@@ -304,27 +306,27 @@ def with_twenty():
 
 
 # %% [markdown]
-# About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.
+# About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the share stays below the 64 % of 20 independent tests. With a look after each single disagreement the share is larger still, as the next figure shows.
 
 # %% [markdown]
-# The figure shows z of 40 equal candidates, and three boundaries. A boundary of one height for 2,000 looks must lie higher than 1.645, and you must know the number of looks in advance. The third boundary, E, needs no such number.
+# The figure shows z of 40 equal candidates, and three boundaries. The rule alarms where z crosses its boundary. A constant boundary for 2,000 looks must lie higher than 1.645, and you must know the number of looks in advance. The third boundary, E, needs no number of looks.
 
 # %%
 figures.peeking_picture()
 
 # %% [markdown]
-# The third boundary comes from an **e-value**. With w disagreements against the candidate and b for it, n = w + b, a fair coin gives the sequence of these n disagreements the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives it pʷ(1 − p)ᵇ. Average this over all p from 0 to 1, and divide it by 2⁻ⁿ:
+# The third boundary comes from an **e-value**, E. Let w of n disagreements be against the candidate, and b = n − w for the candidate. A fair coin gives the sequence of these disagreements the probability 2⁻ⁿ. A coin that lands against the candidate with probability p gives the same sequence the probability pʷ(1 − p)ᵇ. E is the mean of the second probability over all p from 0 to 1, divided by the first. A large E speaks against the fair coin:
 #
 # $$E = 2^n \int_0^1 p^w (1-p)^b\,dp = \frac{2^n\; w!\; b!}{(n+1)!}$$
 #
-# Choose the share α of false alarms that you accept. If the models are equally good, the chance that E *ever* reaches 1/α is at most α (Ville's inequality); for α = 0.05 that is E = 20. E also grows when the candidate is *better*, so alarm only if E ≥ 1/α and w > b.
+# Choose the share α of false alarms that you accept. If the models are equally good, the chance that E *ever* reaches 1/α is at most α (Ville's inequality). For α = 0.05 the limit 1/α is 20. E also grows when the candidate is *better*, so alarm only if E ≥ 1/α and w > b.
 
 # %% [markdown]
 # ### Exercise: a gate that may always be asked
 #
 # *13 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
 #
-# - **Input:** whether the reference and whether the candidate answered this request rightly, True or False each. The counts w and b begin at 0 for each gate.
+# - **Input:** two booleans: True if the reference answered this request rightly, and True if the candidate did. Each gate counts w and b from 0.
 # - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
 # - **What does not count:** requests that both models answer rightly, or both wrongly.
 # - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. Compute the logarithm of E, for example: `math.lgamma(k + 1)` is the logarithm of k!.
@@ -371,7 +373,7 @@ checks.check_gate(Gate)
 # </details>
 
 # %% [markdown]
-# The cell sends 1,000 disagreements to two rules, 200 times each: the z-rule from above, applied after each disagreement once there are 20, and your gate. The candidate is as good as the reference, or loses 60 % or 75 % of the disagreements.
+# The cell sends 1,000 disagreements to two rules, 200 times each: the z-rule from above, applied after each disagreement from the 20th on, and your gate. The candidate is as good as the reference, or loses 60 % or 75 % of the disagreements. The *wait* is the number of disagreements until the alarm.
 
 # %%
 Watch = yours(Gate, ours.Gate)
@@ -403,7 +405,7 @@ for name, rule in {"z > 1.645": AskedAgain, f"{whose(Watch)} gate": Watch}.items
     print(f"{np.median(slightly):.0f} at 60 %, {np.median(clearly):.0f} at 75 %")
 
 # %% [markdown]
-# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 %, it waits for 191 disagreements at the median. Its limit of 5 % false alarms holds only if, for equal models, each disagreement is a fair coin toss whatever came before. If one user sends the same request 1,000 times, the tosses repeat each other, and the limit no longer holds. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
+# The z-rule accuses 35 % of the equal candidates, the gate 1 %. The gate pays with time: where a candidate loses 60 % of the disagreements, the gate's median wait is 191 disagreements, and the z-rule's is 34. The gate's limit of 5 % false alarms holds only if, for equal models, each disagreement is a fair coin toss whatever came before. If one user sends the same request 1,000 times, the tosses repeat each other, and the limit no longer holds. And the gate has no margin: with enough traffic it also stops a candidate that is worse by an amount that you accept.
 #
 # *This is a good place to stop.*
 #
@@ -423,17 +425,17 @@ from labkit.labs.production import solutions as ours
 # %% [markdown]
 # ### What a checkpoint must hold
 #
-# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, one in three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout, which went on after 30 of 60 steps without one part of their checkpoint; in the row *nothing*, nothing was missing. *Weights off* is how far the weights end from those of a run that never stopped, as a share of the distance between the first and the last weights of that run. *RNG* stands for torch's random numbers, and the *growth counter* is the loss scaler's count of good steps since its last change (lab 04).
+# While Llama 3 405B trained on up to 16,384 GPUs, 419 unexpected interruptions came in 54 days, about one every three hours. A run must go on from its last **checkpoint** as if nothing had happened. The table shows recorded runs in emulated FP16 with dropout. After 30 of 60 steps, each run resumed from a checkpoint that lacked one part; in the row *nothing*, no part was missing. The *whole run* never stopped. *Weights off* is how far the weights end from those of the whole run, as a share of the distance between the first and the last weights of the whole run. *RNG* stands for the state of torch's random number generator, and the *growth counter* is the loss scaler's count of good steps since its last change (lab 04).
 
 # %%
 recorded.resumes_table()
 
 # %% [markdown]
-# Only the complete checkpoint gives the same run for all five seeds. (Without the growth counter, two of the five runs still end with the same bits.) Without the optimizer's state or the schedule, the test loss even gets *better*. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, and deterministic kernels on a GPU, losses, loss scales and weights after a resume are those of a run that never stopped.
+# Only the complete checkpoint gives the same run for all five seeds. (Without the growth counter, two of the five runs still end with the same bits.) Without the optimizer's state or the schedule, the test loss is even *lower* than that of the whole run. So a loss cannot tell you whether a resume is right, but bits can: with the same software on the same machine, and deterministic kernels on a GPU, losses, loss scales and weights after a resume must equal those of the whole run.
 #
 # ### Files that break
 #
-# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: for every other process the name stands for the old file or for the whole new one, never for a part. (POSIX promises this; Windows does not.) Call `os.fsync` before the rename, which writes the bytes to the disk. Otherwise a power cut can leave the new name with an empty file, because a name may reach the disk before the bytes do. The rename can be lost too, and then the old file is still there.
+# A crash *while* a checkpoint is written leaves half a file. So write a new file beside the old one, and rename it when it is complete. `os.replace(new, final)` is **atomic**: for every other process the name stands for the old file or for the whole new one, never for a part. (POSIX promises this; Windows does not.) Before the rename, call `os.fsync`, which writes the bytes to the disk. Otherwise a power cut can leave the final name with an empty file, because a name may reach the disk before the bytes do. A power cut can also undo the rename itself, and then the final name stands for the old file, or for none.
 #
 # Other damage is silent. The cell flips one bit of a saved tensor.
 
@@ -448,18 +450,18 @@ digests = [hashlib.sha256(file).hexdigest() for file in (buffer.getvalue(), dama
 claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 
 # %% [markdown]
-# The file holds checksums, but `torch.load` does not compare them. A **digest** such as SHA-256 changes with any bit. Keep it with the file, and compute it again before you load.
+# The file holds checksums, but `torch.load` does not compare them. A **digest** such as SHA-256 changes if any bit of the file changes. Keep the digest with the file. Before you load, compute it again and compare the two.
 
 # %% [markdown]
 # ### Exercise: checkpoints that survive
 #
 # *20 minutes, about 15 lines.* Write `save` and `resume` of `Checkpoints`.
 #
-# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name, and the states hold tensors, numbers and dicts or lists of them.
-# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. Earlier checkpoints stay. A step that is saved again replaces its checkpoint.
+# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name. The states hold tensors, numbers, booleans, strings, `None`, and dicts, lists and tuples of these.
+# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. The checkpoints of other steps stay. Saving a step again replaces the checkpoint of this step.
 # - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back calls `resume` on the object that saved, whose parts then hold later states.
-# - **A kill** may end `save` at any byte. What was whole before stays whole, also the checkpoint of a step that was being saved again. `resume` finds the newest of these, and later saves work.
-# - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` takes the newest checkpoint that is whole instead, and raises nothing.
+# - **A kill** may end `save` at any byte. Every checkpoint that was whole before stays whole, also the one of a step that was being saved again. `resume` finds the newest whole checkpoint, and later saves work.
+# - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` then takes the newest checkpoint that is still whole, and raises nothing.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
 # - **Example:** after `save(5)`, `save(8)` and a flipped bit in the checkpoint of step 8, `resume()` returns 5, and all is as it was at step 5.
 #
@@ -534,7 +536,7 @@ checks.check_checkpoints(Checkpoints)
 #
 # ### Optional: a run that torchrun starts again
 #
-# With `--max-restarts`, `torchrun` starts all processes again after one of them died, and the script resumes from its newest whole checkpoint. The table shows recorded runs with DCP. In the first row a process was killed, in the others the run went on with another number of processes.
+# With `--max-restarts`, `torchrun` starts all processes again after one of them died, and the script resumes from its newest whole checkpoint. The table shows recorded runs with DCP. In the first row a process was killed, in the others the run went on with another number of processes. *Same bits* compares the final weights with those of an undisturbed run of two processes.
 
 # %%
 from labkit.labs.production.restart import restart_table
@@ -542,7 +544,7 @@ from labkit.labs.production.restart import restart_table
 restart_table()
 
 # %% [markdown]
-# Started again in the same size, the run ends with the same bits. Another number of processes adds the same gradients in another order. In FP32 the weights then differ by up to 6e-8. In FP16 they are the same here, because the sum of these few FP16 gradients, which do not differ much in size, is exact in FP32 whatever the order.
+# Started again with the same number of processes, the run ends with the same bits. With another number of processes, the same gradients are added in another order. In FP32 the weights then differ by up to 6e-8. In FP16 the weights are the same here: each gradient has at most 11 significant bits, and FP32 holds the sum of these few gradients exactly in nearly all cases, so the order hardly ever matters.
 #
 # ### A flipped bit in memory
 #
@@ -566,7 +568,7 @@ def seen():
 
 
 # %% [markdown]
-# About 3 of 100, one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one only makes the weight smaller, and one weight of 111,104 matters little. A bit of the mantissa changes the weight by at most half.
+# About 3 of 100, one bit of 32: bit 30, the highest of the exponent. Bit 30 is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The next four bits of the exponent are nearly always 1 in these weights, and clearing one of them makes the weight smaller. The last three bits change the weight by a factor of 2, 4 or 16. One such weight of 111,104 matters little. A bit of the mantissa changes the weight by at most half of its value.
 
 # %% [markdown]
 # The figure shows the change of the loss by the place of the bit.
@@ -575,11 +577,11 @@ def seen():
 figures.flips_picture(changes)
 
 # %% [markdown]
-# So a monitor of the loss (lab 11) misses most flips. Compare what must be equal: digests of the weights on all ranks of a data parallel run, or a step that runs twice.
+# So a monitor of the loss (lab 11) misses most flips. Compare what must be equal: digests of the weights on all ranks of a data parallel run, or the results of one step that you run twice.
 #
 # ### Faults, and a policy for them
 #
-# The table shows recorded runs in which one of the 120 steps gets a batch with a NaN: in FP16 with a loss scaler, and in BF16 without one.
+# The table shows recorded runs in which one of the 120 steps gets a batch of NaNs: in FP16 with a loss scaler, and in BF16 without one.
 
 # %%
 recorded.nan_batch_table()
@@ -587,7 +589,7 @@ recorded.nan_batch_table()
 # %% [markdown]
 # The scaler finds inf and NaN, and skips the step. Whoever moves from FP16 to BF16 removes the scaler and this guard with it. In BF16, check the gradients yourself: `clip_grad_norm_(..., error_if_nonfinite=True)` raises an error before the update.
 #
-# Each kind of fault needs an answer that was decided before the run, a fault policy. After several non-finite steps in a row it rolls back *and* changes something: a resume that is exact to the bit meets the same numerical fault again.
+# Decide before the run how to answer each kind of fault. These decisions are the *fault policy*. A step that the scaler skips while the loss is finite is no fault: the scaler lowers its scale and goes on. After several non-finite steps in a row, the policy rolls back *and* changes something, because a resume that is exact to the bit meets the same numerical fault again.
 
 # %% [markdown]
 # ### Exercise: respond to a fault
@@ -656,7 +658,7 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, a full card, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, and whenever an answer has changed its plan. Follow the precision and the micro-batch.
+# `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, except during a streak, and after each retry or rollback. Follow the precision and the micro-batch.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.monitor import Monitor
@@ -687,11 +689,11 @@ with tempfile.TemporaryDirectory() as folder:
 record
 
 # %% [markdown]
-# The NaN batch costs one step. When the card is full, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
+# The NaN batch costs one step. After the out-of-memory error, `respond` halves the micro-batch. Three batches in a row overflow FP16, so the run rolls back, past the damaged file of step 20, and goes on in BF16, where these batches are finite and clipping bounds their gradients. The loader's error stops the run with a checkpoint: another `run` on this folder would go on there.
 #
 # ### Optional: before the card is full
 #
-# Halving the micro-batch costs speed, because a GPU works less well on small matmuls. Before a run you can plan other measures. `Memory` predicts the peak bytes of a training step, divided into weights, gradients, optimizer state and the rest, and takes the measures of lab 07's `plan_memory` one after the other. See how much each of them saves.
+# Halving the micro-batch costs speed, because a GPU works less well on small matmuls. Before a run you can plan other measures. `Memory` predicts the peak bytes of a training step, divided into weights, gradients, optimizer state, 16-bit casts of the weights and activations, and takes the measures of lab 07's `plan_memory` one after the other. See how much each measure saves. (The peak comes early in the backward pass, when few gradients exist yet.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
@@ -708,7 +710,7 @@ for _ in range(2):
 # %% [markdown]
 # ### The served model and the trained one
 #
-# Another program serves the model, often in another format. Compare the two on held-out text: bits a character, KL divergence (lab 12), and the share of positions at which the most probable character differs. The table has exports of the course's GPT, recorded on five parts of the text. *Ties* is the share of positions at which the two largest logits of the export are equal.
+# Another program serves the model, often in another format. Compare the two on held-out text: bits a character, KL divergence (lab 12), and the share of positions at which the most probable character differs. The table has exports of the course's GPT, recorded on five parts of the text. Its first column is bits a character of the export minus those of the FP32 model. *Ties* is the share of positions at which the two largest logits of the export are equal.
 
 # %%
 from labkit.labs.production.serving import parity_table
@@ -749,7 +751,9 @@ with tempfile.TemporaryDirectory() as folder:
         print("v1 with one flipped bit is not loaded")
 
 # %% [markdown]
-# The widget replays the answers of seven exports to 37,120 recorded requests, with your gate. Choose the numbers of requests in shadow and in each live stage, then run each of the seven exports to the end under this plan. A good plan brings the two sound exports, BF16 and INT8 by row, to 100 % and rolls the other five back. Then find a plan under which users see no worse answer from these five, that is, none that only the reference got right.
+# The gate takes the INT4 release back in shadow, after 36 compared requests, so no user sees its answers. The digest finds the flipped bit in the file of v1.
+#
+# The widget replays the answers of seven exports to 37,120 recorded requests, with your gate. Choose the numbers of requests in shadow and in each live stage, then run each of the seven exports to the end under this plan. A good plan brings the two sound exports, BF16 and INT8 by row, to 100 % and rolls the other five back. Then find a plan under which these five give users no wrong answer where the reference is right.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.production.widget_rollout import Rollout
@@ -774,7 +778,7 @@ rollout
 # %% [markdown]
 # ### Your GPT in the ledger
 #
-# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores FP32 and three other formats. The score is minus the bits a character, so that higher is better. It asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. What ships becomes a row.
+# *Optional.* The ledger is the table that lab 00 began: bytes, quality and time of your GPT in each format. A row says what a format saves and costs, but not whether it may ship. The cell cuts the held-out text into eight parts, which serve as pairs, and scores FP32 and three other formats. The score is minus the bits a character, so that higher is better. The cell asks `ship` with a margin of 0.02 bits; for eight pairs t is 2.365. Each format that ships becomes a row.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.quantization.weights import group_quantize

@@ -32,7 +32,7 @@ warm_up("17_ship_it")
 # rounding. In this lab you choose among them. There is one exercise and no single right answer.
 #
 # `compress` gets the FP32 weights of a small GPT and a budget: 120,000, 68,000 or 47,000 bytes, which is 8.5, 4.8 or 3.3 bits a parameter. It returns the network in at most so many bytes. These weights are not those of the course's
-# checkpoint. Every matrix has noise added to it, and the order of channels, heads and hidden units differs, so weights that were prepared for the checkpoint do not fit: their KL is above 0.1. Under a grader each student gets another network.
+# checkpoint. Every matrix has noise added to it, so a network that was prepared from the checkpoint is too far away: its KL is above 0.1. The order of channels, heads and hidden units differs too, so settings that you tuned for single rows do not fit. Under a grader each student gets another network.
 #
 # ### What is measured: KL from the original
 #
@@ -43,11 +43,11 @@ warm_up("17_ship_it")
 #
 # ### What counts as a byte
 #
-# Each tensor is returned **packed**, as codes of a format and scales. `pack(codes, fmt, scales)` packs a tensor: the codes of an integer format are whole numbers, and values for a floating-point format are rounded to nearest.
-# `unpack` gives its float32 values, code × scale.
+# Each tensor is returned **packed**, as codes of a format and scales. `pack(codes, fmt, scales)` packs a tensor. For an integer format, pass whole numbers. For a floating-point format, pass the values divided by their scales, and `pack` rounds them to nearest.
+# `unpack` gives the tensor's float32 values, code × scale.
 #
 # - **Formats:** `int2` to `int8`, `e2m1`, `e4m3`, `e5m2`, `fp16`, `bf16`, `fp32`. Codes lie without gaps: 1,000 codes of three bits take 375 bytes.
-# - **Scales:** a tensor of float32, float16, bfloat16, float8_e4m3fn or float8_e8m0fnu. Its shape is rows × groups of a row, or 1 × groups if all rows share them. `None` means that the codes are the values.
+# - **Scales:** a tensor of float32, float16, bfloat16, float8_e4m3fn or float8_e8m0fnu. Its shape is rows × groups, or 1 × groups if all rows share the scales; the groups divide a row into equal parts, and a tensor of one dimension is one row. `None` means that the codes are the values.
 # - **Count:** the codes, the scales and 8 bytes for a header. `nbytes` counts a tensor, and `total_bytes` the network.
 #
 # `in_integers` packs a matrix in integers with FP16 scales, one a row or a group; `clip=True` searches for the scale of least squared error (lab 09). The cell packs one matrix in four ways. Compare what the scales cost.
@@ -66,8 +66,8 @@ for bits, group in ((8, None), (4, None), (4, 32), (3, 32)):
 #
 # ### The claim, and how a network earns points
 #
-# With each network you return a **claim**: a KL that you sign for, so that others can plan with it. If the claim is at most the KL called *full* below, the budget earns all its points. Above, each doubling of the claim costs
-# a third of them, until nothing is left at eight times *full*. **If the measured KL is above your claim, the budget earns nothing.** So a claim should be low, but true.
+# With each network you return a **claim**: a KL that you sign for, so that others can plan with it. If the claim is at most the first KL that the cell below prints for a budget (`full` in the code), the budget earns all its points. Above `full`, each doubling of the claim costs
+# a third of the points, until nothing is left at eight times `full`. **If the measured KL is above your claim, the budget earns nothing.** So a claim should be low, but true.
 
 # %%
 for budget, scale in BUDGETS.items():
@@ -78,7 +78,7 @@ for budget, scale in BUDGETS.items():
 # %% [markdown]
 # For example, with 68,000 bytes a KL of 0.07 and a claim of 0.08 earn a third of 40 %, because 0.08 is two doublings above 0.02. Between doublings the share follows the logarithm of the claim.
 #
-# How far above your own measurement should the claim be? The judge's text is another one than yours. The cell packs all matrices in four bits and measures the KL on four texts of 2,048 characters. The judge's text is as long as all four together.
+# How far above your own measurement should the claim be? The judge measures on another text than you. The cell packs all matrices in four bits and measures the KL on four texts of 2,048 characters. The judge's text is as long as all four together.
 
 # %% tags=["nbval-ignore-output"]
 weights = network(0)
@@ -90,7 +90,7 @@ kls = [divergence(weights, unpacked(in_bf16 | in_int4), text) for text in writte
 print(f"{total_bytes(in_bf16 | in_int4):,} bytes, KL", *(f"{kl:.3f}" for kl in kls))
 
 # %% [markdown]
-# The KL of a text this short varies by several per cent. So measure on a longer text that the original writes, and sign a limit above it. A claim equal to your measurement would be broken on about every second text.
+# The KL of a text this short varies by several per cent. So measure on a longer text that the original writes, and sign a limit above the KL that you measure. A claim equal to your measurement would be broken on about every second text.
 #
 # ### A ladder of methods
 #
@@ -102,9 +102,9 @@ from labkit.labs.ship_it.recorded import ladder_table
 ladder_table()
 
 # %% [markdown]
-# The first two rows give all matrices one width, the widest that fits: 8, 4 and 2 bits. Three bits with one scale a row would take 48,328 bytes. *Clip search* is lab 09's search for the scale of least squared error, and *bits by sensitivity* chooses a width for each
-# matrix by its KL, as in lab 12. *Then distilled* adds 100 steps of training: forward passes see the rounded weights, the straight-through estimator (lab 09) passes their gradients on, and the target is the original's probabilities. No method is best everywhere. With 120,000 bytes, rounding to
-# 8 bits earns all the points, and the distilled network is worse. The points that are left are with 68,000 and 47,000 bytes.
+# The first two rows give all matrices one width: 8 bits with one scale a row, and 4 and 2 bits with one scale for 32 weights. Three bits with one scale a row would take 48,328 bytes, which is too much for the smallest budget. *Clip search* is lab 09's search for the scale of least squared error, and *bits by sensitivity* chooses a width for each
+# matrix by the KL that rounding this matrix causes, as in lab 12. *Then distilled* adds 100 steps of training: forward passes see the rounded weights, the straight-through estimator (lab 09) passes their gradients on, and the target is the original's probabilities. No method is best everywhere. With 120,000 bytes, rounding to
+# 8 bits earns all the points, and the distilled network is worse. The points that are left to earn are those of 68,000 and 47,000 bytes.
 #
 # ### Exercise: ship it
 #
@@ -112,8 +112,8 @@ ladder_table()
 #
 # - **Input:** `weights`, {name: float32 tensor} of a SmallGPT, a copy of its own for each call; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
 # - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, in bits a character.
-# - **Limits:** a byte too much, a tensor that `unpack` refuses, or a claim below what is measured earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted. The grader stops an answer there, and it earns nothing. The check in this notebook has no such clock, so measure with `time.process_time()`.
-# - **Tools:** `pieces(text, n)` gives n pieces of 64 characters as tokens, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
+# - **Limits:** an exception, a byte too much, a tensor that `unpack` refuses, or a claim below the measured KL earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted. The grader stops an answer that takes longer, and this answer earns nothing. The check in this notebook has no such clock, so measure with `time.process_time()`.
+# - **Tools:** `pieces(text, n, seed=0)` gives n pieces of 64 characters as tokens, the same ones for the same seed, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
 #   tensors. To train, load the weights into `labkit.training.trained_gpt()`. `torch.func.functional_call(model, weights, (tokens,))` runs a model on other weights, and gradients reach these.
 # - **Allowed:** everything of the course, training included. Only packed tensors leave `compress`.
 # - **Example:** INT8 with one scale a row and BF16 for the rest takes 117,768 bytes, with a KL of about 0.0007.

@@ -21,8 +21,8 @@ aa_phases = ChoiceGuess(
             "run with late ones, and these differ for another reason than chance."
         ),
         "10": (
-            "Chance would have to decide half of the time. The loss falls from the first half to "
-            "the second in every run, by far more than its noise."
+            "Then the losses of the halves would differ clearly in only half of the runs. The loss "
+            "falls from the first half to the second in every run, by far more than its noise."
         ),
         "20": "",
     },
@@ -56,8 +56,8 @@ bits_seen = ChoiceGuess(
     by_choice={
         "about 3 of 100": "",
         "about 25 of 100": (
-            "That would be all eight bits of the exponent. Seven of them mostly make a weight "
-            "smaller, or larger by a factor that the network bears."
+            "That would be all eight bits of the exponent. Seven of them make one weight smaller, "
+            "or mostly at most 16 times as large, which hardly moves the loss."
         ),
         "about 50 of 100": (
             "That would be half of all bits. 23 of the 32 are bits of the mantissa, and they "
