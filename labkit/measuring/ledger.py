@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 import torch
+from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
 from torch import Tensor, nn
 
 from labkit.base import progress
@@ -35,6 +36,10 @@ PARAMETERS = 112_964
 _KIND = "ledger"  # of an event in the progress log
 _MARKS = {"yours": (BLUE, BLUE), "labkit's": (ORANGE, ORANGE), "recorded": (GREY, "white")}
 """The edge and the inside of a row's dot, by its origin."""
+
+_BESIDE = 6
+_PLACES = [(x, up) for up in (_BESIDE, -_BESIDE, 17, -17, 28, -28, 39, -39, 50) for x in (8, -8)]
+"""Where a name may stand, in points from its dot: the nearest first, and rather to the right."""
 
 Cast = Callable[[str, Tensor], tuple[Tensor, float]]
 """Name and float32 matrix of a layer -> the values that its codes stand for, and their bytes."""
@@ -165,10 +170,6 @@ class Ledger:
             if of := [row for row in rows if row.origin == origin]:
                 kilobytes, bits = zip(*((row.bytes / 1e3, row.bits) for row in of), strict=True)
                 axes.plot(kilobytes, bits, "o", ms=7, mew=1.5, mec=edge, mfc=inside, label=origin)
-        for text, row in _labels(rows):
-            axes.annotate(
-                text, (row.bytes / 1e3, row.bits), (7, 4), textcoords="offset points", fontsize=8
-            )
         axes.set_xscale("log")
         axes.set_xlabel("kB of all parameters")
         axes.set_ylabel("bits a character, held-out text")
@@ -187,6 +188,8 @@ class Ledger:
             axis.set_ticks(ticks, [str(tick) for tick in ticks])
             axis.set_ticks([], minor=True)
         axes.legend(frameon=False, loc="upper right")
+        figure.draw_without_rendering()  # the layout decides where the dots are
+        _write_names(axes, rows)
         return Picture(
             figure,
             "Bytes counted, bits a character computed, times from the card's bandwidth. The line "
@@ -234,15 +237,33 @@ def _cells(row: Row) -> dict[str, str]:
     }
 
 
-def _labels(rows: Sequence[Row]) -> list[tuple[str, Row]]:
-    """Names for the picture, those of dots that lie on each other on one label."""
-
-    def place(row: Row) -> tuple[int, int]:
-        return round(math.log(row.bytes) / 0.06), round(row.bits / 0.012)
-
-    together = groupby(sorted(rows, key=place), key=place)
-    found = [list(group) for _, group in together]
-    return [("\n".join(row.name for row in group), group[0]) for group in found]
+def _write_names(axes: Axes, rows: Sequence[Row]) -> None:
+    """Each name beside its dot, at the first place around it where nothing else stands."""
+    dots = [axes.transData.transform((row.bytes / 1e3, row.bits)) for row in rows]
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in dots]
+    if legend := axes.get_legend():
+        taken.append(legend.get_window_extent())
+    for row in sorted(rows, key=lambda row: -row.bits):
+        dot = row.bytes / 1e3, row.bits
+        name = axes.annotate(
+            row.name,
+            dot,
+            _PLACES[0],
+            textcoords="offset points",
+            fontsize=8,
+            va="center",
+            in_layout=False,
+        )
+        for place in _PLACES:
+            name.set_position(place)
+            name.set_horizontalalignment("left" if place[0] > 0 else "right")
+            box = name.get_window_extent()
+            if axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and not box.count_overlaps(taken):
+                break
+        taken.append(box)
+        if abs(place[1]) > _BESIDE:
+            line = {"arrowstyle": "-", "color": GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
+            axes.annotate("", dot, place, textcoords="offset points", arrowprops=line)
 
 
 def _recorded() -> list[Row]:

@@ -147,6 +147,19 @@ def test_table_text_and_picture_say_the_same(log, quick):
     assert drawn == {"INT8 <x>", "INT4"}
 
 
+def test_no_name_stands_on_another_or_outside_the_picture(monkeypatch):
+    crowd = [Row(**kept, origin="recorded") for kept in RECORDED]
+    crowd += [row(68_000 + 300 * k, 2.16, "within 68,000 bytes") for k in range(4)]
+    crowd += [row(451_856, 2.1044, "my own BF16 run")]
+    monkeypatch.setattr(Ledger, "rows", crowd)
+    (axes,) = Ledger().plot().figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    assert len(boxes) == len(crowd)
+    for at, box in enumerate(boxes):
+        assert not box.count_overlaps(boxes[at + 1 :]), crowd[at]
+        assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1
+
+
 def test_the_recorded_rows_are_those_that_the_solved_notebooks_show():
     shown = {}
     for lab in {row["lab"] for row in RECORDED}:
