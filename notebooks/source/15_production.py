@@ -658,7 +658,7 @@ checks.check_respond(respond)
 # %% [markdown]
 # ### A run with five faults
 #
-# `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, except during a streak, and after each retry or rollback. Follow the precision and the micro-batch.
+# *Optional.* `run` trains a digit reader by such a policy, here with `respond` and `Checkpoints`, and with lab 11's `Monitor`. Five faults are planted: a NaN batch, an out-of-memory error, a flipped bit in the checkpoint of step 20, three batches that overflow FP16, and a loader that raises. `run` saves every ten steps, except during a streak, and after each retry or rollback. Follow the precision and the micro-batch.
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.monitoring_and_debugging.monitor import Monitor
