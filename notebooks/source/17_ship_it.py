@@ -46,7 +46,7 @@ warm_up("17_ship_it")
 # Each tensor is returned **packed**, as codes of a format and scales. `pack(codes, fmt, scales)` packs a tensor. For an integer format, pass whole numbers. For a floating-point format, pass the values divided by their scales, and `pack` rounds them to nearest.
 # `unpack` gives the tensor's float32 values, code × scale.
 #
-# - **Formats:** `int2` to `int8`, `e2m1`, `e4m3`, `e5m2`, `fp16`, `bf16`, `fp32`. Codes lie without gaps: 1,000 codes of three bits take 375 bytes.
+# - **Formats:** `int2` to `int8` (`int4` holds −8 to 7), `e2m1`, `e4m3`, `e5m2`, `fp16`, `bf16`, `fp32`. Codes lie without gaps: 1,000 codes of three bits take 375 bytes.
 # - **Scales:** a tensor of float32, float16, bfloat16, float8_e4m3fn or float8_e8m0fnu. Its shape is rows × groups, or 1 × groups if all rows share the scales; the groups divide a row into equal parts, and a tensor of one dimension is one row. `None` means that the codes are the values.
 # - **Count:** the codes, the scales and 8 bytes for a header. `nbytes` counts a tensor, and `total_bytes` the network.
 #
@@ -111,7 +111,7 @@ ladder_table()
 # *40 minutes, as many lines as you like.* Write `compress`, which packs the network for one budget.
 #
 # - **Input:** `weights`, {name: float32 tensor} of a SmallGPT, a copy of its own for each call; `text`, the 334,129 characters of the training text; `budget` in bytes. Any budget of the three may come first.
-# - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, in bits a character.
+# - **Output:** `(artifact, claim)`: {name: packed tensor} with exactly the names and shapes of `weights`, and the KL that you sign for, a number in bits a character.
 # - **Limits:** an exception, a byte too much, a tensor that `unpack` refuses, or a claim below the measured KL earns 0 for that budget. All three calls together may take 180 seconds of CPU time, all threads counted. The grader stops an answer that takes longer, and this answer earns nothing. The check in this notebook has no such clock, so measure with `time.process_time()`.
 # - **Tools:** `pieces(text, n, seed=0)` gives n pieces of 64 characters as tokens, the same ones for the same seed, and `sampled(weights, n, generator=...)` n pieces that a network writes. `divergence(original, artifact, tokens)` is the KL of two dicts of float32
 #   tensors. To train, load the weights into `labkit.training.trained_gpt()`. `torch.func.functional_call(model, weights, (tokens,))` runs a model on other weights, and gradients reach these.

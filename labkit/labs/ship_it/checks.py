@@ -42,7 +42,7 @@ NOT_A_NETWORK = (
     "{budget:,} bytes: the artifact is {came}; a dict {{name: packed tensor}} is wanted."
 )
 OTHER_NAMES = "{budget:,} bytes: {what} `{name}`; the artifact has the names of `weights`."
-NOT_PACKED = "{budget:,} bytes: `{name}` is not a packed tensor: {why}."
+NOT_PACKED = "{budget:,} bytes: `{name}` cannot be unpacked: {why}."
 OVER = (
     "{budget:,} bytes: your artifact has {total:,}, which is {over:,} too many. Codes take "
     "{codes:,}, scales {scales:,}, and {count:d} headers {headers:,}. {why}"
@@ -58,13 +58,19 @@ NATS = "That is {nats} in nats; the claim is in bits a character."
 ROSE = "On Shakespeare's text the loss has risen by {rise} bits a character, which is no KL."
 KL_IS = (
     "Measured is the sum of p log2(p / q) over all characters, p the original's probabilities and "
-    "q yours, as a mean over the positions of text that the original wrote."
+    "q those of the whole artifact, all its tensors at once, as a mean over the positions of text "
+    "that the original wrote."
 )
 LOOSE = (
     "{budget:,} bytes: a KL of {kl} is measured and you claim at most {claim}; points follow the "
     "larger one, and begin below {none}."
 )
 FAR = "{budget:,} bytes: a KL of {kl} is measured, and points begin below {none}. {why}"
+CLAIMED = "You claim at most {claim}: is this the KL of `unpacked(artifact)`?"
+BARE = (
+    "`{name}` is packed in {fmt} without scales, and {zeros:.0%} of its values are 0 now; of the "
+    "original's, {before:.0%} are."
+)
 CHECKPOINT = (
     "The artifact's tensors are closer to the course's checkpoint than to `weights`, the network "
     "that `compress` is given."
@@ -261,7 +267,7 @@ def _measured(budget, artifact, weights, claim, original, tokens):
     """The entry of a budget; raises where it earns nothing."""
     kl, scale = divergence(original, weights, tokens), BUDGETS[budget]
     if not kl < scale.none:
-        idea, why = _why_far(weights, original)
+        idea, why = _why_far(artifact, weights, claim, kl, original)
         said = {"budget": budget, "kl": kl, "none": scale.none, "why": why}
         raise Mistake(FAR, misconception=idea, search=False, **said)
     if not kl <= claim:
@@ -286,7 +292,7 @@ def _why_broken(claim, kl, weights, original):
     return None, said if math.isclose(claim, near, rel_tol=0.1) else KL_IS
 
 
-def _why_far(weights, original):
+def _why_far(artifact, weights, claim, kl, original):
     """The idea and the sentence on a network that is far from the original."""
     checkpoint = trained_gpt().state_dict()
     if _distance(weights, checkpoint) < _distance(weights, original):
@@ -294,7 +300,28 @@ def _why_far(weights, original):
     own, other = (_bits(one) for one in (weights, original))
     if own < other:
         return "a-lower-loss-is-a-better-copy", fill(LOSS, own=own, other=other)
-    return None, ""
+    why = [_bare(artifact, weights, original)]
+    if claim < kl / 2:  # texts differ by a few per cent
+        why.append(fill(CLAIMED, claim=claim))
+    return None, " ".join(filter(None, why))
+
+
+def _bare(artifact, weights, original):
+    """The matrix without scales that lost most values to 0, as a sentence; "" if none lost any."""
+    lost = {
+        name: (_zeros(weights[name]), _zeros(original[name]))
+        for name, packed in artifact.items()
+        if packed["scales"] is None and len(packed["shape"]) == 2
+    }
+    name = max(lost, key=lambda one: lost[one][0] - lost[one][1], default=None)
+    if name is None or lost[name][0] <= lost[name][1]:
+        return ""
+    zeros, before = lost[name]
+    return fill(BARE, name=name, fmt=artifact[name]["format"], zeros=zeros, before=before)
+
+
+def _zeros(values):
+    return (values == 0).double().mean().item()
 
 
 def _distance(weights, others):

@@ -40,7 +40,7 @@ _KEYS = {"format", "shape", "codes", "scales"}
 
 
 class PackedError(ValueError):
-    """What is no packed tensor, with what was found and what is allowed."""
+    """What cannot be unpacked, with what was found and what is allowed."""
 
 
 def pack(codes: Tensor, fmt: str, scales: Tensor | None = None) -> Packed:
@@ -121,14 +121,19 @@ def unpack(packed: Any, shape: Sequence[int] | None = None) -> Tensor:
         PackedError: it is no packed tensor, has another shape, or holds a value that is not finite.
     """
     if type(packed) is not dict or set(packed) != _KEYS:
-        held = f"the keys {', '.join(map(str, packed))}" if type(packed) is dict else "no dict"
-        raise PackedError(f"{held}; a packed tensor has exactly format, shape, codes and scales")
+        held = f"a {type(packed).__name__}"
+        if type(packed) is dict:
+            held = f"a dict with the keys {', '.join(map(str, packed))}"
+        raise PackedError(
+            f"it is {held}; `pack` makes a dict with exactly format, shape, codes and scales"
+        )
     fmt, own, codes = packed["format"], packed["shape"], packed["codes"]
     if type(fmt) is not str or fmt not in BITS:
         raise PackedError(f"format {fmt!r:.40}; choose one of {', '.join(BITS)}")
     own = _read_shape(own)
     if shape is not None and own != tuple(shape):
-        raise PackedError(f"shape {own}; the network's tensor has {tuple(shape)}")
+        turned = ", transposed" if own == tuple(shape)[::-1] else ""
+        raise PackedError(f"its shape is {own}; the network's tensor has {tuple(shape)}{turned}")
     count, bits = math.prod(own), BITS[fmt]
     patterns = _from_bytes(_read_codes(codes, math.ceil(count * bits / 8)), count, bits).view(own)
     scales = _read_scales(packed["scales"], own)

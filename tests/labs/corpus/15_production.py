@@ -12,8 +12,8 @@ import random
 import statistics
 import zipfile
 import zlib
-from collections import defaultdict
-from dataclasses import replace
+from collections import defaultdict, namedtuple
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -1002,7 +1002,8 @@ def experiment(arms, seeds, make, batches, fit, score):
 
 
 # %% wrong experiment: pairs with a crash are left out of both arms
-#    says: the table of "fp32" has the seeds
+#    idea: crashed-runs-are-missing-data
+#    says: is in neither arm's table
 def experiment(arms, seeds, make, batches, fit, score):
     results = ours.experiment(arms, seeds, make, batches, fit, score)
     alive = [s for s in seeds if all(results[arm][s] == results[arm][s] for arm in arms)]
@@ -1059,6 +1060,39 @@ experiment = changed("batches(seed), arm)", "batches(seed), arms[0])")
 # %% wrong experiment: no return
 #    says: what came back is None
 experiment = changed("return results", "results")
+
+
+# %% wrong experiment: fork_rng around make only
+#    idea: equal-weights-are-equal-runs
+#    never: copies
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        for arm in arms:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = make()
+            fit(model, batches(seed), arm)
+            results[arm][seed] = score(model)
+    return results
+
+
+# %% wrong experiment: pairs with a crashed run are dropped
+#    idea: crashed-runs-are-missing-data
+#    says: so does the score of the other arm
+def experiment(arms, seeds, make, batches, fit, score):
+    results = {arm: {} for arm in arms}
+    for seed in seeds:
+        row = {}
+        for arm in arms:
+            torch.manual_seed(seed)
+            model = make()
+            fit(model, batches(seed), arm)
+            row[arm] = score(model)
+        if not any(math.isnan(value) for value in row.values()):
+            for arm, value in row.items():
+                results[arm][seed] = value
+    return results
 
 
 # %% right checkpoints: a manifest of digests in JSON beside each file
@@ -1733,7 +1767,7 @@ respond = changed(".get(plan.precision)", "[plan.precision]")
 
 
 # %% wrong respond: skips do not count
-#    says: gives streak=0; streak=1 is wanted. That is 1 in a row, and 3 are needed
+#    says: gives streak=0; streak=1 is wanted. That is 1 in a row, and patience is 3
 respond = changed("replace(plan, streak=plan.streak + 1)", "plan")
 
 
@@ -1802,3 +1836,95 @@ respond = changed('return "save and stop", plan', 'return "save and stop", repla
 def respond(event, plan, patience=3):
     answer, after = ours.respond(event, plan, patience)
     return answer, replace(after, precision=plan.precision)
+
+
+# %% right respond: a dict of the fields, a new Plan from it, a named tuple returned
+Reply = namedtuple("Reply", ["answer", "plan"])
+
+
+def respond(event, plan, patience=3):
+    new = asdict(plan)
+    answer = "save and stop"
+    if event == "ok":
+        answer = "go on"
+        new["streak"] = 0
+    elif event == "corruption":
+        answer = "roll back"
+        new["streak"] = 0
+    elif event == "out of memory":
+        if plan.micro_batch > 1:
+            answer = "retry"
+            new["micro_batch"] //= 2
+            new["accumulate"] *= 2
+    elif event == "non-finite":
+        new["streak"] += 1
+        answer = "skip"
+        if new["streak"] >= patience:
+            wider = {"fp16": "bf16", "bf16": "fp32", "fp32": None}[plan.precision]
+            if wider is None:
+                return Reply("save and stop", plan)
+            answer, new["precision"], new["streak"] = "roll back", wider, 0
+    return Reply(answer, type(plan)(**new))
+
+
+# %% wrong respond: fp32 stops at its first non-finite step
+#    says: until it is reached, the step is skipped in every format
+#    never: roll back
+def respond(event, plan, patience=3):
+    wider = {"fp16": "bf16", "bf16": "fp32"}
+    if event == "ok":
+        return "go on", replace(plan, streak=0)
+    if event == "non-finite" and plan.precision in wider:
+        if plan.streak + 1 < patience:
+            return "skip", replace(plan, streak=plan.streak + 1)
+        return "roll back", replace(plan, precision=wider[plan.precision], streak=0)
+    if event == "out of memory" and plan.micro_batch > 1:
+        half, twice = plan.micro_batch // 2, plan.accumulate * 2
+        return "retry", replace(plan, micro_batch=half, accumulate=twice)
+    if event == "corruption":
+        return "roll back", replace(plan, streak=0)
+    return "save and stop", plan
+
+
+# %% wrong respond: an unknown event raises
+#    says: Any event that no rule names gives "save and stop"
+def respond(event, plan, patience=3):
+    wider = {"fp16": "bf16", "bf16": "fp32"}
+    if event == "ok":
+        return "go on", replace(plan, streak=0)
+    elif event == "non-finite":
+        if plan.streak + 1 < patience:
+            return "skip", replace(plan, streak=plan.streak + 1)
+        if plan.precision in wider:
+            return "roll back", replace(plan, precision=wider[plan.precision], streak=0)
+        return "save and stop", plan
+    elif event == "out of memory":
+        if plan.micro_batch == 1:
+            return "save and stop", plan
+        half, twice = plan.micro_batch // 2, plan.accumulate * 2
+        return "retry", replace(plan, micro_batch=half, accumulate=twice)
+    elif event == "corruption":
+        return "roll back", replace(plan, streak=0)
+    elif event == "loader":
+        return "save and stop", plan
+    raise ValueError(f"unknown event {event!r}")
+
+
+# %% wrong respond: corruption keeps the streak
+#    says: the steps in a row are over
+#    never: the damage
+def respond(event, plan, patience=3):
+    wider = {"fp16": "bf16", "bf16": "fp32"}
+    if event == "ok":
+        return "go on", replace(plan, streak=0)
+    if event == "non-finite":
+        if plan.streak + 1 < patience:
+            return "skip", replace(plan, streak=plan.streak + 1)
+        if plan.precision in wider:
+            return "roll back", replace(plan, precision=wider[plan.precision], streak=0)
+    if event == "out of memory" and plan.micro_batch > 1:
+        half, twice = plan.micro_batch // 2, plan.accumulate * 2
+        return "retry", replace(plan, micro_batch=half, accumulate=twice)
+    if event == "corruption":
+        return "roll back", plan
+    return "save and stop", plan

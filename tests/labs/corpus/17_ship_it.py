@@ -17,6 +17,10 @@ def eight_bits(weights):
     }
 
 
+def own_text(weights, count, seed):
+    return sampled(weights, count, generator=torch.Generator().manual_seed(seed))
+
+
 # %% right compress: one scale a row, for the largest budget alone
 def compress(weights, text, budget):
     return eight_bits(weights), 0.001
@@ -103,7 +107,7 @@ def compress(weights, text, budget):
 
 
 # %% wrong compress: tensors that are not packed
-#    says: `token.weight` is not a packed tensor
+#    says: `token.weight` cannot be unpacked
 def compress(weights, text, budget):
     return {name: w.half() for name, w in weights.items()}, 0.001
 
@@ -217,3 +221,68 @@ def compress(weights, text, budget):
         codes = (parts / scales[:, :, None]).reshape(w.shape)
         artifact[name] = pack(codes, "e4m3", scales.to(torch.float8_e8m0fnu))
     return artifact, 0.0079
+
+
+# %% wrong compress: KL measured before the scales are stored in eight bits
+#    says: is this the KL of `unpacked(artifact)`?
+def compress(weights, text, budget):
+    bits = {120_000: 8, 68_000: 4, 47_000: 3}[budget]
+    last = 2 ** (bits - 1) - 1
+    artifact, rounded = {}, {}
+    for n, w in weights.items():
+        if w.ndim == 1:
+            artifact[n] = pack(w, "bf16")
+            rounded[n] = w
+            continue
+        scale = w.abs().amax(1, keepdim=True) / last
+        codes = (w / scale).round()
+        rounded[n] = codes * scale
+        artifact[n] = pack(codes, f"int{bits}", scale.to(torch.float8_e4m3fn))
+    kl = divergence(weights, rounded, own_text(weights, 256, 2))
+    return artifact, 1.1 * kl
+
+
+# %% wrong compress: matrices turned for scales by input channel, and left so
+#    says: (68, 64), transposed
+#    never: is not a packed tensor
+def compress(weights, text, budget):
+    bits = {120_000: 8, 68_000: 4, 47_000: 2}[budget]
+    artifact, back = {}, {}
+    for n, w in weights.items():
+        if w.ndim == 1:
+            artifact[n] = pack(w, "bf16")
+            back[n] = unpack(artifact[n])
+        else:
+            artifact[n] = in_integers(w.T.contiguous(), bits=bits, clip=True)
+            back[n] = unpack(artifact[n]).T.contiguous()
+    kl = divergence(weights, back, own_text(weights, 256, 5))
+    return artifact, 1.1 * kl
+
+
+# %% wrong compress: float formats without scales
+#    says: without scales, and
+def compress(weights, text, budget):
+    artifact = {}
+    for n, w in weights.items():
+        if w.ndim == 1:
+            artifact[n] = pack(w, "bf16")
+        elif budget == 120_000:
+            artifact[n] = pack(w, "e4m3")
+        elif budget == 68_000:
+            artifact[n] = pack(w, "e2m1")
+        else:
+            artifact[n] = pack(w.round().clamp(-2, 1), "int2")
+    return artifact, 1.1 * divergence(weights, unpacked(artifact), own_text(weights, 256, 7))
+
+
+# %% wrong compress: the claim is the worst single matrix
+#    says: all its tensors at once
+def compress(weights, text, budget):
+    bits = {120_000: 8, 68_000: 4, 47_000: 2}[budget]
+    artifact = {
+        n: pack(w, "bf16") if w.ndim == 1 else in_integers(w, bits=bits, clip=True)
+        for n, w in weights.items()
+    }
+    tokens = own_text(weights, 64, 8)
+    alone = [divergence(weights, {**weights, n: unpack(p)}, tokens) for n, p in artifact.items()]
+    return artifact, 1.1 * max(alone)

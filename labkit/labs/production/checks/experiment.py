@@ -19,6 +19,10 @@ RAISED = "experiment with {pair}, seeds {seeds}: it raised {error}."
 NOT_A_TABLE = "experiment with {pair}: {what} is {came}; {want} is asked for."
 SEEDS = 'experiment with {pair}: the table of "{arm}" has the seeds {got}; {want} are asked for.'
 DROPPED = 'experiment with {pair}: seed {seed} of "{arm}" is not in the table. Its score was NaN.'
+PAIR_DROPPED = (
+    "experiment with {pair}: seed {seed} is in neither arm's table. The score of one arm with it "
+    "was NaN; this NaN stays, and so does the score of the other arm."
+)
 RUNS = "experiment with {pair}, seeds {seeds}: fit was called {got} times; {want} are asked for."
 NO_RUN = (
     'experiment with {pair}: seed {seed} of "{arm}" is {got}, and score gave {gave} to the runs of '
@@ -174,11 +178,13 @@ def _row(table, arm, arms, runs, **said):
         raise Mistake(NOT_A_TABLE, what=f'the table of "{arm}"', came=came(row), want=want, **said)
     if missing := [one for one in seeds if one not in row]:
         scores = [run["score"] for run in runs if run["arm"] == arm]
-        if not any(map(_is_nan, row.values())) and sum(map(_is_nan, scores)) == len(missing):
-            raise Mistake(
-                DROPPED, misconception="crashed-runs-are-missing-data",
-                seed=missing[0], arm=arm, **said,
-            )  # fmt: skip
+        if not any(map(_is_nan, row.values())):
+            lost = {"seed": missing[0], "misconception": "crashed-runs-are-missing-data"}
+            if sum(map(_is_nan, scores)) == len(missing):
+                raise Mistake(DROPPED, arm=arm, **lost, **said)
+            gone = all(isinstance(one, dict) and missing[0] not in one for one in table.values())
+            if gone and sum(_is_nan(run["score"]) for run in runs) == len(missing):
+                raise Mistake(PAIR_DROPPED, **lost, **said)
     if set(row) != set(seeds):
         raise Mistake(SEEDS, arm=arm, got=list(row), want=seeds, **said)
     return {one: number(row[one], call=f'seed {one} of "{arm}"') for one in seeds}
@@ -278,7 +284,7 @@ check_experiment.slip(
 )
 check_experiment.slip(
     "equal-weights-are-equal-runs",
-    "The copies have the same weights. What else is drawn at random after that?",
+    "Both models have the same weights. What else is drawn at random after that?",
     swap=(
         "for arm in arms:\n            torch.manual_seed(seed)\n            model = make()\n",
         "torch.manual_seed(seed)\n        first = make()\n        for arm in arms:\n"

@@ -21,7 +21,10 @@ FIELD = "`{call}` gives {field}={got}; {field}={want} is wanted. {why}"
 IN_THE_PLAN = "All that the policy remembers stands in the plan."
 
 OK = "A finite step ends the streak, and the run goes on."
-COUNTS = "That is {streak:d} in a row, and {patience:d} are needed for a roll back."
+COUNTS = (
+    "That is {streak:d} in a row, and patience is {patience:d}: until it is reached, the step is "
+    "skipped in every format."
+)
 REACHED = "That is {streak:d} in a row: patience is reached, and {precision} has a wider format."
 AT_FP32 = (
     "That is {streak:d} in a row: patience is reached, and there is no wider format than fp32."
@@ -31,7 +34,8 @@ ONE_ROW = "A micro-batch of 1 cannot be halved."
 KEPT = "A full device says nothing about the streak."
 FORMAT_STAYS = "The memory failed, not the format."
 DAMAGED = "What a save would write now is the damage."
-OTHER_EVENT = "No rule knows how to go on after this event."
+GOES_BACK = "The run goes on from a checkpoint, so the steps in a row are over."
+OTHER_EVENT = 'Any event that no rule names gives "save and stop", with the plan as it came.'
 AS_IT_CAME = "The plan stays as it came."
 
 _FIELDS = "precision", "micro_batch", "accumulate", "streak"
@@ -78,7 +82,7 @@ def _asked(respond, event, plan, patience):
 
 def _shown(reply):
     """A plan as a dict of its fields, so that a judge can be shown it."""
-    if type(reply) in (tuple, list) and len(reply) == 2 and dataclasses.is_dataclass(reply[1]):
+    if isinstance(reply, tuple | list) and len(reply) == 2 and dataclasses.is_dataclass(reply[1]):
         plan = {field: getattr(reply[1], field, None) for field in _FIELDS}
         return {"answer": reply[0], "plan": plan}
     return reply
@@ -118,6 +122,8 @@ def _judge(case, got, more=""):
             value = int(value) if value.is_integer() else value
         if value != want:
             said = why if field in changes else f"{_stays(event, field)} {more}"
+            if (wanted, field) == ("roll back", "streak"):
+                said = f"{GOES_BACK} {more}"
             shown = {"got": repr(value), "want": repr(want)}
             raise Mistake(FIELD, call=call, field=field, why=said, **shown)
 
