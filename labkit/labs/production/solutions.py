@@ -121,8 +121,8 @@ def respond(event, plan, patience=3):
 # End
 
 EXPLANATIONS = {
-    "aa-phases": r"""All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. Both arms are FP32, so the test found progress, not precision. With BF16 in the second half the arms would differ in both, and the test could not tell one from the other.""",
-    "twenty-looks": r"""About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the chances do not multiply as for 20 independent tests, which would give 64 %. With a look after each single disagreement it gets worse, as the next figure shows.""",
-    "bits-seen": r"""About 3 of 100, one bit of 32: bit 30, the highest of the exponent. It is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The other bits of the exponent are mostly 1 in such weights. Clearing one only makes the weight smaller, and one weight of 111,104 matters little. A bit of the mantissa changes the weight by at most half.""",
+    "aa-phases": r"""All 20. The losses of the second half are lower in every run, because the model has learnt meanwhile. Both arms are FP32, so the test found the progress of the training, not an effect of precision. With BF16 in the second half, progress and precision would change together, and the test could not separate their effects.""",
+    "twenty-looks": r"""About 20 %. Each look is another chance to cross the line. Neighbouring looks share most of their data, so the share stays below the 64 % of 20 independent tests. With a look after each single disagreement the share is larger still, as the next figure shows.""",
+    "bits-seen": r"""About 3 of 100, one bit of 32: bit 30, the highest of the exponent. Bit 30 is 0 in every weight below 2, and setting it multiplies the weight by 2¹²⁸ (3e38). The next four bits of the exponent are nearly always 1 in these weights, and clearing one of them makes the weight smaller. The last three bits change the weight by a factor of 2, 4 or 16. One such weight of 111,104 matters little. A bit of the mantissa changes the weight by at most half of its value.""",
 }
 """What stands behind each prediction."""
