@@ -217,10 +217,11 @@ print(f"the {len(gaps)} survivors: {100 * fmean(gaps):+.2f} points in the mean")
 # 1. For each seed, take the difference candidate minus reference. The 95 % interval of the mean difference is mean ± t·s/√n, with the sample standard deviation s of the n differences, as in lab 06.
 # 2. If the whole interval lies above −margin: `"ship"`. If the whole interval lies below −margin: `"reject"`. Otherwise: `"hold"`.
 #
-# - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, and t for this number of pairs. No end of an interval lies exactly on −margin.
-# - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`.
+# - **Input:** two dicts {seed: score}; their seeds may stand in different orders, and scores may be negative. A margin above 0, which is a drop of the score itself and not a share of it, and t for this number of pairs. No end of an interval lies exactly on −margin.
+# - **Crashed runs:** their score is NaN. If a run of the reference crashed: `"hold"`, whatever the candidate did. Otherwise, if a run of the candidate crashed: `"reject"`. A pair with a crashed run counts as a pair.
 # - **Error:** a `ValueError` for fewer than two pairs, and for a seed that only one arm has, whatever the scores are.
-# - **Example:** differences of −0.002, −0.004, −0.003 and −0.003, t = 3.182: the interval is −0.003 ± 0.0013. With a margin of 0.01 it lies above −0.01: `"ship"`. Equal scores in all pairs give `"ship"`, too.
+# - **Example:** differences of −0.002, −0.004, −0.003 and −0.003, t = 3.182: the interval is −0.003 ± 0.0013. With a margin of 0.01 it lies above −0.01: `"ship"`.
+# - **Edge case:** all differences may be equal. Then s = 0, the interval is a single point, and the same rule decides: a difference of 0 in all pairs gives `"ship"`, and one of −0.125 gives `"reject"` if the margin is 0.01.
 
 
 # %% exercise="ship"
@@ -326,10 +327,10 @@ figures.peeking_picture()
 #
 # *13 minutes, about 6 lines.* Write `see`, which counts one mirrored request and says whether to roll back now. Write it yourself: labkit's `gates.Gate` and `gates.log_e` do not count.
 #
-# - **Input:** two booleans: True if the reference answered this request rightly, and True if the candidate did. Each gate counts w and b from 0.
+# - **Input:** two booleans: True if the reference answered this request rightly, and True if the candidate did. alpha is between 0 and 1. Each gate counts w and b from 0. The check calls only `Gate(alpha)` and `see`, so your attributes may have any names.
 # - **Output:** True if E ≥ 1/alpha and w > b, otherwise False. E is never exactly 1/alpha, and after True the gate gets no more requests.
 # - **What does not count:** requests that both models answer rightly, or both wrongly.
-# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. Compute the logarithm of E, for example: `math.lgamma(k + 1)` is the logarithm of k!.
+# - **Range:** from n = 1,024 on, 2ⁿ overflows a float, even where E is small. After 1,100 requests on which only the candidate is right, E itself is beyond a float, and later requests can make it small again. Compute the logarithm of E, for example: `math.lgamma(k + 1)` is the logarithm of k!.
 # - **Example:** alpha is 0.05, and only the reference is right on each request. E is 16 after seven of them and 28.4 after eight, so the eighth call returns True.
 
 
@@ -457,15 +458,15 @@ claim("the SHA-256 digests of the two files differ", digests[0] != digests[1])
 #
 # *20 minutes, about 15 lines.* Write `save` and `resume` of `Checkpoints`.
 #
-# - **Input:** `folder`, a path to a folder that exists; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name. The states hold tensors, numbers, booleans, strings, `None`, and dicts, lists and tuples of these.
-# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step. `save` changes nothing in the run, neither its parts nor torch's generator. The checkpoints of other steps stay. Saving a step again replaces the checkpoint of this step.
+# - **Input:** `folder`, a path to a folder that exists and may get subfolders; `parts`, a dict of names and objects with `state_dict()` and `load_state_dict(state)`. A part may have any name, also one that your own file uses, such as `step`. The states hold tensors, numbers, booleans, strings, `None`, and dicts, lists and tuples of these.
+# - **`save(step)`** writes a checkpoint: the states of all parts, the state of torch's CPU generator, and the step, an int above 0. The run has drawn numbers since it set its seed, so the seed is not the state. `save` changes nothing in the run, neither its parts nor torch's generator. The checkpoints of other steps stay. Saving a step again, also with other values, replaces the checkpoint of this step.
 # - **`resume()`** loads the newest checkpoint that is whole, bit for bit, and returns its step, an int. The newest is the one of the largest step; steps reach 100,000 and more. In a new process another object reads the same folder with new parts; a run that rolls back calls `resume` on the object that saved, whose parts then hold later states.
-# - **A kill** may end `save` at any byte. Every checkpoint that was whole before stays whole, also the one of a step that was being saved again. `resume` finds the newest whole checkpoint, and later saves work.
-# - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` then takes the newest checkpoint that is still whole, and raises nothing.
+# - **A kill** may end `save` at any byte. Every checkpoint that was whole before stays whole. If a step was being saved again, its old or its new values are right, never a mixture. `resume` finds the newest whole checkpoint, and later saves work.
+# - **Damage:** a file may be gone, end too early, or have one flipped bit. `resume` then takes the newest checkpoint that is still whole, and raises nothing. The file may be one that several checkpoints share, so give each checkpoint files of its own.
 # - **Nothing whole:** `resume` returns 0, and loads nothing into the parts or the generator.
 # - **Example:** after `save(5)`, `save(8)` and a flipped bit in the checkpoint of step 8, `resume()` returns 5, and all is as it was at step 5.
 #
-# The check sends your class to a second process and lets the operating system kill this process while it writes a file. It cannot cut the power, so it does not see whether you call `os.fsync`.
+# The check sends your class to a second process and lets the operating system kill this process while it writes its largest file. What the class and its globals hold must be picklable, so make a `struct.Struct`, a lock or an open file inside a method. The check cannot cut the power, so it does not see whether you call `os.fsync`, and it does not kill between two files.
 
 
 # %% exercise="checkpoints"

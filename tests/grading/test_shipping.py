@@ -137,11 +137,11 @@ BOTH = {
     "topk-hook": "_CASES",
     "compress": "BUDGETS network shakespeare_split",
     "ship": "_FAR _LOSSES _NAN _SCORES _T _THREE",
-    "gate": "_BETTER _BOTH _NEITHER _WORSE",
+    "gate": "_BETTER _BOTH _NEITHER _TWICE _WORSE",
     "experiment": "_CALLS",
     "checkpoints": (
-        "FIRST SECOND _AFTER _AGAIN _BOXES _CUT _EMPTY _FIRST_LEFT _FLIPPED _GONE _KILLED _NAMES "
-        "_ONLY _SECOND_VALUE _WHOLE"
+        "AGAIN FIRST SECOND _AFTER _AGAIN _BOXES _CUT _ELSEWHERE _EMPTY _FIRST_LEFT _FLIPPED _GONE "
+        "_KILLED _NAMES _ONLY _SECOND_VALUE _WHOLE"
     ),
     "respond": "_EVENTS _FIELDS _START",
 }

@@ -1,9 +1,10 @@
 """A checkpoint's save that is killed in the middle of a file, in a process of its own.
 
 ``killed_save`` sends the class of an answer to a new Python process. There it saves two
-checkpoints, and saves the second one again under a limit on the size of files: at half of the
-largest file's size the kernel kills the process (SIGXFSZ). No ``except`` and no ``finally`` runs
-after that. The process is a new one, because one that has used torch's threads must not fork.
+checkpoints, and saves the second one again, with other values, under a limit on the size of files:
+at half of the largest file's size the kernel kills the process (SIGXFSZ). No ``except`` and no
+``finally`` runs after that. The process is a new one, because one that has used torch's threads
+must not fork.
 
 Windows has no such limit. There the process ends itself in the middle of a write of Python's or of
 ``torch.save``; a file that other C code writes is not cut, so less is tested there.
@@ -15,6 +16,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +36,9 @@ except ImportError:  # Windows
 FIRST, SECOND = 5, 8
 """The steps of the two saves that come to their end; the second one is saved again, and killed."""
 
+AGAIN = 9
+"""The killed save writes what the run holds after this step, as a run that came back to step 8."""
+
 BY_KERNEL, BY_ITSELF = "by the kernel", "by itself"
 HOW = BY_ITSELF if resource is None else BY_KERNEL
 """How a process is killed on this system."""
@@ -48,13 +53,16 @@ SECONDS = 120
 _ITSELF, _RAISED = 77, 78
 
 
-def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool | dict[str, str]:
+def killed_save(
+    answer: Any, folder: Path, seed: int, *, kept: Path | None = None, how: str = HOW
+) -> bool | dict[str, str]:
     """Save steps 5 and 8 in a process of its own, and let it be killed while it saves 8 again.
 
     Args:
         answer: the class, called as ``answer(folder, parts)``.
         folder: an empty folder.
         seed: of the run, as in ``small_run``.
+        kept: a folder that is made, with the files as they are before the save that is killed.
         how: ``BY_KERNEL`` or ``BY_ITSELF``.
 
     Returns:
@@ -67,11 +75,15 @@ def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool
     try:
         packed = cloudpickle.dumps(answer)
     except Exception as error:
-        raise TypeError(f"your class cannot be sent to a second process: {error}") from None
-    words = [sys.executable, "-B", "-m", __name__, how, str(folder), str(seed)]
+        raise TypeError(
+            f"your class cannot be sent to a second process: {error}. Make such an object inside "
+            "a method, not as an attribute of the class or a global name"
+        ) from None
+    words = [sys.executable, "-B", "-m", __name__, how, str(folder), str(seed), str(kept or "")]
     # A class of an imported module travels by the module's name.
     found = os.pathsep.join(path for path in sys.path if path)
     alone = {"OMP_NUM_THREADS": "1", "LABKIT_PROGRESS": "off", "PYTHONPATH": found}
+    alone["PYTHONHASHSEED"] = "random"  # as in a restart; a sandbox fixes it
     try:
         done = subprocess.run(
             words, input=packed, capture_output=True, timeout=SECONDS, env=os.environ | alone
@@ -79,7 +91,7 @@ def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool
     except subprocess.TimeoutExpired:
         said = f"the process that saves was still running after {SECONDS} seconds"
         return {"type_name": "TimeoutError", "message": said, "line": ""}
-    if done.returncode == 0:
+    if done.returncode == 0 and (kept is None or kept.exists()):
         return False
     if done.returncode == _ITSELF or (resource and done.returncode == -signal.SIGXFSZ):
         return True
@@ -90,7 +102,7 @@ def killed_save(answer: Any, folder: Path, seed: int, *, how: str = HOW) -> bool
     return {"type_name": "RuntimeError", "message": message, "line": ""}
 
 
-def _main(how: str, folder: Path, seed: int) -> None:
+def _main(how: str, folder: Path, seed: int, kept: str) -> None:
     """What the second process does."""
     answer = pickle.loads(sys.stdin.buffer.read())
     said, sys.stdout = sys.stdout, sys.stderr
@@ -100,6 +112,9 @@ def _main(how: str, folder: Path, seed: int) -> None:
         for step in (FIRST, SECOND):
             small_run.put(parts, step, seed)
             checkpoints.save(step)
+        if kept:
+            shutil.copytree(folder, kept)
+        small_run.put(parts, AGAIN, seed)
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
         (_limit_files if how == BY_KERNEL else _end_in_write)(max(sizes, default=0) // 2)
         checkpoints.save(SECOND)
@@ -169,4 +184,4 @@ class _Cut:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    _main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -79,6 +79,12 @@ def put(parts: dict[str, Any], step: int, seed: int) -> None:
     data.generator.manual_seed(_number(seed, step))
     data.position = 16 * step
     torch.manual_seed(_number(seed, step) + 1)
+    torch.rand(step)  # the seed alone is not the state
+
+
+def seeded(seed: int, step: int) -> str:
+    """torch's generator as in ``state_of``, had the run of this step not drawn from it."""
+    return _digest(torch.Generator().manual_seed(_number(seed, step) + 1).get_state())
 
 
 def state_of(parts: dict[str, Any]) -> dict[str, Any]:

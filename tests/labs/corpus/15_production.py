@@ -10,6 +10,7 @@ import os
 import pickle
 import random
 import statistics
+import struct
 import zipfile
 import zlib
 from collections import defaultdict, namedtuple
@@ -309,17 +310,50 @@ def ship(reference, candidate, margin, t):
 
 # %% wrong ship: a relative margin
 #    says: just
-#    never: Your words
+#    says: a share of the reference's score; the margin is a drop of the score itself
 ship = changed("gains = [", "margin *= abs(fmean(reference.values()))\n    gains = [")
 
 
 # %% wrong ship: relative differences
 #    says: just
-#    never: Your words
+#    says: a share of the reference's score; the margin is a drop of the score itself
 ship = changed(
     "candidate[seed] - reference[seed]",
     "(candidate[seed] - reference[seed]) / abs(reference[seed])",
 )
+
+
+# %% wrong ship: no spread, ship
+#    says: the same drop in all pairs
+#    says: their interval goes from -0.125 to -0.125, and -margin is -0.01
+#    never: Your words
+ship = changed(
+    "half = t * stdev(gains) / math.sqrt(len(gains))",
+    "half = t * stdev(gains) / math.sqrt(len(gains))\n"
+    '    if half < 1e-12:\n        return "ship"',
+)
+
+
+# %% wrong ship: no spread, hold
+#    says: is hold; ship is wanted
+ship = changed("if fmean(gains) - half", 'if half < 1e-12:\n        return "hold"\n    if fmean(gains) - half')
+
+
+# %% wrong ship: two pairs must be left after the crashes
+#    says: two pairs, and a candidate's run that crashed
+#    says: reject is wanted
+#    says: A pair with a crashed run counts as a pair: here are 2.
+ship = changed(
+    "len(reference) < 2",
+    "sum(math.isfinite(reference[s] + candidate.get(s, 0)) for s in reference) < 2",
+)
+
+
+# %% wrong ship: two runs of the reference must be left
+#    says: two pairs, and a reference run that crashed
+#    says: hold is wanted
+#    says: A pair with a crashed run counts as a pair: here are 2.
+ship = changed("len(reference) < 2", "sum(map(math.isfinite, reference.values())) < 2")
 
 
 # %% wrong ship: against 0
@@ -448,9 +482,11 @@ class Gate(Counting):
             self.better += 1
             return False
         self.worse += 1
+        if self.worse <= self.better:
+            return False
         n = self.worse + self.better
         e = 2**n * math.factorial(self.worse) * math.factorial(self.better) / math.factorial(n + 1)
-        return self.worse > self.better and e >= 1 / self.alpha
+        return e >= 1 / self.alpha
 
 
 # %% right gate: sums of logarithms, a list of flips, numpy's bool
@@ -560,8 +596,8 @@ class Gate(Counting):
 
 
 # %% wrong gate: counts on the class
-#    says: at request 1,
-#    says: the reference alone was right on 0
+#    says: ten in a row, by another gate, alpha = 0.05: at request 1, `see(True, False)` is True
+#    says: With what does a new gate begin?
 class Gate:
     worse = better = 0
 
@@ -688,7 +724,10 @@ class Gate(Counting):
         return self.worse > self.better and e >= 1 / self.alpha
 
 
-# %% right gate: a running product, which only an E beyond 1e308 makes infinite
+# %% wrong gate: a running product, which only an E beyond 1e308 makes infinite
+#    says: 1,100 better, then 1,101 worse, alpha = 0.05: at request 2201
+#    says: At request 1100 of this stream the logarithm of E was 755.5
+#    never: 2**n
 class Gate(Counting):
     e = 1.0
 
@@ -700,6 +739,99 @@ class Gate(Counting):
         newest = self.worse if reference_right else self.better
         self.e *= 2 * newest / (self.worse + self.better + 1)
         return self.worse > self.better and self.e >= 1 / self.alpha
+
+
+# %% wrong gate: whole numbers that are divided at the end
+#    says: 1,100 better, then 1,101 worse
+#    says: raised OverflowError
+#    says: Here E itself is beyond the range of a float, and its logarithm is
+#    never: and E does not
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right == candidate_right:
+            return False
+        self.worse += reference_right
+        self.better += candidate_right
+        n = self.worse + self.better
+        e = 2**n * math.factorial(self.worse) * math.factorial(self.better) / math.factorial(n + 1)
+        return e >= 1 / self.alpha and self.worse > self.better
+
+
+# %% wrong gate: the exponential of the logarithm
+#    says: Here E itself is beyond the range of a float, and its logarithm is
+Gate = changed(
+    "self.worse > self.better and log_e >= -math.log(self.alpha)",
+    "math.exp(log_e) >= 1 / self.alpha and self.worse > self.better",
+)
+
+
+# %% wrong gate: an overflow of E is an alarm
+#    says: 1,100 better, then 1,101 worse, alpha = 0.05: at request 1035, `see(False, True)` is True
+#    says: E is about 10**309, but the candidate has lost no more than half of the disagreements
+class Gate(ours.Gate):
+    def see(self, reference_right, candidate_right):
+        alarm = super().see(reference_right, candidate_right)
+        n = self.worse + self.better
+        try:
+            2**n * math.factorial(self.worse) * math.factorial(self.better) / math.factorial(n + 1)
+        except OverflowError:
+            return True
+        return alarm
+
+
+# %% wrong gate: an overflow counts as no alarm
+#    says: 520 against 520, then worse
+#    says: Your gate never alarms in this stream. From n = 1024 on, 2**n is beyond the range of a float
+class Gate(Counting):
+    def see(self, reference_right, candidate_right):
+        if reference_right != candidate_right:
+            self.worse += reference_right
+            self.better += candidate_right
+        w, b = self.worse, self.better
+        try:
+            beta = math.exp(math.lgamma(w + 1) + math.lgamma(b + 1) - math.lgamma(w + b + 2))
+            e = 2.0 ** (w + b) * beta
+        except OverflowError:
+            return False
+        return e >= 1 / self.alpha and w > b
+
+
+# %% wrong gate: the window of the last 1,000
+#    says: E is 8.575, below 1/alpha = 20. In the shorter streams before this one your gate is right.
+#    never: 2**n
+#    never: one look
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.last = alpha, []
+
+    def see(self, reference_right, candidate_right):
+        if reference_right != candidate_right:
+            self.last = (self.last + [reference_right])[-1000:]
+        n, w = len(self.last), sum(self.last)
+        e = 2**n * math.factorial(w) * math.factorial(n - w) / math.factorial(n + 1)
+        return e >= 1 / self.alpha and w > n - w
+
+
+# %% wrong gate: one list of counts for all gates
+#    says: With what does a new gate begin?
+class Gate:
+    def __init__(self, alpha=0.05, counts=[0, 0]):
+        self.alpha, self.counts = alpha, counts
+
+    def see(self, reference_right, candidate_right):
+        if reference_right != candidate_right:
+            self.counts[int(candidate_right)] += 1
+        log_e = math.log(2) * sum(self.counts) - math.lgamma(sum(self.counts) + 2)
+        log_e += sum(math.lgamma(count + 1) for count in self.counts)
+        return self.counts[0] > self.counts[1] and log_e >= -math.log(self.alpha)
+
+
+# %% wrong gate: True where nothing is wrong
+#    says: two models that agree, alpha = 0.05: at request 1,
+#    never: a new gate
+class Gate(ours.Gate):
+    def see(self, reference_right, candidate_right):
+        return reference_right == candidate_right or super().see(reference_right, candidate_right)
 
 
 # %% wrong gate: math.gamma
@@ -1112,18 +1244,18 @@ class Checkpoints:
         buffer = io.BytesIO()
         state = {k: v.state_dict() for k, v in self.parts.items()}
         torch.save((step, torch.random.get_rng_state(), state), buffer)
-        self._write(f"{step}.pt", buffer.getvalue())
-        digest = hashlib.blake2b(buffer.getvalue()).hexdigest()
+        digest = hashlib.blake2b(buffer.getvalue(), digest_size=20).hexdigest()
+        self._write(f"{step}-{digest}.pt", buffer.getvalue())
         self._write(f"{step}.json", json.dumps({"step": step, "blake2b": digest}).encode())
 
     def resume(self):
         for path in sorted(self.folder.glob("*.json"), key=lambda p: -int(p.stem)):
             try:
                 digest = json.loads(path.read_text())["blake2b"]
-                data = path.with_suffix(".pt").read_bytes()
+                data = (self.folder / f"{path.stem}-{digest}.pt").read_bytes()
             except (OSError, ValueError, KeyError):
                 continue
-            if hashlib.blake2b(data).hexdigest() == digest:
+            if hashlib.blake2b(data, digest_size=20).hexdigest() == digest:
                 step, rng, state = torch.load(io.BytesIO(data))
                 for k in self.parts:
                     self.parts[k].load_state_dict(state[k])
@@ -1328,6 +1460,161 @@ class Checkpoints:
             torch.set_rng_state(state["rng"])
             return state["step"]
         return 0
+
+
+# %% right checkpoints: a binary head, and the step comes from the content
+class Checkpoints:
+    HEAD = "<8sQ32s"
+
+    def __init__(self, folder, parts):
+        self.folder, self.parts = Path(folder), parts
+
+    def save(self, step):
+        buffer, head = io.BytesIO(), struct.Struct(self.HEAD)
+        states = [part.state_dict() for part in self.parts.values()]
+        torch.save([torch.get_rng_state(), *states], buffer)
+        digest = hashlib.sha256(step.to_bytes(8, "big") + buffer.getvalue()).digest()
+        unfinished = self.folder / "unfinished"
+        unfinished.mkdir(exist_ok=True)
+        with open(unfinished / "now", "wb") as file:
+            file.write(head.pack(b"CKPT0001", step, digest) + buffer.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished / "now", self.folder / f"{step:x}.run")
+
+    def _whole(self):
+        head = struct.Struct(self.HEAD)
+        for path in self.folder.glob("*.run"):
+            file = path.read_bytes()
+            if len(file) < head.size:
+                continue
+            magic, step, digest = head.unpack_from(file)
+            data = file[head.size :]
+            found = hashlib.sha256(step.to_bytes(8, "big") + data).digest()
+            if magic == b"CKPT0001" and found == digest:
+                yield step, data
+
+    def resume(self):
+        step, data = max(self._whole(), default=(0, b""))
+        if step:
+            rng, *states = torch.load(io.BytesIO(data), weights_only=True)
+            torch.set_rng_state(rng)
+            for part, state in zip(self.parts.values(), states):
+                part.load_state_dict(state)
+        return step
+
+
+# %% wrong checkpoints: a head that cannot be pickled
+#    says: your class cannot be sent to a second process: cannot pickle '_struct.Struct' object
+#    says: Make such an object inside a method
+class Checkpoints(ours.Checkpoints):
+    HEAD = struct.Struct("<8sQQ32s")
+
+
+# %% wrong checkpoints: digest in a file beside it
+#    says: killed in the middle of a file: `resume()` is 5; 8 is wanted
+#    says: Which single rename can exchange all that belongs to a checkpoint?
+#    never: write over what was there
+class Checkpoints(ours.Checkpoints):
+    def put(self, name, data):
+        with open(self.folder / "unfinished", "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.folder / "unfinished", self.folder / name)
+
+    def save(self, step):
+        buffer = io.BytesIO()
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        torch.save({"step": step, "random": torch.get_rng_state(), "parts": states}, buffer)
+        data = buffer.getvalue()
+        self.put(f"{step:012d}.sha256", hashlib.sha256(data).hexdigest().encode())
+        self.put(f"{step:012d}.pt", data)
+
+    def resume(self):
+        for path in sorted(self.folder.glob("*.pt"), reverse=True):
+            data, side = path.read_bytes(), path.with_suffix(".sha256")
+            if not side.exists() or hashlib.sha256(data).hexdigest().encode() != side.read_bytes():
+                continue
+            saved = torch.load(io.BytesIO(data), weights_only=True)
+            for name, state in saved["parts"].items():
+                self.parts[name].load_state_dict(state)
+            torch.set_rng_state(saved["random"])
+            return saved["step"]
+        return 0
+
+
+# %% wrong checkpoints: each part in a file of its own, renamed one after the other
+#    says: killed in the middle of a file: `resume()` returned 8, but then
+#    says: must still be there as a whole, or what the killed one was writing
+class Checkpoints(ours.Checkpoints):
+    def save(self, step):
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        states["no part"] = {"random": torch.get_rng_state()}
+        (self.folder / f"{step:012}").mkdir(exist_ok=True)
+        for i, state in enumerate(states.values()):
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            data, unfinished = buffer.getvalue(), self.folder / "unfinished"
+            unfinished.write_bytes(hashlib.sha256(data).digest() + data)
+            os.replace(unfinished, self.folder / f"{step:012}" / f"{i}.pt")
+
+    def resume(self):
+        for folder in sorted(self.folder.glob("0*"), reverse=True):
+            files = [folder / f"{i}.pt" for i in range(len(self.parts) + 1)]
+            data = [path.read_bytes() if path.exists() else b"" for path in files]
+            if any(hashlib.sha256(one[32:]).digest() != one[:32] for one in data):
+                continue
+            *states, random = [torch.load(io.BytesIO(one[32:])) for one in data]
+            for part, state in zip(self.parts.values(), states):
+                part.load_state_dict(state)
+            torch.set_rng_state(random["random"])
+            return int(folder.name)
+        return 0
+
+
+# %% wrong checkpoints: the old file is removed first
+#    says: The killed save had removed an old file
+#    never: write over what was there
+Checkpoints = changed(
+    'with open(unfinished, "wb")',
+    '(self.folder / f"{step:012}.pt").unlink(missing_ok=True)\n        with open(unfinished, "wb")',
+)
+
+
+# %% wrong checkpoints: the seed instead of the generator's state
+#    says: The generator stands where its seed puts it, and the run had drawn numbers since.
+Checkpoints = changed(
+    "torch.get_rng_state()",
+    "torch.initial_seed()",
+    "torch.set_rng_state(",
+    "torch.manual_seed(",
+)
+
+
+# %% wrong checkpoints: Python's hash()
+#    says: Saved in one process, resumed in another: `resume()` is 0; 8 is wanted.
+#    says: that is different in each process?
+#    never: killed
+Checkpoints = changed(
+    "hashlib.sha256(data).digest() + data",
+    'hash(data).to_bytes(32, "big", signed=True) + data',
+    "hashlib.sha256(data).digest() != digest",
+    'hash(data).to_bytes(32, "big", signed=True) != digest',
+)
+
+
+# %% wrong checkpoints: the steps are known to the class only
+#    says: Saved in one process, resumed in another: `resume()` is 0; 8 is wanted.
+class Checkpoints(ours.Checkpoints):
+    known = set()
+
+    def save(self, step):
+        super().save(step)
+        self.known.add(str(self.folder))
+
+    def resume(self):
+        return super().resume() if str(self.folder) in self.known else 0
 
 
 # %% wrong checkpoints: no state of the random numbers, in another style
@@ -1536,6 +1823,24 @@ Checkpoints = changed(
     '{**state, "step": step, "random": torch.get_rng_state()}',
     'part.load_state_dict(saved["parts"][name])',
     "part.load_state_dict(saved[name])",
+)
+
+
+# %% wrong checkpoints: step and generator are taken out of the dict of the parts
+#    says: the part 'step' differs in 1 of 1 values
+#    says: a part may have any name, also one that your file uses for something else
+Checkpoints = changed(
+    '{"step": step, "random": torch.get_rng_state(), "parts": state}',
+    '{**state, "step": step, "random": torch.get_rng_state()}',
+    """            for name, part in self.parts.items():
+                part.load_state_dict(saved["parts"][name])
+            torch.set_rng_state(saved["random"])
+            return saved["step"]""",
+    """            step = saved.pop("step")
+            torch.set_rng_state(saved.pop("random"))
+            for name in saved:
+                self.parts[name].load_state_dict(saved[name])
+            return step""",
 )
 
 

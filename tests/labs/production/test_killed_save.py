@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from labkit.base import paths
-from labkit.labs.production import killed_save
+from labkit.labs.production import killed_save, small_run
 from labkit.labs.production.checks import check_checkpoints
 from labkit.labs.production.solutions import Checkpoints
 
@@ -67,6 +67,50 @@ def test_the_whole_file_stays_and_the_half_one_has_no_final_name(tmp_path, how):
     ]
 
 
+@pytest.mark.parametrize("how", BOTH)
+def test_the_files_before_the_kill_are_kept_and_the_killed_save_writes_others(tmp_path, how):
+    class Direct(Checkpoints):
+        def save(self, step):
+            state = torch.get_rng_state().numpy().tobytes()
+            (self.folder / f"{step}.state").write_bytes(state)
+
+    run, kept = tmp_path / "run", tmp_path / "kept"
+    run.mkdir()
+    assert killed_save.killed_save(Direct, run, 0, kept=kept, how=how) is True
+    states = {}
+    with torch.random.fork_rng(devices=[]):
+        parts = small_run.fresh(0)
+        for step in (killed_save.FIRST, killed_save.SECOND, killed_save.AGAIN):
+            small_run.put(parts, step, 0)
+            states[step] = torch.get_rng_state().numpy().tobytes()
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == {
+        "5.state": states[5],
+        "8.state": states[8],
+    }
+    assert (run / "8.state").read_bytes() == states[9][: len(states[9]) // 2]
+    assert states[8] != states[9]
+
+
+def test_the_second_process_salts_its_hashes_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+
+    class Salted(Checkpoints):
+        def save(self, step):
+            raise LookupError(str(hash(b"some bytes")))
+
+    one, other = (killed_save.killed_save(Salted, tmp_path, 0)["message"] for _ in range(2))
+    assert one != other
+
+
+def test_a_process_that_ends_before_the_last_save_is_not_taken_for_one_that_saved(tmp_path):
+    class Leaves(Checkpoints):
+        def save(self, step):
+            os._exit(0)
+
+    ended = killed_save.killed_save(Leaves, tmp_path, 0, kept=tmp_path / "kept")
+    assert ended["message"] == "the process ended with 0: "
+
+
 class Idle(Checkpoints):
     def save(self, step):
         """Writes nothing."""
@@ -101,7 +145,7 @@ def test_a_class_that_cannot_travel_is_told_so(tmp_path):
             with lock:
                 super().save(step)
 
-    with pytest.raises(TypeError, match="second process"):
+    with pytest.raises(TypeError, match=r"second process: .* inside a method"):
         killed_save.killed_save(Locked, tmp_path, 0)
     assert "second process" in check_checkpoints.result(Locked).message
 
@@ -128,3 +172,13 @@ def test_this_process_keeps_its_own_limits_and_random_numbers(tmp_path):
 def test_a_learner_has_what_takes_a_class_to_another_process():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert any(one.startswith("cloudpickle") for one in project["dependencies"])
+
+
+@pytest.mark.parametrize("step", [killed_save.FIRST, killed_save.SECOND, killed_save.AGAIN])
+def test_a_run_has_drawn_numbers_since_its_seed(step):
+    with torch.random.fork_rng(devices=[]):
+        parts = small_run.fresh(0)
+        small_run.put(parts, step, 0)
+        state = small_run.state_of(parts)[small_run.GENERATOR]
+        torch.manual_seed(torch.initial_seed())
+        assert small_run.state_of(parts)[small_run.GENERATOR] == small_run.seeded(0, step) != state

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import random
+import shutil
 import tempfile
 import time
 import warnings
@@ -11,12 +12,12 @@ from pathlib import Path
 
 import torch
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, number
+from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, word
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import came, fill
 from labkit.labs.engine.reading import failure
 from labkit.labs.production import killed_save, small_run
-from labkit.labs.production.killed_save import FIRST, SECOND
+from labkit.labs.production.killed_save import AGAIN, FIRST, SECOND
 from labkit.labs.production.small_run import GENERATOR
 
 LAB = "15_production"
@@ -46,15 +47,35 @@ NEW_OBJECTS = "A new `Checkpoints` with new parts read the folder, as after a cr
 TEXT_ORDER = "As text, '{older}' comes after '{newer}'."
 SAVED_AGAIN = "Step {step:d} was saved twice; the second save counts."
 SAME_OBJECT = "The same object saved and resumed: a run rolls back without a restart."
-PARTS_ARE_GIVEN = "Here the parts are called {names}."
+PARTS_ARE_GIVEN = (
+    "Here the parts are called {names}: a part may have any name, also one that your file uses for "
+    "something else."
+)
 LARGEST_STEP = "The newest checkpoint is the one of the largest step."
 EARLIER_STAY = "No save and no damage touched the checkpoint of step 9."
 BEFORE_THE_KILL = (
     "`save({first:d})` and `save({second:d})` had come to their end before; what was whole stays "
     "whole."
 )
+REMOVED = "The killed save had removed an old file, and the new one was not complete yet."
+REPLACED = (
+    "The killed save had replaced one old file, and another was not complete yet. Which single "
+    "rename can exchange all that belongs to a checkpoint?"
+)
+ONE_OF_TWO = (
+    "What `save(8)` had written before must still be there as a whole, or what the killed one was "
+    "writing."
+)
+OTHER_PROCESS = (
+    "The second process saved steps 5 and 8. What does `resume` need that is not in the folder, or "
+    "that is different in each process?"
+)
+SEED_ALONE = (
+    "The generator stands where its seed puts it, and the run had drawn numbers since. What does "
+    "`torch.get_rng_state()` hold that the seed does not?"
+)
 HALF_WRITTEN = "The folder still holds what the killed save had written."
-GOES_ON = "The run went on after the kill and saved step {second:d}."
+GOES_ON = "The run went on after the kill and saved step {second:d}, with other values."
 UNTOUCHED = "`save(5)` and `save(8)` had come to their end, and no other file was touched."
 ONLY_BIT = "One bit of the only file is flipped: no checkpoint is whole."
 ONLY_HALF = "Half of the only file is left: no checkpoint is whole."
@@ -84,6 +105,7 @@ _ONLY_WEIGHT = "With one bit of a weight flipped in the only file"
 _ONLY_DATA = "With one bit of the data's generator flipped in the only file"
 _ONLY_CUT = "With the only file cut in half"
 _ONLY = {_ONLY_WEIGHT: _WEIGHT, _ONLY_DATA: _DATA, _ONLY_CUT: _CUT}
+_ELSEWHERE = "Saved in one process, resumed in another"
 _KILLED = "After a second `save(8)`, killed in the middle of a file"
 _AFTER = "After that kill and a `save(8)` that came to its end"
 _SECOND_VALUE = 0.75
@@ -204,14 +226,39 @@ def _run_killed(answer, folder, seed, shown):
         return  # the judge comes no further, and a second process takes seconds
     if killed_save.HOW == killed_save.BY_ITSELF:
         warnings.warn(killed_save.WEAKER, stacklevel=2)
-    killed = killed_save.killed_save(answer, folder, seed)
+    run, kept, aside = (folder / name for name in ("run", "kept", "aside"))
+    run.mkdir()
+    killed = killed_save.killed_save(answer, run, seed, kept=kept)
     shown["killed"] = Raised(**killed) if type(killed) is dict else killed
-    shown[_KILLED] = _resumed(answer, folder, seed)
+    if type(killed) is dict:
+        return
+    shown["lost"] = _lost(
+        {path.relative_to(kept): data for path, data in _files(kept).items()},
+        {path.relative_to(run): data for path, data in _files(run).items()},
+    )
+    run.rename(aside)
+    kept.rename(run)  # an answer may keep whole paths
+    shown[_ELSEWHERE] = _resumed(answer, run, seed)
+    shutil.rmtree(run)
+    aside.rename(run)
+    shown[_KILLED] = _resumed(answer, run, seed)
     parts = small_run.fresh(seed)
-    checkpoints = attempt(answer, folder, parts)
-    small_run.put(parts, SECOND, seed)
+    checkpoints = attempt(answer, run, parts)
+    small_run.put(parts, AGAIN, seed)
     shown["save after the kill"] = _saved(checkpoints, SECOND)
-    shown[_AFTER] = _resumed(answer, folder, seed)
+    shown[_AFTER] = _resumed(answer, run, seed)
+
+
+def _lost(before, after):
+    """What the killed save had done to the old files: "cut", "removed", "replaced" or ""."""
+    limit = max(map(len, before.values()), default=0) // 2
+    changed = [path for path in before if after.get(path, b"") != before[path]]
+    # No file beyond the limit was written as a whole.
+    if any(path in after and len(before[path]) > limit for path in changed):
+        return "cut"
+    if any(path not in after for path in changed):
+        return "removed"
+    return "replaced" if changed else ""
 
 
 class _Restored:
@@ -281,10 +328,17 @@ def check_checkpoints(shown, seed):
         _no_error(shown[f"save({step})"], _WHOLE, f"`save({step})`")
     if found := _difference(shown["in the run"], second, SECOND):
         raise Mistake(CHANGED, step=SECOND, what=found[0], how=found[1])
-    _resumes(shown, _WHOLE, {SECOND: second}, NEW_OBJECTS, unset=began)
+    _resumes(
+        shown,
+        _WHOLE,
+        {SECOND: second},
+        NEW_OBJECTS,
+        unset=began,
+        seeded=small_run.seeded(seed, SECOND),
+    )
     _resumes(shown, _GONE, {FIRST: first}, UNTOUCHED)
     _judge_boxes(shown)
-    _judge_killed(shown, first, second, steps)
+    _judge_killed(shown, first, second, _state(AGAIN, seed), steps)
     _resumes(shown, _CUT, {FIRST: first}, UNTOUCHED)
     unseen = all(shown[name]["step"] == SECOND for name in _OF_TENSORS)
     for name in _FLIPPED:
@@ -313,28 +367,38 @@ def _judge_boxes(shown):
         for i, (part, held) in enumerate(zip(_NAMES, scene["state"], strict=True)):
             if how := _unlike(held, torch.tensor([value + i / 16]), want):
                 what = f"the part {part!r}"
+                why = f"{why} {names}" if i else why  # the first one is right
                 raise Mistake(STATE, name=name, step=want, what=what, how=how, why=why)
 
 
-def _judge_killed(shown, first, second, steps):
+def _judge_killed(shown, first, second, again, steps):
     killed = shown["killed"]
     if type(killed) is Raised:
         raise AnswerError(SECOND_PROCESS, error=failure(killed))
-    # Who asks for one write and takes a short one for a whole one is not killed.
-    left = {SECOND: second} if killed is True else {SECOND: second, FIRST: first}
+    _resumes(shown, _ELSEWHERE, {SECOND: second}, OTHER_PROCESS)
     came_back, before = shown[_KILLED]["step"], fill(BEFORE_THE_KILL, **steps)
     if killed is True and type(came_back) is int and came_back == FIRST:
-        idea = "a-write-is-atomic"
-        raise Mistake(STEP, name=_KILLED, got=FIRST, want=SECOND, why=before, misconception=idea)
+        lost = word(shown["lost"], ("", "cut", "removed", "replaced"), call="the killed save")
+        idea = "a-write-is-atomic" if lost == "cut" else None
+        how = {"removed": REMOVED, "replaced": REPLACED}.get(lost, "")
+        said = {"got": FIRST, "want": SECOND, "why": f"{before} {how}"}
+        raise Mistake(STEP, name=_KILLED, misconception=idea, **said)
+    # Who asks for one write and takes a short one for a whole one is not killed.
+    left = {SECOND: second} if killed is True else {SECOND: second, FIRST: first}
+    if type(came_back) is int and came_back == SECOND:
+        before = ONE_OF_TWO
+        if _difference(shown[_KILLED]["state"], again, SECOND) is None:
+            left = {SECOND: again}
     _resumes(shown, _KILLED, left, HALF_WRITTEN if type(came_back) is Raised else before)
     _no_error(shown["save after the kill"], _AFTER, "`save(8)`", HALF_WRITTEN)
-    _resumes(shown, _AFTER, {SECOND: second}, fill(GOES_ON, **steps))
+    _resumes(shown, _AFTER, {SECOND: again}, fill(GOES_ON, **steps))
 
 
-def _resumes(shown, name, allowed, why, *, unset=None, unseen=False):
+def _resumes(shown, name, allowed, why, *, unset=None, seeded=None, unseen=False):
     """``resume`` returned one of these steps, best the first, and left the state of that step.
 
-    ``unset`` is the state that new parts have; ``unseen`` says that no flipped bit was noticed.
+    ``unset`` is the state that new parts have, ``seeded`` torch's generator where its seed puts it;
+    ``unseen`` says that no flipped bit was noticed.
     """
     scene = shown[name]
     wanted, step = next(iter(allowed)), _step(scene["step"], name, why)
@@ -351,6 +415,8 @@ def _resumes(shown, name, allowed, why, *, unset=None, unseen=False):
         said["why"], idea = LOADED_DAMAGE, "load-checks-the-bits" if unseen else None
     elif what == GENERATOR and unset and scene["state"][what] == unset[what]:
         idea = "random-numbers-are-no-state"
+    elif what == GENERATOR and scene["state"][what] == seeded:
+        said["why"] = SEED_ALONE
     raise Mistake(STATE, misconception=idea, **said)
 
 

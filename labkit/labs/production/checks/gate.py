@@ -2,6 +2,7 @@
 
 import math
 import random
+import sys
 
 import torch
 
@@ -19,8 +20,12 @@ TOO_LARGE = (
     "{where} raised {error}. {counts} With n = {n}, 2**n and the factorials leave the range of a "
     "float, and E does not."
 )
+TOO_LARGE_E = (
+    "{where} raised {error}. {counts} Here E itself is beyond the range of a float, and its "
+    "logarithm is {log_e}."
+)
 EARLY = "{where} is True. {counts} {why}"
-LATE = "{where} is False. {counts} E is {e} and 1/alpha is {bar}, so True is wanted."
+LATE = "{where} is False. {counts} E is {e} and 1/alpha is {bar}, so True is wanted. {why}"
 COUNTS = (
     "Of {count} requests that this gate has seen, the reference alone was right on {worse}, "
     "the candidate alone on {better}."
@@ -28,6 +33,22 @@ COUNTS = (
 TOO_FEW = "{name}: of {want} requests only {got} were seen."
 BELOW = "E is {e}, below 1/alpha = {bar}."
 BEYOND = "With n = {n}, 2**n is beyond the range of a float."
+SILENT = (
+    "Your gate never alarms in this stream. From n = 1024 on, 2**n is beyond the range of a float: "
+    "what does your gate do there?"
+)
+E_WAS_BEYOND = (
+    "At request {at:d} of this stream the logarithm of E was {log_e}: E itself was beyond the "
+    "range of a float. What has your gate kept of it?"
+)
+LONG = (
+    "In the shorter streams before this one your gate is right. Which requests of this stream does "
+    "it still count?"
+)
+AGAIN = (
+    "Another gate saw the same requests before this one, and was right. With what does a new gate "
+    "begin?"
+)
 NOT_WORSE = "E is {e}, but the candidate has lost no more than half of the disagreements."
 ONE_LOOK = (
     "A test with one look would have p = {p} here, below alpha; this gate looks after each request."
@@ -37,6 +58,9 @@ NO_AVERAGE = (
     "All alarms of yours come where E would be 1/alpha with n! in place of (n + 1)!: that is n + 1 "
     "times as large."
 )
+
+_TWICE = "ten in a row, by another gate"
+_LARGEST = math.log(sys.float_info.max)
 
 _BOTH, _NEITHER = (True, True), (False, False)
 _WORSE, _BETTER = (True, False), (False, True)
@@ -58,6 +82,7 @@ def _streams(seed):
     turns = [_WORSE, _BETTER] * 520
     return {
         "ten in a row": (0.05, [_WORSE] * 10),
+        _TWICE: (0.05, [_WORSE] * 10),
         "two models that agree": (0.05, [_BOTH, _BOTH, _NEITHER] * 200),
         "two right answers between disagreements": (0.05, [_BOTH, _BOTH, _WORSE] * 12),
         "a candidate that loses 90 %": (0.05, _drawn(random.Random(1), 300, differ=0.1, worse=0.9)),
@@ -70,6 +95,7 @@ def _streams(seed):
         ),
         "better 30 times, then worse": (0.05, [_BETTER] * 30 + [_WORSE] * 70),
         "520 against 520, then worse": (0.05, turns + [_WORSE] * 200),
+        "1,100 better, then 1,101 worse": (0.05, [_BETTER] * 1100 + [_WORSE] * 1101),
         "a small alpha": (0.001, _drawn(draw, 800, differ=0.2, worse=0.75)),
         "a large alpha": (0.2, _drawn(draw, 800, differ=0.2, worse=0.65)),
         **{
@@ -127,17 +153,22 @@ def check_gate(shown, seed):
             continue
         counts = fill(COUNTS, count=at, worse=seen[at - 1][0], better=seen[at - 1][1])
         if alarm and at != wanted:
-            why = NO_AVERAGE if _no_average(shown, seed) else _why(alpha, *seen[at - 1])
+            why = NO_AVERAGE if _no_average(shown, seed) else _why(alpha, seen[:at])
+            why = f"{why} {AGAIN}" if name == _TWICE else why
             raise Mistake(EARLY, where=where, counts=counts, why=why)
         if wanted:
             e = math.exp(log_e(*seen[at - 1]))
-            raise Mistake(LATE, where=where, counts=counts, e=e, bar=1 / alpha)
+            silent = not alarm and sum(seen[at - 1]) >= 1024
+            why = AGAIN if name == _TWICE else SILENT if silent else ""
+            raise Mistake(LATE, where=where, counts=counts, e=e, bar=1 / alpha, why=why)
         raise Mistake(TOO_FEW, name=name, got=count, want=len(requests))
 
 
 def _failed(raised, where, at, seen):
     counts = fill(COUNTS, count=at, worse=seen[0], better=seen[1])
     said = {"where": where, "error": failure(raised), "counts": counts}
+    if raised.type_name == "OverflowError" and log_e(*seen) > _LARGEST:
+        raise Mistake(TOO_LARGE_E, log_e=log_e(*seen), **said)
     if raised.type_name == "OverflowError":
         raise Mistake(TOO_LARGE, n=sum(seen), **said)
     raise AnswerError(RAISED, **said)
@@ -171,17 +202,35 @@ def _no_average(shown, seed):
     ]
 
 
-def _why(alpha, worse, better):
-    """Why there is no alarm yet."""
-    e, n = math.exp(log_e(worse, better)), worse + better
-    if e >= 1 / alpha:
-        return fill(NOT_WORSE, e=e)
-    below = fill(BELOW, e=e, bar=1 / alpha)
-    if n >= 1024:
+def _why(alpha, seen):
+    """Why there is no alarm yet, after these counts."""
+    worse, better = seen[-1]
+    logs, n = [log_e(*counts) for counts in seen], worse + better
+    if logs[-1] >= -math.log(alpha):
+        return fill(NOT_WORSE, e=_value(logs[-1]))
+    below = fill(BELOW, e=math.exp(logs[-1]), bar=1 / alpha)
+    # inf is above every limit: it alarms at the first request after which w > b.
+    if _first_worse(seen, [one > _LARGEST for one in logs]):
+        at = logs.index(max(logs))
+        return f"{below} {fill(E_WAS_BEYOND, at=at + 1, log_e=logs[at])}"
+    if _first_worse(seen, [sum(counts) >= 1024 for counts in seen]):
         return f"{below} {fill(BEYOND, n=n)}"
+    if n >= 1024:
+        return f"{below} {LONG}"
     # The chance of a fair coin to land so often, or more often, against the candidate.
     p = sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
     return f"{below} {fill(ONE_LOOK, p=p)}" if p < alpha else below
+
+
+def _value(log_e):
+    """E of its logarithm: a number, or text where a float does not hold it."""
+    return math.exp(log_e) if log_e <= _LARGEST else f"about 10**{log_e / math.log(10):.0f}"
+
+
+def _first_worse(seen, beyond):
+    """Whether w > b in the last counts, for the first time since a value was beyond."""
+    since = seen[beyond.index(True) :] if any(beyond) else []
+    return [worse > better for worse, better in since] == [False] * (len(since) - 1) + [True]
 
 
 _COUNTED = """self.worse += bool(reference_right and not candidate_right)

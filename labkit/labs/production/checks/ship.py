@@ -2,7 +2,7 @@
 
 import math
 import random
-from statistics import fmean, stdev
+from statistics import StatisticsError, fmean, stdev
 
 import numpy as np
 
@@ -32,19 +32,34 @@ OTHER_ERROR = "{name}: `{call}` raised {error}; a ValueError is wanted. {why}"
 RAISED = "{name}: `{call}` raised {error}; {want} is wanted. {why}"
 TOO_FEW = "One pair has no standard deviation."
 NO_PAIR = "There is no pair at all."
+CRASHED_COUNTS = "A pair with a crashed run counts as a pair: here are {count:d}."
 UNPAIRED = "Of seed {seed} only the {arm} has a score."
 
-# What people compute in place of t * s / sqrt(n), as a factor of s.
-_RIVALS = {
-    "Your words are those of a standard deviation that divides by n; divide by n - 1.": (
-        lambda t, n: t * math.sqrt(1 - 1 / n) / math.sqrt(n)
+_OF_THE_SCORE = (
+    "Your words are those of a margin that is a share of the reference's score; the margin is a "
+    "drop of the score itself."
+)
+# What people compute: in place of t / sqrt(n), and of the difference of a pair.
+_RIVALS = (
+    (
+        "Your words are those of a standard deviation that divides by n; divide by n - 1.",
+        {"factor": lambda t, n: t * math.sqrt(1 - 1 / n) / math.sqrt(n)},
     ),
-    "Your words are those of s over the root of n - 1; divide by the root of n.": (
-        lambda t, n: t / math.sqrt(n - 1)
+    (
+        "Your words are those of s over the root of n - 1; divide by the root of n.",
+        {"factor": lambda t, n: t / math.sqrt(n - 1)},
     ),
-    "Your words are those of s over n; divide by the root of n.": lambda t, n: t / n,
-    "Your words are those of an interval without t.": lambda t, n: 1 / math.sqrt(n),
-}
+    (
+        "Your words are those of s over n; divide by the root of n.",
+        {"factor": lambda t, n: t / n},
+    ),
+    (
+        "Your words are those of an interval without t.",
+        {"factor": lambda t, n: 1 / math.sqrt(n)},
+    ),
+    (_OF_THE_SCORE, {"unit": lambda scores: abs(scores.mean())}),
+    (_OF_THE_SCORE, {"unit": abs}),
+)
 _NAN = float("nan")  # another object than math.nan, which `in` would find
 # Student's t, 97.5 %, for n pairs: n - 1 degrees of freedom (any table of it).
 _T = {0: _NAN, 1: _NAN, 2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365}
@@ -79,7 +94,7 @@ def _cases(seed):
     """The arguments of each call, by what is special about it."""
     fine = _paired((-2, -4, -3, -3, -2, -4))
     bad = _paired((-30, -34, -33, -31, -35, -32))
-    pair = _paired((2,))
+    pair, two = _paired((2,)), _paired((-2, -3))
     made = {
         "the example": _paired((-2, -4, -3, -3)),
         "worse for certain, by less than the margin": _paired((-5, -6, -5, -6, -5)),
@@ -106,12 +121,16 @@ def _cases(seed):
         "the same scores for other seeds": _paired((30.9, -37.8, 6.9), scores=_THREE),
         "two pairs": _paired((1, -2)),
         "equal scores": _paired((0, 0, 0)),
+        # Halves of halves: the differences are equal in all bits.
+        "the same drop in all pairs": _paired((-125, -125, -125), scores=(0.75, 0.875, 0.625)),
         "a candidate's run that crashed": _with(fine, candidate={4: _NAN}),
         "a bad candidate's run that crashed": _with(bad, candidate={2: _NAN}),
         "a reference run that crashed": _with(fine, reference={1: _NAN}),
         "a reference run that crashed, a bad candidate": _with(bad, reference={5: _NAN}),
         "both runs of a seed crashed": _with(fine, reference={3: _NAN}, candidate={3: _NAN}),
         "a run of each arm crashed": _with(fine, reference={0: _NAN}, candidate={5: _NAN}),
+        "two pairs, and a candidate's run that crashed": _with(two, candidate={1: _NAN}),
+        "two pairs, and a reference run that crashed": _with(two, reference={0: _NAN}),
         "one pair": pair,
         "one pair of two runs that crashed": _with(pair, reference={0: _NAN}, candidate={0: _NAN}),
         "a candidate's run that is missing": _with(fine, candidate={4: None}),
@@ -153,6 +172,8 @@ def check_ship(answers, seed):
             continue
         want, why = _wanted(*case)
         if type(got) is Raised:
+            if sum(math.isfinite(x + y) for x, y in _scores(*case)) < 2:
+                why = f"{why} {fill(CRASHED_COUNTS, count=len(case[0]))}"
             raise AnswerError(RAISED, error=failure(got), want=want, why=why, **said)
         if (heard := word(got, _WORDS, call=call)) != want:
             why = f"{why} {_rival(answers, seed)}"
@@ -160,14 +181,20 @@ def check_ship(answers, seed):
 
 
 def _rival(answers, seed):
-    """The sentence of the only rival that gives the answer's words in all cases; or ""."""
-    words = {sentence: [] for sentence in _RIVALS}
-    for case in _cases(seed).values():
-        for sentence, factor in _RIVALS.items():
-            words[sentence].append("" if _refused(*case) else _wanted(*case, factor=factor)[0])
+    """The sentence of the only rivals that give the answer's words in all cases; or ""."""
+    cases = _cases(seed).values()
     given = [x.casefold() if type(x) is str else "" for x in answers]
-    fitting = [sentence for sentence, found in words.items() if found == given]
-    return fitting[0] if len(fitting) == 1 else ""
+    fitting = {
+        sentence
+        for sentence, terms in _RIVALS
+        if given == ["" if _refused(*case) else _wanted(*case, **terms)[0] for case in cases]
+    }
+    return fitting.pop() if len(fitting) == 1 else ""
+
+
+def _scores(reference, candidate, *_):
+    """The scores of each pair."""
+    return [(reference[seed], candidate[seed]) for seed in reference]
 
 
 def _shown(value):
@@ -193,8 +220,11 @@ def _raises_value_error(got, **said):
         raise Mistake(OTHER_ERROR, error=failure(got), **said)
 
 
-def _wanted(reference, candidate, margin, t, factor=None):
-    """The word, and the sentence that says why; with another factor than t / sqrt(n), if given."""
+def _wanted(reference, candidate, margin, t, factor=None, unit=None):
+    """The word, and the sentence that says why.
+
+    A rival has another ``factor`` than t / sqrt(n), or a ``unit`` of the differences.
+    """
     for arm, word_of_arm, why in (
         (reference, "hold", DEAD_REFERENCE),
         (candidate, "reject", DEAD_CANDIDATE),
@@ -202,7 +232,8 @@ def _wanted(reference, candidate, margin, t, factor=None):
         dead = [seed for seed, score in arm.items() if math.isnan(score)]
         if dead:
             return word_of_arm, fill(why, seed=dead[0])
-    gains = np.array([candidate[seed] - reference[seed] for seed in reference])
+    scores, others = np.array(_scores(reference, candidate)).T
+    gains = (others - scores) / (unit(scores) if unit else 1)
     mean, sd = gains.mean().item(), gains.std(ddof=1).item()
     half = sd * (factor(t, len(gains)) if factor else t / math.sqrt(len(gains)))
     low, high = mean - half, mean + half
@@ -332,6 +363,23 @@ def ship_survivors_of_the_candidate(reference, candidate, margin, t):
     if any(map(math.isnan, reference.values())):
         return "hold"
     return _of_survivors(reference, candidate, margin, t)
+
+
+def _nan_holds(answer):
+    """The answer in numpy: a single survivor has a NaN for a deviation, and no error."""
+
+    @check_ship.wrong("crashed-runs-are-missing-data", _CRASHED)
+    def ship_by_numpy(*arguments):
+        try:
+            return answer(*arguments)
+        except StatisticsError:
+            return "hold"
+
+    return ship_by_numpy
+
+
+ship_survivors_by_numpy = _nan_holds(ship_survivors)
+ship_survivors_of_the_candidate_by_numpy = _nan_holds(ship_survivors_of_the_candidate)
 
 
 @check_ship.wrong(
