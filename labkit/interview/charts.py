@@ -98,6 +98,9 @@ def due_by_day(rows: Sequence[tuple[str, int]], *, pace: str) -> Picture:
     axes.set_xticks(range(0, len(rows), step), [day for day, _ in rows[::step]])
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel("reviews due")
+    if not any(count for _, count in rows):
+        axes.set_ylim(0, 4)
+        axes.text(0.5, 0.5, "no reviews yet", transform=axes.transAxes, ha="center")
     spoken = "; ".join(f"{day}: {count}" for day, count in rows if count) or "none"
     return Picture(
         figure,

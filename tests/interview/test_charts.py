@@ -46,7 +46,15 @@ def test_due_by_day_names_at_most_ten_days_and_says_those_with_reviews():
     assert named[:2] == ["1 Jan", "4 Jan"] and len(named) == 10
     assert picture.caption.endswith("Two a day.")
     assert "1 Jan: 1; 2 Jan: 2; 4 Jan: 1" in picture.alt and "; 3 Jan" not in picture.alt
-    assert "none" in charts.due_by_day([("1 Jan", 0)], pace="").alt
+    assert not axes.texts
+
+
+def test_days_without_reviews_say_so_and_count_from_zero():
+    picture = charts.due_by_day([("1 Jan", 0), ("2 Jan", 0)], pace="")
+    axes = picture.figure.axes[0]
+    assert "none" in picture.alt
+    assert labels(axes.texts) == ["no reviews yet"]
+    assert axes.get_ylim()[0] == 0 and all(tick == int(tick) for tick in axes.get_yticks())
 
 
 @pytest.mark.parametrize(
