@@ -603,7 +603,7 @@ recorded.nan_batch_table()
 # - **"non-finite":** the streak grows by 1 and the answer is "skip". Where it would reach `patience`, the answer is "roll back" instead, with the next wider format (fp16, bf16, fp32) and a streak of 0. If that happens in fp32, no format is wider: the answer is "save and stop", with the plan as it came.
 # - **"out of memory":** "retry" with half the micro-batch and twice the accumulation, so the global batch stays. With a micro-batch of 1: "save and stop", with the plan as it came.
 # - **"corruption":** a weight in memory is not what it should be. "roll back" in the same format, with a streak of 0.
-# - **"loader" and any other event:** "save and stop", with the plan as it came.
+# - **"loader" and any other event:** "save and stop", with the plan as it came. Another event may hold a word of a rule, such as "host memory low".
 # - **Example:** three "non-finite" in a row, from `Plan(precision="fp16", micro_batch=32, accumulate=1)`, give "skip", "skip" and "roll back", and then precision="bf16" with streak=0.
 
 # %%

@@ -432,6 +432,24 @@ def ship(reference, candidate, margin, t):
     return "ship" if share > 0.9 else "reject" if share < 0.1 else "hold"
 
 
+# %% wrong ship: seed by seed, the first crash decides
+#    says: The reference's run of seed 4 crashed
+def ship(reference, candidate, margin, t):
+    if set(reference) != set(candidate) or len(reference) < 2:
+        raise ValueError
+    gains = []
+    for seed in reference:
+        if math.isnan(reference[seed]):
+            return "hold"
+        if math.isnan(candidate[seed]):
+            return "reject"
+        gains.append(candidate[seed] - reference[seed])
+    half = t * stdev(gains) / math.sqrt(len(gains))
+    if fmean(gains) - half > -margin:
+        return "ship"
+    return "reject" if fmean(gains) + half < -margin else "hold"
+
+
 # %% right gate: betting, Laplace's rule
 class Gate(Counting):
     log = 0.0
@@ -712,7 +730,7 @@ class Gate(Counting):
 
 
 # %% wrong gate: a product of floats that overflows
-#    says: 2**n is beyond the range of a float
+#    says: the range of a float ends
 class Gate(Counting):
     def see(self, reference_right, candidate_right):
         self.worse += reference_right and not candidate_right
@@ -880,6 +898,71 @@ class Gate:
         self.last = [*self.last[-99:], (reference_right, candidate_right)]
         gate = ours.Gate(self.alpha)
         return [gate.see(*one) for one in self.last][-1]
+
+
+# %% wrong gate: half of alpha for each side
+#    says: where E reaches 2/alpha
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        w, b = self.worse, self.better
+        n = w + b
+        log_e = n * math.log(2) + math.lgamma(w + 1) + math.lgamma(b + 1) - math.lgamma(n + 2)
+        return log_e >= math.log(2 / self.alpha) and w > b
+
+
+# %% wrong gate: asks before it counts
+#    says: come one request late
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+    def see(self, reference_right, candidate_right):
+        w, b = self.worse, self.better
+        n = w + b
+        log_e = n * math.log(2) + math.lgamma(w + 1) + math.lgamma(b + 1) - math.lgamma(n + 2)
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        return log_e >= -math.log(self.alpha) and w > b
+
+
+# %% wrong gate: an overflow counts as a large E
+#    says: the range of a float ends
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        w, b = self.worse, self.better
+        n = w + b
+        try:
+            e = 2.0**n / ((n + 1) * math.comb(n, w))
+        except OverflowError:
+            e = math.inf
+        return e >= 1 / self.alpha and w > b
+
+
+# %% wrong gate: starts again when the evidence is gone
+#    never: one look
+class Gate:
+    def __init__(self, alpha=0.05):
+        self.alpha, self.worse, self.better = alpha, 0, 0
+
+    def see(self, reference_right, candidate_right):
+        self.worse += reference_right and not candidate_right
+        self.better += candidate_right and not reference_right
+        w, b = self.worse, self.better
+        n = w + b
+        log_e = n * math.log(2) + math.lgamma(w + 1) + math.lgamma(b + 1) - math.lgamma(n + 2)
+        if log_e < 0:
+            self.worse = self.better = 0
+        return log_e >= -math.log(self.alpha) and w > b
 
 
 # %% right experiment: arms outside, seeds inside
@@ -1807,7 +1890,7 @@ Checkpoints = changed(
 
 # %% wrong checkpoints: the newest two are kept
 #    says: with the files of all but the first one gone: `resume()` is 0; 9 is wanted.
-#    says: No save and no damage touched the checkpoint of step 9.
+#    says: the checkpoints of other steps stay
 class Checkpoints(ours.Checkpoints):
     def save(self, step):
         super().save(step)
@@ -1910,6 +1993,39 @@ class Checkpoints(ours.Checkpoints):
 # %% wrong checkpoints: None where nothing is whole
 #    says: is there a `return` at the end of each path?
 Checkpoints = changed("        return 0", "        return None")
+
+
+# %% wrong checkpoints: keeps the last three
+#    says: the checkpoints of other steps stay
+#    never: No save
+class Checkpoints:
+    def __init__(self, folder, parts):
+        self.folder, self.parts = Path(folder), parts
+
+    def save(self, step):
+        buffer = io.BytesIO()
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        torch.save({"step": step, "random": torch.get_rng_state(), "parts": states}, buffer)
+        data = buffer.getvalue()
+        with open(self.folder / "unfinished", "wb") as file:
+            file.write(hashlib.sha256(data).digest() + data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.folder / "unfinished", self.folder / f"{step:012d}.pt")
+        for old in sorted(self.folder.glob("*.pt"))[:-3]:
+            old.unlink()
+
+    def resume(self):
+        for path in sorted(self.folder.glob("*.pt"), reverse=True):
+            raw = path.read_bytes()
+            if hashlib.sha256(raw[32:]).digest() != raw[:32]:
+                continue
+            saved = torch.load(io.BytesIO(raw[32:]), weights_only=True)
+            for name, state in saved["parts"].items():
+                self.parts[name].load_state_dict(state)
+            torch.set_rng_state(saved["random"])
+            return saved["step"]
+        return 0
 
 
 # %% right respond: match
@@ -2072,7 +2188,7 @@ respond = changed(".get(plan.precision)", "[plan.precision]")
 
 
 # %% wrong respond: skips do not count
-#    says: gives streak=0; streak=1 is wanted. That is 1 in a row, and patience is 3
+#    says: gives streak=0; streak=1 is wanted. With the 0 of the plan that is 1 in a row
 respond = changed("replace(plan, streak=plan.streak + 1)", "plan")
 
 
@@ -2232,4 +2348,23 @@ def respond(event, plan, patience=3):
         return "retry", replace(plan, micro_batch=half, accumulate=twice)
     if event == "corruption":
         return "roll back", plan
+    return "save and stop", plan
+
+
+# %% wrong respond: looks for a word in the event
+#    says: Any event that no rule names
+def respond(event, plan, patience=3):
+    if event == "ok":
+        return "go on", replace(plan, streak=0)
+    if "corrupt" in event:
+        return "roll back", replace(plan, streak=0)
+    if "memory" in event and plan.micro_batch > 1:
+        return "retry", replace(
+            plan, micro_batch=plan.micro_batch // 2, accumulate=2 * plan.accumulate
+        )
+    if "finite" in event and plan.streak + 1 < patience:
+        return "skip", replace(plan, streak=plan.streak + 1)
+    if "finite" in event and plan.precision != "fp32":
+        wider = "bf16" if plan.precision == "fp16" else "fp32"
+        return "roll back", replace(plan, precision=wider, streak=0)
     return "save and stop", plan

@@ -52,7 +52,11 @@ PARTS_ARE_GIVEN = (
     "something else."
 )
 LARGEST_STEP = "The newest checkpoint is the one of the largest step."
-EARLIER_STAY = "No save and no damage touched the checkpoint of step 9."
+EARLIER_STAY = "No damage touched the checkpoint of step 9."
+NOT_KEPT = (
+    "A later `save` had removed or changed a file that `save(9)` wrote: the checkpoints of other "
+    "steps stay."
+)
 BEFORE_THE_KILL = (
     "`save({first:d})` and `save({second:d})` had come to their end before; what was whole stays "
     "whole."
@@ -182,7 +186,7 @@ def _run_whole_and_damaged(answer, folder, seed, shown):
 def _run_boxes(answer, folder, seed, shown):
     """Steps whose order as text is another, and steps that are saved twice; the parts are boxes."""
     boxes = {name: small_run.Box(0.0) for name in _NAMES}
-    checkpoints, later = attempt(answer, folder, boxes), set()
+    checkpoints, later, earliest = attempt(answer, folder, boxes), set(), None
     for name, steps in _BOXES.items():
         raised = []
         for step in steps:
@@ -191,15 +195,18 @@ def _run_boxes(answer, folder, seed, shown):
             raised.append(_saved(checkpoints, step))
             files = _files(folder)
             written = [path for path in files if before.get(path) != files[path]]
+            earliest = files if earliest is None else earliest
             if before and written:
                 later.add(max(written, key=lambda path: len(files[path])))
+        kept = _files(folder)
+        lost = any(kept.get(path) != data for path, data in (earliest or {}).items())
         if name == _FIRST_LEFT:
             for path in later:
                 path.unlink(missing_ok=True)
         _fill(boxes, -1.0)
         same = checkpoints if type(checkpoints) is Raised else attempt(lambda: checkpoints.resume())
         state = [box.value.clone() for box in boxes.values()]
-        shown[name] = {"saves": raised, "step": same, "state": state}
+        shown[name] = {"saves": raised, "step": same, "state": state, "lost": lost}
 
 
 def _fill(boxes, value):
@@ -363,6 +370,7 @@ def _judge_boxes(shown):
             idea = "text-counts-like-numbers"
             raise Mistake(STEP, name=name, got=got, want=want, why=why, misconception=idea)
         if got != want:
+            why = NOT_KEPT if name == _FIRST_LEFT and scene["lost"] is True else why
             raise Mistake(STEP, name=name, got=got, want=want, why=why)
         for i, (part, held) in enumerate(zip(_NAMES, scene["state"], strict=True)):
             if how := _unlike(held, torch.tensor([value + i / 16]), want):

@@ -32,7 +32,10 @@ COUNTS = (
 )
 TOO_FEW = "{name}: of {want} requests only {got} were seen."
 BELOW = "E is {e}, below 1/alpha = {bar}."
-BEYOND = "With n = {n}, 2**n is beyond the range of a float."
+BEYOND = (
+    "With n = {n}, the range of a float ends: what does your gate do where 2**n, a factorial or a "
+    "binomial coefficient is inf?"
+)
 SILENT = (
     "Your gate never alarms in this stream. From n = 1024 on, 2**n is beyond the range of a float: "
     "what does your gate do there?"
@@ -58,9 +61,18 @@ NO_AVERAGE = (
     "All alarms of yours come where E would be 1/alpha with n! in place of (n + 1)!: that is n + 1 "
     "times as large."
 )
+TWO_SIDES = "All alarms of yours come where E reaches 2/alpha; the limit is 1/alpha."
+ONE_LATE = (
+    "All alarms of yours come one request late. Does your gate count the request that it is asked "
+    "about before it answers?"
+)
 
 _TWICE = "ten in a row, by another gate"
 _LARGEST = math.log(sys.float_info.max)
+_ENDS = 1020, 1024
+"""Disagreements from which on (n + 1) * comb(n, n // 2) and 2**n are beyond a float."""
+_STARTS = 1, 10, 20, 30
+"""Disagreements from which on a test for one look may begin, as a rule of thumb."""
 
 _BOTH, _NEITHER = (True, True), (False, False)
 _WORSE, _BETTER = (True, False), (False, True)
@@ -153,13 +165,14 @@ def check_gate(shown, seed):
             continue
         counts = fill(COUNTS, count=at, worse=seen[at - 1][0], better=seen[at - 1][1])
         if alarm and at != wanted:
-            why = NO_AVERAGE if _no_average(shown, seed) else _why(alpha, seen[:at])
+            why = _pattern(shown, seed) or _why(alpha, seen[:at])
             why = f"{why} {AGAIN}" if name == _TWICE else why
             raise Mistake(EARLY, where=where, counts=counts, why=why)
         if wanted:
             e = math.exp(log_e(*seen[at - 1]))
             silent = not alarm and sum(seen[at - 1]) >= 1024
-            why = AGAIN if name == _TWICE else SILENT if silent else ""
+            why = _pattern(shown, seed)
+            why = AGAIN if name == _TWICE else SILENT if silent else why
             raise Mistake(LATE, where=where, counts=counts, e=e, bar=1 / alpha, why=why)
         raise Mistake(TOO_FEW, name=name, got=count, want=len(requests))
 
@@ -192,14 +205,20 @@ def _exact(alpha, requests, averaged=True):
     return first, seen
 
 
-def _no_average(shown, seed):
-    """Whether the alarms of all streams are those of n! in place of (n + 1)!."""
+def _pattern(shown, seed):
+    """What is true of the alarms of all streams, as a sentence; "" if nothing is."""
+    rules = {
+        NO_AVERAGE: lambda alpha, requests: _exact(alpha, requests, averaged=False)[0],
+        TWO_SIDES: lambda alpha, requests: _exact(alpha / 2, requests)[0],
+        ONE_LATE: lambda alpha, requests: (_exact(alpha, requests)[0] or math.inf) + 1,
+    }
     streams = _streams(seed).values()
-    firsts = [_exact(alpha, requests, averaged=False)[0] for alpha, requests in streams]
-    lengths = [len(requests) for _, requests in streams]
-    return shown == [
-        [first or length, first is not None] for first, length in zip(firsts, lengths, strict=True)
-    ]
+    for said, first in rules.items():
+        alarms = [(first(*stream), len(stream[1])) for stream in streams]
+        alarms = [(None if at is None or at > length else at, length) for at, length in alarms]
+        if shown == [[at or length, at is not None] for at, length in alarms]:
+            return said
+    return ""
 
 
 def _why(alpha, seen):
@@ -213,13 +232,20 @@ def _why(alpha, seen):
     if _first_worse(seen, [one > _LARGEST for one in logs]):
         at = logs.index(max(logs))
         return f"{below} {fill(E_WAS_BEYOND, at=at + 1, log_e=logs[at])}"
-    if _first_worse(seen, [sum(counts) >= 1024 for counts in seen]):
+    if any(_first_worse(seen, [sum(counts) >= end for counts in seen]) for end in _ENDS):
         return f"{below} {fill(BEYOND, n=n)}"
     if n >= 1024:
         return f"{below} {LONG}"
-    # The chance of a fair coin to land so often, or more often, against the candidate.
-    p = sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
-    return f"{below} {fill(ONE_LOOK, p=p)}" if p < alpha else below
+    before = next((counts for counts in reversed(seen) if sum(counts) < n), (0, 0))
+    if _p(worse, better) < alpha and (_p(*before) >= alpha or n in _STARTS):
+        return f"{below} {fill(ONE_LOOK, p=_p(worse, better))}"
+    return below
+
+
+def _p(worse, better):
+    """The chance of a fair coin to land so often, or more often, against the candidate."""
+    n = worse + better
+    return sum(math.comb(n, k) for k in range(worse, n + 1)) / 2**n
 
 
 def _value(log_e):

@@ -22,8 +22,8 @@ IN_THE_PLAN = "All that the policy remembers stands in the plan."
 
 OK = "A finite step ends the streak, and the run goes on."
 COUNTS = (
-    "That is {streak:d} in a row, and patience is {patience:d}: until it is reached, the step is "
-    "skipped in every format."
+    "With the {before:d} of the plan that is {streak:d} in a row, and patience is {patience:d}: "
+    "until it is reached, the step is skipped in every format."
 )
 REACHED = "That is {streak:d} in a row: patience is reached, and {precision} has a wider format."
 AT_FP32 = (
@@ -39,7 +39,9 @@ OTHER_EVENT = 'Any event that no rule names gives "save and stop", with the plan
 AS_IT_CAME = "The plan stays as it came."
 
 _FIELDS = "precision", "micro_batch", "accumulate", "streak"
-_EVENTS = "ok", "non-finite", "out of memory", "corruption", "loader", "power failure"
+_RULED = "ok", "non-finite", "out of memory", "corruption"
+# Of the others, three hold a word of a rule.
+_OTHERS = "loader", "power failure", "finite", "host memory low", "corrupt file"
 _START = {"precision": "fp16", "micro_batch": 32, "accumulate": 1, "streak": 0}
 
 
@@ -47,7 +49,7 @@ def _cases(seed):
     """Events, fields of plans, and patience: the example, each rule at its edges, drawn ones."""
     rows = [("non-finite", _START | {"streak": streak}, 3) for streak in range(3)]
     precisions = "fp16", "bf16", "fp32"
-    for event, precision, streak in itertools.product(_EVENTS, precisions, (0, 1, 2)):
+    for event, precision, streak in itertools.product(_RULED + _OTHERS, precisions, (0, 1, 2)):
         rows.append((event, _START | {"precision": precision, "streak": streak}, 3))
     for micro, passes, streak in ((1, 32, 0), (1, 1, 2), (2, 16, 1), (16, 2, 2), (64, 3, 0)):
         plan = {"precision": "bf16", "micro_batch": micro, "accumulate": passes, "streak": streak}
@@ -61,7 +63,7 @@ def _cases(seed):
             "accumulate": draw.randrange(1, 9),
             "streak": draw.randrange(6),
         }
-        rows.append((draw.choice(_EVENTS[:4]), plan, draw.randrange(plan["streak"] + 1, 9)))
+        rows.append((draw.choice(_RULED), plan, draw.randrange(plan["streak"] + 1, 9)))
     return rows
 
 
@@ -154,7 +156,7 @@ def _right(event, plan, patience):
 
 def _why(event, plan, patience):
     """The rule that decides, as a sentence."""
-    said = {**plan, "streak": plan["streak"] + 1, "patience": patience}
+    said = {**plan, "before": plan["streak"], "streak": plan["streak"] + 1, "patience": patience}
     if event == "non-finite" and plan["streak"] + 1 < patience:
         return fill(COUNTS, **said)
     if event == "non-finite":

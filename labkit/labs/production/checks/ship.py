@@ -129,6 +129,10 @@ def _cases(seed):
         "a reference run that crashed, a bad candidate": _with(bad, reference={5: _NAN}),
         "both runs of a seed crashed": _with(fine, reference={3: _NAN}, candidate={3: _NAN}),
         "a run of each arm crashed": _with(fine, reference={0: _NAN}, candidate={5: _NAN}),
+        # Seed 1 stands before seed 4 in both dicts.
+        "a run of each arm crashed, the candidate's first": _with(
+            fine, reference={4: _NAN}, candidate={1: _NAN}
+        ),
         "two pairs, and a candidate's run that crashed": _with(two, candidate={1: _NAN}),
         "two pairs, and a reference run that crashed": _with(two, reference={0: _NAN}),
         "one pair": pair,
