@@ -21,6 +21,9 @@ from labkit.formats.float_formats import FloatFormat
 Number = exact.Number
 
 _LONGEST_EXPRESSION = 2000
+_DEEPEST = 200
+"""Expressions inside one another. Python's own limit depends on the caller; libraries raise it."""
+_TOO_DEEP = "the expression is nested too deeply"
 LARGEST_POWER = 4096
 """The largest power, and the largest exponent of ten."""
 
@@ -172,7 +175,7 @@ def _errors_of(expression: str) -> Iterator[None]:
     except (SyntaxError, ArithmeticError, TypeError, ValueError, LookupError) as e:
         raise ExpressionError(f"{expression!r}: {e}") from e
     except (RecursionError, MemoryError) as e:
-        raise ExpressionError("the expression is nested too deeply") from e
+        raise ExpressionError(_TOO_DEEP) from e
 
 
 def _parsed(expression: str) -> ast.expr:
@@ -181,6 +184,11 @@ def _parsed(expression: str) -> ast.expr:
         raise ExpressionError(f"an expression has at most {_LONGEST_EXPRESSION} characters")
     expression = expression.strip()
     tree = ast.parse(expression, mode="eval").body
+    level: list[ast.AST] = [tree]
+    for _ in range(_DEEPEST):
+        level = [inside for node in level for inside in ast.iter_child_nodes(node)]
+    if level:
+        raise ExpressionError(_TOO_DEEP)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, float):
             written = Decimal(cast("str", ast.get_source_segment(expression, node)))

@@ -1,6 +1,7 @@
 """The language in which questions state numbers."""
 
 import math
+import sys
 import time
 from fractions import Fraction
 
@@ -111,7 +112,7 @@ def test_what_cannot_be_computed_says_so(expression):
         "[0] * 10**9", "range(10**9)", "range(10**30)", "[1] * 6000 + [1] * 6000",
         "round(1/3, 10**9)", "round(1/3, -(10**9))", "sum([[1]], [])",
         "count_up(1, 10001, 'FP16')", "*".join(["9**4096"] * 9),
-        "-" * 1900 + "1", "(" * 300 + "1" + ")" * 300, "1" * 2001,
+        "-" * 1900 + "1", "1" + "+1" * 250, "(" * 300 + "1" + ")" * 300, "1" * 2001,
     ],
     ids=lambda expression: expression[:24],
 )  # fmt: skip
@@ -121,3 +122,15 @@ def test_bounds_hold(expression):
         evaluate(expression)
     assert time.process_time() - started < 2
     assert len(str(refused.value)) < 2500
+
+
+def test_the_depth_does_not_hang_on_python_s_limit():
+    before = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(10_000)  # as libraries do
+        with pytest.raises(ExpressionError, match="too deeply"):
+            evaluate("-" * 201 + "1")
+        assert evaluate("-" * 199 + "1") == -1
+    finally:
+        sys.setrecursionlimit(before)
+    assert evaluate("-" * 199 + "1") == -1
