@@ -197,7 +197,7 @@ class Lab:
         """Open a notebook of the server's root in a fresh workspace and wait for its kernel."""
         url = f"{self.server.url}/lab/tree/{name}?token={self.server.token}&reset"
         self.opened.append(name)
-        self.page.goto(url)
+        self.page.goto(url, timeout=PATIENCE * 1000)
         self.page.wait_for_function(
             "window.jupyterapp?.shell?.currentWidget?.context?.isReady", timeout=PATIENCE * 1000
         )
@@ -324,8 +324,12 @@ class Lab:
         self.page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name
         )
-        light = "false" if "Dark" in name else "true"
-        self.page.locator(f"body[data-jp-theme-light={light}]").wait_for(state="attached")
+        # JupyterLab hides its whole shell between the new theme and the next frame.
+        self.page.wait_for_function(
+            "(light) => document.body.dataset.jpThemeLight === light"
+            " && window.jupyterapp.shell.isVisible",
+            arg="false" if "Dark" in name else "true",
+        )
 
 
 @contextmanager
@@ -382,6 +386,15 @@ class Workbench:
         self.lab.set_cell_source(cell, f"print({expression})")
         self.lab.run_cell(cell)
         return self.lab.output_text(cell).strip()
+
+    def until(self, expression: str, wanted: str) -> None:
+        """Ask Python, in a new cell, until it prints that: what the page tells may come later."""
+        deadline = time.monotonic() + GLANCE
+        said = self.say(expression)
+        while said != wanted and time.monotonic() < deadline:
+            self.lab.run_cell(self._next - 1)
+            said = self.lab.output_text(self._next - 1).strip()
+        assert said == wanted
 
     def focused(self) -> str:
         """The accessible name of what has the focus, or its class."""

@@ -4,6 +4,7 @@ import genanki
 import pytest
 
 from labkit.interview import anki
+from tests.browser.conftest import GLANCE
 from tests.interview.small_bank import small_bank
 from tests.interview.test_anki import opened
 
@@ -19,6 +20,7 @@ def side(tmp_path, chromium):
     (template,) = model["tmpls"]
     context = chromium.new_context()
     page = context.new_page()
+    page.set_default_timeout(GLANCE * 1000)
 
     def show(name, *, storage=True):
         html = template[name]

@@ -34,6 +34,7 @@ from labkit.labs.quantization.widget_clip_dial import ClipDial
 from labkit.labs.real_models.widget_crash_rig import CrashRig
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
+from tests.browser.conftest import GLANCE
 from tests.interview.small_bank import small_bank
 from tests.labs.engine.test_widget_pages import WIDGETS
 from tests.labs.memory_and_many_gpus.small_tape import small_tape
@@ -78,7 +79,12 @@ class BarePage:
     def __init__(self, page, widget) -> None:
         self.page, self.widget = page, widget
         self.root = page.locator(".lk")
-        self.said: list[dict] = []
+        self._said: list[dict] = []
+
+    @property
+    def said(self) -> list[dict]:
+        self.page.evaluate("0")  # what the page called before is here when this is answered
+        return self._said
 
     def state(self) -> dict:
         shown = self.widget.get_state()
@@ -89,7 +95,7 @@ class BarePage:
         """Python takes what the page sent, at once."""
         for name, value in json.loads(changed).items():
             setattr(self.widget, name, value)
-        self.said.append(self.widget.numbers)
+        self._said.append(self.widget.numbers)
 
     def answer(self, numbers: dict) -> None:
         self.page.evaluate("(numbers) => model.take(numbers)", numbers)
@@ -101,6 +107,7 @@ class BarePage:
 @contextmanager
 def bare_page(chromium, widget):
     page = chromium.new_page()
+    page.set_default_timeout(GLANCE * 1000)
     bare, asked, wrong = BarePage(page, widget), [], []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)

@@ -47,6 +47,7 @@ def test_the_goals_are_reached_by_keyboard_alone(widget, workbench):
     assert slider.get_attribute("aria-valuetext") == widget.locator(".bb-reading").inner_text()
     assert workbench.lab.cell_count() == cells
     keyboard.press("h")
+    says(widget, "Rounding nearest.")
     names = []
     for _ in range(3):
         keyboard.press("Tab")

@@ -34,9 +34,11 @@ def test_by_mouse_the_published_loop_is_repaired(widget, workbench):
     rows.nth(8).drag_to(rows.nth(5))
     widget.get_by_role("button", name="6 of 9: unscale_").wait_for()
     widget.get_by_role("button", name="put in zero_grad").click()
+    widget.get_by_role("button", name="10 of 10: zero_grad").wait_for()
     widget.get_by_role("button", name="move up zero_grad").click()
     widget.get_by_role("button", name="9 of 10: zero_grad").wait_for()
     widget.get_by_role("button", name="move down zero_grad").click()
+    widget.get_by_role("button", name="10 of 10: zero_grad").wait_for()
     widget.get_by_text("This loop is right.").first.wait_for()
     assert workbench.say("*calls.order[5:7], calls.order[-1]") == "unscale_ clip zero_grad"
 
@@ -61,7 +63,6 @@ def test_by_keyboard_alone(widget, workbench):
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_text_stands_out_in_both_themes(widget, workbench, theme):
     workbench.lab.theme(theme)
-    workbench.page.wait_for_timeout(500)
     found = contrasts(workbench.page, ".co")
     workbench.lab.theme("JupyterLab Light")
     assert len(found) > 20

@@ -31,6 +31,7 @@ def test_the_goals_are_reached_by_keyboard_alone(widget, workbench):
     says(widget, "largest score is 4,096")
     assert slider.get_attribute("aria-valuetext") == "4,096"
     press("q")
+    widget.get_by_role("button", name="QK-norm", pressed=True).wait_for()
     says(widget, "above the limit")
     press("f")
     says(widget, "Reached: attention in BF16")
@@ -61,10 +62,8 @@ def test_the_goals_are_reached_by_keyboard_alone(widget, workbench):
 def test_a_goal_is_reached_by_mouse_alone(workbench):
     widget = workbench.show(IMPORT + "CrashRig()")
     slider = widget.get_by_role("slider")
-    slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
-    y = box["y"] + box["height"] / 2
-    workbench.page.mouse.click(box["x"] + box["width"] - 4, y)
+    slider.click(position={"x": box["width"] - 4, "y": box["height"] / 2})
     says(widget, "16,384")
     switches = widget.get_by_role("group", name="Repairs").get_by_role("button")
     for name in ("soft cap at 50", "fused", "QK-norm"):

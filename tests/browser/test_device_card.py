@@ -54,7 +54,7 @@ def test_by_keyboard_another_device(widget, workbench):
     widget.get_by_role("combobox", name="Device").focus()
     workbench.page.keyboard.press("ArrowDown")
     widget.get_by_text("Recipe: FP32").wait_for()
-    assert workbench.say("card.chosen") == "1"
+    workbench.until("card.chosen", "1")
     widget.get_by_role("combobox", name="Device").focus()
     workbench.page.keyboard.press("Tab")
     workbench.page.keyboard.press("Enter")

@@ -84,14 +84,12 @@ def test_a_card_says_what_it_is_and_gives_hints_and_a_verdict(widget, workbench)
     assert choices.nth(1).get_attribute("aria-pressed") == "true"
     workbench.page.keyboard.press("Enter")
     on(widget, "answered")
-    assert widget.locator(".lk-verdict").inner_text().strip() in (
-        "✓ Right.",
-        "✗ Not so.",
-        "Right.",
-        "Not so.",
-    )
+    verdict = widget.locator(".lk-verdict").inner_text().strip()
+    assert verdict in ("✓ Right.", "✗ Not so.", "Right.", "Not so.")
     spoken = widget.locator(".lk-spoken")
-    workbench.page.wait_for_function("e => e.textContent.length > 5", arg=spoken.element_handle())
+    workbench.page.wait_for_function(
+        "([e, verdict]) => e.textContent.includes(verdict)", arg=[spoken.element_handle(), verdict]
+    )
     workbench.page.keyboard.press("Enter")
     on(widget, "asking", "1:")
 
@@ -111,7 +109,6 @@ def test_what_is_unclear_is_said_and_what_was_typed_stays(widget, workbench):
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_text_stands_out_in_both_themes(widget, workbench, theme):
     workbench.lab.theme(theme)
-    workbench.page.wait_for_timeout(500)
     found = contrasts(workbench.page, ".dc")
     workbench.lab.theme("JupyterLab Light")
     assert len(found) > 10

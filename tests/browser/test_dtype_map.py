@@ -19,9 +19,9 @@ def widget(workbench):
 
 @pytest.fixture(autouse=True)
 def at_the_start(widget):
-    for name in ("FP32", "FP16"):  # another record begins at its first moment
+    for name, moments in (("FP32", 26), ("FP16", 36)):  # another record begins at its first moment
         widget.get_by_label("Autocast").select_option(name)
-    widget.get_by_text("1 of 36:").first.wait_for()
+        widget.locator(".dm-said", has_text=f"1 of {moments}:").wait_for()
 
 
 def test_by_mouse_next_and_the_drawing_walk(widget, workbench):
@@ -53,7 +53,6 @@ def test_by_keyboard_alone(widget, workbench):
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_text_stands_out_in_both_themes(widget, workbench, theme):
     workbench.lab.theme(theme)
-    workbench.page.wait_for_timeout(500)
     found = contrasts(workbench.page, ".dm")
     workbench.lab.theme("JupyterLab Light")
     assert len(found) > 30

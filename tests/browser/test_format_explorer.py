@@ -19,22 +19,28 @@ CELLS = [
     "from labkit.labs.number_formats.widget_format_explorer import FormatExplorer",
     "explorer = FormatExplorer(FP16, '1')\nexplorer",
     "print(explorer.describe())",
-    "while not Path('released').exists():\n    time.sleep(0.05)",
+    "print('held')\nwhile not Path('released').exists():\n    time.sleep(0.05)",
     "explorer.text = '0.1'",
 ]
 
-# Asks the page for its own state in the first frame after the next key or click, so that the answer
-# holds only what was drawn without the kernel.
+# Asks the page for its own state in the first frame after the next key or click. It is taken once
+# the page has handled the event, so that it holds only what was drawn without the kernel: where
+# frames are late, an answer may come before the frame.
 NEXT_FRAME = """(type) => new Promise((resolve) => {
-    const root = document.querySelector(".fe");
-    root.addEventListener(type, () => requestAnimationFrame(() => resolve({
+    const root = document.querySelector(".fe"), facts = root.querySelector(".fe-facts");
+    const state = () => ({
         bits: [...root.querySelectorAll(".fe-bit")].map((bit) => bit.textContent).join(""),
         pressed: [...root.querySelectorAll(".fe-bit")]
             .map((bit) => bit.getAttribute("aria-pressed") === "true" ? "1" : "0").join(""),
         k: root.querySelector(".fe-marker")?.dataset.k,
         left: root.querySelector(".fe-marker")?.style.left,
-        waiting: root.querySelector(".fe-facts").getAttribute("aria-busy"),
-    })), { once: true, capture: true });
+        waiting: facts.getAttribute("aria-busy"),
+    });
+    root.addEventListener(type, () => {
+        let seen = null;
+        new MutationObserver(() => { seen ??= state(); }).observe(facts, { attributes: true });
+        requestAnimationFrame(() => resolve(seen));
+    }, { once: true, capture: true });
 })"""
 
 
@@ -129,7 +135,10 @@ def explorer(closed):
 
 def test_the_legend_stands_side_by_side(closed):
     """JupyterLab lays out every list of terms in an output, and this one is no exception."""
-    places = [entry.bounding_box() for entry in closed.root.locator(".fe-legend > div").all()]
+    # One call measures all: between two calls the page may move.
+    places = closed.root.locator(".fe-legend > div").evaluate_all(
+        "all => all.map(each => each.getBoundingClientRect().toJSON())"
+    )
     assert len(places) == 5
     assert len({place["y"] for place in places}) == 1, places
     assert [place["x"] for place in places] == sorted({place["x"] for place in places})
@@ -326,6 +335,7 @@ def test_a_busy_kernel_greys_the_numbers_and_only_the_newest_answer_counts(explo
     page = explorer.page
     explorer.lab.cell(3).locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
+    explorer.lab.cell(3).locator(".jp-OutputArea-output").wait_for()
     explorer.bit("mantissa bit 0, weight 1/1024").focus()
     for _ in range(5):
         page.keyboard.press("ArrowUp")
@@ -381,7 +391,9 @@ def test_text_stands_out_in_both_themes(explorer, theme):
     explorer.text_box.fill("1e9")  # overflow and underflow have colours of their own
     explorer.text_box.press("Enter")
     explorer.settle()
-    explorer.page.wait_for_timeout(500)  # until the grey has faded
+    explorer.page.wait_for_function(  # until the grey has faded
+        "() => document.querySelector('.fe').getAnimations({ subtree: true }).length === 0"
+    )
     found = contrasts(explorer.page, ".fe")
     assert len(found) > 100
     assert [each for each in found if each[0] < 4.5] == []

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.browser.conftest import PATIENCE
 from tests.browser.contrast import contrasts
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -29,7 +30,7 @@ def at_the_start(widget):
     if dynamic.get_attribute("aria-pressed") == "true":
         dynamic.click()
     widget.get_by_role("button", name="restart").click()
-    widget.get_by_text("Frame 1 of 60, scale set by you").first.wait_for()
+    widget.locator(".gw-story", has_text="Frame 1 of 60, scale set by you").wait_for()
     widget.get_by_role("slider", name="Loss scale").fill("0")
     scale_is(widget, "2**0 = 1")
 
@@ -96,7 +97,9 @@ def test_the_goal_is_reached_by_pressing_dynamic_and_play(widget, workbench):
     held = int(workbench.say("window.steps_held()"))
     widget.get_by_role("button", name="dynamic").click()
     widget.get_by_role("button", name="play").click()
-    widget.get_by_text(f"held in {held:,} of 120,000 steps").first.wait_for()
+    # 60 frames of a quarter of a second, each with an answer of Python.
+    end = widget.get_by_text(f"held in {held:,} of 120,000 steps").first
+    end.wait_for(timeout=PATIENCE * 1000)
     widget.get_by_text("Goal reached").first.wait_for()
     widget.get_by_role("button", name="play").wait_for()  # it has stopped by itself
 

@@ -8,6 +8,7 @@ from labkit.grading.records import Outcome, Work
 from labkit.grading.report.feedback import feedback
 from labkit.grading.report.scores import sheet
 from labkit.grading.report.summary import summary
+from tests.browser.conftest import GLANCE
 from tests.browser.contrast import contrasts
 
 pytestmark = pytest.mark.browser
@@ -54,6 +55,7 @@ def test_a_page_of_the_grader_reads_well_and_runs_nothing(chromium, tmp_path, re
     file = tmp_path / "page.html"
     file.write_text(render(), encoding="utf-8")
     page = chromium.new_page(color_scheme=scheme, viewport={"width": 390, "height": 800})
+    page.set_default_timeout(GLANCE * 1000)
     said = []
     page.on("console", lambda message: said.append(message.text))
     page.goto(file.as_uri())

@@ -75,7 +75,7 @@ def test_a_place_is_read_by_mouse_and_by_slider(widget, workbench):
     last = int(workbench.say("chart.numbers['place']"))
     slider.focus()
     workbench.page.keyboard.press("ArrowLeft")
-    assert int(workbench.say("chart.numbers['place']")) == last - 1
+    workbench.until("chart.numbers['place']", str(last - 1))
     assert before.endswith("(forward)") and not before.startswith("The peak")
     widget.get_by_role("button", name="to the peak").click()
     reading.get_by_text("The peak").wait_for()
@@ -87,7 +87,7 @@ def test_the_same_by_mouse_alone(workbench):
     widget.get_by_role("button", name="all checkpointed").click()
     says(widget, "Reached: A step with a batch of 8 fits into 4 GiB")
     widget.get_by_role("combobox", name="Card").select_option("4 GiB")
-    says(widget, "Fits into 4 GiB")
+    widget.locator(".mt-verdict", has_text="Fits into 4 GiB").wait_for()
 
 
 def test_what_is_drawn_is_also_said(widget, workbench):

@@ -29,8 +29,13 @@ def widget(workbench):
     return workbench.show(SHOW)
 
 
+def stands(widget, state):
+    """Wait for a state of this very widget: the cases of other tests are on the page too."""
+    widget.and_(widget.page.locator(state)).wait_for()
+
+
 def wait_for(widget, left):
-    widget.page.locator(f".nd[data-left='{left}']").last.wait_for()
+    stands(widget, f"[data-left='{left}']")
 
 
 def test_by_mouse_a_case_is_asked_and_closed(widget, workbench):
@@ -50,7 +55,7 @@ def test_by_mouse_a_case_is_asked_and_closed(widget, workbench):
     assert "you asked" in widget.locator(".nd-closing").inner_text()
     assert workbench.say("case.case.verdict.right, case.case.minutes_left") == "True 18"
     widget.get_by_role("button", name="Another case").click()
-    widget.page.locator(".nd[data-case='4']").last.wait_for()
+    stands(widget, "[data-case='4']")
     assert "40 of 40 GPU-minutes left." in widget.inner_text()
 
 
@@ -77,7 +82,7 @@ def test_by_keyboard_alone(widget, workbench):
     said = widget.get_by_role("status")
     page.wait_for_function("(e) => e.textContent.includes('Not so.')", arg=said.element_handle())
     page.keyboard.press("Enter")
-    page.locator(".nd[data-case='4'][data-closed='false']").last.wait_for()
+    stands(widget, "[data-case='4'][data-closed='false']")
     assert workbench.lab.cell_count() == cells, "no key reached JupyterLab"
 
 
@@ -102,7 +107,6 @@ def full(workbench):
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_text_stands_out_in_both_themes(full, workbench, theme):
     workbench.lab.theme(theme)
-    workbench.page.wait_for_timeout(500)
     found = contrasts(workbench.page, ".nd")
     picture(full, f"open-{theme.split()[-1]}")
     workbench.lab.theme("JupyterLab Light")
@@ -117,7 +121,6 @@ def test_a_verdict_stands_out_in_both_themes(workbench, theme):
         widget.press(key)
         wait_for(widget, left)
     workbench.lab.theme(theme)
-    workbench.page.wait_for_timeout(500)
     picture(widget, f"asked-{theme.split()[-1]}")
     widget.press("a")
     widget.press("Enter")

@@ -140,7 +140,6 @@ def test_text_can_be_read_in_both_themes(workbench, theme):
     workbench.show(ASKED.replace("browser", theme.replace(" ", "-").lower()))
     try:
         workbench.lab.theme(theme)
-        workbench.page.wait_for_timeout(500)
         found = contrasts(workbench.page, ".pr")
     finally:
         workbench.lab.theme("JupyterLab Light")

@@ -38,13 +38,13 @@ def test_by_keyboard_alone(widget, workbench):
     keyboard.press("Enter")  # next skip
     assert row.inner_text().startswith("step 11:")
     assert workbench.lab.cell_count() == cells
-    assert workbench.say("timeline.run, timeline.place") == "A 11"
+    workbench.until("timeline.run, timeline.place", "A 11")
 
 
-def test_a_click_in_the_picture_goes_to_that_step(widget, workbench):
-    box = widget.locator(".st-drawing").bounding_box()
-    middle = box["x"] + (64 + (720 - 74) * 30 / 59) / 720 * box["width"]
-    workbench.page.mouse.click(middle, box["y"] + 60)
+def test_a_click_in_the_picture_goes_to_that_step(widget):
+    drawing = widget.locator(".st-drawing")
+    middle = (64 + (720 - 74) * 30 / 59) / 720 * drawing.bounding_box()["width"]
+    drawing.click(position={"x": middle, "y": 60})
     assert widget.locator(".st-row").inner_text().startswith("step 30:")
 
 

@@ -21,7 +21,8 @@ def widget(workbench):
 
 
 def says(widget, text):
-    widget.get_by_text(text).first.wait_for()
+    """Wait until it stands there to be read: what is spoken may still be an earlier state."""
+    widget.get_by_text(text).and_(widget.page.locator(":not(.lk-spoken)")).first.wait_for()
 
 
 def test_the_goals_are_reached_by_keyboard_alone(widget, workbench):
