@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 3cd81ff072948f6a4dba87ea101dce27650251dd1a3447ab1c9bb65c0aefe48a
+// Bundled by `python -m labkit build` from ../engine/elements.css ../engine/elements.js widget_run_race.css widget_run_race.js, sha256 98981b0cfcf57bdcf7286d62deedd0146f69bcb3f2a5549af283bfcf846861db
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -86,7 +86,7 @@ var RIGHT = 12;
 var TOP = 10;
 var BOTTOM = 34;
 function render({ model, el }) {
-  const line = wire(model);
+  const line = wire(model, { join: () => null });
   let step = model.get("step"), timer = null, told = null, task = null;
   const last = () => line.numbers().last;
   const dials = node("div", { class: "lk-controls" });

@@ -6,7 +6,7 @@ import "./widget_run_race.css";
 const WIDTH = 640, HEIGHT = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 34;
 
 function render({ model, el }) {
-  const line = wire(model);
+  const line = wire(model, { join: () => null }); // each dial counts: they turn one after another
   let step = model.get("step"), timer = null, told = null, task = null;
   const last = () => line.numbers().last;
 
