@@ -15,6 +15,7 @@ from labkit.labs.compression.checks import (
     check_hold_masks,
     check_pack,
     check_weigh_in,
+    hold_masks,
     weigh_in,
 )
 from labkit.labs.compression.pipeline import Weighed
@@ -148,6 +149,18 @@ def verdict(check, report):
 
 def honest(check, answer):
     return codec.decode(check.collect(answer))["value"]
+
+
+def test_a_threshold_prunes_another_share_at_every_seed():
+    """A class's secret draws the seed: at 11 of 400 no tie lay at the limit by itself."""
+    (case,) = (case for case in hold_masks._CASES.values() if case.grid)
+    for seed in range(400):
+        model, *_ = hold_masks._start(case, seed)
+        weights = [model.get_parameter(name).detach().flatten() for name in hold_masks._LINEAR]
+        sizes = torch.cat(weights).abs().sort().values
+        want = round(case.share * len(sizes))
+        assert sizes[want - 1] == sizes[want], seed
+        assert int((sizes <= sizes[want - 1]).sum()) > want, seed
 
 
 def test_hold_masks_is_not_passed_by_a_report_without_its_steps():

@@ -133,6 +133,8 @@ def _start(case, seed):
         for name in _LINEAR if case.grid else ():
             weight = model.get_parameter(name)
             weight.copy_((weight * 16).round() / 16)
+        if case.grid:
+            _tie([model.get_parameter(name) for name in _LINEAR], case.share)
     optimizer = case.optimizer(model.parameters(), **case.settings)
     # Its first steps are not skipped, and then the case decides.
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=case.skips)
@@ -153,6 +155,16 @@ def _start(case, seed):
     for _ in range(case.behind):
         step()
     return model, optimizer, step
+
+
+def _tie(weights, share):
+    """Give the smallest weight that stays the magnitude of the largest that goes, at every seed."""
+    flat = torch.cat([weight.flatten() for weight in weights])
+    order, want = flat.abs().argsort(), round(share * len(flat))
+    goes, stays = order[want - 1], order[want]
+    flat[stays] = flat[stays].sign() * flat[goes].abs()
+    for weight, part in zip(weights, flat.split([w.numel() for w in weights]), strict=True):
+        weight.copy_(part.view_as(weight))
 
 
 def _state(model):
