@@ -115,7 +115,7 @@ BOTH = {
     "delayed": "_STEPS",
     "spike-alarm": "_traces",
     "first-born": "_HEALTHY _SCENES _SICK seeded",
-    "must-stay": "_SIZES _STOPPED_AT _cases",
+    "must-stay": "_LAST _SIZES _STOPPED_AT _cases",
     "layer-row": "_SCALE _layers",
     "same-sum": "_CASES _vectors",
     "rotary": "_MODULES _SETTINGS",
