@@ -89,12 +89,16 @@ class Tolerance(Record):
 
 
 class Part(Record):
-    """One number that is asked for."""
+    """One number that is asked for.
+
+    ``exponent`` says that the number is an exponent of 2, for which ``2^18`` names 18 as well.
+    """
 
     label: Text | None = None
     answer: str
     unit: str | None = None
     tolerance: Tolerance | None = None
+    exponent: bool = False
 
     @model_validator(mode="after")
     def _unit_is_known(self):

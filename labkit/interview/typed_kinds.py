@@ -31,6 +31,7 @@ from labkit.interview.question_parts import (
 from labkit.interview.run_code import run_code
 from labkit.interview.typed_numbers import (
     compared,
+    exponent_of_two,
     in_full,
     in_words,
     means_output,
@@ -61,7 +62,8 @@ class Numeric(WithWrongs):
     def _a_single_number_is_a_part(cls, entry: dict) -> dict:
         if "parts" in entry:
             return entry
-        single = {name: entry[name] for name in ("answer", "unit", "tolerance") if name in entry}
+        of_a_part = ("answer", "unit", "tolerance", "exponent")
+        single = {name: entry[name] for name in of_a_part if name in entry}
         rest = {name: said for name, said in entry.items() if name not in single}
         return {**rest, "parts": [single]}
 
@@ -116,6 +118,9 @@ class Numeric(WithWrongs):
         part, expected = self.parts[place], card.expected[place]
         text = _without_label(text, card, part)
         number = read_typed(text, part.unit)
+        exponent = exponent_of_two(text) if part.exponent else None
+        if exponent is not None and number != expected:
+            number = exponent
         if within(number, expected, part.tolerance):
             return True, None, None
         wrongs = zip(self.wrong, card.wrong, strict=True)

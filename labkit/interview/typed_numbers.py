@@ -52,6 +52,16 @@ def read_typed(text: str, unit: str | None) -> Number:
         ) from None
 
 
+def exponent_of_two(text: str) -> int | None:
+    """The exponent of a power of 2 that was typed as one, None for any other text.
+
+    >>> exponent_of_two("2⁻¹⁴"), exponent_of_two("k = 2^{18}"), exponent_of_two("18")
+    (-14, 18, None)
+    """
+    found = re.fullmatch(r"2(?:\*\*|\^)\(?([-+]?\d+)\)?", plain(text).replace(" ", ""))
+    return int(found[1]) if found else None
+
+
 def rounds_to(number: Number, text: str, value: Number, tolerance: Tolerance | None) -> bool:
     """Whether a number is that value rounded as far as it was written.
 
