@@ -1,4 +1,4 @@
-"""labkit, the package behind the labs. Importing it imports nothing else.
+"""labkit, the package behind the labs. Importing it imports ``base.old_copies`` only.
 
 What a learner imports, each package resting on those above it:
 
@@ -13,3 +13,7 @@ What runs the course: ``base`` (files, progress), ``labs`` (a folder a lab, and 
 checks), ``interview``, ``course`` (notebooks, learners' copies), ``grading``. ``python -m labkit``
 lists the commands.
 """
+
+from labkit.base import old_copies
+
+old_copies.install()

@@ -12,12 +12,6 @@ from labkit.base.paths import NOTEBOOKS
 
 MANIFEST = "manifest.json"
 
-OLDER_COPY = (
-    "This copy of the lab is older than the course. Run `python -m labkit start`: it brings your "
-    "copies up to date and keeps your answers."
-)
-"""What an old copy's imports say where labkit has moved on."""
-
 
 class ManifestError(OSError):
     """The manifest is missing or damaged, in a sentence that says what brings it back.

@@ -246,7 +246,7 @@ def _key(cell: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _guess(prediction: str, cell: dict[str, Any]) -> Guess | None:
-    """The guess in a cell: `guess, sure = 2048, 3`, or `step.guess(2048, sure=3)`; None without."""
+    """The guess in a cell, such as `step.guess(2048, sure=3)`; None without one."""
     try:
         statements = ast.parse(_text(cell)).body
     except SyntaxError:
@@ -254,8 +254,6 @@ def _guess(prediction: str, cell: dict[str, Any]) -> Guess | None:
     found = None
     for statement in statements:
         match statement:
-            case ast.Assign([ast.Tuple([ast.Name("guess"), _])], ast.Tuple([value, n])):
-                found = value, n
             case ast.Expr(ast.Call(ast.Attribute(attr="guess"), [value], [])):
                 found = value, ast.Constant(2)
             case ast.Expr(ast.Call(ast.Attribute(attr="guess"), [value], [ast.keyword("sure", n)])):

@@ -1,58 +1,105 @@
-"""Lines of labkit by package and by lab, beside their budgets: ``python -m labkit.course.sizes``.
+"""Lines of each part of the repository beside its ceiling: ``python -m labkit.course.sizes``.
 
-A budget is a question to whoever exceeds it, not a failure: the learner's part should be read in an
-afternoon, and a lab should cost no more than it teaches. Generated files and pages count apart.
+It exits 1 where a part has more lines than its ceiling, and where a ceiling stands so far above its
+part that the part could grow back. ``--lower`` writes lower ceilings, never a higher one.
 """
 
-import re
-from collections.abc import Iterable
+import argparse
+import csv
+import sys
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
-from labkit.base.paths import LEARNERS
+from labkit.base.paths import NOTEBOOKS
 
-LABKIT = Path(__file__).resolve().parents[1]
-LEARNERS_BUDGET = 7_000
-CHECKS_BUDGET = 800
-SYSTEMS_BUDGET = 900
-SHARED_BY_LABS = {"engine", "detective"}
-_CHECKS = re.compile(r"(checks|slips|predictions)(/|\.py|$)|widget_\w+\.py")
-
-
-def lines(paths: Iterable[Path]) -> int:
-    """Lines of the Python files among ``paths`` and below them, generated ones left out."""
-    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))}
-    texts = (file.read_text(encoding="utf-8") for file in files if file.suffix == ".py")
-    return sum(len(text.splitlines()) for text in texts if not _is_generated(text))
+ROOT = NOTEBOOKS.parent
+CEILINGS = Path(".ci/ceilings.csv")
+COLUMNS = ("part", "counts", "ceiling", "must become", "aim")
+ROOM = 50
+"""By so many lines a part may be below its ceiling: who deletes one need not touch the table."""
 
 
-def _is_generated(text: str) -> bool:
-    return "generated" in text.partition("\n")[0].lower()
+@dataclass(frozen=True)
+class Part:
+    """A row of the table: a part of the repository, and how many lines it may have.
+
+    ``counts`` are globs; what matches one with a ``!`` before it is left out. ``ceiling`` is None
+    for what is counted and not held.
+    """
+
+    part: str
+    counts: str
+    ceiling: int | None = None
+    must_become: int | None = None
+    aim: int | None = None
+
+    def files(self, root: Path = ROOT) -> set[Path]:
+        """The files that count in this part."""
+        globs = self.counts.split()
+        left_out = {path for glob in globs if glob[0] == "!" for path in root.glob(glob[1:])}
+        return {path for glob in globs if glob[0] != "!" for path in root.glob(glob)} - left_out
+
+    def lines(self, root: Path = ROOT) -> int:
+        """The lines of its files, as ``wc -l`` counts them."""
+        return sum(path.read_bytes().count(b"\n") for path in self.files(root))
+
+    def lowered(self, lines: int) -> "Part":
+        """With the lowest ceiling that ``lines`` allow, which is never below ``must_become``."""
+        if self.ceiling is None:
+            return self
+        return replace(self, ceiling=min(self.ceiling, max(lines, self.must_become or 0)))
+
+    def fault(self, lines: int) -> str:
+        """What is wrong with the ceiling of a part of so many lines, in a sentence; "" if it holds.
+
+        >>> Part("plots", "labkit/plots.py", 150, 120).fault(157)
+        'plots: 157 lines, 7 above its ceiling of 150. Take them out: no ceiling is raised.'
+        """
+        lowest = self.lowered(lines).ceiling
+        if self.ceiling is None or lowest is None:
+            return ""
+        if lines > self.ceiling:
+            above = f"{lines - self.ceiling:,} above its ceiling of {self.ceiling:,}"
+            return f"{self.part}: {lines:,} lines, {above}. Take them out: no ceiling is raised."
+        if self.ceiling - lowest > ROOM:
+            return (
+                f"{self.part}: {lines:,} lines, so its ceiling falls from {self.ceiling:,} to"
+                f" {lowest:,}. Run `python -m labkit.course.sizes --lower`, and commit the table."
+            )
+        return ""
 
 
-def lab_sizes(folder: Path) -> tuple[int, int]:
-    """Lines of a lab's folder: checks, predictions and widget classes; and everything else."""
-    inside = sorted(folder.rglob("*.py"))
-    checks = [p for p in inside if _CHECKS.match(p.relative_to(folder).as_posix())]
-    return lines(checks), lines(p for p in inside if p not in checks)
+def read(root: Path = ROOT) -> list[Part]:
+    """The rows of the table, in its order."""
+    with open(root / CEILINGS, encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file)
+    return [Part(*row[:2], *(int(n) if n else None for n in row[2:])) for row in rows]
 
 
-def table(labkit: Path = LABKIT) -> str:
-    """The sizes as text, a row a package and a row a lab."""
-    rows = []
-    for name in LEARNERS:
-        rows.append((name.removesuffix(".py"), lines([labkit / name]), ""))
-    rows.append(("what a learner reads", sum(row[1] for row in rows), f"of {LEARNERS_BUDGET}"))
-    behind = ("base", "labs/engine", "labs/detective", "interview", "course", "grading", "commands")
-    for name in behind:
-        rows.append((name, lines([labkit / name]), ""))
-    for folder in sorted(path.parent for path in labkit.glob("labs/*/__init__.py")):
-        if folder.name not in SHARED_BY_LABS:
-            checks, systems = lab_sizes(folder)
-            rows.append((f"labs/{folder.name}: checks", checks, f"of {CHECKS_BUDGET}"))
-            rows.append((f"labs/{folder.name}: systems", systems, f"of {SYSTEMS_BUDGET}"))
-    rows.append(("labkit, Python", lines([labkit]), ""))
-    return "\n".join(f"{name:<46}{size:>7,} {budget}".rstrip() for name, size, budget in rows)
+def write(parts: list[Part], root: Path = ROOT) -> None:
+    """Put these rows in the place of the table's."""
+    with open(root / CEILINGS, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *map(astuple, parts)])
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    """Print the table, and on stderr what is wrong with it; the exit status is 1 then."""
+    parser = argparse.ArgumentParser(prog="python -m labkit.course.sizes")
+    parser.add_argument("--lower", action="store_true", help="write lower ceilings")
+    lower = parser.parse_args(arguments).lower
+    sizes = [(part, part.lines(root)) for part in read(root)]
+    if lower:
+        sizes = [(part.lowered(lines), lines) for part, lines in sizes]
+        write([part for part, _ in sizes], root)
+    print("{:32}{:>9}{:>9}{:>13}{:>9}".format("part", "lines", *COLUMNS[2:]))
+    for part, lines in sizes:
+        numbers = (lines, part.ceiling, part.must_become, part.aim)
+        shown = ("" if number is None else f"{number:,}" for number in numbers)
+        print("{:32}{:>9}{:>9}{:>13}{:>9}".format(part.part, *shown).rstrip())
+    faults = [fault for part, lines in sizes if (fault := part.fault(lines))]
+    print(*faults, sep="\n", end="\n" if faults else "", file=sys.stderr)
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
-    print(table())
+    sys.exit(main())

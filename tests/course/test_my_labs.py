@@ -156,23 +156,20 @@ def test_answers_and_guesses_are_carried_into_the_new_version(notebooks, mine, l
 @pytest.mark.parametrize(
     ("cell", "kept"),
     [
-        ("guess, sure = 2048, 3", [("ones", "2048", 3)]),
-        ("guess, sure = 2**-14, 1  # a power", [("ones", "2**-14", 1)]),
-        ("guess, sure = 'inf', 2", [("ones", "inf", 2)]),
-        ("guess, sure = math.inf, 2", [("ones", "inf", 2)]),
-        ('guess, sure = float("nan"), 2', [("ones", "nan", 2)]),
-        ("guess, sure = -1, 2", [("ones", "-1", 2)]),
-        ("guess, sure = [True, False], 2", [("ones", "True, False", 2)]),
-        ("guess, sure = (\n    3,\n    1,\n)", [("ones", "3", 1)]),
-        ("guess, sure = 3, 'very'", [("ones", "3", 2)]),
-        ("count.guess(3)", [("ones", "3", 2)]),
-        ("count.guess(3, 1)", [("ones", "3", 1)]),
+        ("count.guess(2048, sure=3)", [("ones", "2048", 3)]),
+        ("count.guess(2**-14, sure=1)  # a power", [("ones", "2**-14", 1)]),
+        ("count.guess('inf')", [("ones", "inf", 2)]),
+        ("count.guess(math.inf)", [("ones", "inf", 2)]),
+        ('count.guess(float("nan"))', [("ones", "nan", 2)]),
+        ("count.guess(-1)", [("ones", "-1", 2)]),
+        ("count.guess([True, False])", [("ones", "True, False", 2)]),
+        ("count.guess(\n    3,\n    1,\n)", [("ones", "3", 1)]),
+        ("count.guess(3, 'very')", [("ones", "3", 2)]),
         ("count.guess([], sure=1)", [("ones", "none", 1)]),
-        ("guess, sure = ..., 3", []),
-        ("guess, sure = [True, ...], 3", []),
-        ("guess, sure = 'skip', 2", []),
-        ("guess, sure = 3", []),
-        ("guess = ", []),
+        ("count.guess(..., sure=3)", []),
+        ("count.guess([True, ...], 3)", []),
+        ("count.guess('skip')", []),
+        ("count.guess(", []),
     ],
 )
 def test_a_guess_of_any_form_is_read(notebooks, mine, log, cell, kept):
@@ -184,6 +181,15 @@ def test_a_guess_of_any_form_is_read(notebooks, mine, log, cell, kept):
     assert ("`ones`" in said) == bool(kept)
     assert ("changed (1) stay" in said) == (not kept)
     assert cell not in text_of(mine / NAME) and cell in text_of(mine / KEPT)
+
+
+def test_a_guess_that_was_logged_is_logged_no_second_time(notebooks, mine, log):
+    start(mine, notebooks=notebooks)
+    progress.record("prediction", lab="02_tiny", item="ones", status="right", guess="3", sure=1)
+    write_in(mine / NAME, BODY, f"{BODY}\n\ncount.guess(2, sure=3)")
+    publish(notebooks, NEWER)
+    start(mine, notebooks=notebooks)
+    assert log() == [("ones", "3", 1)]
 
 
 def test_a_guess_that_no_log_can_take_is_named(notebooks, mine, log, tmp_path):

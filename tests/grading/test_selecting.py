@@ -62,7 +62,7 @@ ASKED = "@predict(guesses.step_at_2048)\ndef step():\n    return 2048\n"
         (ASKED, False),
         (f"{ASKED}\nstep.guess(2049, sure=3)", False),
         (f"{ASKED}\nstep.guess(misspelt)", False),
-        ("guess, sure = misspelt, 2", False),  # of a copy from before cards
+        ("step.guess(misspelt)", False),
         (f"{ASKED}\nx = 1", True),
         ("def step(:", True),
     ],

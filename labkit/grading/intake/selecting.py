@@ -16,7 +16,6 @@ from labkit.grading.intake.reading import Cell, Notebook, Unreadable, read_noteb
 from labkit.grading.records import Work
 from labkit.grading.sandbox.cells import RUN_BELOW, WRITE_BELOW
 
-_GUESS = {"guess", "sure"}  # what a predict cell of an older copy binds
 _HIDDEN_TESTS = ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
 _SHOWN = 60  # characters of a student's line in a sentence
 
@@ -232,7 +231,7 @@ def _is_guess(one: _Code, lab: CourseLab) -> bool:
     bound = one.names.bound
     if not one.cell.is_predict or bound & lab.names:
         return False
-    return bound <= _GUESS or (len(bound) <= 1 and one.text.startswith("@predict("))
+    return not bound or (len(bound) == 1 and one.text.startswith("@predict("))
 
 
 def _without_open_twins(code: list[_Code], lab: CourseLab, repairs: list[str]) -> list[_Code]:

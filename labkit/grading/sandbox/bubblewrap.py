@@ -65,6 +65,8 @@ _BASE = (
     "files.py",
     "lazy.py",
     "manifest.py",
+    "old_copies.py",
+    "old_copies.txt",
     "onnxruntime.py",
     "optional.py",
     "paths.py",

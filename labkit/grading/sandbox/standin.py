@@ -52,11 +52,6 @@ def _predict(prediction=None):
     return lambda body: Anything("predict")
 
 
-def _reveal(guess=..., sure=None, prediction=None):
-    # Of older copies: the body runs once there is a guess, and cells below it read its truth.
-    return lambda body: None if guess is ... else body()
-
-
 class StandIn(types.ModuleType):
     """A module with every name in it."""
 
@@ -64,7 +59,7 @@ class StandIn(types.ModuleType):
         super().__init__(name)
         self.__path__ = []  # a package: its submodules may be imported
         self.yours, self.whose = _yours, _whose
-        self.predict, self.reveal = _predict, _reveal
+        self.predict = _predict
         for error in ("AnswerError", "CheckFailed", "Mistake"):
             setattr(self, error, type(error, (Exception,), {}))
 

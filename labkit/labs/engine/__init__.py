@@ -5,7 +5,6 @@ module takes ``check``, ``calls``, ``attempt``, the comparisons, and what reads 
 its ``predictions`` module takes the three kinds of guesses.
 """
 
-from labkit.base.manifest import OLDER_COPY
 from labkit.labs.engine.checks import (
     Check,
     CheckFailed,
@@ -72,9 +71,3 @@ __all__ = [
     "word",
     "yours",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if name == "reveal":  # what copies of the labs import that are older than `predict` cells
-        raise ImportError(OLDER_COPY)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 import sys
 import warnings
 from fractions import Fraction
@@ -354,9 +353,3 @@ def test_the_body_runs_once_and_silently(capsys):
 def test_a_truth_of_another_form_is_the_authors_mistake():
     with pytest.raises(UnclearGuess):
         predict(PICK)(lambda: "biases")
-
-
-def test_what_older_copies_import_says_what_to_run():
-    code = "from labkit.labs.engine import claim, reveal, whose, yours"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode and "`python -m labkit start`" in done.stderr.splitlines()[-1]
