@@ -14,9 +14,6 @@ from labkit.base import progress
 from labkit.base.manifest import read_manifest
 from labkit.base.paths import NOTEBOOKS
 from labkit.course import my_labs
-from labkit.labs.engine.predictions import UnclearGuess
-from labkit.labs.engine.widget_prediction import PredictionCard
-from tests.labs.test_predictions import truth_of
 
 COPIES = json.loads(
     Path(__file__).with_name("copies_before_cards.json").read_text(encoding="utf-8")
@@ -118,6 +115,10 @@ def test_start_loses_no_answer_and_no_guess(lab, tmp_path):
 
 def shows_it_as_the_earlier_guess(lab, slug):
     """The card of the new lab, as its cell makes it."""
+    from labkit.labs.engine.predictions import UnclearGuess  # here: they import torch
+    from labkit.labs.engine.widget_prediction import PredictionCard
+    from tests.labs.test_predictions import truth_of
+
     module = importlib.import_module(f"labkit.labs.{lab.partition('_')[2]}.predictions")
     prediction = getattr(module, slug.replace("-", "_"))
     card = PredictionCard(prediction, truth_of(prediction))
