@@ -13,6 +13,14 @@ FILES = sorted(
     path for path in LABKIT.rglob("*.py") if not {"_shipped", "_template"} & {*path.parts}
 )
 SHARED = ("detective", "engine")
+LIGHT = [
+    "tests/base",
+    "tests/course",
+    "tests/formats/test_expressions.py",
+    "tests/grading/test_forms.py",
+    "tests/interview/test_problems.py",
+]
+"""Tests that start without torch, and with them the conftests and helpers of their folders."""
 
 
 def test_imports_go_down_only():
@@ -58,6 +66,21 @@ def test_import_is_light(module, tmp_path):
         "'nbclient', 'nbformat', 'IPython', 'ipywidgets'} & set(sys.modules)))"
     )
     assert python(code, tmp_path) == "[]\n"
+
+
+COLLECTS = """
+import sys
+import pytest
+args = ["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider", *sys.argv[1:]]
+code = pytest.main(args)
+print("\\n", int(code), *sorted({"torch", "numba", "jax", "keras"} & set(sys.modules)))
+"""
+
+
+def test_tests_that_need_no_torch_are_collected_without_it():
+    assert python(COLLECTS, LABKIT.parent, *LIGHT).splitlines()[-1].split() == ["0"]
+    heavy = python(COLLECTS, LABKIT.parent, "tests/formats/test_matmul.py")
+    assert heavy.splitlines()[-1].split() == ["0", "torch"], "the guard can fail"
 
 
 EFFECTS = """

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -92,6 +94,37 @@ def test_no_checks_questions_or_solutions_are_bound():
     assert not any(
         path.endswith(("/labkit", "/notebooks", "/data", "/home", "/root")) for path in bound
     )
+
+
+WRITES = """
+import os, sys
+course, there = sys.argv[1:]
+planted = os.path.join(course, "labkit.py")
+for what, do in {
+    "there": lambda: os.stat(there),
+    "planted": lambda: open(planted, "w"),
+    "moved": lambda: os.rename(course, course + "-away"),
+}.items():
+    try:
+        do()
+        print(what)
+    except OSError:
+        pass
+"""
+
+
+@pytest.mark.skipif(sandbox.why_not() is not None, reason="needs bubblewrap")
+def test_a_course_in_tmp_can_be_neither_written_nor_moved(monkeypatch):
+    """Its folder stands in a folder that can be written to, and the next submission reads it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as course:
+        labkit = Path(course) / "labkit"
+        shutil.copytree(Path(paths.__file__).parents[1], labkit, ignore=lambda *_: ["_shipped"])
+        monkeypatch.setattr(paths, "__file__", str(labkit / "base" / "paths.py"))
+        words = sandbox.command("probe")
+        words = words[: words.index("--") + 1]
+        words += [sys.executable, "-c", WRITES, course, str(labkit / "formats" / "exact.py")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.split(), done.stderr) == (["there"], "")
 
 
 WALK = """

@@ -170,8 +170,13 @@ def command(*args: str) -> list[str]:
         words += ["--size", size, "--perms", "1777", "--tmpfs", folder]
     # What is bound comes after the empty folders that would hide it.
     bound = [*_libraries(), *_python(), *_labkit()]
+    within = _within_scratch(bound)
+    for folder in within:
+        words += ["--perms", "0755", "--tmpfs", folder]
     words += [*_parents(bound), *bound]
-    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+    for folder in (*within, "/dev", "/"):
+        words += ["--remount-ro", folder]
+    words += ["--chdir", "/tmp"]
     return [*words, "--", sys.executable, *_SERVER, *args]
 
 
@@ -190,12 +195,26 @@ def _environment() -> dict[str, str]:
 
 def _parents(bound: list[str]) -> list[str]:
     """The folders above what is bound: bubblewrap makes them for root alone."""
-    targets = [Path(word) for word in bound if word.startswith("/")]
-    folders = {folder for target in targets for folder in target.parents} - {Path("/")}
     words = []
-    for folder in sorted(folders):
+    for folder in sorted(_above(bound) - {Path("/")}):
         words += ["--perms", "0755", "--dir", str(folder)]
     return words
+
+
+def _within_scratch(bound: list[str]) -> list[str]:
+    """The folders directly below SCRATCH that hold something bound: a clone in /tmp, or a Python.
+
+    Each becomes a file system of its own, which is then made read-only. Otherwise a student's code
+    could move the course's folder away and put another labkit in its place: without root the
+    folders that bubblewrap makes belong to the user as whom that code runs.
+    """
+    scratch = {Path(folder) for folder in SCRATCH}
+    return sorted(str(folder) for folder in _above(bound) if folder.parent in scratch)
+
+
+def _above(bound: list[str]) -> set[Path]:
+    targets = [Path(word) for word in bound if word.startswith("/")]
+    return {folder for target in targets for folder in target.parents}
 
 
 def _libraries() -> list[str]:
