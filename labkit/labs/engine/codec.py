@@ -53,11 +53,17 @@ class CodecError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one value may cost: `bytes`, `depth` of containers, `elements` (values in all)."""
+    """What one value may cost: `bytes`, `depth` of containers, `elements` (values in all).
+
+    An int has at most `int_bits`. Python refuses to write one of more than 4,300 digits as text, so
+    a judge could not quote it. 2**12 bits are 1,233 digits: its square and its cube can be quoted
+    too, and an exact sum of doubles, in units of 2**-1074, takes some 2,100 bits.
+    """
 
     bytes: int = 2**26
     depth: int = 64
     elements: int = 2**17
+    int_bits: int = 2**12
 
     def __post_init__(self) -> None:
         # A level takes 3 Python frames: 150 levels fit into the interpreter's 1000.
@@ -158,8 +164,10 @@ class _Writer:
         elif kind is bool:
             self.put(b"T" if x else b"F")
         elif kind is int:
-            size = x.bit_length() // 8 + 1
-            self.need(size)
+            bits, most = x.bit_length(), self.limits.int_bits
+            if bits > most:
+                self.refuse(f"an int of {bits:,} bits; return one of at most {most:,} bits")
+            size = bits // 8 + 1
             self.put(b"i", x.to_bytes(size, "little", signed=True), size=size)
         elif kind is float:
             self.put(b"f", struct.pack("<d", x))
@@ -311,7 +319,10 @@ class _Reader:
             case "N" | "T" | "F":
                 return {"N": None, "T": True, "F": False}[tag]
             case "i":
-                return int.from_bytes(self.take(self.number()), "little", signed=True)
+                size = self.number()
+                if size > self.limits.int_bits // 8 + 1:
+                    self.fail(f"an int of {size:,} bytes")
+                return int.from_bytes(self.take(size), "little", signed=True)
             case "f":
                 return struct.unpack("<d", self.take(8))[0]
             case "s":

@@ -306,9 +306,16 @@ def _told(heard: list[Heard]) -> list[str]:
 
 
 def raised(error: BaseException) -> Raised:
-    """An exception as data: its type's name, its message, and the learner's own line."""
+    """An exception as data: its type's name, its message, and the learner's own line.
+
+    The message is "" where it cannot be written: ``KeyError(10**5000)`` has too many digits.
+    """
+    try:
+        said = str(error)[:_SEARCHED]
+    except Exception:
+        said = ""
     # An address in memory is another one in each run, and a grade's message shall be the same.
-    message = re.sub(r"\b0x[0-9a-f]{8,16}\b", "0x...", _utf8(str(error)[:_SEARCHED]))
+    message = re.sub(r"\b0x[0-9a-f]{8,16}\b", "0x...", _utf8(said))
     message = shorten(message, ERROR_LIMIT, placeholder=" ...")
     return Raised(type_name=type(error).__name__, message=message, line=_learners_line(error))
 

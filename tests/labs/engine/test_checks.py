@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from labkit.labs.engine import (
     check,
     claim,
     codec,
+    messages,
     number,
     same_bits,
     same_value,
@@ -304,6 +306,35 @@ def test_no_wrong_answer_of_any_type_stops_the_judge(value):
     check_nothing.wrong("ulp-is-constant", "Why?")(lambda x: [value, 2.0])
     result = check_nothing.result(lambda x: value)
     assert (result.status, result.misconceptions) == ("failed", ("ulp-is-relative",))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**5000, [1, -(10**5000)], {"a": (10**5000,)}, {10**5000: 1}, Fraction(10**5000, 7)],
+    ids=["int", "list", "dict", "key", "fraction"],
+)
+def test_a_number_of_more_digits_than_python_writes_is_refused_with_a_sentence(value, log):
+    @check(lambda answer: answer)
+    def check_value(got):
+        raise Mistake(messages.NOT_A_TRUTH, call="value", came=messages.came(got))
+
+    check_value.wrong("ulp-is-relative", "Why?")(1.0)
+    result = check_value.result(value)
+    assert result.status in ("failed", "error")
+    assert "int of 16,610 bits" in result.message or "a Fraction" in result.message
+    assert check_double.result(lambda x: value).status in ("failed", "error")
+    with pytest.raises(CheckFailed):
+        check_value(value)
+
+
+def test_an_exception_with_such_a_number_is_told_without_it():
+    for error in (ValueError, KeyError):
+
+        def answer(x, error=error):
+            raise error(10**5000)
+
+        said = check_double.result(answer).message
+        assert error.__name__ in said and "in your line `raise error(10**5000)`" in said
 
 
 def test_a_generator_is_drained_to_a_bound():
