@@ -129,7 +129,7 @@ def quantized_by_torch(x, grid):
         return q.int_repr()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 @pytest.mark.parametrize(("lo", "hi"), RANGES[:5])
 def test_codes_are_those_of_torch_but_at_ties(lo, hi, seed):
     grid = choose(lo, hi, bits=8, symmetric=False)
