@@ -5,6 +5,7 @@ unsolved one does. Solved notebooks run as on the plainest processor: their outp
 another one, and both must agree.
 """
 
+import argparse
 import os
 import re
 from collections import defaultdict
@@ -22,7 +23,14 @@ os.environ["LABKIT_PROGRESS"] = "off"
 # longer than the work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-collect_ignore_glob = ["notebooks/my_labs*", "my_labs*"]
+collect_ignore_glob = [
+    "notebooks/my_labs*",
+    "my_labs*",
+    # --doctest-modules imports every file.
+    "labkit/_shipped",
+    "labkit/labs/_template",
+    "tests/labs/corpus",
+]
 
 LEARNER_NOTEBOOKS = Path(__file__).parent / "notebooks"
 SOLVED_NOTEBOOKS = LEARNER_NOTEBOOKS / "solutions"
@@ -34,6 +42,34 @@ PLAINEST = {
 """A processor without wide vectors that adds in one order, on one thread."""
 
 seconds: defaultdict[str, float] = defaultdict(float)
+
+
+def _count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 1 or more")
+    return int(text)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seeds",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="an answer meets the first N seeds of its check, which has 5 or fewer (default: 1)",
+    )
+
+
+@pytest.fixture(scope="session")
+def seeds(pytestconfig):
+    """How many of a check's seeds an answer meets: ``check.seeds[:seeds]``."""
+    return pytestconfig.getoption("seeds")
+
+
+def pytest_generate_tests(metafunc):
+    for mark in metafunc.definition.iter_markers("seeds"):
+        (values,) = mark.args
+        metafunc.parametrize("seed", values[: metafunc.config.getoption("seeds")])
 
 
 def pytest_collection_modifyitems(items):

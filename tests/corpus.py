@@ -1,7 +1,7 @@
 """Answers that the author of a check did not foresee, and what each must be told.
 
     python -m tests.corpus                           every lab, at seed 0
-    python -m tests.corpus 02 06 --seeds 0 1 2 3 4
+    python -m tests.corpus 02 06 --seeds 5           at the seeds 0 to 4
     python -m tests.corpus 02 --exercise ulp --show  with every message
 
 For each exercise it prints how many right answers were refused, how many wrong ones were accepted,
@@ -69,13 +69,15 @@ class Snippet:
 class Found:
     """What a check made of a snippet.
 
-    ``what`` is one of OUTCOMES; ``as_asked`` whether the corpus asks for that.
+    ``what`` is one of OUTCOMES; ``as_asked`` whether the corpus asks for that; ``shortcuts`` names
+    the forbidden functions that an answer uses in other ways than by their names.
     """
 
     snippet: Snippet
     what: str
     as_asked: bool
     message: str
+    shortcuts: tuple[str, ...] = ()
 
 
 OUTCOMES = (
@@ -164,7 +166,13 @@ def judge(snippet: Snippet, seed: int = 0) -> Found:
         what, as_asked = "told truly", True
     else:
         what, as_asked = "only refused", not asks
-    return Found(snippet=snippet, what=what, as_asked=as_asked, message=result.message)
+    return Found(
+        snippet=snippet,
+        what=what,
+        as_asked=as_asked,
+        message=result.message,
+        shortcuts=result.shortcuts,
+    )
 
 
 def table(found: Iterable[Found]) -> str:
@@ -203,7 +211,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("labs", nargs="*", metavar="LAB", help="a lab or its number; all labs")
     parser.add_argument("--exercise", help="one exercise")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="0")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="0 to N - 1 (1)")
     parser.add_argument("--show", action="store_true", help="every message")
     options = parser.parse_args(arguments)
     known = [entry.lab for entry in read_manifest().labs]
@@ -212,7 +220,7 @@ def main(arguments: list[str]) -> int:
         judge(snippet, seed)
         for snippet in every_snippet()
         if snippet.lab in labs and options.exercise in (None, snippet.exercise)
-        for seed in options.seeds
+        for seed in range(options.seeds)
     ]
     for one in found:
         if options.show or not one.as_asked:

@@ -1,6 +1,7 @@
 """What holds for every lab, whatever it teaches; each guard is shown to fail on a bad lab."""
 
 import ast
+import functools
 import os
 import re
 import shutil
@@ -43,14 +44,17 @@ def cells_of(text: str) -> list[Any]:
     return jupytext.reads(text, fmt="py:percent").cells
 
 
+@functools.cache
 def cells_in(source: Path) -> list[Any]:
     return cells_of(source.read_text(encoding="utf-8"))
 
 
+@functools.cache
 def learner_of(source: Path) -> Any:
     return nbformat.read(NOTEBOOKS / f"{source.stem}.ipynb", as_version=4)
 
 
+@functools.cache
 def solution_of(source: Path) -> Any:
     return nbformat.read(NOTEBOOKS / "solutions" / f"{source.stem}.ipynb", as_version=4)
 

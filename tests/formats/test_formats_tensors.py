@@ -21,8 +21,6 @@ from labkit.formats import (
 )
 from labkit.formats.rounding import RANDOM_BITS, ROUNDINGS
 
-pytestmark = pytest.mark.usefixtures("rounded_by")
-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (4, 5), (2, 3, 4, 5)])

@@ -71,33 +71,34 @@ def named(value):
 
 
 @pytest.mark.parametrize(("check", "wrong"), WRONG, ids=named)
-def test_a_known_wrong_answer_fails_with_its_idea_and_question(check, wrong):
-    for seed in check.seeds:
+def test_a_known_wrong_answer_fails_with_its_idea_and_question(check, wrong, seeds):
+    for seed in check.seeds[:seeds]:
         result = check.result(wrong.answer, seed=seed)
         assert result.status == "failed"
-        assert result.misconceptions == (wrong.misconception,), seed
+        assert (result.misconceptions, result.shortcuts) == ((wrong.misconception,), ()), seed
         assert result.message.endswith(" ".join(wrong.question.split()))
 
 
-@pytest.mark.parametrize(("check", "wrong"), WRONG, ids=named)
-def test_a_known_wrong_answer_points_to_a_misconception_of_the_list(check, wrong):
-    assert wrong.misconception in misconceptions()
+def test_every_known_wrong_answer_points_to_a_misconception_of_the_list():
+    assert {wrong.misconception for _, wrong in WRONG} - misconceptions().keys() == set()
 
 
-@pytest.mark.parametrize("check", LAB_CHECKS, ids=named)
-def test_every_exercise_ships_four_known_wrong_answers(check):
-    assert len(check.known_wrong) >= 4
+def test_every_exercise_ships_four_known_wrong_answers():
+    assert [check.exercise for check in LAB_CHECKS if len(check.known_wrong) < 4] == []
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=named)
-def test_the_stub_is_not_attempted(check):
+def test_the_stub_is_not_attempted():
     def stub(*arguments, **named):
         raise NotImplementedError("your code here")
 
-    # A code question's wrong answers may stand with the question alone.
-    is_function = all(callable(wrong.answer) for wrong in check.known_wrong)
-    for answer in (stub, ...) if is_function else (..., {"key": ...}):
-        assert check.result(answer).status == "not attempted"
+    attempted = []
+    for check in CHECKS:
+        # A code question's wrong answers may stand with the question alone.
+        is_function = all(callable(wrong.answer) for wrong in check.known_wrong)
+        for answer in (stub, ...) if is_function else (..., {"key": ...}):
+            if check.result(answer).status != "not attempted":
+                attempted.append((check.lab, check.exercise, answer))
+    assert attempted == []
 
 
 def test_the_manifest_and_the_checks_name_the_same_exercises():
@@ -556,8 +557,8 @@ def gan_with_two_backwards_for_d(G, D, real, noise, d_optimizer, g_optimizer, sc
     ],
     ids=lambda value: getattr(value, "exercise", getattr(value, "__name__", "design")),
 )
-def test_differently_written_right_answers_pass(check, right):
-    for seed in check.seeds:
+def test_differently_written_right_answers_pass(check, right, seeds):
+    for seed in check.seeds[:seeds]:
         result = check.result(right, seed=seed)
         assert (result.status, result.misconceptions) == ("passed", ()), result.message
 

@@ -14,17 +14,17 @@ from labkit.labs.automatic_mixed_precision.checks.amp_loops import (
 )
 from labkit.labs.automatic_mixed_precision.checks.two_optimizers import check_gan_step, run_gan_step
 
-SEEDS = (0, 1, 7, 21, 50, 2**32 - 1)
+SEEDS = (0, 1, 7, 21, 2**32 - 1)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_d_alone_overflows_in_the_third_step_and_g_alone_in_the_fifth(seed):
     shown = run_gan_step(solutions.gan_step, seed)
     assert [place for place, moved in enumerate(shown["D"]) if not moved.any()] == [2]
     assert [place for place, moved in enumerate(shown["G"]) if not moved.any()] == [4]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_the_first_group_overflows_and_its_losses_are_finite(seed):
     shown = run_accumulate(solutions.accumulate, seed)
     name = "16 and 16, then 16 and 16"
@@ -34,7 +34,7 @@ def test_the_first_group_overflows_and_its_losses_are_finite(seed):
     assert shown[f"{name} moved"].any()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_some_norms_are_clipped_some_are_not_and_some_overflow(seed):
     norms = run_clipped_step(solutions.clipped_step, seed)["norms"]
     assert any(norm < 1 for norm in norms) and any(map(math.isinf, norms))

@@ -127,7 +127,7 @@ def test_planted_channels_leave_the_function_as_it_was():
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.1])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.seeds([0, 1])
 def test_it_beats_one_width_for_all_on_a_planted_gpt(seed, budget):
     text, gpt = text_pieces(16, seed=seed), planted_gpt()
     size, cost = sizes(gpt), kl_by_bits(gpt, text)

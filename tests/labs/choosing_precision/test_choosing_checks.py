@@ -92,7 +92,7 @@ def test_the_example_of_one_layer():
     assert (f"{kl:.1e}", overflow) == ("2.2e-04", 0)
 
 
-@pytest.mark.parametrize("seed", check_one_layer.seeds)
+@pytest.mark.seeds(check_one_layer.seeds)
 def test_a_kl_in_float64_differs_by_less_than_the_check_allows(seed):
     from labkit.labs.choosing_precision.checks import one_layer
 
@@ -132,14 +132,14 @@ def test_the_judges_smallest_memory_is_that_of_trying_every_choice():
     assert tried >= 20
 
 
-def test_the_greedy_search_stays_below_the_limits_for_any_seed():
-    for seed in range(1000, 1100):
+def test_the_greedy_search_stays_below_the_limits_for_any_seed(seeds):
+    for seed in range(1000, 1000 + 20 * seeds):
         result = check_allocate.result(solutions.allocate, seed=seed)
         assert result.status == "passed", f"{seed}: {result.message}"
 
 
-def test_costs_in_any_order_have_one_sum():
-    for seed in check_allocate.seeds:
+def test_costs_in_any_order_have_one_sum(seeds):
+    for seed in check_allocate.seeds[:seeds]:
         for cost, _, budget in list(allocate_module._instances(seed).values())[1:]:
             values = [kl for menu in cost.values() for kl in menu.values()]
             assert all((x * 2.0**46).is_integer() and x < 8 for x in [*values, budget])

@@ -39,7 +39,7 @@ def costs(gpt, pieces):
     return [kl_by_bits(gpt, tokens) for tokens in pieces]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_bf16_costs_64_times_as_much_as_fp16_and_a_ten_thousandth_of_a_nat(gpt, pieces, seed):
     rows = analyse(gpt, [pieces[seed]], formats=(FP16, BF16)).rows
     fp16, bf16 = (sum(row.kl for row in rows if row.format == fmt) for fmt in ("fp16", "bf16"))
@@ -57,7 +57,7 @@ def test_each_matrix_loses_10_to_14_percent_at_four_bits(gpt):
     assert 0.095 < min(errors) < max(errors) < 0.145
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_the_token_embedding_costs_14_times_as_much_as_the_last_attentions_output(costs, seed):
     at_four = {name: kl[4] for name, kl in costs[seed].items()}
     assert max(at_four, key=at_four.get) == "token"
@@ -65,7 +65,7 @@ def test_the_token_embedding_costs_14_times_as_much_as_the_last_attentions_outpu
     assert 12 < at_four["token"] / at_four["blocks.1.attention_out"] < 17
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_the_allocation_takes_less_than_five_bits_and_more_kl_than_the_sum(
     gpt, pieces, costs, seed
 ):

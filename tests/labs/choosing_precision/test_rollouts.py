@@ -93,7 +93,7 @@ def test_the_same_seed_draws_the_same_tokens_and_changes_no_weight(gpt):
     assert {p.dtype for p in gpt.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_bf16_differs_8_times_as_much_as_fp16_and_e4m3_much_more(seed):
     found = {engine: mismatch(engine, seed=seed) for engine in ("fp16", "bf16", "e4m3")}
     assert 6 < found["bf16"].mean_abs / found["fp16"].mean_abs < 10

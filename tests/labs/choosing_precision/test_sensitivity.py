@@ -66,7 +66,7 @@ def same(one, other):
 # What is measured
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 @pytest.mark.parametrize(
     "fmt, dtype", [(FP16, np.float16), (BF16, ml_dtypes.bfloat16), (E4M3, ml_dtypes.float8_e4m3fn)]
 )
@@ -94,7 +94,7 @@ def test_kl_and_error_are_those_of_numpy_with_casts(fmt, dtype, seed):
     assert row.output_error == pytest.approx(error, rel=0.02)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_bf16_changes_a_plain_layer_8_times_as_much_as_fp16_and_its_kl_64_times(seed):
     found = analyse(network(seed), inputs(seed))
     by = {(row.name, row.format): row for row in found.rows}
@@ -156,7 +156,7 @@ def test_an_interval_of_equal_changes_is_their_change():
 # Planted layers
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_activations_beyond_65504_are_flagged_for_fp16_and_not_for_bf16(seed):
     found = analyse(planted(2.0**18, seed), inputs(seed))
     by = {(row.name, row.format): row for row in found.rows}
@@ -166,7 +166,7 @@ def test_activations_beyond_65504_are_flagged_for_fp16_and_not_for_bf16(seed):
     assert found.recommended()["0"] == "bf16"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_weights_of_1e_6_are_flagged_for_fp16_and_not_for_bf16(seed):
     found = analyse(planted(1e-6, seed), inputs(seed), tolerance=3e-5)
     by = {(row.name, row.format): row for row in found.rows}

@@ -94,7 +94,7 @@ def test_the_example_of_hold_masks():
     assert [w.tolist() for w in linears(model)] == [[[0.5, 0.0]], [[-2.0], [0.0]]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_pack_comes_back_through_a_file_within_half_a_scale(seed):
     draw = torch.Generator().manual_seed(seed)
     weight = torch.randn(37, 21, generator=draw) * torch.logspace(-6, 1, 37)[:, None]

@@ -19,7 +19,7 @@ def remember(seen, gradient):
     seen |= gradient != 0
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_zeros_that_are_left_had_no_gradient(seed):
     model, data = reader(seed), digits(seed)
     optimizer = adamw(model)
@@ -36,7 +36,7 @@ def test_zeros_that_are_left_had_no_gradient(seed):
     assert blank.any() and not had[0][:, blank].any()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_at_98_percent_the_middle_weight_keeps_0_4_percent(seed):
     model = reader(seed)
     hold_masks(model, adamw(model), 0.98)
@@ -61,7 +61,7 @@ def test_torch_s_pruning_doubles_the_file_until_it_is_removed():
     assert file_bytes(model.state_dict()) == dense == 340_440
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_without_an_integer_zero_point_no_zero_survives(seed):
     model = reader(seed)
     hold_masks(model, adamw(model), 0.9)

@@ -27,7 +27,7 @@ def sparse(density=0.1, shape=(257, 250), seed=0):
     return weight
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_zeros_stay_and_no_weight_is_off_by_more_than_half_a_step(seed):
     weight = sparse(seed=seed)
     back = unpack(pack(weight))

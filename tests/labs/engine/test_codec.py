@@ -455,10 +455,10 @@ def test_bytes_that_look_like_an_encoding(data):
     assert_harmless(data)
 
 
-@pytest.mark.parametrize("end", range(len(SAMPLE)))
-def test_truncated_at_each_byte(end):
-    with pytest.raises(CodecError):
-        decode(SAMPLE[:end])
+def test_truncated_at_each_byte():
+    for end in range(len(SAMPLE)):
+        with pytest.raises(CodecError):
+            decode(SAMPLE[:end])
 
 
 def test_each_byte_changed_to_any_other():

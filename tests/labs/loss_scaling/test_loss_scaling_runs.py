@@ -77,14 +77,14 @@ def test_the_weighted_autoencoder_learns_in_float32(in_float32):
         assert records[-1].loss < records[0].loss / 3
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_unscaled_every_gradient_is_zero_and_no_bit_moves(seed, images):
     model, start, records = autoencoder(seed, images, precision="fp16_unscaled")
     assert all(record.grad_norm == 0 for record in records)
     assert all(map(torch.equal, model.parameters(), start))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_the_reason_is_underflow_at_the_output(seed, images, in_float32):
     torch.manual_seed(seed)
     output = Autoencoder()(images)

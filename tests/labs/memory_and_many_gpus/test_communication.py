@@ -24,7 +24,7 @@ def test_a_ring_in_bf16_by_the_place_of_the_largest():
     assert ring([256.0, *ones[1:]], torch.float32) == 263.0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_a_ring_in_fp16_equals_numpys_running_sum(seed):
     values = np.random.default_rng(seed).normal(size=50)
     running = np.add.accumulate(values.astype(np.float16), dtype=np.float16)

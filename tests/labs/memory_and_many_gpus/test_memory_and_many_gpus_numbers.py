@@ -69,7 +69,7 @@ def test_log_softmax_backward_has_three_tensors_of_the_logits_size():
     assert round((card.peak - logits.nbytes) / logits.nbytes) == 3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 def test_the_published_retry_gives_up_where_499_rows_fit(seed):
     torch.manual_seed(seed)
     network = mlp(*[64] * 9, 10)

@@ -71,7 +71,7 @@ def test_the_bf16_case_lies_halfway_between_two_losses():
     assert torch.nextafter(torch.tensor(low).bfloat16(), torch.tensor(9.0).bfloat16()) == high
 
 
-@pytest.mark.parametrize("seed", check_chunked_loss.seeds)
+@pytest.mark.seeds(check_chunked_loss.seeds)
 def test_a_loss_of_narrow_logits_is_refused_at_any_seed(seed):
     def narrow(head, hidden, targets, rows):
         logits = head(hidden)
@@ -98,7 +98,7 @@ def fits(name, rows, seed):
     return True
 
 
-@pytest.mark.parametrize("seed", check_survive.seeds)
+@pytest.mark.seeds(check_survive.seeds)
 def test_each_card_has_room_for_the_rows_that_its_name_says(seed):
     tries = survive_module._TRIES
     assert [-(-rows // 2) for rows in tries[:-1]] == list(tries[1:])
@@ -170,7 +170,7 @@ def test_adamw_step_is_torch_s_but_for_the_rounding_of_its_moments():
         assert ((ours.float() - wide).norm() / wide.norm()).item() < 5 * 2.0**-8
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_v_decays_after_a_burst_and_to_nearest_it_does_not(seed):
     draw, noise, grad = seeded(seed), seeded(seed + 9), torch.zeros(4096)
     p, m, exact = torch.zeros(4096), torch.zeros(4096).bfloat16(), 1.0

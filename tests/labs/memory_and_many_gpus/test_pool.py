@@ -92,7 +92,7 @@ def test_a_key_stands_once_and_a_limit_is_positive():
         Pool(0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_bytes_alive_never_exceed_the_limit(seed):
     """By weak references to every storage, while a user keeps tensors and views."""
     rng, pool, kept = random.Random(seed), Pool(4096), []

@@ -61,7 +61,7 @@ def trained(group, kind, models, x, y):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_zero_one_gives_the_weights_of_data_parallel_with_a_share_of_its_bytes(size, seed):
     torch.manual_seed(seed)
     network = mlp(16, 33, 10).bfloat16()

@@ -30,7 +30,7 @@ def test_every_run_skips_a_step_and_halves_its_scale_there():
                 assert run[step + 1].loss_scale == run[step].loss_scale / 2
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 @pytest.mark.parametrize("network", ["MLP", "CNN", "GPT"])
 def test_three_faults_are_planted_far_apart(network, seed):
     losses = healthy_runs()[network][seed]

@@ -127,7 +127,7 @@ def test_a_right_set_in_too_many_runs_is_told_both_numbers():
     assert "your set is right, after 48 runs" in message and "at most 23" in message
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_two_orders_of_a_sum_stay_within_the_tolerance_and_a_fault_does_not(seed):
     draw = np.random.default_rng(seed)
     a, b = draw.standard_normal((2, 256)).astype(np.float32)

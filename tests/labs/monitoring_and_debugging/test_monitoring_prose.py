@@ -31,7 +31,7 @@ def last_update(dtype, seed):
     return ((weight.detach() - before).norm() / before.norm()).item(), moved
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_bf16_weights_mostly_stay_while_the_update_looks_only_a_little_smaller(seed):
     (wide, all_move), (narrow, few_move) = (
         last_update(dtype, seed) for dtype in (torch.float32, torch.bfloat16)
@@ -40,7 +40,7 @@ def test_bf16_weights_mostly_stay_while_the_update_looks_only_a_little_smaller(s
     assert 0.4 < narrow / wide < 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_the_gradient_of_the_keys_bias_is_rounding_noise(seed):
     model = trained_gpt()
     ((x, y),) = gpt_batches(1, seed)

@@ -12,7 +12,7 @@ def gaps(first, **changed):
     return [abs(a - b) / a for a, b in zip(first, other, strict=True)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_the_order_of_additions_explains_far_less_than_another_gelu(seed):
     first = losses_of(steps=20, seed=seed)
     assert losses_of(steps=20, seed=seed) == first

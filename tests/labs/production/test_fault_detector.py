@@ -92,7 +92,7 @@ def with_inputs(change, at=AT, count=1):
     return spoil
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize(
     "spoil, expected",
@@ -110,14 +110,14 @@ def test_a_spoilt_batch_is_one_fault_at_its_step(precision, seed, spoil, expecte
     assert {kind for kind, _ in faults} == {kind for kind, _ in expected}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_a_scale_that_no_step_can_take_is_a_streak(seed):
     """2**40 overflows every gradient; 8 halvings leave it at 2**32, far too large."""
     faults = trained("fp16", seed, scale=2.0**40, validate=False)
     assert faults[0] == ("skip streak", SKIPS - 1)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_gradients_beyond_fp16_collapse_the_scale(seed):
     """A loss that is a million times too large: gradients of 0.2 to 0.4 become 2e5 to 4e5.
 
@@ -130,13 +130,13 @@ def test_gradients_beyond_fp16_collapse_the_scale(seed):
     assert {kind for kind, _ in faults} == {"scale collapse"}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_a_run_that_takes_no_step_stalls(precision, seed):
     assert trained(precision, seed, lr=0.0) == [("stall", 99)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_a_loader_that_repeats_mislabelled_batches_diverges(precision, seed):
     """64 images with their neighbours' labels, again and again: training falls, validation rises.

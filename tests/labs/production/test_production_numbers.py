@@ -82,7 +82,7 @@ def test_half_of_the_runs_die_and_the_survivors_look_like_their_twins():
     assert decided("fp16, scale 200,000", 12, 2.201) == "reject"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_twenty_looks_accuse_a_fifth(seed):
     w = np.random.default_rng(seed).binomial(400, 0.5, (20_000, 20)).cumsum(axis=1)
     n = 400 * np.arange(1, 21)
@@ -100,7 +100,7 @@ def test_what_the_gate_costs_in_time():
     assert np.median(waits) == 191
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.seeds(range(2))
 def test_a_flipped_bit_shows_in_about_3_of_100_cases(seed):
     tokens = characters(shakespeare()).encode(shakespeare_split()[1])[: 24 * 65].view(24, 65)
     changes = loss_changes(trained_gpt(), tokens, seed=seed)

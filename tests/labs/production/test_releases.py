@@ -249,7 +249,7 @@ def test_a_guardrail_needs_no_pair():
 # ---------------------------------------------------------------- acceptance: T29
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 def test_injected_regressions_are_rolled_back_and_sound_exports_reach_all_requests(tmp_path, seed):
     registry = Registry(tmp_path)
     first = registry.add({"weights": "fp32"}, weights(), EVALUATED)

@@ -76,7 +76,7 @@ def test_an_export_leaves_the_model_as_it_was(name):
 # ---------------------------------------------------------------- how rollouts end
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.seeds(range(5))
 def test_a_long_shadow_ends_every_rollout_rightly_and_unseen_by_users(seed):
     widget = Rollout(seed=seed)
     ended = every(widget, 8_000, 500)

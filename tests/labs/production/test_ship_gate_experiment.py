@@ -111,7 +111,7 @@ def test_a_gate_that_is_asked_on_after_an_alarm_is_not_judged():
     assert check_gate.result(Once).status == "passed"
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.seeds([0, 1])
 def test_equal_arms_end_alike_and_others_do_not(seed):
     report = codec.decode(check_experiment.collect(solutions.experiment, seed=seed))["value"]
     equal, two = report["equal"]["table"], report["two arms"]["table"]

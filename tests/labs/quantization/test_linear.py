@@ -112,7 +112,7 @@ def test_without_vnni_the_sums_are_exact_all_the_same():
 # S22: QuantLinear
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_eight_bits_are_within_a_percent_of_the_float_layer(data, seed):
     torch.manual_seed(seed)
     layer = QuantLinear(64, 64)

@@ -39,7 +39,7 @@ def exact_linear(x, w, bias, sx, zx, sw, lo, hi):
     return rows, float(sy), zy
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_integer_linear_equals_exact_fractions(seed):
     draw = seeded(seed)
     x = torch.randint(256, (8, 64), dtype=torch.uint8, generator=draw)
@@ -73,7 +73,7 @@ def solved_again(W, X, scale, damp=0.01):
     return Q
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.seeds(range(3))
 def test_gptq_equals_least_squares_solved_after_each_column(seed):
     draw = seeded(seed)
     mix = torch.randn(24, 24, generator=draw) * torch.logspace(0, -1, 24)

@@ -115,7 +115,7 @@ def resolved(w, x, steps, last, damp):
 
 
 @pytest.mark.parametrize("group", ["row", 8])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.seeds([0, 1, 2])
 def test_gptq_is_least_squares_solved_again_after_each_column(seed, group):
     mixing = random(16, 16, seed=seed + 10)
     w, x = random(12, 16, seed=seed), random(200, 16, seed=seed + 20) @ mixing

@@ -13,7 +13,7 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.real_models import solutions
 from labkit.training.models import SmallGPT
 
-seeds = pytest.mark.parametrize("seed", range(3))
+seeds = pytest.mark.seeds(range(3))
 
 
 def test_rotary_equals_pythons_cosines():

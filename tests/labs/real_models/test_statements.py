@@ -13,7 +13,7 @@ from labkit.training import cross_entropy, trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 
 SEEDS = range(3)
-seeds = pytest.mark.parametrize("seed", SEEDS)
+seeds = pytest.mark.seeds(SEEDS)
 OPTIMIZERS = {
     "SGD": lambda w: torch.optim.SGD([w], lr=0.02),
     "AdamW": lambda w: torch.optim.AdamW([w], lr=0.02),

@@ -91,7 +91,7 @@ def test_c_is_nan_from_step_1_and_finite_before():
         assert not outcome.weights_finite
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeds(SEEDS)
 def test_c_dies_of_zero_by_zero_in_adam(seed):
     torch.manual_seed(seed)
     model, data = mlp(64, 256, 10).half(), digits()
