@@ -65,7 +65,6 @@ _BASE = (
     "files.py",
     "lazy.py",
     "manifest.py",
-    "onnxruntime.py",
     "optional.py",
     "paths.py",
     "pictures.py",
@@ -75,7 +74,7 @@ _BASE = (
     "torchao.py",
     "transformers.py",
 )
-_DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
+_DATA_KEPT_OUT = {"questions", "misconceptions.toml", "records"}
 
 
 def why_not() -> str | None:

@@ -1,6 +1,6 @@
 """Record what lab 17's budgets cost: baselines that anchor its score, and cheats it must refuse.
 
-    nice -n 10 python data/emulated/record_ship_it.py
+    nice -n 10 python data/records/record_ship_it.py
 
 The network of each of five seeds, by ``labkit.labs.ship_it.variants``. Each entry has the bytes and
 KL(original || artifact) in bits a character on two texts: "sampled", 160 pieces of 64 characters
@@ -16,15 +16,11 @@ the public checkpoint, compressed and distilled beforehand, is handed over for e
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """
 
-import json
-from datetime import date
-from pathlib import Path
-
 import torch
+from common import about, cpu, file_of, read, write
 from torch import Tensor
 from torch.func import functional_call
 
-from labkit.devices.probe import processor
 from labkit.labs.ship_it import variants
 from labkit.labs.ship_it.packed import Packed, in_integers, pack, total_bytes, unpacked
 from labkit.labs.ship_it.scoring import BUDGETS, divergence, pieces, sampled
@@ -32,7 +28,6 @@ from labkit.labs.ship_it.solutions import compress
 from labkit.training import cross_entropy, trained_gpt
 from labkit.training.data import shakespeare_split
 
-FILE = Path(__file__).with_name("ship_it.json")
 SEEDS = range(5)
 PIECES, DISTIL, FURTHER = 160, 100, 300
 UNIFORM = {120_000: (8, None), 68_000: (4, 32), 47_000: (2, 32)}
@@ -148,8 +143,8 @@ def texts_of(weights: Weights, seed: int) -> dict[str, Tensor]:
     }
 
 
-if __name__ == "__main__":
-    found = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+def main(file):
+    found = read(file)
     public = {name: w.clone() for name, w in trained_gpt().state_dict().items()}
     if "public" not in found:
         found["public"] = ladder(public, texts_of(public, 0))
@@ -167,13 +162,10 @@ if __name__ == "__main__":
                 found[part].append(cheats(weights, texts_of(weights, seed), carried))
             else:
                 found[part].append(ladder(weights, texts_of(weights, seed)))
-            print(part, seed, json.dumps(found[part][-1]), flush=True)
-            about = {
-                "what": "KL in bits a character of packed networks, by budget; see the script",
-                "noise": variants.NOISE,
-                "device": f"CPU, {processor().name}, one thread",
-                "torch": torch.__version__,
-                "date": date.today().isoformat(),
-                "by": "data/emulated/record_ship_it.py",
-            }
-            FILE.write_text(json.dumps(about | found, indent=1) + "\n", encoding="utf-8")
+            print(part, seed, found[part][-1], flush=True)
+            found |= about(__file__, __doc__, cpu(), torch=torch.__version__)
+            write(file, found | {"noise": variants.NOISE}, indent=1)
+
+
+if __name__ == "__main__":
+    main(file_of(__doc__, "emulated/ship_it.json"))

@@ -1,6 +1,6 @@
 """Record lab 08's GPT, trained with FP8 and FP4 matmuls.
 
-    python data/emulated/record_low_bit_training.py [SEED ...]
+    python data/records/record_low_bit_training.py [SEED ...]
 
 SmallGPT(68, 64) learns the first 90 % of the text from scratch: 300 steps of 16 pieces of 64
 characters, AdamW and OneCycleLR up to 6e-3, gradients clipped to norm 1, as the course's
@@ -18,24 +18,18 @@ The file is written after each run, and what it holds is not run again: the scri
 seed takes five minutes of one core.
 """
 
-import json
 import math
-import sys
 from dataclasses import replace
-from datetime import date
-from pathlib import Path
 
 import torch
+from common import about, command, cpu, read, write
 from torch import nn
 
-from labkit.base.files import replace_file
-from labkit.devices.probe import processor
 from labkit.training import bits_per_character, cross_entropy
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.low_bit import RECIPES, convert
 from labkit.training.models import SmallGPT
 
-FILE = Path(__file__).with_name("low_bit_training.json")
 SEEDS, STEPS, EVERY, CONTEXT, BATCH = range(10), 300, 10, 64, 16
 LEARNING_RATE, WEIGHT_DECAY, MAX_NORM = 6e-3, 0.05, 1.0
 WATCHED = ("fp32", "e4m3_unscaled", "hybrid_unscaled", "fp8_tensorwise")
@@ -132,36 +126,28 @@ def operands(recipe):
     }
 
 
-def about():
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "device": f"CPU, {processor().name}, one thread, emulated by labkit",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_low_bit_training.py",
-        "steps": STEPS,
-        "every": EVERY,
-        "recipes": {arm: operands(RECIPES[arm]) for arm in ARMS if arm in RECIPES},
-    }
-
-
-def read():
-    return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {"runs": {}}
-
-
-def main(seeds):
+def main(file, seeds):
     torch.set_num_threads(1)
+    runs = read(file).get("runs", {})
     for seed in map(str, seeds):
         for arm in ARMS:
-            if arm in read()["runs"].get(seed, {}):
+            if arm in runs.get(seed, {}):
                 continue
             found = run(arm, int(seed))
             print(seed, arm, found["bits"], flush=True)
-            runs = read()["runs"]
-            runs[seed] = runs.get(seed, {}) | {arm: found}
-            record = about() | {"runs": dict(sorted(runs.items()))}
-            replace_file(FILE, json.dumps(record, separators=(",", ":")) + "\n")
+            runs.setdefault(seed, {})[arm] = found
+            device = cpu("one thread, emulated by labkit")
+            record = about(__file__, __doc__, device, torch=torch.__version__) | {
+                "steps": STEPS,
+                "every": EVERY,
+                "recipes": {arm: operands(RECIPES[arm]) for arm in ARMS if arm in RECIPES},
+                "runs": dict(sorted(runs.items())),
+            }
+            write(file, record)
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1:]] or SEEDS)
+    parser = command(__doc__, "emulated/low_bit_training.json")
+    parser.add_argument("seeds", nargs="*", type=int, default=SEEDS, metavar="SEED")
+    asked = parser.parse_args()
+    main(asked.file, asked.seeds)

@@ -1,6 +1,6 @@
 """Record lab 04's digit classifier with five ways to keep its weights.
 
-    python data/emulated/record_master_weights.py
+    python data/records/record_master_weights.py
 
 A network of 64-32-10 units learns all 1,438 training digits with SGD at 0.003, 3,000 steps, in
 emulated BF16 on a CPU. Five seeds each. The gradients are BF16 but for the first way:
@@ -8,12 +8,8 @@ emulated BF16 on a CPU. Five seeds each. The gradients are BF16 but for the firs
 new weight; "BF16, Kahan" with a second BF16 number a weight for what rounding dropped.
 """
 
-import json
-import platform
-from datetime import date
-from pathlib import Path
-
 import torch
+from common import about, cpu, file_of, write
 from torch.nn.functional import cross_entropy
 
 from labkit.emulation import emulate_gpu
@@ -76,21 +72,20 @@ def run(dtype, update, seed):
     return losses, (logits.argmax(1) == labels).float().mean().item()
 
 
-torch.set_num_threads(1)
-runs = {}
-for name, (dtype, update) in WAYS.items():
-    runs[name] = [run(dtype, update, seed) for seed in SEEDS]
-    print(name, [(losses[-1], round(right, 3)) for losses, right in runs[name]], flush=True)
+def main(file):
+    torch.set_num_threads(1)
+    runs = {}
+    for name, (dtype, update) in WAYS.items():
+        runs[name] = [run(dtype, update, seed) for seed in SEEDS]
+        print(name, [(losses[-1], round(right, 3)) for losses, right in runs[name]], flush=True)
 
-record = {
-    "what": __doc__.strip().split("\n\n")[2].replace("\n", " "),
-    "device": f"CPU, {platform.machine()}, emulated by labkit",
-    "torch": torch.__version__,
-    "date": date.today().isoformat(),
-    "by": "data/emulated/record_master_weights.py",
-    "every": EVERY,
-    "losses": {name: [losses for losses, _ in seeds] for name, seeds in runs.items()},
-    "accuracy": {name: [round(r, 4) for _, r in seeds] for name, seeds in runs.items()},
-}
-path = Path(__file__).with_name("master_weights.json")
-path.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
+    record = about(__file__, __doc__, cpu("emulated by labkit"), torch=torch.__version__) | {
+        "every": EVERY,
+        "losses": {name: [losses for losses, _ in seeds] for name, seeds in runs.items()},
+        "accuracy": {name: [round(r, 4) for _, r in seeds] for name, seeds in runs.items()},
+    }
+    write(file, record)
+
+
+if __name__ == "__main__":
+    main(file_of(__doc__, "emulated/master_weights.json"))

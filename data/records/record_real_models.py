@@ -1,29 +1,24 @@
 """Record what lab 13 says about real models in 16 bits.
 
-    nice -n 5 python data/emulated/record_real_models.py
+    nice -n 5 python data/records/record_real_models.py
 
 Crash: a character GPT of two blocks with eager attention, AdamW at 0.1 (and FP16 at 0.03), 150
 steps or until a loss is not finite, ten seeds. Accuracies: ten seeds, trained from the same weights
 on the same batches in each precision; a ResNet on the digits, four epochs of AdamW at 3e-3, and a
 text classifier on the speeches, two epochs of AdamW at 1e-3; the control is FP32 from weights that
-were rounded once to BF16. Without the mask: predictions of trained classifiers on test speeches,
-padded to 33 tokens, five seeds. Ring: a GAN on eight blobs, 600 steps, ten seeds. Loaded: four
+were rounded once to BF16. Ring: a GAN on eight blobs, 600 steps, ten seeds. Loaded: four
 steps on a GPT-2 that transformers loaded from a BF16 checkpoint, five seeds.
 
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import date
-from pathlib import Path
 
 import torch
+from common import about, cpu, file_of, read, write
 
-from labkit.base.files import replace_file
 from labkit.base.transformers import import_transformers
-from labkit.devices.probe import processor
 from labkit.labs.real_models.attention import crash_run, small_gpt
 from labkit.labs.real_models.gan import blobs_found, ring_run
 from labkit.labs.real_models.images import image_model
@@ -33,12 +28,10 @@ from labkit.labs.real_models.text import (
     WordTokenizer,
     collate,
     speeches,
-    trained_classifier,
 )
 from labkit.measuring import accuracy_impact
 from labkit.training.data import digits
 
-FILE = Path(__file__).with_name("real_models.json")
 SEEDS = range(10)
 PRECISIONS = ("fp32", "fp16", "bf16")
 
@@ -96,15 +89,6 @@ def classifiers():
     return impact(make, train_data, test_data, 2, 32)
 
 
-def changed_without_mask(seed):
-    trained = trained_classifier(seed)
-    tokens = trained.test.tokens
-    with torch.no_grad():
-        right = trained.model(tokens).argmax(dim=1)
-        without = trained.model(tokens, torch.ones_like(trained.test.mask)).argmax(dim=1)
-    return (right != without).float().mean().item()
-
-
 def ring(precision):
     def one(seed):
         run = ring_run(precision=precision, seed=seed)
@@ -136,26 +120,14 @@ PARTS: dict[tuple[str, ...], Callable] = {
     ("crash", "fp16 at 0.03"): lambda: crash("fp16", False, lr=0.03),
     ("loaded", "default"): lambda: loaded(None),
     ("loaded", "float32"): lambda: loaded(torch.float32),
-    ("changed_without_mask",): lambda: rounded(map(changed_without_mask, range(5))),
     ("accuracies", "digits"): resnets,
     ("accuracies", "speeches"): classifiers,
     **{("ring", name): lambda precision=name: ring(precision) for name in PRECISIONS},
 }
 
 
-def about():
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "device": f"CPU, {processor().name}, one thread, emulated by labkit",
-        "torch": torch.__version__,
-        "transformers": import_transformers().__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_real_models.py",
-    }
-
-
-def main():
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+def main(file):
+    record = read(file)
     for (*folder, name), make in PARTS.items():
         part = record
         for key in folder:
@@ -163,8 +135,13 @@ def main():
         if name not in part:
             part[name] = make()
             print(*folder, name, flush=True)
-            replace_file(FILE, json.dumps(record | about(), separators=(",", ":")) + "\n")
+            versions = {
+                "torch": torch.__version__,
+                "transformers": import_transformers().__version__,
+            }
+            device = cpu("one thread, emulated by labkit")
+            write(file, record | about(__file__, __doc__, device, **versions))
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/real_models.json"))

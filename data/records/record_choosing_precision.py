@@ -1,6 +1,6 @@
 """Record what lab 12 says about the course's GPT in other formats.
 
-    nice -n 5 python data/emulated/record_choosing_precision.py
+    nice -n 5 python data/records/record_choosing_precision.py
 
 Training: SmallGPT(68, 64) from five seeds, 300 steps of AdamW at 2e-3 on batches of 16 x 64
 characters, in each precision from the same weights on the same batches; the control is FP32 from
@@ -13,16 +13,12 @@ planted.
 A part that the file holds is not computed again: delete it from the file to record it anew.
 """
 
-import json
 from dataclasses import asdict
-from datetime import date
-from pathlib import Path
 
 import torch
+from common import about, cpu, file_of, read, write
 
-from labkit.base.files import replace_file
-from labkit.devices.probe import processor
-from labkit.labs.choosing_precision.allocation import allocate, memory, optimum, total, uniform
+from labkit.labs.choosing_precision.allocation import memory, optimum, total, uniform
 from labkit.labs.choosing_precision.rollouts import (
     PAIRS,
     mismatch,
@@ -34,12 +30,12 @@ from labkit.labs.choosing_precision.sensitivity import (
     sizes,
     text_pieces,
 )
+from labkit.labs.choosing_precision.solutions import allocate
 from labkit.labs.quantization.weights import plant_outliers
 from labkit.training import bits_per_character, train, trained_gpt
 from labkit.training.data import character_batches, characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
 
-FILE = Path(__file__).with_name("choosing_precision.json")
 SEEDS = range(5)
 PRECISIONS = ("fp32", "bf16", "fp16", "pure_bf16")
 BUDGETS = (0.02, 0.1)
@@ -146,24 +142,13 @@ PARTS = {
 }
 
 
-def about() -> dict[str, object]:
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_choosing_precision.py",
-    }
-
-
-def main() -> None:
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+def main(file) -> None:
+    record = read(file)
     for name, measure in PARTS.items():
         if name not in record:
-            record |= about() | {name: measure()}
-            text = json.dumps(record, separators=(",", ":")).replace('],"', '],\n"')
-            replace_file(FILE, text + "\n")
+            record |= about(__file__, __doc__, cpu(), torch=torch.__version__) | {name: measure()}
+            write(file, record, '],"')
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/choosing_precision.json"))

@@ -1,6 +1,6 @@
 """Record what lab 10 says about pruning, packing and factorising a digit reader.
 
-    nice -n 5 python data/emulated/record_compression.py
+    nice -n 5 python data/records/record_compression.py
 
 Nine seeds, each with its own split of the digits, initial weights and batches. The reader has two
 hidden layers of 256 units and trains 15 epochs with AdamW. ``pruning``: test accuracies right after
@@ -15,16 +15,13 @@ A part that the file holds is not computed again: delete it from the file to rec
 """
 
 import copy
-import json
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import torch
+from common import about, cpu, file_of, read, write
 from torch import Tensor, nn
 
-from labkit.devices.probe import processor
 from labkit.labs.compression.low_rank import factorise
 from labkit.labs.compression.pipeline import (
     EPOCHS,
@@ -40,7 +37,6 @@ from labkit.labs.compression.sparsity import sparsity
 from labkit.training import cross_entropy
 from labkit.training.data import batches, digits
 
-FILE = Path(__file__).with_name("compression.json")
 SEEDS = range(9)
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.98)
 TUNING = 3
@@ -225,22 +221,10 @@ def orders(seed: int) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def about() -> dict[str, object]:
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "shares": SHARES,
-        "ranks": RANKS,
-        "settings": ENTRIES,
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_compression.py",
-    }
-
-
-def main() -> None:
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    record |= about()
+def main(file) -> None:
+    record = read(file)
+    record |= about(__file__, __doc__, cpu(), torch=torch.__version__)
+    record |= {"shares": SHARES, "ranks": RANKS, "settings": ENTRIES}
     parts = {
         "pruning": pruning,
         "zeros": zeros,
@@ -254,9 +238,8 @@ def main() -> None:
         while len(rows) < len(SEEDS):
             rows.append(measure(len(rows)))
             print(name, rows[-1], flush=True)
-            text = json.dumps(record, separators=(",", ":"))
-            FILE.write_text(text.replace("},{", "},\n{") + "\n", encoding="utf-8")
+            write(file, record, "},{")
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/compression.json"))

@@ -1,6 +1,6 @@
 """Record 50 healthy training runs for lab 11: what an alarm has to stay silent on.
 
-    nice -n 5 python data/emulated/record_healthy_runs.py
+    nice -n 5 python data/records/record_healthy_runs.py
 
 20 MLPs and 20 CNNs on the digits (SGD, momentum 0.9, batches of 32), 10 GPTs of two blocks and
 width 32 on the course's text (Adam, 16 pieces of 32 characters): 500 steps each, FP16 autocast
@@ -11,21 +11,15 @@ gradients (null where the step was skipped, since it is inf or NaN there), the l
 Runs that the file holds are not trained again: delete the file to record it anew.
 """
 
-import json
-from datetime import date
-from pathlib import Path
-
 import torch
+from common import about, cpu, file_of, read, write
 
-from labkit.base.files import replace_file
-from labkit.devices.probe import processor
 from labkit.training import train
 from labkit.training.data import batches, character_batches, digits, shakespeare
 from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import SmallCNN, SmallGPT, mlp
 from labkit.training.scaling import LossScale
 
-FILE = Path(__file__).with_name("healthy_runs.json")
 RUNS = {"MLP": 20, "CNN": 20, "GPT": 10}
 STEPS, CONTEXT = 500, 32
 
@@ -68,30 +62,15 @@ def trained(network, seed):
     }
 
 
-def about():
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_healthy_runs.py",
-    }
-
-
-def store(record):
-    text = json.dumps(record, separators=(",", ":"))
-    replace_file(FILE, text.replace("]},{", "]},\n{") + "\n")
-
-
-def main():
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else about()
+def main(file):
+    record = read(file) or about(__file__, __doc__, cpu(), torch=torch.__version__)
     runs = record.setdefault("runs", {})
     for network, count in RUNS.items():
         done = runs.setdefault(network, [])
         while len(done) < count:
             done.append(trained(network, len(done)))
-            store(record)
+            write(file, record, "]},{")
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/healthy_runs.json"))

@@ -1,6 +1,6 @@
 """Record what lab 09 says about quantizing the course's GPT and a digit reader.
 
-    nice -n 5 python data/emulated/record_quantization.py
+    nice -n 5 python data/records/record_quantization.py
 
 The course's GPT (data/gpt), in bits a character on the last 10 % of the text, as differences from
 the float32 model; calibration reads the other 90 %. Weights: all matrices, embeddings and head too,
@@ -13,16 +13,13 @@ A part that the file holds is not computed again: delete it from the file to rec
 """
 
 import copy
-import json
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from common import about, cpu, file_of, read, write
 from torch import nn
 
-from labkit.devices.probe import processor
 from labkit.formats import choose, fake_quantize
 from labkit.labs.quantization.calibration import Observer
 from labkit.labs.quantization.linear import (
@@ -35,13 +32,13 @@ from labkit.labs.quantization.linear import (
 from labkit.labs.quantization.solutions import LoRALinear, smooth
 from labkit.labs.quantization.training import train_quantized
 from labkit.labs.quantization.weights import (
-    gptq,
+    QuantizedWeight,
     group_quantize,
     layer_inputs,
     matrices,
-    packed_bytes,
     plant_key_outliers,
     plant_outliers,
+    scales_for,
     with_weights,
 )
 from labkit.training import bits_per_character, cross_entropy, train, trained_gpt
@@ -55,7 +52,6 @@ from labkit.training.data import (
 )
 from labkit.training.models import Block, mlp
 
-FILE = Path(__file__).with_name("quantization.json")
 SEEDS = range(5)
 CONTEXT, BATCH = 64, 16
 
@@ -88,9 +84,36 @@ def rounded(name, bits, group, method, clip):
     return group_quantize(w, bits=bits, group=group, clip=clip)
 
 
+def gptq(w, x, *, bits, group, clip) -> QuantizedWeight:
+    """Columns rounded one after another, each error pushed into the columns not yet rounded.
+
+    What is made small is the error of ``x @ w.T`` (Frantar et al. 2022, arXiv:2210.17323), in
+    float64. Scales are settled beforehand; a hundredth of the Hessian's mean diagonal damps it.
+    """
+    scales, last = scales_for(w, bits=bits, group=group, clip=clip), 2 ** (bits - 1) - 1
+    ones = torch.ones_like(w, dtype=torch.int8)
+    steps = QuantizedWeight(codes=ones, scales=scales, bits=bits).dequantize().double()
+    hessian = x.detach().double().t() @ x.detach().double()
+    ridge = (0.01 * hessian.diagonal().mean()).clamp(min=torch.finfo(torch.float32).tiny)
+    inverse = torch.cholesky_inverse(
+        torch.linalg.cholesky(hessian + ridge * torch.eye(len(hessian)))
+    )
+    factor = torch.linalg.cholesky(inverse).mT
+    rest = w.detach().double().clone()
+    codes = torch.empty_like(rest)
+    for j in range(w.shape[1]):
+        codes[:, j] = (rest[:, j] / steps[:, j]).round().clamp(-last, last)
+        error = (rest[:, j] - codes[:, j] * steps[:, j]) / factor[j, j]
+        rest[:, j + 1 :] -= error[:, None] * factor[j, j + 1 :]
+    return QuantizedWeight(codes=codes.to(torch.int8), scales=scales, bits=bits)
+
+
 def packed(plan: Callable[[str], tuple]) -> tuple[int, float]:
+    """Bytes, where what is not in a matrix has 4 a parameter, and the gap."""
     weights = {name: rounded(name, *plan(name)) for name in matrices(gpt)}
-    return packed_bytes(gpt, weights), gap(with_weights(gpt, weights))
+    left = sum(p.numel() for p in gpt.parameters()) - sum(q.codes.numel() for q in weights.values())
+    size = 4 * left + sum(q.nbytes for q in weights.values())
+    return size, gap(with_weights(gpt, weights))
 
 
 def weight_grid():
@@ -374,26 +397,10 @@ def fine_tuned(task, prepare, seed):
 # The file
 
 
-def store(record):
-    text = json.dumps(record, separators=(",", ":"))
-    FILE.write_text(text.replace('],"', '],\n"') + "\n", encoding="utf-8")
-
-
-def about() -> dict[str, object]:
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "bits_per_character": round(base, 4),
-        "at": AT,
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_quantization.py",
-    }
-
-
-def main():
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    record |= about()
+def main(file):
+    record = read(file)
+    record |= about(__file__, __doc__, cpu(), torch=torch.__version__)
+    record |= {"bits_per_character": round(base, 4), "at": AT}
     parts = {
         "weights": weight_grid,
         "packings": packings,
@@ -404,14 +411,14 @@ def main():
     for name, measure in parts.items():
         if name not in record:
             record[name] = measure()
-            store(record)
+            write(file, record, '],"')
     runs = record.setdefault("fine_tuning", {})
     for (task, arm), prepare in ARMS.items():
         done = runs.setdefault(task, {}).setdefault(arm, [])
         while len(done) < len(SEEDS):
             done.append(fine_tuned(task, prepare, len(done)))
-            store(record)
+            write(file, record, '],"')
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/quantization.json"))

@@ -1,22 +1,18 @@
 """Record what lab 14 says about MLX, on a CPU.
 
     python -m venv mlx && mlx/bin/pip install "mlx[cpu]==0.32.4" numpy
-    mlx/bin/python data/emulated/record_mlx.py
+    mlx/bin/python data/records/record_mlx.py
 
 It needs MLX, made for Apple's computers, and no labkit: an environment of its own. Promotions: the
 dtype of each expression, or an error.
 """
 
-import json
 import platform
-from datetime import date
 from importlib.metadata import version
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-
-FILE = Path(__file__).with_name("mlx.json")
+from common import about, file_of, write
 
 
 def dtype(compute):
@@ -39,12 +35,6 @@ def promotions():
 
 
 if __name__ == "__main__":
-    record = {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "promotions": promotions(),
-        "device": f"{mx.default_device()}, {platform.machine()}",
-        "mlx": version("mlx"),
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_mlx.py",
-    }
-    FILE.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
+    device = f"{mx.default_device()}, {platform.machine()}"
+    record = about(__file__, __doc__, device, mlx=version("mlx"))
+    write(file_of(__doc__, "emulated/mlx.json"), record | {"promotions": promotions()})

@@ -1,7 +1,7 @@
 """Record what lab 14 says about TensorFlow, on a CPU.
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu==2.21.0 keras==3.15.1
-    tf/bin/python data/emulated/record_tensorflow.py
+    tf/bin/python data/records/record_tensorflow.py
 
 It needs TensorFlow (1.5 GB), which the course does not, and no labkit: an environment of its own.
 Promotions: the dtype of each expression, or an error. Column: one step under the policy
@@ -10,12 +10,9 @@ two epochs on digits, by policy and seed: the loss, whether Keras warned, and th
 Moved: the share of weights that changed in an epoch of Adam under the policy bfloat16.
 """
 
-import json
 import os
 import platform
 import warnings
-from datetime import date
-from pathlib import Path
 
 os.environ |= {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -26,12 +23,12 @@ os.environ |= {
 import keras
 import numpy as np
 import tensorflow as tf
+from common import DATA, about, file_of, write
 
-FILE = Path(__file__).with_name("tensorflow.json")
 SEEDS = range(5)
 layers, named = keras.layers, keras.backend.standardize_dtype
 
-with np.load(FILE.parents[1] / "digits.npz") as arrays:
+with np.load(DATA / "digits.npz") as arrays:
     images = (arrays["images"][:1438] / 16).astype("float32")
     labels = arrays["labels"][:1438].astype("int64")
 
@@ -136,18 +133,12 @@ def experimental():
 
 
 if __name__ == "__main__":
-    record = {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
+    versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
+    record = about(__file__, __doc__, f"CPU, {platform.machine()}", **versions) | {
         "promotions": promotions(),
         "column": column(),
         "softmax_twice": softmax_twice(),
         "moved": [run("bfloat16", softmax=False, seed=s, epochs=1)[2] for s in SEEDS],
         "experimental": experimental(),
-        "device": f"CPU, {platform.machine()}",
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_tensorflow.py",
     }
-    text = json.dumps(record, separators=(",", ":"))
-    FILE.write_text(text.replace('},{"', '},\n{"').replace('],"', '],\n"') + "\n", "utf-8")
+    write(file_of(__doc__, "emulated/tensorflow.json"), record, '},{"', '],"')

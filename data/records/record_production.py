@@ -1,6 +1,6 @@
 """Record what lab 15 says about tests of a precision change, checkpoints and flipped bits.
 
-    nice -n 5 python data/emulated/record_production.py
+    nice -n 5 python data/records/record_production.py
 
 Designs and pairing: an MLP (64, 32, 10) on the digits, 150 steps of SGD at 0.1 with momentum 0.9 on
 batches of 32, 250 seeds; the broken arm keeps a tenth of each gradient. Scores: the same MLP, 12
@@ -16,31 +16,27 @@ A part that the file holds is not computed again: delete it from the file to rec
 """
 
 import copy
-import json
 import math
 import tempfile
 import warnings
 import zipfile
-from datetime import date
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 import torch.nn.functional as F
+from common import about, cpu, file_of, read, write
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from labkit.base.files import replace_file
-from labkit.devices.probe import processor
 from labkit.emulation import emulate_gpu
 from labkit.labs.production.flips import loss_changes
 from labkit.training import evaluate, train, trained_gpt
 from labkit.training.data import batches, characters, digits, shakespeare, shakespeare_split
 from labkit.training.models import mlp
 
-FILE = Path(__file__).with_name("production.json")
 SEEDS = range(5)
 RUNS, STEPS, BATCH, PAIRS = 250, 150, 32, 5
 
@@ -540,24 +536,13 @@ PARTS = {
 }
 
 
-def about():
-    return {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_production.py",
-    }
-
-
-def main():
-    record = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
+def main(file):
+    record = read(file)
     for name, measure in PARTS.items():
         if name not in record:
-            record |= about() | {name: measure()}
-            text = json.dumps(record, separators=(",", ":"), allow_nan=False)
-            replace_file(FILE, text.replace('},"', '},\n"').replace('],"', '],\n"') + "\n")
+            record |= about(__file__, __doc__, cpu(), torch=torch.__version__) | {name: measure()}
+            write(file, record, '},"', '],"')
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/production.json"))

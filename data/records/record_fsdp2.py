@@ -1,6 +1,6 @@
 """Record what FSDP2 stores and adds up: a step under four mixed precision policies.
 
-    python data/emulated/record_fsdp2.py
+    python data/records/record_fsdp2.py
 
 Two linear layers, each sharded by fully_shard over two processes that talk over gloo; each
 process has half of a batch of digits. After a step of Adam: the dtypes of what a layer reads and
@@ -8,21 +8,16 @@ writes, of shards, gradients and moments, and the share of gradient values that 
 for each seed.
 """
 
-import json
-from datetime import date
-from pathlib import Path
-
 import torch
+from common import about, cpu, file_of, write
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 
-from labkit.devices.probe import processor
 from labkit.labs.memory_and_many_gpus.ranks import torchrun
 from labkit.training.data import digits
 
-FILE = Path(__file__).with_name("fsdp2.json")
 SEEDS = 5
 
 
@@ -82,24 +77,16 @@ def measured(group, seeds):
     }
 
 
-def main():
+def main(file):
     rows = []
     for words, runs in torchrun(measured, 2, SEEDS)[0].items():
         shares = [round(run.pop("gradients_in_bf16"), 4) for run in runs]
         assert all(run == runs[0] for run in runs), runs
         rows.append({"policy": words, **runs[0], "gradients_in_bf16": shares})
         print(rows[-1])
-    record = {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
-        "processes": 2,
-        "device": f"CPU, {processor().name}, one thread a process",
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_fsdp2.py",
-        "policies": rows,
-    }
-    FILE.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    record = about(__file__, __doc__, cpu("one thread a process"), torch=torch.__version__)
+    write(file, record | {"processes": 2, "policies": rows}, indent=1)
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/fsdp2.json"))

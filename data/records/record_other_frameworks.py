@@ -1,6 +1,6 @@
 """Record what lab 14 shows where Keras or JAX is missing, and what it says of training, on a CPU.
 
-    python data/emulated/record_other_frameworks.py
+    python data/records/record_other_frameworks.py
 
 Results: what each function returned that a cell of the lab's source gives to ``live``, by its name.
 Seeds: for each of five, digits in Keras on torch (see fit_digits): the last loss with logits and
@@ -9,20 +9,15 @@ share of weights that an epoch under the policy bfloat16 moves, by beta_2, and t
 weights move with PyTorch's and optax's Adam.
 """
 
-import json
-from datetime import date
-from pathlib import Path
-
 import jupytext
 import torch
+from common import about, cpu, file_of, write
 
 from labkit.base.paths import NOTEBOOKS
-from labkit.devices.probe import processor
 from labkit.labs.other_frameworks import frameworks
 from labkit.labs.other_frameworks.frameworks import jnp, optax
 from labkit.labs.other_frameworks.keras_runs import HEADS, fit_digits
 
-FILE = Path(__file__).with_name("other_frameworks.json")
 SEEDS = range(5)
 FURNITURE = ("warm_up(", "say_it(", "progress_panel(", "checks.")
 
@@ -103,22 +98,16 @@ def bf16(seed):
     return weight.bfloat16(), torch.randn(20, 64, 32, generator=generator).bfloat16()
 
 
-def main():
-    record = {
-        "what": " ".join(__doc__.split("\n\n")[2].split()),
+def main(file):
+    versions = {"torch": torch.__version__, "libraries": frameworks.installed()}
+    record = about(__file__, __doc__, cpu(), **versions) | {
         "results": results(),
         "seeds": [
             {"seed": s, "losses": losses(s), "scales": scales(s), "moved": moved(s)} for s in SEEDS
         ],
-        "device": f"CPU, {processor().name}, one thread",
-        "torch": torch.__version__,
-        "libraries": frameworks.installed(),
-        "date": date.today().isoformat(),
-        "by": "data/emulated/record_other_frameworks.py",
     }
-    text = json.dumps(record, separators=(",", ":"))
-    FILE.write_text(text.replace('},"', '},\n"').replace('],"', '],\n"') + "\n", encoding="utf-8")
+    write(file, record, '},"', '],"')
 
 
 if __name__ == "__main__":
-    main()
+    main(file_of(__doc__, "emulated/other_frameworks.json"))
