@@ -141,9 +141,13 @@ def test_a_wheel_holds_what_the_course_shows_and_nothing_of_a_learner(wheel):
     assert private == []
     assert "labkit/py.typed" in names  # or a type checker takes every function for untyped
     listed = {str(path.relative_to(ROOT)) for path in tracked() if path.is_file()}
-    shipped = {f"labkit/_shipped/{n}" for n in listed if n.startswith(("data/", "notebooks/"))}
+    scripts = {n for n in listed if n.startswith("data/records/")}
+    shipped = {
+        f"labkit/_shipped/{n}" for n in listed - scripts if n.startswith(("data/", "notebooks/"))
+    }
     code = {n for n in listed if n.startswith("labkit/")}
-    assert shipped and code
+    assert shipped and code and scripts
+    assert not any("data/records" in n for n in names)
     assert (shipped | code) - names == set()
 
 
@@ -181,7 +185,7 @@ def test_a_wheel_works_outside_the_checkout(wheel, tmp_path):
     assert where == str(site / "labkit" / "__init__.py")
     in_checkout, _, names = data.partition(" ")
     assert in_checkout == "False" and names == str(
-        sorted(p.name for p in (ROOT / "data").iterdir())
+        sorted(p.name for p in (ROOT / "data").iterdir() if p.name != "records")
     )
     assert (works, has_templates) == ("True True", "True")
     assert started[0] == "Your labs are in my_labs/:"

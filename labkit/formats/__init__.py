@@ -4,11 +4,10 @@ Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (
 ``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``rounding_kernel`` (the same for large
 tensors, compiled), ``integers`` (affine integers, their scales and zero points),
 ``block_scaling`` (``scaled``, ``mx``, ``nvfp4``: codes of few bits with the scales that multiply
-them out), ``delayed_scaling`` (a scale from the amax of earlier steps), ``histograms`` (what a
-format does to a tensor, as a record), ``accumulators`` (sums of few bits), ``matmul`` (which dtypes
-a matmul reads, adds in and stores), ``exact`` (formats in fractions), ``expressions`` (how
-questions state numbers) and ``written_numbers`` (numbers as people type them). Only names that work
-on tensors import torch.
+them out), ``histograms`` (what a format does to a tensor, as a record), ``accumulators`` (sums of
+few bits), ``matmul`` (which dtypes a matmul reads, adds in and stores), ``exact`` (formats in
+fractions), ``expressions`` (how questions state numbers) and ``written_numbers`` (numbers as people
+type them). Only names that work on tensors import torch.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ from labkit.formats.float_formats import (
 
 if TYPE_CHECKING:
     from labkit.formats.block_scaling import ScaledTensor, mx, nvfp4, scaled
-    from labkit.formats.delayed_scaling import AmaxHistory
     from labkit.formats.integers import (
         QuantParams,
         choose,
@@ -65,7 +63,6 @@ __all__ = [
     "ROUNDINGS",
     "SPECIALS",
     "TF32",
-    "AmaxHistory",
     "FloatFormat",
     "QuantParams",
     "ScaledTensor",
@@ -86,7 +83,6 @@ __getattr__ = lazily(
     __name__,
     {
         "block_scaling": "ScaledTensor mx nvfp4 scaled",
-        "delayed_scaling": "AmaxHistory",
         "integers": "QuantParams choose dequantize_affine fake_quantize quantize_affine",
         "rounding": "ROUNDINGS",
         "tensors": "decode encode quantize spacing",

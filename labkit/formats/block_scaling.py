@@ -6,7 +6,7 @@ the tensor, to each row or to each block; ``mx`` and ``nvfp4`` are the two block
 hardware has. All three return a ``ScaledTensor``.
 
 A scale here is a **descale**: ``codes * scales`` is the tensor again, as ``F.scaled_mm``, OCP MX
-and torchao have it. Transformer Engine's scale is the reciprocal, as is ``AmaxHistory.scale``.
+and torchao have it. Transformer Engine's scale is the reciprocal.
 
 What holds for all three functions:
 

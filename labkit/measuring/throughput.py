@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isnan
 
 import torch
 from matplotlib.ticker import LogLocator
@@ -20,7 +19,6 @@ from tqdm.auto import tqdm
 from labkit.base.pictures import COLORS, Picture, new_axes
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.devices.probe import described, scaled_product
-from labkit.devices.roofline import Roof
 from labkit.devices.rules import DTYPES
 from labkit.formats.dtypes import DTYPE_NAMED
 from labkit.measuring.arms import quartiles, ratio, synchronize, take_turns
@@ -166,23 +164,6 @@ class Measurement:
     def bandwidth(self) -> float:
         """Bytes read and written a second by a large copy; NaN if it did not run."""
         return next(t.rate for t in self.timings if t.what == "copy")
-
-    def roof(self, dtype: str) -> Roof:
-        """The roofline of what was measured: the best product and the copy.
-
-        Raises:
-            ValueError: no product of the dtype ran.
-        """
-        if isnan(self.peak(dtype)):
-            raise ValueError(f"no product of {dtype} was measured: see the table for the reason")
-        return Roof(
-            device=f"{self.device} (measured{', bad A/A control' * bool(self.trouble)})",
-            dtype=dtype,
-            flops=self.peak(dtype),
-            bandwidth=self.bandwidth,
-            source=f"measured {self.measured[:10]}, torch {self.torch}",
-            verified=True,
-        )
 
     def describe(self) -> str:
         """The best product of each dtype and the copy, as lines of text."""

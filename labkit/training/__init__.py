@@ -6,7 +6,7 @@ model that several labs start from, and ``low_bit``, linear layers in FP8 and FP
 ``arguments`` and ``interrupts`` are the loop's.
 """
 
-from labkit.training.gpt import GPTRecord, bits_per_character, gpt_record, trained_gpt
+from labkit.training.gpt import bits_per_character, trained_gpt
 from labkit.training.loop import (
     StepRecord,
     TrainingRun,
@@ -19,14 +19,12 @@ from labkit.training.precision import PRECISIONS, PrecisionWarning
 
 __all__ = [
     "PRECISIONS",
-    "GPTRecord",
     "PrecisionWarning",
     "StepRecord",
     "TrainingRun",
     "bits_per_character",
     "cross_entropy",
     "evaluate",
-    "gpt_record",
     "in_eval_mode",
     "train",
     "trained_gpt",

@@ -59,7 +59,8 @@ def digits_mlp() -> dict[str, Tensor]:
         float32 tensors of 8,191 values each.
     """
     with np.load(DATA / "tensors" / "digits_mlp.npz") as arrays:
-        return {name: torch.from_numpy(arrays[name]) for name in arrays}
+        names = ("weights", "activations", "gradients")
+        return {name: torch.from_numpy(arrays[name]) for name in names}
 
 
 def gpt_layers() -> dict[str, Tensor]:
@@ -71,7 +72,7 @@ def gpt_layers() -> dict[str, Tensor]:
         enters the last linear layer of the second block, after GELU.
     """
     with np.load(DATA / "tensors" / "gpt_layers.npz") as arrays:
-        return {name: torch.from_numpy(arrays[name]) for name in arrays}
+        return {name: torch.from_numpy(arrays[name]) for name in ("gradient", "activation")}
 
 
 def autoencoder_gradients() -> list[tuple[dict[int, int], float]]:

@@ -1,7 +1,7 @@
 """The course's one checkpoint, and the number it is judged by: bits a character.
 
 ``data/gpt/gpt.npz`` holds a ``SmallGPT(68, 64)`` that was trained once, in float32, on the first
-90 % of ``shakespeare()``; ``data/gpt/record_gpt.py`` trained it. Labs 05 to 17 start from it.
+90 % of ``shakespeare()``; ``data/records/record_gpt.py`` trained it. Labs 05 to 17 start from it.
 """
 
 import json
@@ -9,8 +9,8 @@ import math
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,31 +22,6 @@ from labkit.training.data import characters, shakespeare
 from labkit.training.models import SmallGPT
 
 GPT_FILE = DATA / "gpt" / "gpt.npz"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GPTRecord:
-    """How the checkpoint was made, as its file says.
-
-    Args:
-        what: the recipe, in words.
-        vocabulary: the symbols; a token is a place among them.
-        context: the longest input in tokens.
-        steps, seed: optimizer steps of the run and its seed.
-        bits_per_character: on the last 10 % of the text, when it was recorded.
-        device, torch, date, by: where, with what, when and by which script.
-    """
-
-    what: str
-    vocabulary: str
-    context: int
-    steps: int
-    seed: int
-    bits_per_character: float
-    device: str
-    torch: str
-    date: str
-    by: str
 
 
 def trained_gpt(path: Path = GPT_FILE) -> SmallGPT:
@@ -62,26 +37,14 @@ def trained_gpt(path: Path = GPT_FILE) -> SmallGPT:
     >>> sum(p.numel() for p in model.parameters()), model.training
     (112964, False)
     """
-    arrays, record = _read(path)
-    model = SmallGPT(len(record.vocabulary), record.context)
+    arrays, about = _read(path)
+    model = SmallGPT(len(about["vocabulary"]), about["context"])
     try:
         model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
     except RuntimeError as error:
         why = " ".join(str(error).split())
         raise ValueError(f"{path} holds another network ({why}) {_RESTORE}") from None
     return model.eval()
-
-
-def gpt_record(path: Path = GPT_FILE) -> GPTRecord:
-    """Steps, seed, machine, date and bits a character of the checkpoint.
-
-    Raises:
-        FileNotFoundError, ValueError: as ``trained_gpt``.
-
-    >>> gpt_record().steps
-    5000
-    """
-    return _read(path)[1]
 
 
 def bits_per_character(model: Callable[[Tensor], Tensor], text: str, *, context: int = 64) -> float:
@@ -125,20 +88,22 @@ def bits_per_character(model: Callable[[Tensor], Tensor], text: str, *, context:
 
 _RESTORE = (
     "Restore it: `git checkout -- data/gpt/gpt.npz` in a clone, or install labkit again; "
-    "`python data/gpt/record_gpt.py` trains it anew."
+    "`python data/records/record_gpt.py` trains it anew."
 )
 
 _DAMAGES = (zipfile.BadZipFile, zlib.error, OSError, EOFError, LookupError, TypeError, ValueError)
-"""What numpy, zipfile, zlib, json and GPTRecord raise on bytes that are not such a file."""
+"""What numpy, zipfile, zlib and json raise on bytes that are not such a file."""
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], GPTRecord]:
+def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The weights, and what the file says of them: at least the vocabulary and the context."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing. {_RESTORE}")
     try:
         with np.load(path) as file:
             arrays = {name: file[name] for name in file}
-        record = GPTRecord(**json.loads(str(arrays.pop("about"))))
+        about = json.loads(str(arrays.pop("about")))
+        about["vocabulary"], about["context"]
     except _DAMAGES as error:
         raise ValueError(f"{path} is damaged ({error}). {_RESTORE}") from None
-    return arrays, record
+    return arrays, about

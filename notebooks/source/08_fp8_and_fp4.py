@@ -355,7 +355,7 @@ claim("over 99 % of the blocks' weight gradients are not 0", nonzero_scaled > 0.
 # ### Exercise: delayed scaling
 #
 # *14 minutes, optional, about 3 lines change.* Each step's scale must come from the steps *before* it.
-# The method below has three faults. Write `Delayed` without them and without labkit's `AmaxHistory`.
+# The method below has three faults. Write `Delayed` without them.
 #
 # ```python
 # def cast(self, x, dtype):

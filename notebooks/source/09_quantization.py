@@ -580,7 +580,6 @@ from labkit.training import bits_per_character, trained_gpt
 # ### Exercise: GPTQ
 #
 # *12 minutes, about 8 lines.* Write `gptq`, which rounds the columns of `W` from left to right and corrects the columns to their right.
-# Write it yourself: labkit's own `gptq` does not count.
 #
 # - **Input:** `W` float32 (out, in); `X` float32 (N, in); `scale` float32 (out, in), the scale of each weight; the float `damp`.
 # - **Output:** float32 (out, in), codes from -7 to 7 times their scale: `nearest`, given below, rounds. The caller's `W` stays as it is.

@@ -244,7 +244,7 @@ sensitivity_picture(gpt, cost, bits=4)
 # %% [markdown]
 # ### Exercise: bits under a budget
 #
-# *13 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits, without labkit's own `allocate` and `optimum`.
+# *13 minutes, about 14 lines.* Write `allocate`, which gives each layer a number of bits, without labkit's own `optimum`.
 #
 # - **Input:** `cost[layer][bits]`, the KL if this layer alone has so many bits; `size[layer]`, its number of weights; `budget`,
 #   a KL. All layers have the same numbers of bits to choose from. Fewer bits never cost less, but may cost the same. With the most bits everywhere the sum is within the budget.

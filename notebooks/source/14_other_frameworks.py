@@ -302,7 +302,7 @@ print(live(jaxpr_of_two_layers))
 #
 # ### Exercise: the dtypes of all matmuls
 #
-# *12 minutes, about 8 lines.* Write `matmul_dtypes`, without labkit's own `labkit.labs.other_frameworks.jaxprs.matmul_dtypes`.
+# *12 minutes, about 8 lines.* Write `matmul_dtypes`.
 #
 # - **Input:** a function and its arguments.
 # - **Output:** a list with a tuple `(left, right, result)` for each `dot_general` in the function's jaxpr and in all jaxprs inside it, in any order. Each entry is a dtype or its name, such as `"bfloat16"`.

@@ -595,7 +595,7 @@ recorded.nan_batch_table()
 # %% [markdown]
 # ### Exercise: respond to a fault
 #
-# *14 minutes, optional, about 12 lines.* Write `respond`, which maps an event and a `Plan` to an answer and the plan to go on with. Write it yourself: the `respond` of `labkit.labs.production.respond` does not count.
+# *14 minutes, optional, about 12 lines.* Write `respond`, which maps an event and a `Plan` to an answer and the plan to go on with.
 #
 # - **Input:** `event`, a string; `plan`, frozen, with `precision` ("fp16", "bf16" or "fp32"), `micro_batch` (a power of two), `accumulate` and `streak`, the non-finite steps in a row so far, always below `patience`; `patience`, 1 or more.
 # - **Output:** the answer and the next plan. Fields that a rule does not name keep their values.

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from labkit.base import optional
-from labkit.base.onnxruntime import import_onnxruntime
 from labkit.base.tensorboard import import_tensorboard
 from labkit.base.torchao import import_torchao
 from labkit.base.transformers import import_transformers
@@ -21,7 +20,6 @@ PROJECT = tomllib.loads(_FILE.read_text(encoding="utf-8"))["project"]
         ("torchao", "low_bit", import_torchao),
         ("transformers", "transformers", import_transformers),
         ("tensorboard", "tracking", import_tensorboard),
-        ("onnx", "serving", import_onnxruntime),
     ],
 )
 def test_the_message_names_the_pinned_version(monkeypatch, library, extra, load):

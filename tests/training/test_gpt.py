@@ -1,5 +1,6 @@
 """The checkpoint: that it is what its record says, and how a broken file is told."""
 
+import json
 import math
 
 import numpy as np
@@ -7,30 +8,36 @@ import pytest
 import torch
 from torch import nn
 
-from labkit.training import bits_per_character, gpt_record, trained_gpt
+from labkit.training import bits_per_character, trained_gpt
 from labkit.training.data import characters, shakespeare, shakespeare_split
 from labkit.training.gpt import GPT_FILE
 
 
-def test_the_checkpoint_is_the_one_its_record_describes():
-    record, model = gpt_record(), trained_gpt()
-    assert record.vocabulary == characters(shakespeare()).symbols
-    assert (len(record.vocabulary), record.context, record.steps) == (68, 64, 5000)
+@pytest.fixture(scope="module")
+def about():
+    with np.load(GPT_FILE) as file:
+        return json.loads(str(file["about"]))
+
+
+def test_the_checkpoint_is_the_one_its_file_describes(about):
+    model = trained_gpt()
+    assert about["vocabulary"] == characters(shakespeare()).symbols
+    assert (len(about["vocabulary"]), about["context"], about["steps"]) == (68, 64, 5000)
     assert (model.token.num_embeddings, model.context) == (68, 64)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert all(p.requires_grad for p in model.parameters()), "labs train it on"
     bits = bits_per_character(model, shakespeare_split()[1])
     # Another order of float32 additions moves the mean of 37,120 losses by less than 1e-5.
-    assert bits == pytest.approx(record.bits_per_character, abs=1e-4)
+    assert bits == pytest.approx(about["bits_per_character"], abs=1e-4)
 
 
-def test_it_predicts_better_than_the_pairs_of_characters_it_has_read():
+def test_it_predicts_better_than_the_pairs_of_characters_it_has_read(about):
     """A bound from outside: the best guess from the character before alone."""
     train, test = (characters(shakespeare()).encode(part) for part in shakespeare_split())
     pairs = torch.ones(68, 68)  # Laplace: no pair is impossible
     pairs.index_put_((train[:-1], train[1:]), torch.tensor(1.0), accumulate=True)
     chances = (pairs / pairs.sum(dim=1, keepdim=True))[test[:-1], test[1:]]
-    assert gpt_record().bits_per_character < -chances.log2().mean().item() - 1
+    assert about["bits_per_character"] < -chances.log2().mean().item() - 1
 
 
 def test_test_and_training_text_share_no_character():
@@ -108,7 +115,7 @@ def test_a_damaged_file_says_so(tmp_path, where):
 def test_a_cut_off_file_says_so(tmp_path, size):
     (tmp_path / "gpt.npz").write_bytes(GPT_FILE.read_bytes()[:size])
     with pytest.raises(ValueError, match="is damaged"):
-        gpt_record(tmp_path / "gpt.npz")
+        trained_gpt(tmp_path / "gpt.npz")
 
 
 def test_a_file_of_another_network_or_without_a_record_says_so(tmp_path):
@@ -122,7 +129,7 @@ def test_a_file_of_another_network_or_without_a_record_says_so(tmp_path):
         trained_gpt(tmp_path / "none.npz")
     np.savez(tmp_path / "less.npz", **arrays | {"about": '{"steps": 5000}'})
     with pytest.raises(ValueError, match="damaged"):
-        gpt_record(tmp_path / "less.npz")
+        trained_gpt(tmp_path / "less.npz")
 
 
 def test_each_call_gives_a_model_of_its_own():

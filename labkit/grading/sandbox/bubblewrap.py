@@ -67,7 +67,6 @@ _BASE = (
     "manifest.py",
     "old_copies.py",
     "old_copies.txt",
-    "onnxruntime.py",
     "optional.py",
     "paths.py",
     "pictures.py",
@@ -77,7 +76,7 @@ _BASE = (
     "torchao.py",
     "transformers.py",
 )
-_DATA_KEPT_OUT = {"questions", "misconceptions.toml"}
+_DATA_KEPT_OUT = {"questions", "misconceptions.toml", "records"}
 
 
 def why_not() -> str | None:

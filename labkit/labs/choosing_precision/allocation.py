@@ -26,46 +26,6 @@ def total(bits: Mapping[str, int], cost: Costs) -> float:
     return sum(cost[name][b] for name, b in bits.items())
 
 
-def allocate(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, int]:
-    """Bits for each layer by greedy steps, or the best single width where that is smaller.
-
-    Each layer begins with the bits of least cost. Each step narrows one layer: the step that saves
-    most bits of memory for each unit of cost, among those that leave the sum within the budget.
-    Greedy steps can end above the best single width, so that is the result where it is smaller.
-
-    Args:
-        cost: of each layer in each width that it may have.
-        size: weights of each layer.
-        budget: for the sum of the costs.
-
-    Raises:
-        ValueError: no layer; costs and sizes of other layers; a NaN cost; a budget that no choice
-            meets.
-
-    >>> cost = {"embed": {4: 0.01, 8: 0.0}, "head": {4: 0.03, 8: 0.0}}
-    >>> allocate(cost, {"embed": 1000, "head": 100}, budget=0.03)
-    {'embed': 4, 'head': 8}
-    """
-    _check(cost, size, budget)
-    bits = _cheapest(cost)
-    while True:
-        steps = [
-            # A step that costs nothing comes first.
-            (size[name] * (now - b) / max(cost[name][b] - cost[name][now], 1e-300), name, b)
-            for name, now in bits.items()
-            for b in cost[name]
-            if b < now and total({**bits, name: b}, cost) <= budget
-        ]
-        if not steps:
-            break
-        _, name, b = max(steps)
-        bits[name] = b
-    alike = uniform(cost, budget)
-    if alike and memory(alike, size) < memory(bits, size):
-        return alike
-    return bits
-
-
 def uniform(cost: Costs, budget: float) -> dict[str, int] | None:
     """The fewest bits that all layers can have alike within the budget; None where none fit."""
     shared = set.intersection(*(set(widths) for widths in cost.values()))
@@ -81,8 +41,14 @@ def optimum(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, in
     Layer by layer it keeps the choices that no other one beats in memory and in cost (dynamic
     programming). Of equal memory it takes the least cost.
 
+    Args:
+        cost: of each layer in each width that it may have.
+        size: weights of each layer.
+        budget: for the sum of the costs.
+
     Raises:
-        ValueError: as ``allocate``.
+        ValueError: no layer; costs and sizes of other layers; a NaN cost; a budget that no choice
+            meets.
     """
     _check(cost, size, budget)
     front: list[tuple[int, float, dict[str, int]]] = [(0, 0.0, {})]
@@ -102,10 +68,6 @@ def optimum(cost: Costs, size: Mapping[str, int], budget: float) -> dict[str, in
     return front[0][2]
 
 
-def _cheapest(cost: Costs) -> dict[str, int]:
-    return {name: min(widths, key=lambda b: (widths[b], b)) for name, widths in cost.items()}
-
-
 def _check(cost: Costs, size: Mapping[str, int], budget: float) -> None:
     if not cost or not all(cost.values()):
         raise ValueError(f"cost={cost!r}: pass at least one layer, each with one width or more")
@@ -113,6 +75,6 @@ def _check(cost: Costs, size: Mapping[str, int], budget: float) -> None:
         raise ValueError(f"costs of {sorted(cost)} but sizes of {sorted(size)}: name the same")
     if unknown := [name for name, widths in cost.items() if any(map(isnan, widths.values()))]:
         raise ValueError(f"the cost of {', '.join(unknown)} is NaN: leave that width out")
-    least = total(_cheapest(cost), cost)
+    least = sum(min(widths.values()) for widths in cost.values())
     if not least <= budget:
         raise ValueError(f"budget={budget!r}: the least cost of any choice is {least:.3g}")

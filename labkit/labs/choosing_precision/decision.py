@@ -253,19 +253,3 @@ class Record:
             found = f": {piece.comparison.verdict.describe()}" if piece.comparison else ""
             lines.append(f"{state}: {'; '.join((piece.what, *piece.reasons))}{found}")
         return "\n".join(lines)
-
-    def to_json(self) -> str:
-        """The record as JSON, for a file beside the code."""
-        return _RECORD.dump_json(self, indent=2).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> "Record":
-        """The record of ``to_json``, its evidence judged again.
-
-        Raises:
-            ValueError: the text is no record, or a state lacks its evidence.
-        """
-        return _RECORD.validate_json(text)
-
-
-_RECORD = TypeAdapter(Record)

@@ -1,7 +1,6 @@
 """What lab 12 recorded: training by precision, rollouts by format, bits under a budget; five seeds.
 
-data/emulated/choosing_precision.json says with what and when; record_choosing_precision.py beside
-it made it.
+data/emulated/choosing_precision.json says with what, when and by which script.
 """
 
 import json

@@ -100,7 +100,6 @@ SCALE = Tier(
 """Jobs on 32 ranks, simulated."""
 
 TIERS = {tier.id: tier for tier in (DIGITS, SCALE)}
-BUDGET = DIGITS.budget
 
 _DRAWS = 5
 
@@ -233,16 +232,6 @@ class Case:
             return bool(cheapest_proof(self._cause, readings, self.tier))
         except LookupError:
             return False
-
-    def all_readings(self) -> dict[str, Reading]:
-        """Every instrument's reading, once the case is closed.
-
-        Raises:
-            ValueError: it is still open.
-        """
-        if not self.verdict:
-            raise ValueError(f"case {self.seed} is open: accuse a cause first")
-        return {name: self._measure(name) for name in self.tier.instruments}
 
 
 @dataclass(frozen=True, kw_only=True)

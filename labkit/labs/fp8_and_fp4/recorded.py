@@ -2,7 +2,7 @@
 
 All recipes of a seed start from the same weights and see the same text, so runs are compared in
 pairs, seed by seed. Losses are bits a character on the last 10 % of the text; how they were made
-says data/emulated/record_low_bit_training.py.
+says data/records/record_low_bit_training.py.
 """
 
 import json
@@ -140,40 +140,6 @@ MECHANISMS = (
         pair=("nvfp4_square", "nvfp4"),
     ),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnscaledRuns:
-    """FP32 and unscaled E4M3, seed by seed: the losses, and what reached the hidden weights.
-
-    Args:
-        steps: the last of each group of steps whose losses were averaged.
-        fp32, e4m3: these averages, bits a character, one tuple a seed.
-        zero_share: of the hidden layers' weight gradients, over all steps, one a seed.
-        steps_with_gradient: at which any of these gradients was not 0, one a seed.
-        largest_gradient: the largest magnitude of a hidden layer's output gradient, one a seed.
-    """
-
-    steps: tuple[int, ...]
-    fp32: tuple[tuple[float, ...], ...]
-    e4m3: tuple[tuple[float, ...], ...]
-    zero_share: tuple[float, ...]
-    steps_with_gradient: tuple[int, ...]
-    largest_gradient: tuple[float, ...]
-
-
-def unscaled_runs() -> UnscaledRuns:
-    """How E4M3 without scales trains: the loss falls, and almost no hidden weight learns."""
-    record = _record()
-    watched = [arms["e4m3_unscaled"] for arms in record["runs"].values()]
-    return UnscaledRuns(
-        steps=tuple(range(record["every"], record["steps"] + 1, record["every"])),
-        fp32=tuple(tuple(arms["fp32"]["losses"]) for arms in record["runs"].values()),
-        e4m3=tuple(tuple(run["losses"]) for run in watched),
-        zero_share=tuple(sum(run["zero_share"]) / len(run["zero_share"]) for run in watched),
-        steps_with_gradient=tuple(run["steps_with_gradient"] for run in watched),
-        largest_gradient=tuple(run["largest_gradient"] for run in watched),
-    )
 
 
 def mechanisms_table() -> pd.DataFrame:

@@ -390,29 +390,6 @@ def recorded() -> dict[Settings, Tape]:
     return {found.settings: found for found in map(_from_json, record["tapes"])}
 
 
-def to_json(recorded: Tape) -> dict[str, Any]:
-    """A tape as plain data; what does not change during a step stands once."""
-    settings = {
-        name: value
-        for name, value in vars(recorded.settings).items()
-        if value != getattr(Settings(), name)
-    }
-    if recorded.settings.checkpointed:
-        settings["checkpointed"] = sorted(recorded.settings.checkpointed)
-    first = recorded.points[0]
-    names = sorted({point.at for point in recorded.points})
-    return {
-        "settings": settings,
-        "extra_flop": recorded.extra_flop,
-        "weights": first.weights,
-        "moments": first.moments,
-        "names": names,
-        "points": [
-            [names.index(p.at), p.gradients, p.copies, p.kept, p.temporary] for p in recorded.points
-        ],
-    }
-
-
 def _from_json(record: dict[str, Any]) -> Tape:
     points = tuple(
         Point(

@@ -179,13 +179,6 @@ class ThreadGroup(dist.ProcessGroup):
             _write(output, _reduced(mine, _operation(opts), self.rank()))
         return _done(outputs)
 
-    def all_to_all_single(self, output, input, output_sizes, input_sizes, opts=None):
-        if output_sizes or input_sizes:
-            raise NotImplementedError("all_to_all_single between threads takes equal pieces only")
-        parts = [part.flatten() for (part,) in self._exchange("all_to_all", [input])]
-        _write(output, torch.cat([part.chunk(self.size())[self.rank()] for part in parts]))
-        return _done([output])
-
     def barrier(self, opts=None):
         self._exchange("barrier", [torch.zeros(1)])
         return _done([])

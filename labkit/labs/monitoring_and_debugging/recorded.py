@@ -22,7 +22,7 @@ _SLOTS = ((80, 200), (240, 340), (380, 470))
 def healthy_steps() -> dict[str, tuple[tuple[StepRecord, ...], ...]]:
     """By network, the steps of each recorded run; norms of skipped steps are inf.
 
-    data/emulated/record_healthy_runs.py says how they were trained.
+    data/records/record_healthy_runs.py says how they were trained.
     """
     path = DATA / "emulated" / "healthy_runs.json"
     runs = json.loads(path.read_text(encoding="utf-8"))["runs"]

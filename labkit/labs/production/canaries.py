@@ -1,7 +1,7 @@
 """Canaries: exports of the course's GPT that a rollout meets, and which characters each got right.
 
 Some exports are sound and some hold a defect. data/emulated/rollout.json holds what each of them
-predicted on the last 10 % of the text; record_rollout.py beside it made it.
+predicted on the last 10 % of the text.
 """
 
 import base64
@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from labkit.base.paths import DATA
@@ -21,12 +20,9 @@ from labkit.formats import choose, fake_quantize
 from labkit.labs.production.flips import flip
 from labkit.labs.production.releases import Window
 from labkit.labs.production.serving import exports
-from labkit.training import in_eval_mode
-from labkit.training.data import characters, shakespeare, shakespeare_split
 from labkit.training.models import SmallGPT
 
 REFERENCE = "FP32"
-CONTEXT = 64
 GUARDRAIL = "finite logits"
 VALUES = 24_576
 """In float32 it changes the function by roundings; in FP16 a few of the values overflow."""
@@ -126,33 +122,6 @@ CANARIES = {
         export=_flipped_bit,
     ),
 }
-
-
-def hits(model: nn.Module) -> Hits:
-    """Which next characters of the last 10 % of the text the model gets right, in whole pieces.
-
-    The text is cut into pieces of 64 characters, of which the model sees each alone: 37,120
-    predictions.
-    """
-    tokens = characters(shakespeare()).encode(shakespeare_split()[1])
-    pieces = (len(tokens) - 1) // CONTEXT
-    inputs = tokens[: pieces * CONTEXT].view(pieces, CONTEXT)
-    targets = tokens[1 : pieces * CONTEXT + 1].view(pieces, CONTEXT)
-    right, finite = [], []
-    with in_eval_mode(model), torch.no_grad():
-        for x, y in zip(inputs.split(128), targets.split(128), strict=True):
-            logits = model(x)
-            whole = logits.isfinite().all(-1)
-            right.append((logits.argmax(-1) == y) & whole)
-            finite.append(whole)
-    return Hits(
-        right=torch.cat(right).flatten().numpy(), finite=torch.cat(finite).flatten().numpy()
-    )
-
-
-def packed(flags: np.ndarray) -> str:
-    """Booleans as text, eight a byte, in base64."""
-    return base64.b64encode(np.packbits(flags)).decode("ascii")
 
 
 def _unpacked(text: str, count: int) -> np.ndarray:

@@ -15,16 +15,6 @@ from typing import Any
 
 from labkit.training import StepRecord
 
-KINDS = (
-    "missing",
-    "non-finite",
-    "loss spike",
-    "skip streak",
-    "scale collapse",
-    "stall",
-    "divergence",
-    "dtype fallback",
-)
 METRICS = ("loss", "grad_norm", "loss_scale", "skipped")
 
 SIGMAS = 8.0
@@ -50,7 +40,8 @@ class Fault:
     """A fault that begins.
 
     Args:
-        kind: one of ``KINDS``.
+        kind: "missing", "non-finite", "loss spike", "skip streak", "scale collapse", "stall",
+            "divergence" or "dtype fallback".
         step: the first step at which it shows.
         evidence: the number that was seen and what it was compared with, as a sentence.
     """
@@ -125,13 +116,8 @@ class Detector:
         self._scale: float | None = 1.0  # of the step before
         self._step = -1
         self._taken = self._skipped = self._worse = 0
-        self._lasting: dict[tuple[str, str], None] = {}
+        self._lasting: set[tuple[str, str]] = set()
         self._new: list[Fault] = []
-
-    @property
-    def lasting(self) -> tuple[str, ...]:
-        """The kinds of fault that have begun and not ended."""
-        return tuple(dict.fromkeys(kind for kind, _ in self._lasting))
 
     def see(
         self, record: StepRecord | Mapping[str, Any] | Validation | Products
@@ -247,7 +233,7 @@ class Detector:
     def _report(self, kind: str, wrong: bool, evidence: str, *, of: str = "") -> None:
         """Keep a fault if something is wrong that was not wrong before."""
         if not wrong:
-            self._lasting.pop((kind, of), None)
+            self._lasting.discard((kind, of))
         elif (kind, of) not in self._lasting:
-            self._lasting[kind, of] = None
+            self._lasting.add((kind, of))
             self._new.append(Fault(kind=kind, step=self._step, evidence=evidence))

@@ -6,10 +6,7 @@ reaches 1 / alpha is then at most alpha (Ville 1939), so a look costs nothing.
 """
 
 import math
-from collections.abc import Callable
 from typing import Protocol
-
-import numpy as np
 
 
 def log_e(worse: int, better: int) -> float:
@@ -53,29 +50,3 @@ class Gate:
         self.better += bool(candidate_right and not reference_right)
         alarm = log_e(self.worse, self.better) >= -math.log(self.alpha)
         return alarm and self.worse > self.better
-
-    @property
-    def e_value(self) -> float:
-        """E; inf where a float does not hold it."""
-        try:
-            return math.exp(log_e(self.worse, self.better))
-        except OverflowError:
-            return math.inf
-
-
-def false_alarms(
-    rule: Callable[[], Rule], *, streams: int = 200, length: int = 1000, seed: int = 0
-) -> float:
-    """The share of equally good candidates that a rule ever rolls back, by simulation.
-
-    Args:
-        rule: makes a rule for each candidate, such as ``Gate``.
-        streams: simulated candidates.
-        length: disagreements of each; half of them, on average, are against it.
-    """
-    worse = np.random.default_rng(seed).random((streams, length)) < 0.5
-    return sum(_ever_alarms(rule(), row) for row in worse.tolist()) / streams
-
-
-def _ever_alarms(rule: Rule, worse: list[bool]) -> bool:
-    return any(rule.see(one, not one) for one in worse)

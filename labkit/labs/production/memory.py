@@ -16,8 +16,6 @@ from torch.utils._pytree import tree_leaves
 from labkit.emulation import emulate_gpu
 from labkit.measuring.card import Card, fake_copy
 
-CATEGORIES = ("params", "grads", "states", "casts", "activations")
-
 _ENOUGH = 2**62
 """A budget that asks for no measure."""
 
@@ -63,11 +61,11 @@ class Memory:
         self.plan = plan_memory(_ENOUGH, model, batch)
 
     def predicted(self) -> dict[str, int]:
-        """Bytes by ``CATEGORIES`` when most are alive; they sum to the peak.
+        """Bytes when most are alive, by what they hold; they sum to the peak.
 
-        "casts" are 16-bit copies of parameters that autocast made; "activations" all that is
-        neither this nor parameters, gradients or the optimizer's state. Counted on fake tensors, in
-        a step that is not the first.
+        "params", "grads" and "states" are parameters, their gradients and the optimizer's state;
+        "casts" 16-bit copies of parameters that autocast made; "activations" all else. Counted on
+        fake tensors, in a step that is not the first.
         """
         model, mode = fake_copy(self._model)
         with emulate_gpu(), mode:

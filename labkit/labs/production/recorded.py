@@ -1,6 +1,6 @@
 """What lab 15 recorded: A/B designs, pairs of runs, their scores, resumes and a NaN batch.
 
-data/emulated/production.json says with what and when; record_production.py beside it made it.
+data/emulated/production.json says with what, when and by which script.
 """
 
 import json

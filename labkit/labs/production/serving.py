@@ -1,73 +1,19 @@
-"""``parity``: how far the answers of a served model are from those of the model it was made of.
+"""``exports``: the course's GPT as it would be served; ``parity_table``: how far they are from it.
 
-``exports`` makes such models of the course's GPT. Runtimes that take longer, or that few people
-have installed, are recorded.
+Runtimes that take longer, or that few people have installed, are recorded.
 """
 
 import copy
 import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from labkit.base.paths import DATA
 from labkit.formats import choose, fake_quantize
-
-Model = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parity:
-    """A served model beside its reference, on the same text.
-
-    Args:
-        bits: how many bits a character it is worse; below 0 is better.
-        kl: the mean of KL(reference || served), bits a character; 0 only for the same answers.
-        flips: the share of positions whose most probable character is another.
-        max_error: the largest difference of a logit.
-        ties: the share of positions at which two of its logits share the first place.
-    """
-
-    bits: float
-    kl: float
-    flips: float
-    max_error: float
-    ties: float
-
-
-@torch.no_grad()
-def parity(reference: Model, served: Model, tokens: Tensor) -> Parity:
-    """Compare two language models, computed from their logits in float64.
-
-    Args:
-        reference, served: tokens, int64, N x T -> logits, N x T x symbols, of any floating dtype.
-        tokens: int64, N x (T + 1): each is the target of those before it.
-
-    Raises:
-        ValueError: the logits of the two have other shapes, or one of them is not finite.
-    """
-    inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
-    true, given = (model(inputs).double().flatten(0, -2) for model in (reference, served))
-    if true.shape != given.shape:
-        raise ValueError(f"logits of {tuple(true.shape)} and of {tuple(given.shape)}: two models?")
-    for name, logits in (("reference", true), ("served", given)):
-        if not logits.isfinite().all():
-            raise ValueError(f"the {name} model gives logits that are inf or NaN")
-    p, q = true.log_softmax(dim=-1), given.log_softmax(dim=-1)
-    first, second = given.topk(2).values.unbind(dim=-1)
-    return Parity(
-        bits=(F.nll_loss(q, targets) - F.nll_loss(p, targets)).item() / math.log(2),
-        kl=F.kl_div(q, p, log_target=True, reduction="batchmean").item() / math.log(2),
-        flips=(true.argmax(dim=-1) != given.argmax(dim=-1)).double().mean().item(),
-        max_error=(true - given).abs().max().item(),
-        ties=(first == second).double().mean().item(),
-    )
 
 
 def exports(model: nn.Module) -> dict[str, nn.Module]:

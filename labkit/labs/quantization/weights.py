@@ -1,4 +1,4 @@
-"""Weights in few bits: one scale for whom, round to nearest or by GPTQ, and what outliers do.
+"""Weights in few bits: one scale for whom, round to nearest, and what outliers do.
 
 A ``QuantizedWeight`` is codes and FP16 scales, which are counted among its bytes. ``matrices`` says
 what of a model is rounded: all of its matrices, embeddings and head too.
@@ -45,11 +45,6 @@ class QuantizedWeight:
         """Bytes of the packed codes and of the scales."""
         return math.ceil(self.codes.numel() * self.bits / 8) + 2 * self.scales.numel()
 
-    @property
-    def bits_per_weight(self) -> float:
-        """Bits a weight, scales counted."""
-        return 8 * self.nbytes / self.codes.numel()
-
 
 def scales_for(w: Tensor, *, bits: int, group: Group = "row", clip: bool = False) -> Tensor:
     """FP16 scales for a matrix, out x (groups of a row), or 1 x 1 for ``group="tensor"``.
@@ -90,42 +85,12 @@ def group_quantize(
     """Each weight rounded to nearest on its own, with the scales of ``scales_for``.
 
     >>> q = group_quantize(torch.tensor([[0.1, -0.7], [3.0, 7.0]]), bits=4)
-    >>> q.codes.tolist(), q.bits_per_weight
-    ([[1, -7], [3, 7]], 12.0)
+    >>> q.codes.tolist(), q.nbytes
+    ([[1, -7], [3, 7]], 6)
     """
     scales = scales_for(w, bits=bits, group=group, clip=clip)
     last = 2 ** (bits - 1) - 1
     codes = (w.detach() / _spread(scales, w.shape)).round().clamp(-last, last)
-    return QuantizedWeight(codes=codes.to(torch.int8), scales=scales, bits=bits)
-
-
-def gptq(
-    w: Tensor, x: Tensor, *, bits: int, group: Group = "row", clip: bool = False, damp: float = 0.01
-) -> QuantizedWeight:
-    """Columns rounded one after another, each error pushed into the columns not yet rounded.
-
-    What is made small is the error of ``x @ w.T``, not that of w (Frantar et al. 2022,
-    arXiv:2210.17323). Computed in float64; scales are those of ``scales_for``, settled beforehand.
-
-    Args:
-        w: out x in.
-        x: inputs of the layer, N x in.
-        damp: is added to the diagonal of the Hessian, as a share of its mean.
-    """
-    scales = scales_for(w, bits=bits, group=group, clip=clip)
-    steps, last = _spread(scales, w.shape).double(), 2 ** (bits - 1) - 1
-    hessian = x.detach().double().t() @ x.detach().double()
-    ridge = (damp * hessian.diagonal().mean()).clamp(min=torch.finfo(torch.float32).tiny)
-    inverse = torch.cholesky_inverse(
-        torch.linalg.cholesky(hessian + ridge * torch.eye(len(hessian)))
-    )
-    factor = torch.linalg.cholesky(inverse).mT
-    rest = w.detach().double().clone()
-    codes = torch.empty_like(rest)
-    for j in range(w.shape[1]):
-        codes[:, j] = (rest[:, j] / steps[:, j]).round().clamp(-last, last)
-        error = (rest[:, j] - codes[:, j] * steps[:, j]) / factor[j, j]
-        rest[:, j + 1 :] -= error[:, None] * factor[j, j + 1 :]
     return QuantizedWeight(codes=codes.to(torch.int8), scales=scales, bits=bits)
 
 
@@ -144,14 +109,6 @@ def with_weights(model: nn.Module, weights: Mapping[str, QuantizedWeight]) -> nn
     for name, weight in weights.items():
         rounded.get_submodule(name).weight.data = weight.dequantize()
     return rounded
-
-
-def packed_bytes(model: nn.Module, weights: Mapping[str, QuantizedWeight]) -> int:
-    """Bytes of the model with these weights packed; what is left has 4 bytes a parameter."""
-    left = sum(p.numel() for p in model.parameters()) - sum(
-        weight.codes.numel() for weight in weights.values()
-    )
-    return 4 * left + sum(weight.nbytes for weight in weights.values())
 
 
 @torch.no_grad()

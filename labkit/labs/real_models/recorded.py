@@ -1,6 +1,6 @@
 """What lab 13 recorded: runs that crash, accuracies by precision, the GAN, and loaded checkpoints.
 
-data/emulated/real_models.json says with what and when; record_real_models.py beside it made it.
+data/emulated/real_models.json says with what, when and by which script.
 """
 
 import json
@@ -98,11 +98,6 @@ def precision_table() -> pd.DataFrame:
         for precision, runs in ring_runs().items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def changed_without_mask() -> tuple[float, ...]:
-    """The share of predictions on padded speeches that change where the mask is left out."""
-    return tuple(_record()["changed_without_mask"])
 
 
 def ring_runs() -> dict[str, tuple[RingRecord, ...]]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from labkit.formats import BF16, FP16
-from labkit.labs.choosing_precision.allocation import allocate, memory, total
+from labkit.labs.choosing_precision.allocation import memory, total
 from labkit.labs.choosing_precision.recorded import gains, record
 from labkit.labs.choosing_precision.sensitivity import (
     analyse,
@@ -16,6 +16,7 @@ from labkit.labs.choosing_precision.sensitivity import (
     sizes,
     text_pieces,
 )
+from labkit.labs.choosing_precision.solutions import allocate
 from labkit.labs.fp8_and_fp4.recorded import training_runs
 from labkit.measuring import verdict
 from labkit.training import bits_per_character, trained_gpt

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from labkit.labs.choosing_precision.allocation import allocate, memory, optimum, total, uniform
+from labkit.labs.choosing_precision.allocation import memory, optimum, total, uniform
 from labkit.labs.choosing_precision.recorded import (
     gains,
     mismatch_table,
@@ -12,6 +12,7 @@ from labkit.labs.choosing_precision.recorded import (
 )
 from labkit.labs.choosing_precision.rollouts import PAIRS, mismatch, policies
 from labkit.labs.choosing_precision.sensitivity import kl_by_bits, sizes, text_pieces
+from labkit.labs.choosing_precision.solutions import allocate
 from labkit.measuring import verdict
 from labkit.training import trained_gpt
 

@@ -1,8 +1,5 @@
 """S24 and T27: the table of devices, evidence and conflicts; a record that cannot skip evidence."""
 
-import json
-import warnings
-
 import pytest
 
 from labkit.devices import Description, device_of
@@ -213,27 +210,3 @@ def test_no_state_is_entered_without_its_evidence(states, evidence, says):
         record.advance(evidence)
     assert STATES[states] in str(caught.value)
     assert record.state == reached(states).state
-
-
-@pytest.mark.parametrize("states", range(6))
-def test_json_there_and_back(states):
-    record = reached(states)
-    with warnings.catch_warnings(action="error"):
-        assert Record.from_json(record.to_json()) == record
-
-
-def test_a_file_cannot_claim_a_state_that_its_evidence_does_not_show():
-    file = json.loads(reached(5).to_json())
-    file["evidence"][2]["comparison"]["differences"] = list(WORSE.differences)
-    with pytest.raises(ValueError, match="mixed"):
-        Record.from_json(json.dumps(file))
-    file = json.loads(reached(5).to_json())
-    del file["evidence"][1]
-    with pytest.raises(ValueError, match="precision"):
-        Record.from_json(json.dumps(file))
-
-
-@pytest.mark.parametrize("text", ["", "{}", '{"title": "x", "evidence": 3}'])
-def test_what_is_no_record_is_refused(text):
-    with pytest.raises(ValueError):
-        Record.from_json(text)

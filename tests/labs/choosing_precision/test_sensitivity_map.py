@@ -9,8 +9,9 @@ from functools import partial
 import pytest
 from traitlets import TraitError
 
-from labkit.labs.choosing_precision.allocation import allocate, optimum, total
+from labkit.labs.choosing_precision.allocation import optimum, total
 from labkit.labs.choosing_precision.sensitivity import joint_kl, kl_by_bits, sizes, text_pieces
+from labkit.labs.choosing_precision.solutions import allocate
 from labkit.labs.choosing_precision.widget_sensitivity_map import SensitivityMap
 from labkit.training import trained_gpt
 

@@ -1513,22 +1513,6 @@ def to_fp8(x, dtype):
     return stored.codes, stored.scales
 
 
-# %% wrong delayed: labkit's history
-#    says: uses `labkit.formats.AmaxHistory`
-class Delayed:
-    def __init__(self, largest, length=16, margin=0):
-        from labkit.formats import AmaxHistory
-
-        self.largest, self.history = largest, AmaxHistory(length, margin)
-
-    def cast(self, x, dtype):
-        from labkit.formats import E4M3, E5M2
-
-        scale = self.history.scale(E4M3 if dtype is torch.float8_e4m3fn else E5M2)
-        self.history = self.history.observe(x.abs().max())
-        return (x * scale).clamp(-self.largest, self.largest).to(dtype), 1 / scale
-
-
 # %% wrong mx-block: labkit's mx
 #    says: uses `labkit.formats.mx`
 def to_mx(x):

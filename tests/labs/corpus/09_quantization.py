@@ -1409,14 +1409,3 @@ def fake_quant(x, scale, zero, low, high):
         return torch.fake_quantize_per_tensor_affine(x, float(scale), zero, low, high)
     zeros = torch.full((scale.numel(),), zero, dtype=torch.int32)
     return torch.fake_quantize_per_channel_affine(x, scale.flatten(), zeros, 0, low, high)
-
-
-# %% wrong gptq: labkit's, with the given scales in place of its own
-#    says: uses `labkit.labs.quantization.weights.gptq`
-def gptq(W, X, scale, damp=0.01):
-    from unittest.mock import patch
-
-    from labkit.labs.quantization import weights
-
-    with patch.object(weights, "scales_for", lambda *_, **__: scale):
-        return weights.gptq(W, X, bits=4, damp=damp).codes * scale

@@ -1671,14 +1671,6 @@ def one_layer(model, name, fmt, x):
     return kl, (~output.isfinite()).double().mean().item()
 
 
-# %% wrong allocate: labkit's own
-#    says: uses `labkit.labs.choosing_precision.allocation.allocate`
-def allocate(cost, size, budget):
-    from labkit.labs.choosing_precision import allocation
-
-    return allocation.allocate(cost, size, budget)
-
-
 # %% wrong allocate: labkit's optimum
 #    says: uses `labkit.labs.choosing_precision.allocation.optimum`
 def allocate(cost, size, budget):

@@ -1,12 +1,10 @@
 """The recorded training of lab 08: verdicts recomputed, facts, and the first steps done again."""
 
-import importlib.util
 import json
 import math
 from statistics import fmean, stdev
 
 import pytest
-import torch
 
 from labkit.base.paths import DATA
 from labkit.labs.fp8_and_fp4.figures import gaps_picture
@@ -17,9 +15,9 @@ from labkit.labs.fp8_and_fp4.recorded import (
     compare,
     mechanisms_table,
     training_runs,
-    unscaled_runs,
 )
 from labkit.training.low_bit import RECIPES
+from tests.record_scripts import record_script
 
 T9 = 2.2622  # the 97.5 % quantile of Student's t, 9 degrees of freedom
 
@@ -31,11 +29,7 @@ def record():
 
 @pytest.fixture(scope="module")
 def script():
-    path = DATA / "emulated" / "record_low_bit_training.py"
-    spec = importlib.util.spec_from_file_location("record_low_bit_training", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return record_script("record_low_bit_training")
 
 
 def interval(differences):
@@ -52,19 +46,11 @@ class TestRecord:
         for name, recipe in RECIPES.items():
             assert record["recipes"][name] == script.operands(recipe)
 
-    @pytest.mark.parametrize("arm", ["fp32", "e4m3_unscaled", "mxfp8", "nvfp4_sr_rht"])
-    def test_the_first_steps_again(self, record, script, arm):
+    def test_the_first_steps_again(self, record, script):
         """Ten of 300 steps; other processors add in another order."""
-        losses = script.train(script.make(arm, 0), 0, steps=10)
+        losses = script.train(script.make("mxfp8", 0), 0, steps=10)
         again = fmean(losses) / math.log(2)
-        assert again == pytest.approx(record["runs"]["0"][arm]["losses"][0], abs=2e-3)
-
-    def test_a_control_adds_in_another_order_and_no_more(self, script):
-        torch.manual_seed(0)
-        x = torch.randint(0, 68, (2, 64))
-        one, other = script.make("fp32", 0)(x), script.make("fp32_reordered", 0)(x)
-        assert not torch.equal(one, other)
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+        assert again == pytest.approx(record["runs"]["0"]["mxfp8"]["losses"][0], abs=2e-3)
 
 
 class TestVerdicts:
@@ -173,16 +159,15 @@ class TestShown:
 
 
 class TestUnscaled:
-    def test_the_loss_falls_while_hardly_a_hidden_weight_learns(self):
-        runs = unscaled_runs()
-        for fp32, e4m3 in zip(runs.fp32, runs.e4m3, strict=True):
-            assert e4m3[0] - e4m3[-1] > 2
-            assert e4m3[-1] - fp32[-1] > 0.1
-        assert min(runs.zero_share) >= 0.998  # as lab 08 says
-        assert max(runs.steps_with_gradient) < runs.steps[-1] / 4
-        # Half of E4M3's smallest value, 2**-9, is reached now and then, the value itself never.
-        assert min(runs.largest_gradient) > 2.0**-10
-        assert max(runs.largest_gradient) < 2.0**-9
+    def test_the_loss_falls_while_hardly_a_hidden_weight_learns(self, record):
+        for arms in record["runs"].values():
+            fp32, run = arms["fp32"]["losses"], arms["e4m3_unscaled"]
+            assert run["losses"][0] - run["losses"][-1] > 2
+            assert run["losses"][-1] - fp32[-1] > 0.1
+            assert fmean(run["zero_share"]) >= 0.998  # as lab 08 says
+            assert run["steps_with_gradient"] < record["steps"] / 4
+            # Half of E4M3's smallest value, 2**-9, is reached now and then, the value itself never.
+            assert 2.0**-10 < run["largest_gradient"] < 2.0**-9
 
     def test_with_scales_every_gradient_arrives(self, record):
         for arms in record["runs"].values():

@@ -72,19 +72,13 @@ def reduce_scatter(group):
     return out
 
 
-def all_to_all_single(group):
-    out = torch.empty(group.size() * 2)
-    dist.all_to_all_single(out, data(group, group.size() * 2), group=group)
-    return out
-
-
 def barrier(group):
     dist.barrier(group=group)
 
 
 COLLECTIVES = (
     all_reduce, later, reduce, broadcast, all_gather_single, all_gather, reduce_scatter_single,
-    reduce_scatter, all_to_all_single, barrier,
+    reduce_scatter, barrier,
 )  # fmt: skip
 OPERATIONS = dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT
 

@@ -12,7 +12,6 @@ def found():
         warnings.simplefilter("error")
         from labkit.labs.other_frameworks.dtype_table import jax_column, keras_column, torch_column
         from labkit.labs.other_frameworks.frameworks import jax, jnp, optax
-        from labkit.labs.other_frameworks.jaxprs import matmul_dtypes
         from labkit.labs.other_frameworks.ports import first_step_of_keras, trained_model
         from labkit.labs.other_frameworks.promotion import promotions
         from labkit.labs.other_frameworks import solutions as ours
@@ -22,12 +21,12 @@ def found():
         columns = {
             "PyTorch": torch_column(*ours.twin(trained_model())),
             "Keras": keras_column(),
-            "JAX": jax_column(ours.scaled_step, loss_of, matmul_dtypes),
+            "JAX": jax_column(ours.scaled_step, loss_of, ours.matmul_dtypes),
         }
         nested = jax.jit(jax.jit(lambda a: a.astype(jnp.float16) @ a.astype(jnp.float16).T))
-        lists = {"mixed": matmul_dtypes(lambda a, b: a @ b, x, w)}
-        lists["nested"] = matmul_dtypes(nested, x)
-        lists["gradient"] = matmul_dtypes(grown, w.astype(jnp.float16))
+        lists = {"mixed": ours.matmul_dtypes(lambda a, b: a @ b, x, w)}
+        lists["nested"] = ours.matmul_dtypes(nested, x)
+        lists["gradient"] = ours.matmul_dtypes(grown, w.astype(jnp.float16))
         steps = [first_step_of_keras(g) for g in (1e-7, 1.0)]
         a = jax.random.normal(jax.random.key(0), (64, 64))
         results = []

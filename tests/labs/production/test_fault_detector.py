@@ -8,11 +8,9 @@ import torch
 from labkit.labs.monitoring_and_debugging.recorded import healthy_steps
 from labkit.labs.production.faults import (
     DIVERGENCE,
-    KINDS,
     METRICS,
     SKIPS,
     Detector,
-    Fault,
     Products,
     Validation,
 )
@@ -279,8 +277,7 @@ def test_a_fault_is_reported_once_until_it_has_ended():
     detector = Detector()
     bad = [step(i, loss=math.nan) for i in range(5)]
     assert found(detector, bad) == [("non-finite", 0)]
-    assert detector.lasting == ("non-finite",)
-    assert found(detector, [step(5)]) == [] and detector.lasting == ()
+    assert found(detector, [step(5)]) == []
     assert found(detector, [step(6, loss=math.nan)]) == [("non-finite", 6)]
 
 
@@ -294,7 +291,7 @@ def test_the_evidence_says_what_was_seen_and_what_was_allowed():
     faults = [detector.see(step(i, loss=2.0)) for i in range(20)]
     assert not any(faults)
     (fault,) = detector.see(step(20, loss=123.4))
-    assert isinstance(fault, Fault) and fault.kind in KINDS
+    assert fault.kind == "loss spike"
     assert "123.4" in fault.evidence and "3" in fault.evidence
 
 

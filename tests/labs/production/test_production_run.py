@@ -15,13 +15,13 @@ from labkit.devices import Description, device_of
 from labkit.labs.choosing_precision.selector import select
 from labkit.labs.memory_and_many_gpus.plan import plan_memory
 from labkit.labs.monitoring_and_debugging.monitor import Monitor
-from labkit.labs.production.checkpoints import Checkpoints
 from labkit.labs.production.data_order import DataOrder, LoaderFailed
 from labkit.labs.production.faults import Detector
 from labkit.labs.production.injections import FIVE_FAULTS, Injection
 from labkit.labs.production.memory import Memory
-from labkit.labs.production.respond import respond
+from labkit.labs.production.respond import Plan
 from labkit.labs.production.run import Recipe, run
+from labkit.labs.production.solutions import Checkpoints, respond
 from labkit.training.data import batches, digits
 
 A100 = device_of(Description(name="A100", kind="cuda", capability="8.0"))
@@ -39,6 +39,7 @@ def network(dropout=0.1, seed=0):
 
 def ran(folder, *, recipe=RECIPE, epochs=1, dropout=0.1, answer=respond, loader=None, **settings):
     """A run on digits: its record and its weights in a row."""
+    Path(folder).mkdir(exist_ok=True)
     model = network(dropout)
     record = run(
         model,
@@ -100,6 +101,8 @@ def test_gradients_are_clipped(tmp_path):
     def moved(clip):
         model = network(0)
         before = torch.cat([p.detach().flatten() for p in model.parameters()])
+        folder = tmp_path / str(clip)
+        folder.mkdir()
         run(
             model,
             [(DIGITS.train_images[:32], DIGITS.train_labels[:32])],
@@ -108,7 +111,7 @@ def test_gradients_are_clipped(tmp_path):
             recipe=Recipe(precision="fp16", micro_batch=32, clip=clip),
             respond=respond,
             checkpoints=Checkpoints,
-            folder=tmp_path / str(clip),
+            folder=folder,
         )
         return (torch.cat([p.detach().flatten() for p in model.parameters()]) - before).norm()
 
@@ -383,6 +386,14 @@ def test_and_the_epochs(epochs, tmp_path):
 def test_and_the_faults_of_a_drill(wrong):
     with pytest.raises(ValueError):
         Injection(**{"kind": "loader", "step": 0} | wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"precision": "fp8"}, {"micro_batch": 0}, {"accumulate": 0}, {"streak": -1}]
+)
+def test_and_a_plan_that_no_run_can_follow(wrong):
+    with pytest.raises(ValueError):
+        Plan(**{"precision": "fp16", "micro_batch": 1, "accumulate": 1} | wrong)
 
 
 def test_batches_that_are_no_steps_of_the_recipe_are_refused(tmp_path):

@@ -7,12 +7,14 @@ import torch
 
 from labkit.labs.quantization.activations import norm_pairs, with_w8a8
 from labkit.labs.quantization.recorded import fine_tuning
+from labkit.labs.quantization.solutions import gptq
 from labkit.labs.quantization.weights import (
-    gptq,
+    QuantizedWeight,
     group_quantize,
     layer_inputs,
     matrices,
     plant_outliers,
+    scales_for,
     with_weights,
 )
 from labkit.training import bits_per_character, trained_gpt
@@ -36,10 +38,15 @@ def blocks_of(model):
     return {name: m for name, m in matrices(model).items() if "blocks" in name}
 
 
+def by_gptq(w, x):
+    scales = scales_for(w, bits=4)
+    codes = gptq(w.detach(), x, scales.float().expand_as(w)) / scales.float()
+    return QuantizedWeight(codes=codes.round().to(torch.int8), scales=scales, bits=4)
+
+
 def blocks_by_gptq(model, length):
     inputs = inputs_of(model, length)
-    blocks = blocks_of(model).items()
-    return {name: gptq(m.weight, inputs[name], bits=4) for name, m in blocks}
+    return {name: by_gptq(m.weight, inputs[name]) for name, m in blocks_of(model).items()}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,7 @@ def test_gptq_from_64_characters_is_worse_than_nearest(gpt):
 def test_gptq_in_the_first_feed_forward_layer(gpt):
     name = "blocks.0.feed_forward.0"
     w, x = gpt.get_submodule(name).weight.detach(), inputs_of(gpt, 8192)[name]
-    near, moved = group_quantize(w, bits=4).dequantize(), gptq(w, x, bits=4).dequantize()
+    near, moved = group_quantize(w, bits=4).dequantize(), by_gptq(w, x).dequantize()
     assert (moved - w).norm() / (near - w).norm() == pytest.approx(1.4, abs=0.05)
     outputs = ((moved - w) @ x.T).norm() / ((near - w) @ x.T).norm()
     assert outputs == pytest.approx(0.73, abs=0.01)

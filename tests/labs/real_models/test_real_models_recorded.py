@@ -10,7 +10,6 @@ from labkit.labs.real_models.attention import crash_run, small_gpt
 from labkit.labs.real_models.library import loaded_run
 from labkit.labs.real_models.recorded import (
     accuracies,
-    changed_without_mask,
     crash_runs,
     loaded_runs,
     precision_table,
@@ -54,10 +53,6 @@ def test_16_bits_are_never_worse_by_the_margin(data, precision):
 def test_the_resnet_reads_digits_as_well_in_16_bits(precision):
     assert mean(accuracies("digits").by_precision["fp32"]) > 0.97
     assert accuracies("digits").verdict(precision).answer == "equivalent"
-
-
-def test_without_the_mask_many_predictions_change():
-    assert len(changed_without_mask()) == 5 and min(changed_without_mask()) > 0.05
 
 
 def test_the_ring_is_learnt_on_each_seed_in_each_precision():

@@ -130,10 +130,7 @@ def run_allocate(allocate, seed):
 
 @check(
     run_allocate,
-    own_work=(
-        "labkit.labs.choosing_precision.allocation.allocate",
-        "labkit.labs.choosing_precision.allocation.optimum",
-    ),
+    own_work=("labkit.labs.choosing_precision.allocation.optimum",),
 )
 def check_allocate(found, seed):
     """Bits for each layer within the budget, nearly as small as can be."""

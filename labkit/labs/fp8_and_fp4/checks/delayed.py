@@ -85,7 +85,7 @@ def _steps(Delayed, arguments, dtype, steps):
     return [attempt(delayed.cast, _tensor(amax), dtype) for amax in steps]
 
 
-@check(run_delayed, own_work=("labkit.formats.AmaxHistory",))
+@check(run_delayed)
 def check_delayed(answers, seed):
     """The scale of each step comes from the steps before it, with a margin, and without infs."""
     for made, ((largest, length, margin), dtype, steps) in _cases(seed).items():

@@ -149,7 +149,7 @@ def _matmuls(seed):
     }
 
 
-@check(run_matmul_dtypes, own_work=("labkit.labs.other_frameworks.jaxprs.matmul_dtypes",))
+@check(run_matmul_dtypes)
 def check_matmul_dtypes(report, seed):
     """The dtypes of each matmul of a JAX program, in the jaxprs inside it too."""
     if isinstance(report, str):

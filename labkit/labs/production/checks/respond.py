@@ -90,7 +90,7 @@ def _shown(reply):
     return reply
 
 
-@check(run_respond, own_work=("labkit.labs.production.respond.respond",))
+@check(run_respond)
 def check_respond(rows, seed):
     """An answer to each event, a plan that changes only where a rule says so."""
     cases = _cases(seed)

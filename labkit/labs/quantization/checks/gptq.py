@@ -85,7 +85,7 @@ def run_gptq(gptq, seed):
     }
 
 
-@check(run_gptq, own_work=("labkit.labs.quantization.weights.gptq",))
+@check(run_gptq)
 def check_gptq(found, seed):
     """Each column is rounded, and the columns to its right make up for the error."""
     problems, plain = _problems(seed), []
