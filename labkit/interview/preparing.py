@@ -18,13 +18,10 @@ from labkit.plots import Picture
 _FOUR_WEEKS = timedelta(days=28)
 
 
-def friday_plan() -> pd.DataFrame:
-    """What is left to do when the interview is days away, with the cell to run for each line."""
-    steps = plans.friday(load(), interview.reviews(), datetime.now(UTC))
-    rows = [{"do": step.what.en, "minutes": step.minutes, "run": step.cell} for step in steps]
-    if not rows:
-        rows = [{"do": "all done; sleep well", "minutes": 0, "run": ""}]
-    return pd.DataFrame(rows, index=range(1, len(rows) + 1))
+def friday_plan() -> None:
+    """Print what is left to do until the interview, with the cell to run for each line."""
+    left = plans.plan(load(), interview.reviews(), _now(), interview.interview_date())
+    print(left.text("en", lambda step: step.cell))
 
 
 def topics() -> pd.DataFrame:
@@ -38,7 +35,7 @@ def topics() -> pd.DataFrame:
 
 def weeks_plan() -> Picture:
     """The reviews to come until the interview, or of four weeks where no date is set."""
-    now = datetime.now(UTC)
+    now = _now()
     day = interview.interview_date()
     ahead = plans.weeks(load(), interview.reviews(), now, day or now + _FOUR_WEEKS)
     rows = [(f"{at.day} {at:%b}", count) for at, count in ahead.due]
@@ -64,3 +61,8 @@ def confidence() -> Picture:
     words = sureness("en")
     rows = drills.calibration(interview.reviews())
     return charts.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])
+
+
+def _now() -> datetime:
+    """The present in the learner's time zone: its date is today."""
+    return datetime.now().astimezone()

@@ -287,13 +287,8 @@ def _percent(estimate: readiness.Estimate | None) -> str:
     return estimate.percent if estimate else "–"
 
 
-def friday_text(bank: Bank, language: str) -> str:
-    """The plan for an interview that is days away, with the commands to run."""
-    steps = plans.friday(bank, interview.reviews(), datetime.now(UTC))
-    if not steps:
-        return WORDS["all done"][language]
-    minutes = WORDS["minutes"][language]
-    return "\n".join(
-        f"{step.minutes:3} {minutes}  {step.what[language]}\n         {step.command}"
-        for step in steps
-    )
+def plan_text(bank: Bank, language: str) -> str:
+    """What to do until the interview, with the commands to run."""
+    now = datetime.now().astimezone()
+    left = plans.plan(bank, interview.reviews(), now, interview.interview_date())
+    return left.text(language, lambda step: step.command)

@@ -159,9 +159,15 @@ WORDS = {
         "再次导入会更新这些卡片；另一种语言的卡片各自独立。旧笔记类型 “labkit question” "
         '的卡片不会更新：在 Anki 浏览器里搜索 note:"labkit question"，然后删除。',
     },
+    "plan without a date": {
+        "en": "No date is set, so this is the plan for the last days before an interview.",
+        "zh": "没有定下面试日期；下面是面试前最后几天的计划。",
+    },
     "all done": {
-        "en": "All done: nothing is left before the interview.",
-        "zh": "全部完成：面试前没有剩下的事了。",
+        "en": "Nothing is left of this plan. `python -m labkit interview ready`, in a notebook "
+        "`preparing.ready()`, says how you answered new questions.",
+        "zh": "这份计划已全部完成。`python -m labkit interview ready`（notebook 中用 "
+        "`preparing.ready()`）会说明你回答新题的情况。",
     },
 }
 """Each text by its name, then by its language."""

@@ -315,6 +315,6 @@ def test_reviews_of_a_question_that_left_the_bank_change_nothing(bank):
         lambda reviews: drills.by_lab(bank, reviews),
         lambda reviews: drills.where_to_start(bank, reviews),
         lambda reviews: readiness.readiness(bank, reviews, later),
-        lambda reviews: plans.friday(bank, reviews, later),
+        lambda reviews: plans.plan(bank, reviews, later),
     ):
         assert found(logged) == found(known)

@@ -97,7 +97,7 @@ def questions_of(step, bank, reviews, now):
 
 def test_after_a_perfect_plan_it_is_high_and_wide_where_little_was_asked(bank):
     reviews, now = [], NOW
-    while steps := plans.friday(bank, reviews, now):
+    while steps := plans.plan(bank, reviews, now).steps:
         questions = questions_of(steps[0], bank, reviews, now)
         now += timedelta(minutes=steps[0].minutes)
         reviews += [review(q.id, at=now, mode=steps[0].action) for q in questions]
