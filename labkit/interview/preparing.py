@@ -5,7 +5,7 @@ module only asks the log and the clock. Each function raises ``labkit.base.progr
 where the log cannot be read.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pandas as pd
 
@@ -44,22 +44,31 @@ def weeks_plan() -> Picture:
     return charts.due_by_day(rows, pace=pace)
 
 
-def ready() -> Picture:
-    """What would be answered rightly, topic by topic: on the day of the interview, if it is set."""
-    bank, day = load(), interview.interview_date()
-    found = readiness.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
+def ready() -> Picture | None:
+    """What would be answered rightly of new questions, topic by topic.
+
+    Says in a sentence that nothing is known, where that is so, and draws nothing.
+    """
+    bank = load()
+    found = readiness.readiness(bank, interview.reviews())
+    said = readiness.summed_up(found, bank).en
+    if not found.answered:
+        print(said)
+        return None
     rows = [
-        (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.seen, row.questions)
+        (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.right, row.answered)
         for row in found.topics
     ]
-    when = f"{day:%Y-%m-%d}" if day else "now"
-    return charts.readiness(rows, when=when, said=readiness.summed_up(found, bank).en)
+    return charts.readiness(rows, said=said)
 
 
-def confidence() -> Picture:
-    """The share of right answers at each stated confidence."""
+def confidence() -> Picture | None:
+    """The share of right answers at each stated confidence; a sentence where there is none."""
     words = sureness("en")
     rows = drills.calibration(interview.reviews())
+    if not any(row.answers for row in rows):
+        print("You have not answered with a confidence yet, so there is nothing to compare.")
+        return None
     return charts.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])
 
 

@@ -79,8 +79,12 @@ def test_the_topics_are_named_for_a_drill():
 def test_readiness_and_confidence_are_shown_and_said():
     keep("largest-finite", sure=3)
     keep("running-sum-of-ones", correct=False, sure=3)
-    seen = f"Number formats, 1 of {len(load().topics['formats'].questions)} seen: screen "
-    assert seen in preparing.ready().alt
+    assert "Number formats, 1 of 1 right: screen " in preparing.ready().alt
     assert "A screen: " in preparing.ready().caption
     assert "certain: 50 % of 2" in preparing.confidence().alt
     assert "guessing: no answers" in preparing.confidence().alt
+
+
+def test_of_somebody_unknown_nothing_is_drawn(capsys):
+    assert preparing.ready() is None and preparing.confidence() is None
+    assert len(capsys.readouterr().out.splitlines()) == 2
