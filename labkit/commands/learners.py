@@ -1,11 +1,12 @@
 """The commands of learners, and of those who prepare for an interview."""
 
 import argparse
+import calendar
 import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from labkit.commands import Command, Group, plainly
@@ -156,10 +157,10 @@ def _mock(options: Namespace) -> int:
 
 @plainly
 def _plan(options: Namespace) -> int:
-    """What is left to do when the interview is days away."""
+    """What is left to do until the interview."""
     from labkit.interview import questions, terminal
 
-    print(terminal.friday_text(questions.load(), _language(options)))
+    print(terminal.plan_text(questions.load(), _language(options)))
     return 0
 
 
@@ -181,7 +182,13 @@ def _diagnostic(options: Namespace) -> int:
 
 
 def _declare_date(parser: ArgumentParser) -> None:
-    parser.add_argument("day", nargs="?", type=_day, metavar="YYYY-MM-DD", help="kept from now on")
+    parser.add_argument(
+        "day",
+        nargs="?",
+        type=_day,
+        metavar="DAY",
+        help="2026-12-01, or the next fri; kept from now on",
+    )
     _declare_language(parser)
 
 
@@ -212,10 +219,16 @@ def _past(day: date, language: str) -> str | None:
 
 
 def _day(text: str) -> date:
+    """A date such as 2026-12-01; fri is the next Friday, or today where it is one."""
+    today, said = date.today(), text.lower()
+    for number, name in enumerate(calendar.day_name):
+        if len(said) >= 3 and name.lower().startswith(said):
+            return today + timedelta(days=(number - today.weekday()) % 7)
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no date; write it like 2026-12-01") from None
+        refused = f"{text!r} is no date; write it like 2026-12-01 or fri"
+        raise argparse.ArgumentTypeError(refused) from None
 
 
 def _declare_export(parser: ArgumentParser) -> None:

@@ -11,13 +11,12 @@ from labkit.plots import BLUE, GREY, ORANGE, Picture, new_axes
 
 
 def readiness(
-    rows: Sequence[tuple[str, Estimate | None, Estimate | None, int, int]], *, when: str, said: str
+    rows: Sequence[tuple[str, Estimate | None, Estimate | None, int, int]], *, said: str
 ) -> Picture:
-    """What somebody would get right in each topic: two marks, each with its interval.
+    """What somebody would get right of new questions in each topic: two marks with intervals.
 
     Args:
-        rows: topic, estimate of a screen and of a deep dive, questions seen, questions there are.
-        when: "now", or the day of the interview.
+        rows: topic, estimate of a screen and of a deep dive, first answers right, first answers.
         said: what it means, for the caption.
     """
     figure, axes = new_axes(height=1.2 + 0.42 * len(rows))
@@ -32,20 +31,21 @@ def readiness(
             shares, places, xerr=(below, above), fmt=marker, color=color, label=label, markersize=5
         )
     axes.axvline(100 * BAR, color=GREY, linewidth=1, linestyle=":")
-    axes.set_yticks(range(len(rows)), [f"{row[0]}, {row[3]} of {row[4]} seen" for row in rows])
+    axes.set_yticks(range(len(rows)), [f"{row[0]}, {row[3]} of {row[4]} right" for row in rows])
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
-    axes.set_xlabel("expected share of right answers, %")
+    axes.set_xlabel("expected share of new questions right, %")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     spoken = "; ".join(
-        f"{topic}, {seen} of {all_} seen: screen {screen.percent if screen else 'has no question'},"
+        f"{topic}, {right} of {answered} right:"
+        f" screen {screen.percent if screen else 'has no question'},"
         f" deep dive {dive.percent if dive else 'has no question'}"
-        for topic, screen, dive, seen, all_ in rows
+        for topic, screen, dive, right, answered in rows
     )
     return Picture(
         figure,
-        f"Computed from your answers, for {when}. Bars are intervals of 80 %: the fewer answers,"
-        f" the wider. Dotted: {100 * BAR:.0f} %, where we would call it a pass. {said}",
+        "Computed from your first answer to each question. Bars are intervals of 80 %: the fewer"
+        f" answers, the wider. Dotted: {100 * BAR:.0f} %, where we would call it a pass. {said}",
         f"Readiness by topic. {spoken}.",
     )
 

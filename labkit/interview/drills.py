@@ -334,20 +334,6 @@ def where_to_start(bank: Bank, reviews: Iterable[Review]) -> str | None:
     return next((row.lab for row in by_lab(bank, reviews) if row.right < row.asked), None)
 
 
-def recalls(
-    bank: Bank,
-    reviews: Sequence[Review],
-    now: datetime,
-    at: datetime,
-    *,
-    interview: datetime | None = None,
-) -> dict[str, float]:
-    """The chance that the answer to each question that was ever asked is remembered ``at`` then."""
-    scheduler = _scheduler(now, interview)
-    cards = _memories(bank, reviews, scheduler)
-    return {id: scheduler.get_card_retrievability(card, at) for id, card in cards.items()}
-
-
 @dataclass(frozen=True)
 class Confidence:
     """Of the answers given with one confidence: how many, and which share was right."""

@@ -121,10 +121,10 @@ def set_language(chosen: str) -> str | None:
 
 
 def interview_date() -> datetime | None:
-    """The morning of the interview in UTC, None where no date was set or it is past."""
+    """The morning of the interview in UTC; None where no date was set or the day is past."""
     said = _setting("interview", "")
     day = datetime.combine(date.fromisoformat(said), time(9), UTC) if said else None
-    return day if day and day > datetime.now(UTC) else None
+    return day if day and day.date() >= date.today() else None
 
 
 def set_interview_date(day: date | str | None) -> str | None:

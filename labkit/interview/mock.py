@@ -16,7 +16,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from labkit.interview.answers import Judgement, judge
 from labkit.interview.cards import Card, Question, draw
@@ -25,7 +25,7 @@ from labkit.interview.drills import NOT_SAID, Confidence, Review, calibration, t
 from labkit.interview.problems import Problem
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
-from labkit.interview.readiness import BAR, DEEP_DIVE, SCREEN
+from labkit.interview.readiness import DEEP_DIVE, SCREEN, Readiness, readiness
 
 MINUTES = 20
 SHORTEST, LONGEST = 5, 120
@@ -397,11 +397,6 @@ class LevelRow:
     turns: int
     score: float
 
-    @property
-    def passed(self) -> bool:
-        """Whether an interviewer of that round would be satisfied with these answers."""
-        return self.turns > 0 and self.score >= BAR
-
 
 @dataclass(frozen=True)
 class ItemRow:
@@ -419,9 +414,11 @@ class ItemRow:
 class Report:
     """What is said at the end: by level, topic and confidence, the labs to revisit, every item.
 
-    ``minutes`` is the time that was given.
+    ``minutes`` is the time that was given. ``ready`` is what all new questions answered so far say,
+    those of this mock and those before it.
     """
 
+    ready: Readiness
     levels: tuple[LevelRow, ...]
     topics: tuple[TopicRow, ...]
     confidence: tuple[Confidence, ...]
@@ -432,27 +429,21 @@ class Report:
     expected_seconds: float
     minutes: float
 
-    @property
-    def depth(self) -> str | None:
-        """The deepest round whose level was reached, "screen" or "deep dive"; None for neither."""
-        reached = None
-        for row in self.levels:
-            if not row.passed:
-                break
-            reached = row.round
-        return reached
 
+def report(mock: Mock, bank: Bank, past: Sequence[Review] = ()) -> Report:
+    """The report of an interview, whole or broken off; free speech counts once it is ticked.
 
-def report(mock: Mock, bank: Bank) -> Report:
-    """The report of an interview, whole or broken off; free speech counts once it is ticked."""
+    ``past`` is what was answered before.
+    """
     items = tuple(_item(turn, bank) for turn in mock.turns)
     rows: dict[str, list[ItemRow]] = defaultdict(list)
     for item in items:
         rows[item.card.question.topic].append(item)
     topics = tuple(_topic_row(topic, rows[topic]) for topic in bank.topics if topic in rows)
     scores = [item.judgement.score for item in items if item.judgement]
-    told = reviews(mock, bank, None)
+    told = reviews(mock, bank, max((review.at for review in past), default=_NO_PAST))
     return Report(
+        ready=readiness(bank, [*past, *told]),
         levels=tuple(_level_row(name, levels, items) for name, levels in _ROUNDS),
         topics=topics,
         confidence=tuple(calibration(told)),
@@ -465,6 +456,7 @@ def report(mock: Mock, bank: Bank) -> Report:
     )
 
 
+_NO_PAST = datetime.min.replace(tzinfo=UTC)
 _ROUNDS = (("screen", SCREEN), ("deep dive", DEEP_DIVE))
 
 
@@ -504,7 +496,7 @@ def _labs(items: Sequence[ItemRow], told: Sequence[Review], bank: Bank) -> tuple
     return tuple(lab for lab, _ in lost.most_common(_LABS))
 
 
-def reviews(mock: Mock, bank: Bank, at: datetime | None) -> list[Review]:
+def reviews(mock: Mock, bank: Bank, at: datetime) -> list[Review]:
     """The answers as reviews, so that a mock moves the schedule too; unticked speech has none."""
     found = []
     for turn in mock.turns:
@@ -578,20 +570,22 @@ def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
     """Three things to do: what was missed, the topic that lost most, the next mock."""
     if not told.items:
         return ()
-    missed = sum(1 for item in told.items if item.judgement and not item.judgement.correct)
+    drilled = [item for item in told.items if item.card.question.id in bank.questions]
+    missed = sum(1 for item in drilled if item.judgement and not item.judgement.correct)
     if missed:
         first = NextStep(
             Text(
-                en=f"What you missed is due now: {missed} of {len(told.items)} answers.",
-                zh=f"没答对的题现在到期：{len(told.items)} 题中的 {missed} 题。",
+                en=f"You missed {missed} of {len(drilled)} questions that a drill can ask;"
+                f" {'it is' if missed == 1 else 'they are'} due again within ten minutes.",
+                zh=f"练习会问的 {len(drilled)} 题中有 {missed} 题没答对，十分钟内会再次到期。",
             ),
             f"python -m labkit drill --count {missed}",
         )
     else:
         first = NextStep(
             Text(
-                en="Nothing was missed. See what is still open.",
-                zh="没有失分。看看还有哪些没掌握。",
+                en="You missed nothing that a drill asks. See what is still open.",
+                zh="练习会问的题都没有失分。看看还有哪些没掌握。",
             ),
             "python -m labkit interview ready",
         )
@@ -601,7 +595,8 @@ def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
         Text(en=f"Most points to gain: {title.en}.", zh=f"最值得补的主题：{title.zh}。"),
         f"python -m labkit drill --topic {lost.topic} --count 10",
     )
-    minutes = told.minutes if told.depth is None else max(told.minutes, _FULL_ROUND)
+    passes = told.ready.screen is not None and told.ready.screen.verdict == "pass"
+    minutes = max(told.minutes, _FULL_ROUND) if passes else told.minutes
     longer = NextStep(
         Text(
             en=f"Then the next mock, of {minutes:g} minutes.",
@@ -613,4 +608,4 @@ def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
 
 
 _FULL_ROUND = 45
-"""Minutes of a whole round: with a long problem."""
+"""Minutes of a whole round, with a long problem: for those who would pass a screen."""

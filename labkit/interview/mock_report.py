@@ -8,6 +8,7 @@ from labkit.interview.answers import given_answer, right_answer
 from labkit.interview.card_text import card_text, label, verdict
 from labkit.interview.mock import MOVES, Held, ItemRow, Report, what_next
 from labkit.interview.questions import Bank
+from labkit.interview.readiness import summed_up
 from labkit.interview.wording import aside, labelled, listed, stated, sureness, words
 
 
@@ -19,7 +20,7 @@ def report_markdown(
     trend: Sequence[Held] = (),
     link: Callable[[str, str], str] = lambda place, _: place,
 ) -> str:
-    """The report: the level that was reached, what to do next, the path, then every item.
+    """The report: what new questions say so far, what to do next, the path, then every item.
 
     ``trend`` are the mocks so far, this one the last; ``link(place, language)`` writes a lab.
     """
@@ -27,7 +28,7 @@ def report_markdown(
     taken, expected = f"{report.seconds:.0f}", f"{report.expected_seconds:.0f}"
     lines = [listed([f"**{100 * report.score:.0f} %**", f"{taken} {said['seconds']}"], language)]
     lines[0] += aside(f"{said['expected']} {expected}", language)
-    lines += ["", *_level(report, language), "", *_next(report, bank, language)]
+    lines += ["", *_level(report, bank, language), "", *_next(report, bank, language)]
     lines += ["", f"| {said['topic']} | {said['score']} | {said['seconds']} | {said['expected']} |"]
     lines += ["|---|---|---|---|"]
     lines += [
@@ -53,11 +54,11 @@ def report_markdown(
     return "\n".join(lines)
 
 
-def _level(report: Report, language: str) -> list[str]:
-    """Which round these answers would pass, and what that follows from."""
+def _level(report: Report, bank: Bank, language: str) -> list[str]:
+    """What all new questions say, this mock's too, and the points of this mock by level."""
     said = words(language)
-    lines = [said[f"reached {report.depth or 'none'}"], ""]
-    lines += [f"| {said['round']} | {said['score']} | {said['answers']} |", "|---|---|---|"]
+    lines = [summed_up(report.ready, bank)[language], ""]
+    lines += [f"| {said['this mock']} | {said['score']} | {said['answers']} |", "|---|---|---|"]
     return lines + [
         f"| {said[row.round]} | {_percent(row.score if row.turns else None)} | {row.turns} |"
         for row in report.levels

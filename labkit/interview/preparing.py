@@ -5,7 +5,7 @@ module only asks the log and the clock. Each function raises ``labkit.base.progr
 where the log cannot be read.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pandas as pd
 
@@ -18,13 +18,10 @@ from labkit.plots import Picture
 _FOUR_WEEKS = timedelta(days=28)
 
 
-def friday_plan() -> pd.DataFrame:
-    """What is left to do when the interview is days away, with the cell to run for each line."""
-    steps = plans.friday(load(), interview.reviews(), datetime.now(UTC))
-    rows = [{"do": step.what.en, "minutes": step.minutes, "run": step.cell} for step in steps]
-    if not rows:
-        rows = [{"do": "all done; sleep well", "minutes": 0, "run": ""}]
-    return pd.DataFrame(rows, index=range(1, len(rows) + 1))
+def friday_plan() -> None:
+    """Print what is left to do until the interview, with the cell to run for each line."""
+    left = plans.plan(load(), interview.reviews(), _now(), interview.interview_date())
+    print(left.text("en", lambda step: step.cell))
 
 
 def topics() -> pd.DataFrame:
@@ -38,7 +35,7 @@ def topics() -> pd.DataFrame:
 
 def weeks_plan() -> Picture:
     """The reviews to come until the interview, or of four weeks where no date is set."""
-    now = datetime.now(UTC)
+    now = _now()
     day = interview.interview_date()
     ahead = plans.weeks(load(), interview.reviews(), now, day or now + _FOUR_WEEKS)
     rows = [(f"{at.day} {at:%b}", count) for at, count in ahead.due]
@@ -47,20 +44,34 @@ def weeks_plan() -> Picture:
     return charts.due_by_day(rows, pace=pace)
 
 
-def ready() -> Picture:
-    """What would be answered rightly, topic by topic: on the day of the interview, if it is set."""
-    bank, day = load(), interview.interview_date()
-    found = readiness.readiness(bank, interview.reviews(), datetime.now(UTC), interview=day)
+def ready() -> Picture | None:
+    """What would be answered rightly of new questions, topic by topic.
+
+    Says in a sentence that nothing is known, where that is so, and draws nothing.
+    """
+    bank = load()
+    found = readiness.readiness(bank, interview.reviews())
+    said = readiness.summed_up(found, bank).en
+    if not found.answered:
+        print(said)
+        return None
     rows = [
-        (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.seen, row.questions)
+        (bank.topics[row.topic].title.en, row.screen, row.deep_dive, row.right, row.answered)
         for row in found.topics
     ]
-    when = f"{day:%Y-%m-%d}" if day else "now"
-    return charts.readiness(rows, when=when, said=readiness.summed_up(found, bank).en)
+    return charts.readiness(rows, said=said)
 
 
-def confidence() -> Picture:
-    """The share of right answers at each stated confidence."""
+def confidence() -> Picture | None:
+    """The share of right answers at each stated confidence; a sentence where there is none."""
     words = sureness("en")
     rows = drills.calibration(interview.reviews())
+    if not any(row.answers for row in rows):
+        print("You have not answered with a confidence yet, so there is nothing to compare.")
+        return None
     return charts.calibration([(words[row.sure - 1], row.answers, row.right) for row in rows])
+
+
+def _now() -> datetime:
+    """The present in the learner's time zone: its date is today."""
+    return datetime.now().astimezone()

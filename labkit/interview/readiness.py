@@ -1,12 +1,15 @@
-"""What somebody would get right in an interview, with an interval: by topic, and by depth.
+"""What somebody would get right of new questions, with an interval: by topic, and by depth.
+
+Evidence are first answers: the first one to each question, given when the question was new. A
+question that was practised is remembered, which says nothing about those that an interviewer asks.
+Free speech is left out, for its speaker judges it, and an answer that needed a hint is not right.
 
 A learner has a skill in each topic, and the skills of one learner lie near each other; how much of
 it is left in a question of level 3 differs from topic to topic. How likely an answer is right
 follows from the skill, the level of the question and the chance to guess it: the model of item
 response theory with one parameter. Its prior stands for what nobody has answered yet, so an unseen
 topic is neither 0 nor certain: it is what one would expect of a learner with these answers
-elsewhere, within a wide interval. The newest answer to each question counts, and a right one as
-much as it is still remembered.
+elsewhere, within a wide interval.
 
 The posterior is computed on a grid, exactly up to the grid: no samples, equal answers give equal
 numbers.
@@ -19,12 +22,11 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 
 from labkit.interview.cards import Question
-from labkit.interview.drills import Review, moment, recalls
+from labkit.interview.drills import Review
 from labkit.interview.question_parts import Text
 from labkit.interview.questions import Bank
 
@@ -34,7 +36,17 @@ SCREEN, DEEP_DIVE = (1, 2), (3,)
 BAR = 0.7
 """The share of right answers from which an interviewer is satisfied: our convention."""
 
-_ROUNDS = {"screen": ("A screen", "初面"), "deep dive": ("A deep dive", "深入追问")}
+ENOUGH = 8
+"""First answers of a round's levels below which there is no verdict on it.
+
+With six of six right, the interval of a screen still reaches down to 67 %, which is below ``BAR``;
+with eight of eight it begins at 76 %. With six of eight right it is 34 points wide.
+"""
+
+_ROUNDS = {
+    "screen": (SCREEN, "A screen", "初面"),
+    "deep dive": (DEEP_DIVE, "A deep dive", "深入追问"),
+}
 _VERDICTS = {
     "pass": ("you would pass", "可以通过"),
     "fail": ("you would not pass yet", "目前还不能通过"),
@@ -61,11 +73,15 @@ _SKILLS, _AT_DEPTH = (grid.ravel() for grid in np.meshgrid(_MEANS, _DEPTHS * _NO
 
 @dataclass(frozen=True)
 class Estimate:
-    """An expected share of right answers, 0 to 1, and its interval of 80 %."""
+    """An expected share of right answers to new questions, 0 to 1, and its interval of 80 %.
+
+    ``answers`` counts the first answers of the same levels that it rests on.
+    """
 
     share: float
     low: float
     high: float
+    answers: int
 
     @property
     def percent(self) -> str:
@@ -74,49 +90,61 @@ class Estimate:
         return f"{share} % ({low}–{high})"
 
     @property
-    def verdict(self) -> str:
-        """ "pass" or "fail" where the interval lies on one side of ``BAR``, else "open"."""
+    def verdict(self) -> str | None:
+        """ "pass" or "fail" where the interval lies on one side of ``BAR``, else "open".
+
+        None where fewer than ``ENOUGH`` answers support it.
+        """
+        if self.answers < ENOUGH:
+            return None
         return "pass" if self.low >= BAR else "fail" if self.high < BAR else "open"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicReadiness:
-    """One topic: what was seen of it, and what would be right in a screen and in a deep dive.
+    """One topic: its first answers, and what would be right in a screen and in a deep dive.
 
     None where the topic has no questions of these levels.
     """
 
     topic: str
-    questions: int
-    seen: int
-    missed: int
+    answered: int
+    right: int
     screen: Estimate | None
     deep_dive: Estimate | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """What somebody would get right: of all that interviewers ask most, and topic by topic."""
+    """What somebody would get right of new questions, over all topics and topic by topic.
+
+    Of ``answered`` questions the first answer was ``right``; of ``practised`` ones, which were
+    answered again, the newest answer was right in ``still_right``. ``ticked`` questions of free
+    speech count in none of these.
+    """
 
     screen: Estimate | None
     deep_dive: Estimate | None
-    answers: int
+    answered: int
+    right: int
+    practised: int
+    still_right: int
+    ticked: int
     topics: tuple[TopicReadiness, ...]
 
 
-def readiness(
-    bank: Bank, reviews: Sequence[Review], now: datetime, *, interview: datetime | None = None
-) -> Readiness:
-    """Readiness in each topic, in the bank's order; on the day of the interview if it is given.
+def readiness(bank: Bank, reviews: Iterable[Review]) -> Readiness:
+    """Readiness for new questions, with a row for each topic in the bank's order.
 
-    Over all topics the questions tagged "core" count, those that interviewers ask most; of a bank
-    without any, all of them.
+    Over all topics the questions asked are new ones of the topics, levels and forms of those tagged
+    "core", which interviewers ask most; of a bank without any, of all of them.
     """
-    now = moment(reviews, now)
-    at = now if interview is None else max(now, interview)
-    newest = {r.question: r for r in reviews if r.question in bank.questions}
-    known = recalls(bank, reviews, now, at, interview=interview)
-    evidence = {id: known[id] * review.correct for id, review in newest.items()}
+    told = [r for r in sorted(reviews, key=lambda r: r.at) if r.question in bank.questions]
+    judged = [review for review in told if not bank.questions[review.question].spoken]
+    newest = {review.question: review for review in judged}
+    first = {review.question: review for review in reversed(judged)}
+    evidence = {id: review.correct and not review.hints for id, review in first.items()}
+    again = [review for id, review in newest.items() if review is not first[id]]
     posterior = _Posterior(
         {
             topic.topic: [(q, evidence[q.id]) for q in topic.questions if q.id in evidence]
@@ -127,52 +155,86 @@ def readiness(
     asked = core or list(bank.questions.values())
     rows = []
     for topic in bank.topics.values():
-        seen = [newest[q.id] for q in topic.questions if q.id in newest]
+        known = [evidence[q.id] for q in topic.questions if q.id in evidence]
         rows.append(
             TopicReadiness(
                 topic=topic.topic,
-                questions=len(topic.questions),
-                seen=len(seen),
-                missed=sum(not review.correct for review in seen),
-                screen=posterior.of(topic.questions, SCREEN),
-                deep_dive=posterior.of(topic.questions, DEEP_DIVE),
+                answered=len(known),
+                right=sum(known),
+                screen=posterior.of(topic.questions, SCREEN, [topic.topic]),
+                deep_dive=posterior.of(topic.questions, DEEP_DIVE, [topic.topic]),
             )
         )
     return Readiness(
-        screen=posterior.of(asked, SCREEN),
-        deep_dive=posterior.of(asked, DEEP_DIVE),
-        answers=len(newest),
+        screen=posterior.of(asked, SCREEN, bank.topics),
+        deep_dive=posterior.of(asked, DEEP_DIVE, bank.topics),
+        answered=len(evidence),
+        right=sum(evidence.values()),
+        practised=len(again),
+        still_right=sum(review.correct for review in again),
+        ticked=len({review.question for review in told} - set(first)),
         topics=tuple(rows),
     )
 
 
 def summed_up(found: Readiness, bank: Bank) -> Text:
-    """What that means for an interview, in sentences: the screen, the deep dive, and on what."""
-    if not found.answers:
-        return Text(
-            en="Nothing is answered yet: these are guesses about somebody unknown.",
-            zh="还没有作答：这里只是对一个陌生人的估计。",
-        )
-    rounds = (("screen", found.screen), ("deep dive", found.deep_dive))
-    said = [_round_of(name, estimate) for name, estimate in rounds if estimate]
-    dives = [row for row in found.topics if row.deep_dive]
+    """What that means for an interview, in sentences: what is known, the screen, the deep dive."""
+    said = [_known(found)]
+    if found.answered:
+        rounds = (("screen", found.screen), ("deep dive", found.deep_dive))
+        said += [_round_of(name, estimate) for name, estimate in rounds if estimate]
+    dives = [row for row in found.topics if row.deep_dive and row.deep_dive.verdict == "fail"]
     dives.sort(key=lambda row: row.deep_dive.share)
-    failing = [bank.topics[row.topic].title for row in dives if row.deep_dive.verdict == "fail"]
+    failing = [bank.topics[row.topic].title for row in dives[:_NAMED]]
     if failing:
         said.append(
             Text(
-                en=f"A deep dive would fail on: {'; '.join(t.en for t in failing[:_NAMED])}.",
-                zh=f"深入追问会失分的主题：{'；'.join(t.zh for t in failing[:_NAMED])}。",
+                en=f"A deep dive would fail on: {'; '.join(t.en for t in failing)}.",
+                zh=f"深入追问会失分的主题：{'；'.join(t.zh for t in failing)}。",
+            )
+        )
+    if found.ticked:
+        said.append(
+            Text(
+                en=f"Free speech that you ticked yourself ({found.ticked}) does not count.",
+                zh=f"自己勾选的口头题（{found.ticked} 道）不计入。",
             )
         )
     return Text(en=" ".join(text.en for text in said), zh="".join(text.zh for text in said))
 
 
+def _known(found: Readiness) -> Text:
+    """How many new questions were answered rightly, and apart from them those practised."""
+    if not found.answered:
+        return Text(
+            en="No question that can be judged is answered yet, so nothing is known.",
+            zh="还没有回答过可以判分的题目，因此无从估计。",
+        )
+    share = f"{100 * found.right / found.answered:.0f} %"
+    en = f"You answered {found.right} of {found.answered} new questions right ({share})"
+    zh = f"{found.answered} 道新题答对 {found.right} 道（{share}）"
+    if found.practised:
+        share = f"{100 * found.still_right / found.practised:.0f} %"
+        en += f", and {share} of the {found.practised} that you have practised"
+        zh += f"；练习过的 {found.practised} 道题，正确率 {share}"
+    return Text(en=f"{en}.", zh=f"{zh}。")
+
+
 def _round_of(name: str, estimate: Estimate) -> Text:
-    en, zh = _ROUNDS[name]
+    levels, en, zh = _ROUNDS[name]
+    if estimate.verdict is None:
+        answers, level = estimate.answers, " or ".join(map(str, levels))
+        level_zh = "、".join(map(str, levels))
+        return Text(
+            en=f"{en}: no verdict, for that takes {ENOUGH} new questions of level {level}, and you"
+            f" answered {answers}.",
+            zh=f"{zh}：暂无结论，需要 {ENOUGH} 道 {level_zh} 级新题，目前答了 {answers} 道。",
+        )
     told_en, told_zh = _VERDICTS[estimate.verdict]
+    percent_zh = estimate.percent.replace(" (", "（").replace(")", "）")
     return Text(
-        en=f"{en}: {estimate.percent}, {told_en}.", zh=f"{zh}：{estimate.percent}，{told_zh}。"
+        en=f"{en}: {estimate.percent} of new questions, {told_en}.",
+        zh=f"{zh}：新题 {percent_zh}，{told_zh}。",
     )
 
 
@@ -207,10 +269,11 @@ def guess(question: Question) -> float:
 class _Posterior:
     """Skills after some evidence, on a grid.
 
-    ``evidence`` holds for each topic its questions with how far each is known, 0 to 1.
+    ``evidence`` holds for each topic its answered questions, and whether each was right.
     """
 
-    def __init__(self, evidence: Mapping[str, Iterable[tuple[Question, float]]]) -> None:
+    def __init__(self, evidence: Mapping[str, Sequence[tuple[Question, bool]]]) -> None:
+        self._evidence = evidence
         self._likelihoods = {topic: _likelihood(of_it) for topic, of_it in evidence.items()}
         # Row: the learner's mean skill. Column: the state of a topic.
         self._prior = _normal(_SKILLS, _MEANS[:, None], _TOPICS) * np.repeat(_WEIGHTS, _MEANS.size)
@@ -229,13 +292,21 @@ class _Posterior:
         joint = self._prior * self._likelihoods[topic]
         return joint / joint.sum(axis=1, keepdims=True)
 
-    def of(self, questions: Iterable[Question], levels: tuple[int, ...]) -> Estimate | None:
-        """The share of the questions of these levels; None where there are none."""
-        asked = [q for q in questions if q.level in levels]
-        return self.share(asked) if asked else None
+    def of(
+        self, questions: Iterable[Question], levels: tuple[int, ...], topics: Iterable[str]
+    ) -> Estimate | None:
+        """The share of new questions like those of these levels; None where there are none.
 
-    def share(self, questions: Sequence[Question]) -> Estimate:
-        """The share of these questions that would be right; those of a topic count together."""
+        Answers of these levels in ``topics`` are counted as what supports it.
+        """
+        asked = [q for q in questions if q.level in levels]
+        if not asked:
+            return None
+        known = [q for topic in topics for q, _ in self._evidence[topic]]
+        return Estimate(*self._share(asked), sum(q.level in levels for q in known))
+
+    def _share(self, questions: Sequence[Question]) -> tuple[float, float, float]:
+        """The share of such questions that would be right; those of a topic count together."""
         topics = list(dict.fromkeys(q.topic for q in questions))
         if len(topics) == 1:
             mean, square = _shares(questions)
@@ -252,12 +323,12 @@ class _Posterior:
         return _mixed(self._means, mean, variance)
 
 
-def _likelihood(evidence: Iterable[tuple[Question, float]]) -> np.ndarray:
+def _likelihood(evidence: Iterable[tuple[Question, bool]]) -> np.ndarray:
     """How likely the answers of a topic are, for each state, (states,); at most 1."""
     logs = np.zeros_like(_SKILLS)
-    for question, known in evidence:
+    for question, correct in evidence:
         right, _ = _on_grid(question.level, guess(question))
-        logs += known * np.log(right) + (1 - known) * np.log1p(-right)
+        logs += np.log(right) if correct else np.log1p(-right)
     return np.exp(logs - logs.max())
 
 
@@ -275,11 +346,13 @@ def _normal(x: np.ndarray, mean: np.ndarray | float, spread: float) -> np.ndarra
     return np.exp(-(((x - mean) / spread) ** 2) / 2)
 
 
-def _mixed(weights: np.ndarray, means: np.ndarray, variances: np.ndarray) -> Estimate:
-    """The estimate of a share that is a mixture of normal distributions."""
+def _mixed(
+    weights: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> tuple[float, float, float]:
+    """Mean and both ends of the interval of a share: a mixture of normal distributions."""
     spreads = np.sqrt(np.maximum(variances, 1e-12))
     low, high = (_where(functools.partial(_below, weights, means, spreads), p) for p in _TAILS)
-    return Estimate(float(weights @ means), low, high)
+    return float(weights @ means), low, high
 
 
 def _below(weights: np.ndarray, means: np.ndarray, spreads: np.ndarray, x: float) -> float:

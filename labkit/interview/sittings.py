@@ -180,6 +180,7 @@ class MockSitting(Sitting):
         super().__init__(bank, clock)
         self._finished = False
         self._closed = closed
+        self._past: list[Review] = []
         self.mock = settings
         self.asked: NextTurn | None = None
         self._kept = kept or interview.start_mock(settings, datetime.now(UTC))
@@ -229,6 +230,7 @@ class MockSitting(Sitting):
                 self.place, self.speech, self.state = place, turn.answer, TICKING
                 return
         self._finished = True
+        self._past = interview.reviews(_log()[0])
         interview.finish_mock(self._kept, self.mock, self.bank, datetime.now(UTC))
         self.state, self.card = DONE, None
 
@@ -255,8 +257,8 @@ class MockSitting(Sitting):
         self.trouble = interview.keep_turn(self._kept, turn, place, datetime.now(UTC))
 
     def report(self) -> Report:
-        """The report of the interview as it stands."""
-        return mock.report(self.mock, self.bank)
+        """The report of the interview, once it is finished."""
+        return mock.report(self.mock, self.bank, self._past)
 
     def trend(self) -> list[Held]:
         """The mocks in the log, this one too once it is finished; none where it is unreadable."""

@@ -7,7 +7,7 @@ was answered is kept at once, so Ctrl-C loses nothing.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from labkit.interview import drills, editing, plans, readiness
@@ -268,14 +268,16 @@ def _sure(talk: _Talk) -> int:
 
 def readiness_text(bank: Bank, language: str) -> str:
     """How ready the learner is, topic by topic, and how well stated confidence fits."""
-    past, now = interview.reviews(), datetime.now(UTC)
-    found = readiness.readiness(bank, past, now, interview=interview.interview_date())
-    lines = [readiness.summed_up(found, bank)[language], "", WORDS["ready columns"][language]]
-    lines += [
-        f"{_percent(row.screen):>15}  {_percent(row.deep_dive):>15}"
-        f"  {row.seen:3}/{row.questions:<3}  {bank.topics[row.topic].title[language]}"
-        for row in found.topics
-    ]
+    past = interview.reviews()
+    found = readiness.readiness(bank, past)
+    lines = [readiness.summed_up(found, bank)[language]]
+    if found.answered:
+        lines += ["", WORDS["ready columns"][language]]
+        lines += [
+            f"{_percent(row.screen):>15}  {_percent(row.deep_dive):>15}"
+            f"  {row.right:3}/{row.answered:<3}  {bank.topics[row.topic].title[language]}"
+            for row in found.topics
+        ]
     for row in drills.calibration(past):
         if row.answers:
             words = sureness(language)[row.sure - 1]
@@ -287,13 +289,8 @@ def _percent(estimate: readiness.Estimate | None) -> str:
     return estimate.percent if estimate else "–"
 
 
-def friday_text(bank: Bank, language: str) -> str:
-    """The plan for an interview that is days away, with the commands to run."""
-    steps = plans.friday(bank, interview.reviews(), datetime.now(UTC))
-    if not steps:
-        return WORDS["all done"][language]
-    minutes = WORDS["minutes"][language]
-    return "\n".join(
-        f"{step.minutes:3} {minutes}  {step.what[language]}\n         {step.command}"
-        for step in steps
-    )
+def plan_text(bank: Bank, language: str) -> str:
+    """What to do until the interview, with the commands to run."""
+    now = datetime.now().astimezone()
+    left = plans.plan(bank, interview.reviews(), now, interview.interview_date())
+    return left.text(language, lambda step: step.command)

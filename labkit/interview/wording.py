@@ -75,26 +75,14 @@ WORDS = {
     "right of": {"en": "{right} of {all} right", "zh": "答对 {right} / {all}"},
     "minutes left": {"en": "minutes left", "zh": "分钟剩余"},
     "question": {"en": "question", "zh": "题"},
-    "round": {"en": "round", "zh": "轮次"},
-    "screen": {"en": "screen (levels 1 and 2)", "zh": "初面（1、2 级）"},
-    "deep dive": {"en": "deep dive (level 3)", "zh": "深入追问（3 级）"},
+    "this mock": {"en": "this mock", "zh": "本次模拟"},
+    "screen": {"en": "levels 1 and 2", "zh": "1、2 级"},
+    "deep dive": {"en": "level 3", "zh": "3 级"},
     "level": {"en": "level", "zh": "级别"},
     "path": {"en": "The path", "zh": "提问路径"},
     "trend": {"en": "Your mocks", "zh": "历次模拟面试"},
     "mock ended": {"en": "ended", "zh": "结束时间"},
     "what next": {"en": "What to do next", "zh": "下一步"},
-    "reached screen": {
-        "en": "These are answers of a screen; a deep dive would not be passed with them.",
-        "zh": "这些回答达到初面水平，还不能通过深入追问。",
-    },
-    "reached deep dive": {
-        "en": "These are answers of a deep dive.",
-        "zh": "这些回答达到深入追问的水平。",
-    },
-    "reached none": {
-        "en": "These answers would not pass a screen yet.",
-        "zh": "这些回答还不能通过初面。",
-    },
     "nothing due": {"en": "Nothing is due.", "zh": "没有到期的题目。"},
     "read again": {"en": "Read again", "zh": "建议重读"},
     "start with": {"en": "Start with", "zh": "建议从这里开始"},
@@ -112,8 +100,9 @@ WORDS = {
     "share right": {"en": "right", "zh": "正确率"},
     "answers": {"en": "answers", "zh": "题数"},
     "ready columns": {
-        "en": "Expected share right, with an interval of 80 %: screen, deep dive; seen; topic",
-        "zh": "预计正确率与 80 % 区间：初面、深入追问；已答；主题",
+        "en": "Expected share of new questions right, with an interval of 80 %: screen, deep dive; "
+        "first answers right of all; topic",
+        "zh": "新题预计正确率与 80 % 区间：初面、深入追问；首次作答的答对数与题数；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},
     "resumed": {
@@ -159,9 +148,15 @@ WORDS = {
         "再次导入会更新这些卡片；另一种语言的卡片各自独立。旧笔记类型 “labkit question” "
         '的卡片不会更新：在 Anki 浏览器里搜索 note:"labkit question"，然后删除。',
     },
+    "plan without a date": {
+        "en": "No date is set, so this is the plan for the last days before an interview.",
+        "zh": "没有定下面试日期；下面是面试前最后几天的计划。",
+    },
     "all done": {
-        "en": "All done: nothing is left before the interview.",
-        "zh": "全部完成：面试前没有剩下的事了。",
+        "en": "Nothing is left of this plan. `python -m labkit interview ready`, in a notebook "
+        "`preparing.ready()`, says how you answered new questions.",
+        "zh": "这份计划已全部完成。`python -m labkit interview ready`（notebook 中用 "
+        "`preparing.ready()`）会说明你回答新题的情况。",
     },
 }
 """Each text by its name, then by its language."""

@@ -376,22 +376,22 @@ from labkit.interview.widget_drill_card import diagnostic, drill, mock_interview
 # %% [markdown]
 # ### Three plans
 #
-# **Friday.** Your interview is days away. Run the cell, do the first line of the plan, and run the cell again until no line is left. The plan holds a
-# diagnostic, the **core** (the questions of the bank that are marked as asked most) in sittings of a quarter of an hour, and two mocks. The topics in which
-# you missed most come first. The minutes count your answers only; reading the explanations takes extra time.
+# **Friday.** Your interview is days away. Set its date once, run the cell below, and do the first line of the plan: copy it into a cell and run it. Then run the plan again until
+# no line is left. It holds a diagnostic, the **core** (the questions of the bank that are marked as asked most) in sittings of a quarter of an hour, and two mocks, spread over
+# the days. The topics in which you missed most come first. On the day itself the plan is half an hour of the core. The minutes count your answers only; reading the explanations takes extra time.
 
 # %% tags=["nbval-ignore-output"]
+# from labkit.interview.log import set_interview_date; set_interview_date("2027-01-15")
 preparing.friday_plan()
 
 # %% tags=["nbval-ignore-output"]
 diagnostic()  # or what the plan names
 
 # %% [markdown]
-# **Weeks.** Your interview is weeks away. Set its date once, then run `drill()` every day. **Spaced repetition** asks a question again shortly before
+# **Weeks.** Your interview is weeks away. With its date set, the plan above names a drill for each day and a mock for each week. **Spaced repetition** asks a question again shortly before
 # you would forget it. Questions that you would have forgotten by the day of the interview come first. The figure shows how many reviews come on which day.
 
 # %% tags=["nbval-ignore-output"]
-# from labkit.interview.log import set_interview_date; set_interview_date("2027-01-15")
 preparing.weeks_plan()
 
 # %% tags=["nbval-ignore-output"]
@@ -409,9 +409,12 @@ drill(topics=("fp8", "quantization"), count=6)
 # %% [markdown]
 # ### Are you ready?
 #
-# Two figures show what your own answers say about you. The first estimates, topic by topic, which share of the questions you would answer right: in a screen, and in a deep
-# dive. The fewer your answers, the wider its intervals. The second compares how sure you were with how often you were right. What you call "certain" should be right nearly
-# always, because one answer that is certain and wrong makes an interviewer doubt the others.
+# An interviewer asks questions that you have not seen. So the first figure estimates, topic by topic, which share of **new** questions you would answer right: in a screen, and in a
+# deep dive. It rests on your first answer to each question. Later answers show that you remember a card, and speech that you tick yourself shows nothing to others, so neither counts.
+# There is a verdict on a round from eight new questions of its levels on. The fewer your answers, the wider the intervals.
+#
+# The second figure compares how sure you were with how often you were right. What you call "certain" should be right nearly always, because one answer that is certain and wrong
+# makes an interviewer doubt the others.
 
 # %% tags=["nbval-ignore-output"]
 preparing.ready()
@@ -455,8 +458,8 @@ NanDetective(0, lab="16_interview", tier="scale")
 mock_interview(minutes=20)
 
 # %% [markdown]
-# The report says whether your answers have the level of a screen or of a deep dive, and what to do next. It shows the path of the questions, your
-# calibration, up to three labs to go back to, your mocks so far, and every question with your answer and its explanation. Questions that you missed are due again at once, so your next drill begins with them.
+# The report says how you answer new questions, with the same estimate as above, and what to do next. It shows the path of the questions, your
+# calibration, up to three labs to go back to, your mocks so far, and every question with your answer and its explanation. Questions that you missed are due again within ten minutes.
 #
 # With a seed the same interview comes again: `mock_interview(minutes=20, seed=7)`. An instructor can set the same interview for everybody in this way; in a
 # terminal the command is `python -m labkit mock --seed 7`. Which questions come still depends on the answers.

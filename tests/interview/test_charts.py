@@ -5,7 +5,7 @@ import pytest
 from labkit.interview import charts
 from labkit.interview.readiness import Estimate
 
-HIGH, LOW = Estimate(0.9, 0.75, 0.95), Estimate(0.4, 0.2, 0.6)
+HIGH, LOW = Estimate(0.9, 0.75, 0.95, 9), Estimate(0.4, 0.2, 0.6, 9)
 TOPICS = [("Formats", HIGH, LOW, 3, 12), ("Rounding", HIGH, None, 5, 5)]
 SURE = [("guessing", 4, 0.25), ("fairly sure", 0, float("nan")), ("certain", 10, 0.9)]
 DAYS = [(f"{day} Jan", day % 3) for day in range(1, 29)]
@@ -16,16 +16,16 @@ def labels(axis):
 
 
 def test_readiness_draws_both_rounds_with_their_intervals():
-    picture = charts.readiness(TOPICS, when="2027-01-15", said="You would pass.")
+    picture = charts.readiness(TOPICS, said="You would pass.")
     axes = picture.figure.axes[0]
     screen, dive = [line for line in axes.lines if line.get_marker() in ("o", "s")]
     assert list(screen.get_xdata()) == [90, 90] and list(dive.get_xdata()) == [40]
     ends = [path.vertices[:, 0].tolist() for bars in axes.collections for path in bars.get_paths()]
     assert ends == [pytest.approx([75, 95])] * 2 + [pytest.approx([20, 60])]
     named = labels(axes.get_yticklabels())
-    assert named == ["Formats, 3 of 12 seen", "Rounding, 5 of 5 seen"] and axes.yaxis_inverted()
-    assert "2027-01-15" in picture.caption and picture.caption.endswith("You would pass.")
-    assert "Formats, 3 of 12 seen: screen 90 % (75–95), deep dive 40 % (20–60)" in picture.alt
+    assert named == ["Formats, 3 of 12 right", "Rounding, 5 of 5 right"] and axes.yaxis_inverted()
+    assert picture.caption.endswith("You would pass.")
+    assert "Formats, 3 of 12 right: screen 90 % (75–95), deep dive 40 % (20–60)" in picture.alt
     assert "deep dive has no question" in picture.alt
 
 
@@ -60,11 +60,11 @@ def test_days_without_reviews_say_so_and_count_from_zero():
 @pytest.mark.parametrize(
     "picture",
     [
-        charts.readiness(TOPICS, when="now", said=""),
+        charts.readiness(TOPICS, said=""),
         charts.calibration(SURE),
         charts.due_by_day(DAYS, pace="Two a day."),
     ],
 )
 def test_a_chart_says_that_it_is_computed_from_the_answers(picture):
-    assert picture.caption.startswith("Computed from your answers")
+    assert picture.caption.startswith("Computed from your ")
     assert picture.figure.axes[0].get_xlabel() or picture.figure.axes[0].get_ylabel()

@@ -112,7 +112,6 @@ def test_reviews_of_a_clock_that_went_backwards_lose_nothing(bank):
     assert all("2026-11-22 09:00" in text for text in (said.en, said.zh))
     assert drills.clock_trouble([review()], NOW) is None
     assert drills.due(bank, reviews, NOW) == []
-    assert drills.recalls(bank, reviews, NOW, NOW).keys() == {"pick"}
 
 
 def test_of_the_core_what_was_missed_or_never_asked_comes_first(bank):
@@ -124,12 +123,6 @@ def test_of_the_core_what_was_missed_or_never_asked_comes_first(bank):
     assert drills.session(bank, known, NOW, count=99, core=True)[-1].id == core[0]
     missed = [review(core[-1], NOW - DAY, correct=False)]
     assert drills.session(bank, missed, NOW, count=1, core=True)[0].id == core[-1]
-
-
-def test_recall_fades(bank):
-    reviews = [review(seconds=30.0)]
-    assert drills.recalls(bank, reviews, NOW, NOW) == {"pick": pytest.approx(1)}
-    assert drills.recalls(bank, reviews, NOW, NOW + 90 * DAY)["pick"] < 0.9
 
 
 def test_calibration_is_the_share_of_right_answers_at_each_confidence():
@@ -314,7 +307,7 @@ def test_reviews_of_a_question_that_left_the_bank_change_nothing(bank):
         lambda reviews: drills.diagnostic(bank, reviews),
         lambda reviews: drills.by_lab(bank, reviews),
         lambda reviews: drills.where_to_start(bank, reviews),
-        lambda reviews: readiness.readiness(bank, reviews, later),
-        lambda reviews: plans.friday(bank, reviews, later),
+        lambda reviews: readiness.readiness(bank, reviews),
+        lambda reviews: plans.plan(bank, reviews, later),
     ):
         assert found(logged) == found(known)

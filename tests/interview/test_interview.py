@@ -10,6 +10,7 @@ from labkit.base.progress import ProgressError
 from labkit.interview import log as interview
 from labkit.interview import sittings
 from labkit.interview.drills import Review
+from labkit.interview.readiness import readiness
 from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, DrillSitting, MockSitting
 from tests.interview.prove import right_answer
 from tests.interview.small_bank import small_bank
@@ -181,6 +182,7 @@ def test_a_mock_that_was_broken_off_goes_on_where_it_was(bank):
     kept = interview.reviews()
     assert len(kept) == len(resumed.mock.turns) and {r.mode for r in kept} == {"mock"}
     assert resumed.report().score == 1.0
+    assert resumed.report().ready == readiness(bank, kept), "the mock and `ready` say the same"
     (held,) = resumed.trend()
     assert (held.answers, held.score) == (len(kept), 1.0)
 

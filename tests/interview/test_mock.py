@@ -11,7 +11,7 @@ import pytest
 
 from labkit.__main__ import parse
 from labkit.base.texts import LANGUAGES
-from labkit.interview import mock
+from labkit.interview import drills, mock
 from labkit.interview.cards import draw
 from labkit.interview.drills import Review
 from labkit.interview.mock import Mock, Turn, next_turn, report, with_answer, with_ticks
@@ -22,6 +22,7 @@ from tests.interview.prove import right_answer
 from tests.interview.small_bank import SMALL, small_bank
 
 COURSE = load()
+AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +327,7 @@ def test_a_part_is_asked_by_no_drill_and_counts_in_the_report():
     told = report(done, COURSE)
     parts = [item for item in told.items if item.turn.move == mock.PROBLEM]
     assert 6 <= len(parts) <= 8
-    kept = {review.question for review in mock.reviews(done, COURSE, None)}
+    kept = {review.question for review in mock.reviews(done, COURSE, AT)}
     spoken = {item.card.question.id for item in told.items if item.card.question.spoken}
     assert kept | spoken == {turn.question for turn in done.turns}
 
@@ -369,8 +370,8 @@ def test_unticked_speech_does_not_move_the_schedule(bank):
     done = hold(Mock(seed=3, minutes=10), bank)
     speech = next(i for i, t in enumerate(done.turns) if t.move == mock.SPEECH)
     many = len(done.turns)
-    assert len(mock.reviews(done, bank, None)) == many - 1
-    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, None)) == many
+    assert len(mock.reviews(done, bank, AT)) == many - 1
+    assert len(mock.reviews(with_ticks(done, speech, [1, 2]), bank, AT)) == many
 
 
 def answered(bank, right):
@@ -384,22 +385,25 @@ def answered(bank, right):
     return Mock(seed=0, turns=tuple(turns))
 
 
-@pytest.mark.parametrize(
-    ("right", "depth", "said"),
-    [
-        ((1, 2, 3), "deep dive", "These are answers of a deep dive."),
-        ((1, 2), "screen", "a deep dive would not be passed"),
-        ((1,), None, "would not pass a screen yet"),
-        ((3,), None, "would not pass a screen yet"),
-    ],
-)
-def test_the_level_is_the_deepest_round_that_was_passed(right, depth, said):
+@pytest.mark.parametrize("right", [(1, 2, 3), (1, 2), (1,), (3,)])
+def test_a_round_gets_a_verdict_from_eight_answers_of_its_levels_on(right):
     told = report(answered(COURSE, right), COURSE)
     screen, deep = told.levels
     assert (screen.turns, deep.turns) == (8, 4)
     assert screen.score == len({1, 2} & {*right}) / 2 and deep.score == (3 in right)
-    assert told.depth == depth
-    assert said in report_markdown(told, COURSE, "en")
+    assert (told.ready.screen.answers, told.ready.deep_dive.answers) == (8, 4)
+    assert (told.ready.screen.verdict == "pass") == (right == (1, 2, 3)), "a gap below tells too"
+    shown = report_markdown(told, COURSE, "en")
+    assert told.ready.screen.percent in shown and "A deep dive: no verdict" in shown
+
+
+def test_what_was_answered_before_the_mock_counts_and_a_card_seen_then_is_not_new():
+    held = answered(COURSE, (1, 2, 3))
+    before = [review(turn.question, 0.0, 0, mode="drill") for turn in held.turns]
+    told = report(held, COURSE, before)
+    assert (told.ready.answered, told.ready.right) == (12, 0)
+    assert (told.ready.practised, told.ready.still_right) == (12, 12)
+    assert told.score == 1 and "you would pass." not in report_markdown(told, COURSE, "en")
 
 
 def test_the_path_names_each_move_with_its_topic_and_level():
@@ -415,9 +419,6 @@ def test_the_path_names_each_move_with_its_topic_and_level():
                 if line.startswith(f"{place}. {mock.MOVES[turn.move][language]}")
             )
             assert title in line and f" {question.level}" in line
-
-
-AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 def review(question, score, days, mode="mock"):
@@ -467,6 +468,21 @@ def test_what_to_do_next_is_three_commands_that_there_are(said):
         assert step.command in report_markdown(told, COURSE, "zh")
     worst = max(told.topics, key=lambda row: (1 - row.score) * row.turns)
     assert f"--topic {worst.topic}" in steps[1].command
-    minutes = 10 if told.depth is None else 45
+    minutes = 45 if told.ready.screen.verdict == "pass" else 10
     assert steps[2].command.endswith(f"mock --minutes {minutes}")
     assert ("--count" in steps[0].command) == (said is None)
+
+
+def test_what_was_missed_counts_what_a_drill_can_ask():
+    done = hold(Mock(seed=1, minutes=45), COURSE, None)
+    told = report(done, COURSE)
+    asked = [turn.question for turn in done.turns if turn.question in COURSE.questions]
+    spoken = sum(COURSE.questions[id].spoken for id in asked)  # not ticked, so not missed
+    assert len(asked) < len(done.turns), "the rest are parts of a problem"
+    step = mock.what_next(told, COURSE)[0]
+    assert step.command.endswith(f"drill --count {len(asked) - spoken}")
+    for text in (step.what.en, step.what.zh):
+        assert f"{len(asked)} " in text and f"{len(asked) - spoken} " in text
+    later = AT + timedelta(minutes=10)
+    due = drills.due(COURSE, mock.reviews(done, COURSE, AT), later)
+    assert len(due) == len(asked) - spoken, "after ten minutes all of them are due"

@@ -1,6 +1,9 @@
 """Where a learner stands: tables and pictures follow the log, and say so in words."""
 
-from datetime import UTC, datetime, timedelta
+import ast
+import itertools
+import re
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
@@ -24,13 +27,33 @@ def keep(question, *, correct=True, sure=2, mode="drill", days_ago=0):
     )
 
 
-def test_the_friday_plan_names_cells_that_run():
-    plan = preparing.friday_plan()
-    assert plan["run"].iloc[0] == "diagnostic()" and plan["run"].iloc[-1] == "mock_interview()"
-    for cell in plan["run"]:
-        compile(cell, "a cell", "eval")
+def cells(printed):
+    """The cells of a printed plan: the lines below those with the minutes."""
+    lines = printed.splitlines()
+    return [
+        below.strip() for line, below in itertools.pairwise(lines) if re.match(r" *\d+ min  ", line)
+    ]
+
+
+def test_the_plan_names_cells_that_stand_whole_in_a_line(capsys):
+    preparing.friday_plan()
+    found = cells(capsys.readouterr().out)
+    assert found[0] == "diagnostic()" and found[-1] == "mock_interview()"
+    calls = [ast.parse(cell, mode="eval").body for cell in found]
+    topics = [word.value for call in calls for word in call.keywords if word.arg == "topics"]
+    drilled = {name for of_one in topics for name in ast.literal_eval(of_one)}
+    assert drilled == {q.topic for q in load().questions.values() if "core" in q.tags}
     keep("largest-finite", mode="diagnostic")
-    assert "diagnostic()" not in list(preparing.friday_plan()["run"])
+    preparing.friday_plan()
+    assert "diagnostic()" not in cells(capsys.readouterr().out)
+
+
+def test_on_the_day_itself_the_weeks_are_that_day():
+    interview.set_interview_date(date.today())
+    assert interview.interview_date() is not None, "also after nine o'clock"
+    keep("largest-finite", correct=False, days_ago=2)
+    today = datetime.now().astimezone()
+    assert f"{today.day} {today:%b}: 1" in preparing.weeks_plan().alt
 
 
 def test_the_weeks_follow_the_date():
@@ -42,7 +65,7 @@ def test_the_weeks_follow_the_date():
     assert f"{unseen} core questions are unseen" in picture.caption
     pace = "until the interview", f": {-(-unseen // 10)}."  # ten days, rounded up
     assert [part for part in pace if part not in picture.caption] == []
-    today = datetime.now(UTC)
+    today = datetime.now().astimezone()
     assert f"{today.day} {today:%b}: 1" in picture.alt
     with pytest.raises(ValueError, match="2027"):
         interview.set_interview_date("15.01.2027")
@@ -56,8 +79,12 @@ def test_the_topics_are_named_for_a_drill():
 def test_readiness_and_confidence_are_shown_and_said():
     keep("largest-finite", sure=3)
     keep("running-sum-of-ones", correct=False, sure=3)
-    seen = f"Number formats, 1 of {len(load().topics['formats'].questions)} seen: screen "
-    assert seen in preparing.ready().alt
+    assert "Number formats, 1 of 1 right: screen " in preparing.ready().alt
     assert "A screen: " in preparing.ready().caption
     assert "certain: 50 % of 2" in preparing.confidence().alt
     assert "guessing: no answers" in preparing.confidence().alt
+
+
+def test_of_somebody_unknown_nothing_is_drawn(capsys):
+    assert preparing.ready() is None and preparing.confidence() is None
+    assert len(capsys.readouterr().out.splitlines()) == 2

@@ -10,7 +10,7 @@ import pytest
 from labkit.interview import drills, plans, readiness
 from labkit.interview.drills import Review
 from labkit.interview.questions import Bank, load
-from labkit.interview.readiness import BAR, DEEP_DIVE, SCREEN, Estimate
+from labkit.interview.readiness import BAR, DEEP_DIVE, ENOUGH, SCREEN, Estimate
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -34,18 +34,19 @@ def of_topic(found, topic):
 
 
 def test_nothing_answered_is_neither_0_nor_certain(bank):
-    found = readiness.readiness(bank, [], NOW)
-    assert found.answers == 0 and len(found.topics) == len(bank.topics)
+    found = readiness.readiness(bank, [])
+    assert found.answered == 0 and len(found.topics) == len(bank.topics)
     for row in found.topics:
         for estimate in filter(None, (row.screen, row.deep_dive)):
             assert 0.2 < estimate.share < 0.8 and estimate.high - estimate.low > 0.4
-            assert estimate.verdict == "open"
-    assert "Nothing is answered" in readiness.summed_up(found, bank).en
+            assert estimate.verdict is None
+    said = readiness.summed_up(found, bank)
+    assert "nothing is known" in said.en and "无从估计" in said.zh and "%" not in said.en
 
 
 def test_right_answers_raise_their_topic_most_and_narrow_it(bank):
-    before = readiness.readiness(bank, [], NOW)
-    found = readiness.readiness(bank, [review(id) for id in asked(bank, "fp8")], NOW)
+    before = readiness.readiness(bank, [])
+    found = readiness.readiness(bank, [review(id) for id in asked(bank, "fp8")])
     raised = {
         row.topic: row.screen.share - of_topic(before, row.topic).screen.share
         for row in found.topics
@@ -56,35 +57,44 @@ def test_right_answers_raise_their_topic_most_and_narrow_it(bank):
     narrow, wide = of_topic(found, "fp8").screen, of_topic(found, "memory").screen
     assert narrow.high - narrow.low < wide.high - wide.low
     row = of_topic(found, "fp8")
-    assert (row.seen, row.missed) == (row.questions, 0)
+    judged = sum(not question.spoken for question in bank.topics["fp8"].questions)
+    assert row.answered == row.right == judged == found.answered
 
 
 def test_a_deep_dive_is_harder_than_a_screen(bank):
-    found = readiness.readiness(bank, [], NOW)
+    found = readiness.readiness(bank, [])
     rows = [row for row in found.topics if row.screen and row.deep_dive]
     assert rows and all(row.deep_dive.share < row.screen.share for row in rows)
-    easy = [review(id) for id in asked(bank, "formats", SCREEN)]
-    hard = [review(id, correct=False) for id in asked(bank, "formats", DEEP_DIVE)]
-    row = of_topic(readiness.readiness(bank, easy + hard, NOW), "formats")
-    before = next(each for each in rows if each.topic == "formats")
+    easy = [review(id) for id in asked(bank, "rounding", SCREEN)]
+    hard = [review(id, correct=False) for id in asked(bank, "rounding", DEEP_DIVE)]
+    row = of_topic(readiness.readiness(bank, easy + hard), "rounding")
+    before = next(each for each in rows if each.topic == "rounding")
     fell = before.deep_dive.share - row.deep_dive.share
     assert fell > before.screen.share - row.screen.share
     assert row.deep_dive.verdict == "fail"
 
 
-def test_the_newest_answer_to_a_question_counts_and_fades(bank):
+def test_the_first_answer_to_a_question_counts_and_what_was_practised_stands_apart(bank):
+    fp8 = asked(bank, "fp8", SCREEN)
+    firsts = [review(id, correct=place % 2 == 0) for place, id in enumerate(fp8)]
+    learned = [review(id, at=NOW + DAY) for id in fp8]
+    alone, after = (readiness.readiness(bank, each) for each in (firsts, firsts + learned))
+    assert (after.screen, after.topics) == (alone.screen, alone.topics)
+    assert (after.practised, after.still_right) == (after.answered, after.answered)
+    assert alone.practised == 0
+    earlier = learned + firsts  # as an import writes them
+    assert readiness.readiness(bank, earlier) == after, "the first is the earliest"
+    said = readiness.summed_up(after, bank)
+    share = f"{100 * after.right / after.answered:.0f} %"
+    assert share in said.en and share in said.zh and "100 %" in said.en
+    assert readiness.readiness(bank, [review("no-such-question")]).answered == 0
+
+
+def test_an_answer_that_needed_a_hint_is_not_right(bank):
     id = asked(bank, "fp8")[0]
-    right = readiness.readiness(bank, [review(id)], NOW)
-    mended = [review(id, correct=False, at=NOW - DAY), review(id)]
-    assert readiness.readiness(bank, mended, NOW).screen.share == pytest.approx(
-        right.screen.share, abs=1e-3
-    )
-    many = [review(id) for id in asked(bank, "fp8")]
-    now, later = (readiness.readiness(bank, many, at).screen.share for at in (NOW, NOW + 90 * DAY))
-    assert later < now
-    day = readiness.readiness(bank, many, NOW, interview=NOW + 90 * DAY).screen.share
-    assert day < now
-    assert readiness.readiness(bank, [review("no-such-question")], NOW).answers == 0
+    found = readiness.readiness(bank, [review(id, hints=1)])
+    assert (found.answered, found.right) == (1, 0)
+    assert found.screen == readiness.readiness(bank, [review(id, correct=False)]).screen
 
 
 def questions_of(step, bank, reviews, now):
@@ -97,13 +107,13 @@ def questions_of(step, bank, reviews, now):
 
 def test_after_a_perfect_plan_it_is_high_and_wide_where_little_was_asked(bank):
     reviews, now = [], NOW
-    while steps := plans.friday(bank, reviews, now):
+    while steps := plans.plan(bank, reviews, now).steps:
         questions = questions_of(steps[0], bank, reviews, now)
         now += timedelta(minutes=steps[0].minutes)
         reviews += [review(q.id, at=now, mode=steps[0].action) for q in questions]
-    found = readiness.readiness(bank, reviews, now)
+    found = readiness.readiness(bank, reviews)
     assert found.screen.verdict == found.deep_dive.verdict == "pass"
-    assert {row.topic for row in found.topics if row.seen} >= {
+    assert {row.topic for row in found.topics if row.answered} >= {
         "fp8", "quantization", "distributed", "memory", "debugging",
     }  # fmt: skip
     dives = [row.deep_dive for row in found.topics if row.deep_dive]
@@ -118,7 +128,7 @@ def test_it_says_on_what_a_deep_dive_fails(bank):
     reviews = [
         review(q.id, correct=q.topic not in weak or q.level == 1) for q in bank.questions.values()
     ]
-    found = readiness.readiness(bank, reviews, NOW)
+    found = readiness.readiness(bank, reviews)
     said = readiness.summed_up(found, bank)
     assert "A screen: " in said.en and "you would pass" in said.en
     failing = said.en.partition("A deep dive would fail on: ")[2]
@@ -128,10 +138,11 @@ def test_it_says_on_what_a_deep_dive_fails(bank):
 
 
 def test_a_verdict_needs_the_whole_interval_on_one_side():
-    assert Estimate(0.8, 0.71, 0.9).verdict == "pass"
-    assert Estimate(0.8, 0.69, 0.9).verdict == "open"
-    assert Estimate(0.5, 0.3, 0.69).verdict == "fail"
-    assert Estimate(0.834, 0.71, 0.9).percent == "83 % (71–90)"
+    assert Estimate(0.8, 0.71, 0.9, ENOUGH).verdict == "pass"
+    assert Estimate(0.8, 0.69, 0.9, ENOUGH).verdict == "open"
+    assert Estimate(0.5, 0.3, 0.69, ENOUGH).verdict == "fail"
+    assert Estimate(0.8, 0.71, 0.9, ENOUGH - 1).verdict is None
+    assert Estimate(0.834, 0.71, 0.9, 1).percent == "83 % (71–90)"
 
 
 def test_a_guess_of_one_option_in_four_proves_little(bank):
@@ -189,7 +200,7 @@ def test_an_interval_of_80_percent_holds_the_truth_in_80_percent(bank, populatio
             review(q.id, correct=bool(rng.random() < true[q.id]))
             for q in (questions[number] for number in drawn)
         ]
-        found = readiness.readiness(bank, answers, NOW)
+        found = readiness.readiness(bank, answers)
         rows = [("all", core, found.screen, found.deep_dive)]
         for row in found.topics:
             of_it = bank.topics[row.topic].questions

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from labkit.__main__ import main, parse
-from labkit.interview import drills, sittings, terminal
+from labkit.interview import drills, plans, sittings, terminal
 from labkit.interview import log as interview
 from labkit.interview.answers import SPEECH_LIMIT
 from labkit.interview.plain_text import text_width
@@ -15,6 +15,8 @@ from labkit.interview.questions import load
 from labkit.interview.sittings import DONE, DrillSitting
 from labkit.interview.wording import ahead
 from tests.interview.small_bank import small_bank
+
+NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
 @pytest.fixture(autouse=True)
@@ -155,8 +157,11 @@ def test_the_commands(capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize("command", ["interview ready", "drill --ready"])
 def test_readiness_in_chinese_which_is_kept(capsys, command):
     assert main([*command.split(), "--language", "zh"]) == 0
-    assert "数值格式" in capsys.readouterr().out
+    assert "数值格式" not in capsys.readouterr().out, "nothing is known of any topic"
     assert interview.language() == "zh"
+    interview.keep(drills.Review(at=NOW, question="ridge-point", seed=0, correct=True, score=1.0))
+    assert main(command.split()) == 0
+    assert "数值格式" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["interview plan", "drill --friday"])
@@ -169,9 +174,35 @@ def test_the_plan_gives_commands_that_there_are(capsys, command):
 
 
 def test_a_plan_of_which_nothing_is_left_says_so(capsys, monkeypatch):
-    monkeypatch.setattr("labkit.interview.plans.friday", lambda *_: [])
+    done = plans.Plan(date.today(), None, ())
+    monkeypatch.setattr("labkit.interview.plans.plan", lambda *_: done)
     assert main(["interview", "plan"]) == 0
-    assert "nothing is left" in capsys.readouterr().out
+    assert "Nothing is left" in capsys.readouterr().out
+
+
+def test_the_plan_follows_the_date(capsys):
+    plan = {}
+    for days in (0, 2, 22):
+        assert main(["interview", "date", str(date.today() + timedelta(days=days))]) == 0
+        assert main(["interview", "plan"]) == 0
+        plan[days] = capsys.readouterr().out
+    assert "is today" in plan[0] and "mock" not in plan[0]
+    assert plan[2].index("\ntoday\n") < plan[2].index("\ntomorrow\n") < plan[2].index("mock")
+    assert "each day" in plan[22] and "--core" not in plan[22]
+
+
+@pytest.mark.parametrize("said", ["fri", "Friday", "FRI"])
+def test_a_weekday_is_the_next_one(said):
+    assert main(["interview", "date", said]) == 0
+    day = interview.interview_date().date()
+    assert day.weekday() == 4 and 0 <= (day - date.today()).days < 7
+
+
+@pytest.mark.parametrize("said", ["fr", "fry", "soon"])
+def test_what_is_neither_a_date_nor_a_weekday_is_refused(said, capsys):
+    with pytest.raises(SystemExit):
+        main(["interview", "date", said])
+    assert f"'{said}' is no date" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["interview diagnostic", "drill --diagnostic"])
