@@ -5,6 +5,7 @@
 
 import argparse
 import functools
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 
@@ -12,11 +13,31 @@ from labkit.commands import Command, Group, instructors, learners
 
 _HELP = functools.partial(argparse.HelpFormatter, max_help_position=32)
 
+_NOBODY_READS = 128 + 13
+"""The exit status of a command whose pipe was closed: a shell's for an end by SIGPIPE, 13."""
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status; without a command, list the commands."""
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    return options.run(options)
+    """Run one command and return its exit status; without a command, list the commands.
+
+    A command whose reader has gone, as in ``labkit doctor | head -2``, ends without a word.
+    """
+    try:
+        try:
+            options = parse(sys.argv[1:] if arguments is None else arguments)
+            return options.run(options)
+        finally:  # SystemExit too, after a help
+            print(end="", flush=True)
+    except BrokenPipeError:
+        _discard_the_rest()
+        return _NOBODY_READS
+
+
+def _discard_the_rest() -> None:
+    """Send to nowhere what is still to be written: Python writes it out when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 def parse(arguments: list[str]) -> Namespace:

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -161,6 +163,45 @@ def test_the_list_of_commands_and_progress_load_no_numerics_and_no_widgets():
         loaded = loaded_by(f"from labkit.__main__ import main\n{code}")
         assert "labkit.__main__" in loaded and "labkit.grading.command" not in loaded
         assert loaded & heavy == set()
+
+
+@pytest.fixture
+def closed_pipe():
+    """The end of a pipe that one writes to; its reader has closed the other."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        ("progress", ""),
+        ("progress", "1"),
+        ("drill --count 1", ""),
+        ("interview ready", "1"),
+        ("progress --help", ""),
+    ],
+)
+def test_a_reader_that_closes_its_pipe_ends_a_command_without_a_word(
+    closed_pipe, words, unbuffered
+):
+    """As in ``labkit doctor | head -2``: a print meets it, or what is written at the end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit", *words.split()],
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        stdin=subprocess.DEVNULL,
+        stdout=closed_pipe,
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert done.stderr == b""
+
+
+def test_a_closed_pipe_for_errors_is_the_same(closed_pipe):
+    command = [sys.executable, "-m", "labkit", "drill", "--topic", "sums"]
+    assert subprocess.run(command, stderr=closed_pipe).returncode == 128 + signal.SIGPIPE
 
 
 # progress

@@ -34,7 +34,10 @@ class Group:
 
 
 def plainly(command: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
-    """The command; what it may meet (the log, a file, a name) is a sentence and exit status 1."""
+    """The command; what it may meet (the log, a file, a name) is a sentence and exit status 1.
+
+    A closed pipe is for ``__main__``, which handles it for all commands.
+    """
 
     @functools.wraps(command)
     def run(options: Namespace) -> int:
@@ -42,6 +45,8 @@ def plainly(command: Callable[[Namespace], int]) -> Callable[[Namespace], int]:
 
         try:
             return command(options)
+        except BrokenPipeError:
+            raise
         except (ProgressError, OSError, ValueError) as error:
             print(error, file=sys.stderr)
             return 1

@@ -6,7 +6,7 @@ there is no page.
 
 from textwrap import indent
 
-from labkit.interview.answers import Judgement
+from labkit.interview.answers import Judgement, given_answer
 from labkit.interview.cards import Card
 from labkit.interview.choice_kinds import LETTERS
 from labkit.interview.wording import WORDS, labelled
@@ -52,15 +52,28 @@ def label(card: Card, language: str) -> str:
     return WORDS["model" if card.question.spoken else "answer"][language]
 
 
-def verdict_text(card: Card, judgement: Judgement, language: str, *, unknown: bool = False) -> str:
-    """Right or not, what the mistake was, and the right answer; "I do not know" is no mistake."""
-    said = verdict(card, judgement, language, unknown=unknown)
+def given_text(card: Card, answer, language: str) -> str:
+    """What was answered, in words; empty for "I do not know", speech and programs."""
+    question = card.question
+    if answer is None or question.spoken or question.program:
+        return ""
+    return given_answer(card, answer)[language]
+
+
+def verdict_text(card: Card, answer, judgement: Judgement, language: str) -> str:
+    """What was answered, whether it is right, what the mistake was, and the right answer.
+
+    "I do not know", an answer of None, is no mistake.
+    """
+    said = verdict(card, judgement, language, unknown=answer is None)
     if judgement.said:
         said += (" " if language == "en" else "") + judgement.said[language]
     right = judgement.right[language].strip("\n")
     if card.question.prints and "\n" in right:
         right = "\n\n" + indent(right, "    ") + "\n"
-    return f"{said}\n{labelled(label(card, language), right, language)}"
+    given = given_text(card, answer, language)
+    lines = [labelled(WORDS["given"][language], given, language)] if given else []
+    return "\n".join([*lines, said, labelled(label(card, language), right, language)])
 
 
 def cell_text(card: Card) -> str:

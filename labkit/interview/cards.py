@@ -72,6 +72,17 @@ class Face:
     parts: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True)
+class Note:
+    """What stands beside an option, item, left side or point of a card that was answered.
+
+    ``said`` holds in words all that it says; ``right`` adds a mark to it, and None adds none.
+    """
+
+    said: str = ""
+    right: bool | None = None
+
+
 def as_a_whole(correct: bool, wrong: Wrong | None) -> Result:
     """A result that is right or wrong as a whole, with the known wrong answer that it is."""
     if correct or wrong is None:
@@ -204,6 +215,14 @@ class Question(Record):
     def face(self, card: "Card", language: str) -> Face:
         """What the card shows below its prompt."""
         return Face()
+
+    def notes(self, card: "Card", answer, language: str) -> tuple[Note, ...]:
+        """What stands beside what the card lists once it was answered, in the card's order.
+
+        The card lists its left sides if it has some, else its choices, and for free speech the
+        points of the rubric. An answer of None is "I do not know".
+        """
+        return ()
 
     def judge(self, card: "Card", answer) -> Result:
         """What an answer in the kind's form is worth; raises Unclear where it has no such form."""

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from labkit.interview.cards import (
     Card,
     Face,
+    Note,
     Question,
     Result,
     Spot,
@@ -28,6 +29,7 @@ from labkit.interview.question_parts import (
     Unclear,
     WrongPair,
 )
+from labkit.interview.wording import WORDS, labelled, listed
 
 LETTERS = "abcdefghij"
 
@@ -65,6 +67,21 @@ def _lettered_keys(card: Card, text: str) -> list[str]:
     return [card.keys[LETTERS.index(letter)] for letter in letters]
 
 
+_BESIDE = {
+    (True, True): "chosen right",
+    (True, False): "chosen wrong",
+    (False, True): "right option",
+}
+"""The word beside an option, by whether it was chosen and whether it is right."""
+
+
+def _given_and_right(given: object, right: object, language: str) -> str:
+    """The place or letter that was given and the right one; None for one that is not to be said."""
+    both = (("given", given), ("answer", right))
+    said = (labelled(WORDS[word][language], str(it), language) for word, it in both if it)
+    return listed(said, language)
+
+
 class Keyed(Question):
     """What the kinds share whose answers are keys of what the card shows: one, or several."""
 
@@ -97,6 +114,17 @@ class Options(Keyed):
 
     def face(self, card: Card, language: str) -> Face:
         return Face(choices=self.choices(card, language))
+
+    def notes(
+        self, card: Card, answer: str | Sequence[str] | None, language: str
+    ) -> tuple[Note, ...]:
+        chosen = {option.key for option in self.named(answer or [])}
+        right = {option.key for option in self.options if option.right}
+        found = []
+        for key in card.keys:
+            word = _BESIDE.get((key in chosen, key in right))
+            found.append(Note(WORDS[word][language], key in right) if word else Note())
+        return tuple(found)
 
 
 class OneOption(Options):
@@ -141,7 +169,7 @@ class Select(Options):
     """All options that are right. An answer is their keys, in any order."""
 
     kind: Literal["select"]
-    options: tuple[Option, ...] = Field(min_length=3, max_length=10)
+    options: tuple[Option, ...] = Field(min_length=3, max_length=9)  # a digit chooses one
 
     form = "select"
     how = Text(en="all right numbers, as 1 3", zh="所有正确的编号，如 1 3")
@@ -256,6 +284,16 @@ class Order(Keyed):
     def face(self, card: Card, language: str) -> Face:
         return Face(choices=self.choices(card, language), lettered=True)
 
+    def notes(self, card: Card, answer: Sequence[str] | None, language: str) -> tuple[Note, ...]:
+        given, right = list(answer or ()), self.right_answer(card)
+        correct = bool(given) and self._violated(tuple(given)) is None
+        found = []
+        for key in card.keys:
+            put = given.index(key) + 1 if given else None
+            place = None if correct else right.index(key) + 1  # other orders may be right too
+            found.append(Note(_given_and_right(put, place, language)))
+        return tuple(found)
+
     def judge(self, card: Card, answer: Sequence[str]) -> Result:
         given = tuple(answer)
         if sorted(given) != sorted(self._keys()):
@@ -310,6 +348,17 @@ class Match(Keyed, WithWrongs):
             choices=self.choices(card, language),
             lettered=True,
         )
+
+    def notes(self, card: Card, answer: Sequence[str] | None, language: str) -> tuple[Note, ...]:
+        letters = dict(zip(card.keys, LETTERS, strict=False))
+        found = []
+        for place, pair in enumerate(self.pairs):
+            given = answer[place] if answer else None
+            hit = given == pair.right
+            right = None if hit else letters[pair.right]
+            said = _given_and_right(letters.get(given), right, language)
+            found.append(Note(said, hit if answer else None))
+        return tuple(found)
 
     def judge(self, card: Card, answer: Sequence[str]) -> Result:
         given = list(answer)

@@ -37,6 +37,7 @@ class Sitting:
         self.card: Card | None = None
         self.place = 0
         self.hints = 0
+        self.answer: object = None
         self.speech: str | None = None
         self.judgement: Judgement | None = None
         self.trouble: str | None = None
@@ -45,13 +46,17 @@ class Sitting:
 
     def _show(self, card: Card) -> None:
         self.card, self.state, self.hints = card, ASKING, 0
-        self.speech = self.judgement = None
+        self.answer = self.speech = self.judgement = None
         self._begun = self._clock()
+
+    @property
+    def has_hint(self) -> bool:
+        """Whether there is a hint that was not shown yet."""
+        return self.hints < len(self.card.question.hints.en)
 
     def hint(self) -> Text | None:
         """The next hint of the card, None where there is no more. A mock gives none."""
-        hints = self.card.question.hints
-        if self.hints >= len(hints.en):
+        if not self.has_hint:
             return None
         self.hints += 1
         return self.shown_hints()[-1]
@@ -67,7 +72,7 @@ class DrillSitting(Sitting):
     """Questions one after another, each with its verdict at once.
 
     ``questions`` are asked in order; ``reviews`` are those so far, so that the numbers of a
-    question seen before are drawn anew.
+    question seen before are drawn anew. ``answer`` is what was judged, None for "I do not know".
     """
 
     def __init__(
@@ -86,7 +91,6 @@ class DrillSitting(Sitting):
         self._past = list(reviews)
         self._seconds = 0.0
         self._tries = 1
-        self._unknown = False
         self._sure = drills.FAIRLY_SURE
         self.place = -1
         self.next()
@@ -132,7 +136,6 @@ class DrillSitting(Sitting):
 
     def _judged(self, answer) -> None:
         judgement = judge(self.card, answer)
-        self._unknown = answer is None
         review = interview.make_review(
             self.card,
             judgement,
@@ -142,14 +145,9 @@ class DrillSitting(Sitting):
             seconds=self._seconds,
             mode=self.mode,
         )
-        self.judgement, self.state = judgement, ANSWERED
+        self.answer, self.judgement, self.state = answer, judgement, ANSWERED
         self.reviews.append(review)
         self.trouble = interview.keep(review)
-
-    @property
-    def unknown(self) -> bool:
-        """Whether the newest answer was "I do not know"."""
-        return self._unknown
 
     def sections(self) -> list[str]:
         """Sections of labs in which two cards or more were missed."""
@@ -210,9 +208,10 @@ class MockSitting(Sitting):
         problem, place = self.bank.parts[self.card.question.id]
         return problem.before(place)
 
-    def hint(self) -> None:
+    @property
+    def has_hint(self) -> bool:
         """An interviewer gives no hints here."""
-        return None
+        return False
 
     def next(self) -> None:
         """Show the next card, or the next free speech to tick; "done" after all."""

@@ -20,7 +20,7 @@ from labkit.interview.plain_text import columns, for_terminal
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import Bank
 from labkit.interview.sittings import ASKING, DONE, TICKING, DrillSitting, MockSitting
-from labkit.interview.wording import WORDS, labelled, listed, sureness
+from labkit.interview.wording import WORDS, aside, labelled, listed, sureness
 
 _TYPED = 8
 """Columns that a prompt leaves for the answer, at least."""
@@ -91,7 +91,7 @@ def hold(
         talk.tell(talk.word("nothing due"))
         return
     mock_too = isinstance(sitting, MockSitting)
-    talk.tell(talk.word("mock keys" if mock_too else "terminal keys"))
+    talk.tell(talk.word("mock keys" if mock_too else "drill keys"))
     try:
         while sitting.state != DONE:
             _step(sitting, talk)
@@ -165,7 +165,7 @@ def _step(sitting: DrillSitting | MockSitting, talk: _Talk) -> None:
             talk,
         )
     else:
-        talk.tell(verdict_text(card, sitting.judgement, language, unknown=sitting.unknown))
+        talk.tell(verdict_text(card, sitting.answer, sitting.judgement, language))
         talk.tell(card.fill(card.question.explanation[language]))
         sitting.next()
 
@@ -204,12 +204,17 @@ def _answered(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> 
 
 
 def _how(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk) -> str:
-    """How the card is answered, for a prompt."""
-    question = sitting.card.question
-    how = question.how[talk.language]
+    """How the card is answered, for a prompt, and the keys that do something else now."""
+    question, language = sitting.card.question, talk.language
+    how = question.how[language]
     if question.program and talk.editor:
         how = talk.word("editor opens", editor=Path(talk.editor[0]).name, how=how)
-    return talk.word("second try", how=how) if desk.failed else how
+    if desk.failed:
+        how = talk.word("second try", how=how)
+    keys = [labelled("?", talk.word("leave" if desk.failed else "unknown"), language)]
+    if sitting.has_hint:
+        keys.insert(0, labelled("h", talk.word("hint"), language))
+    return how + aside(listed(keys, language), language)
 
 
 def _programmed(sitting: DrillSitting | MockSitting, talk: _Talk, desk: _Desk, line: str) -> bool:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from labkit.interview.cards import (
     Card,
     Face,
+    Note,
     Result,
     Spot,
     WithWrongs,
@@ -42,7 +43,7 @@ from labkit.interview.typed_numbers import (
     within,
     wrong_tokens,
 )
-from labkit.interview.wording import labelled
+from labkit.interview.wording import WORDS, labelled
 
 _SIGN_FIELDS = str.maketrans("", "", "-–")
 """What people put between sign, exponent and mantissa, where no minus can stand."""
@@ -439,6 +440,13 @@ class Free(WithWrongs):
             raise Unclear(f"The points are 1 to {last}.", f"要点编号为 1 到 {last}。")
         score = sum(self.rubric[i - 1].weight for i in made) / sum(p.weight for p in self.rubric)
         return Result(score >= 0.8, score)
+
+    def notes(self, card: Card, answer: Sequence[int] | None, language: str) -> tuple[Note, ...]:
+        if answer is None:
+            return ()
+        ticked = [place in answer for place in range(1, len(self.rubric) + 1)]
+        words = (WORDS["ticked" if made else "not ticked"][language] for made in ticked)
+        return tuple(Note(word, made or None) for word, made in zip(words, ticked, strict=True))
 
     def read(self, card: Card, text: str) -> list[int]:
         nothing = text.casefold() in ("0", "-", *_NOTHING)

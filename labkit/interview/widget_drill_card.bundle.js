@@ -1,4 +1,4 @@
-// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 dfb32fd2019b727ac9e5f265cbfeb06c7bcc6faf86bb07227713ef1767615229
+// Bundled by `python -m labkit build` from ../labs/engine/elements.css ../labs/engine/elements.js widget_drill_card.css widget_drill_card.js, sha256 02d10bbbce2311706c85b7e2ee3a166a049a1ed963d394034c671730c8e31821
 
 // labs/engine/elements.js
 function node(tag, attributes = {}, ...children) {
@@ -67,6 +67,7 @@ function wire(model, { join = null } = {}) {
 }
 
 // interview/widget_drill_card.js
+var KEYS = { choice: "choose keys", select: "tick keys", order: "order keys" };
 function render({ model, el }) {
   const root = control("div", { class: "lk dc", role: "group", tabindex: "0" });
   const spoken = announcer();
@@ -74,6 +75,7 @@ function render({ model, el }) {
   let chosen = /* @__PURE__ */ new Set();
   let order = [];
   let fields = [];
+  let hinting = null;
   let sure = 2;
   const line = wire(model);
   const { numbers } = line;
@@ -93,12 +95,16 @@ function render({ model, el }) {
     return fields[0]?.value ?? null;
   }
   function complete() {
-    const given = value();
-    return Array.isArray(given) ? given.length > 0 && given.every((part) => part !== "") : Boolean(given?.trim?.() ?? given);
+    const given2 = value();
+    return Array.isArray(given2) ? given2.length > 0 && given2.every((part) => part !== "") : Boolean(given2?.trim?.() ?? given2);
   }
   function submit() {
     if (complete()) ask("answer", value());
-    else spoken.say(numbers().how);
+    else say(words().incomplete);
+  }
+  function say(why) {
+    unclear.textContent = why;
+    if (why) spoken.say(why);
   }
   function choose(key2) {
     const { form } = numbers();
@@ -109,6 +115,7 @@ function render({ model, el }) {
   }
   function mark() {
     const { form } = numbers();
+    say("");
     root.querySelectorAll(".lk-choice").forEach((element) => {
       const key2 = element.dataset.key;
       const on = form === "order" ? order.includes(key2) : chosen.has(key2);
@@ -116,21 +123,44 @@ function render({ model, el }) {
       element.querySelector(".dc-place").textContent = form === "order" && on ? `${order.indexOf(key2) + 1}.` : "";
     });
   }
-  function choices(list, letters) {
+  function choices(view) {
+    const names = namesOf(view);
     return node(
       "div",
-      { class: "lk-choices", role: "group", "aria-label": numbers().how },
-      ...list.map((choice, i) => {
-        const name = letters ? "abcdefghij"[i] : String(i + 1);
+      { class: "lk-choices", role: "group", "aria-label": view.how },
+      ...view.choices.map((choice, i) => {
         const element = button(
           "",
           { class: "lk-button lk-choice", "aria-pressed": "false", "data-key": choice.key },
           () => choose(choice.key)
         );
-        element.append(node("kbd", {}, name), node("span", { class: "dc-place" }), html("span", "lk-text", choice.html));
+        element.append(node("kbd", {}, names[i]), " ", node("span", { class: "dc-place" }), html("span", "lk-text", choice.html));
         return element;
       })
     );
+  }
+  function namesOf({ form, choices: list }) {
+    return [...form === "order" || form === "match" ? "abcdefghij" : "123456789"].slice(0, list.length);
+  }
+  function rights(view) {
+    return node("ol", { class: "dc-rights", type: "a" }, ...view.choices.map((choice) => html("li", "", choice.html)));
+  }
+  function noted(list, names, notes) {
+    return node("ul", { class: "lk-choices dc-noted" }, ...list.map((content, i) => {
+      const { said, right } = notes[i];
+      const text = html("span", "lk-text", content);
+      return node("li", { "data-right": String(right) }, node("kbd", {}, names[i]), " ", text, " ", node("b", {}, said));
+    }));
+  }
+  function given(view) {
+    const places = (list) => list.map((_, i) => String(i + 1));
+    if (view.form === "match") return [rights(view), noted(view.lefts, places(view.lefts), view.notes)];
+    if (view.choices.length) return [noted(view.choices.map((choice) => choice.html), namesOf(view), view.notes)];
+    if (view.notes.length) return [noted(view.rubric, places(view.rubric), view.notes)];
+    if (view.program) {
+      return [node("p", {}, node("b", {}, words().code)), node("div", { class: "lk-rich" }, node("pre", {}, view.program))];
+    }
+    return view.given ? [node("p", { class: "dc-given" }, node("b", {}, `${words().given}: `), view.given)] : [];
   }
   function field(tag, label, attributes = {}) {
     const element = control(tag, { "aria-label": label, autocomplete: "off", spellcheck: "false", ...attributes });
@@ -140,15 +170,13 @@ function render({ model, el }) {
   function asking(view) {
     const parts = [];
     fields = [];
-    if (view.form === "choice" || view.form === "select") parts.push(choices(view.choices, false));
-    else if (view.form === "order") parts.push(choices(view.choices, true));
+    if (["choice", "select", "order"].includes(view.form)) parts.push(choices(view));
     else if (view.form === "match") {
-      parts.push(node("ol", { class: "dc-rights", type: "a" }, ...view.choices.map((c) => html("li", "", c.html))));
-      parts.push(node("div", { class: "dc-lefts" }, ...view.lefts.map((left, i) => {
+      parts.push(rights(view), node("div", { class: "dc-lefts" }, ...view.lefts.map((left, i) => {
         const select = field("select", `${i + 1}`);
         select.append(
           node("option", { value: "" }, "…"),
-          ...view.choices.map((c, j) => node("option", { value: c.key }, "abcdefghij"[j]))
+          ...view.choices.map((c, j) => node("option", { value: c.key }, namesOf(view)[j]))
         );
         return node("label", {}, select, html("span", "", left));
       })));
@@ -179,7 +207,8 @@ function render({ model, el }) {
       })
     );
     const buttons = [button(words().submit, { class: "lk-button lk-main" }, submit)];
-    if (view.more_hints) buttons.push(button(words().hint, { class: "lk-button" }, () => ask("hint")));
+    hinting = button(words().hint, { class: "lk-button" }, () => ask("hint"));
+    if (view.more_hints) buttons.push(hinting);
     buttons.push(button(words().unknown, { class: "lk-button" }, () => ask("answer", null)));
     if (view.form !== "free") parts.push(certainty);
     parts.push(node("div", { class: "lk-buttons" }, ...buttons));
@@ -190,7 +219,7 @@ function render({ model, el }) {
     const boxes = view.rubric.map((point, i) => {
       const box = control("input", { type: "checkbox", id: `dc-point-${i}` });
       fields.push(box);
-      return node("label", { class: "dc-point" }, box, html("span", "", point));
+      return node("label", { class: "dc-point" }, box, node("kbd", {}, String(i + 1)), html("span", "", point));
     });
     return [
       node("blockquote", {}, view.speech),
@@ -206,9 +235,10 @@ function render({ model, el }) {
   }
   function answered(view) {
     const correct = view.mark ? String(view.correct) : "unmarked";
-    const parts = [node("p", { class: "lk-verdict", "data-correct": correct }, view.verdict)];
+    const parts = [...given(view), node("p", { class: "lk-verdict", "data-correct": correct }, view.verdict)];
     if (view.said) parts.push(html("p", "dc-said", view.said));
-    parts.push(node("div", { class: "dc-right" }, node("b", {}, `${view.label}: `), html("span", "", view.right)));
+    if (view.form !== "choice" && view.form !== "select")
+      parts.push(node("div", { class: "dc-right" }, node("b", {}, `${view.label}: `), html("span", "", view.right)));
     parts.push(html("div", "lk-rich", view.explanation));
     if (view.again) parts.push(html("p", "dc-again", view.again));
     if (view.cell) {
@@ -223,9 +253,13 @@ function render({ model, el }) {
     const same = shown?.name === name && shown.words === view.words.submit;
     if (same) {
       hints.replaceChildren(...view.hints.map((hint) => html("li", "", hint)));
-      unclear.textContent = view.unclear;
-      if (view.unclear) spoken.say(view.unclear);
-      else if (view.hints.length) spoken.say(hints.lastChild.textContent);
+      say(view.unclear);
+      if (!view.unclear && view.hints.length) spoken.say(hints.lastChild.textContent);
+      if (!view.more_hints && root.contains(hinting)) {
+        if (document.activeElement === hinting) (fields[0] ?? root).focus();
+        hinting.remove();
+      }
+      help.replaceChildren(...keysInWords());
       return;
     }
     const focused = root.contains(document.activeElement);
@@ -244,14 +278,16 @@ function render({ model, el }) {
       if (view.code) parts.push(html("div", "", view.code));
       hints.replaceChildren(...view.hints.map((hint) => html("li", "", hint)));
       const body = { asking, ticking, answered }[view.state](view);
-      parts.push(...body, hints, unclear, node("p", { class: "lk-keys" }, words()["card keys"]));
+      help.replaceChildren(...keysInWords());
+      parts.push(...body, hints, unclear, help);
     }
     root.replaceChildren(...parts, spoken.element);
     root.setAttribute("aria-label", `DrillCard ${view.where}`);
     Object.assign(root.dataset, { card: view.card, state: view.state, form: view.form ?? "" });
     if (focused || view.seq > 0) (view.state === "asking" && fields[0] ? fields[0] : root).focus({ preventScroll: view.seq === 0 });
-    const heard = view.state === "answered" ? ".lk-verdict, .dc-said, .dc-right" : ".dc-introduction, .dc-prompt, blockquote, .lk-choice, .dc-report";
-    spoken.say([...root.querySelectorAll(heard)].map((element) => element.textContent.trim()).join(". "));
+    const heard = view.state === "answered" ? [".lk-verdict", ".dc-said", ".dc-noted li:not([data-right=null])", ".dc-right"] : [".dc-introduction, .dc-prompt, blockquote, .lk-choice, .dc-report"];
+    const elements = heard.flatMap((selector) => [...root.querySelectorAll(selector)]);
+    spoken.say(elements.map((element) => element.textContent.trim()).join(". "));
   }
   function languages(view) {
     const current = model.get("language");
@@ -263,28 +299,62 @@ function render({ model, el }) {
   }
   const hints = node("ul", { class: "lk-list" });
   const unclear = node("p", { class: "lk-trouble dc-unclear", role: "alert" });
+  const help = node("p", { class: "lk-keys" });
+  function keys() {
+    const view = numbers(), said = words();
+    if (view.state === "answered") return [{ names: ["Enter"], said: said["next key"], act: () => ask("next") }];
+    if (view.state === "ticking") {
+      const names2 = fields.map((_, i) => String(i + 1));
+      return [
+        { names: names2, said: said["tick keys"], act: (place) => fields[place].click() },
+        { names: ["Enter"], said: said["answer key"], act: tick }
+      ];
+    }
+    if (view.state !== "asking") return [];
+    const names = namesOf(view);
+    const found = [];
+    if (view.form === "match") found.push({ names, said: said["match keys"], act: pair });
+    else if (names.length) found.push({ names, said: said[KEYS[view.form]], act: (place) => choose(view.choices[place].key) });
+    if (fields.length > 1) found.push({ names: ["Tab"], said: said["tab key"] });
+    found.push({ names: [view.form === "code" ? "Shift+Enter" : "Enter"], said: said["answer key"], act: submit });
+    const free = !fields.length && !names.includes("h");
+    if (view.more_hints && free) found.push({ names: ["h"], said: said["hint key"], act: () => ask("hint") });
+    return found;
+  }
+  function pair(place) {
+    const select = fields.includes(document.activeElement) ? document.activeElement : fields[0];
+    select.selectedIndex = place + 1;
+    select.focus();
+    say("");
+  }
+  function keysInWords() {
+    const { to, comma } = words();
+    return keys().flatMap(({ names, said }, i) => {
+      const ends = names.length > 1 ? [names[0], names.at(-1)] : names;
+      const named = ends.flatMap((name, j) => [...j ? [` ${to} `] : [], node("kbd", {}, name)]);
+      return [...i ? [comma] : [], ...named, ` ${said}`];
+    });
+  }
   function key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation();
-    const typing = event.target.matches("input:not([type=checkbox]), textarea, select");
-    const { state, form, choices: list } = numbers();
-    if (event.key === "Enter" && !event.target.matches("textarea, summary") && !event.target.matches("button:not(.lk-choice):not(.lk-main)")) {
-      if (state === "asking") submit();
-      else if (state === "ticking") tick();
-      else if (state === "answered") ask("next");
-    } else if (event.key === "Enter" && event.shiftKey && event.target.matches("textarea")) submit();
-    else if (typing) return;
-    else if (state === "asking" && event.key === "h") ask("hint");
-    else if (state === "asking" && (form === "choice" || form === "select") && list[Number(event.key) - 1]) choose(list[Number(event.key) - 1].key);
-    else if (state === "asking" && form === "order" && list["abcdefghij".indexOf(event.key)] && event.key.length === 1) choose(list["abcdefghij".indexOf(event.key)].key);
-    else if (state === "ticking" && fields[Number(event.key) - 1]) fields[Number(event.key) - 1].click();
-    else if (state === "asking" && fields[0] && event.key.length === 1) {
-      fields[0].focus();
+    const { target } = event;
+    if (event.key === "Enter") {
+      const own = target.matches("textarea") && !event.shiftKey;
+      if (own || target.matches("summary, button:not(.lk-choice):not(.lk-main)")) return;
+    } else if (target.matches("input:not([type=checkbox]), textarea")) return;
+    const names = event.key === "Enter" ? ["Enter", "Shift+Enter"] : [event.key];
+    const found = keys().find((each) => each.act && each.names.some((name) => names.includes(name)));
+    if (found) found.act(found.names.indexOf(event.key));
+    else {
+      const typed = numbers().state === "asking" && event.key.length === 1 && event.key !== " ";
+      if (typed && fields.length && !fields.includes(target)) fields[0].focus();
       return;
-    } else return;
+    }
     event.preventDefault();
   }
   root.addEventListener("keydown", key);
+  root.addEventListener("input", () => say(""));
   el.append(root);
   const quit = line.follow(accept);
   return () => {

@@ -4,6 +4,7 @@
 page sends what was answered.
 """
 
+import dataclasses
 from pathlib import Path
 
 import traitlets
@@ -12,13 +13,13 @@ from labkit.base.progress import ProgressError
 from labkit.base.texts import LANGUAGES
 from labkit.interview import card_text, drills, sittings, terminal
 from labkit.interview import log as interview
-from labkit.interview.answers import read
+from labkit.interview.answers import Judgement, read
 from labkit.interview.cards import Card
 from labkit.interview.mock_report import report_markdown
 from labkit.interview.question_parts import Unclear
 from labkit.interview.questions import load
-from labkit.interview.sittings import ANSWERED, DONE, TICKING, MockSitting, Sitting
-from labkit.interview.wording import WORDS, labelled, listed, sureness, words
+from labkit.interview.sittings import ANSWERED, ASKING, DONE, TICKING, MockSitting, Sitting
+from labkit.interview.wording import WORDS, aside, labelled, listed, sureness, words
 from labkit.labs.engine import rendered
 from labkit.labs.engine.described import AskingWidget
 
@@ -122,7 +123,7 @@ class DrillCard(AskingWidget):
         view = _asked(card, language)
         view["how"] = question.how[language]
         view["hints"] = [rendered.line(hint[language]) for hint in sitting.shown_hints()]
-        view["more_hints"] = not is_mock(sitting) and sitting.hints < len(question.hints.en)
+        view["more_hints"] = sitting.has_hint
         if is_mock(sitting) and sitting.before:
             view["prompt"] = rendered.text(sitting.before[language]) + view["prompt"]
         if sitting.introduction:
@@ -130,9 +131,10 @@ class DrillCard(AskingWidget):
         if sitting.state == TICKING:
             view["speech"] = sitting.speech
             view["model"] = rendered.text(card.fill(question.model[language]))
+        if question.spoken and sitting.state != ASKING:
             view["rubric"] = [rendered.line(point[language]) for point in question.rubric]
         if sitting.state == ANSWERED:
-            view |= _verdict(card, sitting.judgement, language, unknown=sitting.unknown)
+            view |= _verdict(card, sitting.answer, sitting.judgement, language)
             view["again"] = self._again()
         return view
 
@@ -169,11 +171,13 @@ class DrillCard(AskingWidget):
             lines.append(sitting.card.fill(question.model[language]))
             lines += [f"{i}. {p[language]}" for i, p in enumerate(question.rubric, 1)]
         if sitting.state == ANSWERED:
-            said = card_text.verdict_text(
-                sitting.card, sitting.judgement, language, unknown=sitting.unknown
-            )
-            lines.append(said)
-            lines.append(sitting.card.fill(sitting.card.question.explanation[language]))
+            card, answer = sitting.card, sitting.answer
+            if card.question.spoken:
+                notes = card.question.notes(card, answer, language)
+                points = zip(card.question.rubric, notes, strict=False)  # no notes: not known
+                lines += [f"{p[language]}{aside(note.said, language)}" for p, note in points]
+            lines.append(card_text.verdict_text(card, answer, sitting.judgement, language))
+            lines.append(card.fill(card.question.explanation[language]))
         return "\n\n".join(lines)
 
 
@@ -219,10 +223,14 @@ def _asked(card: Card, language: str) -> dict:
     }
 
 
-def _verdict(card: Card, judgement, language: str, *, unknown: bool) -> dict:
-    question = card.question
+def _verdict(card: Card, answer, judgement: Judgement, language: str) -> dict:
+    """What an answered card shows: what was answered, what became of it, and why it is so."""
+    question, unknown = card.question, answer is None
     shown = rendered.code if question.prints else rendered.line
     return {
+        "notes": [dataclasses.asdict(note) for note in question.notes(card, answer, language)],
+        "given": "" if card.keys else card_text.given_text(card, answer, language),
+        "program": answer if question.program and not unknown else "",
         "correct": judgement.correct,
         "mark": not unknown and not question.spoken,
         "verdict": card_text.verdict(card, judgement, language, unknown=unknown),

@@ -53,6 +53,95 @@ def test_a_card_is_answered_and_the_next_one_comes(bank):
     assert "1 of 2 right" in send(card, "next")["report"]
 
 
+def beside(view):
+    return [(note["said"], note["right"]) for note in view["notes"]]
+
+
+def test_options_stay_after_an_answer_with_what_was_chosen(bank):
+    card = drill_card(bank, "pick", "pick")
+    asked = card.numbers["choices"]
+    view = send(card, "answer", "that")
+    assert view["choices"] == asked
+    said = dict(zip([choice["key"] for choice in asked], beside(view), strict=True))
+    assert said == {
+        "this": ("right", True),
+        "that": ("your choice, not right", False),
+        "other": ("", None),
+    }
+    assert "You: That <b>bold</b>." in card.describe()
+    send(card, "next")
+    assert sorted(beside(send(card, "answer", None))) == [("", None), ("", None), ("right", True)]
+
+
+def first_of(kind):
+    return next(question for question in load().questions.values() if question.kind == kind)
+
+
+def real_card(kind):
+    return DrillCard(DrillSitting(load(), [first_of(kind)]), language="en")
+
+
+def test_of_several_options_each_is_told(bank):
+    card = real_card("select")
+    right = right_answer(card.sitting.card)
+    wrong = next(key for key in card.sitting.card.keys if key not in right)
+    view = send(card, "answer", [right[0], wrong])
+    said = dict(zip(card.sitting.card.keys, beside(view), strict=True))
+    assert said.pop(right[0]) == ("your choice, right", True)
+    assert said.pop(wrong) == ("your choice, not right", False)
+    assert {key for key, note in said.items() if note == ("right", True)} == {*right[1:]}
+
+
+def test_an_item_of_an_order_says_both_places():
+    card = real_card("order")
+    keys, right = card.sitting.card.keys, right_answer(card.sitting.card)
+    view = send(card, "answer", right[::-1])
+    places = [(len(right) - right.index(key), right.index(key) + 1) for key in keys]
+    assert beside(view) == [(f"You: {put}, Answer: {place}", None) for put, place in places]
+    card = real_card("order")
+    keys = card.sitting.card.keys
+    view = send(card, "answer", right)
+    assert beside(view) == [(f"You: {right.index(key) + 1}", None) for key in keys]
+
+
+def test_a_line_of_a_match_says_both_letters():
+    card = real_card("match")
+    keys, right = card.sitting.card.keys, right_answer(card.sitting.card)
+    letters = dict(zip(keys, "abcdefghij", strict=False))
+    wrong = next(key for key in keys if key != right[0])
+    first, *others = beside(send(card, "answer", [wrong, *right[1:]]))
+    assert first == (f"You: {letters[wrong]}, Answer: {letters[right[0]]}", False)
+    assert others == [(f"You: {letters[key]}", True) for key in right[1:]]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_is_said_beside_a_list_has_a_place_for_each_of_it(answered):
+    for question in load().questions.values():
+        card = DrillSitting(load(), [question]).card
+        face = question.face(card, "en")
+        listed = face.lefts or face.choices or getattr(question, "rubric", ())
+        answer = right_answer(card) if answered else None
+        if not card.keys and not (question.spoken and answered):
+            listed = ()
+        assert len(question.notes(card, answer, "zh")) == len(listed), question.id
+
+
+def test_what_was_typed_or_ticked_stays(bank):
+    card = drill_card(bank, "easy", "speak", "easy")
+    view = send(card, "answer", ["<b>2"])
+    assert view["state"] == "asking", "unclear"
+    assert send(card, "answer", ["11"])["given"] == "11"
+    send(card, "next")
+    assert "rubric" not in card.numbers, "the points are the answer"
+    send(card, "answer", "in a line")
+    view = send(card, "tick", [2])
+    assert view["rubric"] == ["this", "that"] and view["given"] == ""
+    assert beside(view) == [("not ticked", None), ("ticked", True)]
+    assert "that (ticked)" in card.describe()
+    send(card, "next")
+    assert send(card, "answer", None)["given"] == ""
+
+
 def test_what_is_unclear_is_said_and_may_be_answered_again(bank):
     card = drill_card(bank, "easy")
     view = send(card, "answer", ["two"])
