@@ -37,6 +37,12 @@ def errors(lab):
     )
 
 
+def visible_errors(lab):
+    """The text of what JupyterLab draws as an error or as stderr, where a reader sees it."""
+    drawn = lab.page.locator('.jp-OutputArea-output[data-mime-type$="stderr"]')
+    return [one.inner_text() for one in drawn.all() if one.is_visible()]
+
+
 def last_code_cell(lab):
     """Index of the last code cell: the progress panel."""
     return lab.page.evaluate(
@@ -54,12 +60,18 @@ def test_a_learner_runs_all_fails_passes_uses_the_widget_and_comes_back(lab):
     for name, words in errors(lab):
         assert name == "CheckFailed"
         assert "not attempted" in words
+    # Each shows as a neutral line: no error text stands anywhere on the page.
+    assert visible_errors(lab) == []
+    for exercise in EXERCISES:
+        line = f"○ {exercise['exercise']}: not attempted."
+        assert lab.output_text(f"check-{exercise['exercise']}").strip().startswith(line)
 
     lab.set_cell_source("ulp", WRONG)
     lab.run_cell("ulp")
     lab.run_cell("check-ulp")
     assert "Which quantity in your formula changes between them?" in lab.output_text("check-ulp")
     assert "Traceback" not in lab.output_text("check-ulp")
+    assert len(visible_errors(lab)) == 1
 
     lab.set_cell_source("ulp", RIGHT)
     lab.run_cell("ulp")

@@ -21,6 +21,7 @@ from labkit.grading.records import Exercise, Settings, Work
 from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.labs.engine import codec
 
+HOOK_LAB = "07_memory_and_many_gpus"
 EXTRA = '''
 """The instructor's own checks."""
 
@@ -185,6 +186,24 @@ def test_a_cell_that_fails_is_the_cause(grader, cell, told):
     (outcome,) = grader.grade(submissions.work(LAB, [attacks.SETUP, cell], only=("ulp",)))
     assert outcome.status == "error"
     assert told in outcome.message
+
+
+def test_a_number_of_more_digits_than_python_writes_is_graded(grader):
+    cells = [attacks.SETUP, "eight_bits = {'bias': 10**5000}", "def ulp(x):\n    return [10**5000]"]
+    cells += ["def e2m1_value(code):\n    raise KeyError(10**5000)", "{}[10**5000]"]
+    only = ("e2m1-value", "ulp", "eight-bits")
+    outcomes = grader.grade(submissions.work(LAB, cells, only=only))
+    assert statuses(outcomes) == ["error"] * 3
+    said = {outcome.exercise: outcome.message for outcome in outcomes}
+    assert "KeyError" in said["e2m1-value"]
+    assert "int of 16,610 bits" in said["ulp"] and "int of 16,610 bits" in said["eight-bits"]
+
+
+def test_a_hook_of_ddp_without_return_fails_and_ends_no_process(grader):
+    cells = [submissions.cells(HOOK_LAB, solved=True)[0], "def topk_hook(state, bucket): ..."]
+    (outcome,) = grader.grade(submissions.work(HOOK_LAB, cells, only=("topk-hook",)))
+    assert (outcome.status, outcome.cause) == ("failed", "")
+    assert "returns None" in outcome.message
 
 
 @pytest.mark.parametrize("before", ["%matplotlib inline\n", "!pip install x\n", "%%time\n"])

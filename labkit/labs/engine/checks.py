@@ -74,10 +74,18 @@ class CheckResult:
 
 
 class CheckFailed(Exception):
-    """An answer has not passed: shown as one line, with no traceback."""
+    """An answer has not passed: shown as one line, with no traceback.
+
+    With ``shown`` a line above says all of it, and nothing is shown. The exception itself stays:
+    without one, nbgrader gives full marks.
+    """
+
+    def __init__(self, said: str, *, shown: bool = False) -> None:
+        super().__init__(said)
+        self.shown = shown
 
     def _render_traceback_(self) -> list[str]:
-        return [str(self)]
+        return [showing.UNSEEN if self.shown else str(self)]
 
 
 @dataclass(frozen=True)
@@ -254,14 +262,14 @@ class Check:
         if result.status == "passed":
             showing.passed(result.exercise, result.message)
             return
-        raise CheckFailed(
-            f"{result.exercise}: {result.status}. {result.message}{self._rung(result)}"
-        )
+        said = f"{result.exercise}: {result.status}. {result.message}"
+        if result.status == "not attempted":
+            showing.not_attempted(result.exercise, result.message)
+            raise CheckFailed(said, shown=True)
+        raise CheckFailed(said + self._rung(result))
 
     def _rung(self, result: CheckResult) -> str:
         """After three identical failures, and each further three, the next hint to open."""
-        if result.status == "not attempted":
-            return ""
         key = (self.lab, self.exercise, result.message)
         _repeats[key] += 1
         rung, first = divmod(_repeats[key], 3)

@@ -1627,6 +1627,18 @@ topk_hook = changed(
 )
 
 
+# %% wrong topk-hook: no return
+#    says: returns None
+topk_hook = changed("    return future", "")
+
+
+# %% wrong topk-hook: a future without a value
+#    says: returns a future that has no value
+topk_hook = changed(
+    "future.set_result(torch.zeros_like(grad).index_add_(0, all_places, all_values / n))", "pass"
+)
+
+
 # %% wrong topk-hook: nothing is kept
 #    idea: unsent-gradients-do-not-matter
 topk_hook = changed("    state.residual[bucket.index()] = whole.index_fill(0, places, 0.0)\n", "")

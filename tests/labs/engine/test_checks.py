@@ -23,6 +23,7 @@ from labkit.labs.engine import (
     number,
     same_bits,
     same_value,
+    showing,
     whose,
     yours,
 )
@@ -411,6 +412,13 @@ def test_a_failed_check_raises_one_line_without_a_traceback(log):
         check_double(lambda x: x)
     assert "\n" not in str(raised.value)
     assert raised.value._render_traceback_() == [str(raised.value)]
+
+
+def test_not_attempted_is_a_line_and_an_exception_that_shows_nothing(log, capsys):
+    with pytest.raises(CheckFailed, match=r"^double: not attempted\. ") as raised:
+        check_double(...)
+    assert raised.value._render_traceback_() == [showing.UNSEEN]
+    assert "double: not attempted" in capsys.readouterr().out
 
 
 def test_checks_are_recorded_and_not_attempted_is_not(log):

@@ -7,7 +7,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from labkit.labs.engine import AnswerError, Mistake, attempt, check, number, several, tensor
+from labkit.labs.engine import (
+    AnswerError,
+    Mistake,
+    attempt,
+    check,
+    messages,
+    number,
+    several,
+    tensor,
+)
 from labkit.labs.engine.codec import Raised
 from labkit.labs.engine.messages import fill
 from labkit.labs.engine.reading import failure
@@ -19,6 +28,10 @@ RAISED = "{name}: your hook raised {error}."
 LENGTHS = (
     "{name}: your hook raised {error}. Buckets have these lengths. Under which key does your code "
     "keep what is left of each?"
+)
+UNFINISHED = (
+    "`{call}` returns a future that has no value, so DDP waits for ever. Which method gives a "
+    "future its value?"
 )
 DIFFER = (
     "{name}: in step {step:d} the ranks get different gradients for weight {place} of a bucket of "
@@ -100,12 +113,17 @@ def _on_rank(group, hook, lengths, share, gradients):
     # Buckets of 16 bytes: from its second step on, DDP gives each parameter one of its own.
     model = DistributedDataParallel(_Slopes(lengths), process_group=group, bucket_cap_mb=2**-16)
     state = SimpleNamespace(group=group, share=share, residual={}, sent=0)
-    brought, got = [], []
+    brought, got, unusable = [], [], set()
 
     def watched(state, bucket):
         before = group.brought_bytes.total()
         future = hook(state, bucket)
         brought.append(group.brought_bytes.total() - before)
+        waits = isinstance(future, torch.futures.Future) and not future.done()
+        if future is None or waits:  # None ends Python inside DDP, and the other is never done
+            unusable.add("unfinished" if waits else "None")
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
         return future
 
     model.register_comm_hook(state, watched)
@@ -117,7 +135,12 @@ def _on_rank(group, hook, lengths, share, gradients):
         model.zero_grad()
         model([slope[group.rank()] for slope in sent]).backward()
         got.append([p.grad.clone() for p in model.parameters()])
-    return {"got": got[1:], "sent": state.sent, "brought": sum(brought)}
+    return {
+        "got": got[1:],
+        "sent": state.sent,
+        "brought": sum(brought),
+        "unusable": sorted(unusable),
+    }
 
 
 @check(run_topk_hook)
@@ -152,6 +175,10 @@ class _Judge:
         """Raises the first thing that is wrong."""
         call = f"topk_hook, {self.name}"
         reports = several(reports, self.size, call=call)
+        unusable = {one for report in reports for one in report["unusable"]}
+        if unusable:
+            template = messages.RETURNS_NONE if "None" in unusable else UNFINISHED
+            raise self.mistake(template, call="topk_hook(state, bucket)")
         steps = [several(report["got"], _STEPS, call=call) for report in reports]
         owed = [[torch.zeros(n) for _ in range(self.size)] for n in self.lengths]
         owed_less_mean = [[one.clone() for one in bucket] for bucket in owed]
