@@ -62,7 +62,7 @@ def test_unsolved_is_not_attempted(grade, lab):
 def test_an_answer_that_builds_on_a_name_that_is_gone_is_told_what_to_run(grader):
     cell = "from labkit.widgets import gap\ndef ulp(x):\n    return gap(x)\n"
     (outcome,) = grader.grade(submissions.work("02_number_formats", [cell], only=("ulp",)))
-    assert outcome.status == "failed" and "Run `python -m labkit start`" in outcome.message
+    assert outcome.status == "error" and "Run `python -m labkit start`" in outcome.message
 
 
 def test_a_line_that_tries_a_jax_function_costs_nothing(grader, monkeypatch):
