@@ -584,6 +584,7 @@ def main() -> int:
         for number, mutant in enumerate(mutants, 1)
         if number not in done and (not asked.only or number in asked.only)
     ]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copy goes then too
     began = time.monotonic()
     with copied(tree) as copy:
         runner = Runner(copy, asked.test_limit)

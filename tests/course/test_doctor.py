@@ -15,7 +15,7 @@ import pytest
 from labkit.base import paths
 from labkit.course import doctor
 from labkit.course.doctor import Finding, Report, examine
-from labkit.devices import Description, Device, Fact, Support, int8_products
+from labkit.devices import Description, Device, Fact, Support
 from labkit.devices.probe import Findings
 
 TOP = Path(doctor.__file__).parents[2]
@@ -78,7 +78,8 @@ def test_the_environment_that_runs_these_tests_runs_the_course(labs):
 
 @pytest.mark.parametrize("exact, status", [(True, "ok"), (False, "note")])
 def test_int8_products_that_saturate_are_a_note(labs, monkeypatch, exact, status):
-    monkeypatch.setattr(int8_products, "int8_products_are_exact", lambda: exact)
+    function = "labkit.devices.int8_products.int8_products_are_exact"
+    monkeypatch.setattr(function, lambda: exact)
     report = examine()
     assert found("int8 matmul", report).status == status
     assert report.runs

@@ -43,9 +43,10 @@ def attack(
     return {o.exercise: o for o in outcomes}
 
 
-def told(grader: Grader, code: str) -> str:
+def told(grader: Grader, code: str, *, seconds: float = 2) -> str:
     """What code inside ``ulp`` finds out: the message of the exception it ends in."""
-    outcome = attack(grader, body=code, end="raise ValueError(repr(found))")["ulp"]
+    end = "raise ValueError(repr(found))"
+    outcome = attack(grader, body=code, end=end, seconds=seconds)["ulp"]
     assert outcome.status == "error", outcome
     return outcome.message
 

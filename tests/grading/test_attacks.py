@@ -265,7 +265,7 @@ def test_a_full_disk_is_small_and_swept(grader, folder):
     """
     listing = f"import os; found = os.listdir('{folder}')"
     clean = told(grader, listing)  # in a clone below /tmp the folder that holds it
-    assert "(6" in (first := told(grader, fill)) and "No space left" in first
+    assert "(6" in (first := told(grader, fill, seconds=20)) and "No space left" in first
     assert told(grader, listing) == clean
 
 
