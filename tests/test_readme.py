@@ -10,6 +10,7 @@ import pytest
 from labkit.base.manifest import read_manifest
 from labkit.base.paths import NOTEBOOKS
 from labkit.course.build import TABLE_BEGINS, TABLE_ENDS
+from labkit.grading.sandbox.bubblewrap import NOT_PROTECTED
 
 ROOT = NOTEBOOKS.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,6 +31,19 @@ def test_the_readme_gives_exactly_the_two_lines():
         f"{INSTALL} && jupyter lab notebooks/00_start_here.ipynb",
         f'{INSTALL} -e ".[dev]" && pytest',
     ]
+
+
+def test_instructors_and_the_doctor_name_the_exercises_that_can_be_deceived():
+    text = (ROOT / "docs" / "instructors.md").read_text(encoding="utf-8")
+    table = text.partition("| what an answer can fake or read |\n")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (\d\d) \| (.+?) \|", table, re.MULTILINE)
+    known = {
+        (entry.lab[:2], one.exercise) for entry in read_manifest().labs for one in entry.exercises
+    }
+    named = {(lab, name) for lab, names in rows for name in re.findall("`(.+?)`", names)}
+    assert len(named) >= len(rows) > 0 and named <= known
+    labs = f"labs {', '.join(sorted({lab for lab, _ in named})[:-1])} and {max(named)[0]}"
+    assert labs in " ".join(NOT_PROTECTED.split())
 
 
 def test_ci_runs_the_readmes_line():

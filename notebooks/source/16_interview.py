@@ -365,8 +365,8 @@ for name, (losses, size) in rows.items():
 #
 # *You are here:* the code → the model → the loop → a real run → BF16 and FP8 → *stop* → **plans** → ready? → the detective → the mock → three levels
 #
-# All cards here work by keyboard: a number chooses, Enter answers, and in a drill h shows a hint, where there is one. The cards come in English or in
-# Chinese: `set_language("zh")` from `labkit.interview.log` switches, and stays set. In a terminal you get the same cards with
+# All cards here work by keyboard: the line below each card names its keys. The cards come in English or in Chinese:
+# `set_language("zh")` from `labkit.interview.log` switches, and stays set. In a terminal you get the same cards with
 # `python -m labkit drill` and `python -m labkit mock`.
 
 # %%
