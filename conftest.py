@@ -56,7 +56,8 @@ def pytest_addoption(parser):
         type=_count,
         default=1,
         metavar="N",
-        help="an answer meets the first N seeds of its check, which has 5 or fewer (default: 1)",
+        help="each test that takes seeds runs its first N, 5 at most for a check (default: 1); a"
+        " question is drawn 40 N times; above 1 the sandbox gets every known wrong answer",
     )
 
 

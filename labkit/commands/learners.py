@@ -187,7 +187,8 @@ def _declare_date(parser: ArgumentParser) -> None:
         nargs="?",
         type=_day,
         metavar="DAY",
-        help="2026-12-01, or the next fri; kept from now on",
+        help="a date such as 2026-12-01, or a weekday such as fri: the next one, today included;"
+        " kept from now on",
     )
     _declare_language(parser)
 

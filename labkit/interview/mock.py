@@ -575,9 +575,9 @@ def what_next(told: Report, bank: Bank) -> tuple[NextStep, ...]:
     if missed:
         first = NextStep(
             Text(
-                en=f"You missed {missed} of {len(drilled)} questions that a drill can ask;"
-                f" {'it is' if missed == 1 else 'they are'} due again within ten minutes.",
-                zh=f"练习会问的 {len(drilled)} 题中有 {missed} 题没答对，十分钟内会再次到期。",
+                en=f"You missed {missed} of {len(drilled)} questions that a drill can ask."
+                " Ten minutes from now a drill asks them again.",
+                zh=f"练习会问的 {len(drilled)} 题中有 {missed} 题没答对。十分钟后练习会再次问到。",
             ),
             f"python -m labkit drill --count {missed}",
         )

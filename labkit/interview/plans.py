@@ -267,10 +267,10 @@ def _by_need(bank: Bank, reviews: Sequence[Review]) -> list[str]:
 class Weeks:
     """What the days until the interview hold.
 
-    ``due`` gives each day from today to the day before the interview with the number of reviews
-    that fall due on it if nothing new is begun; what is overdue counts today, and the day itself
-    where that is today. ``new_a_day`` new
-    questions a day see all ``unseen`` core questions once before the interview.
+    ``due`` gives each day from today to the day before the interview, or today alone if the
+    interview is today, with the number of reviews that fall due on it if nothing new is begun; what
+    is overdue counts today. ``new_a_day`` new questions a day see all ``unseen`` core questions
+    once before the interview.
     """
 
     interview: date

@@ -196,7 +196,7 @@ def summed_up(found: Readiness, bank: Bank) -> Text:
     if found.ticked:
         said.append(
             Text(
-                en=f"Free speech that you ticked yourself ({found.ticked}) does not count.",
+                en=f"Spoken answers that you ticked yourself ({found.ticked}) do not count.",
                 zh=f"自己勾选的口头题（{found.ticked} 道）不计入。",
             )
         )
@@ -215,26 +215,27 @@ def _known(found: Readiness) -> Text:
     zh = f"{found.answered} 道新题答对 {found.right} 道（{share}）"
     if found.practised:
         share = f"{100 * found.still_right / found.practised:.0f} %"
-        en += f", and {share} of the {found.practised} that you have practised"
+        en += f", and {share} of the {found.practised} that you answered again"
         zh += f"；练习过的 {found.practised} 道题，正确率 {share}"
     return Text(en=f"{en}.", zh=f"{zh}。")
 
 
 def _round_of(name: str, estimate: Estimate) -> Text:
     levels, en, zh = _ROUNDS[name]
+    en += f" (level {' or '.join(map(str, levels))})"
+    zh += f"（{'、'.join(map(str, levels))} 级）"
     if estimate.verdict is None:
-        answers, level = estimate.answers, " or ".join(map(str, levels))
-        level_zh = "、".join(map(str, levels))
         return Text(
-            en=f"{en}: no verdict, for that takes {ENOUGH} new questions of level {level}, and you"
-            f" answered {answers}.",
-            zh=f"{zh}：暂无结论，需要 {ENOUGH} 道 {level_zh} 级新题，目前答了 {answers} 道。",
+            en=f"{en}: no verdict yet. A verdict takes {ENOUGH} new questions, and you have"
+            f" answered {estimate.answers}.",
+            zh=f"{zh}：暂无结论，需要 {ENOUGH} 道新题，目前答了 {estimate.answers} 道。",
         )
     told_en, told_zh = _VERDICTS[estimate.verdict]
     percent_zh = estimate.percent.replace(" (", "（").replace(")", "）")
     return Text(
-        en=f"{en}: {estimate.percent} of new questions, {told_en}.",
-        zh=f"{zh}：新题 {percent_zh}，{told_zh}。",
+        en=f"{en}: about {estimate.percent} of new questions right, with an interval of 80 %;"
+        f" {told_en}.",
+        zh=f"{zh}：新题约答对 {percent_zh}，区间 80 %；{told_zh}。",
     )
 
 

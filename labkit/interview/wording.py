@@ -107,8 +107,8 @@ WORDS = {
     "share right": {"en": "right", "zh": "正确率"},
     "answers": {"en": "answers", "zh": "题数"},
     "ready columns": {
-        "en": "Expected share of new questions right, with an interval of 80 %: screen, deep dive; "
-        "first answers right of all; topic",
+        "en": "Expected share of new questions right with an interval of 80 %, in a screen and in "
+        "a deep dive; first answers that were right, of all first answers; topic",
         "zh": "新题预计正确率与 80 % 区间：初面、深入追问；首次作答的答对数与题数；主题",
     },
     "minutes": {"en": "min", "zh": "分钟"},

@@ -160,7 +160,7 @@ ledger.plot()
 # If mixed precision is new to you, skip the next card and begin with lab 01.
 #
 # Otherwise, answer the questions of the card, two about each of the labs 01 to 06 and one about each later lab. You can use
-# the keyboard: a number chooses, Enter answers, and h shows a hint. If you do not know an answer, choose **I do not know** instead of
+# the keyboard: the line below each question names its keys. If you do not know an answer, choose **I do not know** instead of
 # guessing. Each answer is explained. At the end the card names the lab to begin with, and the questions that you
 # missed come back in later labs.
 

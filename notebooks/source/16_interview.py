@@ -376,8 +376,8 @@ from labkit.interview.widget_drill_card import diagnostic, drill, mock_interview
 # %% [markdown]
 # ### Three plans
 #
-# **Friday.** Your interview is days away. Set its date once, run the cell below, and do the first line of the plan: copy it into a cell and run it. Then run the plan again until
-# no line is left. It holds a diagnostic, the **core** (the questions of the bank that are marked as asked most) in sittings of a quarter of an hour, and two mocks, spread over
+# **Friday.** Your interview is days away. Set its date once: remove the `#` in the cell below and write your day. Then run the cell, and do the first line of the
+# plan: copy it into a cell and run it. Run the plan again until no line is left. It holds a diagnostic, the **core** (the questions of the bank that are marked as asked most) in sittings of a quarter of an hour, and two mocks, spread over
 # the days. The topics in which you missed most come first. On the day itself the plan is half an hour of the core. The minutes count your answers only; reading the explanations takes extra time.
 
 # %% tags=["nbval-ignore-output"]
@@ -411,7 +411,7 @@ drill(topics=("fp8", "quantization"), count=6)
 #
 # An interviewer asks questions that you have not seen. So the first figure estimates, topic by topic, which share of **new** questions you would answer right: in a screen, and in a
 # deep dive. It rests on your first answer to each question. Later answers show that you remember a card, and speech that you tick yourself shows nothing to others, so neither counts.
-# There is a verdict on a round from eight new questions of its levels on. The fewer your answers, the wider the intervals.
+# You get a verdict on a round once you have answered eight new questions of its levels. The fewer your answers, the wider the intervals.
 #
 # The second figure compares how sure you were with how often you were right. What you call "certain" should be right nearly always, because one answer that is certain and wrong
 # makes an interviewer doubt the others.

@@ -36,7 +36,9 @@ def old_copy(lab: str, *, solved: bool) -> Work:
     for exercise, cell in _answers(notebook).items():
         cell["source"] = answers.get(exercise, cell)["source"]
     selected = understand(json.dumps(notebook).encode(), COURSE)
-    return work(lab, selected.work.cells, only=tuple(_answers(notebook)))
+    made = work(lab, selected.work.cells, only=tuple(_answers(notebook)))
+    assert {e.exercise for e in made.exercises} == _answers(notebook).keys(), "one is gone"
+    return made
 
 
 def _answers(notebook: dict) -> dict[str, dict]:

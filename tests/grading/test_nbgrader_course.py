@@ -16,6 +16,7 @@ from labkit.course.build import CELL_SECONDS, BuildError
 from labkit.course.lab_source import read_lab
 from labkit.grading.nbgrader import exported_course as nbgrader_course
 from labkit.grading.nbgrader.exported_course import CourseError, judged_name, write_course
+from labkit.grading.nbgrader.steps import ExecuteLab
 from labkit.labs.number_formats.checks import check_ulp
 from tests.grading.cut_lab import CUT, EXTRA
 
@@ -67,6 +68,7 @@ def test_settings(notebooks, tmp_path):
     assert read.CourseDirectory.course_id == "course"
     assert read.Execute.kernel_name == "python3"
     assert read.Execute.timeout == CELL_SECONDS
+    assert ExecuteLab(config=read).timeout == CELL_SECONDS, "nbgrader's own limit is 30 s"
 
     def seconds(grade_id):
         return read.Execute.timeout_func(

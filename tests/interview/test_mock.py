@@ -394,7 +394,7 @@ def test_a_round_gets_a_verdict_from_eight_answers_of_its_levels_on(right):
     assert (told.ready.screen.answers, told.ready.deep_dive.answers) == (8, 4)
     assert (told.ready.screen.verdict == "pass") == (right == (1, 2, 3)), "a gap below tells too"
     shown = report_markdown(told, COURSE, "en")
-    assert told.ready.screen.percent in shown and "A deep dive: no verdict" in shown
+    assert told.ready.screen.percent in shown and "A deep dive (level 3): no verdict" in shown
 
 
 def test_what_was_answered_before_the_mock_counts_and_a_card_seen_then_is_not_new():

@@ -36,17 +36,17 @@ process that crashes, or is killed from outside, is tried again before it counts
 outside: the judge sees only data, and runs nothing of the student's."""
 
 NOT_PROTECTED = """\
-Not promised: a fault of the Linux kernel or of bubblewrap is a way out. The first half of a
-check, your own --extra checks included, runs beside the student's code. An answer written to
-deceive can read its seed and inputs from Python's frames, and can fake what it measures beside
-the answer: calls (of a forbidden function too), memory, dtypes, a kill. Exercises of labs 04, 07,
-08, 13, 14, 15 and 17 rest on this; docs/instructors.md lists them. The right answers stay
-outside. A student can compute a right answer by any means that is in the sandbox, labkit and
-torch included. Where one exercise builds on another, labkit's own answer to the earlier one is
-lent to the later one, after the earlier one was judged. Limits are read 20 times a second, so
-that a submission can pass one for a moment, and the kernel's own records of a process, some 30
-MB, are not part of its memory. System calls are filtered on x86-64 and ARM64 only. The
-environment of Python is readable, so keep no secret in its folders."""
+Not promised: a fault of the Linux kernel or of bubblewrap is a way out. The first half of a check,
+your own --extra checks included, runs beside the student's code. An answer written to deceive can
+read its seed and inputs from Python's frames, and can fake what it measures beside the answer:
+calls (of a forbidden function too), memory, dtypes, a kill. In a trial this succeeded in exercises
+of labs 04, 07, 08, 13, 14, 15 and 17; docs/instructors.md lists them. The right answers stay
+outside. A student can compute a right answer by any means that is in the sandbox, labkit and torch
+included. Where one exercise builds on another, labkit's own answer to the earlier one is lent to
+the later one, after the earlier one was judged. Limits are read 20 times a second, so that a
+submission can pass one for a moment, and the kernel's own records of a process, some 30 MB, are not
+part of its memory. System calls are filtered on x86-64 and ARM64 only. The environment of Python is
+readable, so keep no secret in its folders."""
 
 NOT_PROTECTED_UNSANDBOXED = """\
 With --no-sandbox a student's code runs as you, in a process of its own for each exercise. It can

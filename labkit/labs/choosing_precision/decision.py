@@ -253,3 +253,7 @@ class Record:
             found = f": {piece.comparison.verdict.describe()}" if piece.comparison else ""
             lines.append(f"{state}: {'; '.join((piece.what, *piece.reasons))}{found}")
         return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The record as JSON, for a file beside the code."""
+        return TypeAdapter(Record).dump_json(self, indent=2).decode()

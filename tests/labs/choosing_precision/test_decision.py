@@ -1,5 +1,7 @@
 """S24 and T27: the table of devices, evidence and conflicts; a record that cannot skip evidence."""
 
+import json
+
 import pytest
 
 from labkit.devices import Description, device_of
@@ -210,3 +212,9 @@ def test_no_state_is_entered_without_its_evidence(states, evidence, says):
         record.advance(evidence)
     assert STATES[states] in str(caught.value)
     assert record.state == reached(states).state
+
+
+def test_a_record_can_be_kept_as_json_with_its_evidence():
+    kept = json.loads(reached(5).to_json())
+    assert [piece["what"] for piece in kept["evidence"]] == [step.what for step in STEPS]
+    assert kept["evidence"][2]["comparison"]["differences"]

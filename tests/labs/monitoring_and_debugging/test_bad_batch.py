@@ -15,7 +15,8 @@ def at_chance(way):
 
 def test_ten_seeds_of_each_way_are_recorded():
     record = bad_batch_record()
-    assert len(record) == 6 and {len(each) for each in record.values()} == {10}
+    assert tuple(record) == record_script("record_bad_batch").WAYS
+    assert {len(each) for each in record.values()} == {10}
 
 
 def test_one_batch_ends_half_of_the_runs_at_chance():

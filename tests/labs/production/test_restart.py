@@ -16,7 +16,11 @@ def test_a_run_whose_process_is_killed_ends_at_the_same_bits(tmp_path):
 def test_what_was_recorded_of_five_seeds():
     runs = restart_record()["runs"]
     assert all([run["seed"] for run in rows] == list(range(5)) for rows in runs.values())
-    assert all(run["started_at"] == 10 for rows in runs.values() for run in rows)
+    assert all(
+        run["started_at"] == record_script("record_restart").WENT_ON
+        for rows in runs.values()
+        for run in rows
+    )
     (killed,) = (rows for name, rows in runs.items() if "killed" in name)
     assert all(run["same_bits"] for run in killed)
     for name, rows in runs.items():
