@@ -63,7 +63,7 @@ rows
 def test_importing_the_lab_loads_neither_library():
     loaded = in_child("""
         import sys
-        from labkit.labs.other_frameworks import checks, dtype_table, figures, jaxprs, keras_runs
+        from labkit.labs.other_frameworks import checks, dtype_table, figures, keras_runs
         from labkit.labs.other_frameworks import mlp, ports, promotion, solutions
         [name for name in ("keras", "jax", "optax") if name in sys.modules]
     """)
