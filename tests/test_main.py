@@ -151,9 +151,11 @@ def test_a_command_explains_itself(capsys, command):
     assert "--json" in said
 
 
-def test_importing_labkit_loads_nothing_of_it_and_none_of_what_it_stands_on():
-    before = loaded_by("")
-    assert loaded_by("import labkit") - before == {"labkit"}
+def test_importing_labkit_loads_what_speaks_to_old_copies_and_the_standard_library():
+    loaded = loaded_by("import labkit") - loaded_by("")
+    own = {name for name in loaded if name.startswith("labkit")}
+    assert own == {"labkit", "labkit.base", "labkit.base.old_copies"}
+    assert {name.partition(".")[0] for name in loaded - own} <= sys.stdlib_module_names
 
 
 def test_the_list_of_commands_and_progress_load_no_numerics_and_no_widgets():
