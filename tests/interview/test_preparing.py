@@ -80,7 +80,7 @@ def test_readiness_and_confidence_are_shown_and_said():
     keep("largest-finite", sure=3)
     keep("running-sum-of-ones", correct=False, sure=3)
     assert "Number formats, 1 of 1 right: screen " in preparing.ready().alt
-    assert "A screen: " in preparing.ready().caption
+    assert "A screen (level 1 or 2): " in preparing.ready().caption
     assert "certain: 50 % of 2" in preparing.confidence().alt
     assert "guessing: no answers" in preparing.confidence().alt
 

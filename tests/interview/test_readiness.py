@@ -130,7 +130,7 @@ def test_it_says_on_what_a_deep_dive_fails(bank):
     ]
     found = readiness.readiness(bank, reviews)
     said = readiness.summed_up(found, bank)
-    assert "A screen: " in said.en and "you would pass" in said.en
+    assert "A screen (level 1 or 2): " in said.en and "you would pass" in said.en
     failing = said.en.partition("A deep dive would fail on: ")[2]
     assert all(bank.topics[topic].title.en in failing for topic in weak)
     assert bank.topics["formats"].title.en not in failing
