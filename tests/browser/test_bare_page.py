@@ -1,12 +1,14 @@
-"""Every widget in a page without Jupyter: its bundle, its style, a small model, no network."""
+"""Every widget in a page without Jupyter: its bundle, its styles and themes, no network."""
 
 import json
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
-from labkit.devices import detect
+from labkit.devices import Description, device_of
 from labkit.devices.roofline import roofs
 from labkit.interview.sittings import DrillSitting
 from labkit.interview.widget_drill_card import DrillCard
@@ -35,6 +37,7 @@ from labkit.labs.real_models.widget_crash_rig import CrashRig
 from labkit.labs.three_crimes.widget_run_race import RunRace
 from labkit.training import StepRecord
 from tests.browser.conftest import GLANCE
+from tests.browser.contrast import contrasts
 from tests.interview.small_bank import small_bank
 from tests.labs.engine.test_widget_pages import WIDGETS
 from tests.labs.memory_and_many_gpus.small_tape import small_tape
@@ -143,6 +146,7 @@ def bare_page(chromium, widget):
         page.close()
 
 
+T4 = Description(name="Tesla T4", kind="cuda", capability="7.5")
 RECORDS = [StepRecord(i, 2.0 - i, 1.0, 2.0**16, False) for i in range(3)]
 COSTS = {"embed": {4: 0.01, 8: 1e-4}, "head": {4: 0.03, 8: 2e-4}}
 BUILT = {
@@ -151,7 +155,7 @@ BUILT = {
     CallOrder: lambda tmp: CallOrder(),
     ClipDial: lambda tmp: ClipDial(),
     CrashRig: lambda tmp: CrashRig(),
-    DeviceCard: lambda tmp: DeviceCard(detect()),
+    DeviceCard: lambda tmp: DeviceCard([device_of(T4)]),
     DrillCard: lambda tmp: DrillCard(
         DrillSitting(bank := small_bank(tmp), [bank.questions["pick"]]), language="en"
     ),
@@ -170,23 +174,6 @@ BUILT = {
         COSTS, {"embed": 3000, "head": 1000}, lambda bits: total(bits, COSTS), 0.02
     ),
 }
-
-
-@pytest.mark.parametrize("widget", WIDGETS, ids=lambda widget: widget.__name__)
-def test_every_widget_is_drawn_without_jupyter(widget, chromium, tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
-    with bare_page(chromium, BUILT[widget](tmp_path)) as bare:
-        assert bare.root.count() == 1
-        assert bare.root.get_attribute("role") == "group" and bare.root.get_attribute("aria-label")
-        assert bare.root.evaluate("(root) => getComputedStyle(root).borderTopStyle") == "solid"
-        controls = bare.root.locator("button, select, input")
-        assert controls.count() > 0
-        kept = "(all) => all.every((each) => each.closest('[data-lm-suppress-shortcuts=true]'))"
-        assert controls.evaluate_all(kept), "JupyterLab would take their keys"
-        listening = "() => Object.values(model.heard).flat().length"
-        assert bare.page.evaluate(listening) > 0
-        bare.page.evaluate("() => quit()")
-        assert bare.page.evaluate(listening) == 0, "a view that is closed still listens"
 
 
 # How each element looks now; later, where it looks otherwise than before. The looks stay in the
@@ -218,26 +205,32 @@ def answered(bare) -> None:
     bare.answer(bare.said[0])
 
 
+def pressed(*keys: str):
+    """Press keys, each after the answer to the one before."""
+
+    def press(bare) -> None:
+        bare.root.focus()
+        for key in keys:
+            bare.page.keyboard.press(key)
+            bare.answer(bare.said[-1])
+
+    return press
+
+
 FURTHER = {
     "a guess that ticks": (lambda tmp: PredictionCard(six_ops, (False,) * 6), ticked),
     "a guess that was made": (BUILT[PredictionCard], answered),
     "a card with a choice": (BUILT[DrillCard], ticked),
     "a card that was answered": (BUILT[DrillCard], answered),
+    "a fact that is read": (
+        BUILT[DeviceCard],
+        lambda bare: bare.root.get_by_role("button", name="storable").first.click(),
+    ),
+    "a case with readings": (lambda tmp: NanDetective(3), pressed("3", "7", "5", "6")),
+    "a case that is closed": (lambda tmp: NanDetective(12), pressed("4", "5", "8", "a", "Enter")),
 }
-LOOKING = {widget.__name__: (made, lambda bare: None) for widget, made in BUILT.items()} | FURTHER
-
-
-@pytest.mark.parametrize("name", LOOKING)
-def test_a_widget_looks_the_same_beside_all_others(name, chromium, tmp_path, monkeypatch):
-    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
-    made, do = LOOKING[name]
-    with bare_page(chromium, made(tmp_path)) as bare:
-        do(bare)
-        assert bare.page.evaluate(LOOKS) > 1
-        others = [str(widget._css) for widget in WIDGETS if widget is not type(bare.widget)]
-        bare.page.add_style_tag(content="\n".join(others))
-        assert bare.page.evaluate(CHANGED) == []
-
+STATES = {widget.__name__: (made, lambda bare: None) for widget, made in BUILT.items()} | FURTHER
+THEMES = Path(sys.prefix, "share/jupyter/lab/themes/@jupyterlab")
 
 # Text that its element, or the drawing that it stands in, cuts off.
 CUT = """() => {
@@ -261,12 +254,37 @@ CUT = """() => {
 }"""
 
 
-@pytest.mark.parametrize("widget", WIDGETS, ids=lambda widget: widget.__name__)
-def test_no_text_is_cut_in_a_narrow_column(widget, chromium, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", STATES)
+def test_a_widget_alone_in_a_page(name, chromium, tmp_path, monkeypatch):
+    """It is drawn, is not changed by the styles of all others, can be read, and lets go."""
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
-    with bare_page(chromium, BUILT[widget](tmp_path)) as bare:
+    made, do = STATES[name]
+    with bare_page(chromium, made(tmp_path)) as bare:
+        assert bare.root.count() == 1
+        assert bare.root.get_attribute("role") == "group" and bare.root.get_attribute("aria-label")
+        assert bare.root.evaluate("(root) => getComputedStyle(root).borderTopStyle") == "solid"
+        controls = bare.root.locator("button, select, input")
+        assert controls.count() > 0
+        kept = "(all) => all.every((each) => each.closest('[data-lm-suppress-shortcuts=true]'))"
+        assert controls.evaluate_all(kept), "JupyterLab would take their keys"
+        do(bare)
+        assert bare.page.evaluate(LOOKS) > 1
+        others = [str(widget._css) for widget in WIDGETS if widget is not type(bare.widget)]
+        bare.page.add_style_tag(content="\n".join(others))
+        assert bare.page.evaluate(CHANGED) == []
+        for theme in ("light", "dark"):
+            bare.page.add_style_tag(path=THEMES / f"theme-{theme}-extension" / "index.css")
+            light = str(theme == "light").lower()
+            bare.page.evaluate("(light) => { document.body.dataset.jpThemeLight = light; }", light)
+            found = contrasts(bare.page, ".lk")
+            assert len(found) > 3
+            assert [each for each in found if each[0] < 4.5] == [], theme
         bare.page.set_viewport_size({"width": 600, "height": 900})
         assert bare.page.evaluate(CUT) == []
+        listening = "() => Object.values(model.heard).flat().length"
+        assert bare.page.evaluate(listening) > 0
+        bare.page.evaluate("() => quit()")
+        assert bare.page.evaluate(listening) == 0, "a view that is closed still listens"
 
 
 def test_a_late_answer_is_ignored(chromium):

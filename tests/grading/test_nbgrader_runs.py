@@ -3,7 +3,6 @@
 import copy
 import csv
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from labkit.base import paths
 from labkit.course.lab_source import read_lab
 from labkit.grading.judge.seeds import derive_seed, read_secret
 from labkit.grading.nbgrader.exported_course import write_course
@@ -20,7 +18,7 @@ from labkit.labs.number_formats.checks import check_e2m1_value, check_eight_bits
 from labkit.labs.number_formats.checks.gaps import _gap_inputs
 from tests.grading.cut_lab import CUT, EXTRA
 
-LAB, FIRST = "02_number_formats", "00_start_here"
+LAB = "02_number_formats"
 ANSWERS = {"e2m1-value": check_e2m1_value, "ulp": check_ulp, "eight-bits": check_eight_bits}
 
 pytestmark = pytest.mark.slow
@@ -28,18 +26,15 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Graded:
-    """A course after nbgrader's four commands, and its grades: (student, lab) -> score, maximum."""
+    """A course after nbgrader's four commands, and its grades: student -> score, maximum."""
 
     course: Path
-    grades: dict[tuple[str, str], tuple[float, float]]
+    grades: dict[str, tuple[float, float]]
     home: Path
 
     def cell(self, student: str, grade_id: str):
         path = self.course / "autograded" / student / LAB / f"{LAB}.ipynb"
         return by_id(nbformat.read(path, as_version=4))[grade_id]
-
-    def points(self, student: str, lab: str = LAB) -> float:
-        return self.grades[student, lab][0]
 
 
 def by_id(notebook) -> dict:
@@ -47,8 +42,8 @@ def by_id(notebook) -> dict:
     return {cell.metadata.nbgrader["grade_id"]: cell for cell in cells}
 
 
-def released(course: Path, lab: str):
-    return nbformat.read(course / "release" / lab / f"{lab}.ipynb", as_version=4)
+def released(course: Path):
+    return nbformat.read(course / "release" / LAB / f"{LAB}.ipynb", as_version=4)
 
 
 def nbgrader(course: Path, home: Path, *args: str) -> str:
@@ -70,22 +65,21 @@ def nbgrader(course: Path, home: Path, *args: str) -> str:
 
 
 def grade(course: Path, home: Path, submissions: dict) -> Graded:
-    """Hand in ``submissions``, (student, lab) -> notebook, and let nbgrader grade them."""
-    for (student, lab), notebook in submissions.items():
-        path = course / "submitted" / student / lab / f"{lab}.ipynb"
+    """Hand in ``submissions``, student -> notebook, and let nbgrader grade them."""
+    for student, notebook in submissions.items():
+        path = course / "submitted" / student / LAB / f"{LAB}.ipynb"
         path.parent.mkdir(parents=True)
         nbformat.write(notebook, path)
-    for lab in (FIRST, LAB):
-        nbgrader(course, home, "autograde", lab)
+    nbgrader(course, home, "autograde", LAB)
     nbgrader(course, home, "generate_feedback", LAB)
     nbgrader(course, home, "export")
     return Graded(course, exported(course), home)
 
 
-def exported(course: Path) -> dict[tuple[str, str], tuple[float, float]]:
+def exported(course: Path) -> dict[str, tuple[float, float]]:
     with open(course / "grades.csv", newline="") as file:
         return {
-            (row["student_id"], row["assignment"]): (float(row["score"]), float(row["max_score"]))
+            row["student_id"]: (float(row["score"]), float(row["max_score"]))
             for row in csv.DictReader(file)
         }
 
@@ -105,27 +99,6 @@ def known_wrong(exercise: str) -> str:
         f"from labkit.labs.number_formats.checks import check_{name} as known\n"
         f"{name} = known.known_wrong[0].answer"
     )
-
-
-# Lab 00, whole
-
-
-def lab_00_solved(handed_out):
-    solved = by_id(read_lab(paths.NOTEBOOKS / "source" / f"{FIRST}.py").solution)
-    return with_answers(handed_out, {"fp16-bytes": solved["fp16-bytes"].source})
-
-
-def test_lab_00_solved(graded):
-    assert graded.grades["solved", FIRST] == (1, 1)
-
-
-def test_a_release_is_a_header_and_the_learners_notebook(graded):
-    cells = released(graded.course, FIRST).cells
-    learner = read_lab(graded.course.parent / "notebooks" / "source" / f"{FIRST}.py").learner.cells
-    assert cells[0].source.startswith("Before you hand in") and "NAME" in cells[1].source
-    assert [(c.id, c.cell_type, c.source) for c in cells[2:]] == [
-        (c.id, c.cell_type, c.source) for c in learner
-    ]
 
 
 # A cut of lab 02, with a hidden check
@@ -149,8 +122,6 @@ def submissions(handed_out) -> dict:
     made = {
         "untouched": {},
         "solved": right,
-        "partly": {"ulp": right["ulp"]},
-        "optional": {"eight-bits": right["eight-bits"]},
         "warns": right
         | {
             # The check sets aside the first two; a handler of logging keeps its own way to stderr.
@@ -165,40 +136,38 @@ def submissions(handed_out) -> dict:
         # Passes by display alone: the check's name is taken, the answer is wrong.
         "shows": right | {"ulp": "def ulp(x):\n    return 1.0\ncheck_ulp = print"},
         "loops": right | {"ulp": "def ulp(x):\n    while True:\n        pass"},
-        "crashes": right | {"ulp": "def ulp(x) return 1.0"},
         "knows-the-inputs": right
         | {
             "ulp": "def ulp(x):\n"
             f"    seen = {_gap_inputs(seed=0)}\n"  # what the lab's own check asks here
             f"    return {GAP} if x in seen else 1.0"
         },
-        # Keeps what it is asked, and shows it in a cell below the hidden check.
+        # Keeps what it is asked, and shows it in a cell below the hidden check; one answer is no
+        # Python.
         "keeps": right
         | {
+            "e2m1-value": "def e2m1_value(code) return 1.0",
             "ulp": f"kept = []\ndef ulp(x):\n    kept.append(x)\n    return {GAP}",
             "eight-bits": f"print(kept)\n{right['eight-bits']}",
         },
     }
     made["wrong"] = {exercise: known_wrong(exercise) for exercise in ANSWERS}
-    handed_in = {
-        (student, LAB): with_answers(handed_out, answers) for student, answers in made.items()
-    }
-    copied = copy.deepcopy(handed_in["solved", LAB])
-    copied.cells.insert(4, copy.deepcopy(by_id(handed_out)["ulp"]))
-    copied.cells[4]["id"] = "a-copy"
+    handed_in = {student: with_answers(handed_out, answers) for student, answers in made.items()}
+    # An answer cell stands twice, an exercise and the checks of another are gone.
+    edited = copy.deepcopy(handed_in["solved"])
+    edited.cells.insert(4, copy.deepcopy(by_id(handed_out)["ulp"]))
+    edited.cells[4]["id"] = "a-copy"
     gone = {"check-ulp", "hidden-ulp", "eight-bits", "check-eight-bits"}
-    deleted = copy.deepcopy(handed_in["solved", LAB])
-    deleted.cells = [
-        c for c in deleted.cells if c.metadata.get("nbgrader", {}).get("grade_id") not in gone
+    edited.cells = [
+        c for c in edited.cells if c.metadata.get("nbgrader", {}).get("grade_id") not in gone
     ]
-    return handed_in | {("copied", LAB): copied, ("deleted", LAB): deleted}
+    return handed_in | {"edited": edited}
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory) -> Graded:
     folder = tmp_path_factory.mktemp("graded")
     (folder / "notebooks" / "source").mkdir(parents=True)
-    shutil.copy(paths.NOTEBOOKS / "source" / f"{FIRST}.py", folder / "notebooks" / "source")
     (folder / "notebooks" / "source" / f"{LAB}.py").write_text(CUT, encoding="utf-8")
     (folder / "extra.py").write_text(EXTRA, encoding="utf-8")
     (folder / "home").mkdir()
@@ -209,36 +178,29 @@ def graded(tmp_path_factory) -> Graded:
         notebooks=folder / "notebooks",
     )
     course, home = folder / "course", folder / "home"
-    for lab in (FIRST, LAB):
-        nbgrader(course, home, "generate_assignment", lab)
-    handed_in = submissions(released(course, LAB))
-    handed_in["solved", FIRST] = lab_00_solved(released(course, FIRST))
-    return grade(course, home, handed_in)
+    nbgrader(course, home, "generate_assignment", LAB)
+    return grade(course, home, submissions(released(course)))
 
 
 SCORES = {
     "untouched": 0,
     "solved": 6,
-    "partly": 5,
-    "optional": 0,
     "warns": 6,
     "shows": 1,
     "loops": 1,
-    "crashes": 1,
     "knows-the-inputs": 3,
-    "keeps": 6,
-    "copied": 6,
-    "deleted": 6,
+    "keeps": 5,
+    "wrong": 0,
+    "edited": 6,
 }
 
 
 @pytest.mark.parametrize("student", SCORES)
 def test_scores(graded, student):
-    assert graded.grades[student, LAB] == (SCORES[student], 6)
+    assert graded.grades[student] == (SCORES[student], 6)
 
 
-def test_a_known_wrong_answer_is_judged_and_earns_nothing(graded):
-    assert graded.points("wrong") == 0
+def test_a_known_wrong_answer_is_judged(graded):
     for exercise in ANSWERS:
         outputs = graded.cell("wrong", f"check-{exercise}").outputs
         (error,) = [output for output in outputs if output.output_type == "error"]
@@ -246,7 +208,7 @@ def test_a_known_wrong_answer_is_judged_and_earns_nothing(graded):
 
 
 def test_an_optional_exercise_is_checked_and_carries_no_marks(graded):
-    cell = graded.cell("optional", "check-eight-bits")
+    cell = graded.cell("solved", "check-eight-bits")
     assert cell.metadata.nbgrader["points"] == 0
     (shown,) = [o.data["text/plain"] for o in cell.outputs if o.output_type == "display_data"]
     assert shown.startswith("✓ eight-bits: passed.")
@@ -281,10 +243,11 @@ def test_a_release_shows_nothing_of_solutions_or_hidden_checks(graded, tmp_path)
     path = tmp_path / f"{LAB}.py"
     path.write_text(CUT, encoding="utf-8")
     learner = [(c.cell_type, c.source) for c in read_lab(path).learner.cells]
-    cells = released(graded.course, LAB).cells
+    cells = released(graded.course).cells
+    assert cells[0].source.startswith("Before you hand in") and "NAME" in cells[1].source
     own = "# Your instructor's own check of ulp runs here when your work is graded."
     assert [(c.cell_type, c.source) for c in cells[2:] if c.source != own] == learner
-    hidden = by_id(released(graded.course, LAB))["hidden-ulp"]
+    hidden = by_id(released(graded.course))["hidden-ulp"]
     assert hidden.source == own
     assert hidden.metadata.editable is hidden.metadata.deletable is False
 
@@ -318,7 +281,7 @@ def test_what_an_answer_keeps_of_a_hidden_check_no_later_cell_shows(graded):
 
 def test_each_student_has_a_seed_of_their_own(graded):
     secret = read_secret(graded.course / "labkit_secret")
-    for student in ("solved", "partly"):
+    for student in ("solved", "warns"):
         seed = derive_seed(secret, LAB, "ulp", student)
         assert f"    seed={seed},\n" in graded.cell(student, "hidden-ulp").source
     for path in (graded.course / "autograded").rglob("*.ipynb"):
@@ -332,7 +295,6 @@ def test_grading_leaves_no_progress(graded):
 def test_a_course_brought_up_to_date_keeps_the_grades(graded, tmp_path):
     notebooks = tmp_path / "notebooks" / "source"
     notebooks.mkdir(parents=True)
-    shutil.copy(paths.NOTEBOOKS / "source" / f"{FIRST}.py", notebooks)
     changed = CUT.replace("gap above 3", "gap above three")
     (notebooks / f"{LAB}.py").write_text(changed, encoding="utf-8")
     (tmp_path / "extra.py").write_text(EXTRA, encoding="utf-8")
