@@ -57,7 +57,7 @@ def pytest_addoption(parser):
         default=1,
         metavar="N",
         help="each test that takes seeds runs its first N, 5 at most for a check (default: 1); a"
-        " question is drawn 40 N times; above 1 the sandbox gets every known wrong answer",
+        " question is drawn 40 N times; above 1 all run of which otherwise one of a kind does",
     )
 
 
@@ -73,8 +73,12 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("seed", values[: metafunc.config.getoption("seeds")])
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """The files that take minutes come first: the workers then end at about the same time."""
+    if config.getoption("seeds") == 1:
+        thorough = {item for item in items if item.get_closest_marker("thorough")}
+        config.hook.pytest_deselected(items=list(thorough))
+        items[:] = [item for item in items if item not in thorough]
     long = {item.path for item in items if any(map(item.get_closest_marker, ("slow", "browser")))}
     items.sort(key=lambda item: item.path not in long)
 

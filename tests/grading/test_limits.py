@@ -24,6 +24,11 @@ MARGIN = 2 * sandbox.DISK_BYTES + 64 * MEGABYTE
 """Both memory file systems inside, full, and what other programs do meanwhile."""
 
 
+def thorough(*values):
+    """One of several that end a server, which takes seconds to start again."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _here():
     if why := sandbox.why_not():
@@ -352,7 +357,7 @@ KILLS = {
 }
 
 
-@pytest.mark.parametrize("name", KILLS)
+@pytest.mark.parametrize("name", [thorough("by itself"), "by a timer"])
 def test_who_kills_himself_is_tried_again_and_gains_nothing(small, name):
     outcomes = graded(small, body=f"import os\n{KILLS[name]}")
     assert outcomes["e2m1-value"].status == "passed"
@@ -374,7 +379,12 @@ FORGED = """
 
 @pytest.mark.parametrize(
     "cell",
-    ["everywhere(b'done 9')", "everywhere(b'clean 9')", "os.closerange(3, 256)", "os._exit(9)"],
+    [
+        "everywhere(b'done 9')",
+        thorough("everywhere(b'clean 9')"),
+        thorough("os.closerange(3, 256)"),
+        "os._exit(9)",
+    ],
 )
 def test_a_cell_that_tells_of_a_kill_gains_nothing(small, cell):
     outcomes = graded(small, cell=f"{FORGED}    {cell}")
@@ -439,7 +449,12 @@ SLOW = work(
 
 @pytest.mark.parametrize(
     ("whom", "times"),
-    [("server", 2), ("bubblewrap", 1), ("first process", 2), ("first process", 9)],
+    [
+        ("server", 2),
+        thorough("bubblewrap", 1),
+        thorough("first process", 2),
+        ("first process", 9),
+    ],
 )
 def test_what_is_killed_from_outside_is_never_the_student_s_fault(monkeypatch, plain, whom, times):
     Killer(monkeypatch, plain, whom, times)

@@ -71,6 +71,21 @@ def _here():
         pytest.skip(why)
 
 
+@pytest.fixture(scope="module")
+def pair():
+    """A grader of two workers."""
+    with Grader(Settings(jobs=2)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def mortal():
+    """A grader of one worker for tests that end its processes; each leaves it able to grade."""
+    with Grader(Settings()) as made:
+        made.grade(HONEST)
+        yield made
+
+
 def statuses(outcomes) -> list[str]:
     return [outcome.status for outcome in outcomes]
 
@@ -117,16 +132,16 @@ def test_extra_checks_that_cannot_be_loaded_are_said(tmp_path):
         pass
 
 
-def test_jobs_work_side_by_side_and_agree():
+def test_jobs_work_side_by_side_and_agree(pair):
     bad = [attacks.SETUP, attacks.E2M1, attacks.ulp("import os\nwhile 1: os.fork()")]
     bomb = submissions.work(LAB, bad, only=ONLY, seconds=1)
-    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
-        got = list(pool.map(grader.grade, [HONEST, bomb] * 3 + [HONEST] * 6))
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(pair.grade, [HONEST, bomb] * 3 + [HONEST] * 6))
     assert all(statuses(outcomes) == ["passed", "passed"] for outcomes in got[::2] + got[6:])
     assert all(statuses(outcomes) == ["passed", "error"] for outcomes in got[1:6:2])
 
 
-def test_a_submission_cannot_reach_the_one_beside_it():
+def test_a_submission_cannot_reach_the_one_beside_it(pair):
     """One kills, floods and looks for whatever it can while the other is graded."""
     hunt = """
         import os, signal, time
@@ -138,10 +153,9 @@ def test_a_submission_cannot_reach_the_one_beside_it():
                     except OSError: pass
     """
     hunter = submissions.work(LAB, [attacks.SETUP, attacks.ulp(hunt)], only=("ulp",), seconds=2)
-    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
-        grader.grade(HONEST)
-        hunting = pool.submit(grader.grade, hunter)
-        beside = [grader.grade(HONEST) for _ in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        hunting = pool.submit(pair.grade, hunter)
+        beside = [pair.grade(HONEST) for _ in range(4)]
         assert statuses(hunting.result()) == ["error"]
     assert all(statuses(outcomes) == ["passed", "passed"] for outcomes in beside)
 
@@ -213,12 +227,12 @@ def test_magics_cost_nothing(grader, before):
     assert outcome.status == "passed"
 
 
-def test_the_same_submission_always_gets_the_same_row():
-    with Grader(Settings(jobs=2)) as grader, ThreadPoolExecutor(2) as pool:
+def test_the_same_submission_always_gets_the_same_row(pair):
+    with ThreadPoolExecutor(2) as pool:
         work = submissions.work(LAB, [attacks.SETUP, attacks.E2M1, attacks.ulp("")], only=ONLY)
         rows = {
             tuple((o.exercise, o.status, o.message, o.misconceptions) for o in outcomes)
-            for outcomes in pool.map(grader.grade, [work] * 8)
+            for outcomes in pool.map(pair.grade, [work] * 8)
         }
     assert len(rows) == 1
 
@@ -288,29 +302,26 @@ def test_no_value_of_a_wrong_answer_keeps_its_judge_from_a_verdict(grader, value
 # Faults of our own
 
 
-def test_a_judge_that_dies_costs_one_verdict():
-    with Grader(Settings()) as grader:
-        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
-        os.kill(grader._workers[0].judge.process.pid, signal.SIGKILL)
-        after = grader.grade(HONEST)
-        assert statuses(after) == ["not graded", "passed"]
-        assert after[0].cause == "grader"
-        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+def test_a_judge_that_dies_costs_one_verdict(mortal):
+    assert statuses(mortal.grade(HONEST)) == ["passed", "passed"]
+    os.kill(mortal._workers[0].judge.process.pid, signal.SIGKILL)
+    after = mortal.grade(HONEST)
+    assert statuses(after) == ["not graded", "passed"]
+    assert after[0].cause == "grader"
+    assert statuses(mortal.grade(HONEST)) == ["passed", "passed"]
 
 
-def test_a_judge_that_hangs_costs_one_verdict(monkeypatch):
-    monkeypatch.setattr(judging, "VERDICT_SECONDS", 15)
-    with Grader(Settings()) as grader:
-        grader.grade(HONEST)
-        monkeypatch.setattr(judging, "VERDICT_SECONDS", 1)
-        os.kill(grader._workers[0].judge.process.pid, signal.SIGSTOP)
-        restored = threading.Timer(1.5, monkeypatch.setattr, (judging, "VERDICT_SECONDS", 60))
-        restored.start()
-        after = grader.grade(HONEST)
-        assert after[0].status == "not graded"
-        assert "no verdict within 1 seconds" in after[0].message
-        restored.join()
-        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+def test_a_judge_that_hangs_costs_one_verdict(mortal, monkeypatch):
+    mortal.grade(HONEST)
+    monkeypatch.setattr(judging, "VERDICT_SECONDS", 1)
+    os.kill(mortal._workers[0].judge.process.pid, signal.SIGSTOP)
+    restored = threading.Timer(1.5, monkeypatch.setattr, (judging, "VERDICT_SECONDS", 60))
+    restored.start()
+    after = mortal.grade(HONEST)
+    assert after[0].status == "not graded"
+    assert "no verdict within 1 seconds" in after[0].message
+    restored.join()
+    assert statuses(mortal.grade(HONEST)) == ["passed", "passed"]
 
 
 def test_an_answer_made_to_grow_in_the_judge_has_an_end(grader):
@@ -329,23 +340,22 @@ def test_an_answer_made_to_grow_in_the_judge_has_an_end(grader):
         judge.close()
 
 
-def test_a_server_that_dies_is_replaced():
-    with Grader(Settings()) as grader:
-        grader.grade(HONEST)
-        os.kill(grader._workers[0].server.root, signal.SIGKILL)
-        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+def test_a_server_that_dies_is_replaced(mortal):
+    mortal.grade(HONEST)
+    os.kill(mortal._workers[0].server.root, signal.SIGKILL)
+    assert statuses(mortal.grade(HONEST)) == ["passed", "passed"]
 
 
-def test_a_server_that_dies_in_the_middle_costs_nothing():
+def test_a_server_that_dies_in_the_middle_costs_nothing(mortal):
     slow = attacks.ulp("import time; time.sleep(0.02)", end="return 1.0")
     work = submissions.work(LAB, [attacks.SETUP, attacks.E2M1, slow], only=ONLY)
-    with Grader(Settings()) as grader, ThreadPoolExecutor(1) as pool:
-        grader.grade(HONEST)
-        running = pool.submit(grader.grade, work)
+    with ThreadPoolExecutor(1) as pool:
+        mortal.grade(HONEST)
+        running = pool.submit(mortal.grade, work)
         time.sleep(0.15)
-        os.kill(grader._workers[0].server.root, signal.SIGKILL)
+        os.kill(mortal._workers[0].server.root, signal.SIGKILL)
         assert statuses(running.result())[0] == "passed"
-        assert statuses(grader.grade(HONEST)) == ["passed", "passed"]
+        assert statuses(mortal.grade(HONEST)) == ["passed", "passed"]
 
 
 def test_closing_leaves_no_process():
