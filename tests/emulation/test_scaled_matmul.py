@@ -70,19 +70,26 @@ def quiet_fake_tensors():
 class TestAsOnCuda:
     @pytest.mark.parametrize("call", [by_v1, by_v2])
     def test_layouts_and_sizes_are_refused_as_by_torchs_shape_functions(
-        self, call, quiet_fake_tensors
+        self, call, quiet_fake_tensors, seeds
     ):
-        answers = set()
-        for shape_a, stride_a, shape_b, stride_b in CASES:
-            pair = []
-            for device in ("cpu", "cuda"):
-                with FakeTensorMode() if device == "cuda" else as_on_cuda():
-                    a = torch.empty_strided(shape_a, stride_a, dtype=E4M3, device=device)
-                    b = torch.empty_strided(shape_b, stride_b, dtype=E4M3, device=device)
-                    pair.append(refusal(call, a, b))
-            assert pair[0] == pair[1], (shape_a, stride_a, shape_b, stride_b)
-            answers.add(pair[0] and pair[0][1].split(",")[0][:30])
-        assert len(answers) == 5  # taken, and four kinds of refusal: no rule is untried
+        cases = CASES[::7] if seeds == 1 else CASES
+
+        def answers(device):
+            for shape_a, stride_a, shape_b, stride_b in cases:
+                a = torch.empty_strided(shape_a, stride_a, dtype=E4M3, device=device)
+                b = torch.empty_strided(shape_b, stride_b, dtype=E4M3, device=device)
+                yield refusal(call, a, b)
+
+        with as_on_cuda():
+            here = list(answers("cpu"))
+        with FakeTensorMode():
+            wanted = list(answers("cuda"))
+        differ = [
+            case for case, *pair in zip(cases, here, wanted, strict=True) if len(set(pair)) > 1
+        ]
+        assert differ == []
+        kinds = {answer and answer[1].split(",")[0][:30] for answer in here}
+        assert len(kinds) == 5  # taken, and four kinds of refusal: no rule is untried
 
     def test_each_size_counts_where_shapes_do_not_fit_too(self):
         a, b = torch.ones(32, 16).to(E4M3), torch.ones(48, 40).to(E4M3).t()

@@ -1,4 +1,4 @@
-"""One warm grader for all tests of a module, and patience made short."""
+"""One warm grader for all tests of a process, and patience made short."""
 
 import pytest
 
@@ -8,12 +8,19 @@ from labkit.grading.sandbox import bubblewrap as sandbox
 from labkit.grading.sandbox import metering
 
 
-@pytest.fixture(scope="module")
-def grader():
-    """A grader of one worker in the sandbox; skips where bubblewrap cannot be used."""
+@pytest.fixture(scope="session")
+def warm():
+    """A grader of one worker in the sandbox; its processes take seconds to start."""
     if why := sandbox.why_not():
         pytest.skip(why)
-    with pytest.MonkeyPatch.context() as patch, Grader(Settings(secret=b"of the class")) as made:
+    with Grader(Settings(secret=b"of the class")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def grader(warm):
+    """The warm grader, which ends soon what sleeps; skips where bubblewrap cannot be used."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metering, "IDLE_SECONDS", 1.0)
         patch.setattr(metering, "CELL_SECONDS", 1.0)
-        yield made
+        yield warm

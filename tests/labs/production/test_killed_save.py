@@ -91,7 +91,8 @@ def test_the_files_before_the_kill_are_kept_and_the_killed_save_writes_others(tm
     assert states[8] != states[9]
 
 
-def test_the_second_process_salts_its_hashes_by_itself(tmp_path, monkeypatch):
+def test_the_second_process_salts_its_hashes_by_itself(tmp_path, monkeypatch, second_process):
+    second_process(warm=False)
     monkeypatch.setenv("PYTHONHASHSEED", "0")
 
     class Salted(Checkpoints):
