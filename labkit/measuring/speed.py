@@ -172,8 +172,8 @@ def benchmark(
         test: (inputs, targets) for the test accuracy.
         steps: timed steps of a block.
         rounds: 5 or more for a verdict. The interval of a mode narrows with their square root: with
-            times that scatter by 5 %, 15 rounds find a difference of 10 % in more than 8 of 10
-            benchmarks, and from 12 rounds on one disturbed round hides nothing.
+            times that scatter by 5 %, 15 rounds find a difference of 10 % in about 9 of 10
+            benchmarks, also where 3 % of the times are twice as long.
         margin: the largest difference in time that would not matter, decided before the run.
 
     Raises:
