@@ -16,7 +16,6 @@ from torch import nn
 
 from labkit.training import train
 from labkit.training.data import digits
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import Autoencoder
 from labkit.training.scaling import LossScale
 
@@ -41,7 +40,7 @@ def main(file):
         model = Autoencoder()
         optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
         records = train(
-            model, batches, optimizer=optimizer, precision="fp16", scaler=LossScaler(start),
+            model, batches, optimizer=optimizer, precision="fp16", scaler=start,
             loss_fn=lambda output, images: 1e-3 * nn.functional.mse_loss(output, images),
             progress=False,
         )  # fmt: skip

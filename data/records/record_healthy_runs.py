@@ -16,7 +16,6 @@ from common import about, cpu, file_of, read, write
 
 from labkit.training import train
 from labkit.training.data import batches, character_batches, digits, shakespeare
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import SmallCNN, SmallGPT, mlp
 from labkit.training.scaling import LossScale
 
@@ -48,7 +47,7 @@ def trained(network, seed):
     """Its steps as numbers: {"loss": [...], "grad_norm": [...], "scale": [[step, new], ...]}."""
     model, loader, optimizer = prepared(network, seed)
     epochs = -(-STEPS // len(loader))
-    scaler = LossScaler(LossScale(growth_interval=100))
+    scaler = LossScale(growth_interval=100)
     steps = train(
         model, loader, optimizer=optimizer, precision="fp16", scaler=scaler, epochs=epochs,
         progress=False,

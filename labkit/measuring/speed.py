@@ -23,7 +23,6 @@ from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.measuring.report import Benchmark, ModeResult
 from labkit.measuring.verdicts import TIME_MARGIN, check_margin
-from labkit.training.arguments import Scaler
 from labkit.training.batches import Batch, check_batch
 from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
 from labkit.training.precision import device_named, precision_named
@@ -67,7 +66,8 @@ class _Training:
         self.device, self.counter = device, counter
         torch.manual_seed(seed)
         self.model, self.optimizer = make()
-        self.scaler: Scaler | None = None  # the first block makes it, the others go on with it
+        # The first block makes it, the others go on with it.
+        self.scaler: torch.amp.GradScaler | None = None
         self.unread = _endless(batches)
         self.seeds = count(seed)
         self.trained = self.skipped = 0
@@ -172,8 +172,8 @@ def benchmark(
         test: (inputs, targets) for the test accuracy.
         steps: timed steps of a block.
         rounds: 5 or more for a verdict. The interval of a mode narrows with their square root: with
-            times that scatter by 5 %, 15 rounds find a difference of 10 % in more than 8 of 10
-            benchmarks, and from 12 rounds on one disturbed round hides nothing.
+            times that scatter by 5 %, 15 rounds find a difference of 10 % in about 9 of 10
+            benchmarks, also where 3 % of the times are twice as long.
         margin: the largest difference in time that would not matter, decided before the run.
 
     Raises:

@@ -1,8 +1,8 @@
 """Train in a precision: one visible loop, the precisions, the loss scaler, models and data.
 
-Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (loss scaling as a state
-machine) and ``loss_scaler`` (which applies it), ``models`` and ``data``, ``gpt``, the trained
-model that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``,
+Read ``loop`` first, then ``precision`` (what each one is), ``scaling`` (the rule by which
+``torch.amp.GradScaler`` chooses a loss scale), ``models`` and ``data``, ``gpt``, the trained model
+that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``batches``,
 ``arguments`` and ``interrupts`` are the loop's.
 """
 

@@ -8,14 +8,19 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.precision import Precision, PrecisionWarning, check_parameters
+from labkit.training.scaling import LossScale
 
-Scaler = LossScaler | torch.amp.GradScaler
+Scaler = torch.amp.GradScaler | LossScale
+"""What a run may be given: a scaler, or the state that one starts from."""
 
 
 def check_settings(
-    batches: object, epochs: int, accumulate: int, max_grad_norm: float | None, nonfinite: str
+    batches: object,
+    epochs: int,
+    accumulate: int,
+    max_grad_norm: float | None,
+    max_skips: int | None,
 ) -> None:
     if epochs != int(epochs) or epochs < 0:
         raise ValueError(f"epochs={epochs!r}: pass a whole number from 0 on")
@@ -23,8 +28,8 @@ def check_settings(
         raise ValueError(f"accumulate={accumulate!r} batches to a step: pass a whole number from 1")
     if max_grad_norm is not None and not max_grad_norm > 0:
         raise ValueError(f"max_grad_norm={max_grad_norm!r}: pass a number above 0, or None")
-    if nonfinite not in ("skip", "raise"):
-        raise ValueError(f"nonfinite={nonfinite!r}: pass 'skip' or 'raise'")
+    if max_skips is not None and (max_skips != int(max_skips) or max_skips < 1):
+        raise ValueError(f"max_skips={max_skips!r}: pass a whole number from 1 on, or None")
     if epochs > 1 and isinstance(batches, Iterator):
         raise ValueError(
             f"batches is a {type(batches).__name__}, which can be read once, and epochs={epochs}: "
@@ -50,21 +55,20 @@ def check_model(
         )
 
 
-def scaler_for(scaler: Scaler | None, plan: Precision, device: torch.device) -> tuple[Scaler, bool]:
-    """The scaler of the run, and whether it scales; one that does not passes everything through.
-
-    For "fp16" the readable ``LossScaler`` on a CPU; on an accelerator torch's own, which does not
-    wait for the device.
-    """
+def scaler_for(
+    scaler: Scaler | None, plan: Precision, device: torch.device
+) -> torch.amp.GradScaler:
+    """The scaler of the run; one that is disabled passes everything through."""
     if plan.name == "fp16_unscaled" and scaler is not None:
         raise ValueError("precision='fp16_unscaled' takes no scaler: ask for 'fp16' to scale")
-    if scaler is None and plan.scaled and device.type == "cpu":
-        scaler = LossScaler()
-    elif scaler is None:
-        scaler = torch.amp.GradScaler(device.type, enabled=plan.scaled)
-    elif plan.scaled and isinstance(scaler, torch.amp.GradScaler):
-        _say_if_disabled(scaler)
-    return scaler, isinstance(scaler, LossScaler) or scaler.is_enabled()
+    if isinstance(scaler, torch.amp.GradScaler):
+        if plan.scaled:
+            _say_if_disabled(scaler)
+        return scaler
+    made = torch.amp.GradScaler(device.type, enabled=plan.scaled or scaler is not None)
+    if scaler is not None:
+        made.load_state_dict(scaler.to_state_dict())
+    return made
 
 
 def _say_if_disabled(scaler: torch.amp.GradScaler) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -60,11 +60,11 @@ class TrainingRun(list[StepRecord]):
     """The records of a run, and the scaler as the run left it.
 
     Attributes:
-        scaler: the one that was given, or the run's own; a disabled GradScaler where the loss is
-            not scaled.
+        scaler: the one that was given, or the run's own; a disabled one where the loss is not
+            scaled.
     """
 
-    def __init__(self, scaler: Scaler) -> None:
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
         super().__init__()
         self.scaler = scaler
 
@@ -96,7 +96,7 @@ def train(
     max_grad_norm: float | None = None,
     accumulate: int = 1,
     weigh: Callable[[Tensor], Tensor | float] | None = None,
-    nonfinite: Literal["skip", "raise"] = "skip",
+    max_skips: int | None = None,
     on_step: Callable[[StepRecord], object] | None = None,
     progress: bool = True,
 ) -> TrainingRun:
@@ -105,7 +105,7 @@ def train(
     On a CPU the run is inside ``emulate_gpu()``; on CUDA float32 products are pinned to IEEE, for
     "tf32" to TF32. The model moves to the device, and for "pure_*" its parameters become 16-bit;
     they stay the same objects, so an optimizer made before holds them still. The host waits for an
-    accelerator once a step; a ``LossScaler`` makes it wait more often, once a gradient.
+    accelerator once a step.
 
     An interrupt (Ctrl-C, JupyterLab's stop button) comes through as KeyboardInterrupt once the step
     at hand is whole and ``on_step`` has seen it; a second one does not wait.
@@ -123,8 +123,8 @@ def train(
         loss_fn: (output, targets) -> the mean loss, one number with a gradient.
         precision: one of PRECISIONS. "fp16", "bf16": autocast, "fp16" with a dynamic loss scale,
             "fp16_unscaled" without one. "pure_*": the whole model in 16 bits.
-        scaler: used in place of a fresh one, which only "fp16" has by itself: ``LossScaler()`` on a
-            CPU, torch's GradScaler on an accelerator. ``TrainingRun.scaler`` is the one used.
+        scaler: used in place of a fresh one, which only "fp16" has by itself, or the ``LossScale``
+            that a fresh one starts from. ``TrainingRun.scaler`` is the one used.
         schedule: of this optimizer; it advances after each step that is not skipped.
         max_grad_norm: unscaled gradients with a larger 2-norm are shortened to this one.
         accumulate: batches to a step. The last step of an epoch takes what is left.
@@ -132,23 +132,23 @@ def train(
             weight in its step. By default it is the number of targets that are not
             ``ignore_index``: -100, or what an ``nn.CrossEntropyLoss`` or a ``functools.partial``
             says. Of floating point targets all values count.
-        nonfinite: what happens without a scaler if the loss or a gradient is inf or NaN. "skip":
-            the step is not taken, and its record says so. "raise": NumericalInstability. With a
-            scaler the step is always skipped; ``LossScaler(max_skips=...)`` limits how often.
+        max_skips: so many skipped steps in a row raise NumericalInstability; None: never. A step is
+            skipped where a gradient, or without a scaler the loss, is inf or NaN.
         on_step: called with each record as soon as its step is done.
 
     Raises:
         ValueError: an argument, an empty loader or a batch is not as described.
         RuntimeError: products turn out to be of another dtype than was asked for.
-        NumericalInstability: ``nonfinite`` or the scaler asks for it. Parameters, optimizer and
-            schedule are as after the step before.
+        NumericalInstability: after ``max_skips``. Parameters, optimizer and schedule are as after
+            the step before.
     """
     plan, device = precision_named(precision), device_named(device)
-    check_settings(batches, epochs, accumulate, max_grad_norm, nonfinite)
+    check_settings(batches, epochs, accumulate, max_grad_norm, max_skips)
     check_model(model, optimizer, schedule, plan)
-    scaler, scaled = scaler_for(scaler, plan, device)
+    scaler = scaler_for(scaler, plan, device)
+    scaled = scaler.is_enabled()
     weigh = weigh or (counting(loss_fn) if accumulate > 1 else len)
-    run = TrainingRun(scaler)
+    run, skips_in_a_row = TrainingRun(scaler), 0
     groups = grouped(batches, epochs, accumulate)
     total = _number_of_steps(batches, epochs, accumulate)
     with (
@@ -186,8 +186,9 @@ def train(
             bar.set_postfix(loss=f"{loss:.4g}", loss_scale=f"{loss_scale:g}", refresh=False)
             if on_step is not None:
                 on_step(run[-1])
-            if skipped and not scaled and nonfinite == "raise":
-                raise NumericalInstability(_why(run[-1]))
+            skips_in_a_row = skips_in_a_row + 1 if skipped else 0
+            if skips_in_a_row == max_skips:
+                raise NumericalInstability(_why(run[-1], max_skips))
             stop_if_asked()
     return run
 
@@ -264,11 +265,12 @@ def _on_host(*numbers: Tensor) -> list[float]:
     return torch.stack([number.reshape(()) for number in numbers]).tolist()
 
 
-def _why(record: StepRecord) -> str:
+def _why(record: StepRecord, skips: int) -> str:
     return (
         f"step {record.step}: the loss is {record.loss:g} and the norm of the gradients "
-        f"{record.grad_norm:g}. The step was not taken, and its gradients are still in .grad. Look "
-        "at its batch, or pass nonfinite='skip'"
+        f"{record.grad_norm:g} at a loss scale of {record.loss_scale:g}. No step was taken {skips} "
+        "times in a row, and the gradients are still in .grad. Look at the batch: once the loss "
+        "itself is inf or NaN, no scale helps"
     )
 
 

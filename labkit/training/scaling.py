@@ -8,9 +8,7 @@ such as 1.1 and 0.9 part company at step 2.
 
 import math
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 
 class NumericalInstability(RuntimeError):
@@ -101,11 +99,6 @@ class LossScale:
     def is_static(self) -> bool:
         return self.growth_factor == self.backoff_factor == 1
 
-    @property
-    def inverse(self) -> float:
-        """What gradients are multiplied by: 1 / scale, rounded to float32; inf below 2**-128."""
-        return to_float32(1 / self.scale) if self.scale else math.inf
-
     def updated(self, found_inf: bool) -> "LossScale":
         """The state after a step whose gradients held an inf or a NaN, or did not."""
         if self.is_static:
@@ -133,26 +126,3 @@ class LossScale:
             "growth_interval": self.growth_interval,
             "_growth_tracker": self.growth_tracker,
         }
-
-    @classmethod
-    def from_state_dict(cls, state_dict: Mapping[str, Any]) -> "LossScale":
-        """The state that ``torch.amp.GradScaler.state_dict`` or ``to_state_dict`` wrote.
-
-        Raises:
-            ValueError: a key is missing, as in the empty dict of a disabled GradScaler, or a value
-                is one that ``LossScale`` refuses. A scale of 0.0 has been reached and is taken.
-        """
-        if missing := sorted({*LossScale().to_state_dict()} - {*state_dict}):
-            raise ValueError(
-                f"the state dict lacks {', '.join(missing)}: pass what GradScaler.state_dict() "
-                "returns; a disabled GradScaler returns an empty one"
-            )
-        scale = state_dict["scale"]
-        state = cls(
-            scale=scale or 1.0,
-            growth_factor=state_dict["growth_factor"],
-            backoff_factor=state_dict["backoff_factor"],
-            growth_interval=state_dict["growth_interval"],
-            growth_tracker=state_dict["_growth_tracker"],
-        )
-        return state if scale else state._at(0.0, growth_tracker=state.growth_tracker)

@@ -481,7 +481,7 @@ for _ in range(200):
 claim(f"200 overflows in a row: {whose(advance)} scale is 0", scale == 0)
 
 # %% [markdown]
-# From 0 the scale cannot grow again, because 2 × 0 = 0. If the scale falls without end, some gradient is inf or NaN at every scale. labkit's `LossScaler(max_skips=20)` stops such a run.
+# From 0 the scale cannot grow again, because 2 × 0 = 0. If the scale falls without end, some gradient is inf or NaN at every scale. labkit's `train(..., max_skips=20)` stops such a run.
 #
 # ### What large runs add
 #
@@ -529,7 +529,7 @@ def weights():
 #
 # *16 minutes, optional, about 12 lines.* Write a strict `scaler.step(optimizer)`: divide every gradient by the scale, and step only if all results are
 # finite. In a skipped step no bit of parameters and moments may change. (PyTorch tests before it divides. The two differ only if the division itself gives
-# inf or NaN, as with a scale near 0.) `GradScaler` and labkit's `LossScaler` do not count.
+# inf or NaN, as with a scale near 0.) `GradScaler` does not count.
 #
 # - **Output:** True if the step was skipped, else False. With SGD, lr 1, weight 1, gradient 8 and scale 16 the weight becomes 0.5.
 # - Parameters come in groups: `group["params"]` for each group of `optimizer.param_groups`. Some have no gradient.
@@ -570,7 +570,7 @@ check_scaled_step(scaled_step)
 # ### Exercise: the scaler
 #
 # *10 minutes, about 6 lines.* Put the parts together. `unscale_and_step(optimizer, scale)` divides the gradients and steps, and returns True if it skipped.
-# `advance(scale, count, found_inf, interval=...)` is the transition. Write the rest yourself: `GradScaler` and labkit's `LossScaler` and `LossScale` do not count.
+# `advance(scale, count, found_inf, interval=...)` is the transition. Write the rest yourself: `GradScaler` and labkit's `LossScale` do not count.
 #
 # - An iteration calls `scale` for each loss, `step` once for each optimizer, then `update` once.
 # - An optimizer takes its step if its own gradients are finite, whatever another one found. Overflows in one iteration lower the scale once.

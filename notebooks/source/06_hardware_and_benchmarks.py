@@ -713,8 +713,8 @@ for name, (ratios, control) in rows.items():
 # The first difference is statistically clear and does not matter. The second is not significant, and may be 20 %. About four times as many rounds halve an interval. They do not cure a bad control. Nor does a control show
 # much if its interval is very wide: `benchmark` calls it bad unless the interval lies within 5 % of 1.
 #
-# Student's t assumes roughly normal logarithms, and one stalled round widens Student's interval very much. So `benchmark` computes
-# the interval from ranks (Wilcoxon).
+# Student's t assumes roughly normal logarithms, and one stalled round widens Student's interval very much. So `benchmark` leaves
+# out rounds whose ratio is far from all others, says how many, and widens the interval a little for each.
 
 # %% tags=["nbval-ignore-output"]
 report.plot()

@@ -117,11 +117,10 @@ def test_400_bad_steps_end_at_zero_and_zero_is_the_end():
         below += state.scale > 0
         assert state.scale == torchs.update(True)["scale"]
     # From 2**16 down to 2**-149, the smallest float32, are 165 halvings.
-    assert (below, state.scale, state.inverse) == (165, 0.0, math.inf)
+    assert (below, state.scale) == (165, 0.0)
     for _ in range(3):
         state = state.updated(False)
         assert state.scale == torchs.update(False)["scale"] == 0.0
-    assert LossScale.from_state_dict(state.to_state_dict()) == state
 
 
 def test_at_scale_zero_torch_ruins_the_parameters():
@@ -139,7 +138,6 @@ def test_a_static_scale_never_changes():
     assert state.is_static and not LossScale().is_static
     for found_inf in [False] * 3000 + [True] * 5:
         assert state.updated(found_inf) is state
-    assert LossScale.from_state_dict(state.to_state_dict()) == state
     torchs = Torchs(state.to_state_dict())
     assert {torchs.update(found_inf)["scale"] for found_inf in flags(seed=0)} == {128.0}
 
@@ -157,12 +155,6 @@ def test_a_state_is_what_it_was_made_from_in_float32():
 @given(st.floats(width=64, allow_nan=False))
 def test_to_float32_is_torchs_cast(x):
     assert to_float32(x) == torch.tensor(x, dtype=torch.float64).float().item()
-
-
-@given(st.floats(2.0**-149, 2.0**127, width=32))
-def test_the_inverse_is_torchs(scale):
-    wanted = torch.tensor(scale).double().reciprocal().float().item()
-    assert LossScale(scale).inverse == wanted
 
 
 @pytest.mark.parametrize(
@@ -191,23 +183,3 @@ def test_what_is_refused(wrong, said):
     with pytest.raises(ValueError) as error:
         LossScale(**wrong)
     assert said in str(error.value)
-
-
-def test_state_dicts_go_both_ways_in_the_middle_of_a_run():
-    state = LossScale(growth_factor=1.1, backoff_factor=0.9, growth_interval=3)
-    torchs = Torchs(state.to_state_dict())
-    for turn, found_inf in enumerate(flags(seed=5)[:300]):
-        ours, theirs = state.updated(found_inf), torchs.update(found_inf)
-        assert ours.to_state_dict() == theirs
-        state = LossScale.from_state_dict(theirs)
-        if turn % 10 == 0:
-            torchs = Torchs(ours.to_state_dict())
-
-
-def test_state_dicts_that_are_refused():
-    disabled = torch.amp.GradScaler("cpu", enabled=False).state_dict()
-    with pytest.raises(ValueError, match="lacks _growth_tracker, backoff_factor"):
-        LossScale.from_state_dict(disabled)
-    for key, wrong in {"scale": math.nan, "growth_factor": 0.5, "growth_interval": 0}.items():
-        with pytest.raises(ValueError, match=key):
-            LossScale.from_state_dict(LossScale().to_state_dict() | {key: wrong})

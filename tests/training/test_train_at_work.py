@@ -14,10 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.emulation import emulate_gpu
 from labkit.training import cross_entropy, train
-from labkit.training.arguments import scaler_for
 from labkit.training.data import batches as shuffled
-from labkit.training.loss_scaler import LossScaler
-from labkit.training.precision import precision_named
 from labkit.training.scaling import LossScale, NumericalInstability
 
 AUTOCAST = {"fp16": torch.float16, "fp16_unscaled": torch.float16, "bf16": torch.bfloat16}
@@ -259,7 +256,7 @@ def test_a_step_that_is_not_finite_is_not_taken_and_is_recorded(name):
         precision=name,
         loss_fn=broken(),
         on_step=look,
-        scaler=LossScaler(LossScale(2.0**8)) if name == "fp16" else None,
+        scaler=LossScale(2.0**8) if name == "fp16" else None,
     )
     assert [r.skipped for r in records] == [step == 2 for step in range(7)]
     assert moved == [step != 2 for step in range(7)]
@@ -277,30 +274,33 @@ def test_it_raises_instead_on_request(name):
         states.append(weights(model))
 
     with pytest.raises(NumericalInstability, match=r"step 2: the loss is inf and the norm .* nan"):
-        run(model, precision=name, nonfinite="raise", loss_fn=broken(), on_step=look)
+        run(model, precision=name, max_skips=1, loss_fn=broken(), on_step=look)
     assert [r.skipped for r in seen] == [False, False, True]
     assert same(states[1], states[2]) and same(states[2], model.parameters())
 
 
-def test_a_scaler_skips_by_gradients_alone_and_does_not_raise():
+def test_a_scaler_skips_by_gradients_alone_and_a_good_step_ends_a_streak():
     """As GradScaler does; its skips are how it finds its scale."""
 
     def loss_fn(output, targets):
         return cross_entropy(output, targets) + math.inf  # of finite gradients
 
-    scaler = LossScaler(LossScale(2.0**8))
-    _, records = run(precision="fp16", scaler=scaler, loss_fn=loss_fn, nonfinite="raise")
+    _, records = run(precision="fp16", scaler=LossScale(2.0**8), loss_fn=loss_fn, max_skips=1)
     assert not any(r.skipped for r in records)
     _, records = run(precision="fp16_unscaled", loss_fn=loss_fn)
     assert all(r.skipped for r in records)
-    scaler = LossScaler(LossScale(2.0**40))
-    _, records = run(precision="fp16", scaler=scaler, nonfinite="raise", epochs=5)
-    assert records[0].skipped and not records[-1].skipped
+    start = LossScale(2.0**10, growth_factor=2.0**30, backoff_factor=2.0**-30, growth_interval=2)
+    _, records = run(precision="fp16", scaler=start, max_skips=2)
+    assert [r.skipped for r in records] == [False, False, True] * 2 + [False]
 
 
-def test_another_word_than_skip_or_raise_and_a_foreign_schedule_are_refused():
-    with pytest.raises(ValueError, match="nonfinite='stop': pass 'skip' or 'raise'"):
-        run(nonfinite="stop")
+@pytest.mark.parametrize("max_skips", [0, -1, 2.5])
+def test_max_skips_that_are_no_count_are_refused(max_skips):
+    with pytest.raises(ValueError, match=f"max_skips={max_skips}: pass a whole number from 1 on"):
+        run(max_skips=max_skips)
+
+
+def test_a_foreign_schedule_is_refused():
     foreign = torch.optim.lr_scheduler.ExponentialLR(sgd(network()), 0.9)
     with pytest.raises(ValueError, match="learning rate of another optimizer"):
         run(schedule=foreign)
@@ -309,32 +309,23 @@ def test_another_word_than_skip_or_raise_and_a_foreign_schedule_are_refused():
 # The scaler, and a run that is taken up again
 
 
-def test_the_scaler_is_the_one_given_or_the_one_made(monkeypatch):
-    given = LossScaler()
+def test_the_scaler_is_the_one_given_or_the_one_made():
+    given = torch.amp.GradScaler("cpu")
     assert run(precision="fp16", scaler=given)[1].scaler is given
     records = run(precision="fp16", epochs=3)[1]
-    assert isinstance(records.scaler, LossScaler)
     assert records.scaler.get_scale() == records[-1].loss_scale, "as the last step left it"
-    none = run(precision="bf16")[1].scaler
-    assert isinstance(none, torch.amp.GradScaler) and not none.is_enabled()
-    # On an accelerator torch's own, which unscales and updates without a wait.
-    monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
-    made, scaled = scaler_for(None, precision_named("fp16"), torch.device("cuda"))
-    assert isinstance(made, torch.amp.GradScaler) and made.is_enabled() and scaled
-    assert scaler_for(None, precision_named("bf16"), torch.device("cuda"))[1] is False
+    assert not run(precision="bf16")[1].scaler.is_enabled()
+    assert run(precision="bf16", scaler=LossScale(2.0**8))[1][0].loss_scale == 2.0**8
 
 
 class Parts:
     """All that a run consists of, made anew."""
 
-    def __init__(self, kind):
+    def __init__(self):
         self.model = network(dropout=0.3)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.05)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.05, total_steps=40)
-        start = LossScale(2.0**22, growth_interval=3)
-        self.scaler = LossScaler(start) if kind is LossScaler else kind("cpu")
-        if kind is not LossScaler:
-            self.scaler.load_state_dict(start.to_state_dict())
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**22, growth_interval=3)
         tokens = torch.cat([tokens for tokens, _ in padded()])
         targets = torch.cat([targets for _, targets in padded()])
         self.loader = shuffled(tokens, targets, 3, seed=5)
@@ -358,15 +349,14 @@ class Parts:
         return (self.model, self.optimizer, self.schedule, self.scaler)
 
 
-@pytest.mark.parametrize("kind", [LossScaler, torch.amp.GradScaler])
-def test_a_run_that_is_taken_up_again_ends_at_the_same_bits(kind):
+def test_a_run_that_is_taken_up_again_ends_at_the_same_bits():
     torch.manual_seed(3)
-    unbroken = Parts(kind)
+    unbroken = Parts()
     torch.manual_seed(3)
     wanted = unbroken.train(epochs=6)
     assert {r.skipped for r in wanted} == {True, False}
 
-    first = Parts(kind)
+    first = Parts()
     torch.manual_seed(3)
     records = first.train(epochs=2)
     file = io.BytesIO()
@@ -376,7 +366,7 @@ def test_a_run_that_is_taken_up_again_ends_at_the_same_bits(kind):
 
     file.seek(0)
     torch.manual_seed(99)
-    second = Parts(kind)
+    second = Parts()
     *states, random, order = torch.load(file)
     for part, saved in zip(second.stateful, states, strict=True):
         part.load_state_dict(saved)
@@ -388,7 +378,7 @@ def test_a_run_that_is_taken_up_again_ends_at_the_same_bits(kind):
     assert same(second.model.parameters(), unbroken.model.parameters())
     assert second.scaler.state_dict() == unbroken.scaler.state_dict()
 
-    forgotten = Parts(kind)
+    forgotten = Parts()
     for part, saved in zip(forgotten.stateful[:3], states, strict=False):
         part.load_state_dict(saved)
     torch.set_rng_state(random)
@@ -436,17 +426,14 @@ def test_dicts_that_are_refused(batch, said):
 # Gradients of embeddings
 
 
-@pytest.mark.parametrize("make", [LossScaler, torch.amp.GradScaler])
 @pytest.mark.parametrize("name", ["fp32", "fp16"])
-def test_sparse_gradients_are_clipped_as_dense_ones(name, make):
+def test_sparse_gradients_are_clipped_as_dense_ones(name):
     def trained(sparse):
         model = network()
         model[0] = nn.Embedding.from_pretrained(
             model[0].weight.detach().clone(), freeze=False, sparse=sparse
         )
-        scaler = make() if make is LossScaler else make("cpu")
-        scaler.load_state_dict(LossScale(2.0**8).to_state_dict())
-        scaler = scaler if name == "fp16" else None
+        scaler = LossScale(2.0**8) if name == "fp16" else None
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         return run(model, optimizer=optimizer, precision=name, scaler=scaler, max_grad_norm=0.05)
 
@@ -511,11 +498,5 @@ def waits_of_each_step(**settings):
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16", "pure_bf16"])
 def test_a_step_waits_for_the_device_once(name):
     """SGD, because the step counters of Adam are on the CPU also for a model on a GPU."""
-    scaler = torch.amp.GradScaler("cpu") if name == "fp16" else None
-    asked = {"precision": name, "max_grad_norm": 1.0, "accumulate": 3, "scaler": scaler}
+    asked = {"precision": name, "max_grad_norm": 1.0, "accumulate": 3}
     assert set(waits_of_each_step(**asked)) == {1}
-
-
-def test_waits_of_the_readable_scaler_are_counted():
-    """The control: it asks of each of the five gradients whether it is finite."""
-    assert set(waits_of_each_step(precision="fp16", scaler=LossScaler())) == {6}

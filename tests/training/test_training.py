@@ -25,7 +25,6 @@ from labkit.training import (
     precision,
     train,
 )
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.precision import precision_named
 from labkit.training.scaling import LossScale, NumericalInstability
 
@@ -120,15 +119,12 @@ def test_the_bits_of_a_loop_by_hand(name, max_grad_norm):
     assert not same(model.parameters(), network().to(model[0].weight.dtype).parameters())
 
 
-@pytest.mark.parametrize("make", [LossScaler, torch.amp.GradScaler], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("fused", [False, True])
-def test_either_scaler_walks_the_same_way_through_skipped_steps(make, fused):
+def test_a_run_starts_from_a_loss_scale_and_walks_through_skipped_steps(fused):
     def adam(model):
         return torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused)
 
     start = LossScale(2.0**24, growth_interval=4)
-    scaler = LossScaler() if make is LossScaler else make("cpu")
-    scaler.load_state_dict(start.to_state_dict())
     changed, model = [], network()
     kept = [parameters(model)]
 
@@ -137,7 +133,7 @@ def test_either_scaler_walks_the_same_way_through_skipped_steps(make, fused):
         kept[0] = parameters(model)
 
     _, records = run(
-        model, optimizer=adam(model), precision="fp16", epochs=6, scaler=scaler, on_step=on_step
+        model, optimizer=adam(model), precision="fp16", epochs=6, scaler=start, on_step=on_step
     )
     assert [record.skipped for record in records] == [not moved for moved in changed]
     assert any(changed) and not all(changed), "both kinds of steps"
@@ -146,14 +142,19 @@ def test_either_scaler_walks_the_same_way_through_skipped_steps(make, fused):
         scales.append(wanted.scale)
         wanted = wanted.updated(record.skipped)
     assert [record.loss_scale for record in records] == scales
-    assert scaler.state_dict() == wanted.to_state_dict()
+    assert records.scaler.state_dict() == wanted.to_state_dict()
+
+
+def test_a_static_scale_skips_and_stays():
+    _, records = run(precision="fp16", scaler=LossScale.static(2.0**40), epochs=2)
+    assert {(record.loss_scale, record.skipped) for record in records} == {(2.0**40, True)}
 
 
 def test_bits_of_a_loop_by_hand_with_skipped_steps():
     start = LossScale(2.0**24, growth_interval=4)
     grad_scaler = torch.amp.GradScaler("cpu")
     grad_scaler.load_state_dict(start.to_state_dict())
-    model, records = run(precision="fp16", epochs=6, scaler=LossScaler(start), max_grad_norm=0.5)
+    model, records = run(precision="fp16", epochs=6, scaler=start, max_grad_norm=0.5)
     other, losses = by_hand("fp16", epochs=6, scaler=grad_scaler, max_grad_norm=0.5)
     assert same(model.parameters(), other.parameters())
     assert [record.loss for record in records] == losses
@@ -235,9 +236,8 @@ def test_a_loss_that_is_not_finite_skips_the_step_and_is_reported():
 
 
 def test_a_streak_of_skips_ends_the_run_on_request():
-    scaler = LossScaler(max_skips=3)
-    with pytest.raises(NumericalInstability, match="of 3 steps in a row"):
-        run(precision="fp16", scaler=scaler, loss_fn=lambda output, targets: output.sum() / 0)
+    with pytest.raises(NumericalInstability, match="3 times in a row"):
+        run(precision="fp16", max_skips=3, loss_fn=lambda output, targets: output.sum() / 0)
     assert emulation._installed is None
 
 
@@ -471,8 +471,8 @@ def test_the_bar_counts_steps_and_can_be_left_out(capsys):
             "inputs of shape (5, 12) and targets of shape (4,): both must have the same number",
         ),
         ({"loader": [(torch.ones(0, 12), torch.zeros(0).long())]}, "samples, 1 or more"),
-        ({"precision": "fp16_unscaled", "scaler": LossScaler()}, "takes no scaler"),
-        ({"precision": "pure_fp16", "scaler": LossScaler()}, "unscale FP16 gradients"),
+        ({"precision": "fp16_unscaled", "scaler": LossScale()}, "takes no scaler"),
+        ({"precision": "pure_fp16", "scaler": LossScale()}, "unscale FP16 gradients"),
         ({"optimizer": sgd(network())}, "optimizer holds no parameter of this model"),
     ],
 )

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from labkit.formats import spacing
 from labkit.formats.dtypes import format_of
 from labkit.training.data import batches, digits
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import mlp
 from labkit.training.precision import active, precision_named
-from labkit.training.scaling import LossScale
 
 ROWS, WIDTH, CLASSES, BATCH = 8, 32, 10, 64
 NO_LABEL = -100
@@ -261,9 +259,8 @@ class UncheckedScaler:
             for parameter in group["params"]:
                 parameter.grad.mul_(1 / self.value)
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
-        return True
 
     def update(self) -> None:
         self.steps += 1
@@ -291,7 +288,7 @@ def _scaler(recipe: Recipe):
     start = 2.0**16
     if recipe.scaler == "unchecked":
         return UncheckedScaler(start, recipe.growth_interval)
-    return LossScaler(LossScale(start, growth_interval=recipe.growth_interval))
+    return torch.amp.GradScaler("cpu", init_scale=start, growth_interval=recipe.growth_interval)
 
 
 def _optimizer(recipe: Recipe, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -326,12 +323,13 @@ def run(recipe: Recipe) -> list[Step]:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             reached = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm()
             before, asked = _values(model), _asked(recipe, model, optimizer)
-            taken = scaler.step(optimizer)
+            scaler.step(optimizer)
             scaler.update()
             steps.append(
                 Step(
                     step, batch, loss.item() / recipe.loss_weight, scale, dict(outputs), raw,
-                    before, _values(model), asked, reached.item(), not taken,
+                    before, _values(model), asked, reached.item(),
+                    scaler.get_scale() < scale,
                 )
             )  # fmt: skip
     return steps

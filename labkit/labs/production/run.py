@@ -25,7 +25,6 @@ from labkit.labs.production.faults import Detector, Fault, Products, Validation
 from labkit.labs.production.injections import Injection, Injections
 from labkit.labs.production.respond import Plan
 from labkit.training import StepRecord, cross_entropy, evaluate, in_eval_mode, train
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.precision import precision_named
 
 Respond = Callable[[str, Plan, int], tuple[str, Plan]]
@@ -223,8 +222,7 @@ class _Run:
         self.plan = Plan(**{name: getattr(self.recipe, name) for name in settings})
         self.device = next(self.model.parameters()).device
         # One object through all precisions: it is saved where no loss is scaled, too.
-        cpu = self.device.type == "cpu"
-        self.scaler = LossScaler() if cpu else torch.amp.GradScaler(self.device.type)
+        self.scaler = torch.amp.GradScaler(self.device.type)
 
     def parts(self) -> dict[str, Any]:
         """All that the next step depends on, but torch's random generator."""

@@ -73,7 +73,7 @@ def train_gan(
     check_model(discriminator, d_optimizer, None, plan)
     check_model(generator, g_optimizer, None, plan)
     _refuse_sigmoid(discriminator)
-    scaler, scaled = scaler_for(scaler, plan, device)
+    scaler = scaler_for(scaler, plan, device)
     drawn = torch.Generator().manual_seed(seed)
     steps: list[GanStep] = []
     with active(plan, device) as autocast:
@@ -90,12 +90,12 @@ def train_gan(
                 on_real, on_fake = discriminator(real), discriminator(fake.detach())
                 d_loss = _loss(on_real, 1.0) + _loss(on_fake, 0.0)
             accuracy = ((on_real > 0).float().mean() + (on_fake <= 0).float().mean()) / 2
-            d_stepped = _step(d_optimizer, d_loss, scaler, scaled)
+            d_stepped = _step(d_optimizer, d_loss, scaler)
 
             # A block of its own: the first one's copies are of D's old weights.
             with autocast():
                 g_loss = _loss(discriminator(fake), 1.0)
-            g_stepped = _step(g_optimizer, g_loss, scaler, scaled)
+            g_stepped = _step(g_optimizer, g_loss, scaler)
 
             scale = scaler.get_scale()
             scaler.update()
@@ -110,7 +110,7 @@ def _loss(logits: Tensor, label: float) -> Tensor:
     return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label))
 
 
-def _step(optimizer: Optimizer, loss: Tensor, scaler: Scaler, scaled: bool) -> bool:
+def _step(optimizer: Optimizer, loss: Tensor, scaler: torch.amp.GradScaler) -> bool:
     """Whether the optimizer stepped; it clears what another loss left in its gradients."""
     optimizer.zero_grad()
     scaler.scale(loss).backward()
@@ -119,8 +119,8 @@ def _step(optimizer: Optimizer, loss: Tensor, scaler: Scaler, scaled: bool) -> b
         p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
     ]
     finite = all(bool(gradient.isfinite().all()) for gradient in gradients)
-    if finite or scaled:
-        scaler.step(optimizer)  # which skips by itself if it scales
+    if finite or scaler.is_enabled():
+        scaler.step(optimizer)  # which skips by itself if it is enabled
     return finite
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from labkit.training import StepRecord, train
 from labkit.training.data import batches, digits
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import mlp
 from labkit.training.scaling import LossScale
 
@@ -151,7 +150,7 @@ def run(trial: Trial, *, seed: int = 0) -> Outcome:
         optimizer=optimizer,
         loss_fn=lambda output, target: trial.loss_weight * _loss(trial, output, target),
         precision=trial.precision,
-        scaler=LossScaler(LossScale.static(trial.loss_scale)) if trial.loss_scale else None,
+        scaler=LossScale.static(trial.loss_scale) if trial.loss_scale else None,
         on_step=look,
         progress=False,
     )

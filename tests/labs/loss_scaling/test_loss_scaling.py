@@ -7,31 +7,14 @@ import pytest
 import torch
 
 from labkit.labs.loss_scaling.checks import (
-    check_amp_loop,
     check_masters,
     check_scaled_step,
     check_scaler,
     check_transition,
 )
 from labkit.labs.loss_scaling.recorded import five_traces
-from labkit.training.loss_scaler import LossScaler
-from labkit.training.scaling import LossScale
 
 # Right answers, written in other ways than the solution.
-
-
-def loop_by_labkits_scaler(model, loss_fn, optimizer, scaler, batches):
-    """The same loop with labkit's scaler, whose state goes into the one that was given."""
-    losses, mine = [], LossScaler(LossScale.from_state_dict(scaler.state_dict()))
-    for inputs, targets in batches:
-        model.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
-            losses.append(loss_fn(model(inputs), targets))
-        mine.scale(losses[-1]).backward()
-        mine.step(optimizer)
-        mine.update()
-    scaler.load_state_dict(mine.state_dict())
-    return torch.stack(losses).detach()
 
 
 class MastersInSGD:
@@ -100,7 +83,6 @@ def step_looking_first(optimizer, scale):
 @pytest.mark.parametrize(
     ("check", "right"),
     [
-        (check_amp_loop, loop_by_labkits_scaler),
         (check_masters, MastersInSGD),
         (check_masters, MastersInFloat64),
         (check_transition, transition_by_numpy),

@@ -18,7 +18,6 @@ from labkit.labs.loss_scaling.saturating import saturating_gradients
 from labkit.labs.loss_scaling.solutions import Masters
 from labkit.training import train
 from labkit.training.data import digits
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import Autoencoder, mlp
 from labkit.training.scaling import LossScale
 
@@ -167,8 +166,7 @@ def test_the_recorded_weights_show_learning_and_its_absence():
 def test_a_scale_repairs_it_in_every_seed(start, images, in_float32):
     allowed = spread([records[-1].loss for records in in_float32])
     for seed, wanted in zip(SEEDS, in_float32, strict=False):
-        scaler = LossScaler(start)
-        records = autoencoder(seed, images, precision="fp16", scaler=scaler)[2]
+        records = autoencoder(seed, images, precision="fp16", scaler=start)[2]
         assert abs(records[-1].loss - wanted[-1].loss) < allowed
         assert not any(record.skipped for record in records)
 

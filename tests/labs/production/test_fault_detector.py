@@ -16,7 +16,6 @@ from labkit.labs.production.faults import (
 )
 from labkit.training import StepRecord, cross_entropy, in_eval_mode, train
 from labkit.training.data import batches, digits
-from labkit.training.loss_scaler import LossScaler
 from labkit.training.models import mlp
 from labkit.training.scaling import LossScale
 
@@ -57,7 +56,7 @@ def trained(
         optimizer=torch.optim.Adam(model.parameters(), lr=lr),
         loss_fn=loss_fn,
         precision=precision,
-        scaler=scale and LossScaler(LossScale(scale=scale)),
+        scaler=scale and LossScale(scale),
         on_step=watch,
         progress=False,
     )

@@ -94,7 +94,6 @@ def _drive(make, scale, interval, flags, resume):
         "torch.cuda.amp.GradScaler",
         "torch.cpu.amp.GradScaler",
         "labkit.training.scaling.LossScale",
-        "labkit.training.loss_scaler.LossScaler",
     ),
 )
 def check_scaler(answers, seed):

@@ -110,7 +110,6 @@ def _sixteen_bit(step):
         "torch.amp.GradScaler",
         "torch.cuda.amp.GradScaler",
         "torch.cpu.amp.GradScaler",
-        "labkit.training.loss_scaler.LossScaler",
     ),
 )
 def check_scaled_step(seen, seed):
