@@ -183,7 +183,10 @@ with torch.autocast("cpu", dtype=torch.float16):
     print("exp(12) by the CPU's lists:", y.cpu().exp().max().item())
 
 # %% [markdown]
-# On the CPU's lists `exp` runs in FP16, and exp(12) = 162,755 overflows. This is why the course uses `emulate_gpu()`.
+# On the CPU's lists `exp` runs in FP16, and exp(12) = 162,755 overflows.
+#
+# `torch.fft` is on no list of CUDA. `torch.fft.rfft` takes the FP16 of a linear layer as it is, refuses lengths that are no
+# power of two, and its first output is the sum of all values. Call it on `x.float()`.
 
 # %% [markdown]
 # ### Optional: autocast by hand
@@ -250,7 +253,8 @@ amp.check_mini_autocast(mini_autocast)
 # from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
 # The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
-# in FP16. `.float()` alone is enough here, but without `enabled=False` autocast would cast the inputs of a matmul in this code to FP16 again.
+# in FP16. `.float()` alone is enough here, but without `enabled=False` autocast would cast the inputs of a matmul in this code to FP16 again,
+# a sparse COO matrix too, for which torch has no FP16 kernel on CUDA.
 
 
 # %%
@@ -272,6 +276,13 @@ with emulate_gpu(), torch.autocast(device, dtype=torch.float16):
 # %% [markdown]
 # By the lists the mean of the squares is inf, and q times 1 / sqrt(inf) is 0: the output vanishes, with no error and no NaN. BF16 does not
 # overflow here, but its squares have only 8 significant bits, so the island helps there too.
+#
+# <details><summary>What does a custom <code>autograd.Function</code> need?</summary>
+#
+# Its backward runs after the block, without autocast. The incoming gradient is FP16, the saved inputs are FP32, and a matmul of both
+# raises an error. `torch.amp.custom_fwd(device_type=...)` above `forward` and `custom_bwd` above `backward` give backward the autocast
+# state of forward. `cast_inputs=torch.float32` makes an FP32 island of both, but only where autocast is on.
+# </details>
 
 # %% [markdown]
 # ### The weight cache
@@ -415,7 +426,8 @@ loss_curves(losses, provenance=f"Trained with {whose(train_gpt)} loop; emulated 
 # %% [markdown]
 # All three curves agree. Be loud about the dtype, because many older loops use `torch.cuda.amp`, which takes no device. Without CUDA its autocast
 # and its scaler warn and switch themselves off. Whoever overlooks the warning trains in FP32, where no scaler bug can show. Use
-# `torch.amp` and name the device.
+# `torch.amp` and name the tensor's device, in every call: on a CPU without `emulate_gpu()`, `torch.autocast("cuda", enabled=False)` is no
+# island, and `torch.is_autocast_enabled()` asks for CUDA's autocast, so it is False.
 #
 # **A stopping point.** Sitting B begins with its own setup cell.
 
@@ -566,7 +578,8 @@ amp_loops.check_clipped_step(clipped_step)
 # ### Gradient accumulation
 #
 # **Gradient accumulation** adds up the gradients of k **micro-batches** and then makes one step. Only one micro-batch of activations is in
-# memory at a time.
+# memory at a time. Unscale and clip once, before that step: a second `unscale_` before `update` raises *unscale_() has already been called
+# on this optimizer since the last update()*. So does the next step of a loop that skips `update` after a bad batch.
 #
 # A language model's loss is a mean over *tokens*, and padding is left out: `F.cross_entropy` ignores targets of −100. Suppose that one micro-batch
 # has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers
@@ -635,7 +648,8 @@ accumulation.check_accumulate(accumulate)
 # </details>
 #
 # Across GPUs, DDP averages the gradients at each backward. So sum the count over all GPUs and multiply each loss by their number, or the
-# mean of the means returns. FSDP2's own mixed precision does not use autocast's lists:
+# mean of the means returns. To send once a group, run forward *and* backward of all micro-batches but the last inside `ddp.no_sync()`:
+# DDP decides in forward whether its backward will send. FSDP2's own mixed precision does not use autocast's lists:
 # `MixedPrecisionPolicy(param_dtype=..., reduce_dtype=...)` casts whole modules, layer norm too.
 
 # %% [markdown]

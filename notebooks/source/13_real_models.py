@@ -96,7 +96,7 @@ def positions():
 # In published code BF16 got into the angles in three ways:
 #
 # - autocast casts the inputs of `@` and `einsum` (but not those of `*`);
-# - `model.to(torch.bfloat16)` casts every float **buffer**, and models often keep f in one. `.float()` in `forward` then comes too late;
+# - `model.to(torch.bfloat16)` casts every float **buffer**, and models often keep f in one. `.float()` in `forward` then comes too late. It also makes a complex buffer or parameter real and so drops the sines, while `.half()` and `.bfloat16()` leave complex numbers alone;
 # - `positions.to(x.dtype)` makes 256 and 257 equal.
 
 # %% [markdown]
@@ -296,7 +296,7 @@ figures.crash_picture({arm: run for arm, run in crash_runs().items() if "0.03" n
 # %% [markdown]
 # In FP32 nothing overflows. But the scores of that run grow to 36,000, and it ends worse than the run with QK-norm. So FP16 makes the growth fatal and does not cause it. QK-norm helps in both formats.
 #
-# What do large scores cost if nothing overflows? *Eager* attention is `(q @ k.mT / width**0.5).softmax(-1) @ v`: under autocast each matmul returns 16 bits, so scores are rounded. *Fused* attention (`F.scaled_dot_product_attention`, FlashAttention) keeps scores and softmax in FP32 and rounds only the weights and the output.
+# What do large scores cost if nothing overflows? *Eager* attention is `(q @ k.mT / width**0.5).softmax(-1) @ v`: under autocast each matmul returns 16 bits, so scores are rounded. *Fused* attention (`F.scaled_dot_product_attention`, FlashAttention) keeps scores and softmax in FP32 and rounds only the weights and the output. Where no fused kernel fits, torch takes its *math* backend: it computes in FP32 and rounds only the output.
 
 
 # %%
@@ -327,7 +327,7 @@ def error():
 # and a score that is off by 0.5 changes a weight by a factor of 1.6.
 
 # %% [markdown]
-# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error within 0.5 % *and* let a gradient pass through the softmax. (What "passes" counts stands below the table.) (The widget has three more parts of a model.)
+# In the widget, raise the largest score of the attention to 4,096. Find the fewest repairs that keep the error within 0.5 % *and* let a gradient pass through the softmax. (What "passes" counts stands below the table.)
 
 # %% tags=["nbval-ignore-output"]
 from labkit.labs.real_models.widget_crash_rig import CrashRig

@@ -30,6 +30,7 @@ SLOW = {
     "doubling-too-often",
     "gan-two-flags-one-scale",
     "gradient-sum-over-ranks",
+    "no-sync-around-backward-only",
     "running-mean-in-bf16",
     "running-sum-of-ones",
     "running-sum-of-steps",

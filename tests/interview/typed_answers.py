@@ -233,21 +233,20 @@ CHOSEN = {
             "all",
         ),
     ),
-    "recipe-for-each-device": Lines(
+    "precision-for-card": Lines(
         (
-            "{fp16} {fp32} {bf16} {bf16} {fp32}",
-            "{fp16}{fp32}{bf16}{bf16}{fp32}",
-            "{fp16}, {fp32}, {bf16}, {bf16}, {fp32}",
-            "1{fp16} 2{fp32} 3{bf16} 4{bf16} 5{fp32}",
-            "2-{fp32}, 1-{fp16}, 3-{bf16}, 5-{fp32}, 4-{bf16}",
-            "1: {fp16}; 2: {fp32}; 3: {bf16}; 4: {bf16}; 5: {fp32}",
+            "{fp16} {fp16} {fp32} {bf16} {bf16}",
+            "{fp16}{fp16}{fp32}{bf16}{bf16}",
+            "1{fp16} 2{fp16} 3{fp32} 4{bf16} 5{bf16}",
+            "2-{fp16}, 1-{fp16}, 3-{fp32}, 5-{bf16}, 4-{bf16}",
+            "1: {fp16}; 2: {fp16}; 3: {fp32}; 4: {bf16}; 5: {bf16}",
         ),
         (
-            "{bf16} {fp32} {bf16} {bf16} {fp32}",
-            "{fp16} {fp16} {bf16} {bf16} {fp32}",
-            "{fp16} {fp32} {both} {bf16} {fp32}",
-            "{fp16} {fp32} {bf16} {bf16} {bf16}",
-            "{fp16} {fp32} {bf16} {fp32} {fp32}",
+            "{bf16} {fp16} {fp32} {bf16} {bf16}",
+            "{fp16} {bf16} {fp32} {bf16} {bf16}",
+            "{fp16} {fp16} {fp16} {bf16} {bf16}",
+            "{fp16} {fp16} {fp32} {fp16} {bf16}",
+            "{fp16} {bare} {fp32} {bf16} {bf16}",
         ),
     ),
     "amp-dtype-of-each": Lines(
