@@ -17,7 +17,7 @@ import torch
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import autocast_lists, tensor_core
 from labkit.emulation.compiled import uncompiled
-from labkit.emulation.device_names import cuda_refused
+from labkit.emulation.device_names import cuda_means_cpu
 from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
@@ -87,7 +87,7 @@ def _install() -> ExitStack:
             _installed_kernels(),
             fp32_products_pinned("ieee", device="cpu"),
             _slow_path_of_attention(),
-            cuda_refused(),
+            cuda_means_cpu(),
         ):
             stack.enter_context(part)
         return stack.pop_all()
@@ -123,8 +123,10 @@ class emulate_gpu(ContextDecorator):
     Inside, code may raise what it raises on a GPU: ``binary_cross_entropy`` under autocast, a COO
     matrix times a dense one in 16 bits, ``layer_norm`` and ``group_norm`` whose weight has another
     dtype than their input. What is not emulated raises and says what to write: ``torch.fft`` of
-    float16 (NotImplementedError), and, on a machine without CUDA, ``torch.autocast("cuda")``
-    (RuntimeError).
+    float16 (NotImplementedError), and, on a machine without CUDA, an autocast or a scaler for
+    "cuda" that is to be on (RuntimeError). What else says "cuda" works there as on CUDA, for CPU
+    tensors: ``torch.autocast("cuda", enabled=False)``, ``custom_fwd``, ``custom_bwd``,
+    ``torch.is_autocast_enabled()``.
 
     Known differences from a GPU, besides the order and the width of its additions:
 
