@@ -15,7 +15,9 @@ It follows four rules:
 Operators are named as in ``torch.ops.aten``, with the overload after the dot.
 """
 
+import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,54 +27,11 @@ AUTOCAST_KEY = "AutocastCPU"
 _AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 _NO_AUTOCAST = torch._C._ExcludeDispatchKeyGuard
 
-# Operators that CUDA's lists have and CPU's lack, or treat otherwise.
-LOW_PRECISION = (
-    "_convolution addmv addr chain_matmul convolution einsum gru_cell linalg_multi_dot lstm_cell "
-    "mv rnn_relu_cell rnn_tanh_cell"
-)
-FP32 = (
-    "_upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d "
-    "_upsample_nearest_exact2d _upsample_nearest_exact3d acos asin cosh cosine_similarity dist "
-    "erfinv exp expm1 frobenius_norm.dim group_norm layer_norm log log10 log1p log2 logsumexp "
-    "native_layer_norm nuclear_norm nuclear_norm.dim pdist pow.Scalar pow.Tensor_Scalar "
-    "pow.Tensor_Tensor reciprocal renorm rms_norm rsqrt sinh softplus tan upsample_bicubic2d "
-    "upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d "
-    "upsample_nearest3d upsample_trilinear3d"
-)
-FP32_UNLESS_ASKED = (
-    "cumprod cumsum linalg_matrix_norm linalg_matrix_norm.str_ord linalg_vector_norm "
-    "log_softmax.int prod prod.dim_int softmax.int sum sum.dim_IntList"
-)
 FP32_APPENDED = {
     "norm.Scalar": "norm.ScalarOpt_dtype",
     "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype",
 }
-PROMOTE = (
-    "addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot"
-)
-BANNED = "binary_cross_entropy"
-SEQUENCES = (
-    "gru.data gru.input lstm.data lstm.input rnn_relu.data rnn_relu.input rnn_tanh.data "
-    "rnn_tanh.input"
-)
-
-# Operators on CPU's lists that CUDA leaves as they are.
-LEFT_ALONE = (
-    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d "
-    "avg_pool3d cat cholesky cholesky_inverse cholesky_solve cross_entropy_loss ctc_loss.IntList "
-    "ctc_loss.Tensor fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft "
-    "fft_ifft2 fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn "
-    "fractional_max_pool2d fractional_max_pool3d geqrf grid_sampler_2d grid_sampler_3d index_copy "
-    "inverse linalg_cholesky linalg_cholesky_ex linalg_cond linalg_cond.p_str linalg_eig "
-    "linalg_eigh linalg_eigvals linalg_eigvalsh linalg_householder_product linalg_inv "
-    "linalg_inv_ex linalg_lstsq linalg_matrix_rank linalg_matrix_rank.atol_rtol_float "
-    "linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.tol_tensor linalg_qr linalg_solve "
-    "linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve lu_solve max_pool3d "
-    "max_unpool2d max_unpool3d mkldnn_rnn_layer multilabel_margin_loss_forward nanquantile "
-    "nanquantile.scalar orgqr ormqr pinverse polar qr quantile quantile.scalar reflection_pad1d "
-    "reflection_pad2d replication_pad1d replication_pad2d replication_pad3d stack stft "
-    "stft.center svd trace triangular_solve view_as_complex"
-)
+"""An operator -> its overload that takes a dtype."""
 
 
 def operator(name: str) -> torch._ops.OpOverload:
@@ -204,19 +163,16 @@ def left_alone(name: str) -> Callable[..., Any]:
     return torch.library.fallthrough_kernel
 
 
-POLICIES: dict[Callable[[str], Callable[..., Any]], tuple[str, ...]] = {
-    in_low_precision: (*LOW_PRECISION.split(), *SEQUENCES.split()),
-    in_fp32: tuple(FP32.split()),
-    in_fp32_unless_asked: tuple(FP32_UNLESS_ASKED.split()),
-    with_fp32_appended: tuple(FP32_APPENDED),
-    in_widest: tuple(PROMOTE.split()),
-    banned: tuple(BANNED.split()),
-    left_alone: tuple(LEFT_ALONE.split()),
-}
+_LISTS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+LISTS = tuple(
+    (globals()[each["policy"]], tuple(each["operators"].split()))
+    for each in tomllib.loads(_LISTS)["lists"]
+)
+"""Policies, and the operators of each; they stand in ``autocast_lists.toml``."""
 
 
-def register(library: torch.library.Library) -> None:
-    """Put CUDA's policies at the autocast key of CPU tensors, for as long as the library lives."""
-    for policy, names in POLICIES.items():
+def kernels() -> Iterator[tuple[str, Callable[..., Any], str]]:
+    """The operators of the lists, and for each CUDA's policy, at the autocast key of the CPU."""
+    for policy, names in LISTS:
         for name in names:
-            library.impl(name, policy(name), AUTOCAST_KEY)
+            yield name, policy(name), AUTOCAST_KEY

@@ -7,15 +7,17 @@ it rounds.
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager
+from functools import cache
+from typing import Any
 
 import torch
 
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.emulation import autocast_lists, tensor_core
 from labkit.emulation.compiled import uncompiled
-from labkit.emulation.device_names import cuda_refused
+from labkit.emulation.device_names import cuda_means_cpu
 from labkit.formats import FP32, FloatFormat, accumulators
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
@@ -45,6 +47,12 @@ def _accumulator(
     return None if fmt == FP32 else Accumulator(fmt, promote_every)
 
 
+@cache
+def _kernels() -> tuple[tuple[str, Callable[..., Any], str], ...]:
+    """What both tables register. Made once: to look up torch's own kernels takes the longest."""
+    return *tensor_core.kernels(), *autocast_lists.kernels()
+
+
 @contextmanager
 def _installed_kernels() -> Iterator[None]:
     """CUDA's lists and roundings in the dispatcher."""
@@ -53,8 +61,8 @@ def _installed_kernels() -> Iterator[None]:
         with warnings.catch_warnings():
             # To override kernels is what this is for; torch would say so once.
             warnings.filterwarnings("ignore", message=".*[Oo]verrid", category=UserWarning)
-            tensor_core.register(library)
-            autocast_lists.register(library)
+            for name, kernel, key in _kernels():
+                library.impl(name, kernel, key)
         yield
     finally:
         library._destroy()
@@ -79,7 +87,7 @@ def _install() -> ExitStack:
             _installed_kernels(),
             fp32_products_pinned("ieee", device="cpu"),
             _slow_path_of_attention(),
-            cuda_refused(),
+            cuda_means_cpu(),
         ):
             stack.enter_context(part)
         return stack.pop_all()
@@ -112,10 +120,13 @@ class emulate_gpu(ContextDecorator):
         ValueError: another ``accumulate``; ``promote_every`` below 1, or beside float32.
         RuntimeError: the outermost block begins inside a compiled function.
 
-    Inside, code may raise what it raises on a GPU: ``binary_cross_entropy`` under autocast,
-    ``layer_norm`` and ``group_norm`` whose weight has another dtype than their input. What is not
-    emulated raises and says what to write: ``torch.fft`` of float16 (NotImplementedError), and,
-    on a machine without CUDA, ``torch.autocast("cuda")`` (RuntimeError).
+    Inside, code may raise what it raises on a GPU: ``binary_cross_entropy`` under autocast, a COO
+    matrix times a dense one in 16 bits, ``layer_norm`` and ``group_norm`` whose weight has another
+    dtype than their input. What is not emulated raises and says what to write: ``torch.fft`` of
+    float16 (NotImplementedError), and, on a machine without CUDA, an autocast or a scaler for
+    "cuda" that is to be on (RuntimeError). What else says "cuda" works there as on CUDA, for CPU
+    tensors: ``torch.autocast("cuda", enabled=False)``, ``custom_fwd``, ``custom_bwd``,
+    ``torch.is_autocast_enabled()``.
 
     Known differences from a GPU, besides the order and the width of its additions:
 
@@ -123,8 +134,15 @@ class emulate_gpu(ContextDecorator):
       up the gradient of a weight in 16 bits. cuDNN's layers do not say what they round. The cells
       also round each gate; CUDA's fused LSTM and GRU cells keep the gates in float32.
     - Attention with a mask rounds here as without one; a GPU takes another fused kernel for it.
-    - Linear algebra (``torch.linalg``) in 16 bits raises as torch does on a CPU; CUDA raises too,
-      with other words.
+    - The gradient of ``F.interpolate`` of a half() model is summed in float32. Of the smooth modes
+      a GPU adds it atomically, and rounds each time. Under autocast both are float32.
+    - ``torch.linalg`` in 16 bits raises as torch does on a CPU; CUDA raises too, with other words.
+      The few other operators that have no 16-bit kernel on a CPU raise as well.
+    - A custom operator with ``register_autocast`` for "cuda" alone runs as without autocast.
+    - Frameworks that ask for the device first switch FP16 off themselves, before they ask torch
+      for anything that could raise: accelerate (``mixed_precision="fp16", cpu=True``) and
+      transformers' Trainer (``fp16=True, use_cpu=True``) run in float32 without a scaler, and
+      Lightning's "16-mixed" on a CPU in bfloat16, with a warning. Their BF16 is emulated.
     - Each row of the table in ``tensor_core`` names the differences of its operators.
 
     Sources: the table in ``tensor_core``, the lists in ``autocast_lists``.

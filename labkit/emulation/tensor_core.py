@@ -9,45 +9,52 @@ It rests on four facts:
    convolutions with a bias, batch norm, attention.
 3. Autograd's formulas call the same operators with 16-bit gradients. A kernel at the CPU key below
    autograd therefore serves forward, backward, checkpoints and ``model.half()`` alike.
-4. ``TABLE`` is the whole of it: a row says which operators it replaces, what CUDA rounds, what
-   happens here, and how the two still differ.
+4. ``TABLE`` is the whole of it, and stands in ``tensor_core.toml``: a row says which operators it
+   replaces, what CUDA rounds, what happens here, and how the two still differ.
 
 Operators that compute 16-bit values in float32 and round once on a CPU as well (additions,
 activations, softmax, layer norm) need nothing and stay.
 
-Sources: ATen/native/Convolution.cpp, ATen/native/cuda/Blas.cpp, cuDNN's documentation of
-CUDNN_DATA_HALF convolutions; Dao, FlashAttention-2 (arXiv:2307.08691); Fasi et al., Numerical
-behavior of NVIDIA tensor cores (PeerJ CS-330).
+Sources: ATen/native/Convolution.cpp; Blas.cpp, ScatterGatherKernel.cu, group_norm_kernel.cu and
+RreluWithNoise.cu in ATen/native/cuda; SparseBlasLegacy.cpp and SparseCUDATensor.cu in
+ATen/native/sparse/cuda; cuDNN's documentation of CUDNN_DATA_HALF convolutions; Dao,
+FlashAttention-2 (arXiv:2307.08691); Fasi et al., Numerical behavior of NVIDIA tensor cores (PeerJ
+CS-330).
 """
 
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from labkit.emulation import flash_attention
+from labkit.emulation import atomic_sums, flash_attention
 from labkit.emulation.autocast_lists import operator
 from labkit.formats.accumulators import current
 
-KEY = "CPU"
+KEY, COO, CSR = "CPU", "SparseCPU", "SparseCsrCPU"
+"""The keys of dense CPU tensors and of the sparse ones. (One more is that of CSC, BSR and BSC.)"""
 COMPOSITE = "CompositeImplicitAutograd"
 """The key of operators that are made of others, above autograd and for every device."""
-_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 FLOAT32 = torch.float32
 ROUND = {torch.float16: Tensor.half, torch.bfloat16: Tensor.bfloat16}
 """A 16-bit dtype -> what rounds a float32 tensor to it, in half the time that ``to`` takes."""
 SIXTEEN_BITS = tuple(ROUND)
+SCALAR_TYPE = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float"}
+"""What torch's errors call a dtype."""
 MODE_MAX = 2
 """What the operators of nn.EmbeddingBag call mode="max"."""
 Kernel = Callable[..., Any]
 
 
-def original(name: str) -> Kernel:
+def original(name: str, key: str = KEY) -> Kernel:
     """The kernel that runs an operator on CPU tensors now, also once another has replaced it."""
-    return partial(torch.library.get_kernel(f"aten::{name}", KEY).call_boxed, _CPU)
+    kernel = torch.library.get_kernel(f"aten::{name}", key)
+    return partial(kernel.call_boxed, torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)))
 
 
 def shared_dtype(args: tuple) -> torch.dtype | None:
@@ -81,19 +88,24 @@ def has_float32(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype is FLOAT32
 
 
+def written(result: Tensor, out: Tensor | None) -> Tensor:
+    """The result, or the tensor that an operator with ``out=``, or in place, writes it into."""
+    return result if out is None else out.resize_(result.shape).copy_(result)
+
+
 # The matmul family: one function computes in float32, out-of-place, in-place and out= share it.
 
 
 def _float32_product(name: str) -> Kernel:
     """A product operator on float32 arguments, with the accumulator that is in force."""
     full = original(name)
-    matmul = _LIMITED[name]
 
     def product(*args: Any, **kwargs: Any) -> Tensor:
         accumulator = current()
         if accumulator is None:
             return full(*args, **kwargs)
-        return matmul(accumulator.matmul, *args, **kwargs)
+        matmul = accumulator.matmul
+        return matmul(*args) if len(args) == 2 else _with_addend(matmul, *args, **kwargs)
 
     return product
 
@@ -104,22 +116,6 @@ def _with_addend(
     """beta * x + alpha * (a @ b); beta = 0 ignores x, even its NaNs, as BLAS does."""
     product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
     return product if beta == 0 else torch.add(product, x, alpha=beta)
-
-
-def _plain(matmul: Kernel, a: Tensor, b: Tensor) -> Tensor:
-    return matmul(a, b)
-
-
-# How each product is made of matmul(a, b), where the accumulator is limited.
-_LIMITED: dict[str, Kernel] = {
-    "mm": _plain,
-    "bmm": _plain,
-    "dot": _plain,
-    "vdot": _plain,
-    "addmm": _with_addend,
-    "baddbmm": _with_addend,
-    "addmv": _with_addend,
-}
 
 
 def product(name: str) -> Kernel:
@@ -139,9 +135,7 @@ def product(name: str) -> Kernel:
             return here(*args, **kwargs)  # which also raises what it always raised
         out = kwargs.pop("out") if writes_out else None
         result = ROUND[dtype](compute(*[x.float() for x in args], **kwargs))
-        if writes_first:
-            return args[0].copy_(result)
-        return result if out is None else out.resize_(result.shape).copy_(result)
+        return written(result, args[0] if writes_first else out)
 
     return kernel
 
@@ -169,7 +163,7 @@ def product_in(name: str) -> Kernel:
             raise RuntimeError("out_dtype must be the same as the dtype of the provided out tensor")
         run = compute if a.dtype in SIXTEEN_BITS else here
         result = run(*[widened(value) for value in tensors], **kwargs).to(out_dtype)
-        return result if out is None else out.resize_(result.shape).copy_(result)
+        return written(result, out)
 
     return kernel
 
@@ -241,27 +235,35 @@ def normalization_in_one_dtype(name: str) -> Kernel:
     def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
         for value in args:
             if isinstance(value, Tensor) and value.dtype is not x.dtype:
-                wanted, found = (t.type()[len("torch.") : -len("Tensor")] for t in (x, value))
+                wanted, found = (SCALAR_TYPE.get(t.dtype, t.dtype) for t in (x, value))
                 raise RuntimeError(f"expected scalar type {wanted} but found {found}")
         return normalize(x, *args)
 
     return kernel
 
 
-def normalization_backward(name: str, *, weight_at: int, native_in_mixture: bool = False) -> Kernel:
-    """Round the gradient of the input; those of weight and bias take the weight's dtype."""
-    here = original(name)
+def normalization_of_groups(name: str) -> Kernel:
+    """As ``normalization_in_one_dtype``, but eps and the statistics for backward are rounded."""
+    normalize = normalization_in_one_dtype(name)
 
-    def kernel(grad: Tensor, x: Tensor, *args: Any) -> tuple[Tensor | None, ...]:
-        dtype, weight = x.dtype, args[weight_at]
-        if dtype not in SIXTEEN_BITS or (native_in_mixture and has_float32(weight)):
-            return here(grad, x, *args)
-        kept = torch.float32 if weight is None else weight.dtype
-        grads = here(grad.float(), x.float(), *[widened(value) for value in args])
-        return tuple(
-            grad if grad is None else grad.to(wanted)
-            for grad, wanted in zip(grads, (dtype, kept, kept), strict=True)
-        )
+    def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+        *rest, eps = args
+        output, *statistics = normalize(x, *rest, torch.tensor(eps, dtype=x.dtype).item())
+        return output, *[statistic.to(x.dtype) for statistic in statistics]
+
+    return kernel
+
+
+def normalization_backward(name: str) -> Kernel:
+    """From float32 statistics, each gradient rounded once; torch's own kernel for fp32 weights."""
+    here = original(name)
+    weight_at = [argument.name for argument in operator(name)._schema.arguments].index("weight")
+
+    def kernel(*args: Any) -> tuple[Tensor | None, ...]:
+        dtype = args[1].dtype
+        if dtype not in SIXTEEN_BITS or has_float32(args[weight_at]):
+            return here(*args)
+        return tuple(rounded(grad, dtype) for grad in here(*map(widened, args)))
 
     return kernel
 
@@ -273,6 +275,79 @@ def embedding_bag_backward(name: str) -> Kernel:
 
     def kernel(*args: Any) -> Tensor:
         return here(*args) if args[mode] == MODE_MAX else once(*args)
+
+    return kernel
+
+
+def scattered(name: str) -> Kernel:
+    """Each addition or product is rounded; torch's own kernel checks, and knows where to write."""
+    here = original(name)
+
+    def kernel(x: Tensor, dim: int, index: Tensor, source: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = atomic_sums.KINDS.get(args[0] if args else kwargs.get("reduce", "sum"))
+        if kind is None or x.dtype not in SIXTEEN_BITS or not index.numel():
+            return here(x, dim, index, source, *args, **kwargs)
+        before, include_self = x.clone(), kwargs.get("include_self", True)
+        result = here(x, dim, index, source, *args, **kwargs)
+        return result.copy_(atomic_sums.scattered(before, dim, index, source, kind, include_self))
+
+    return kernel
+
+
+def with_noise(name: str) -> Kernel:
+    """RReLU writes its noise, rounded, and the output is the rounded product with the input."""
+    functional = name.removesuffix(".out").removesuffix("_")
+    here, compute = original(name), original(functional)
+    writes_first = functional + "_" == name
+
+    def kernel(x: Tensor, noise: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if x.dtype not in SIXTEEN_BITS:
+            return here(x, noise, *args, **kwargs)
+        wide = noise.float()
+        result = ROUND[x.dtype](compute(x.float(), wide, *args))
+        _, _, training, *_ = *args, *(0, 0, False)[len(args) :]
+        if training:
+            result = x * noise.copy_(wide)
+        return written(result, x if writes_first else kwargs.get("out"))
+
+    return kernel
+
+
+def refused_sparse_product(name: str) -> Kernel:
+    """CUDA has no 16-bit product of a COO matrix, and says so; one without values it leaves out."""
+    here = original(name, COO)
+
+    def kernel(*args: Tensor, **kwargs: Any) -> Tensor:
+        for x in args:
+            if x.is_sparse and x.dtype in SIXTEEN_BITS and x._nnz():
+                said = f"not implemented for '{SCALAR_TYPE[x.dtype]}'"
+                raise NotImplementedError(f'"addmm_sparse_cuda" {said}')
+        return here(*args, **kwargs)
+
+    return kernel
+
+
+def sparse_product(name: str) -> Kernel:
+    """A product with a compressed matrix in float32, the result once."""
+    here, compute = original(name, CSR), original(name.removesuffix(".out"), CSR)
+
+    def kernel(*args: Any, **kwargs: Any) -> Tensor:
+        dtype = shared_dtype(args)
+        if dtype is None:
+            return here(*args, **kwargs)
+        out = kwargs.pop("out", None)
+        result = compute(*[widened(value) for value in args], **kwargs)
+        return written(ROUND[dtype](result), out)
+
+    return kernel
+
+
+def coalesced(name: str) -> Kernel:
+    """Values that meet in a COO tensor are summed in float32 and rounded once."""
+    here = original(name, COO)
+
+    def kernel(x: Tensor) -> Tensor:
+        return here(x.float()).to(x.dtype) if x.dtype in SIXTEEN_BITS else here(x)
 
     return kernel
 
@@ -361,196 +436,22 @@ def attention_backward(name: str) -> Kernel:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: which operators, what CUDA rounds, what we round, the difference."""
+    """A row of the table: which operators, what CUDA rounds, what we round, the difference."""
 
-    operators: tuple[str, ...]
+    operators: str
+    kernel: str
     cuda: str
     here: str
     difference: str
-    kernel: Callable[[str], Kernel]
     key: str = KEY
 
 
-AS_MM = "As for mm."
-ATOMIC = (
-    "Where a GPU adds gradients atomically (adaptive pooling, grid_sample), it rounds each time."
-)
-
-TABLE = (
-    Row(
-        operators=("mm", "mm.out", "bmm", "bmm.out", "dot", "vdot"),
-        cuda="cuBLAS: products exact, sums in fp32, the result once.",
-        here="The fp32 product, the result once.",
-        difference="Tensor Cores truncate where they align addends, and may add split-K partial "
-        "sums in 16 bits (allow_fp16_reduced_precision_reduction); every addition here rounds to "
-        "nearest.",
-        kernel=product,
-    ),
-    Row(
-        operators=(
-            *("addmm", "addmm_", "addmm.out", "baddbmm", "baddbmm_", "baddbmm.out"),
-            *("addmv", "addmv_", "addmv.out"),
-        ),
-        cuda="cuBLAS's epilogue: alpha, beta and the addend in fp32, the result once. A linear "
-        "layer with a bias is addmm.",
-        here="The same in one fp32 addmm.",
-        difference=AS_MM,
-        kernel=product,
-    ),
-    Row(
-        operators=(
-            *("mm.dtype", "mm.dtype_out", "bmm.dtype", "bmm.dtype_out"),
-            *("addmm.dtype", "addmm.dtype_out", "baddbmm.dtype", "baddbmm.dtype_out"),
-        ),
-        cuda="torch.mm(a, b, out_dtype=torch.float32): the fp32 sum of 16-bit products, no "
-        "rounding. No derivative.",
-        here="The same.",
-        difference=AS_MM,
-        kernel=product_in,
-    ),
-    Row(
-        operators=("convolution",),
-        cuda="cuDNN: the convolution once, and the sum with the bias once more.",
-        here="The same two roundings; transposed and grouped alike.",
-        difference="cuDNN may choose Winograd, which rounds inside. PyTorch's own depthwise "
-        "kernel, where it is chosen, adds the bias before its one rounding.",
-        kernel=convolution,
-    ),
-    Row(
-        operators=("convolution_backward",),
-        cuda="cuDNN: gradients of input and weight once each; the bias's, summed in fp32, once.",
-        here="The same.",
-        difference="cuDNN may choose Winograd, which rounds inside.",
-        kernel=round_all,
-    ),
-    Row(
-        operators=("native_batch_norm",),
-        cuda="Statistics and arithmetic in fp32, the output once; saved statistics stay fp32.",
-        here="The same. Running statistics of a model.half() are updated in fp32, rounded once.",
-        difference="None known.",
-        kernel=normalization_of_batches,
-    ),
-    Row(
-        operators=("native_layer_norm", "native_group_norm"),
-        cuda="As batch norm's, but weight and bias must have the input's dtype: a half() model "
-        "with an fp32 norm raises. Under autocast both run in fp32.",
-        here="The same.",
-        difference="None known.",
-        kernel=normalization_in_one_dtype,
-    ),
-    Row(
-        operators=("native_batch_norm_backward",),
-        cuda="The input's gradient once; gradients of an fp32 weight and bias stay fp32.",
-        here="The same.",
-        difference="None known.",
-        kernel=partial(normalization_backward, weight_at=0, native_in_mixture=True),
-    ),
-    Row(
-        operators=("native_layer_norm_backward",),
-        cuda="As batch norm's.",
-        here="The same.",
-        difference="None known.",
-        kernel=partial(normalization_backward, weight_at=3),
-    ),
-    Row(
-        operators=("native_group_norm_backward",),
-        cuda="As batch norm's.",
-        here="The same.",
-        difference="None known.",
-        kernel=partial(normalization_backward, weight_at=2),
-    ),
-    Row(
-        operators=("_scaled_dot_product_flash_attention_for_cpu",),
-        cuda="Flash attention: scores and softmax in fp32, P = exp(score - max) once, the output "
-        "once.",
-        here="The same (labkit.emulation.flash_attention).",
-        difference="A GPU rounds P against the largest score so far, here of the whole row. Where "
-        "torch chooses its unfused kernel (3-D input, dropout), P stays fp32. A mask is taken here "
-        "by this kernel; a GPU's flash attention takes none, and another kernel runs.",
-        kernel=attention,
-    ),
-    Row(
-        operators=("_scaled_dot_product_flash_attention_for_cpu_backward",),
-        cuda="Flash attention: P and dS once each, the three gradients once. With enable_gqa the "
-        "gradients of keys and values once for each head of queries, and their fp32 sum once.",
-        here="The same.",
-        difference="None known.",
-        kernel=attention_backward,
-    ),
-    Row(
-        operators=(
-            "_softmax",
-            "_softmax_backward_data",
-            "_log_softmax",
-            "_log_softmax_backward_data",
-        ),
-        cuda="fp32 inside, the result once. cross_entropy on 16-bit logits comes here: it asks "
-        "log_softmax for its input's dtype, which autocast respects.",
-        here="The same.",
-        difference="None known.",
-        kernel=round_all,
-    ),
-    Row(
-        operators=(
-            *("avg_pool2d", "avg_pool2d_backward", "avg_pool3d", "avg_pool3d_backward"),
-            *("_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward"),
-            *("_adaptive_avg_pool3d", "_adaptive_avg_pool3d_backward"),
-            *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
-            *("max_pool3d_with_indices", "max_pool3d_with_indices_backward"),
-            *("adaptive_max_pool2d", "adaptive_max_pool2d_backward"),
-            *("adaptive_max_pool3d", "adaptive_max_pool3d_backward"),
-            *("col2im", "embedding_dense_backward"),
-            *("grid_sampler_2d", "grid_sampler_2d_backward"),
-            *("grid_sampler_3d", "grid_sampler_3d_backward"),
-        ),
-        cuda="Sums of a window, or of gradients that meet, in fp32, the result once; a maximum is "
-        "exact.",
-        here="The same.",
-        difference=ATOMIC,
-        kernel=round_all,
-    ),
-    Row(
-        operators=("_embedding_bag", "_embedding_bag_forward_only"),
-        cuda="A bag's sum or mean in fp32, the result once; a maximum is exact.",
-        here="The same.",
-        difference="None known.",
-        kernel=round_all,
-    ),
-    Row(
-        operators=("_embedding_bag_dense_backward",),
-        cuda="Gradients that meet in a row in fp32, the sum once; of maxima, each addition.",
-        here="The same.",
-        difference="The order of atomic additions, where each is rounded.",
-        kernel=embedding_bag_backward,
-    ),
-    Row(
-        operators=("lstm.input",),
-        cuda="cuDNN, for nn.GRU and nn.RNN as well: factors and states in 16 bits, sums in fp32. "
-        "What it rounds between time steps is not documented.",
-        here="torch's own layers, made of other operators: each linear layer, gate and state is "
-        "rounded, and a weight's gradient after every time step.",
-        difference="The last bits of every step.",
-        kernel=own_layers,
-        key=COMPOSITE,
-    ),
-    Row(
-        operators=(
-            *("fft_fft", "fft_ifft", "fft_rfft", "fft_irfft", "fft_hfft", "fft_ihfft"),
-            *("fft_fft2", "fft_ifft2", "fft_rfft2", "fft_irfft2", "fft_hfft2", "fft_ihfft2"),
-            *("fft_fftn", "fft_ifftn", "fft_rfftn", "fft_irfftn", "fft_hfftn", "fft_ihfftn"),
-            *("stft", "stft.center", "istft"),
-        ),
-        cuda="cuFFT in fp16, for powers of two; what it rounds is not documented. bf16 raises.",
-        here="Refused in fp16 with a sentence; bf16 raises torch's own error.",
-        difference="Call it in float32.",
-        kernel=refused_in_half,
-        key=COMPOSITE,
-    ),
-)
+_ROWS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+TABLE = tuple(Row(**row) for row in tomllib.loads(_ROWS)["rows"])
 
 
-def register(library: torch.library.Library) -> None:
-    """Put the table's kernels in place, for as long as the library lives."""
+def kernels() -> Iterator[tuple[str, Kernel, str]]:
+    """The table's operators, and for each its kernel and the key where it stands."""
     for row in TABLE:
-        for name in row.operators:
-            library.impl(name, row.kernel(name), row.key)
+        for name in row.operators.split():
+            yield name, globals()[row.kernel](name), row.key

@@ -1,9 +1,13 @@
 """Under emulate_gpu() ordinary torch.amp code on a CPU behaves as on a Tensor Core GPU."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
 import warnings
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -35,38 +39,20 @@ def is_emulated() -> bool:
 # Entering and leaving
 
 
-def test_a_block_begins_and_ends_it():
-    assert not is_emulated()
-    with emulate_gpu():
-        assert is_emulated()
-    assert not is_emulated()
-
-
-def test_nested_blocks_end_with_the_outermost():
-    with emulate_gpu():
-        with emulate_gpu():
-            assert is_emulated()
-        assert is_emulated()
-    assert not is_emulated()
-
-
-def test_one_object_may_be_entered_again_inside_itself_and_afterwards():
+def test_the_outermost_block_begins_and_ends_it():
+    """One object may be entered again, inside itself and afterwards; it is a decorator too."""
     again = emulate_gpu()
-    with again, again:
-        assert is_emulated()
-    with again:
-        assert is_emulated()
     assert not is_emulated()
+    for _ in range(2):
+        with again:
+            with again, emulate_gpu():
+                assert is_emulated()
+            assert is_emulated()
+        assert not is_emulated()
+    assert emulate_gpu()(is_emulated)() and not is_emulated()
 
 
-def test_as_a_decorator():
-    @emulate_gpu()
-    def inside() -> bool:
-        return is_emulated()
-
-    assert inside() and not is_emulated()
-
-
+@pytest.mark.filterwarnings("error")
 def test_an_exception_leaves_nothing_behind():
     pinned = torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv
     before = [each.fp32_precision for each in pinned], torch.backends.mha.get_fastpath_enabled()
@@ -91,13 +77,6 @@ def test_float32_is_ieee_inside_and_as_before_outside():
         assert matmul.fp32_precision == "bf16"
     finally:
         matmul.fp32_precision = "none"
-
-
-def test_entering_says_nothing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with emulate_gpu():
-            pass
 
 
 def test_blocks_of_threads_may_overlap_in_any_order():
@@ -259,29 +238,6 @@ def test_inference_mode_obeys():
     assert model.dtypes == [CUDA_DTYPES]
 
 
-def test_functions_of_the_users_own_obey():
-    class Scaled(torch.autograd.Function):
-        @staticmethod
-        @torch.amp.custom_fwd(device_type="cpu")
-        def forward(ctx, x, weight):
-            ctx.save_for_backward(x, weight)
-            return x @ weight
-
-        @staticmethod
-        @torch.amp.custom_bwd(device_type="cpu")
-        def backward(ctx, grad):
-            x, weight = ctx.saved_tensors
-            assert grad.softmax(0).dtype is torch.float32
-            return grad @ weight.T, x.T @ grad
-
-    x, weight = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
-    with emulate_gpu():
-        with autocast():
-            y = Scaled.apply(x, weight)
-        y.float().sum().backward()
-    assert y.dtype is torch.float16 and weight.grad.dtype is torch.float32
-
-
 # CUDA's rules
 
 
@@ -293,14 +249,6 @@ def test_bceloss_is_banned_with_cudas_message(low):
             nn.BCELoss()(probability, target)
         with torch.autocast("cpu", enabled=False):
             assert nn.BCELoss()(probability, target).item() == pytest.approx(0.6931472)
-
-
-def test_exp_of_12_is_finite_as_on_a_gpu():
-    x = torch.tensor(12.0, dtype=torch.float16)
-    with autocast():
-        assert x.exp().isinf()
-        with emulate_gpu():
-            assert x.exp().dtype is torch.float32 and x.exp().isfinite()
 
 
 def lstm_by_hand(x, h, linear, rounded):
@@ -414,35 +362,158 @@ def test_rnn_cells_train(cell, low):
     assert all(p.grad.dtype is torch.float32 and p.grad.any() for p in model.parameters())
 
 
-# "cuda" on a machine without CUDA
+# "cuda" on a machine without CUDA: what is to be on is refused, all else works for CPU tensors
 
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="cuda means the GPU there")
+deprecated = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+switched_off = pytest.mark.filterwarnings("ignore:.*CUDA is not available:UserWarning")
+X = torch.full((1, 1), 300.0)  # its square is inf in float16
+
+TO_BE_ON = {
+    "autocast": lambda: torch.autocast("cuda"),
+    "autocast with a dtype": lambda: torch.autocast("cuda", torch.bfloat16),
+    "autocast by names": lambda: torch.amp.autocast(device_type="cuda", cache_enabled=False),
+    "cuda.amp.autocast": lambda: torch.cuda.amp.autocast(),
+    "GradScaler": lambda: torch.amp.GradScaler(),
+    "GradScaler by name": lambda: torch.amp.GradScaler(device="cuda", enabled=True),
+    "cuda.amp.GradScaler": lambda: torch.cuda.amp.GradScaler(),
+}
+
+
+def use(made: torch.autocast | torch.amp.GradScaler) -> torch.Tensor:
+    if isinstance(made, torch.amp.GradScaler):
+        return made.scale(X)
+    with made:
+        return X @ X
 
 
 @without_cuda
-@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.autocast("cuda"),
-        lambda: torch.autocast("cuda", torch.bfloat16),
-        lambda: torch.amp.autocast(device_type="cuda", dtype=torch.float16, cache_enabled=False),
-        lambda: torch.cuda.amp.autocast(),
-    ],
-)
-def test_autocast_of_cuda_says_what_to_write_instead(make):
-    with emulate_gpu(), pytest.raises(RuntimeError, match=r'torch\.autocast\("cpu", dtype='):
-        make()
-    with pytest.warns(UserWarning, match="CUDA is not available"):
-        make()
+@deprecated
+@switched_off
+@pytest.mark.parametrize("name", TO_BE_ON)
+def test_what_is_to_be_on_for_cuda_says_what_to_write_instead(name):
+    """Made inside, or before, as a decorator of a module is."""
+    write = r'torch\.autocast\("cpu", dtype='
+    early = TO_BE_ON[name]()
+    with emulate_gpu(), autocast():
+        for refused in (TO_BE_ON[name], lambda: use(early), lambda: use(copy.deepcopy(early))):
+            with pytest.raises(RuntimeError, match=write):
+                refused()
+        del early.asked_enabled  # as if labkit.emulation had been imported later
+        with pytest.raises(RuntimeError, match=f"(?s)older than labkit.emulation.*{write}"):
+            use(early)
+    with pytest.warns(UserWarning, match="CUDA is not available") as warned:
+        TO_BE_ON[name]()
+    assert warned[0].filename.endswith(("test_emulation.py", "mode.py", "grad_scaler.py"))
+    use(early)
+
+
+ISLANDS = {
+    "autocast": lambda: torch.autocast("cuda", enabled=False),
+    "cuda.amp.autocast": lambda: torch.cuda.amp.autocast(enabled=False),
+}
 
 
 @without_cuda
-def test_an_autocast_of_cuda_that_is_off_stays_off():
-    x = torch.ones(2, 2)
-    with emulate_gpu(), autocast(), torch.autocast("cuda", enabled=False):
-        assert (x @ x).dtype is torch.float16
+@deprecated
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("name", ISLANDS)
+def test_an_island_for_cuda_is_one(low, name):
+    before = ISLANDS[name]()
+    decorated = before(lambda: X.half().float() @ X)
+    with emulate_gpu(), autocast(low):
+        made = (before, ISLANDS[name](), pickle.loads(pickle.dumps(before)))
+        results = [*map(use, made), decorated()]
+        with torch.autocast("cpu", enabled=False):
+            assert (X @ X).dtype is torch.float32
+        assert (X @ X).dtype is low and torch.get_autocast_dtype("cpu") is low
+    assert [(y.item(), y.dtype) for y in results] == [(90000.0, torch.float32)] * 4
+    assert torch.amp.GradScaler(enabled=False).scale(X) is X
+
+
+@without_cuda
+@pytest.mark.parametrize("low", LOW)
+def test_autocasts_state_is_that_of_cuda(low):
+    """A common island asks for the state, sets it, and sets it back."""
+
+    def state() -> list:
+        return [torch.is_autocast_enabled(), torch.get_autocast_dtype("cuda")]
+
+    rest = state()
+    with autocast(low), emulate_gpu():
+        assert state() == [True, low]
+    assert state() == rest
+    with emulate_gpu():
+        assert state() == rest
+        with autocast(low):
+            assert state() == [True, low] and torch.is_autocast_enabled("cuda")
+            enabled = torch.is_autocast_enabled()
+            torch.set_autocast_enabled(False)
+            assert (X @ X).item() == 90000 and not torch.is_autocast_enabled("cpu")
+            torch.set_autocast_enabled(enabled)
+            assert (X @ X).dtype is low
+            torch.set_autocast_dtype("cuda", LOW[low is LOW[0]])
+            assert (X @ X).dtype is LOW[low is LOW[0]]
+    assert state() == rest and not torch.is_autocast_enabled("cpu")
+    assert torch.get_autocast_dtype("cpu") is torch.bfloat16
+
+
+OWN = {
+    "cpu": (torch.amp.custom_fwd, torch.amp.custom_bwd, {"device_type": "cpu"}),
+    "cuda": (torch.amp.custom_fwd, torch.amp.custom_bwd, {"device_type": "cuda"}),
+    "cuda.amp": (torch.cuda.amp.custom_fwd, torch.cuda.amp.custom_bwd, {}),
+}
+
+
+@without_cuda
+@deprecated
+@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("cast_inputs", [None, torch.float32])
+def test_functions_of_the_users_own_obey(name, cast_inputs):
+    custom_fwd, custom_bwd, device = OWN[name]
+    seen = []
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        @custom_fwd(**device, cast_inputs=cast_inputs)
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            seen.append(torch.is_autocast_enabled())
+            return x @ weight.t()
+
+        @staticmethod
+        @partial(custom_bwd, **device)
+        def backward(ctx, grad):
+            x, weight = ctx.saved_tensors
+            seen.append(torch.is_autocast_enabled())
+            return grad @ weight, grad.t() @ x
+
+    x, weight = torch.full((2, 3), 300.0), torch.full((4, 3), 300.0, requires_grad=True)
+    with emulate_gpu():
+        with autocast():
+            y = Linear.apply(x.half(), weight)
+        y.float().sum().backward()
+    if cast_inputs is None:
+        assert seen == [True, True] and y.dtype is torch.float16 and y.isinf().all()
+    else:
+        assert seen == [False, False] and y.dtype is torch.float32 and (y == 270000).all()
+    assert weight.grad.dtype is torch.float32 and (weight.grad == 600).all()
+
+
+@without_cuda
+@deprecated
+def test_torchscript_knows_the_noting_autocast():
+    def scripted(x: torch.Tensor):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+        with torch.cuda.amp.autocast(False):
+            return y, x @ x
+
+    for block in (emulate_gpu(), nullcontext()):
+        with block:
+            low, full = torch.jit.script(scripted)(X)
+        assert (low.dtype, full.dtype) == (torch.bfloat16, torch.float32)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -459,6 +530,17 @@ def half_exp(x: torch.Tensor) -> torch.Tensor:
     """float32 by CUDA's list; on a CPU it is on no list."""
     with autocast():
         return x.exp()
+
+
+def test_a_compiled_island_is_one_and_compiles_whole():
+    @partial(torch.compile, backend="eager", fullgraph=True)
+    def island(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
+            return x @ x
+
+    for block in (nullcontext(), emulate_gpu(), nullcontext()):
+        with block, autocast():
+            assert island(X).item() == 90000
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

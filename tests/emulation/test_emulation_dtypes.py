@@ -348,7 +348,6 @@ def cuda(name: str, low: torch.dtype) -> list[str] | str:
 
 @pytest.fixture(scope="class")
 def emulated() -> Iterator[None]:
-    """Entering costs a third of a second, so that these tests share it."""
     with emulate_gpu():
         yield
 
@@ -437,9 +436,9 @@ def operators_with_kernel(key: str) -> set[str]:
 
 def test_every_operator_of_cudas_lists_has_a_policy_here():
     """torch knows which operators have a CUDA autocast kernel; ours are those, or shared ones."""
-    registered = {name for names in autocast_lists.POLICIES.values() for name in names}
-    left_alone = set(autocast_lists.LEFT_ALONE.split())
-    sequences = set(autocast_lists.SEQUENCES.split())
+    registered = {name for _, names in autocast_lists.LISTS for name in names}
+    left_alone = set(dict(autocast_lists.LISTS)[autocast_lists.left_alone])
+    sequences = {name for name in registered if name.endswith((".data", ".input"))}
     shared = {*SHARED_LOW_PRECISION.split(), *SHARED_FP32.split()}
     same = set(SAME_BY_ANOTHER_WAY.split())
     on_cuda, on_cpu = operators_with_kernel("AutocastCUDA"), operators_with_kernel("AutocastCPU")

@@ -288,7 +288,7 @@ fit = changed(", enabled=dtype is not torch.float32", "")
 
 
 # %% wrong fit: a scaler for a device that is not there
-#    says: CUDA is not available
+#    says: torch.amp.GradScaler("cpu")
 #    never: cuda.amp
 fit = changed(
     "GradScaler(device, enabled=dtype is torch.float16)",

@@ -172,12 +172,12 @@ Rotary = changed(
 )
 
 
-# %% wrong rotary: autocast switched off for cuda
+# %% wrong rotary: autocast switched off for xpu
 #    idea: autocast-off-for-another-device
-#    says: an autocast block for cuda
+#    says: an autocast block for xpu
 Rotary = changed(
     "        angles = positions.float()[:, None] * inverse\n",
-    "        with torch.autocast(device_type='cuda', enabled=False):\n"
+    "        with torch.autocast(device_type='xpu', enabled=False):\n"
     "            angles = (positions.float()[:, None] @ inverse[None, :]).float()\n",
 )
 

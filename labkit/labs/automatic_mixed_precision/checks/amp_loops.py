@@ -41,10 +41,6 @@ UNSCALED = (
 )
 STOPPED = "In {name} your loop raised {error}."
 RAISED_WITH = "In {name} your loop raised {error}. Outputs of the network were {met}{so}."
-OFF = (
-    "In {name} torch warned that CUDA is not available and switched a part of your loop off. Which "
-    "call did not get `device`?"
-)
 LOSSES = "Return a list of {count} losses, one for each batch."
 TRAINED = "Asked for {name}, your loop trained on outputs of {met} dtype."
 OTHER_LOSS = "In {name} loss {place} is {got}; the right loop has {want}.{why}"
@@ -128,38 +124,35 @@ def run_fit(fit, seed):
             network, watch = _fit_network(seed).eval(), _Outputs()  # as an evaluation left it
             network.register_forward_hook(watch)
             start = flat(network)
-            shown[name], loud, shown[f"{name} off"] = _fitted(fit, network, dtype, 6, seed)
+            shown[name], loud = _fitted(fit, network, dtype, 6, seed)
             shown[f"{name} loud"] = loud or type(shown[name]) is Raised
             shown[f"{name} met"] = sorted(set(watch.met))
             shown[f"{name} live"] = watch.largest > 1
             shown[f"{name} inside"] = watch.inside
             shown[f"{name} weights"] = flat(network) - start
         for name in ("FP16", "BF16"):
-            end, loud, _ = _fitted(fit, _Unheard(_fit_network(seed)), _DTYPES[name], 1, seed)
+            end, loud = _fitted(fit, _Unheard(_fit_network(seed)), _DTYPES[name], 1, seed)
             shown[f"unheard {name} loud"] = loud or type(end) is Raised
     return shown
 
 
 def _fitted(fit, network, dtype, count, seed):
-    """(what `fit` returned, whether it warned by itself, whether torch switched something off)."""
+    """(what `fit` returned, whether it warned by itself)."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05)
     batches = [batch(20 + 100 * seed + i, _FIT_BATCH) for i in range(count)]
     with listening() as heard:
         end = attempt(fit, network, batches, F.cross_entropy, optimizer, dtype, "cpu")
-    off = any("CUDA is not available" in one.text for one in heard)
-    return end, any(one.theirs for one in heard), off
+    return end, any(one.theirs for one in heard)
 
 
 def _fit_evidence(got, want):
     for name in _DTYPES:
         end = got[name]
-        parts = ("", " weights", " met", " off", " loud", " live", " inside")
+        parts = ("", " weights", " met", " loud", " live", " inside")
         if all(same_end(got[name + part], want[name + part]) for part in parts):
             continue
         if type(end) is Raised:
             return fill(STOPPED, name=name, error=brief(end))
-        if got[f"{name} off"]:
-            return fill(OFF, name=name)
         if not isinstance(end, (list, tuple)) or len(end) != len(want[name]):
             return fill(LOSSES, count=len(want[name]))
         if got[f"{name} met"] != want[f"{name} met"]:
@@ -195,9 +188,7 @@ FIT = Loop(
     run_fit,
     solutions.fit,
     _fit_evidence,
-    lambda shown: [
-        shown[f"{name}{part}"] for name in _DTYPES for part in (" weights", " met", " off")
-    ],
+    lambda shown: [shown[f"{name}{part}"] for name in _DTYPES for part in (" weights", " met")],
     _scaled_loss,
 )
 

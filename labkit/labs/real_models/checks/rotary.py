@@ -281,7 +281,8 @@ check_rotary.slip(
     "The block must be for the device of the tensors. Which attribute of `positions` names it?",
     swap=(
         f"angles = {_ANGLES}",
-        'with torch.autocast("cuda", enabled=False):\n'
+        # For "cuda", emulate_gpu() lets these positions stand for a GPU's where there is none.
+        'with torch.autocast("xpu", enabled=False):\n'
         "            angles = positions.float()[:, None] @ inverse[None]",
     ),
 )
