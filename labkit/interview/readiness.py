@@ -239,24 +239,17 @@ def _round_of(name: str, estimate: Estimate) -> Text:
     )
 
 
-def chances(level: int, guess: float, skills: np.ndarray) -> np.ndarray:
-    """The chance of a right answer to a question of a level, for each skill.
-
-    Args:
-        level: 1 to 3.
-        guess: the chance to be right without knowing anything.
-        skills: float64 of any shape; 0 is even odds on a question of level 2 that nobody guesses.
-    """
-    return _moments(level, guess, skills)[0]
-
-
 @functools.cache
 def _on_grid(level: int, guess: float) -> tuple[np.ndarray, np.ndarray]:
     return _moments(level, guess, _SKILLS + _AT_DEPTH if level in DEEP_DIVE else _SKILLS)
 
 
 def _moments(level: int, guess: float, skills: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and mean square of that chance over questions harder and easier than their level."""
+    """Mean and mean square of the chance of a right answer, for each skill.
+
+    Over questions harder and easier than their level; ``guess`` is the chance to be right without
+    knowing anything, and skill 0 is even odds on a question of level 2 that nobody guesses.
+    """
     away = skills[..., None] - _HARDER * (level - 2) - _QUESTIONS * _NODES
     right = guess + (1 - guess) / (1 + np.exp(-away))
     return right @ _WEIGHTS, right**2 @ _WEIGHTS

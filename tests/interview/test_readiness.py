@@ -150,8 +150,6 @@ def test_a_guess_of_one_option_in_four_proves_little(bank):
     typed = [q for q in bank.questions.values() if q.form == "numeric" and q.level == 2]
     assert all(readiness.guess(q) == 1 / len(q.entries) for q in questions)
     assert readiness.guess(typed[0]) == 0
-    chance = readiness.chances(2, 0.25, np.array([-9.0, 0.0, 9.0]))
-    assert chance == pytest.approx([0.25, 0.625, 1], abs=0.01)
 
 
 # Learners of known skill: how often their true share lies in the interval of 80 %.

@@ -1,4 +1,4 @@
-"""Image classifiers by name, trained with either order of the bytes; what batch norm's dtypes are.
+"""Image classifiers by name, trained with either order of the bytes.
 
 torchvision from PyPI does not load beside a CPU-only torch, so the networks are the course's own.
 """
@@ -6,16 +6,13 @@ torchvision from PyPI does not load beside a CPU-only torch, so the networks are
 from collections.abc import Iterable, Iterator, Sized
 from typing import cast
 
-import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from labkit.formats.dtypes import name_of
-from labkit.training import in_eval_mode, train
+from labkit.training import train
 from labkit.training.batches import Batch
 from labkit.training.models import SmallCNN, SmallResNet
-from labkit.training.precision import active, device_named, precision_named
 
 IMAGE_MODELS = {"cnn": SmallCNN, "resnet": SmallResNet}
 
@@ -74,35 +71,3 @@ class _Ordered:
     def __iter__(self) -> Iterator[Batch]:
         for images, labels in self.batches:
             yield images.contiguous(memory_format=self.order), labels
-
-
-def batch_norm_dtypes(
-    model: nn.Module, images: Tensor, *, precision: str = "fp16", device: str = "cpu"
-) -> pd.DataFrame:
-    """A row for each batch norm: the dtypes of its input, output, weight and statistics.
-
-    One forward pass in eval mode under the precision, as in ``labkit.training.train``; nothing
-    about the model changes but its device.
-    """
-    plan, place = precision_named(precision), device_named(device)
-    rows: dict[str, dict[str, str]] = {}
-
-    def note(name: str, layer: nn.BatchNorm2d, x: Tensor, y: Tensor) -> None:
-        tensors = {
-            "input": x, "output": y, "weight": layer.weight,
-            "running_mean": layer.running_mean, "running_var": layer.running_var,
-        }  # fmt: skip
-        rows[name] = {what: name_of(tensor.dtype) for what, tensor in tensors.items()}
-
-    hooks = [
-        layer.register_forward_hook(lambda layer, x, y, name=name: note(name, layer, x[0], y))
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.BatchNorm2d)
-    ]
-    try:
-        with in_eval_mode(model), active(plan, place) as autocast, torch.no_grad(), autocast():
-            model.to(place)(images.to(place))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return pd.DataFrame.from_dict(rows, orient="index")

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from labkit.labs.real_models.images import batch_norm_dtypes, image_model, train_images
+from labkit.labs.real_models.images import image_model, train_images
 from labkit.training import evaluate
 from labkit.training.data import batches, digits
 from labkit.training.models import SmallCNN, SmallResNet
@@ -35,18 +35,6 @@ def test_models_come_by_name_and_an_unknown_name_shows_the_list():
     assert resnet(torch.zeros(2, 3, 32, 32)).shape == (2, 5)
     with pytest.raises(ValueError, match=r"'resnet50'.*'cnn', 'resnet'"):
         image_model("resnet50")
-
-
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-def test_batch_norm_takes_and_gives_16_bits_and_keeps_float32(data, precision):
-    model = image_model("resnet")
-    sixteen = {"fp16": "float16", "bf16": "bfloat16"}[precision]
-    dtypes = batch_norm_dtypes(model, data.train_images[:8], precision=precision)
-    assert len(dtypes) == 6
-    assert set(dtypes[["input", "output"]].to_numpy().flat) == {sixteen}
-    kept = dtypes[["weight", "running_mean", "running_var"]]
-    assert set(kept.to_numpy().flat) == {"float32"}
-    assert model.training and not model.blocks[0].body[1]._forward_hooks
 
 
 def test_statistics_stay_float32_and_move_in_a_run_in_fp16(data):
