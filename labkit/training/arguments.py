@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -35,8 +36,7 @@ def check_settings(
 def check_model(
     model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None, plan: Precision
 ) -> None:
-    if plan.parameters is torch.float32:
-        check_parameters(model, plan)
+    check_trainable(model, plan)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if held.isdisjoint(id(p) for p in model.parameters()):
         raise ValueError(
@@ -47,6 +47,46 @@ def check_model(
         raise ValueError(
             "schedule changes the learning rate of another optimizer: make it from this one, as in "
             "torch.optim.lr_scheduler.LinearLR(optimizer)"
+        )
+
+
+def check_values(model: nn.Module, *, lazy: bool = False) -> None:
+    """ValueError for a model on "meta", or, unless they may be lazy, with uninitialised parameters.
+
+    Who only looks at a model must not call a lazy one: the call would give it its parameters.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            if not lazy:
+                raise ValueError(f"{name} has no values yet: call the model once on a batch before")
+        elif tensor.is_meta:
+            raise ValueError(
+                f'{name} is on "meta" and has no values: make the model on a device, or call '
+                "model.to_empty(device=...) and load its values"
+            )
+
+
+def check_trainable(model: nn.Module, plan: Precision) -> None:
+    """ValueError for a model that a step in this precision would change, or would fail with."""
+    pure = plan.parameters is not torch.float32
+    if not pure:
+        check_parameters(model, plan)
+    check_values(model, lazy=True)
+    for name, tensor in (*model.named_parameters(), *(model.named_buffers() if pure else ())):
+        if tensor.is_complex():
+            raise ValueError(
+                f"{name} is {tensor.dtype}, and a step in {plan.name!r} takes real values: keep "
+                "torch.view_as_real of it, and call torch.view_as_complex in forward"
+            )
+        if hasattr(tensor, "full_tensor"):
+            raise ValueError(
+                f"{name} is a {type(tensor).__name__}, of a model on several devices, and a step "
+                "here is one device's: take the model before fully_shard, or write your own loop"
+            )
+    if plan.autocast and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+        raise ValueError(
+            f"precision={plan.name!r} with a TorchScript model: its backward does not follow "
+            "autocast. Take the model that it was scripted from, or 'fp32'"
         )
 
 

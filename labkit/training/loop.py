@@ -7,31 +7,47 @@ interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._pytree import tree_map
 from tqdm.auto import tqdm
 
-from labkit.training.arguments import Scaler, check_model, check_settings, scaler_for
+from labkit.training.arguments import (
+    Scaler,
+    check_model,
+    check_settings,
+    check_values,
+    scaler_for,
+)
 from labkit.training.batches import (
     Batch,
+    Inputs,
+    Loss,
     NamedBatch,
-    check_batch,
     counting,
     grouped,
+    logits_of,
+    loss_of,
     moved,
     output_of,
+    split,
 )
 from labkit.training.interrupts import whole_steps
-from labkit.training.precision import active, check_parameters, device_named, precision_named
+from labkit.training.precision import (
+    active,
+    check_parameters,
+    device_named,
+    precision_named,
+    prepare,
+)
 from labkit.training.scaling import NumericalInstability
 
 
@@ -69,25 +85,12 @@ class TrainingRun(list[StepRecord]):
         self.scaler = scaler
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross-entropy of logits whose classes are the last dimension, a 0-d tensor.
-
-    Args:
-        logits: N x C, or N x T x C as a language model gives them.
-        targets: int64, N or N x T; -100 marks what does not count.
-
-    >>> round(cross_entropy(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.int64)).item(), 3)
-    1.386
-    """
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
-
-
 def train(
     model: nn.Module,
     batches: Iterable[Batch | NamedBatch],
     *,
     optimizer: Optimizer,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    loss_fn: Loss | None = None,
     precision: str = "fp32",
     epochs: int = 1,
     device: str | torch.device = "cpu",
@@ -103,9 +106,10 @@ def train(
     """Train the model in place and return a record of each step.
 
     On a CPU the run is inside ``emulate_gpu()``; on CUDA float32 products are pinned to IEEE, for
-    "tf32" to TF32. The model moves to the device, and for "pure_*" its parameters become 16-bit;
-    they stay the same objects, so an optimizer made before holds them still. The host waits for an
-    accelerator once a step; a ``LossScaler`` makes it wait more often, once a gradient.
+    "tf32" to TF32. The model moves to the device and into train mode, and for "pure_*" it becomes
+    16-bit; its parameters stay the same objects, so an optimizer made before holds them still. The
+    gradients of the last step stay in them. The host waits for an accelerator once a step; a
+    ``LossScaler`` makes it wait more often, once a gradient.
 
     An interrupt (Ctrl-C, JupyterLab's stop button) comes through as KeyboardInterrupt once the step
     at hand is whole and ``on_step`` has seen it; a second one does not wait.
@@ -120,7 +124,9 @@ def train(
             targets and whose other tensors the model takes by name. The first dimension of all
             tensors is the samples. Floating point values are cast to the dtype of the parameters.
         optimizer: over the model's parameters, with dense or sparse gradients.
-        loss_fn: (output, targets) -> the mean loss, one number with a gradient.
+        loss_fn: (output, targets) -> the mean loss, one number with a gradient. By default it is
+            ``cross_entropy`` of the output or of its ``.logits``. Of a dict, it is the ``.loss`` of
+            a model that takes "labels" itself, as Hugging Face's do, which shift them.
         precision: one of PRECISIONS. "fp16", "bf16": autocast, "fp16" with a dynamic loss scale,
             "fp16_unscaled" without one. "pure_*": the whole model in 16 bits.
         scaler: used in place of a fresh one, which only "fp16" has by itself: ``LossScaler()`` on a
@@ -131,14 +137,15 @@ def train(
         weigh: targets of a batch -> the number that their loss was divided by; a batch has this
             weight in its step. By default it is the number of targets that are not
             ``ignore_index``: -100, or what an ``nn.CrossEntropyLoss`` or a ``functools.partial``
-            says. Of floating point targets all values count.
+            says. Of floating point targets all values count. A model's own loss needs a ``weigh``.
         nonfinite: what happens without a scaler if the loss or a gradient is inf or NaN. "skip":
             the step is not taken, and its record says so. "raise": NumericalInstability. With a
             scaler the step is always skipped; ``LossScaler(max_skips=...)`` limits how often.
         on_step: called with each record as soon as its step is done.
 
     Raises:
-        ValueError: an argument, an empty loader or a batch is not as described.
+        ValueError: an argument, an empty loader or a batch is not as described; the model has
+            parameters that are complex, of another dtype, on "meta" or on several devices.
         RuntimeError: products turn out to be of another dtype than was asked for.
         NumericalInstability: ``nonfinite`` or the scaler asks for it. Parameters, optimizer and
             schedule are as after the step before.
@@ -147,7 +154,7 @@ def train(
     check_settings(batches, epochs, accumulate, max_grad_norm, nonfinite)
     check_model(model, optimizer, schedule, plan)
     scaler, scaled = scaler_for(scaler, plan, device)
-    weigh = weigh or (counting(loss_fn) if accumulate > 1 else len)
+    weigh = weigh or (counting(loss_fn, model) if accumulate > 1 else len)
     run = TrainingRun(scaler)
     groups = grouped(batches, epochs, accumulate)
     total = _number_of_steps(batches, epochs, accumulate)
@@ -156,14 +163,14 @@ def train(
         active(plan, device) as autocast,
         tqdm(groups, total=total, desc=precision, leave=False, disable=not progress) as bar,
     ):
-        model.to(device=device, dtype=plan.parameters).train()
+        prepare(model, plan, device)
         for step, group in enumerate(bar):
             optimizer.zero_grad()
             mean_loss = torch.zeros((), device=device)
             for batch, share in zip(group, _shares(group, weigh, device), strict=True):
                 inputs, targets = moved(batch, plan, device)
                 with autocast():
-                    batch_loss = loss_fn(output_of(model, inputs), targets)
+                    batch_loss = loss_of(model, inputs, targets, loss_fn)
                 # A batch of padding alone has the mean NaN, and NaN * 0 would be NaN.
                 part = batch_loss.where(share != 0, 0) * share
                 scaler.scale(part).backward()
@@ -193,34 +200,39 @@ def train(
 
 
 def evaluate(
-    model: nn.Module, inputs: Tensor, targets: Tensor, *, precision: str = "fp32"
+    model: nn.Module, inputs: Inputs, targets: Tensor, *, precision: str = "fp32"
 ) -> float:
     """The share of targets at which the largest output stands, with the model in eval mode.
 
     Args:
-        inputs, targets: of one length; outputs have one dimension more than targets, the classes,
-            last. They go where the model is, 1,024 at a time.
+        inputs, targets: of one length; the inputs may be a dict of tensors that the model takes by
+            name. Outputs, or their ``.logits``, have one dimension more than targets, the classes,
+            last; nothing is shifted. They go where the model is, 1,024 at a time.
         precision: as in ``train``; the model must have the parameters that go with it.
 
     Raises:
-        ValueError: no inputs, other lengths, another dtype of parameters, an unknown precision.
+        ValueError: no inputs, other lengths, another dtype of parameters or none yet, an unknown
+            precision.
     """
     plan = precision_named(precision)
     check_parameters(model, plan)
-    check_batch((inputs, targets), "evaluate")
+    check_values(model)
+    whole = {**inputs, "labels": targets} if isinstance(inputs, Mapping) else (inputs, targets)
+    inputs, targets = split(whole, "evaluate")
     device = next(model.parameters(), targets).device
     right = total = 0
     with in_eval_mode(model), active(plan, device) as autocast, torch.no_grad(), autocast():
-        for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
-            x, y = moved(batch, plan, device)
-            right += (model(x).argmax(dim=-1) == y).sum().item()
+        for start in range(0, len(targets), 1024):
+            part = tree_map(lambda values: values[start : start + 1024], (inputs, targets))  # noqa: B023
+            x, y = moved(part, plan, device)
+            right += (logits_of(output_of(model, x)).argmax(dim=-1) == y).sum().item()
             total += y.numel()
     return right / total
 
 
 @contextmanager
 def in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards each module's mode is what it was."""
+    """Eval mode inside; afterwards each module's mode is what it was, and FSDP2's are sharded."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
@@ -228,6 +240,8 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+            if hasattr(module, "reshard"):  # FSDP2 does it in backward, and there was none
+                module.reshard()
 
 
 # What the loop calls

@@ -90,6 +90,13 @@ def check_parameters(model: nn.Module, precision: Precision) -> None:
             )
 
 
+def prepare(model: nn.Module, precision: Precision, device: torch.device) -> None:
+    """The model to the device and into train mode; of a pure precision, into 16 bits."""
+    model.to(device).train()
+    if precision.parameters is not torch.float32:
+        model.to(precision.parameters)
+
+
 @contextmanager
 def active(precision: Precision, device: torch.device) -> Iterator[Callable[[], torch.autocast]]:
     """A block in which the device computes in the precision; yields what opens autocast.
