@@ -4,6 +4,8 @@ Formats round the values that a tensor keeps one beside another. Sparse, nested 
 and those that keep codes, answer to the same names and keep something else.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
@@ -13,7 +15,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def plain(
-    x: object, name: str, dtypes: tuple[torch.dtype, ...], fix: str, *, values: bool = True
+    x: Any, name: str, dtypes: tuple[torch.dtype, ...], fix: str, *, values: bool = True
 ) -> Tensor:
     """x itself, if it is a dense tensor of torch's own and of one of the dtypes.
 

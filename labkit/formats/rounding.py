@@ -65,9 +65,9 @@ def shared_grid(fmt: "FloatFormat", dtype: torch.dtype) -> Grid:
     largest = min(fmt.max, native.max)
     highest = math.ldexp(0.5, math.frexp(largest)[1])
     top = math.floor(largest / (highest * eps)) * (highest * eps)
-    # Subnormals of the dtype show no exponent, and x / power must not become one. Where that can
-    # be, the arithmetic takes the wider dtype, where they are normal.
-    work = dtype if native.smallest_normal <= lowest <= 1 else torch.float64
+    # Subnormals of the dtype show no exponent, and may be taken for 0. Unless they all lie below
+    # the grid's lowest power, the arithmetic takes the wider dtype, where they are normal.
+    work = dtype if lowest >= native.smallest_normal else torch.float64
     return Grid(work, -int(math.log2(eps)), lowest, highest, top)
 
 

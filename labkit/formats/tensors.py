@@ -196,11 +196,9 @@ def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _codes(code: Tensor | int, fmt: FloatFormat) -> Tensor:
     """The argument of decode as an int64 tensor, checked."""
-    strays = []
     if isinstance(code, Tensor):
         codes = plain(code, "code", INTEGERS, "encode makes such codes of values").long()
-        if fmt.bits < 64:
-            strays = codes[codes >> fmt.bits != 0].tolist()
+        strays = codes[codes >> fmt.bits != 0].tolist() if fmt.bits < 64 else []
     elif isinstance(code, int) and not isinstance(code, bool):
         codes = torch.tensor(_int64(code % (1 << 64)))
         strays = [] if 0 <= code < 1 << fmt.bits else [code]

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_leaves
 
 from labkit.measuring.showing import readable_bytes
-from labkit.training.arguments import check_values
+from labkit.training.precision import check_values
 
 
 class Card(TorchDispatchMode):

@@ -19,9 +19,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.formats.dtypes import name_of
 from labkit.measuring.card import plain_parts
-from labkit.training.arguments import check_trainable, check_values
+from labkit.training.arguments import check_trainable, prepare
 from labkit.training.batches import Batch, Loss, loss_of, moved
-from labkit.training.precision import active, device_named, precision_named, prepare
+from labkit.training.precision import active, check_values, device_named, precision_named
 
 
 @dataclass(frozen=True)

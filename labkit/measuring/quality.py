@@ -16,10 +16,9 @@ from tqdm.auto import tqdm
 from labkit.base.pictures import Picture
 from labkit.measuring.showing import intervals, table
 from labkit.measuring.verdicts import Verdict, check_margin, verdict
-from labkit.training.arguments import check_values
 from labkit.training.batches import Batch, Loss, check_batch
 from labkit.training.loop import evaluate, train
-from labkit.training.precision import device_named, precision_named
+from labkit.training.precision import check_values, device_named, precision_named
 
 
 @dataclass(frozen=True)

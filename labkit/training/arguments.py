@@ -5,12 +5,16 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from labkit.training.loss_scaler import LossScaler
-from labkit.training.precision import Precision, PrecisionWarning, check_parameters
+from labkit.training.precision import (
+    Precision,
+    PrecisionWarning,
+    check_parameters,
+    check_values,
+)
 
 Scaler = LossScaler | torch.amp.GradScaler
 
@@ -50,28 +54,13 @@ def check_model(
         )
 
 
-def check_values(model: nn.Module, *, lazy: bool = False) -> None:
-    """ValueError for a model on "meta", or, unless they may be lazy, with uninitialised parameters.
-
-    Who only looks at a model must not call a lazy one: the call would give it its parameters.
-    """
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(tensor):
-            if not lazy:
-                raise ValueError(f"{name} has no values yet: call the model once on a batch before")
-        elif tensor.is_meta:
-            raise ValueError(
-                f'{name} is on "meta" and has no values: make the model on a device, or call '
-                "model.to_empty(device=...) and load its values"
-            )
-
-
 def check_trainable(model: nn.Module, plan: Precision) -> None:
     """ValueError for a model that a step in this precision would change, or would fail with."""
     pure = plan.parameters is not torch.float32
-    if not pure:
-        check_parameters(model, plan)
-    check_values(model, lazy=True)
+    if pure:
+        check_values(model, lazy=True)
+    else:
+        check_parameters(model, plan, lazy=True)
     for name, tensor in (*model.named_parameters(), *(model.named_buffers() if pure else ())):
         if tensor.is_complex():
             raise ValueError(
@@ -88,6 +77,13 @@ def check_trainable(model: nn.Module, plan: Precision) -> None:
             f"precision={plan.name!r} with a TorchScript model: its backward does not follow "
             "autocast. Take the model that it was scripted from, or 'fp32'"
         )
+
+
+def prepare(model: nn.Module, plan: Precision, device: torch.device) -> None:
+    """The model to the device and into train mode; of a pure precision, into 16 bits."""
+    model.to(device).train()
+    if plan.parameters is not torch.float32:
+        model.to(plan.parameters)
 
 
 def scaler_for(scaler: Scaler | None, plan: Precision, device: torch.device) -> tuple[Scaler, bool]:

@@ -20,13 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils._pytree import tree_map
 from tqdm.auto import tqdm
 
-from labkit.training.arguments import (
-    Scaler,
-    check_model,
-    check_settings,
-    check_values,
-    scaler_for,
-)
+from labkit.training.arguments import Scaler, check_model, check_settings, prepare, scaler_for
 from labkit.training.batches import (
     Batch,
     Inputs,
@@ -41,13 +35,7 @@ from labkit.training.batches import (
     split,
 )
 from labkit.training.interrupts import whole_steps
-from labkit.training.precision import (
-    active,
-    check_parameters,
-    device_named,
-    precision_named,
-    prepare,
-)
+from labkit.training.precision import active, check_parameters, device_named, precision_named
 from labkit.training.scaling import NumericalInstability
 
 
@@ -216,7 +204,6 @@ def evaluate(
     """
     plan = precision_named(precision)
     check_parameters(model, plan)
-    check_values(model)
     whole = {**inputs, "labels": targets} if isinstance(inputs, Mapping) else (inputs, targets)
     inputs, targets = split(whole, "evaluate")
     device = next(model.parameters(), targets).device
@@ -240,8 +227,8 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-            if hasattr(module, "reshard"):  # FSDP2 does it in backward, and there was none
-                module.reshard()
+            if callable(reshard := getattr(module, "reshard", None)):
+                reshard()  # FSDP2 does it in backward, and there was none
 
 
 # What the loop calls

@@ -4,6 +4,8 @@ Each is compared with a twin on which only the learner's own code ran: parameter
 gradients, their dtypes and the objects they are, modes, hooks, and torch's random and other states.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -31,7 +33,7 @@ from labkit.measuring import (
     work_and_memory,
 )
 from labkit.training import evaluate, in_eval_mode, train
-from labkit.training.batches import logits_of
+from labkit.training.batches import logits_of, takes_labels
 
 X, Y = torch.randn(8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 4
 
@@ -382,6 +384,34 @@ def test_a_hugging_face_model_trains_by_its_own_loss_and_is_judged_by_its_logits
     assert evaluate(model, inputs, labels) == right.double().mean().item()
     with pytest.raises(ValueError, match=r"computes its own loss.*weigh="):
         train(model, [batch], optimizer=sgd(model), accumulate=2)
+
+
+class Wrapping(nn.Module):
+    """Takes no labels, so nobody knows whether those of a batch are shifted."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_model_that_takes_labels_is_known_inside_a_wrapper_and_another_is_asked_for_a_loss():
+    class WithLabels(Wrapping):
+        def forward(self, x, labels=None):
+            return SimpleNamespace(logits=self.inner(x), loss=None)
+
+    model = WithLabels(network())
+    assert takes_labels(model) and not takes_labels(Wrapping(model))
+    assert takes_labels(torch.compile(model, backend="eager"))
+    assert takes_labels(nn.parallel.DistributedDataParallel(model))
+    for each in (model, Wrapping(model)):
+        with pytest.raises(ValueError, match="pass loss_fn"):
+            train(each, [{"x": X, "labels": Y}], optimizer=sgd(each), progress=False)
+        train(each, [(X, Y)], optimizer=sgd(each), progress=False)  # by its logits
+        with pytest.raises(ValueError, match=r"no \.logits"):
+            evaluate(Wrapping(lambda x: [x]), X, Y)
 
 
 @pytest.mark.parametrize("kind", ["plain", "lazy", "sharded", "complex", "on meta"])

@@ -29,7 +29,7 @@ from labkit.formats.dtypes import name_of
 from labkit.formats.histograms import RangeReport, range_report
 from labkit.labs.detective.causes import CAUSES
 from labkit.measuring.card import plain_parts
-from labkit.training.arguments import check_values
+from labkit.training.precision import check_values
 
 # Gradients by layer
 
@@ -284,13 +284,11 @@ def _names_of_tensors(tracker: ModuleTracker) -> Iterator[dict[int, str]]:
         if len(tracker.parents - {"Global"}) != 1:
             return
         own = type(module).__name__
-        for name, parameter in module.named_parameters():
-            names.update(dict.fromkeys(_storages(parameter), f"parameter {own}.{name}"))
-            names.update(dict.fromkeys(_storages(parameter.grad), f"the gradient of {own}.{name}"))
-        for name, buffer in module.named_buffers():
-            names.update(dict.fromkeys(_storages(buffer), f"buffer {own}.{name}"))
-        for x in _storages(inputs):
-            names.setdefault(x, f"an input of {own}")
+        names.update(dict.fromkeys(_storages(inputs), f"an input of {own}"))
+        tensors = {"buffer": module.named_buffers(), "parameter": module.named_parameters()}
+        for kind, name, tensor in ((k, *pair) for k, pairs in tensors.items() for pair in pairs):
+            names.update(dict.fromkeys(_storages(tensor.grad), f"the gradient of {own}.{name}"))
+            names.update(dict.fromkeys(_storages(tensor), f"{kind} {own}.{name}"))
 
     hook = nn.modules.module.register_module_forward_pre_hook(note)
     try:
@@ -425,22 +423,21 @@ class _Operators(TorchDispatchMode):
         self.names.add(name)
         try:
             result = func(*args, **(kwargs or {}))
-        except RuntimeError as error:  # by masked_fill, the other operators give inf
-            if "without overflow" in str(error) and self._note(name, args, args):
-                raise _Refused from error
-            raise
+        except RuntimeError as error:  # of masked_fill, where the others give inf
+            if "without overflow" not in str(error):
+                raise
+            self._note(name, args, args)
+            raise _Refused from error
         self._note(name, args, result)
         return result
 
-    def _note(self, name: str, args: Any, halves: Any) -> bool:
-        """Whether a number among the arguments is beyond FP16, and there are FP16 tensors."""
+    def _note(self, name: str, args: Any, halves: Any) -> None:
         if any(x.dtype is torch.float16 for x in _floats(halves)):
             # torch.where makes a tensor without dimensions of a number.
             for x in tree_leaves(args):
                 number = x.item() if isinstance(x, Tensor) and x.dim() == 0 else x
                 if isinstance(number, float) and FP16.max < abs(number) < math.inf:
                     self.beyond[name] = number
-        return name in self.beyond
 
 
 def _from_a_pass(model: nn.Module, loss: Callable[[], Tensor], scale: float) -> list[Finding]:
