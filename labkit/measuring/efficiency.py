@@ -186,6 +186,8 @@ def work_and_memory(
     with active(plan, device) as autocast, FlopCounterMode(display=False) as counter:
         with _saved(held) as kept, autocast():
             loss = loss_of(model, inputs, targets, loss_fn)
+        if not loss.requires_grad:
+            raise ValueError("the loss depends on no parameter that is trained, so no step is made")
         loss.backward()
     return counter.get_total_flops(), sum(kept.values())
 

@@ -133,7 +133,8 @@ def train(
 
     Raises:
         ValueError: an argument, an empty loader or a batch is not as described; the model has
-            parameters that are complex, of another dtype, on "meta" or on several devices.
+            parameters that are complex, of another dtype, on "meta" or on several devices; none of
+            the optimizer's gets a gradient.
         RuntimeError: products turn out to be of another dtype than was asked for.
         NumericalInstability: ``nonfinite`` or the scaler asks for it. Parameters, optimizer and
             schedule are as after the step before.
@@ -251,6 +252,11 @@ def _clip(optimizer: Optimizer, max_norm: float | None) -> Tensor:
     for p in parameters:
         if p.grad.is_sparse:
             p.grad = p.grad.coalesce()  # a row that is there twice has one gradient, the sum
+    if not parameters:
+        raise ValueError(
+            "no parameter of the optimizer has a gradient after backward, so none would learn: the "
+            "loss does not depend on them, or a quantized layer ends their gradients"
+        )
     gradients = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters]
     # A norm in fp16 would overflow at 65504.
     norm = get_total_norm([gradient.float() for gradient in gradients])

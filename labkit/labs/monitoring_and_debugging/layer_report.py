@@ -28,6 +28,7 @@ from labkit.formats import FP16
 from labkit.formats.dtypes import name_of
 from labkit.formats.histograms import RangeReport, range_report
 from labkit.labs.detective.causes import CAUSES
+from labkit.labs.monitoring_and_debugging.monitor import real_values
 from labkit.measuring.card import plain_parts
 from labkit.training.precision import check_values
 
@@ -117,16 +118,14 @@ def layer_report(model: nn.Module, *, scale: float = 1.0) -> LayerReport:
     if not 0 < scale < math.inf:
         raise ValueError(f"scale={scale}: pass the loss scale, a positive finite number, or 1.0")
     return LayerReport(
-        _row(name, parameter.grad.detach(), scale)
+        _row(name, parameter.grad, scale)
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     )
 
 
 def _row(name: str, gradient: Tensor, scale: float) -> LayerRow:
-    values = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
-    values = values.coalesce().values() if values.is_sparse else values
-    values = torch.view_as_real(values) if values.is_complex() else values
+    values = real_values(gradient)
     finite = values[values.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     return LayerRow(
