@@ -114,7 +114,7 @@ class Card(TorchDispatchMode):
 
 def plain_parts(x: Any) -> list[Tensor]:
     """The tensors that hold memory: x, or those inside it, sparse, sharded or of torchao."""
-    if not isinstance(x, Tensor) or x.layout is torch._mkldnn:  # which shows no storage
+    if not isinstance(x, Tensor) or x.is_mkldnn:  # which shows no storage
         return []
     if x.layout is torch.sparse_coo:
         return [x._indices(), x._values()]
