@@ -63,8 +63,8 @@ class Description:
     Args:
         name: what the device calls itself, such as "NVIDIA GeForce GTX 1660".
         kind: one of KINDS.
-        capability: CUDA's compute capability, such as "7.5", ROCm's architecture, such as
-            "gfx942"; empty elsewhere.
+        capability: CUDA's compute capability, such as "7.5", or (7, 5) as torch gives it; ROCm's
+            architecture, such as "gfx942"; empty elsewhere. It is kept as a string.
         memory: in bytes, or None where nothing tells.
         features: a processor's ISA flags, or an XPU's properties that are true; None where nothing
             lists them.
@@ -86,8 +86,10 @@ class Description:
             raise ValueError(f"kind={self.kind!r}: one of {', '.join(map(repr, KINDS))}")
         if unknown := set(self.tried) - set(DTYPES):
             raise ValueError(f"tried {sorted(unknown)}: the dtypes are {', '.join(DTYPES)}")
+        if isinstance(self.capability, tuple):
+            object.__setattr__(self, "capability", ".".join(map(str, self.capability)))
         pattern = {"cuda": r"\d+\.\d", "rocm": r"gfx[0-9a-f]+"}.get(self.kind, "")
-        if not re.fullmatch(pattern, self.capability):
+        if not isinstance(self.capability, str) or not re.fullmatch(pattern, self.capability):
             wanted = {"cuda": "like '8.6'", "rocm": "like 'gfx942'"}.get(self.kind, "empty")
             raise ValueError(f"capability={self.capability!r} of kind {self.kind!r}: {wanted}")
 

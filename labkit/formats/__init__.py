@@ -1,13 +1,13 @@
 """A number format is data: which numbers exist, and what rounding to them does to a tensor.
 
 Read ``float_formats`` first (a format, and fifteen of them), then ``tensors`` (``quantize``,
-``encode``, ``decode``, ``spacing``), ``rounding`` below it, ``rounding_kernel`` (the same for large
-tensors, compiled), ``integers`` (affine integers, their scales and zero points),
-``block_scaling`` (``scaled``, ``mx``, ``nvfp4``: codes of few bits with the scales that multiply
-them out), ``histograms`` (what a format does to a tensor, as a record), ``accumulators`` (sums of
-few bits), ``matmul`` (which dtypes a matmul reads, adds in and stores), ``exact`` (formats in
-fractions), ``expressions`` (how questions state numbers) and ``written_numbers`` (numbers as people
-type them). Only names that work on tensors import torch.
+``encode``, ``decode``, ``spacing``) and ``inputs`` (which tensors are taken), ``rounding`` below
+them, ``rounding_kernel`` (the same for large tensors, compiled), ``integers`` (affine integers,
+their scales and zero points), ``block_scaling`` (``scaled``, ``mx``, ``nvfp4``: codes of few bits
+with the scales that multiply them out), ``histograms`` (what a format does to a tensor, as a
+record), ``accumulators`` (sums of few bits), ``matmul`` (which dtypes a matmul reads, adds in and
+stores), ``exact`` (formats in fractions), ``expressions`` (how questions state numbers) and
+``written_numbers`` (numbers as people type them). Only names that work on tensors import torch.
 """
 
 from typing import TYPE_CHECKING

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats import FP32, FloatFormat, quantize
+from labkit.formats.inputs import plain
 
 
 def add_up(
@@ -32,14 +33,18 @@ def add_up(
         rounding: one of ``labkit.formats.ROUNDINGS``. Tensor Cores truncate: "toward_zero".
         promote_every: after so many adds the chain goes into an FP32 total. None: never.
 
-    Returns float64 of shape (n,). Raises ValueError for ``promote_every`` below 1.
+    Returns float64 of shape (n,). Raises TypeError for terms of another dtype or that are not
+    dense, ValueError for another shape and for ``promote_every`` below 1.
 
     >>> from labkit.formats import FP16
     >>> ones = torch.ones(1, 5000, dtype=torch.float64)
     >>> add_up(ones, FP16).item(), add_up(ones, FP16, promote_every=128).item()
     (2048.0, 5000.0)
     """
-    start = torch.zeros(len(terms), dtype=torch.float64)
+    terms = plain(terms, "terms", (torch.float64,), "widen them with terms.double()")
+    if terms.ndim != 2:
+        raise ValueError(f"terms have the shape {tuple(terms.shape)}: pass rows, (n, k)")
+    start = terms.new_zeros(len(terms))
     return Accumulator(fmt, promote_every, rounding).chain(terms.unbind(1), start)
 
 

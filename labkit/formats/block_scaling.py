@@ -19,6 +19,7 @@ What holds for all three functions:
 - An axis must be whole blocks. Nothing is padded: the error says how many zeros are missing.
 - A block of zeros has codes of 0 and a finite scale above 0. In any other, inf counts as float32's
   largest value when the scale is chosen. A NaN makes its block's scale NaN and so all its values.
+- Under ``torch.set_flush_denormal(True)`` scales below 2**-126 count as 0.
 
 Sources: OCP Microscaling Formats (MX) v1.0, sections 5 and 6.3; NVIDIA's NVFP4 (arXiv:2509.25149);
 DeepSeek-V3 (arXiv:2412.19437, section 3.3: blocks of 1x128 and 128x128).
@@ -31,6 +32,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats.float_formats import E2M1, E4M3, E5M2, E8M0, FP32, FloatFormat
+from labkit.formats.inputs import plain
 from labkit.formats.tensors import quantize
 
 OVERFLOWS = ("saturate", "nan", "raise")
@@ -128,10 +130,10 @@ def scaled(
         amax = x.abs().amax()
     if scale_format is None or scale_format == FP32:
         scales = _descale(amax, fmt.max)
-        values = x / _spread(scales, block, axis)
+        values = _quotient(x, _spread(scales, block, axis))
     elif scale_format == E8M0:
         scales = _power_above(amax, fmt)
-        values = x / _spread(scales.float(), block, axis)
+        values = _quotient(x, _spread(scales.float(), block, axis))
     elif scale_format == E4M3:
         scales = _e4m3_scales(_finite(amax) / fmt.max)
         values = x * _spread(1 / scales.float(), block, axis)
@@ -183,7 +185,8 @@ def mx(
         if rule == "even":
             exponent = exponent + (fraction >= 1 - 2.0 ** -(fmt.mantissa_bits + 2)).int()
         scales = _e8m0(exponent - 1 - fmt.max_exponent, amax)
-    codes = _cast(x / _spread(scales.float(), 32, axis), fmt, overflow, rounding, generator)
+    values = _quotient(x, _spread(scales.float(), 32, axis))
+    codes = _cast(values, fmt, overflow, rounding, generator)
     return ScaledTensor(codes=codes, scales=scales, tensor_scale=None, fmt=fmt, block=32, axis=axis)
 
 
@@ -218,7 +221,7 @@ def nvfp4(
     scales = _e4m3_scales(_finite(amax) / E2M1.max / second)
     factor = 1 / second / scales.float()
     if factor.isinf().any():  # of a tensor so small that the reciprocal is past float32's largest
-        values = x / _spread((second * scales.float()).clamp(min=_SMALLEST), block, axis)
+        values = _quotient(x, _spread((second * scales.float()).clamp(min=_SMALLEST), block, axis))
     else:
         values = x * _spread(factor, block, axis)
     codes = _cast(values, E2M1, overflow, rounding, generator)
@@ -229,12 +232,7 @@ def nvfp4(
 
 def _checked(x: Tensor, fmt: FloatFormat, overflow: str, axis: int) -> tuple[Tensor, int]:
     """x detached in float32, and axis counted from the front."""
-    if not isinstance(x, Tensor) or x.dtype not in _TAKEN:
-        got = x.dtype if isinstance(x, Tensor) else repr(x)
-        raise TypeError(
-            f"x must be a tensor of torch.float32, bfloat16 or float16, got {got}; "
-            f"convert integers and float64 with x.float()"
-        )
+    x = plain(x, "x", _TAKEN, "convert integers and float64 with x.float()")
     if not isinstance(fmt, FloatFormat):
         raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
     if not fmt.signed or fmt.bits > 8:
@@ -287,6 +285,11 @@ def _spread(scales: Tensor, block: Block | None, axis: int) -> Tensor:
         for along, size in _sizes(block, axis, scales.shape).items():
             scales = scales.repeat_interleave(size, along)
     return scales
+
+
+def _quotient(x: Tensor, scales: Tensor) -> Tensor:
+    """x / scales. Where the processor takes a subnormal scale for 0, zeros stay zeros."""
+    return torch.where((x == 0) & (scales == 0), x, x / scales)
 
 
 def _finite(amax: Tensor) -> Tensor:

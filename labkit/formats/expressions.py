@@ -111,6 +111,10 @@ def _round(x: Number, digits: int | None = None) -> int | Fraction:
     return round(Fraction(x), digits)
 
 
+_WIDTHS = ("bits", "storage_bits", "exponent_bits", "mantissa_bits")
+_ENDS = ("eps", "smallest_normal", "smallest_subnormal", "bias", "min_exponent", "max_exponent")
+_OF_NUMBER_AND_FORMAT = ("ulp", "nearest", "toward_zero", "code", "value")
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "min": lambda *given: min(given[0] if len(given) == 1 else given),
@@ -131,21 +135,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": _real(math.exp),
     "sqrt": _real(math.sqrt),
     "largest": _of_format("max"),
-    "eps": _of_format("eps"),
-    "smallest_normal": _of_format("smallest_normal"),
-    "smallest_subnormal": _of_format("smallest_subnormal"),
-    "bits": _of_format("bits"),
-    "storage_bits": _of_format("storage_bits"),
-    "exponent_bits": _of_format("exponent_bits"),
-    "mantissa_bits": _of_format("mantissa_bits"),
-    "bias": _of_format("bias"),
-    "min_exponent": _of_format("min_exponent"),
-    "max_exponent": _of_format("max_exponent"),
-    "ulp": _with_format(exact.ulp),
-    "nearest": _with_format(exact.nearest),
-    "toward_zero": _with_format(exact.toward_zero),
-    "code": _with_format(exact.code),
-    "value": _with_format(exact.value),
+    **{name: _of_format(name) for name in _WIDTHS + _ENDS},
+    **{name: _with_format(getattr(exact, name)) for name in _OF_NUMBER_AND_FORMAT},
     "count_up": _count_up,
     "loss_scale": exact.loss_scale,
 }

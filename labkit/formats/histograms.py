@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from labkit.formats import FloatFormat, quantize
-
-_READ = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from labkit.formats.inputs import FLOATS, plain
 
 CHUNK = 1 << 20
 """Values read at once: some ten temporaries of them stay below a hundred megabytes."""
@@ -90,21 +89,18 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
         fmt: the format to look through.
 
     Raises:
-        TypeError: ``x`` is no tensor of these dtypes.
+        TypeError: ``x`` is no dense tensor of these dtypes.
+        ValueError: ``x`` has no values.
 
     >>> report = range_report(torch.tensor([0.0, 1.0, 1e-9, 1e6]), FloatFormat(
     ...     "fp16", exponent_bits=5, mantissa_bits=10))
     >>> report.zeros, report.normal, report.lost, report.overflowed
     (1, 1, 1, 1)
     """
-    if not isinstance(x, Tensor) or x.dtype not in _READ:
-        got = x.dtype if isinstance(x, Tensor) else type(x).__name__
-        raise TypeError(
-            f"x is {got}; a range report reads float16, bfloat16, float32 or float64 tensors"
-        )
+    x = plain(x, "x", FLOATS, "take x.float(), or the parts of a complex x").detach()
     totals: Counter[str] = Counter()
     exponents: Counter[int] = Counter()
-    for before, after in _parts(x.detach(), fmt):
+    for before, after in _parts(x, fmt):
         finite = before.isfinite()
         present = finite & (before != 0)
         lost, overflowed = present & (after == 0), _overflowed(before, after, fmt) & present
@@ -130,7 +126,7 @@ def range_report(x: Tensor, fmt: FloatFormat) -> RangeReport:
         overflowed=totals["overflowed"],
         nonfinite=totals["nonfinite"],
         nans=totals["nans"],
-        error=_median_error(x.detach(), fmt, in_range) if in_range else 0.0,
+        error=_median_error(x, fmt, in_range) if in_range else 0.0,
         exponents=tuple(sorted(exponents.items())),
     )
 

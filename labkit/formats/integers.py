@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from labkit.formats.inputs import FLOATS, INTEGERS, plain
+
 BITS = range(2, 17)
 """How many bits a code may have."""
 
@@ -78,10 +80,11 @@ def choose(
     0 to 0 gets the scale 1.
 
     Args:
-        lo, hi: numbers, or tensors with one value for each place along ``axis``.
+        lo, hi: numbers, or real tensors with one value for each place along ``axis``.
         bits: 2 to 16.
 
     Raises:
+        TypeError: a bound is another kind of tensor.
         ValueError: ``bits`` lies outside, a bound is NaN or infinite, or lo is above hi.
 
     >>> grid = choose(-1.0, 3.0, bits=8, symmetric=False)
@@ -91,7 +94,7 @@ def choose(
     if bits not in BITS:
         raise ValueError(f"bits={bits!r}: pass a whole number from {BITS[0]} to {BITS[-1]}")
     # In float64: hi - lo of two float32 values may be beyond the largest of them.
-    low, high = (torch.as_tensor(bound).detach().double() for bound in (lo, hi))
+    low, high = (_real(torch.as_tensor(bound), "lo and hi").double() for bound in (lo, hi))
     if not (low.isfinite() & high.isfinite()).all():
         raise ValueError(f"the range {lo} to {hi} is not finite; look for NaN and inf in the data")
     if (low > high).any():
@@ -121,6 +124,7 @@ def quantize_affine(x: Tensor, params: QuantParams) -> Tensor:
     point before it rounds, so where x / scale is a tie, or nearly, it may give the next code.
 
     Raises:
+        TypeError: x is no dense tensor of 16-bit to 64-bit floats or of integers.
         ValueError: x holds NaN, or has other sizes along the axis than there are scales.
 
     >>> grid = choose(-1.0, 3.0, bits=8, symmetric=False)
@@ -131,15 +135,17 @@ def quantize_affine(x: Tensor, params: QuantParams) -> Tensor:
 
 
 def dequantize_affine(codes: Tensor, params: QuantParams) -> Tensor:
-    """The values that the codes, of any dtype, stand for: float32, of the codes' shape.
+    """The values that the codes, of any real dtype, stand for: float32, of the codes' shape.
 
     Raises:
+        TypeError: the codes are no dense tensor of 16-bit to 64-bit floats or of integers.
         ValueError: the codes have other sizes along the axis than there are scales.
 
     >>> grid = choose(-1.0, 1.0, bits=2, symmetric=True)
     >>> dequantize_affine(torch.tensor([-1, 0, 1]), grid)
     tensor([-1.,  0.,  1.])
     """
+    codes = _real(codes, "codes")
     scale, zero = _spread(params, codes)
     return (codes.float() - zero) * scale
 
@@ -152,7 +158,7 @@ def fake_quantize(x: Tensor, params: QuantParams) -> Tensor:
     where x saturates, as ``torch.fake_quantize_per_tensor_affine`` does. Scales get no gradient.
 
     Raises:
-        ValueError: as ``quantize_affine``.
+        TypeError, ValueError: as ``quantize_affine``.
 
     >>> x = torch.tensor([0.3, 7.0], requires_grad=True)
     >>> y = fake_quantize(x, choose(-1.0, 1.0, bits=3, symmetric=True))
@@ -179,12 +185,17 @@ class _StraightThrough(torch.autograd.Function):
 
 def _codes(x: Tensor, params: QuantParams) -> Tensor:
     """Codes before they saturate, whole numbers in a floating dtype."""
+    x = _real(x, "x")
     if x.isnan().any():
         raise ValueError("x holds NaN, which no code stands for")
     scale, zero = _spread(params, x)
     # bfloat16 / a 0-d float32 scale would stay bfloat16, whose 8 bits lose codes.
-    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
     return (wide / scale).round() + zero
+
+
+def _real(x: Tensor, name: str) -> Tensor:
+    return plain(x, name, FLOATS + INTEGERS, "convert it with .float()").detach()
 
 
 def _spread(params: QuantParams, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from labkit.formats.accumulators import Accumulator
 from labkit.formats.dtypes import format_of
+from labkit.formats.inputs import FLOATS, plain
 
 _NARROW = (torch.float16, torch.bfloat16)
 _ACCUMULATORS = (*_NARROW, torch.float32, torch.float64)
@@ -40,12 +41,13 @@ def mixed_matmul(
     """Round the inputs to ``in_dtype``, add in ``accumulate``, round once to ``out_dtype``.
 
     Args:
-        a, b: floating point tensors of shapes (n, k) and (k, m), on one device.
+        a, b: float16, bfloat16, float32 or float64, of shapes (n, k) and (k, m), on one device.
         accumulate: in float32 and float64 torch multiplies and adds, in its own order; in float16
             and bfloat16 the sum is rounded after every product (``labkit.formats.accumulators``).
 
     Raises:
-        ValueError: an input is no floating point matrix, or the inner dimensions differ.
+        TypeError: an input is no dense tensor of these dtypes.
+        ValueError: an input is no matrix or has no values, or the inner dimensions differ.
 
     Source: Micikevicius et al., arXiv:1710.03740, section 3.3 (FP16 inputs, FP32 sums).
 
@@ -61,8 +63,7 @@ def mixed_matmul(
             raise ValueError(f"{name} must be a floating point torch.dtype, got {dtype!r}")
     if accumulate not in _ACCUMULATORS:
         raise ValueError(f"accumulate must be one of {_ACCUMULATORS}, got {accumulate!r}")
-    for name, matrix in (("a", a), ("b", b)):
-        _require_matrix(name, matrix)
+    a, b = _matrix(a, "a"), _matrix(b, "b")
     if a.shape[1] != b.shape[0]:
         raise ValueError(
             f"the inner dimensions must agree: a is {tuple(a.shape)}, b is {tuple(b.shape)}, "
@@ -70,8 +71,9 @@ def mixed_matmul(
         )
     narrow = format_of(accumulate) if accumulate in _NARROW else None
     wide = torch.float32 if narrow else accumulate
-    left, right = a.detach().to(in_dtype).to(wide), b.detach().to(in_dtype).to(wide)
-    sums = left @ right if narrow is None else Accumulator(narrow).matmul(left, right)
+    left, right = a.to(in_dtype).to(wide), b.to(in_dtype).to(wide)
+    with torch.autocast(a.device.type, enabled=False):  # which would choose the dtypes itself
+        sums = left @ right if narrow is None else Accumulator(narrow).matmul(left, right)
     result = sums.to(out_dtype)
     spoilt = ~a.isfinite().all(dim=1)[:, None] | ~b.isfinite().all(dim=0)
     return MatmulResult(
@@ -81,12 +83,11 @@ def mixed_matmul(
     )
 
 
-def _require_matrix(name: str, matrix: Tensor) -> None:
-    if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
-        kind = matrix.dtype if isinstance(matrix, Tensor) else type(matrix).__name__
-        raise ValueError(f"{name} must be a floating point tensor, got {kind}; use {name}.float()")
+def _matrix(matrix: Tensor, name: str) -> Tensor:
+    matrix = plain(matrix, name, FLOATS, f"use {name}.float()").detach()
     if matrix.ndim != 2:
         raise ValueError(
             f"{name} must have 2 dimensions, got shape {tuple(matrix.shape)}; "
             f"a vector becomes a row by {name}[None, :] and a column by {name}[:, None]"
         )
+    return matrix

@@ -3,7 +3,9 @@
 The values of a floating point format are the marks of a ruler. Between two powers of two they are
 one step apart; the step doubles with each power of two and stops shrinking near zero. To round is
 then three operations: divide by the step, round to a whole number, multiply back. Steps are powers
-of two, so the division and the product are exact and only the middle one rounds.
+of two, so the division and the product are exact and only the middle one rounds. A step may be
+subnormal, which a processor can be told to take for 0; so it is never made, and its two factors, a
+power of two near x and 2**-mantissa_bits, are applied one after the other.
 
 What no rounding can settle comes last: values beyond the ends of the ruler, and signs and zeros
 that a format lacks. ``labkit.formats.quantize`` says what becomes of them.
@@ -63,9 +65,9 @@ def shared_grid(fmt: "FloatFormat", dtype: torch.dtype) -> Grid:
     largest = min(fmt.max, native.max)
     highest = math.ldexp(0.5, math.frexp(largest)[1])
     top = math.floor(largest / (highest * eps)) * (highest * eps)
-    # Subnormals of the dtype show no exponent. Unless they all lie below the grid's lowest
-    # power, the arithmetic takes the wider dtype, where they are normal.
-    work = dtype if lowest >= native.smallest_normal / 2 else torch.float64
+    # Subnormals of the dtype show no exponent, and may be taken for 0. Unless they all lie below
+    # the grid's lowest power, the arithmetic takes the wider dtype, where they are normal.
+    work = dtype if lowest >= native.smallest_normal else torch.float64
     return Grid(work, -int(math.log2(eps)), lowest, highest, top)
 
 
@@ -80,21 +82,23 @@ def power_at(x: Tensor, grid: Grid, *, out: Tensor) -> Tensor:
     return out.clamp_(min=grid.lowest, max=grid.highest)
 
 
-def step_at(x: Tensor, grid: Grid, *, out: Tensor) -> Tensor:
-    """The distance between the two values of the grid around x."""
-    return power_at(x, grid, out=out).mul_(2.0**-grid.mantissa_bits)
-
-
 def round_to_multiples(
     x: Tensor,
-    step: Tensor,
+    power: Tensor,
+    grid: Grid,
     rounding: str,
     generator: torch.Generator | None = None,
     *,
     out: Tensor,
 ) -> Tensor:
-    """Whole multiples of step near x, in one of ROUNDINGS; -0.0 and small negatives give -0.0."""
-    torch.div(x, step, out=out)
+    """Whole multiples of the step near x, in one of ROUNDINGS; small negatives give -0.0.
+
+    ``power`` is ``power_at(x, grid)``.
+    """
+    if grid.lowest <= 1:
+        torch.div(x, power, out=out).mul_(2.0**grid.mantissa_bits)
+    else:  # x / power might be too small
+        torch.div(x, power * 2.0**-grid.mantissa_bits, out=out)
     match rounding:
         case "nearest_even":
             out.round_()
@@ -108,7 +112,7 @@ def round_to_multiples(
             out.floor_()
         case "stochastic":
             _round_away_from(_random_fractions(out, generator), out)
-    return out.mul_(step)
+    return out.mul_(2.0**-grid.mantissa_bits).mul_(power)
 
 
 def _can_absorb(grid: Grid) -> bool:
@@ -229,7 +233,6 @@ def _round_part(
     if rounding == "nearest_even" and _can_absorb(grid):
         round_by_absorption(inside, power, grid, out=out).copysign_(x)
     else:
-        step = power.mul_(2.0**-grid.mantissa_bits)
-        round_to_multiples(inside, step, rounding, generator, out=out)
+        round_to_multiples(inside, power, grid, rounding, generator, out=out)
     if near_top and _past_top(out, grid):
         _settle_overflow(out, x, grid.top, ends)

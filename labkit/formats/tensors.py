@@ -17,9 +17,9 @@ from torch import Tensor
 
 from labkit.formats.dtypes import format_of
 from labkit.formats.float_formats import FP32, FloatFormat
-from labkit.formats.rounding import ROUNDINGS, round_tensor, shared_grid, step_at
+from labkit.formats.inputs import INTEGERS, plain
+from labkit.formats.rounding import ROUNDINGS, power_at, round_tensor, shared_grid
 
-_TAKEN = (torch.float32, torch.float64)
 _Values = TypeVar("_Values", Tensor, float)
 
 
@@ -37,16 +37,13 @@ def _require_format(fmt: object) -> None:
         raise TypeError(f"fmt must be a FloatFormat such as labkit.formats.E4M3, got {fmt!r}")
 
 
-def _values(x: Tensor | float, fmt: FloatFormat) -> Tensor:
+def _values(x: Tensor | float, fmt: FloatFormat, *, looked_at: bool = False) -> Tensor:
     """The argument x of a public function as a detached float tensor, and fmt checked."""
     _require_format(fmt)
     if isinstance(x, Tensor):
-        if x.dtype not in _TAKEN:
-            raise TypeError(
-                f"x must be a tensor of torch.float32 or torch.float64, got {x.dtype}; "
-                f"widen 16 bits with x.float(), integers with x.double()"
-            )
-        return x.detach()
+        taken = (torch.float32, torch.float64)
+        fix = "widen 16 bits with x.float(), integers with x.double()"
+        return plain(x, "x", taken, fix, values=looked_at).detach()
     if isinstance(x, bool) or not isinstance(x, int | float):
         raise TypeError(f"x must be a tensor, a float or an int, got {x!r}")
     if isinstance(x, int) and (abs(x) >= 1 << 1024 or float(x) != x):
@@ -85,7 +82,10 @@ def quantize(
       2**-127 become 2**-127, for a scale of zero would erase its block. Its ties go up, as in
       torch and ml_dtypes: where no significand is even the larger wins (IEEE 754-2019, 4.3.1).
 
-    Raises TypeError for other dtypes and ValueError for an unknown rounding.
+    Under ``torch.set_flush_denormal(True)`` what is subnormal in float32 is 0, before and after.
+
+    Raises TypeError for other dtypes and for tensors that are not dense, ValueError for an unknown
+    rounding.
 
     >>> from labkit.formats import E4M3
     >>> quantize(torch.tensor([0.3, 100.0, 465.0]), E4M3)
@@ -119,12 +119,9 @@ def spacing(x: _Values, fmt: FloatFormat) -> _Values:
     dtype = values.dtype if _within(fmt, FP32) else torch.float64
     grid = shared_grid(fmt, dtype)
     values = values.to(grid.dtype).contiguous()
-    step = step_at(values, grid, out=torch.empty_like(values))
+    step = power_at(values, grid, out=torch.empty_like(values)).mul_(2.0**-grid.mantissa_bits)
     gap = torch.where(values.isfinite(), step, values.abs()).to(dtype)
     return gap if isinstance(x, Tensor) else gap.item()
-
-
-_CODE_DTYPES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def _int64(code: int) -> int:
@@ -163,7 +160,7 @@ def encode(
     >>> f"{encode(-0.3, E4M3):08b}"
     '10101010'
     """
-    values = _values(x, fmt)
+    values = _values(x, fmt, looked_at=not (fmt.signed and fmt.has_nan))
     # In a dtype that has every value of the format.
     grid = shared_grid(fmt, values.dtype if _within(fmt, FP32) else torch.float64)
     y = quantize(values.to(grid.dtype), fmt, rounding=rounding, saturate=saturate)
@@ -173,12 +170,13 @@ def encode(
         raise ValueError(f"{fmt.name} has no code for NaN; replace NaN before encoding")
 
     finite = torch.where(y.isfinite(), y.abs(), fmt.smallest_normal)
-    step = step_at(finite, grid, out=torch.empty_like(finite))
+    power = power_at(finite, grid, out=torch.empty_like(finite))
     # frexp returns 0.5 for the mantissa of a power of two: one more than the exponent of 1.m.
-    exponent = step.frexp().exponent.long() - 1 + fmt.mantissa_bits
+    exponent = power.frexp().exponent.long() - 1
+    multiple = (finite / power * 2.0**fmt.mantissa_bits).long()
     # A normal value's leading 1 is the multiple's highest bit: added, it raises the exponent
     # field by one. Subnormals lack it, and so the field stays 0.
-    code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + (finite / step).long()
+    code = ((exponent - fmt.min_exponent) << fmt.mantissa_bits) + multiple
     if not fmt.has_zero:
         code -= 1  # the smallest value, 1 * 2**min_exponent, has code 0
     inf_code, nan_code = _special_codes(fmt)
@@ -198,17 +196,14 @@ def _power_of_two(exponent: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _codes(code: Tensor | int, fmt: FloatFormat) -> Tensor:
     """The argument of decode as an int64 tensor, checked."""
-    strays = []
-    if isinstance(code, Tensor) and code.dtype in _CODE_DTYPES:
-        codes = code.long()
-        if fmt.bits < 64:
-            strays = codes[codes >> fmt.bits != 0].tolist()
+    if isinstance(code, Tensor):
+        codes = plain(code, "code", INTEGERS, "encode makes such codes of values").long()
+        strays = codes[codes >> fmt.bits != 0].tolist() if fmt.bits < 64 else []
     elif isinstance(code, int) and not isinstance(code, bool):
         codes = torch.tensor(_int64(code % (1 << 64)))
         strays = [] if 0 <= code < 1 << fmt.bits else [code]
     else:
-        got = code.dtype if isinstance(code, Tensor) else repr(code)
-        raise TypeError(f"decode takes an int or a tensor of integers, got {got}")
+        raise TypeError(f"decode takes an int or a tensor of integers, got {code!r}")
     if strays:
         raise ValueError(f"a code of {fmt.name} lies in 0 .. {2**fmt.bits - 1}, got {strays[0]}")
     return codes

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
 from labkit.measuring.showing import readable_bytes
+from labkit.training.precision import check_values
 
 
 class Card(TorchDispatchMode):
@@ -62,6 +63,7 @@ class Card(TorchDispatchMode):
         """Count what is on the card already: tensors, modules, optimizers, and collections of them.
 
         Of a module these are parameters, buffers and their gradients; of an optimizer its state.
+        A module whose parameters are uninitialised, or on "meta", raises ValueError.
         """
         if refusal := self._count(_tensors(things), "hold"):
             raise torch.OutOfMemoryError(refusal)
@@ -82,7 +84,7 @@ class Card(TorchDispatchMode):
 
     def _count(self, leaves: list[Any], operator: str) -> str:
         """Count the storages that are new or have another size; or none, and say why not."""
-        used = [x.untyped_storage() for x in leaves if isinstance(x, Tensor)]
+        used = [part.untyped_storage() for x in leaves for part in plain_parts(x)]
         storages = {id(storage): storage for storage in used}
         sizes = {
             key: storage.nbytes()
@@ -110,11 +112,26 @@ class Card(TorchDispatchMode):
         self.now -= self._sizes.pop(key)
 
 
+def plain_parts(x: Any) -> list[Tensor]:
+    """The tensors that hold memory: x, or those inside it, sparse, sharded or of torchao."""
+    if not isinstance(x, Tensor) or x.is_mkldnn:  # which shows no storage
+        return []
+    if x.layout is torch.sparse_coo:
+        return [x._indices(), x._values()]
+    if x.layout is torch.sparse_csr:
+        return [x.crow_indices(), x.col_indices(), x.values()]
+    if not is_traceable_wrapper_subclass(x):
+        return [x]
+    names, _ = x.__tensor_flatten__()
+    return [part for name in names for part in plain_parts(getattr(x, name))]
+
+
 def _tensors(things: Any) -> list[Tensor]:
     """The tensors of what ``hold`` takes, and the gradients that they have."""
     found: list[Tensor] = []
     for thing in tree_leaves(things):
         if isinstance(thing, nn.Module):
+            check_values(thing)
             found += [*thing.parameters(), *thing.buffers()]
         elif isinstance(thing, Optimizer):
             found += [x for x in tree_leaves(list(thing.state.values())) if isinstance(x, Tensor)]

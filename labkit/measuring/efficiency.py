@@ -18,8 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from labkit.formats.dtypes import name_of
-from labkit.training.loop import Batch, cross_entropy, moved
-from labkit.training.precision import active, device_named, precision_named
+from labkit.measuring.card import plain_parts
+from labkit.training.arguments import check_trainable, prepare
+from labkit.training.batches import Batch, Loss, loss_of, moved
+from labkit.training.precision import active, check_values, device_named, precision_named
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     a model does not know.
 
     Raises:
-        ValueError: ``multiple`` is no whole number from 1 on.
+        ValueError: ``multiple`` is no whole number from 1 on; a TorchScript model, whose layers
+            are none of torch.nn any more.
 
     Source: NVIDIA, Deep Learning Performance, "Matrix Multiplication Background User's Guide",
     section "Tensor Core Requirements".
@@ -66,6 +69,8 @@ def misaligned(model: nn.Module, multiple: int = 8) -> list[Misaligned]:
     """
     if multiple != int(multiple) or multiple < 1:
         raise ValueError(f"multiple={multiple!r}: pass a whole number from 1 on; 16 bits want 8")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise ValueError("a TorchScript model: ask about the model that it was made from")
     return [
         Misaligned(name, dimension, size, -(-size // multiple) * multiple)
         for name, layer in model.named_modules()
@@ -154,28 +159,35 @@ def work_and_memory(
     model: nn.Module,
     batch: Batch,
     *,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    loss_fn: Loss | None = None,
     precision: str = "fp32",
     device: str | torch.device = "cpu",
 ) -> tuple[int, int]:
     """The FLOP of a step, forward and backward, and the bytes that autograd keeps in between.
 
-    The model moves to the device, and for "pure_*" its parameters become 16-bit, as in ``train``;
-    gradients are left in it. FLOP are those of matrix products, convolutions and attention. Each
-    storage that is saved for backward counts once and whole; parameters and buffers, which are
-    there anyway, do not count, but their 16-bit copies do.
+    The model moves to the device and into train mode, and for "pure_*" it becomes 16-bit, as in
+    ``train``; gradients are added to those in it. ``loss_fn`` is that of ``train``. FLOP are those
+    of matrix products, convolutions and attention. Each storage that is saved for backward counts
+    once and whole; parameters and buffers, which are there anyway, do not count, but their 16-bit
+    copies do.
 
     Raises:
-        ValueError: an unknown precision or a device that is not there.
+        ValueError: an unknown precision, a device that is not there, or a model that ``train`` does
+            not take or whose parameters are uninitialised.
     """
     plan, device = precision_named(precision), device_named(device)
-    model.to(device=device, dtype=plan.parameters).train()
+    check_trainable(model, plan)
+    check_values(model)
+    prepare(model, plan, device)
     # A batch that is a view of the whole data set would count as all of it.
     inputs, targets = (values.clone() for values in moved(batch, plan, device))
-    held = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers())}
+    owned = (part for t in (*model.parameters(), *model.buffers()) for part in plain_parts(t))
+    held = {part.untyped_storage().data_ptr() for part in owned}
     with active(plan, device) as autocast, FlopCounterMode(display=False) as counter:
         with _saved(held) as kept, autocast():
-            loss = loss_fn(model(inputs), targets)
+            loss = loss_of(model, inputs, targets, loss_fn)
+        if not loss.requires_grad:
+            raise ValueError("the loss depends on no parameter that is trained, so no step is made")
         loss.backward()
     return counter.get_total_flops(), sum(kept.values())
 
@@ -186,9 +198,9 @@ def _saved(held: set[int]) -> Iterator[dict[int, int]]:
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in held:
-            kept[storage.data_ptr()] = storage.nbytes()
+        for storage in (part.untyped_storage() for part in plain_parts(tensor)):
+            if storage.data_ptr() not in held:
+                kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     # What is saved stays alive until backward, so that no address comes twice.

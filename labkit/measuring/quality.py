@@ -16,8 +16,9 @@ from tqdm.auto import tqdm
 from labkit.base.pictures import Picture
 from labkit.measuring.showing import intervals, table
 from labkit.measuring.verdicts import Verdict, check_margin, verdict
-from labkit.training.loop import Batch, check_batch, cross_entropy, evaluate, train
-from labkit.training.precision import device_named, precision_named
+from labkit.training.batches import Batch, Loss, check_batch
+from labkit.training.loop import evaluate, train
+from labkit.training.precision import check_values, device_named, precision_named
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def accuracy_impact(
     test_data: Batch,
     epochs: int = 5,
     batch_size: int = 64,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    loss_fn: Loss | None = None,
     seeds: Sequence[int] = range(5),
     margin: float = 0.005,
     device: str | torch.device = "cpu",
@@ -122,12 +123,14 @@ def accuracy_impact(
         make: gives a fresh (model, optimizer). It is called after ``torch.manual_seed(seed)`` for
             every run, and must draw the weights from torch's global generator.
         train_data, test_data: (inputs, targets). The test data must not be trained on.
+        loss_fn: that of ``train``.
         seeds: two or more, none twice; each gives one pair.
         margin: the largest difference in accuracy that would not matter, decided before the run:
             0.005 is half a percentage point.
 
     Raises:
-        ValueError: an argument is not as described, or samples and labels differ in number.
+        ValueError: an argument is not as described, or samples and labels differ in number, or
+            ``train`` does not take the model or its parameters are uninitialised.
     """
     _check_modes(modes)
     seeds, device = tuple(seeds), device_named(device)
@@ -143,6 +146,7 @@ def accuracy_impact(
     def accuracy(mode: str, seed: int, *, rounded: bool = False) -> float:
         torch.manual_seed(seed)
         model, optimizer = make()
+        check_values(model)
         if rounded:
             with torch.no_grad():
                 for parameter in model.parameters():

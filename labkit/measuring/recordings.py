@@ -28,8 +28,9 @@ from labkit.measuring.report import Benchmark
 from labkit.measuring.speed import benchmark
 from labkit.measuring.throughput import Measurement, measure
 from labkit.measuring.verdicts import FEWEST_ROUNDS
+from labkit.training.batches import Batch
 from labkit.training.data import batches, character_batches, characters, digits, shakespeare
-from labkit.training.loop import Batch, StepRecord, train
+from labkit.training.loop import StepRecord, train
 from labkit.training.models import SmallCNN, SmallGPT
 from labkit.training.precision import PRECISIONS, device_named
 

@@ -13,7 +13,7 @@ from statistics import fmean, median
 from time import perf_counter
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from tqdm.auto import tqdm
 
@@ -23,12 +23,12 @@ from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.measuring.report import Benchmark, ModeResult
 from labkit.measuring.verdicts import TIME_MARGIN, check_margin
-from labkit.training.batches import Batch, check_batch
-from labkit.training.loop import StepRecord, cross_entropy, evaluate, train
-from labkit.training.precision import device_named, precision_named
+from labkit.training.arguments import Scaler
+from labkit.training.batches import Batch, Loss, check_batch
+from labkit.training.loop import StepRecord, evaluate, train
+from labkit.training.precision import check_values, device_named, precision_named
 
 Make = Callable[[], tuple[nn.Module, Optimizer]]
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 # A mode in training
@@ -58,7 +58,7 @@ class _Training:
         *,
         seed: int,
         steps: int,
-        loss_fn: Loss,
+        loss_fn: Loss | None,
         device: torch.device,
         counter: RaplCounter | NvmlCounter | None,
     ) -> None:
@@ -123,7 +123,9 @@ def _endless(batches: Iterable[Batch]) -> Iterator[Batch]:
             )
 
 
-def _peak_bytes(mode: str, make: Make, batch: Batch, loss_fn: Loss, device: torch.device) -> int:
+def _peak_bytes(
+    mode: str, make: Make, batch: Batch, loss_fn: Loss | None, device: torch.device
+) -> int:
     """What CUDA allocates at most for a model, its optimizer and two of its steps."""
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -146,7 +148,7 @@ def benchmark(
     make: Make,
     batches: Iterable[Batch],
     test: Batch | None = None,
-    loss_fn: Loss = cross_entropy,
+    loss_fn: Loss | None = None,
     steps: int = 10,
     rounds: int = 15,
     warm_up: int = 1,
@@ -170,6 +172,7 @@ def benchmark(
             same batches; a loader with a generator of its own goes on from where it was, so the
             arms then see the same data in other orders.
         test: (inputs, targets) for the test accuracy.
+        loss_fn: that of ``train``.
         steps: timed steps of a block.
         rounds: 5 or more for a verdict. The interval of a mode narrows with their square root: with
             times that scatter by 5 %, 15 rounds find a difference of 10 % in about 9 of 10
@@ -177,7 +180,8 @@ def benchmark(
         margin: the largest difference in time that would not matter, decided before the run.
 
     Raises:
-        ValueError: an argument is not as described, or ``make`` gives unequal or shared models.
+        ValueError: an argument is not as described, or ``make`` gives unequal or shared models, or
+            one that ``train`` does not take or whose parameters are uninitialised.
     """
     device = device_named(device)
     _check(modes, batches, steps=steps, rounds=rounds, warm_up=warm_up)
@@ -295,6 +299,8 @@ def _first(batches: Iterable[Batch]) -> Batch:
 
 def _check_equal(models: Sequence[nn.Module]) -> None:
     """ValueError unless the models have the same first weights in parameters of their own."""
+    for model in models:
+        check_values(model)
     first, *others = (list(model.parameters()) for model in models)
     for call, other in enumerate(others, 2):
         if any(a is b for a, b in zip(first, other, strict=True)):

@@ -6,15 +6,9 @@ that several labs start from, and ``low_bit``, linear layers in FP8 and FP4. ``b
 ``arguments`` and ``interrupts`` are the loop's.
 """
 
+from labkit.training.batches import cross_entropy
 from labkit.training.gpt import bits_per_character, trained_gpt
-from labkit.training.loop import (
-    StepRecord,
-    TrainingRun,
-    cross_entropy,
-    evaluate,
-    in_eval_mode,
-    train,
-)
+from labkit.training.loop import StepRecord, TrainingRun, evaluate, in_eval_mode, train
 from labkit.training.precision import PRECISIONS, PrecisionWarning
 
 __all__ = [

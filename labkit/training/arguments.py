@@ -8,7 +8,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from labkit.training.precision import Precision, PrecisionWarning, check_parameters
+from labkit.training.precision import (
+    Precision,
+    PrecisionWarning,
+    check_parameters,
+    check_values,
+)
 from labkit.training.scaling import LossScale
 
 Scaler = torch.amp.GradScaler | LossScale
@@ -40,8 +45,7 @@ def check_settings(
 def check_model(
     model: nn.Module, optimizer: Optimizer, schedule: LRScheduler | None, plan: Precision
 ) -> None:
-    if plan.parameters is torch.float32:
-        check_parameters(model, plan)
+    check_trainable(model, plan)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if held.isdisjoint(id(p) for p in model.parameters()):
         raise ValueError(
@@ -53,6 +57,38 @@ def check_model(
             "schedule changes the learning rate of another optimizer: make it from this one, as in "
             "torch.optim.lr_scheduler.LinearLR(optimizer)"
         )
+
+
+def check_trainable(model: nn.Module, plan: Precision) -> None:
+    """ValueError for a model that a step in this precision would change, or would fail with."""
+    pure = plan.parameters is not torch.float32
+    if pure:
+        check_values(model, lazy=True)
+    else:
+        check_parameters(model, plan, lazy=True)
+    for name, tensor in (*model.named_parameters(), *(model.named_buffers() if pure else ())):
+        if tensor.is_complex():
+            raise ValueError(
+                f"{name} is {tensor.dtype}, and a step in {plan.name!r} takes real values: keep "
+                "torch.view_as_real of it, and call torch.view_as_complex in forward"
+            )
+        if hasattr(tensor, "full_tensor"):
+            raise ValueError(
+                f"{name} is a {type(tensor).__name__}, of a model on several devices, and a step "
+                "here is one device's: take the model before fully_shard, or write your own loop"
+            )
+    if plan.autocast and any(isinstance(m, torch.jit.ScriptModule) for m in model.modules()):
+        raise ValueError(
+            f"precision={plan.name!r} with a TorchScript model: its backward does not follow "
+            "autocast. Take the model that it was scripted from, or 'fp32'"
+        )
+
+
+def prepare(model: nn.Module, plan: Precision, device: torch.device) -> None:
+    """The model to the device and into train mode; of a pure precision, into 16 bits."""
+    model.to(device).train()
+    if plan.parameters is not torch.float32:
+        model.to(plan.parameters)
 
 
 def scaler_for(

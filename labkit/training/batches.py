@@ -1,11 +1,13 @@
-"""What a loader gives and ``train`` takes: batches, grouped, checked, moved and weighed."""
+"""What a loader gives and ``train`` takes: batches, grouped, checked and moved, and their loss."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labkit.training.precision import Precision
@@ -17,6 +19,9 @@ NamedBatch = Mapping[str, Tensor]
 """As Hugging Face's collators give it: the targets under "labels", inputs under other names."""
 
 Inputs = Tensor | dict[str, Tensor]
+
+Loss = Callable[[Any, Tensor], Tensor]
+"""(output, targets) -> the mean loss."""
 
 IGNORED = -100
 """The target that torch's cross-entropy leaves out unless it is told another."""
@@ -30,7 +35,7 @@ def grouped(
         unread, empty = iter(batches), True
         while group := list(islice(unread, accumulate)):
             empty = False
-            yield [_split(batch, f"a batch of epoch {epoch}") for batch in group]
+            yield [split(batch, f"a batch of epoch {epoch}") for batch in group]
         if empty:
             raise ValueError(
                 f"batches gave nothing in epoch {epoch}: pass at least one (inputs, targets), in "
@@ -57,7 +62,7 @@ def check_batch(batch: object, what: str) -> None:
         )
 
 
-def _split(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
+def split(batch: Batch | NamedBatch, what: str) -> tuple[Inputs, Tensor]:
     """Inputs and targets of a batch, whichever of the two kinds it is."""
     if not isinstance(batch, Mapping):
         check_batch(batch, what)
@@ -91,20 +96,77 @@ def moved(batch: tuple[Any, ...], plan: Precision, device: torch.device) -> list
     return [move(values) for values in batch]
 
 
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean cross-entropy of logits whose classes are the last dimension, a 0-d tensor.
+
+    Args:
+        logits: N x C, or N x T x C as a language model gives them.
+        targets: int64, N or N x T; -100 marks what does not count.
+
+    >>> round(cross_entropy(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.int64)).item(), 3)
+    1.386
+    """
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
 def output_of(model: nn.Module, inputs: Inputs) -> Any:
     """What the model makes of a tensor, or of tensors by the names of its arguments."""
     return model(**inputs) if isinstance(inputs, dict) else model(inputs)
 
 
-def counting(loss_fn: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+def logits_of(output: Any) -> Tensor:
+    """The output itself, or its ``.logits``, as Hugging Face's models have them."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"the model gives a {type(output).__name__}, which is no tensor and has no .logits: "
+            "wrap the model in one that gives logits; a loss_fn of your own takes any output"
+        )
+    return logits
+
+
+def takes_labels(model: nn.Module) -> bool:
+    """Whether the model computes its own loss of "labels", as Hugging Face's do."""
+    arguments = inspect.signature(model.forward).parameters
+    if "kwargs" in arguments and "labels" not in arguments:
+        for wrapped in ("_orig_mod", "module"):  # by torch.compile, by DistributedDataParallel
+            if isinstance(inner := getattr(model, wrapped, None), nn.Module):
+                return takes_labels(inner)
+    return "labels" in arguments
+
+
+def loss_of(model: nn.Module, inputs: Inputs, targets: Tensor, loss_fn: Loss | None) -> Tensor:
+    """The loss of a batch, by the rule that ``train`` states for its ``loss_fn``."""
+    if loss_fn is not None:
+        return loss_fn(output_of(model, inputs), targets)
+    if not isinstance(inputs, dict):
+        return cross_entropy(logits_of(model(inputs)), targets)
+    output = model(**inputs, labels=targets) if takes_labels(model) else model(**inputs)
+    if isinstance(output, Tensor):
+        return cross_entropy(output, targets)
+    if getattr(output, "loss", None) is None:
+        raise ValueError(
+            f"{type(model).__name__} gives a {type(output).__name__} without .loss, and whether it "
+            "shifts labels is not known here: pass loss_fn"
+        )
+    return output.loss
+
+
+def counting(loss_fn: Loss | None, model: nn.Module) -> Callable[[Tensor], Tensor]:
     """A function of targets: how many values the mean of this loss is over.
 
     Of class numbers those that are not ``ignore_index``: the loss's own where it is a module or a
     ``functools.partial`` that says one, else -100. Of floating point targets all values.
 
     Raises:
-        ValueError: the loss says that it is no mean, or one that weighs classes.
+        ValueError: the loss says that it is no mean, or one that weighs classes, or is the model's
+            own, which may leave out the first label of a text.
     """
+    if loss_fn is None and takes_labels(model):
+        raise ValueError(
+            f"{type(model).__name__} computes its own loss, so how the batches of a step share in "
+            "it cannot be told: pass weigh=, which gives for labels what their loss is divided by"
+        )
     settings = loss_fn.keywords if isinstance(loss_fn, functools.partial) else _settings(loss_fn)
     if settings.get("reduction", "mean") != "mean" or settings.get("weight") is not None:
         raise ValueError(
@@ -122,7 +184,7 @@ def counting(loss_fn: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
     return count
 
 
-def _settings(loss_fn: Callable[..., Tensor]) -> dict[str, Any]:
+def _settings(loss_fn: Loss | None) -> dict[str, Any]:
     """What torch's losses are told when they are made; nothing of any other function."""
     names = ["reduction", "ignore_index"]
     # The weight of other losses, as of BCEWithLogitsLoss, is no part of what they divide by.

@@ -7,28 +7,32 @@ interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils._pytree import tree_map
 from tqdm.auto import tqdm
 
-from labkit.training.arguments import Scaler, check_model, check_settings, scaler_for
+from labkit.training.arguments import Scaler, check_model, check_settings, prepare, scaler_for
 from labkit.training.batches import (
     Batch,
+    Inputs,
+    Loss,
     NamedBatch,
-    check_batch,
     counting,
     grouped,
+    logits_of,
+    loss_of,
     moved,
     output_of,
+    split,
 )
 from labkit.training.interrupts import whole_steps
 from labkit.training.precision import active, check_parameters, device_named, precision_named
@@ -69,25 +73,12 @@ class TrainingRun(list[StepRecord]):
         self.scaler = scaler
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross-entropy of logits whose classes are the last dimension, a 0-d tensor.
-
-    Args:
-        logits: N x C, or N x T x C as a language model gives them.
-        targets: int64, N or N x T; -100 marks what does not count.
-
-    >>> round(cross_entropy(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.int64)).item(), 3)
-    1.386
-    """
-    return F.cross_entropy(logits.flatten(0, -2), targets.flatten())
-
-
 def train(
     model: nn.Module,
     batches: Iterable[Batch | NamedBatch],
     *,
     optimizer: Optimizer,
-    loss_fn: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
+    loss_fn: Loss | None = None,
     precision: str = "fp32",
     epochs: int = 1,
     device: str | torch.device = "cpu",
@@ -103,9 +94,9 @@ def train(
     """Train the model in place and return a record of each step.
 
     On a CPU the run is inside ``emulate_gpu()``; on CUDA float32 products are pinned to IEEE, for
-    "tf32" to TF32. The model moves to the device, and for "pure_*" its parameters become 16-bit;
-    they stay the same objects, so an optimizer made before holds them still. The host waits for an
-    accelerator once a step.
+    "tf32" to TF32. The model moves to the device and into train mode, and for "pure_*" it becomes
+    16-bit; its parameters stay the same objects, so an optimizer made before holds them still. The
+    gradients of the last step stay in them. The host waits for an accelerator once a step.
 
     An interrupt (Ctrl-C, JupyterLab's stop button) comes through as KeyboardInterrupt once the step
     at hand is whole and ``on_step`` has seen it; a second one does not wait.
@@ -120,7 +111,9 @@ def train(
             targets and whose other tensors the model takes by name. The first dimension of all
             tensors is the samples. Floating point values are cast to the dtype of the parameters.
         optimizer: over the model's parameters, with dense or sparse gradients.
-        loss_fn: (output, targets) -> the mean loss, one number with a gradient.
+        loss_fn: (output, targets) -> the mean loss, one number with a gradient. By default it is
+            ``cross_entropy`` of the output or of its ``.logits``. Of a dict, it is the ``.loss`` of
+            a model that takes "labels" itself, as Hugging Face's do, which shift them.
         precision: one of PRECISIONS. "fp16", "bf16": autocast, "fp16" with a dynamic loss scale,
             "fp16_unscaled" without one. "pure_*": the whole model in 16 bits.
         scaler: used in place of a fresh one, which only "fp16" has by itself, or the ``LossScale``
@@ -131,13 +124,15 @@ def train(
         weigh: targets of a batch -> the number that their loss was divided by; a batch has this
             weight in its step. By default it is the number of targets that are not
             ``ignore_index``: -100, or what an ``nn.CrossEntropyLoss`` or a ``functools.partial``
-            says. Of floating point targets all values count.
+            says. Of floating point targets all values count. A model's own loss needs a ``weigh``.
         max_skips: so many skipped steps in a row raise NumericalInstability; None: never. A step is
             skipped where a gradient, or without a scaler the loss, is inf or NaN.
         on_step: called with each record as soon as its step is done.
 
     Raises:
-        ValueError: an argument, an empty loader or a batch is not as described.
+        ValueError: an argument, an empty loader or a batch is not as described; the model has
+            parameters that are complex, of another dtype, on "meta" or on several devices; none of
+            the optimizer's gets a gradient.
         RuntimeError: products turn out to be of another dtype than was asked for.
         NumericalInstability: after ``max_skips``. Parameters, optimizer and schedule are as after
             the step before.
@@ -147,7 +142,7 @@ def train(
     check_model(model, optimizer, schedule, plan)
     scaler = scaler_for(scaler, plan, device)
     scaled = scaler.is_enabled()
-    weigh = weigh or (counting(loss_fn) if accumulate > 1 else len)
+    weigh = weigh or (counting(loss_fn, model) if accumulate > 1 else len)
     run, skips_in_a_row = TrainingRun(scaler), 0
     groups = grouped(batches, epochs, accumulate)
     total = _number_of_steps(batches, epochs, accumulate)
@@ -156,14 +151,14 @@ def train(
         active(plan, device) as autocast,
         tqdm(groups, total=total, desc=precision, leave=False, disable=not progress) as bar,
     ):
-        model.to(device=device, dtype=plan.parameters).train()
+        prepare(model, plan, device)
         for step, group in enumerate(bar):
             optimizer.zero_grad()
             mean_loss = torch.zeros((), device=device)
             for batch, share in zip(group, _shares(group, weigh, device), strict=True):
                 inputs, targets = moved(batch, plan, device)
                 with autocast():
-                    batch_loss = loss_fn(output_of(model, inputs), targets)
+                    batch_loss = loss_of(model, inputs, targets, loss_fn)
                 # A batch of padding alone has the mean NaN, and NaN * 0 would be NaN.
                 part = batch_loss.where(share != 0, 0) * share
                 scaler.scale(part).backward()
@@ -194,34 +189,38 @@ def train(
 
 
 def evaluate(
-    model: nn.Module, inputs: Tensor, targets: Tensor, *, precision: str = "fp32"
+    model: nn.Module, inputs: Inputs, targets: Tensor, *, precision: str = "fp32"
 ) -> float:
     """The share of targets at which the largest output stands, with the model in eval mode.
 
     Args:
-        inputs, targets: of one length; outputs have one dimension more than targets, the classes,
-            last. They go where the model is, 1,024 at a time.
+        inputs, targets: of one length; the inputs may be a dict of tensors that the model takes by
+            name. Outputs, or their ``.logits``, have one dimension more than targets, the classes,
+            last; nothing is shifted. They go where the model is, 1,024 at a time.
         precision: as in ``train``; the model must have the parameters that go with it.
 
     Raises:
-        ValueError: no inputs, other lengths, another dtype of parameters, an unknown precision.
+        ValueError: no inputs, other lengths, another dtype of parameters or none yet, an unknown
+            precision.
     """
     plan = precision_named(precision)
     check_parameters(model, plan)
-    check_batch((inputs, targets), "evaluate")
+    whole = {**inputs, "labels": targets} if isinstance(inputs, Mapping) else (inputs, targets)
+    inputs, targets = split(whole, "evaluate")
     device = next(model.parameters(), targets).device
     right = total = 0
     with in_eval_mode(model), active(plan, device) as autocast, torch.no_grad(), autocast():
-        for batch in zip(inputs.split(1024), targets.split(1024), strict=True):
-            x, y = moved(batch, plan, device)
-            right += (model(x).argmax(dim=-1) == y).sum().item()
+        for start in range(0, len(targets), 1024):
+            part = tree_map(lambda values: values[start : start + 1024], (inputs, targets))  # noqa: B023
+            x, y = moved(part, plan, device)
+            right += (logits_of(output_of(model, x)).argmax(dim=-1) == y).sum().item()
             total += y.numel()
     return right / total
 
 
 @contextmanager
 def in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards each module's mode is what it was."""
+    """Eval mode inside; afterwards each module's mode is what it was, and FSDP2's are sharded."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.eval()
@@ -229,6 +228,8 @@ def in_eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+            if callable(reshard := getattr(module, "reshard", None)):
+                reshard()  # FSDP2 does it in backward, and there was none
 
 
 # What the loop calls
@@ -251,6 +252,11 @@ def _clip(optimizer: Optimizer, max_norm: float | None) -> Tensor:
     for p in parameters:
         if p.grad.is_sparse:
             p.grad = p.grad.coalesce()  # a row that is there twice has one gradient, the sum
+    if not parameters:
+        raise ValueError(
+            "no parameter of the optimizer has a gradient after backward, so none would learn: the "
+            "loss does not depend on them, or a quantized layer ends their gradients"
+        )
     gradients = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters]
     # A norm in fp16 would overflow at 65504.
     norm = get_total_norm([gradient.float() for gradient in gradients])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from labkit.devices.fp32_products import fp32_products_pinned
 from labkit.devices.probe import described
@@ -79,8 +80,25 @@ def device_named(device: str | torch.device) -> torch.device:
     return found
 
 
-def check_parameters(model: nn.Module, precision: Precision) -> None:
-    """ValueError for a model whose parameters are kept in another dtype."""
+def check_values(model: nn.Module, *, lazy: bool = False) -> None:
+    """ValueError for a model on "meta", or, unless they may be lazy, with uninitialised parameters.
+
+    Who only looks at a model must not call a lazy one: the call would give it its parameters.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            if not lazy:
+                raise ValueError(f"{name} has no values yet: call the model once on a batch before")
+        elif tensor.is_meta:
+            raise ValueError(
+                f'{name} is on "meta" and has no values: make the model on a device, or call '
+                "model.to_empty(device=...) and load its values"
+            )
+
+
+def check_parameters(model: nn.Module, precision: Precision, *, lazy: bool = False) -> None:
+    """ValueError for a model whose parameters are kept in another dtype, or have no values."""
+    check_values(model, lazy=lazy)
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and parameter.dtype is not precision.parameters:
             raise ValueError(

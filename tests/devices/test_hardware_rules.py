@@ -300,11 +300,18 @@ def test_a_mac_learner_is_told_what_autocast_takes():
     assert 'torch.autocast("mps")' in said and "at fp32's rate" in said
 
 
+def test_a_capability_may_be_torchs_pair():
+    pair, text = (Description(name="x", kind="cuda", capability=c) for c in ((9, 0), "9.0"))
+    assert pair == text and device_of(pair) == device_of(text)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"kind": "tpu"}, "kind='tpu'"),
         ({"capability": "8"}, "like '8.6'"),
+        ({"capability": (8,)}, "like '8.6'"),
+        ({"capability": 8.6}, "like '8.6'"),
         ({"kind": "rocm"}, "like 'gfx942'"),
         ({"kind": "cpu"}, "empty"),
         ({"tried": {"fp12": Tried()}}, "fp12"),

@@ -193,7 +193,7 @@ def test_encode_rounds_as_quantize_does():
         (lambda: decode(-1, E4M3), ValueError, "0 .. 255, got -1"),
         (lambda: decode(torch.tensor([3, 16]), E2M1), ValueError, "0 .. 15, got 16"),
         (lambda: decode(torch.tensor([3, -1]), E2M1), ValueError, "0 .. 15, got -1"),
-        (lambda: decode(torch.tensor([1.0]), E2M1), TypeError, "integers, got torch.float32"),
+        (lambda: decode(torch.tensor([1.0]), E2M1), TypeError, "int64, got torch.float32"),
         (lambda: decode(True, E2M1), TypeError, "integers, got True"),
         (lambda: decode(1, "e2m1"), TypeError, "FloatFormat.*got 'e2m1'"),
         (lambda: quantize(1.0, "e2m1"), TypeError, "FloatFormat.*got 'e2m1'"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -246,13 +247,23 @@ def _number(metric: str, value: float | Tensor | None) -> float | None:
     return None if value is None else float(value)
 
 
+def real_values(gradient: Tensor) -> Tensor:
+    """The values of a gradient: of a sharded one all, of a sparse one its own, both complex parts.
+
+    Where gradients are sharded, all ranks call this together.
+    """
+    values = gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient.detach()
+    values = values.coalesce().values() if values.is_sparse else values
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
 def gradient_norm(parameters: Iterable[Tensor]) -> Tensor | None:
     """The 2-norm of all gradients, 0-d float32 on their device; None where there is no gradient.
 
     It is what ``clip_grad_norm_`` returns, but the squares are added in float32: those of FP16
     gradients would overflow at 65504. Call it after ``scaler.unscale_(optimizer)``.
     """
-    gradients = [p.grad.detach().float() for p in parameters if p.grad is not None]
+    gradients = [real_values(p.grad).float() for p in parameters if p.grad is not None]
     return get_total_norm(gradients) if gradients else None
 
 
@@ -261,7 +272,6 @@ class OpDtypes(TorchDispatchMode):
 
     The dtypes of parameters do not tell what autocast computed in; those of outputs do.
 
-    >>> import torch
     >>> with OpDtypes() as seen, torch.autocast("cpu", torch.bfloat16):
     ...     _ = torch.ones(2, 2) @ torch.ones(2, 2)
     >>> seen.dtypes("mm")

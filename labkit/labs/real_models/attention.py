@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from labkit.training import cross_entropy
 from labkit.training.data import Vocabulary, character_batches, characters, shakespeare
-from labkit.training.loop import cross_entropy
 from labkit.training.models import Block, SmallGPT
 from labkit.training.precision import active, precision_named
 

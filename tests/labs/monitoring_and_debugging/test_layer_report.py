@@ -1,4 +1,4 @@
-"""S25: reports that read only, the first inf or NaN by module and phase, and six known mistakes."""
+"""S25: gradients by layer, the first inf or NaN by module and phase, and seven known mistakes."""
 
 import math
 
@@ -11,6 +11,7 @@ from labkit.emulation import emulate_gpu
 from labkit.labs.monitoring_and_debugging.layer_report import (
     BCE,
     EPS,
+    FOREIGN,
     HALF_PARAMETERS,
     MASK,
     STILL_SCALED,
@@ -19,7 +20,8 @@ from labkit.labs.monitoring_and_debugging.layer_report import (
     first_nonfinite,
     layer_report,
 )
-from labkit.training.models import SmallGPT, SmallResNet, mlp
+from labkit.labs.monitoring_and_debugging.monitor import gradient_norm
+from labkit.training.models import SmallGPT, mlp
 
 
 def with_gradient(*values, dtype=torch.float32):
@@ -100,42 +102,21 @@ def test_a_sparse_gradient_is_read():
     table(torch.tensor([1, 1, 4])).sum().backward()
     (row,) = layer_report(table)
     assert row.norm == pytest.approx(math.sqrt(3 * 4 + 3))
+    assert row.norm == pytest.approx(gradient_norm(table.parameters()).item())
+
+
+def test_a_complex_gradient_is_read_as_both_of_its_parts():
+    model = with_gradient(3 + 4j, -(2.0**-30), dtype=torch.complex64)
+    assert gradient_norm(model.parameters()).item() == 5.0
+    (row,) = layer_report(model)
+    assert (row.norm, row.headroom, row.report.values) == (5.0, 65504 / 4, 4)
+    assert row.flushed == 1 / 3
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
 def test_a_scale_that_nothing_can_be_divided_by_is_refused(scale):
     with pytest.raises(ValueError, match="scale="):
         layer_report(mlp(4, 3), scale=scale)
-
-
-# What is read stays as it was
-
-
-def state(model):
-    values = [*model.named_parameters(), *model.named_buffers()]
-    grads = [(name, p.grad) for name, p in model.named_parameters()]
-    kept = {name: None if x is None else x.detach().clone() for name, x in [*values]}
-    return kept | {f"{name}.grad": None if g is None else g.clone() for name, g in grads}
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_reports_leave_the_model_its_gradients_and_the_random_numbers_as_they_were(backward):
-    torch.manual_seed(0)
-    model = nn.Sequential(SmallResNet(), nn.Dropout())  # batch norm counts, dropout draws
-    images, labels = torch.rand(4, 1, 8, 8), torch.arange(4)
-    if backward:
-        F.cross_entropy(model(images), labels).backward()
-    before, draws = state(model), torch.get_rng_state()
-    layer_report(model)
-    findings(model, loss=lambda: F.cross_entropy(model(images), labels))
-    with pytest.raises(RuntimeError, match="planted"):
-        findings(model, loss=lambda: planted_error(model(images)))
-    after = state(model)
-    assert before.keys() == after.keys()
-    for name, value in before.items():
-        assert (value is None) == (after[name] is None), name
-        assert value is None or torch.equal(value, after[name]), name
-    assert torch.equal(draws, torch.get_rng_state())
 
 
 def planted_error(output):
@@ -273,6 +254,37 @@ def test_the_operator_and_its_phase_are_named(scene):
         assert birth.module == "" and birth.operator in str(birth)
 
 
+HOLDERS = {
+    "parameter": (lambda net: net[0].weight, "parameter Sequential.0.weight"),
+    "buffer": (lambda net: net[1].running_mean, "buffer Sequential.1.running_mean"),
+    "input": (lambda net: net.x, "an input of Sequential"),
+    "gradient": (lambda net: net[0].weight.grad, "the gradient of Sequential.0.weight"),
+    "target": (lambda net: net.y, "a tensor of shape (6, 4)"),
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_value_that_was_there_before_the_step_is_named_with_its_holder(holder, value):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).eval()
+    net.x, net.y = torch.randn(6, 8), torch.zeros(6, 4)
+
+    def step():
+        loss = (net(net.x) - net.y).abs().sum()
+        loss.backward()
+        return loss, net[0].weight.grad.sum()
+
+    step()
+    assert first_nonfinite(step) is None
+    where, name = HOLDERS[holder]
+    where(net).data[0].fill_(value)
+    birth = first_nonfinite(step)
+    kind = "NaN" if math.isnan(value) else "inf"
+    assert (birth.holder, birth.value, birth.dtype) == (name, kind, "float32")
+    assert name in str(birth) and birth.operator in str(birth)
+
+
 def test_the_step_runs_once_and_its_errors_come_through():
     calls = []
     first_nonfinite(lambda: calls.append(1))
@@ -365,6 +377,7 @@ def test_a_loss_of_probabilities_is_found_and_one_of_logits_is_not(as_module):
 
 MASKS = {
     "added": lambda scores, future: scores + future.to(scores.dtype) * -1e9,
+    "filled": lambda scores, future: scores.masked_fill(future, -1e9),  # torch refuses it in FP16
     "where": lambda scores, future: torch.where(future, -1e9, scores),
     "where, a tensor": lambda scores, future: torch.where(future, torch.tensor(-1e9), scores),
 }
@@ -392,6 +405,13 @@ def test_a_mask_that_fp16_can_hold_is_sound():
 def test_half_parameters_are_found(dtype):
     (found,) = findings(mlp(4, 4, 2).to(dtype))
     assert found.name == HALF_PARAMETERS and "4 parameters" in found.seen
+
+
+def test_an_optimizer_of_another_model_is_found():
+    model, other = mlp(4, 4), mlp(4, 4)
+    assert names(findings(model, torch.optim.SGD(other.parameters()))) == [FOREIGN]
+    both = [*model.parameters(), *other.parameters()]
+    assert findings(model, torch.optim.SGD(both)) == ()
 
 
 def test_an_eps_that_fp16_flushes_is_found_where_it_meets_fp16():
