@@ -23,7 +23,6 @@ from labkit.measuring.efficiency import work_and_memory
 from labkit.measuring.energy import NvmlCounter, RaplCounter, energy_counter
 from labkit.measuring.report import Benchmark, ModeResult
 from labkit.measuring.verdicts import TIME_MARGIN, check_margin
-from labkit.training.arguments import Scaler
 from labkit.training.batches import Batch, Loss, check_batch
 from labkit.training.loop import StepRecord, evaluate, train
 from labkit.training.precision import check_values, device_named, precision_named

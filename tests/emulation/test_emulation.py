@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import warnings
 from contextlib import nullcontext
 from functools import partial
 
