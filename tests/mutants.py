@@ -1,7 +1,6 @@
 """Small faults put into labkit, one at a time, and whether a test notices. Run by hand.
 
     python -m tests.mutants --seed 0 --count 64 --list        the mutants, nothing is run
-    python -m tests.mutants --seed 0 --count 64               with this checkout's tests
     python -m tests.mutants --seed 0 --count 64 --log FILE --minutes 5    in pieces: run it again
     python -m tests.mutants --seed 0 --count 64 --revision COMMIT --tree CHECKOUT
 
@@ -12,12 +11,11 @@ package. They are drawn from the labkit of ``--revision`` (without it, the tree'
 applied to that of ``--tree``, where their line is looked for: the same mutants meet the tests of
 two checkouts. Where the line is gone, so is the mutant.
 
-Nothing is changed in place: the tree's tracked files and its environment (``.venv``, or else the
-one that runs this) are copied beside it, as hard links where that is possible. In the copy, pytest
-runs the module's own docstring and the tests that CONTRIBUTING.md names for it, those that mention
-the module first, until one fails. That test must pass without the mutant; otherwise it says
-nothing here and is left out. A mutant whose tests have not ended after ``--limit`` seconds counts
-as "undecided", one on which a single test takes longer than ``--test-limit`` is killed by it.
+A module of the tree is changed in place and put back: take a checkout that nobody works in, with an
+environment of its own in ``.venv``. pytest runs the module's own docstring and the tests that
+CONTRIBUTING.md names for it, those that mention the module first, until one fails. That test must
+pass without the mutant; otherwise it says nothing and is left out. A mutant whose tests have not
+ended after ``--limit`` seconds counts as "undecided".
 """
 
 import argparse
@@ -28,15 +26,13 @@ import json
 import os
 import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,9 +48,6 @@ OF_ENGINE = (
     "labs/test_forged_reports.py",
 )
 """What CONTRIBUTING.md names for the engine; for others the folder of the same name."""
-
-PRELOADED = ("torch", "numpy", "pandas", "matplotlib.pyplot", "pytest")
-"""Imported once, and then inherited by each run: torch takes seconds."""
 
 KILLED, SURVIVED, UNDECIDED, GONE = "killed", "survived", "undecided", "gone"
 
@@ -303,47 +296,6 @@ def sources_of(tree: Path, revision: str | None) -> dict[str, str]:
 # Where they meet the tests
 
 
-@contextmanager
-def copied(tree: Path) -> Iterator[Path]:
-    """A copy of the tree with an environment of its own, which finds the copy's labkit."""
-    copy = Path(tempfile.mkdtemp(prefix=f"{tree.name}-mutants-", dir=tree.parent))
-    try:
-        listed = subprocess.check_output(["git", "-C", str(tree), "ls-files", "-z"]).decode()
-        for name in filter(None, listed.split("\0")):
-            if (tree / name).is_file():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(tree / name, copy / name)
-        ours = tree / ".venv" if (tree / ".venv").exists() else Path(sys.prefix)
-        theirs = copy / ".venv"
-        shutil.copytree(ours, theirs, symlinks=True, copy_function=_link)
-        for path in (theirs / "bin").iterdir():
-            if not path.is_symlink():
-                _write_anew(path, path.read_bytes().replace(bytes(ours), bytes(theirs)))
-        for path in theirs.rglob("*.pth"):
-            text = path.read_text(encoding="utf-8")
-            if (Path(text.strip()) / "labkit" / "__init__.py").exists():
-                _write_anew(path, bytes(copy))
-        yield copy
-    finally:
-        shutil.rmtree(copy, ignore_errors=True)
-
-
-def _link(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk
-        shutil.copy2(source, target)
-    return target
-
-
-def _write_anew(path: Path, content: bytes) -> None:
-    if content != path.read_bytes():
-        mode = path.stat().st_mode
-        path.unlink()  # a hard link: the tree's own file stays as it is
-        path.write_bytes(content)
-        path.chmod(mode)
-
-
 def tests_of(tree: Path, package: str, path: str, words: frozenset[str]) -> list[str]:
     """The test files for a module: those first that mention it and these words of the change."""
     folders = OF_ENGINE if package == ENGINE else (package,)
@@ -366,41 +318,32 @@ def tests_of(tree: Path, package: str, path: str, words: frozenset[str]) -> list
     return [file.relative_to(tree).as_posix() for _, file in sorted(files, key=rank)]
 
 
-def _write(module: Path, text: str) -> None:
-    """Write a module and forget its bytecode: a mutant may be as long and as old."""
-    module.write_text(text, encoding="utf-8")
-    Path(importlib.util.cache_from_source(str(module))).unlink(missing_ok=True)
+def pytest_run(tree: Path, args: list[str], limit: float) -> tuple[str, str]:
+    """ "passed", "failed" or "limit", and the first test that failed."""
+    python = tree / ".venv" / "bin" / "python"
+    fixed = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    # A mutant may be as long and as old as the module: no bytecode is written.
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [python, "-m", "pytest", *fixed, "--hypothesis-seed=0", *args],
+            cwd=tree, env=environment, capture_output=True, text=True, timeout=max(1, limit),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "limit", ""
+    failed = re.search(r"(?m)^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout)
+    passed = done.returncode in (0, 5)  # 5: no test, as with a docstring
+    return ("passed" if passed else "failed"), failed[1] if failed else ""
 
 
 class Runner:
-    """pytest in the copy, in children of one process that has imported torch."""
+    """Applies mutants to the tree; knows which tests pass without one, and which do not."""
 
-    def __init__(self, copy: Path, test_limit: float) -> None:
-        self.copy, self.test_limit = copy, test_limit
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
         self.fine: set[str] = set()
         self.broken: set[str] = set()
-        python = copy / ".venv" / "bin" / "python"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        self.process = subprocess.Popen(
-            [python, "-P", "-u", Path(__file__).resolve(), "--serve"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=copy,
-            env=environment | {"OMP_NUM_THREADS": "1"},
-        )
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.stdin.close()
-        self.process.wait()
-
-    def pytest(self, args: list[str], limit: float) -> dict:
-        """Run pytest once: its status, the first test that failed, how many passed."""
-        asked = {"args": args, "limit": limit, "test_limit": self.test_limit}
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
 
     def judged(self, mutant: Mutant, limit: float) -> dict:
         """What the tests say of a mutant."""
@@ -408,131 +351,50 @@ class Runner:
         if placed is None:
             return {"verdict": GONE}
         path, old, new = placed
-        file = self.copy / path
+        file = self.tree / path
+        Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
         began = time.monotonic()
         words = frozenset(re.findall(r"\w{4,}", f"{mutant.function} {mutant.old} {path}"))
-        files = tests_of(self.copy, mutant.package, path, words)
+        files = tests_of(self.tree, mutant.package, path, words)
         likely, rest = files[:2], files[2:]  # collecting a whole folder takes longer than a kill
         runs = [args for args in (likely, rest) if args]
         if ">>> " in old:
             runs.insert(0, ["--doctest-modules", path])
         while True:
-            _write(file, new)
-            verdict, said = SURVIVED, {}
-            for args in runs:
-                left = limit - (time.monotonic() - began)
-                leave = [f"--deselect={test}" for test in self.broken]
-                said = self.pytest([*args, *leave], left)
-                if said["status"] != "passed":
-                    break
-            _write(file, old)
+            status, test = "passed", ""
+            file.write_text(new, encoding="utf-8")
+            try:
+                for args in runs:
+                    leave = [f"--deselect={test}" for test in self.broken]
+                    left = limit - (time.monotonic() - began)
+                    status, test = pytest_run(self.tree, [*args, *leave], left)
+                    if status != "passed":
+                        break
+            finally:
+                file.write_text(old, encoding="utf-8")
+            if status == "failed" and not self._passes_without(test):
+                self.broken.add(test)
+                continue
+            verdict = {"passed": SURVIVED, "failed": KILLED, "limit": UNDECIDED}[status]
             seconds = round(time.monotonic() - began, 1)
-            if said["status"] == "limit":
-                verdict = UNDECIDED
-            elif said["status"] == "failed":
-                if not self._passes_without(said["test"], args):
-                    self.broken.add(said["test"])
-                    continue
-                verdict = KILLED
-            return {"verdict": verdict, "by": said["test"], "seconds": seconds}
+            return {"verdict": verdict, "by": test, "seconds": seconds}
 
     def _placed(self, mutant: Mutant) -> tuple[str, str, str] | None:
-        paths = sorted(self.copy.glob("labkit/**/*.py"), key=lambda p: p != self.copy / mutant.path)
+        paths = sorted(self.tree.glob("labkit/**/*.py"), key=lambda p: p != self.tree / mutant.path)
         for file in paths:
-            path = file.relative_to(self.copy).as_posix()
+            path = file.relative_to(self.tree).as_posix()
             text = file.read_text(encoding="utf-8")
             new = mutant.applied(text, path)
             if new is not None:
                 return path, text, new
         return None
 
-    def _passes_without(self, test: str, args: list[str]) -> bool:
-        """Whether the test, or what collects it, passes without the mutant."""
-        if test in self.broken:
-            raise RuntimeError(f"{test} fails without a mutant, and cannot be left out")
-        if test not in self.fine:
-            again = args if not test else [test, *(a for a in args if a.startswith("--"))]
-            if not test:
-                again = [*again, "--collect-only"]
-            if self.pytest(again, 600)["status"] == "passed":
-                self.fine.add(test)
+    def _passes_without(self, test: str) -> bool:
+        if not test or test in self.broken:
+            raise RuntimeError(f"{test or 'pytest'} fails without a mutant, and cannot be left out")
+        if test not in self.fine and pytest_run(self.tree, [test], 600)[0] == "passed":
+            self.fine.add(test)
         return test in self.fine
-
-
-# The process in the copy
-
-
-def serve() -> None:
-    """Answer requests: each runs pytest in a child, which inherits what is imported here."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    import psutil
-
-    for line in sys.stdin:
-        print(json.dumps(_run(psutil, **json.loads(line))), flush=True)
-
-
-def _run(psutil, args: list[str], limit: float, test_limit: float) -> dict:
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report"
-        report.write_text("{}")
-        began = time.monotonic()
-        child = os.fork()
-        if not child:
-            _child(args, report)
-        while not os.waitpid(child, os.WNOHANG)[0]:
-            time.sleep(0.05)
-            now = time.monotonic()
-            said = _read(report)
-            long = now - said.get("since", now) > test_limit
-            if now - began > limit or long:
-                for process in [*psutil.Process(child).children(recursive=True), child]:
-                    with suppress(OSError, psutil.Error):
-                        os.kill(getattr(process, "pid", process), signal.SIGKILL)
-                os.waitpid(child, 0)
-                return {"status": "failed" if long else "limit", "test": said.get("test", "")}
-        said = _read(report)
-        return {"status": said.get("status", "failed"), "test": said.get("test", "")}
-
-
-def _read(report: Path) -> dict:
-    return json.loads(report.read_text())
-
-
-def _child(args: list[str], report: Path) -> None:
-    import pytest
-
-    class Watch:
-        """Writes down the test that runs, or the first that failed."""
-
-        def write(self, **said: object) -> None:
-            written = report.with_suffix(".new")
-            written.write_text(json.dumps(said))
-            written.replace(report)
-
-        def pytest_runtest_logstart(self, nodeid: str) -> None:
-            self.write(test=nodeid, since=time.monotonic())
-
-    status, test = "failed", ""
-    try:
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(nothing, number)
-        watch, first = Watch(), []
-
-        def note(self, report) -> None:
-            if report.failed and not first:
-                first.append(report.nodeid)
-
-        Watch.pytest_runtest_logreport = Watch.pytest_collectreport = note
-        fixed = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        code = int(pytest.main([*fixed, *args], plugins=[watch]))
-        status = "passed" if code in (0, 5) else "failed"  # 5: no test, as with a docstring
-        test = first[0] if first else ""
-    finally:
-        watch.write(status=status, test=test)
-        os._exit(0)
 
 
 # The table
@@ -564,7 +426,6 @@ def main() -> int:
     parser.add_argument("--revision", help="the commit whose labkit the mutants are drawn from")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutants, from 1")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a mutant")
-    parser.add_argument("--test-limit", type=float, default=120, help="seconds for one test")
     parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after these")
     parser.add_argument("--log", type=Path, help="JSON lines; mutants in it are not run again")
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
@@ -584,34 +445,23 @@ def main() -> int:
         for number, mutant in enumerate(mutants, 1)
         if number not in done and (not asked.only or number in asked.only)
     ]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copy goes then too
     began = time.monotonic()
-    with copied(tree) as copy:
-        runner = Runner(copy, asked.test_limit)
-        for number, mutant in todo:
-            if time.monotonic() - began > 60 * asked.minutes:
-                print(f"{asked.minutes} minutes are over; the same command goes on")
-                break
-            said = {"number": number, "package": mutant.package} | runner.judged(
-                mutant, asked.limit
-            )
-            results.append(said)
-            with log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(said | {"mutant": str(mutant)}) + "\n")
-            by = f"\n      by {said['by']}" if said.get("by") else ""
-            print(
-                f"[{number}] {said['verdict']} {said.get('seconds', '')} s  {mutant}{by}",
-                flush=True,
-            )
-        runner.close()
-        for test in sorted(runner.broken):
-            print(f"left out, fails without a mutant: {test}")
+    runner = Runner(tree)
+    for number, mutant in todo:
+        if time.monotonic() - began > 60 * asked.minutes:
+            print(f"{asked.minutes} minutes are over; the same command goes on")
+            break
+        said = {"number": number, "package": mutant.package} | runner.judged(mutant, asked.limit)
+        results.append(said)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(said | {"mutant": str(mutant)}) + "\n")
+        by = f"\n      by {said['by']}" if said.get("by") else ""
+        print(f"[{number}] {said['verdict']} {said.get('seconds', '')} s  {mutant}{by}", flush=True)
+    for test in sorted(runner.broken):
+        print(f"left out, fails without a mutant: {test}")
     print(table(results))
     return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--serve"]:
-        serve()
-        sys.exit()
     sys.exit(main())

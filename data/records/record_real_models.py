@@ -21,7 +21,6 @@ from common import about, cpu, file_of, read, write
 from labkit.base.transformers import import_transformers
 from labkit.labs.real_models.attention import crash_run, small_gpt
 from labkit.labs.real_models.gan import blobs_found, ring_run
-from labkit.labs.real_models.images import image_model
 from labkit.labs.real_models.library import loaded_run
 from labkit.labs.real_models.text import (
     TextClassifier,
@@ -31,6 +30,7 @@ from labkit.labs.real_models.text import (
 )
 from labkit.measuring import accuracy_impact
 from labkit.training.data import digits
+from labkit.training.models import SmallResNet
 
 SEEDS = range(10)
 PRECISIONS = ("fp32", "fp16", "bf16")
@@ -64,7 +64,7 @@ def resnets():
     data = digits()
 
     def make():
-        model = image_model("resnet")
+        model = SmallResNet()
         return model, torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     train_data = (data.train_images, data.train_labels)

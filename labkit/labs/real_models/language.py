@@ -1,28 +1,26 @@
-"""A GPT trained as GPT-2 is: checks, accumulation, clipping, a schedule, activation checkpointing.
+"""What a GPT needs beside ``labkit.training.train``: activation checkpointing, and its bytes.
 
-``labkit.training.train`` does the steps. This module refuses tokens that the model cannot take,
-drops activations of the forward pass that can be computed again, and adds up what a run needs.
+``with checkpointed(model.blocks): train(model, ...)`` trains with accumulation, clipping and a
+schedule as GPT-2 was.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sized
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import cast
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from labkit.base.transformers import import_transformers
 from labkit.emulation import emulate_gpu
 from labkit.measuring import work_and_memory
-from labkit.training import TrainingRun, cross_entropy, train, trained_gpt
-from labkit.training.batches import IGNORED, Batch
+from labkit.training import cross_entropy, trained_gpt
+from labkit.training.batches import Batch
 from labkit.training.models import SmallGPT
 
 
@@ -66,49 +64,6 @@ class GPT2(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.model(input_ids=tokens, use_cache=False).logits
-
-
-def train_language(
-    model: SmallGPT | GPT2,
-    batches: Iterable[Batch],
-    *,
-    optimizer: Optimizer,
-    precision: str = "bf16",
-    epochs: int = 1,
-    schedule: LRScheduler | None = None,
-    max_grad_norm: float | None = 1.0,
-    accumulate: int = 1,
-    checkpoint: bool = False,
-    device: str | torch.device = "cpu",
-    progress: bool = False,
-) -> TrainingRun:
-    """Train a language model in place; a record of each step, as from ``labkit.training.train``.
-
-    The loss of a step is the mean over all real targets of its batches, so ``accumulate`` batches
-    make the same step as one batch of all their rows, up to rounding.
-
-    Args:
-        batches: (tokens, targets), int64, N x T each; -100 in the targets marks what is no target.
-        accumulate: batches to a step.
-        checkpoint: keep only the input of each block for backward, and run the block again there.
-
-    Raises:
-        ValueError: a token or a target that is not in the vocabulary, more tokens than the context
-            holds, a step without a real target; else as ``train``.
-    """
-    with checkpointed(model.blocks) if checkpoint else ExitStack():
-        return train(
-            model,
-            _Checked(model, batches, accumulate),
-            optimizer=optimizer,
-            precision=precision,
-            epochs=epochs,
-            schedule=schedule,
-            max_grad_norm=max_grad_norm,
-            accumulate=accumulate,
-            device=device,
-            progress=progress,
-        )
 
 
 @contextmanager
@@ -180,44 +135,6 @@ def zero_table(held: dict[str, int], ranks: int) -> pd.DataFrame:
     return table.assign(total=table.sum(axis=1)).map(math.ceil)
 
 
-class _Checked:
-    """The batches, each refused unless the model can take it, and each step with a target."""
-
-    def __init__(self, model: SmallGPT | GPT2, batches: Iterable[Batch], accumulate: int) -> None:
-        self.vocabulary, self.context = model.token.num_embeddings, model.context
-        self.batches, self.accumulate = batches, accumulate
-
-    def __len__(self) -> int:
-        return len(cast("Sized", self.batches))
-
-    def __iter__(self) -> Iterator[Batch]:
-        targets_of_step, in_step = 0, 0
-        for tokens, targets in self.batches:
-            real = targets[targets != IGNORED]
-            self._check(tokens, "token")
-            self._check(real, "target")
-            if tokens.ndim != 2 or tokens.shape[1] > self.context:
-                raise ValueError(
-                    f"tokens of shape {' x '.join(map(str, tokens.shape))}: the model takes N x T "
-                    f"with T up to {self.context}. Cut them, or build a longer context"
-                )
-            targets_of_step, in_step = targets_of_step + len(real), in_step + 1
-            if in_step == self.accumulate:
-                _refuse_empty(targets_of_step)
-                targets_of_step, in_step = 0, 0
-            yield tokens, targets
-        if in_step:
-            _refuse_empty(targets_of_step)
-
-    def _check(self, numbers: Tensor, name: str) -> None:
-        wrong = numbers[(numbers < 0) | (numbers >= self.vocabulary)]
-        if len(wrong):
-            raise ValueError(
-                f"{name} {wrong[0].item()} is not one of the model's {self.vocabulary}, which are "
-                f"0 to {self.vocabulary - 1}"
-            )
-
-
 def moved(
     step: Callable[..., object],
     optimizers: Callable[[SmallGPT], tuple[Optimizer, Optimizer]],
@@ -238,10 +155,3 @@ def moved(
             loss = cross_entropy(gpt(tokens), targets)
         step(gpt, loss, *optimizers(gpt), scaler, 1.0)
     return [not torch.equal(old, p) for old, p in zip(before, watched, strict=True)]
-
-
-def _refuse_empty(targets: int) -> None:
-    if not targets:
-        raise ValueError(
-            f"all targets of a step are {IGNORED}, so it has no loss: leave out batches of padding"
-        )
