@@ -1,8 +1,5 @@
 """NanDetective in a real JupyterLab: a case by mouse, one by keyboard, phone width."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -12,14 +9,6 @@ SHOW = (
     "from labkit.labs.detective.widget_nan_detective import NanDetective\n"
     "case = NanDetective(3)\ncase"
 )
-
-
-def picture(widget, name):
-    """Keep a picture where LABKIT_PICTURES says so, for a person to look at."""
-    if folder := os.environ.get("LABKIT_PICTURES"):
-        widget.page.set_viewport_size({"width": 1280, "height": 2600})  # to have all of it in view
-        widget.screenshot(path=Path(folder) / f"{name}.png")
-        widget.page.set_viewport_size({"width": 1280, "height": 900})
 
 
 @pytest.fixture
@@ -105,7 +94,6 @@ def full(workbench):
 def test_at_the_width_of_a_phone_nothing_sticks_out(full, workbench):
     page = workbench.page
     full.evaluate("(e) => { e.style.width = '340px'; }")
-    picture(full, "phone")
     wider = full.evaluate(
         "(e) => [...e.querySelectorAll('*')].filter((n) => !n.classList.contains('lk-spoken')"
         " && n.getBoundingClientRect().right > e.getBoundingClientRect().right + 1)"
