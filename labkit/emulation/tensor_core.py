@@ -305,7 +305,7 @@ def with_noise(name: str) -> Kernel:
             return here(x, noise, *args, **kwargs)
         wide = noise.float()
         result = ROUND[x.dtype](compute(x.float(), wide, *args))
-        _, _, training, *_ = *args, *(0, 0, False)[len(args) :]
+        training = len(args) > 2 and args[2]
         if training:
             result = x * noise.copy_(wide)
         return written(result, x if writes_first else kwargs.get("out"))
