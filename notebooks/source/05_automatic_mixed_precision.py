@@ -183,10 +183,10 @@ with torch.autocast("cpu", dtype=torch.float16):
     print("exp(12) by the CPU's lists:", y.cpu().exp().max().item())
 
 # %% [markdown]
-# On the CPU's lists `exp` runs in FP16, and exp(12) = 162,755 overflows.
+# On the CPU's lists `exp` runs in FP16, and exp(12) = 162,755 overflows. So the course uses `emulate_gpu()` on a CPU.
 #
-# `torch.fft` is on no list of CUDA. `torch.fft.rfft` takes the FP16 of a linear layer as it is, refuses lengths that are no
-# power of two, and its first output is the sum of all values. Call it on `x.float()`.
+# `torch.fft` is on no list of CUDA, so `rfft` gets a linear layer's FP16. In FP16 it refuses lengths that are no power of two, and output 0,
+# the sum of all values, may exceed 65504. Call it on `x.float()`.
 
 # %% [markdown]
 # ### Optional: autocast by hand
@@ -253,8 +253,8 @@ amp.check_mini_autocast(mini_autocast)
 # from a linear layer, so they are FP16, and 300 * 300 overflows.
 #
 # The repair is a nested block with `enabled=False` and an explicit `.float()`. `enabled=False` alone leaves `q`
-# in FP16. `.float()` alone is enough here, but without `enabled=False` autocast would cast the inputs of a matmul in this code to FP16 again,
-# a sparse COO matrix too, for which torch has no FP16 kernel on CUDA.
+# in FP16. `.float()` alone is enough here. In a matmul, autocast would cast the inputs to FP16 again. It casts sparse COO matrices too, and
+# CUDA has no FP16 kernel for those.
 
 
 # %%
@@ -579,7 +579,8 @@ amp_loops.check_clipped_step(clipped_step)
 #
 # **Gradient accumulation** adds up the gradients of k **micro-batches** and then makes one step. Only one micro-batch of activations is in
 # memory at a time. Unscale and clip once, before that step: a second `unscale_` before `update` raises *unscale_() has already been called
-# on this optimizer since the last update()*. So does the next step of a loop that skips `update` after a bad batch.
+# on this optimizer since the last update()*. So does the next `unscale_` of a loop that skips `step` and `update` after
+# it unscaled a bad batch.
 #
 # A language model's loss is a mean over *tokens*, and padding is left out: `F.cross_entropy` ignores targets of −100. Suppose that one micro-batch
 # has 64 real tokens and the next has 4. The mean of the two means gives each of the 4 tokens 16 times the weight. Several LLM trainers

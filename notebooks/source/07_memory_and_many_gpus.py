@@ -685,7 +685,7 @@ policies_table()
 # %% [markdown]
 # With `param_dtype=torch.bfloat16` alone, every gradient is a BF16 number in a float32 tensor, because gradients are added up in BF16, too. `reduce_dtype=torch.float32` keeps the sum's bits. (Many sums of two BF16 numbers are BF16 numbers by chance, so the share is not 0 %.)
 #
-# With gradient accumulation, `set_requires_gradient_sync(False)` leaves out the reduction until the last micro-batch. Until then each rank keeps the gradients of *all* parameters in `reduce_dtype`, N times as many bytes as its shard. FSDP1 calls this `no_sync`.
+# With gradient accumulation, `set_requires_gradient_sync(False)` leaves out the reduction until the last micro-batch. Until then each rank keeps the gradients of *all* parameters in `reduce_dtype`: on N ranks N times the bytes of its shard. FSDP1 calls this `no_sync`.
 #
 # ### Optional: layers gathered when they are needed
 #

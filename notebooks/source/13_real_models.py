@@ -96,7 +96,7 @@ def positions():
 # In published code BF16 got into the angles in three ways:
 #
 # - autocast casts the inputs of `@` and `einsum` (but not those of `*`);
-# - `model.to(torch.bfloat16)` casts every float **buffer**, and models often keep f in one. `.float()` in `forward` then comes too late. It also makes a complex buffer or parameter real and so drops the sines, while `.half()` and `.bfloat16()` leave complex numbers alone;
+# - `model.to(torch.bfloat16)` casts every float **buffer**, and models often keep f in one. `.float()` in `forward` then comes too late. `model.to(torch.bfloat16)` also makes complex buffers and parameters real, which drops the sines; `.half()` and `.bfloat16()` leave them complex;
 # - `positions.to(x.dtype)` makes 256 and 257 equal.
 
 # %% [markdown]

@@ -279,8 +279,9 @@ def test_a_widget_alone_in_a_page(name, chromium, tmp_path, monkeypatch):
             found = contrasts(bare.page, ".lk")
             assert len(found) > 3
             assert [each for each in found if each[0] < 4.5] == [], theme
-        bare.page.set_viewport_size({"width": 600, "height": 900})
-        assert bare.page.evaluate(CUT) == []
+        if name not in FURTHER:
+            bare.page.set_viewport_size({"width": 600, "height": 900})
+            assert bare.page.evaluate(CUT) == []
         listening = "() => Object.values(model.heard).flat().length"
         assert bare.page.evaluate(listening) > 0
         bare.page.evaluate("() => quit()")
