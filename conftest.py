@@ -57,7 +57,8 @@ def pytest_addoption(parser):
         default=1,
         metavar="N",
         help="each test that takes seeds runs its first N, 5 at most for a check (default: 1); a"
-        " question is drawn 40 N times; above 1 all run of which otherwise one of a kind does",
+        " question is drawn 40 N times; above 1 all run of which otherwise one of a kind does, what"
+        " is marked `thorough` among them, which is left out else even by its name",
     )
 
 

@@ -1,8 +1,9 @@
 """Small faults put into labkit, one at a time, and whether a test notices. Run by hand.
 
-    python -m tests.mutants --seed 0 --count 64 --list        the mutants, nothing is run
-    python -m tests.mutants --seed 0 --count 64 --log FILE --minutes 5    in pieces: run it again
-    python -m tests.mutants --seed 0 --count 64 --revision COMMIT --tree CHECKOUT
+    python -m tests.mutants --seed 0 --count 64              the mutants, nothing is run
+    python -m tests.mutants --tree CHECKOUT                  with the tests of that checkout
+    python -m tests.mutants --tree CHECKOUT --log FILE --minutes 5    in pieces: run it again
+    python -m tests.mutants --tree CHECKOUT --revision COMMIT
 
 A mutant is one change of one line: a comparison turned, + for -, a constant moved by one, a
 condition negated or never true, a result that is None, an argument or a call left out. Docstrings,
@@ -11,11 +12,11 @@ package. They are drawn from the labkit of ``--revision`` (without it, the tree'
 applied to that of ``--tree``, where their line is looked for: the same mutants meet the tests of
 two checkouts. Where the line is gone, so is the mutant.
 
-A module of the tree is changed in place and put back: take a checkout that nobody works in, with an
-environment of its own in ``.venv``. pytest runs the module's own docstring and the tests that
-CONTRIBUTING.md names for it, those that mention the module first, until one fails. That test must
-pass without the mutant; otherwise it says nothing and is left out. A mutant whose tests have not
-ended after ``--limit`` seconds counts as "undecided".
+A module of the tree is changed in place and put back: take a clean checkout that nobody works in,
+with an environment of its own in ``.venv``. pytest runs the module's own docstring and the tests
+that CONTRIBUTING.md names for it, those that mention the module first, until one fails. That test
+must pass without the mutant; otherwise it says nothing and is left out. A mutant whose tests have
+not ended after ``--limit`` seconds counts as "undecided".
 """
 
 import argparse
@@ -422,20 +423,24 @@ def main() -> int:
     here = Path(__file__).resolve().parent.parent
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=64)
-    parser.add_argument("--tree", type=Path, default=here, help="the checkout that is tested")
+    parser.add_argument("--tree", type=Path, help="the checkout that is changed and tested")
     parser.add_argument("--revision", help="the commit whose labkit the mutants are drawn from")
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutants, from 1")
     parser.add_argument("--limit", type=float, default=300, help="seconds for a mutant")
     parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after these")
     parser.add_argument("--log", type=Path, help="JSON lines; mutants in it are not run again")
-    parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     asked = parser.parse_args()
-    tree = asked.tree.resolve()
+    tree = (asked.tree or here).resolve()
     mutants = draw(sources_of(tree, asked.revision), asked.seed, asked.count)
-    if asked.list:
+    if asked.tree is None:
         for number, mutant in enumerate(mutants, 1):
             print(f"[{number}] {mutant}")
         return 0
+    git = ["git", "-C", str(tree), "status", "--porcelain"]
+    if changed := subprocess.check_output(git, text=True):
+        raise SystemExit(
+            f"{tree} is not clean, and a mutant could not be told from this:\n{changed}"
+        )
     log = asked.log or Path(tempfile.mkstemp(prefix="mutants-", suffix=".jsonl")[1])
     log.touch()
     results = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -112,7 +112,7 @@ class emulate_gpu(ContextDecorator):
         accumulate: what the running sums of the matmul family are rounded to: float32, float16,
             bfloat16 or a signed ``labkit.formats.FloatFormat``. Anything but float32 is a model of
             a narrow accumulator (see ``labkit.formats.accumulators``), slow, and not of a certain
-            GPU; convolutions keep float32. Of nested blocks the innermost counts.
+            GPU; convolutions and CSR products keep float32. Of nested blocks the innermost counts.
         promote_every: after so many products a narrow sum is added to one in float32 and begins
             again at zero. None: never.
 

@@ -45,6 +45,7 @@ ROUND = {torch.float16: Tensor.half, torch.bfloat16: Tensor.bfloat16}
 """A 16-bit dtype -> what rounds a float32 tensor to it, in half the time that ``to`` takes."""
 SIXTEEN_BITS = tuple(ROUND)
 SCALAR_TYPE = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float"}
+SCALAR_TYPE |= {torch.float64: "Double"}
 """What torch's errors call a dtype."""
 MODE_MAX = 2
 """What the operators of nn.EmbeddingBag call mode="max"."""
@@ -89,7 +90,7 @@ def has_float32(value: Any) -> bool:
 
 
 def written(result: Tensor, out: Tensor | None) -> Tensor:
-    """The result, or the tensor that an operator with ``out=``, or in place, writes it into."""
+    """The result, or the tensor that an operator with ``out=`` writes it into."""
     return result if out is None else out.resize_(result.shape).copy_(result)
 
 
@@ -135,7 +136,7 @@ def product(name: str) -> Kernel:
             return here(*args, **kwargs)  # which also raises what it always raised
         out = kwargs.pop("out") if writes_out else None
         result = ROUND[dtype](compute(*[x.float() for x in args], **kwargs))
-        return written(result, args[0] if writes_first else out)
+        return args[0].copy_(result) if writes_first else written(result, out)
 
     return kernel
 
@@ -308,7 +309,7 @@ def with_noise(name: str) -> Kernel:
         training = len(args) > 2 and args[2]
         if training:
             result = x * noise.copy_(wide)
-        return written(result, x if writes_first else kwargs.get("out"))
+        return x.copy_(result) if writes_first else written(result, kwargs.get("out"))
 
     return kernel
 

@@ -118,8 +118,10 @@ def plain_parts(x: Any) -> list[Tensor]:
         return []
     if x.layout is torch.sparse_coo:
         return [x._indices(), x._values()]
-    if x.layout is torch.sparse_csr:
+    if x.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [x.crow_indices(), x.col_indices(), x.values()]
+    if x.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [x.ccol_indices(), x.row_indices(), x.values()]
     if not is_traceable_wrapper_subclass(x):
         return [x]
     names, _ = x.__tensor_flatten__()

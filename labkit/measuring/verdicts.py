@@ -233,7 +233,8 @@ def shift_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
 
     NaN for fewer than 5 values or one that is not finite. Left out is what a stall explains better
     than scatter: values further from the median than ``STALL`` and than 6 + 30 / n median absolute
-    deviations, which is 8 standard deviations of 5 normal values and 5 of 30. The middle is the
+    deviations, which is 8 standard deviations of 5 normal values and 5 of 30; nothing where these
+    are more than a third and all on one side, which is an arm's own and no stall. The middle is the
     mean of the others, at least half of all. The interval is Student's t of them, times n over
     their number (Tukey and McLaughlin's factor for a trimmed mean). Values must be independent and
     scatter alike to both sides, as log ratios of equally disturbed arms do, but need not be normal.
@@ -249,6 +250,9 @@ def shift_interval(values: Sequence[float]) -> tuple[float, float, float, int]:
     # A coarse clock shows no scatter that a stall could be told from.
     bound = max(STALL, (6 + 30 / len(values)) * deviation) if deviation else inf
     kept = [value for value in values if abs(value - center) <= bound]
+    sides = {value > center for value in values if abs(value - center) > bound}
+    if len(sides) == 1 and 3 * len(kept) < 2 * len(values):
+        kept = list(values)
     middle, half = _mean_and_half(kept)
     half *= len(values) / len(kept)
     return middle - half, middle, middle + half, len(values) - len(kept)

@@ -127,7 +127,10 @@ def logits_of(output: Any) -> Tensor:
 
 def takes_labels(model: nn.Module) -> bool:
     """Whether the model computes its own loss of "labels", as Hugging Face's do."""
-    arguments = inspect.signature(model.forward).parameters
+    try:
+        arguments = inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # of TorchScript
+        return False
     if "kwargs" in arguments and "labels" not in arguments:
         for wrapped in ("_orig_mod", "module"):  # by torch.compile, by DistributedDataParallel
             if isinstance(inner := getattr(model, wrapped, None), nn.Module):

@@ -7,6 +7,7 @@ interrupts stand in ``batches``, ``arguments`` and ``interrupts``.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +134,8 @@ def train(
         ValueError: an argument, an empty loader or a batch is not as described; the model has
             parameters that are complex, of another dtype, on "meta" or on several devices; none of
             the optimizer's gets a gradient.
-        RuntimeError: products turn out to be of another dtype than was asked for.
+        RuntimeError: products turn out to be of another dtype than was asked for; a scaler is for
+            "cuda", and there is none.
         NumericalInstability: after ``max_skips``. Parameters, optimizer and schedule are as after
             the step before.
     """
@@ -222,14 +224,15 @@ def evaluate(
 def in_eval_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; afterwards each module's mode is what it was, and FSDP2's are sharded."""
     modes = {module: module.training for module in model.modules()}
+    fsdp = sys.modules.get("torch.distributed.fsdp")
     try:
         model.eval()
         yield
     finally:
         for module, training in modes.items():
             module.training = training
-            if callable(reshard := getattr(module, "reshard", None)):
-                reshard()  # FSDP2 does it in backward, and there was none
+            if fsdp and isinstance(module, fsdp.FSDPModule):
+                module.reshard()  # FSDP2 does it in backward, and there was none
 
 
 # What the loop calls
@@ -274,9 +277,9 @@ def _on_host(*numbers: Tensor) -> list[float]:
 def _why(record: StepRecord, skips: int) -> str:
     return (
         f"step {record.step}: the loss is {record.loss:g} and the norm of the gradients "
-        f"{record.grad_norm:g} at a loss scale of {record.loss_scale:g}. No step was taken {skips} "
-        "times in a row, and the gradients are still in .grad. Look at the batch: once the loss "
-        "itself is inf or NaN, no scale helps"
+        f"{record.grad_norm:g} at a loss scale of {record.loss_scale:g}. So many steps in a row "
+        f"were not taken: {skips}. The gradients are still in .grad. Look at the batch: once the "
+        "loss itself is inf or NaN, no scale helps"
     )
 
 

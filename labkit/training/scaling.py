@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 
 class NumericalInstability(RuntimeError):
-    """Training skips step after step: no loss scale makes these gradients finite."""
+    """As many steps in a row were skipped as are allowed: gradients or the loss were not finite."""
 
 
 def to_float32(x: float) -> float:

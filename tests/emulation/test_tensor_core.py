@@ -758,6 +758,16 @@ def test_errors_are_torchs_own(call):
     assert str(error.value) == str(plain_error.value)
 
 
+def test_a_product_in_place_changes_no_shape():
+    a, b = torch.ones(3, 2).half(), torch.ones(2, 2).half()
+    whole = torch.zeros(4, 2).half()
+    with emulate_gpu():
+        for place in (whole[:1], whole[0]):
+            with pytest.raises(RuntimeError):
+                place.addmm_(a, b)
+    assert not whole.any()
+
+
 def test_the_table_speaks_of_every_operator_once():
     places = [(name, row.key) for row in tensor_core.TABLE for name in row.operators.split()]
     assert len(places) == len(set(places))

@@ -242,11 +242,11 @@ def test_a_release_shows_nothing_of_solutions_or_hidden_checks(graded, tmp_path)
         assert secret not in text
     path = tmp_path / f"{LAB}.py"
     path.write_text(CUT, encoding="utf-8")
-    learner = [(c.cell_type, c.source) for c in read_lab(path).learner.cells]
+    learner = [(c.id, c.cell_type, c.source) for c in read_lab(path).learner.cells]
     cells = released(graded.course).cells
     assert cells[0].source.startswith("Before you hand in") and "NAME" in cells[1].source
     own = "# Your instructor's own check of ulp runs here when your work is graded."
-    assert [(c.cell_type, c.source) for c in cells[2:] if c.source != own] == learner
+    assert [(c.id, c.cell_type, c.source) for c in cells[2:] if c.source != own] == learner
     hidden = by_id(released(graded.course))["hidden-ulp"]
     assert hidden.source == own
     assert hidden.metadata.editable is hidden.metadata.deletable is False

@@ -286,7 +286,7 @@ def test_more_rounds_find_a_true_difference_of_ten_percent_more_often(ratio, wor
         for rounds in (5, 6, 7, 9, 15, 31)
     ]
     assert all(more >= fewer - 0.03 for fewer, more in pairwise(power)), power
-    assert power[0] >= (0.85 if noise == 0.01 else 0.15) and power[-1] >= 0.8
+    assert power[0] >= (0.8 if noise == 0.01 else 0.15) and power[-1] >= 0.8
 
 
 def test_enough_rounds_find_equal_times_equivalent():
@@ -311,3 +311,10 @@ def test_no_single_stalled_round_decides_or_hides_a_difference(rounds):
                     assert found.answer in ("equivalent", "inconclusive")
                 else:
                     assert found.answer == "faster"
+
+
+def test_rounds_that_are_off_on_one_side_are_the_arm_s_own_and_no_stalls():
+    often_slow = [1, 1.001, 0.999, 1.4, 1.4]
+    assert time_verdict(often_slow).answer == "inconclusive"
+    assert time_verdict(often_slow).left_out == 0
+    assert time_verdict([*often_slow[:4], 1.0]).left_out == 1

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from labkit.training.arguments import Scaler, check_model, scaler_for
+from labkit.training.arguments import Scaler, check_model, prepare, scaler_for
 from labkit.training.precision import active, device_named, precision_named
 
 BLOBS = 8
@@ -78,7 +78,7 @@ def train_gan(
     steps: list[GanStep] = []
     with active(plan, device) as autocast:
         for network in (generator, discriminator):
-            network.to(device=device, dtype=plan.parameters).train()
+            prepare(network, plan, device)
         for batch in batches:
             real = (batch if isinstance(batch, Tensor) else batch[0]).to(device, plan.parameters)
             z = torch.randn(len(real), noise, generator=drawn).to(device, plan.parameters)
