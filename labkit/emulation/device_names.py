@@ -142,7 +142,7 @@ def cuda_means_cpu() -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    before = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in OTHER]
     with ExitStack() as block:
         for name, device in SETTERS.items():
             block.enter_context(_replaced(torch, name, partial(_mirroring, device=device)))
@@ -158,8 +158,9 @@ def cuda_means_cpu() -> Iterator[None]:
             yield
         finally:
             _refusing = False
-            _set_enabled("cuda", before[0])
-            _set_dtype("cuda", before[1])
+            for device, enabled, dtype in before:
+                _set_enabled(device, enabled)
+                _set_dtype(device, dtype)
 
 
 for _class, _warning in SWITCHED_OFF.items():

@@ -45,7 +45,6 @@ ROUND = {torch.float16: Tensor.half, torch.bfloat16: Tensor.bfloat16}
 """A 16-bit dtype -> what rounds a float32 tensor to it, in half the time that ``to`` takes."""
 SIXTEEN_BITS = tuple(ROUND)
 SCALAR_TYPE = {torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float"}
-SCALAR_TYPE |= {torch.float64: "Double"}
 """What torch's errors call a dtype."""
 MODE_MAX = 2
 """What the operators of nn.EmbeddingBag call mode="max"."""
@@ -236,7 +235,7 @@ def normalization_in_one_dtype(name: str) -> Kernel:
     def kernel(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
         for value in args:
             if isinstance(value, Tensor) and value.dtype is not x.dtype:
-                wanted, found = (SCALAR_TYPE.get(t.dtype, t.dtype) for t in (x, value))
+                wanted, found = (SCALAR_TYPE.get(t.dtype, "Double") for t in (x, value))
                 raise RuntimeError(f"expected scalar type {wanted} but found {found}")
         return normalize(x, *args)
 

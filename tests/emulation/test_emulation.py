@@ -741,3 +741,17 @@ def test_every_product_of_the_matmul_family_adds_as_the_model_says(promote_every
 def test_an_empty_product_is_zero():
     with emulate_gpu(accumulate=torch.float16):
         assert (torch.ones(2, 0).half() @ torch.ones(0, 3).half()).tolist() == [[0.0] * 3] * 2
+
+
+def test_a_block_leaves_the_state_of_autocast_as_it_was():
+    def state(devices=("cpu", "cuda")):
+        return [
+            (torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")
+        ]
+
+    before = state()
+    with emulate_gpu():
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.float16)
+        torch.set_autocast_enabled("cuda", False)
+    assert state() == before
