@@ -236,7 +236,7 @@ def test_a_loss_that_is_not_finite_skips_the_step_and_is_reported():
 
 
 def test_a_streak_of_skips_ends_the_run_on_request():
-    with pytest.raises(NumericalInstability, match="3 times in a row"):
+    with pytest.raises(NumericalInstability, match="not taken: 3"):
         run(precision="fp16", max_skips=3, loss_fn=lambda output, targets: output.sum() / 0)
     assert emulation._installed is None
 
