@@ -4,6 +4,7 @@ To import torch takes seconds, and there are dozens of processes that do little 
 starts the warm process; it ends when the tests do.
 """
 
+import importlib
 import json
 import os
 import runpy
@@ -45,8 +46,6 @@ def run(words: list[str], *, input: bytes, env: dict, timeout: float, capture_ou
 
 
 def _serve() -> None:
-    import importlib
-
     for name in PRELOADED:
         importlib.import_module(name)
     for line in sys.stdin:
@@ -76,7 +75,7 @@ def _child(words: list[str], folder: str, env: dict, cwd: str, **_: object) -> N
         os.chdir(cwd)
         found = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
         sys.path[:0] = [path for path in found if path not in sys.path]
-        sys.argv = [words[0], *words[1:]]
+        sys.argv = words
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
