@@ -8,13 +8,14 @@ from labkit.course import sizes
 from labkit.course.sizes import CEILINGS, ROOM, ROOT, Part, main, read, write
 
 
-def test_every_module_of_labkit_counts_in_one_part_and_in_the_whole():
+def test_every_module_and_table_of_labkit_counts_in_one_part_and_in_the_whole():
     *parts, whole = [part for part in read() if "labkit/" in part.counts and ".py" in part.counts]
     counted = [path for part in parts for path in part.files()]
     generated = set(ROOT.glob("labkit/labs/*/solutions.py"))
     assert whole.part == "labkit" and len(generated) > 15
     assert sorted(counted) == sorted(whole.files())
-    assert whole.files() == {*ROOT.glob("labkit/**/*.py")} - generated
+    written = {*ROOT.glob("labkit/**/*.py"), *ROOT.glob("labkit/**/*.toml")}
+    assert whole.files() == written - generated
 
 
 def test_what_is_no_labkit_counts_in_no_more_than_one_part():
