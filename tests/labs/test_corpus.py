@@ -9,6 +9,7 @@ from tests.corpus import Snippet, every_snippet, judge, main, read, table
 SNIPPETS = every_snippet()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda s: f"{s.lab[:2]} {s.exercise}: {s.title}")
 def test_an_answer_is_accepted_or_told_what_the_corpus_asks(snippet, seeds):
     at = corpus._checks()[snippet.lab, snippet.exercise].seeds[:seeds]
@@ -98,17 +99,11 @@ def test_a_header_of_another_form_is_an_error(made):
 
 
 def test_an_answer_that_does_not_define_its_name_or_changes_nothing_is_an_error():
-    given = {
-        "lab": "02_number_formats",
-        "exercise": "ulp",
-        "kind": "right",
-        "title": "",
-        "place": "x",
-    }
+    given = {"lab": "02_number_formats", "exercise": "ulp", "kind": "right", "title": ""}
     with pytest.raises(KeyError, match="ulp"):
-        judge(Snippet(code="pass", **given))
+        judge(Snippet(code="pass", place="x", **given))
     with pytest.raises(ValueError, match="stands 0 times"):
-        judge(Snippet(code='ulp = changed("no such text", "")', **given))
+        judge(Snippet(code='ulp = changed("no such text", "")', place="x", **given))
 
 
 def test_the_command_counts_shows_and_fails(made, monkeypatch, capsys):

@@ -60,7 +60,7 @@ class _Library(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what inspects objects shall not import them
             raise AttributeError(name)
-        return getattr(_import(self.__name__), name)
+        return getattr(sys.modules.get(self.__name__) or _import(self.__name__), name)
 
     def __reduce__(self) -> tuple[type, tuple[str]]:  # a check's first half refers to it
         return _Library, (self.__name__,)
